@@ -32,6 +32,8 @@ if TYPE_CHECKING:  # a room is imported when an agent has it: together they woul
     from .skills import SkillSource
     from .subagents import Subagent
 
+__all__ = ('create_deep_agent', 'default_capabilities')
+
 DepsT = TypeVar('DepsT', bound=DeepAgentDeps, default=DeepAgentDeps)
 OutputT = TypeVar('OutputT', default=str)
 

@@ -26,6 +26,8 @@ from ._text.encodings import MAX_FILE_BYTES, count_lines, detect_encoding, guess
 from .errors import DeepAgentError, InvalidUploadError, UploadNotFoundError, UploadTooLargeError
 from .todos import Todo
 
+__all__ = ('DeepAgentDeps', 'Upload')
+
 UPLOADS = 'uploads'
 """The directory of uploads, below the backend's working directory."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -19,10 +18,9 @@ from hypothesis import HealthCheck, settings
 from pydantic_deep import create_deep_agent, open_store
 from pydantic_deep.server import create_api_key, create_app
 from pydantic_deep.testing import ScriptedModel, call
+from tests.public_modules import PACKAGES, ROOT, is_private, modules, public_modules, public_names
 
-ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / 'pydantic_deep'
-PACKAGES: Final = {'pydantic_deep': PACKAGE, 'pydantic_deep_backends': ROOT / 'backends' / 'pydantic_deep_backends'}
 
 MAX_FILES: Final = 20
 """How many modules a folder may have, `__init__.py` among them: more are not read at a glance."""
@@ -180,22 +178,6 @@ async def test_a_whole_story_goes_from_a_question_to_its_audit(client: httpx.Asy
     assert [record['status'] for record in records] == ['success', 'awaiting_approval']
 
 
-@cache
-def modules() -> Mapping[str, Path]:
-    """Return the file of each module, of both packages."""
-    found: dict[str, Path] = {}
-    for package, folder in PACKAGES.items():
-        for path in sorted(folder.rglob('*.py')):
-            parts = path.relative_to(folder).with_suffix('').parts
-            if all(part.isidentifier() for part in parts) and (path.parent / '__init__.py').exists():
-                found['.'.join((package, *parts)).removesuffix('.__init__')] = path
-    return found
-
-
-def is_private(module: str) -> bool:
-    return any(part.startswith('_') and part != '__main__' for part in module.split('.'))
-
-
 def top_level_package(module: str) -> str:
     """Return what the private modules of a module are private to: `pydantic_deep.store` for all that is below it, and
     `pydantic_deep` for `pydantic_deep._text`.
@@ -260,25 +242,16 @@ def test_no_folder_is_too_large_to_be_read_at_a_glance() -> None:
 
 def test_no_two_public_classes_have_one_name() -> None:
     classes: dict[str, set[type]] = defaultdict(set)
-    for module in modules():
-        if not is_private(module) and not module.endswith('__main__'):
-            for value in _public_values(module):
-                if isinstance(value, type):
-                    classes[value.__name__].add(cast('type[object]', value))
+    for module in public_modules():
+        for value in _public_values(module):
+            if isinstance(value, type):
+                classes[value.__name__].add(cast('type[object]', value))
 
     assert {name for name, found in classes.items() if len(found) > 1} == HOMONYMS
 
 
 def _public_values(module: str) -> list[object]:
-    """Return what a module exports, or defines without an underscore if it does not say what it exports."""
-    found = importlib.import_module(module)
-    if hasattr(found, '__all__'):
-        return [getattr(found, name) for name in found.__all__]
-    return [
-        value
-        for name, value in vars(found).items()
-        if not name.startswith('_') and getattr(value, '__module__', None) == module
-    ]
+    return list(public_names(module).values())
 
 
 def test_nobody_imports_private_modules_of_another_top_level_package() -> None:

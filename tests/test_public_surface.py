@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable
 from types import ModuleType
@@ -13,64 +12,11 @@ from inline_snapshot import snapshot
 
 import pydantic_deep
 import pydantic_deep_backends
-
-PUBLIC_MODULES = (
-    'pydantic_deep',
-    'pydantic_deep.approvals',
-    'pydantic_deep.audit',
-    'pydantic_deep.audit.errors',
-    'pydantic_deep.budgets',
-    'pydantic_deep.caching',
-    'pydantic_deep.errors',
-    'pydantic_deep.extensions',
-    'pydantic_deep.filesystem',
-    'pydantic_deep.fluent',
-    'pydantic_deep.fluent.errors',
-    'pydantic_deep.models',
-    'pydantic_deep.repository',
-    'pydantic_deep.repository.conformance',
-    'pydantic_deep.repository.duckdb',
-    'pydantic_deep.repository.errors',
-    'pydantic_deep.repository.iceberg',
-    'pydantic_deep.repository.memory',
-    'pydantic_deep.repository.sql',
-    'pydantic_deep.retries',
-    'pydantic_deep.server',
-    'pydantic_deep.skills',
-    'pydantic_deep.store',
-    'pydantic_deep.store.errors',
-    'pydantic_deep.streaming',
-    'pydantic_deep.subagents',
-    'pydantic_deep.summarization',
-    'pydantic_deep.testing',
-    'pydantic_deep.todos',
-    'pydantic_deep.tokenizers',
-    'pydantic_deep.tokens',
-    'pydantic_deep.usage',
-    'pydantic_deep.versions',
-    'pydantic_deep.versions.errors',
-    'pydantic_deep_backends',
-    'pydantic_deep_backends.conformance',
-    'pydantic_deep_backends.errors',
-    'pydantic_deep_backends.paths',
-    'pydantic_deep_backends.protocol',
-    'pydantic_deep_backends.resolving',
-    'pydantic_deep_backends.search',
-    'pydantic_deep_backends.snapshots',
-)
-
-
-def names(module: str) -> list[str]:
-    found = importlib.import_module(module)
-    if hasattr(found, '__all__'):
-        return sorted(found.__all__)
-    return sorted(
-        n for n, v in vars(found).items() if not n.startswith('_') and getattr(v, '__module__', None) == module
-    )
+from tests.public_modules import public_modules, public_names
 
 
 def test_every_public_name() -> None:
-    assert {module: names(module) for module in PUBLIC_MODULES} == snapshot(
+    assert {module: sorted(public_names(module)) for module in public_modules()} == snapshot(
         {
             'pydantic_deep': [
                 'AgentVersion',
@@ -130,6 +76,7 @@ def test_every_public_name() -> None:
                 'stream_agent',
                 'usage_report',
             ],
+            'pydantic_deep.agent': ['create_deep_agent', 'default_capabilities'],
             'pydantic_deep.approvals': [
                 'ApprovalChangedError',
                 'ApprovalError',
@@ -198,6 +145,8 @@ def test_every_public_name() -> None:
                 'Scope',
             ],
             'pydantic_deep.caching': ['CacheWatch', 'PrefixBrokenEvent', 'Reason'],
+            'pydantic_deep.cli': ['main'],
+            'pydantic_deep.deps': ['DeepAgentDeps', 'Upload'],
             'pydantic_deep.errors': [
                 'DeepAgentError',
                 'InvalidUploadError',
@@ -226,6 +175,7 @@ def test_every_public_name() -> None:
                 'SupportsReplay',
                 'find_capabilities',
             ],
+            'pydantic_deep.failures': ['ToolFailures'],
             'pydantic_deep.filesystem': [
                 'AnyBackend',
                 'BackendSource',
@@ -411,6 +361,26 @@ def test_every_public_name() -> None:
                 'open_store',
                 'restore_store',
             ],
+            'pydantic_deep.store.analytics': [
+                'Analytics',
+                'Export',
+                'Parameters',
+                'SupportsAnalytics',
+                'Table',
+                'export_parquet',
+            ],
+            'pydantic_deep.store.conformance': ['OpenStore', 'StoreSuite'],
+            'pydantic_deep.store.engine': [
+                'Engine',
+                'Operation',
+                'Row',
+                'Statement',
+                'Value',
+                'WriteNeededError',
+                'only_reading',
+                'read_or_write',
+                'run_blocking',
+            ],
             'pydantic_deep.store.errors': [
                 'ApprovalAnsweredError',
                 'ApprovalNotFoundError',
@@ -434,6 +404,51 @@ def test_every_public_name() -> None:
                 'VersionConflictError',
                 'VersionNotFoundError',
             ],
+            'pydantic_deep.store.memory': ['MemoryEngine'],
+            'pydantic_deep.store.postgres': ['PostgresEngine'],
+            'pydantic_deep.store.records': [
+                'Append',
+                'ApprovalRecord',
+                'ApprovalStatus',
+                'AssetRecord',
+                'BranchRecord',
+                'CallRecord',
+                'CallStatus',
+                'Commit',
+                'Committed',
+                'ConversationRecord',
+                'Decision',
+                'DelegationRecord',
+                'GarbageReport',
+                'HeadMove',
+                'Json',
+                'Lineage',
+                'MessageRecord',
+                'NewAsset',
+                'NewMessage',
+                'RequestKind',
+                'RequestRecord',
+                'RunEnd',
+                'RunRecord',
+                'RunState',
+                'VersionChanges',
+                'VersionFilter',
+                'VersionKind',
+                'VersionRecord',
+                'VersionState',
+                'WorkspaceRecord',
+                'checkout_claim',
+                'claimed_checkouts',
+                'now',
+            ],
+            'pydantic_deep.store.sql.dialect': ['Dialect', 'FORMAT', 'POSTGRES', 'SQLITE', 'SupportsTables', 'Tables'],
+            'pydantic_deep.store.sql.repository_tables': [
+                'NO_COLUMNS',
+                'is_rows_table',
+                'repository_table',
+                'rows_table',
+            ],
+            'pydantic_deep.store.sqlite': ['SqliteEngine'],
             'pydantic_deep.streaming': [
                 'APPROVAL_REQUIRED',
                 'AgentStream',
@@ -552,15 +567,21 @@ def test_every_public_name() -> None:
                 'deps_for_test',
             ],
             'pydantic_deep.todos': ['HasTodos', 'Todo', 'TodoStatus', 'Todos', 'render_todos'],
-            'pydantic_deep.tokenizers': ['Tokenizer', 'load_tokenizer'],
+            'pydantic_deep.tokenizers': ['Encoding', 'Tokenizer', 'load_tokenizer'],
             'pydantic_deep.tokens': [
+                'CHARS_PER_TOKEN',
+                'DOCUMENT_TOKENS',
+                'IMAGE_TOKENS',
+                'MEDIA_TOKENS',
                 'MessageTokens',
+                'PART_TOKENS',
+                'TokenCounter',
                 'count_head',
                 'count_message',
                 'count_part',
                 'count_tokens_approximately',
             ],
-            'pydantic_deep.usage': ['RecordedVersion', 'UsageReport', 'usage_report'],
+            'pydantic_deep.usage': ['FILE_TOOLS', 'Kind', 'RecordedVersion', 'UsageReport', 'usage_report'],
             'pydantic_deep.versions': [
                 'AgentVersion',
                 'ApprovalInbox',
@@ -657,6 +678,7 @@ def test_every_public_name() -> None:
                 'merge_trees',
                 'needed_for_merge',
             ],
+            'pydantic_deep_backends.composite': ['CompositeBackend'],
             'pydantic_deep_backends.conformance': [
                 'BackendSuite',
                 'GOOD_NAMES',
@@ -677,7 +699,12 @@ def test_every_public_name() -> None:
                 'SandboxUnavailableError',
                 'ScanLimitError',
             ],
+            'pydantic_deep_backends.lines': ['shared_lines'],
+            'pydantic_deep_backends.local': ['LocalBackend'],
+            'pydantic_deep_backends.overlay': ['OverlayBackend', 'OverlayMerge', 'relocate'],
             'pydantic_deep_backends.paths': [
+                'MAX_COMPONENT_BYTES',
+                'MAX_PATH_BYTES',
                 'display_path',
                 'is_within',
                 'parse_path',
@@ -686,12 +713,24 @@ def test_every_public_name() -> None:
                 'relative_to',
                 'resolve_path',
             ],
+            'pydantic_deep_backends.protection': [
+                'PROTECTED_FILES',
+                'ProtectedChange',
+                'SupportsProtection',
+                'check_patterns',
+                'compare_protected',
+                'is_git_name',
+                'is_protected',
+                'protected_patterns_of',
+            ],
             'pydantic_deep_backends.protocol': [
                 'BackendProtocol',
                 'BackendRef',
+                'Command',
                 'CommandResult',
                 'FileEntry',
                 'FileEntryLike',
+                'ReadBlob',
                 'RefusesChanges',
                 'SandboxProtocol',
                 'SupportsCommands',
@@ -700,7 +739,9 @@ def test_every_public_name() -> None:
                 'SupportsSearch',
                 'SupportsSnapshots',
             ],
+            'pydantic_deep_backends.readonly': ['ReadOnlyBackend'],
             'pydantic_deep_backends.resolving': ['absolute_path', 'canonical_path'],
+            'pydantic_deep_backends.sandbox': ['SandboxBackend', 'SandboxLimits'],
             'pydantic_deep_backends.search': [
                 'FileTree',
                 'Glob',
@@ -734,6 +775,18 @@ def test_every_public_name() -> None:
                 'needed_for_merge',
                 'node_references',
             ],
+            'pydantic_deep_backends.state': ['StateBackend'],
+            'pydantic_deep_backends.tracking': [
+                'Captured',
+                'DirectoryRules',
+                'FileTracker',
+                'IGNORE_FILE',
+                'Occupant',
+                'OmittedFile',
+                'SupportsPatch',
+                'SupportsTracking',
+            ],
+            'pydantic_deep_backends.wrapper': ['WrapperBackend'],
         }
     )
 
@@ -741,7 +794,7 @@ def test_every_public_name() -> None:
 def signatures(module: ModuleType) -> dict[str, str]:
     """Return the signature of every public function, class and public method of a module."""
     found: dict[str, str] = {}
-    for name in names(module.__name__):
+    for name in sorted(public_names(module.__name__)):
         value = getattr(module, name)
         if get_origin(value) is not None:
             continue  # a type alias
@@ -1207,7 +1260,7 @@ def test_every_signature() -> None:
 
 @pytest.mark.parametrize('module', [pydantic_deep, pydantic_deep_backends])
 def test_every_public_name_has_a_docstring_of_its_own(module: ModuleType) -> None:
-    public = {name: getattr(module, name) for name in names(module.__name__)}
+    public = {name: getattr(module, name) for name in sorted(public_names(module.__name__))}
     described = {n: v for n, v in public.items() if inspect.isclass(v) or inspect.isfunction(v)}
     assert [name for name, value in described.items() if not inspect.getdoc(value)] == []
 

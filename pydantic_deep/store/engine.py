@@ -13,6 +13,7 @@ Value: TypeAlias = str | int | float | bytes | None
 """What a parameter or a column may be: `TEXT`, `BIGINT`, `DOUBLE PRECISION`, `BYTEA`/`BLOB`, `NULL`."""
 
 Row: TypeAlias = tuple[Value, ...]
+"""The values of one row, in the order of the columns."""
 
 T = TypeVar('T')
 

@@ -17,6 +17,7 @@ class Dialect:
     """The SQL of one database, where the two differ."""
 
     bytes_type: str
+    """The type of a column of bytes."""
     serial: str
     """The type of a growing integer key."""
     clustered: str
@@ -69,6 +70,8 @@ SQLITE: Final = Dialect(
     next_number='',
     text_type='TEXT',
 )
+"""The dialect of SQLite."""
+
 POSTGRES: Final = Dialect(
     bytes_type='BYTEA',
     serial='BIGSERIAL PRIMARY KEY',
@@ -90,3 +93,4 @@ POSTGRES: Final = Dialect(
     ' FROM {table}',
     text_type='TEXT COLLATE "C"',
 )
+"""The dialect of PostgreSQL."""
