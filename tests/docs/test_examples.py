@@ -36,6 +36,7 @@ def load(path: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look up their module
     spec.loader.exec_module(module)
     return module
 
@@ -349,3 +350,29 @@ def test_an_example_starts_with_its_question_and_is_listed(path: Path) -> None:
     docstring = ast.get_docstring(ast.parse(path.read_text())) or ''
     assert '?' in docstring.split('\n')[0]
     assert f'({path.name})' in (EXAMPLES / 'README.md').read_text()
+
+
+async def test_write_a_capability(capsys: pytest.CaptureFixture[str]) -> None:
+    """The preview is the capability's own, and a file that it protects is not written without a person."""
+    calls = [
+        call('send_newsletter', subject='May'),
+        call('write_file', path='/subscribers.txt', content='Ann\n'),
+    ]
+    printed = await run('write_a_capability', capsys, calls, 'Sent, and Ann is on the list.')
+    assert printed == snapshot("""\
+Tool: send_newsletter
+Argument subject: May
+Preview (call):
+  | Sends 'May' to all subscribers.
+Tool: write_file
+Argument path: /subscribers.txt
+Argument content:
+  | Ann
+Preview (diff):
+  | --- /dev/null
+  | +++ b/subscribers.txt
+  | @@ -0,0 +1 @@
+  | +Ann
+Sent, and Ann is on the list.
+['May']
+""")
