@@ -147,7 +147,7 @@ def _root(
     epilog='Examples:\n\n'
     '  pydantic-deep run "Summarise sales.csv into report.md" --dir ./data\n\n'
     '  git diff | pydantic-deep run - > review.md\n\n'
-    '  pydantic-deep run "Count the TODOs" --json | jq -r \'select(.type == "tool_call").tool\'\n\n'
+    '  pydantic-deep run "Count the TODOs" --json | jq -r \'select(.type == "tool_call").name\'\n\n'
     'The answer goes to standard output, progress to standard error. Ctrl-C stops the turn, and what was done stays '
     'done; a second Ctrl-C ends the process at once.\n\n'
     + '\n\n'.join((APPROVALS_HELP, BUDGET_HELP, VERSIONED_FILES_HELP, RUN_EXIT_CODE_HELP)),
@@ -203,7 +203,7 @@ def _run(
                     partial(run_turn, conversation, text),
                     make_decider=decider_for(approvals, ApprovalPrompter(environment=environment)),
                 )
-            return EXIT_CODES[turn.result.status]
+            return turn.exit_code
 
         raise typer.Exit(anyio.run(work))
 

@@ -12,9 +12,22 @@ from pydantic import JsonValue, TypeAdapter
 
 from pydantic_deep.approvals import DiffView
 from pydantic_deep.store import RequestKind
+from pydantic_deep.streaming import Approval, Outcome
 from pydantic_deep.todos import Todo
 
-from ._events import Approval, Outcome, Usage
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """What a conversation or a difference used."""
+
+    requests: int = 0
+    """Responses of models."""
+    tool_calls: int = 0
+    """Tool calls that succeeded."""
+    input_tokens: int = 0
+    """Tokens sent, over all requests, cached ones included."""
+    output_tokens: int = 0
+    """Tokens that models wrote."""
 
 
 @dataclass(frozen=True, kw_only=True)

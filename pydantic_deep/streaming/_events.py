@@ -338,8 +338,8 @@ class ErrorEvent:
 
     type: Literal['error'] = 'error'
     kind: str
-    """The kind of failure, in snake case: `provider_error`, `unusable_model`, `truncated`, `malformed`, `http_error`,
-    `run_failed`, `run_suspended`, `budget_exceeded`, `limit_exceeded`, `timed_out`, `cancelled`, …"""
+    """The kind of failure, such as `provider_error`, `unusable_model`, `truncated`, `malformed`, `http_error`,
+    `run_failed`, `run_suspended`, `budget_exceeded`, `limit_exceeded`, `timed_out` or `cancelled`."""
     message: str
     """What happened and what to do, without secrets."""
     status: int | None = None
@@ -364,8 +364,7 @@ class TurnWorkspace:
 class EndEvent:
     """The last event of a provider's stream that was not cut, and of every run.
 
-    Why a run failed is in the `error` event before it, pending calls are in the last `approval_required` event, and
-    the plan is in the last `todos` event.
+    Why a run failed is in the `error` event before it, and pending calls are in the last `approval_required` event.
     """
 
     type: Literal['end'] = 'end'
@@ -383,6 +382,8 @@ class EndEvent:
     """The duration of the turn; from the command line only."""
     files: list[FileEvent] | None = None
     """All files that differ from those before the turn, by path; from the command line only."""
+    todos: list[Todo] | None = None
+    """The plan after the turn, also if the turn did not change it; from the command line only."""
     workspace: TurnWorkspace | None = None
     """The directory and the store; from the command line only."""
 

@@ -128,9 +128,11 @@ def _said_by_provider(error: ModelHTTPError) -> str:
 
 
 def _find_message(body: object) -> str | None:
-    """Return the `message` of a JSON body, at the top or in its `error`, where every large provider has it."""
+    """Return the `message` of a JSON body, at the top or in its `error`, or an `error` that is text itself."""
     if not isinstance(body, Mapping):
         return None
     fields = cast('Mapping[str, object]', body)
-    found = fields.get('message')
-    return found if isinstance(found, str) else _find_message(fields.get('error'))
+    message, error = fields.get('message'), fields.get('error')
+    if isinstance(message, str):
+        return message
+    return error if isinstance(error, str) else _find_message(error)

@@ -82,10 +82,10 @@ def test_no_model_is_one_sentence(invoke: Invoke, command: tuple[str, ...]) -> N
     assert result.stderr.count('\n') == 1
 
 
-def test_events_end_with_a_result_even_without_a_model(invoke: Invoke) -> None:
+def test_events_have_an_end_even_without_a_model(invoke: Invoke) -> None:
     result = invoke('run', 'Go', '--json')
-    (event,) = map(json.loads, result.stdout.splitlines())
-    assert (result.exit_code, event['type'], event['status']) == (3, 'result', 'no_model')
+    error, end = map(json.loads, result.stdout.splitlines())
+    assert (result.exit_code, error['kind'], end['type'], end['status']) == (3, 'unusable_model', 'end', 'failed')
 
 
 def test_events_are_all_that_standard_output_has(invoke: Invoke) -> None:
@@ -95,24 +95,29 @@ def test_events_are_all_that_standard_output_has(invoke: Invoke) -> None:
     assert result.exit_code == 0
     assert result.stderr == ''
     assert [event['type'] for event in events] == snapshot(
-        ['start', 'usage', 'tool_call', 'tool_result', 'usage', 'text', 'usage', 'result']
+        ['start', 'usage', 'tool_call', 'tool_result', 'text', 'usage', 'end']
     )
-    assert len(events[-1].pop('version')) == 36
-    assert events[-1].pop('store').endswith('/state/pydantic-deep/agents.db')
+    assert len(events[-1].pop('version_id')) == 36
+    assert events[-1]['workspace'].pop('store').endswith('/state/pydantic-deep/agents.db')
     assert events[-1] == snapshot(
         {
-            'type': 'result',
-            'status': 'done',
+            'type': 'end',
+            'finish_reason': 'stop',
+            'status': 'complete',
             'output': 'Done.',
-            'error': None,
-            'usage': {'requests': 2, 'tool_calls': 1, 'input_tokens': 200, 'output_tokens': 20},
+            'usage': {
+                'type': 'usage',
+                'requests': 2,
+                'tool_calls': 1,
+                'cache_read_tokens': 0,
+                'cache_write_tokens': 0,
+                'input_tokens': 200,
+                'output_tokens': 20,
+            },
             'files': [],
-            'has_all_files': True,
             'todos': [],
             'seconds': 0.0,
-            'pending': [],
-            'is_in_directory': True,
-            'has_files': True,
+            'workspace': {'is_in_directory': True, 'has_files': True, 'has_all_changes': True},
         }
     )
 

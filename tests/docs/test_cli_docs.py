@@ -11,11 +11,11 @@ from typing import get_args
 import pytest
 
 from pydantic_deep.cli._environment import VARIABLES
-from pydantic_deep.cli._events import Event, Status
 from pydantic_deep.cli.commands._chat import HELP
-from pydantic_deep.cli.turn._failures import EXIT_CODE_MEANINGS, EXIT_CODES
+from pydantic_deep.cli.turn._failures import ERROR_EXIT_CODES, EXIT_CODE_MEANINGS, EXIT_CODES
 from pydantic_deep.cli.turn._models import DEFAULT_MODELS, MODEL_VARIABLE
 from pydantic_deep.cli.turn._runtime import MAX_TOKENS
+from pydantic_deep.streaming import RunStatus, StreamEvent
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / 'docs'
@@ -31,19 +31,23 @@ def events() -> str:
     return (DOCS / 'reference/events.md').read_text(encoding='utf-8')
 
 
-@pytest.mark.parametrize('script', ['write_cli_reference.py', 'write_json_shapes.py'])
+@pytest.mark.parametrize('script', ['write_cli_reference.py', 'write_schemas.py'])
 def test_the_generated_pages_are_fresh(script: str) -> None:
     done = subprocess.run([sys.executable, ROOT / 'scripts' / script, '--check'], capture_output=True, text=True)
     assert (done.returncode, done.stdout + done.stderr) == (0, '')
 
 
 def test_every_exit_code_has_a_meaning() -> None:
-    assert {status: code for code, (status, _) in EXIT_CODE_MEANINGS.items()} == {None: 2, **EXIT_CODES}
-    assert set(EXIT_CODES) == set(get_args(Status))
+    codes = {**EXIT_CODES, **ERROR_EXIT_CODES}
+    assert {codes.get(name or '', 2): name for _, (name, _) in EXIT_CODE_MEANINGS.items()} == {
+        code: name for code, (name, _) in EXIT_CODE_MEANINGS.items()
+    }
+    assert set(EXIT_CODES) == set(get_args(RunStatus))
+    assert set(EXIT_CODE_MEANINGS) == {2, *codes.values()}
 
 
 def test_every_event_has_a_heading(events: str) -> None:
-    types = [event.type for event in get_args(get_args(Event)[0])]
+    types = [event.type for event in get_args(get_args(StreamEvent)[0])]
     assert re.findall(r'^## `(\w+)` event$', events, re.MULTILINE) == types
 
 

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
-from pydantic import JsonValue, TypeAdapter
-
-from pydantic_deep.approvals import Approve, Decision, Deny, Edit, PendingApproval, Respond
-from pydantic_deep.cli._events import Approval, ApprovalAnswerEvent, DecisionKind
+from pydantic_deep.approvals import Approve, Decision, DecisionKind, Deny, Edit, PendingApproval, Respond
 from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import ApprovalRecord, Store, VersionFilter
+from pydantic_deep.streaming import ApprovalAnswerEvent
 
 GATED_TOOLS = ('write_file', 'edit_file', 'execute')
 """What asks: the tools that change something."""
@@ -36,8 +34,6 @@ _DECISION_KINDS: Mapping[type[Decision], DecisionKind] = {
     Deny: 'deny',
     Respond: 'respond',
 }
-
-_JSON: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
 
 
 class NotPendingError(DeepAgentError):
@@ -98,30 +94,19 @@ def interrupt_on(mode: ApprovalMode, *, runs_commands: bool) -> dict[str, bool]:
     return dict.fromkeys(tools, mode is not ApprovalMode.allow)
 
 
-def approval_from_pending(pending: PendingApproval) -> Approval:
-    """Return a pending call as the `approval` event has it."""
-    return Approval(
-        id=pending.id,
-        path=list(pending.path),
-        tool=pending.tool,
-        args=_JSON.validate_python(dict(pending.arguments)),
-        view=pending.view,
-    )
-
-
-def answer_event(id: str, answer: CallAnswer, *, faster: str | None = None) -> ApprovalAnswerEvent:
+def answer_event(id: str, answer: CallAnswer, *, answered_by: str | None = None) -> ApprovalAnswerEvent:
     """Return the event that reports an answer.
 
     Args:
         id: The id of the call.
         answer: The answer.
-        faster: Who answered the call elsewhere first, if somebody did.
+        answered_by: Who answered the call elsewhere first, if somebody did.
     """
     decision = answer.decision
     reason = decision.reason if isinstance(decision, Deny) else None
     args = dict(decision.args) if isinstance(decision, Edit) else None
     return ApprovalAnswerEvent(
-        id=id, decision=_DECISION_KINDS[type(decision)], by=answer.by, reason=reason, args=args, faster=faster
+        id=id, decision=_DECISION_KINDS[type(decision)], by=answer.by, reason=reason, args=args, answered_by=answered_by
     )
 
 

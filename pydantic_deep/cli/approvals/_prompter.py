@@ -16,13 +16,13 @@ from pydantic_deep._text.escapes import visible
 from pydantic_deep._text.simple_command import TIMEOUT
 from pydantic_deep.approvals import Approve, Decision, Deny, Edit, PendingApproval
 from pydantic_deep.cli._environment import Environment
-from pydantic_deep.cli._events import Approval
 from pydantic_deep.cli.render._terminal_text import rich_text
 from pydantic_deep.cli.terminal._editor import EditingFailedError, NoEditorError, edit_text
 from pydantic_deep.cli.terminal._terminal import Terminal
+from pydantic_deep.streaming import Approval, approval_of
 
 from ._call_view import CallView
-from ._policy import NO_TERMINAL_NOTICE, NO_TERMINAL_REASON, CallAnswer, approval_from_pending, deny_all
+from ._policy import NO_TERMINAL_NOTICE, NO_TERMINAL_REASON, CallAnswer, deny_all
 from ._yaml_arguments import InvalidArgumentsError, parse_arguments, render_arguments
 
 Choice: TypeAlias = Literal['yes', 'no', 'edit', 'always', '?']
@@ -69,7 +69,7 @@ class ApprovalPrompter:
             if terminal is None:
                 return await self._deny(pending, screen)
             with screen.suspended():
-                return await self._ask_all([approval_from_pending(call) for call in pending], pending, terminal)
+                return await self._ask_all([approval_of(call) for call in pending], pending, terminal)
 
     def reset(self) -> None:
         """Forget the calls that are always allowed. A new conversation starts with none."""

@@ -29,11 +29,9 @@ from pydantic_deep.approvals import (
     view_approval,
 )
 from pydantic_deep.cli._environment import Environment
-from pydantic_deep.cli._events import Approval
 from pydantic_deep.cli._metadata import DIRECTORY
 from pydantic_deep.cli._schemas import ApprovalRow
 from pydantic_deep.cli.approvals._call_view import CallView
-from pydantic_deep.cli.approvals._policy import approval_from_pending
 from pydantic_deep.cli.approvals._prompter import denial_decision, denial_reason
 from pydantic_deep.cli.approvals._yaml_arguments import find_schema_error
 from pydantic_deep.cli.history._reader import VersionReader
@@ -49,6 +47,7 @@ from pydantic_deep.store import (
     VersionNotFoundError,
     VersionRecord,
 )
+from pydantic_deep.streaming import Approval, approval_of
 from pydantic_deep.versions import ApprovalInbox, InboxItem
 from pydantic_deep.versions._frozen_json import thaw
 
@@ -265,9 +264,11 @@ async def _load_call(reader: VersionReader, item: InboxItem) -> tuple[Approval, 
         version = await reader.versions.load(item.version_id)
     except VersionNotFoundError:  # what was answered outlives it
         args = cast('dict[str, JsonValue]', {name: thaw(value) for name, value in item.arguments.items()})
-        return Approval(id=item.pending_id, path=list(item.path), tool=item.tool, args=args, view=item.view), None
+        return Approval(
+            id=item.pending_id, path=list(item.path), tool=item.tool, args=args, view=item.view, decisions=[]
+        ), None
     call = next(call for call in version.pending if call.id == item.pending_id)
-    return approval_from_pending(call), _describe_backend(version.record)
+    return approval_of(call), _describe_backend(version.record)
 
 
 def _describe_backend(record: VersionRecord) -> str | None:

@@ -20,7 +20,6 @@ from pydantic_deep.cli.render._log import count_files, summarize
 from pydantic_deep.cli.render._terminal_text import escape_invisible, first_line
 from pydantic_deep.cli.terminal._deferred_warnings import deferred_warnings
 from pydantic_deep.cli.turn._conversation import Conversation
-from pydantic_deep.cli.turn._failures import EXIT_CODES
 from pydantic_deep.cli.turn._models import choose_model
 from pydantic_deep.cli.turn._runner import run_turn
 from pydantic_deep.cli.turn._runtime import MAX_TOKENS, Settings, create_runtime
@@ -221,7 +220,7 @@ def _branch(
                     partial(run_turn, conversation, text, branch=name),
                     make_decider=decider_for(approvals, ApprovalPrompter(environment=environment)),
                 )
-            return EXIT_CODES[turn.result.status]
+            return turn.exit_code
 
         raise typer.Exit(anyio.run(work))
 

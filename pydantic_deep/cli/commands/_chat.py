@@ -125,9 +125,9 @@ class ChatSession:
         self._loaded = []
         with deferred_warnings():
             turn = await show_progress(progress, work, make_decider=self._make_decider)
-        self._exit_code = EXIT_CODES[turn.result.status]
-        if self._prints_answers and turn.result.output is not None:
-            print_answer(turn.result.output)
+        self._exit_code = turn.exit_code
+        if self._prints_answers and turn.end.output is not None:
+            print_answer(turn.end.output)
 
     def _report_failure(self, error: Exception) -> None:
         """Print an unexpected failure. The chat continues."""

@@ -18,12 +18,12 @@ import typer
 from pydantic_deep._text.escapes import is_blank
 from pydantic_deep.budgets import Budget
 from pydantic_deep.cli._environment import Environment
-from pydantic_deep.cli._events import ResultEvent, Usage, render_json
 from pydantic_deep.cli._schemas import dump_json
 from pydantic_deep.cli.approvals._policy import ApprovalMode, NotPendingError
 from pydantic_deep.cli.history._reader import VersionReader, create_reading_agent
 from pydantic_deep.cli.history._revisions import Revisions, UnknownVersionError
 from pydantic_deep.cli.history._store import NO_STORE, UnusableStoreError, choose_store, open_chosen_store
+from pydantic_deep.cli.render._event_json import print_event
 from pydantic_deep.cli.render._ids import HEAD
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.terminal._deferred_warnings import deferred_warnings
@@ -33,11 +33,12 @@ from pydantic_deep.cli.turn._conversation import (
     PendingVersionError,
     open_conversation,
 )
-from pydantic_deep.cli.turn._failures import EXIT_CODES
+from pydantic_deep.cli.turn._failures import ERROR_EXIT_CODES, EXIT_CODES
 from pydantic_deep.cli.turn._models import UnusableModelError
 from pydantic_deep.cli.turn._runtime import AgentRuntime, Settings, check_runtime
 from pydantic_deep.cli.turn._turn_presenter import present_as_json, present_as_text
 from pydantic_deep.errors import DeepAgentError
+from pydantic_deep.streaming import EndEvent, ErrorEvent
 from pydantic_deep_backends import BackendUnavailableError, ScanLimitError
 
 from ._resume import Presenter
@@ -269,8 +270,9 @@ def exit_on_error(*, json: bool) -> Generator[None]:
         yield
     except UnusableModelError as error:
         if json:
-            typer.echo(render_json(_no_model_result(str(error))))
-        raise error_exit(str(error), EXIT_CODES['no_model']) from None
+            print_event(ErrorEvent(kind='unusable_model', message=str(error)))
+            print_event(EndEvent(finish_reason='error', status='failed'))
+        raise error_exit(str(error), ERROR_EXIT_CODES['unusable_model']) from None
     except USAGE_ERRORS as error:
         raise error_exit(str(error), USAGE_ERROR_CODE) from None
     except BrokenPipeError:  # who read the output has left, and is told nothing
@@ -322,11 +324,6 @@ def read_task(task: str) -> str:
 def print_document(value: object) -> None:
     """Print a value as one JSON document, in ASCII: no text in it can drive a terminal or break a pipe."""
     typer.echo(json_format.dumps(dump_json(value), indent=2))
-
-
-def _no_model_result(sentence: str) -> ResultEvent:
-    """Return the one event of a run that could not begin."""
-    return ResultEvent(status='no_model', output=None, error=sentence, usage=Usage(), files=[], todos=[], seconds=0.0)
 
 
 def error_exit(sentence: str, code: int) -> typer.Exit:

@@ -71,12 +71,15 @@ class Resumption:
             partial(resume_turn, conversation, task),
             make_decider=self._make_decider(environment, has_pending=_has_pending(approvals)),
         )
-        if turn.result.status not in ('done', 'paused') and not turn.has_next_command:
+        if (
+            turn.exit_code not in (EXIT_CODES['complete'], EXIT_CODES['awaiting_approval'])
+            and not turn.has_next_command
+        ):
             if turn.has_answered:
                 notify('What was answered may have run. Go on from there with: pydantic-deep run --continue')
             else:
                 notify(f'Nothing was answered. {short_id(record.id)} waits on.')
-        return EXIT_CODES[turn.result.status]
+        return turn.exit_code
 
     async def _check(
         self, record: VersionRecord, store: Store, approvals: Sequence[ApprovalRecord], environment: Environment

@@ -20,7 +20,6 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.usage import RunUsage
 
-from pydantic_deep.cli._events import Usage
 from pydantic_deep.cli._metadata import DIRECTORY
 from pydantic_deep.cli._schemas import (
     CallRow,
@@ -30,15 +29,17 @@ from pydantic_deep.cli._schemas import (
     ProtectedRow,
     RequestRow,
     SubagentRow,
+    Usage,
     VersionDetails,
     VersionRow,
 )
-from pydantic_deep.cli.approvals._policy import GATED_TOOLS, approval_from_pending
+from pydantic_deep.cli.approvals._policy import GATED_TOOLS
 from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.filesystem import exit_code_of
 from pydantic_deep.store import Store, VersionFilter, VersionKind, VersionRecord
+from pydantic_deep.streaming import approval_of
 from pydantic_deep.versions import SubagentThread, VersionDiff, VersionedAgent
 from pydantic_deep.versions._subagent_threads import runs_of
 from pydantic_deep.versions._turn import ALL_RUNS
@@ -140,7 +141,7 @@ class VersionReader:
             omitted_files=[OmittedRow(**asdict(each)) for each in version.omitted_files],
             todos=version.todos,
             subagents=list(subagents.values()),
-            pending=[approval_from_pending(call) for call in version.pending] if row.is_waiting else [],
+            pending=[approval_of(call) for call in version.pending] if row.is_waiting else [],
         )
 
     async def difference(self, before: VersionRecord, after: VersionRecord) -> Difference:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Literal, TypeAlias
 
-from pydantic_deep.cli._events import BudgetMeasure
+from pydantic_deep.budgets import Measure
+
+BudgetMeasure: TypeAlias = Literal['tokens', 'cost']
+"""The limits of a turn: tokens, sent and written together, or US dollars."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +24,6 @@ class BudgetUsage:
     """What is used of it."""
 
 
-def render_amount(measure: BudgetMeasure, amount: float | Decimal) -> str:
+def render_amount(measure: Measure, amount: float | Decimal) -> str:
     """Return an amount as a person reads it: of a cost four digits, because an answer may take less than a cent."""
-    return f'${amount:,.4f}'.removesuffix('00') if measure == 'cost' else f'{amount:,.0f} tokens'
+    return f'${amount:,.4f}'.removesuffix('00') if measure == 'cost' else f'{amount:,.0f} {measure}'

@@ -11,7 +11,6 @@ from rich.text import Text
 from rich.tree import Tree
 
 from pydantic_deep._text.escapes import escape
-from pydantic_deep.cli._events import ToolCallEvent, ToolResultEvent, Usage
 from pydantic_deep.cli._metadata import SETTINGS
 from pydantic_deep.cli._schemas import (
     CallRow,
@@ -20,9 +19,11 @@ from pydantic_deep.cli._schemas import (
     OmittedRow,
     RequestRow,
     SubagentRow,
+    Usage,
     VersionDetails,
     VersionRow,
 )
+from pydantic_deep.streaming import ToolCallEvent, ToolResultEvent
 from pydantic_deep.todos import Todo
 
 from ._diff import render_diff
@@ -73,7 +74,7 @@ def render_details(details: VersionDetails) -> Iterator[Text | Tree]:
     if details.pending:
         yield _title_line('Waits for')
         for approval in details.pending:
-            yield render_call(ToolCallEvent(id=approval.id, tool=approval.tool, args=approval.args))
+            yield render_call(ToolCallEvent(id=approval.id, name=approval.tool, args=json.dumps(approval.args)))
     if details.files:
         yield _title_line('Files')
         yield from (render_file_line(file) for file in details.files)
@@ -196,11 +197,11 @@ def _section(title: str, text: str, style: str = '') -> Iterator[Text]:
 
 
 def _call_line(call: CallRow) -> Text:
-    event = ToolCallEvent(id=call.id, tool=call.tool, args=call.args)
+    event = ToolCallEvent(id=call.id, name=call.tool, args=json.dumps(call.args))
     if call.outcome is None:
         return render_call(event)
     result = ToolResultEvent(
-        id=call.id, tool=call.tool, outcome=call.outcome, text=call.result or '', exit_code=call.exit_code
+        id=call.id, name=call.tool, outcome=call.outcome, content=call.result or '', exit_code=call.exit_code
     )
     return render_call(event, result)
 

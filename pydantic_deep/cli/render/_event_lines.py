@@ -8,24 +8,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from pydantic import JsonValue
+from pydantic_core import from_json
 from rich.markdown import Markdown
 from rich.text import Text
 
-from pydantic_deep.cli._events import (
+from pydantic_deep.approvals import DecisionKind
+from pydantic_deep.skills import SkillCatalog
+from pydantic_deep.streaming import (
     Approval,
     ApprovalAnswerEvent,
     BudgetEvent,
-    DecisionKind,
-    FileChange,
+    EndEvent,
+    ErrorEvent,
+    FileEvent,
     Outcome,
-    ResultEvent,
     RetriedEvent,
     SummarizedEvent,
     ToolCallEvent,
     ToolResultEvent,
-    Usage,
+    UsageEvent,
 )
-from pydantic_deep.skills import SkillCatalog
 from pydantic_deep.todos import Todo, TodoStatus
 
 from ._budget_amounts import render_amount
@@ -89,13 +91,13 @@ def render_call(call: ToolCallEvent, result: ToolResultEvent | None = None, *, i
     text = Text.assemble('  ' * len(call.path), (mark, style), ' ')
     if is_named and call.path:
         text.append(f'{first_line(call.path[-1], NAME_CHARS)} ', 'magenta')
-    text.append(escape_invisible(call.tool), 'bold')
-    about = ' '.join(_main_arguments(call.args))
+    text.append(escape_invisible(call.name), 'bold')
+    about = ' '.join(_main_arguments(_parse_args(call.args)))
     if about:
         text.append(f' {about}')
     if result:
         failed = result.outcome != 'success' or bool(result.exit_code)
-        about = _failure_reason(result) if failed else summarize_result(result.text)
+        about = _failure_reason(result) if failed else summarize_result(result.content)
         text.append(f'  {about}', style=style if failed else 'dim')
     return text
 
@@ -115,7 +117,7 @@ def render_prior_answer(event: ApprovalAnswerEvent, tool: str | None) -> Text:
         tool: The tool that is called, if that is known.
     """
     call = 'a call' if tool is None else f'the call of {escape_invisible(tool)}'
-    who = escape_invisible(event.faster or '')
+    who = escape_invisible(event.answered_by or '')
     return Text(
         f'{who} was faster and has {_DECISION_VERBS[event.decision]} {call}: the first answer counts.', 'yellow'
     )
@@ -164,8 +166,8 @@ def _notice_line(path: Sequence[str], sentence: str) -> Text:
 def _failure_reason(result: ToolResultEvent) -> str:
     """Return why a call failed, in a line: for a command, its exit code and the last line of its output."""
     if not result.exit_code:
-        return first_line(result.text, MAX_PREVIEW_CHARS)
-    printed = result.text.rpartition('\n')[0].rstrip()  # the last line is the code again
+        return first_line(result.content, MAX_PREVIEW_CHARS)
+    printed = result.content.rpartition('\n')[0].rstrip()  # the last line is the code again
     last = first_line(printed.rpartition('\n')[2], MAX_PREVIEW_CHARS)
     return f'exit code {result.exit_code}: {last}' if last else f'exit code {result.exit_code}'
 
@@ -185,7 +187,7 @@ def render_todos(todos: Sequence[Todo]) -> Text:
     return Text('\n').join(lines)
 
 
-def render_file(change: FileChange) -> Text:
+def render_file(change: FileEvent) -> Text:
     """Return what happened to a file in a line."""
     text = Text.assemble(f'{change.change} ', (escape_invisible(change.path).replace('\n', '\\n'), 'bold'))
     if change.added_lines is None or change.removed_lines is None:
@@ -204,7 +206,7 @@ def render_skills(catalog: SkillCatalog) -> list[Text]:
     return lines + [Text(escape_invisible(str(found)), 'yellow') for found in catalog.diagnostics]
 
 
-def render_usage(usage: Usage, seconds: float) -> Text:
+def render_usage(usage: UsageEvent, seconds: float) -> Text:
     """Return what was used, in a line."""
     return Text(
         f'{_count(usage.requests, "request")}, {_count(usage.tool_calls, "tool call")}, '
@@ -213,18 +215,19 @@ def render_usage(usage: Usage, seconds: float) -> Text:
     )
 
 
-def render_result(result: ResultEvent, *, names_store: bool = True) -> Text:
-    """Return the end of a turn: the files, what was used, and the version that has it all."""
-    lines = [render_file(change) for change in result.files]
-    if not result.has_all_files:
+def render_end(end: EndEvent, *, names_store: bool = True) -> Text:
+    """Return the end of a turn: its files, its usage, and the version that has them."""
+    lines = [render_file(file) for file in end.files or ()]
+    workspace = end.workspace
+    if workspace is not None and not workspace.has_all_changes:
         lines.append(Text(INCOMPLETE_FILES, 'yellow'))
-    if not result.has_files:
+    if workspace is not None and not workspace.has_files:
         lines.append(Text(UNVERSIONED_FILES, 'yellow'))
-    lines.append(render_usage(result.usage, result.seconds))
-    if result.version is not None:
-        lines.append(_version_line(result.version, result.store if names_store else None))
-        if not result.is_in_directory:
-            lines.append(Text(f'{WORKED_ON_COPY} pydantic-deep checkout {short_id(result.version)}', 'yellow'))
+    lines.append(render_usage(end.usage or UsageEvent(), end.seconds or 0))
+    if end.version_id is not None:
+        lines.append(_version_line(end.version_id, workspace.store if workspace and names_store else None))
+        if workspace is not None and not workspace.is_in_directory:
+            lines.append(Text(f'{WORKED_ON_COPY} pydantic-deep checkout {short_id(end.version_id)}', 'yellow'))
     return Text('\n').join(lines)
 
 
@@ -233,18 +236,30 @@ def _version_line(version: str, store: str | None) -> Text:
     return Text(f'version {short_id(version)}{where}', 'dim')
 
 
-def render_error(result: ResultEvent) -> Text | None:
-    """Return what a person is told of a turn without an answer."""
-    if result.error is None:
-        return None
-    return Text(
-        escape_invisible(result.error), 'bold yellow' if result.status in ('paused', 'suspended') else 'bold red'
-    )
+def render_error(error: ErrorEvent, end: EndEvent) -> Text:
+    """Return why a turn did not succeed."""
+    return Text(escape_invisible(error.message), 'bold yellow' if end.status == 'suspended' else 'bold red')
+
+
+def render_pause(approvals: Sequence[Approval], end: EndEvent) -> Text:
+    """Return how many calls of a turn are pending, and the command that asks about them."""
+    calls = '1 call waits' if len(approvals) == 1 else f'{len(approvals)} calls wait'
+    command = f'pydantic-deep resume {short_id(end.version_id or "")}'
+    return Text(f'Paused: {calls} for an approval. Answer with: {command}', 'bold yellow')
 
 
 def render_answer(output: str) -> Markdown:
     """Return the answer as Markdown. Links are written out: what a link says may not be where it leads."""
     return Markdown(escape_invisible(output), hyperlinks=False)
+
+
+def _parse_args(args: str) -> dict[str, JsonValue]:
+    """Return the arguments of a call; those that are no JSON object as one text."""
+    try:
+        parsed: JsonValue = from_json(args or '{}')
+    except ValueError:
+        parsed = args
+    return parsed if isinstance(parsed, dict) else {'args': args}
 
 
 def _main_arguments(args: Mapping[str, JsonValue]) -> Iterator[str]:

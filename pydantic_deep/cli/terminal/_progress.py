@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,30 +13,14 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from pydantic_deep.cli._events import (
-    ApprovalAnswerEvent,
-    ApprovalEvent,
-    BudgetEvent,
-    Event,
-    FileEvent,
-    ResultEvent,
-    RetriedEvent,
-    StartEvent,
-    SummarizedEvent,
-    TextEvent,
-    TodosEvent,
-    ToolCallEvent,
-    ToolResultEvent,
-    Usage,
-    UsageEvent,
-)
 from pydantic_deep.cli.render._event_lines import (
     render_budget,
     render_call,
     render_changed_approval,
+    render_end,
     render_error,
+    render_pause,
     render_prior_answer,
-    render_result,
     render_retried,
     render_summarized,
     render_todos,
@@ -43,6 +28,23 @@ from pydantic_deep.cli.render._event_lines import (
 )
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.render._wrapping import print_truncated, print_wrapped
+from pydantic_deep.streaming import (
+    Approval,
+    ApprovalAnswerEvent,
+    ApprovalRequiredEvent,
+    BudgetEvent,
+    EndEvent,
+    ErrorEvent,
+    RetriedEvent,
+    StartEvent,
+    StreamEvent,
+    SummarizedEvent,
+    TextEvent,
+    TodosEvent,
+    ToolCallEvent,
+    ToolResultEvent,
+    UsageEvent,
+)
 from pydantic_deep.todos import Todo
 
 REFRESH_PER_SECOND = 4
@@ -68,7 +70,9 @@ class ProgressDisplay:
         self._calls: dict[str, ToolCallEvent] = {}
         self._text = ''
         self._todos: list[Todo] = []
-        self._usage = Usage()
+        self._usage = UsageEvent()
+        self._approvals: list[Approval] = []
+        self._error: ErrorEvent | None = None
         self._shown_tasks: set[str] = set()
         self._is_live = console.is_terminal and not console.is_dumb_terminal
         self._live: Live | None = None
@@ -111,13 +115,13 @@ class ProgressDisplay:
             self._live.stop()
             self._live = None
 
-    def show(self, event: Event) -> None:
+    def show(self, event: StreamEvent) -> None:
         """Show an event."""
         match event:
             case StartEvent():
                 if not self._keeps_answer:
                     self._truncated_line(Text(escape_invisible(f'{event.model} in {event.directory}'), 'dim'))
-            case TextEvent():
+            case TextEvent(path=[]):
                 self._append_text(event.text)
             case ToolCallEvent():
                 self._flush_text()
@@ -125,7 +129,7 @@ class ProgressDisplay:
                 self._calls[event.id] = event
             case ToolResultEvent():
                 call = self._calls.pop(event.id, None)
-                call = call or ToolCallEvent(id=event.id, tool=event.tool, path=event.path, args={})
+                call = call or ToolCallEvent(id=event.id, name=event.name, path=event.path, args='')
                 self._call_line(call, event)
                 self._shown_tasks.discard(event.id)
             case TodosEvent():
@@ -134,20 +138,25 @@ class ProgressDisplay:
                     self._line(render_todos(event.todos))
             case ApprovalAnswerEvent():
                 self._show_prior_answer(event)
-            case ApprovalEvent(has_changed=True):
-                self._line(render_changed_approval(event.approval))
-            case FileEvent() | ApprovalEvent():
-                pass  # in the line of the tool, and at the end; who was asked has seen the question
+            case ApprovalRequiredEvent():
+                self._approvals = event.approvals
+                for approval in event.approvals:
+                    if approval.has_changed:
+                        self._line(render_changed_approval(approval))
             case UsageEvent():
-                self._usage = event.usage
+                self._usage = event
             case SummarizedEvent():
                 self._line(render_summarized(event))
             case RetriedEvent():
                 self._discard_void_text(event)
             case BudgetEvent():
                 self._line(render_budget(event))
-            case _:
+            case ErrorEvent():
+                self._error = event
+            case EndEvent():
                 self._finish(event)
+            case _:
+                pass  # files are in the line of the tool and at the end; thoughts are for those who read the events
 
     def _append_text(self, text: str) -> None:
         """Append a piece of the answer, and print each complete line: text above the block cannot be extended."""
@@ -159,38 +168,39 @@ class ProgressDisplay:
 
     def _discard_void_text(self, event: RetriedEvent) -> None:
         """Discard the text of a failed attempt. Complete lines in a chat stay on the screen and are declared void."""
-        is_shown = self._keeps_answer and '\n' in event.void_text
-        if event.void_text:
-            self._text = self._text.removesuffix(event.void_text.rsplit('\n', 1)[-1] if is_shown else event.void_text)
+        void = '' if event.path else event.void_text  # the text of subagents is not on the screen
+        is_shown = self._keeps_answer and '\n' in void
+        self._text = self._text.removesuffix(void.rsplit('\n', 1)[-1] if is_shown else void)
         self._line(render_retried(event, is_shown=is_shown))
 
     def _show_prior_answer(self, event: ApprovalAnswerEvent) -> None:
         """Show an answer that was given elsewhere first, and update the arguments that will run."""
         call = self._calls.get(event.id)
-        if event.faster is not None:
-            self._line(render_prior_answer(event, None if call is None else call.tool))
+        if event.answered_by is not None:
+            self._line(render_prior_answer(event, None if call is None else call.name))
         if call is not None and event.args is not None:
-            self._calls[event.id] = replace(call, args=event.args)
+            self._calls[event.id] = replace(call, args=json.dumps(event.args))
 
     def _flush_text(self) -> None:
         if self._text.strip():
             self._line(Text(escape_invisible(self._text.strip('\n')), '' if self._keeps_answer else 'italic'))
         self._text = ''
 
-    def _finish(self, result: ResultEvent) -> None:
+    def _finish(self, end: EndEvent) -> None:
         self._stop_drawing()
-        if self._keeps_answer or result.output is None:
+        if self._keeps_answer or end.output is None:
             self._flush_text()
         for call in self._calls.values():
             self._call_line(call)
-        if self._is_live and result.todos:
-            self._line(render_todos(result.todos))
-        self._line(render_result(result, names_store=not self._keeps_answer))
-        error = render_error(result)
-        if error is not None:
+        if self._is_live and end.todos:
+            self._line(render_todos(end.todos))
+        self._line(render_end(end, names_store=not self._keeps_answer))
+        if end.status == 'awaiting_approval':
+            self._console.print(render_pause(self._approvals, end), soft_wrap=True)
+        elif self._error is not None:
             # A terminal folds it itself, so that a command in it can be copied.
-            has_command = result.status in ('paused', 'interrupted', 'suspended')
-            self._console.print(error, soft_wrap=has_command or not self._console.is_terminal)
+            has_command = end.status in ('interrupted', 'suspended')
+            self._console.print(render_error(self._error, end), soft_wrap=has_command or not self._console.is_terminal)
 
     def _show_task(self, call: ToolCallEvent) -> None:
         """Show a task before the first call of the subagent that does it."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 from pydantic_ai import RunContext
@@ -14,13 +13,10 @@ from pydantic_deep.budgets import (
     Budget,
     BudgetExceededError,
     Budgets,
-    BudgetUnknownEvent,
-    BudgetWarningEvent,
-    LastAnswerEvent,
     Measure,
 )
-from pydantic_deep.cli._events import BudgetEvent, BudgetMeasure
-from pydantic_deep.cli.render._budget_amounts import BudgetUsage
+from pydantic_deep.cli.render._budget_amounts import BudgetMeasure, BudgetUsage
+from pydantic_deep.streaming import BudgetEvent
 
 _ZERO = Decimal(0)
 
@@ -87,6 +83,14 @@ class TurnBudget(AbstractCapability[object]):
         limit_of_turn = self._limit(known) or limit
         return BudgetUsage(measure=known, limit=limit_of_turn, used=limit_of_turn - limit + used)
 
+    def to_turn_event(self, event: BudgetEvent) -> BudgetEvent:
+        """Convert an event of a run's own budget to one of the turn's."""
+        if event.limit is None or event.used is None:
+            return event
+        usage = self.to_turn_usage(event.measure, Decimal(str(event.limit)), Decimal(str(event.used)))
+        number = float if usage.measure == 'cost' else int
+        return replace(event, measure=usage.measure, limit=number(usage.limit), used=number(usage.used))
+
     def _limit(self, measure: BudgetMeasure) -> Decimal:
         return Decimal(self.tokens) if measure == 'tokens' else (self.cost or _ZERO)
 
@@ -96,24 +100,3 @@ class TurnBudget(AbstractCapability[object]):
         if measure == 'tokens':
             return Decimal(used.total_tokens - before.total_tokens)
         return (used.cost or _ZERO) - (before.cost or _ZERO)
-
-
-def budget_event(
-    event: BudgetWarningEvent | LastAnswerEvent | BudgetUnknownEvent, budget: TurnBudget, path: Sequence[str]
-) -> BudgetEvent:
-    """Return the event of the turn for a budget event of one of its runs."""
-    if isinstance(event, BudgetUnknownEvent):
-        measure: BudgetMeasure = 'cost' if event.measure == 'cost' else 'tokens'
-        return BudgetEvent(
-            path=[*path], kind='unknown', measure=measure, limit=None, used=None, model=event.model_name or None
-        )
-    usage = budget.to_turn_usage(event.measure, event.limit, event.used)
-    number = float if usage.measure == 'cost' else int
-    return BudgetEvent(
-        path=[*path],
-        kind='warning' if isinstance(event, BudgetWarningEvent) else 'last_answer',
-        measure=usage.measure,
-        limit=number(usage.limit),
-        used=number(usage.used),
-        model=None,
-    )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Mapping
 from enum import Enum
 from typing import TypeAlias
 
 import anyio
 
-from pydantic_deep.cli._events import FileChange
+from pydantic_deep._messages.result_metadata import MAX_COUNTED_BYTES, count_changed_lines
+from pydantic_deep.streaming import FileEvent
 from pydantic_deep_backends import BackendUnavailableError, LocalBackend, SandboxBackend, ScanLimitError
 from pydantic_deep_backends.protocol import Command, CommandResult
 from pydantic_deep_backends.snapshots import Tree
@@ -20,9 +20,6 @@ SCAN_SECONDS = 3.0
 
 MAX_FILES = 1_000
 """Maximum number of changed files that are reported for one command."""
-
-MAX_COUNTED_BYTES = 10_000_000
-"""Size limit for counting the lines of a file that a command created."""
 
 
 class Unknown(Enum):
@@ -70,16 +67,16 @@ class ChangeTrackingBackend(LocalBackend):
         """Start a turn: `turn_changes` compares with the files as they are now."""
         self._before_turn, self._unreported = {}, set()
 
-    async def take_changes(self) -> list[FileChange]:
+    async def take_changes(self) -> list[FileEvent]:
         """Return the files that changed since the last call, by path."""
         paths, self._unreported = self._unreported, set()
         return await self._describe({path: self._before_turn[path] for path in paths})
 
-    async def turn_changes(self) -> list[FileChange]:
+    async def turn_changes(self) -> list[FileEvent]:
         """Return every file that differs from what it was when the turn began, by path."""
         return await self._describe(self._before_turn)
 
-    async def all_changes(self) -> list[FileChange]:
+    async def all_changes(self) -> list[FileEvent]:
         """Return every file that differs from what it was at the beginning, by path."""
         return await self._describe(self._before)
 
@@ -103,7 +100,7 @@ class ChangeTrackingBackend(LocalBackend):
         self._before_turn.setdefault(canonical, before)
         self._unreported.add(canonical)
 
-    async def _describe(self, files: Mapping[str, Contents]) -> list[FileChange]:
+    async def _describe(self, files: Mapping[str, Contents]) -> list[FileEvent]:
         changes = [describe_change(path, files[path], await self._read(path)) for path in sorted(files)]
         return [change for change in changes if change is not None]
 
@@ -196,20 +193,12 @@ class UnversionedSandbox(ChangeTrackingSandbox):
     track = None  # pyright: ignore[reportAssignmentType] - Python's way to say no
 
 
-def describe_change(path: str, before: Contents, after: Contents) -> FileChange | None:
-    """Return how a file differs, `None` if it does not; a file that is not there is `None`.
-
-    Lines are counted as a set with repetitions: a linear count, in which a line that only moved is no change.
-    """
+def describe_change(path: str, before: Contents, after: Contents) -> FileEvent | None:
+    """Return the change of a file, `None` if there is none; the contents of a missing file are `None`."""
     if before == after and not isinstance(before, Unknown):
         return None
     change = 'created' if before is None else 'removed' if after is None else 'changed'
     if isinstance(before, Unknown) or isinstance(after, Unknown):
-        return FileChange(path=path, change=change, added_lines=None, removed_lines=None)
-    old, new = Counter((before or b'').splitlines()), Counter((after or b'').splitlines())
-    return FileChange(
-        path=path,
-        change=change,
-        added_lines=(new - old).total(),
-        removed_lines=(old - new).total(),
-    )
+        return FileEvent(path=path, change=change)
+    added, removed = count_changed_lines(before, after)
+    return FileEvent(path=path, change=change, added_lines=added, removed_lines=removed)

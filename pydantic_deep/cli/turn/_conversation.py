@@ -15,7 +15,6 @@ from pydantic import ValidationError
 from pydantic_ai.usage import RunUsage
 
 from pydantic_deep.approvals import Deny
-from pydantic_deep.cli._events import FileChange
 from pydantic_deep.cli._metadata import DIRECTORY, SETTINGS
 from pydantic_deep.cli.history._revisions import Revisions
 from pydantic_deep.cli.history._turn_lineages import TurnLineages, is_pending
@@ -23,6 +22,7 @@ from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import Commit, Store, VersionNotFoundError, VersionRecord, new_id
+from pydantic_deep.streaming import FileEvent
 from pydantic_deep.versions import AgentVersion, ApprovalInbox, UnversionedFilesWarning, VersionedAgent
 from pydantic_deep.versions.files._run_files import why_unversioned
 
@@ -142,13 +142,13 @@ class Conversation:
                 return RunUsage()
         return version.usage
 
-    async def changes(self, before: Version, after: Version) -> list[FileChange]:
+    async def changes(self, before: Version, after: Version) -> list[FileEvent]:
         """Return the files that a turn on a copy changed, by path."""
         top = (await self.runtime.backend.working_dir()).rstrip('/')
         kinds = {'added': 'created', 'changed': 'changed', 'removed': 'removed'}
         diff = await before.diff(after)
         return [
-            FileChange(
+            FileEvent(
                 path=f'{top}{file.path}',
                 change=kinds[file.kind],  # pyright: ignore[reportArgumentType] - all of them
                 added_lines=None if file.view is None else file.view.added,

@@ -1,4 +1,4 @@
-"""One turn: a task goes in, events come out, and what the conversation is afterwards. Nothing here prints.
+"""One turn: a task goes in, events come out, and the conversation is at a new version afterwards. Nothing here prints.
 
 A turn is one run of the agent, and one more after each pause for approvals: their usage and their limits are one.
 """
@@ -6,73 +6,59 @@ A turn is one run of the agent, and one more after each pause for approvals: the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import anyio
-from pydantic_ai import (
-    AgentRunResultEvent,
-    AgentStreamEvent,
-    CancellationToken,
-    FunctionToolCallEvent,
-    FunctionToolResultEvent,
-    PartDeltaEvent,
-    PartStartEvent,
-    RunCancelled,
-    TextPart,
-    TextPartDelta,
-)
+from pydantic_ai import AgentRunResultEvent, AgentStreamEvent, CancellationToken, RunCancelled
 from pydantic_ai.usage import RunUsage
 
 from pydantic_deep.approvals import Decision
 from pydantic_deep.budgets import BudgetExceededError
-from pydantic_deep.cli._events import (
-    Approval,
-    ApprovalEvent,
-    BudgetEvent,
-    Event,
-    FileChange,
-    FileEvent,
-    ResultEvent,
-    RetriedEvent,
-    StartEvent,
-    TextEvent,
-    TodosEvent,
-    ToolCallEvent,
-    ToolResultEvent,
-    Usage,
-    UsageEvent,
-)
 from pydantic_deep.cli.approvals._policy import (
     CallAnswer,
     Decider,
     NotPendingError,
     answer_event,
-    approval_from_pending,
     check_unanswered,
 )
 from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.deps import DeepAgentDeps
-from pydantic_deep.filesystem import exit_code_of
 from pydantic_deep.retries import ModelRetriedEvent
 from pydantic_deep.store import ApprovalAnsweredError
+from pydantic_deep.streaming import (
+    EXPECTED_ERRORS,
+    Approval,
+    ApprovalRequiredEvent,
+    BudgetEvent,
+    EndEvent,
+    ErrorEvent,
+    FileEvent,
+    RunEvents,
+    RunStatus,
+    StartEvent,
+    StreamEvent,
+    ToolResultEvent,
+    TurnWorkspace,
+    approval_of,
+    capability_event,
+    suspended_event,
+)
 from pydantic_deep.subagents import SubagentEvent
 from pydantic_deep.versions import ApprovalInbox, TurnStream
 
-from ._capability_events import capability_event
 from ._conversation import Conversation, Version
 from ._failures import (
-    EXPECTED_ERRORS,
     describe_exceeded_budget,
     describe_failure,
     describe_interrupted_prompt,
     describe_last_answer,
-    describe_pause,
     describe_suspension,
+    exit_code_of_turn,
 )
 from ._runtime import Output
 
-EventSink: TypeAlias = Callable[[Event], None]
+EventSink: TypeAlias = Callable[[StreamEvent], None]
 """Receives each event as it happens."""
 
 
@@ -81,7 +67,7 @@ class TurnObserver:
     """Receives the events of a turn, and decides its pending calls."""
 
     show: EventSink
-    """Receives every event, from `start` to `result`."""
+    """Receives every event, from `start` to `end`."""
     decide: Decider
     """Decides the pending calls."""
 
@@ -90,12 +76,19 @@ class TurnObserver:
 class TurnReport:
     """The outcome of a turn."""
 
-    result: ResultEvent
+    end: EndEvent
     """The last event."""
+    error: ErrorEvent | None
+    """The error event before it, if there is one."""
     has_answered: bool
     """Whether pending calls were answered, so that they may have run."""
     has_next_command: bool
-    """Whether the last event names the command that continues, after a pause or an answer from elsewhere."""
+    """Whether the last events name the command that continues, after a pause or an answer from elsewhere."""
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the program."""
+        return exit_code_of_turn(self.end, self.error)
 
 
 async def run_turn(
@@ -141,14 +134,10 @@ class _TurnRunner:
         self._base: Version | None = None
         self._version: Version | None = None
         self._stream: TurnStream[DeepAgentDeps, Output] | None = None
+        self._translator = RunEvents()
         self._is_in_directory = conversation.is_in_directory
-        self._used_before = RunUsage()
-        self._usage = Usage()
         self._started = runtime.clock()
-        self._todos = list(runtime.deps.todos)
-        self._announced: set[str] = set()
         self._output: str | None = None
-        self._answer_text = ''
         self._last_answer: BudgetEvent | None = None
         self._pending: list[Approval] = []
         self._answered: set[str] = set()
@@ -157,27 +146,28 @@ class _TurnRunner:
     async def run(self, task: str, *, branch: str | None = None, waiting: Version | None = None) -> TurnReport:
         runtime = self._runtime
         runtime.backend.start_turn()
-        self._show(StartEvent(task=task, directory=runtime.directory, model=runtime.model))
+        self._show(StartEvent(model=runtime.model, prompt=task, directory=runtime.directory))
         error: Exception | None = None
         try:
             await self._work(task, branch, waiting)
         except EXPECTED_ERRORS as caught:
             error = caught
         except Exception as caught:
-            # A defect: readers of the events get their last one, then the traceback comes.
+            # A defect: readers of the events get their last ones, then the traceback comes.
             await self._finish(caught)
             raise
-        result = await self._finish(error)
+        end, error_event = await self._finish(error)
         has_next_command = bool(self._pending) or isinstance(error, NotPendingError)
-        return TurnReport(result=result, has_answered=bool(self._answered), has_next_command=has_next_command)
+        return TurnReport(
+            end=end, error=error_event, has_answered=bool(self._answered), has_next_command=has_next_command
+        )
 
     async def _work(self, task: str, branch: str | None, version: Version | None) -> None:
         """Run the agent until it answers, or until nobody answers it."""
         conversation = self._conversation
         if version is None:
             self._base = await conversation.prepare_turn()
-            self._used_before = self._base.usage
-            self._runtime.budget.start_turn(self._used_before)
+            self._start_counting(self._base.usage)
             version = await self._run(
                 self._base.advance_stream(
                     task,
@@ -187,10 +177,8 @@ class _TurnRunner:
                 )
             )
         else:
-            self._base = version
-            self._used_before = await conversation.usage_before(version)
-            self._usage = self._turn_usage(version.usage)
-            self._runtime.budget.start_turn(self._used_before)
+            self._base = self._version = version
+            self._start_counting(await conversation.usage_before(version))
         while version.state == 'awaiting_approval':
             self._version = version
             self._runtime.budget.remaining(version.usage)  # before anybody is asked what could not go on
@@ -200,6 +188,16 @@ class _TurnRunner:
             by = self._runtime.person if any(each.by == 'person' for each in answers.values()) else 'option'
             version = await self._resume(version, {id: each.decision for id, each in answers.items()}, by)
         self._output = version.output if isinstance(version.output, str) else None
+
+    def _start_counting(self, used_before: RunUsage) -> None:
+        """Count the usage of the turn from that of the conversation before it."""
+        self._runtime.budget.start_turn(used_before)
+        self._translator = RunEvents(usage=self._used, usage_before=used_before)
+
+    def _used(self) -> RunUsage | None:
+        """Return the usage of the conversation so far."""
+        used = None if self._stream is None else self._stream.usage
+        return self._version.usage if used is None and self._version is not None else used
 
     async def _resume(self, version: Version, decisions: Mapping[str, Decision], by: str) -> Version:
         """Go on with a version; where somebody else has answered a call meanwhile, that answer counts."""
@@ -225,7 +223,7 @@ class _TurnRunner:
         items = [await ApprovalInbox(store).get(each.id) for each in approvals if each.pending_id in decisions]
         found = {item.pending_id: (item.decision, item.decided_by) for item in items if item.decision is not None}
         for id, (decision, by) in found.items():
-            self._show(answer_event(id, CallAnswer(decision=decision, by='person'), faster=by or 'somebody'))
+            self._show(answer_event(id, CallAnswer(decision=decision, by='person'), answered_by=by or 'somebody'))
         return set(found)
 
     async def _run(self, stream: TurnStream[DeepAgentDeps, Output]) -> Version:
@@ -242,8 +240,7 @@ class _TurnRunner:
         return stream.version
 
     async def _record_progress(self, stream: TurnStream[DeepAgentDeps, Output]) -> None:
-        """Take the version, the todos and the usage as far as they got."""
-        self._emit_usage()
+        """Take the version and the todos as far as they got."""
         if stream.deps is not None:
             self._runtime.deps.todos = list(stream.deps.todos)
         if stream.version_id is not None:
@@ -251,15 +248,14 @@ class _TurnRunner:
             self._version = await self._conversation.advance_to(
                 stream.version_id, is_in_directory=self._is_in_directory
             )
-        self._stream = None
 
     async def _decide_pending(self, version: Version) -> dict[str, CallAnswer] | None:
         """Have the calls answered that wait and have no answer yet; `None` if they are to wait on."""
         open_ids = {each.pending_id for each in await self._conversation.store.approvals(version_id=version.id)}
         pending = [call for call in version.pending if call.id in open_ids]
-        self._pending = [approval_from_pending(call) for call in pending]
-        for approval in self._pending:
-            self._show(ApprovalEvent(approval=approval, has_changed=approval.id in self._answered))
+        self._pending = [replace(approval_of(call), has_changed=call.id in self._answered) for call in pending]
+        if self._pending:
+            self._show(ApprovalRequiredEvent(approvals=self._pending))
         answers: Mapping[str, CallAnswer] | None = await self._observer.decide(pending) if pending else {}
         if answers is None:
             return None
@@ -271,159 +267,93 @@ class _TurnRunner:
         self._answered |= {call.id for call in version.pending}
         return dict(answers)
 
-    async def _finish(self, error: Exception | None) -> ResultEvent:
+    async def _finish(self, error: Exception | None) -> tuple[EndEvent, ErrorEvent | None]:
         await self._emit_files()
-        runtime, version = self._runtime, self._version if self._conversation.is_persistent else None
-        status, sentence = 'done', None
-        if error is not None:
-            status, sentence = describe_failure(error)
-            if self._is_suspended:
-                status, sentence = 'suspended', describe_suspension(error)
-            elif isinstance(error, BudgetExceededError):
-                use = runtime.budget.to_turn_usage(error.measure, error.limit, error.used)
-                sentence = describe_exceeded_budget(
-                    use, is_persistent=version is not None, waiting=self._pending_version()
-                )
-            elif status == 'interrupted' and self._pending and version is not None:
-                sentence = describe_interrupted_prompt(short_id(version.id))
-        elif self._pending:
-            status, sentence = 'paused', describe_pause(len(self._pending), self._shown_version())
-        elif self._last_answer is not None and self._version is not None:
-            use = runtime.budget.usage(self._last_answer.measure, self._version.usage)
-            status, sentence = 'limit', describe_last_answer(use, is_persistent=version is not None)
-        result = ResultEvent(
-            status=status,
+        error_event = self._error_event(error)
+        version = self._stored_version()
+        *events, end = self._translator.end(version_id=None if version is None else version.id)
+        assert isinstance(end, EndEvent)  # noqa: S101 - the last event of every run
+        end = replace(
+            end,
+            finish_reason='error' if error is not None else 'tool_call' if self._pending else end.finish_reason,
+            status=self._status(error),
             output=self._output,
-            error=sentence,
-            usage=self._usage,
+            seconds=round(self._runtime.clock() - self._started, 3),
             files=await self._files(),
-            has_all_files=runtime.backend.has_all_changes,
-            todos=list(runtime.deps.todos),
-            seconds=round(runtime.clock() - self._started, 3),
-            pending=self._pending if status == 'paused' else [],
-            version=None if version is None else version.id,
-            store=None if version is None else self._conversation.store.url,
-            is_in_directory=self._is_in_directory,
-            has_files=version is None or version.tree is not None,
+            todos=list(self._runtime.deps.todos),
+            workspace=TurnWorkspace(
+                store=None if version is None else self._conversation.store.url,
+                is_in_directory=self._is_in_directory,
+                has_files=version is None or version.tree is not None,
+                has_all_changes=self._runtime.backend.has_all_changes,
+            ),
         )
-        self._show(result)
-        return result
+        for event in [*events, *([] if error_event is None else [error_event]), end]:
+            self._show(event)
+        return end, error_event
 
-    async def _files(self) -> list[FileChange]:
+    def _status(self, error: Exception | None) -> RunStatus:
+        if error is None:
+            return 'awaiting_approval' if self._pending else 'complete'
+        if self._is_suspended:
+            return 'suspended'
+        return 'interrupted' if isinstance(error, RunCancelled) else 'failed'
+
+    def _error_event(self, error: Exception | None) -> ErrorEvent | None:
+        """Return the event of an error, or of a budget that ended with the answer."""
+        version, budget = self._stored_version(), self._runtime.budget
+        if error is None:
+            if self._pending or self._last_answer is None or self._version is None:
+                return None
+            use = budget.usage('cost' if self._last_answer.measure == 'cost' else 'tokens', self._version.usage)
+            message = describe_last_answer(use, is_persistent=version is not None)
+            return ErrorEvent(kind='budget_exceeded', message=message, status=429)
+        if self._is_suspended:
+            return replace(suspended_event(), message=describe_suspension(error))
+        event = describe_failure(error)
+        if isinstance(error, BudgetExceededError):
+            use = budget.to_turn_usage(error.measure, error.limit, error.used)
+            message = describe_exceeded_budget(use, is_persistent=version is not None, waiting=self._pending_version())
+            return replace(event, message=message)
+        if isinstance(error, RunCancelled) and self._pending and version is not None:
+            return replace(event, message=describe_interrupted_prompt(short_id(version.id)))
+        return event
+
+    def _stored_version(self) -> Version | None:
+        return self._version if self._conversation.is_persistent else None
+
+    async def _files(self) -> list[FileEvent]:
         if self._is_in_directory or self._base is None or self._version is None:
             return await self._runtime.backend.turn_changes()
         return await self._conversation.changes(self._base, self._version)
 
     def _pending_version(self) -> str | None:
-        is_waiting = self._version is not None and self._version.state == 'awaiting_approval'
-        return self._shown_version() if is_waiting else None
-
-    def _shown_version(self) -> str:
-        return '' if self._version is None else short_id(self._version.id)
+        version = self._version
+        return short_id(version.id) if version is not None and version.state == 'awaiting_approval' else None
 
     async def _handle_event(self, event: AgentStreamEvent | AgentRunResultEvent[Output]) -> None:
-        """Turn an event of the run into events of the turn. Kinds that are not known here are no news to a person."""
-        match event:
-            case PartStartEvent(index=index, part=part):
-                if index == 0:
-                    self._answer_text = ''
-                self._emit_text(part.content if isinstance(part, TextPart) else '')
-            case PartDeltaEvent(delta=delta):
-                self._emit_text(delta.content_delta if isinstance(delta, TextPartDelta) else '')
-            case SubagentEvent():
-                task = _escape_id_part(event.tool_call_id or '')
-                await self._handle_call_event(event.event, id_prefix=f'{task}/', path=event.path)
-            case FunctionToolCallEvent() | FunctionToolResultEvent():
-                await self._handle_call_event(event)
-            case AgentRunResultEvent():
-                pass  # the version has it
-            case _:
-                self._handle_capability_event(event, ())
-
-    def _emit_text(self, text: str) -> None:
-        if text:
-            self._answer_text += text
-            self._show(TextEvent(text=text))
+        inner = event.event if isinstance(event, SubagentEvent) else event
+        if isinstance(inner, ModelRetriedEvent) and not inner.is_void:
+            return  # `_handle_retry` has shown it
+        for translated in self._translator.translate(event):
+            match translated:
+                case FileEvent() | ApprovalRequiredEvent():
+                    pass  # the directory and the store know more: `_emit_files`, `_decide_pending`
+                case ToolResultEvent():
+                    self._show(translated)
+                    await self._emit_files()
+                case BudgetEvent():
+                    self._show(self._runtime.budget.to_turn_event(translated))
+                    if translated.kind == 'last_answer' and not translated.path:
+                        self._last_answer = translated
+                case _:
+                    self._show(translated)
 
     def _handle_retry(self, event: ModelRetriedEvent, path: Sequence[str]) -> None:
-        """Report a retry before the wait; one that takes words back has to come after them, and the stream has it there."""
+        """Show a retry before its delay. One that voids text has to follow the text: it comes with the stream."""
         if not event.is_void:
-            self._emit_capability_event(event, path)
-
-    def _handle_capability_event(self, event: AgentStreamEvent, path: Sequence[str]) -> None:
-        """Report what a room of the agent or of a subagent tells, but for retries that are reported already."""
-        if not isinstance(event, ModelRetriedEvent) or event.is_void:
-            self._emit_capability_event(event, path)
-
-    def _emit_capability_event(self, event: AgentStreamEvent, path: Sequence[str]) -> None:
-        emitted = capability_event(
-            event, self._runtime.budget, answer_text='' if path else self._answer_text, path=path
-        )
-        if emitted is None:
-            return
-        if isinstance(emitted, RetriedEvent) and emitted.void_text:
-            self._answer_text = ''
-        if isinstance(emitted, BudgetEvent) and emitted.kind == 'last_answer' and not path:
-            self._last_answer = emitted
-        self._show(emitted)
-
-    async def _handle_call_event(
-        self, event: AgentStreamEvent, *, id_prefix: str = '', path: Sequence[str] = ()
-    ) -> None:
-        """Report a tool call or its result, and what it changed; what else is news. What a subagent says is for its parent."""
-        match event:
-            case FunctionToolCallEvent(part=part):
-                self._emit_usage()
-                id = f'{id_prefix}{_escape_id_part(part.tool_call_id)}'
-                if id not in self._announced:  # a call that waited is announced again when it runs
-                    self._announced.add(id)
-                    args = part.args_as_dict()
-                    self._show(ToolCallEvent(id=id, tool=part.tool_name, path=list(path), args=args))
-            case FunctionToolResultEvent(part=part):
-                self._show(
-                    ToolResultEvent(
-                        id=f'{id_prefix}{_escape_id_part(part.tool_call_id)}',
-                        tool=part.tool_name,
-                        path=list(path),
-                        outcome=part.outcome,
-                        text=part.model_response_str(wrap_if_error=False),
-                        exit_code=exit_code_of(part),
-                    )
-                )
-                self._emit_todos()
-                await self._emit_files()
-                self._emit_usage()
-            case _:
-                self._handle_capability_event(event, path)
+            self._show(capability_event(event, path=path))
 
     async def _emit_files(self) -> None:
         for change in await self._runtime.backend.take_changes():
-            self._show(FileEvent(file=change))
-
-    def _emit_todos(self) -> None:
-        deps = None if self._stream is None else self._stream.deps
-        if deps is not None and list(deps.todos) != self._todos:
-            self._todos = list(deps.todos)
-            self._show(TodosEvent(todos=self._todos))
-
-    def _emit_usage(self) -> None:
-        run = None if self._stream is None else self._stream.usage
-        usage = self._usage if run is None else self._turn_usage(run)
-        if usage != self._usage:
-            self._usage = usage
-            self._show(UsageEvent(usage=usage))
-
-    def _turn_usage(self, run: RunUsage) -> Usage:
-        """Return what the turn has used when its conversation has used so much."""
-        before = self._used_before
-        return Usage(
-            requests=run.requests - before.requests,
-            tool_calls=run.tool_calls - before.tool_calls,
-            input_tokens=run.input_tokens - before.input_tokens,
-            output_tokens=run.output_tokens - before.output_tokens,
-        )
-
-
-def _escape_id_part(tool_call_id: str) -> str:
-    """Return an id as it stands in that of a `PendingApproval`, where slashes part the ids on the way."""
-    return tool_call_id.replace('%', '%25').replace('/', '%2F')
+            self._show(change)

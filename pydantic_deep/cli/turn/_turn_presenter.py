@@ -11,14 +11,14 @@ import typer
 from pydantic_ai import CancellationToken
 from rich.console import Console
 
-from pydantic_deep.cli._events import render_json
 from pydantic_deep.cli.approvals._policy import ApprovalMode, Decider, allow_all, deny_all, pause_all
 from pydantic_deep.cli.approvals._prompter import ApprovalPrompter, PromptScreen
+from pydantic_deep.cli.render._event_json import print_event
 from pydantic_deep.cli.terminal._answer_output import print_answer
 from pydantic_deep.cli.terminal._interrupts import Interrupts, stop_on_interrupt
 from pydantic_deep.cli.terminal._progress import ProgressDisplay
 
-from ._runner import EventSink, TurnObserver, TurnReport
+from ._runner import TurnObserver, TurnReport
 from ._runtime import AgentRuntime
 
 
@@ -39,18 +39,19 @@ async def present_as_text(runtime: AgentRuntime, work: Work, *, make_decider: De
     progress = ProgressDisplay(Console(stderr=True), clock=runtime.clock, shows_answer=False)
     async with runtime.agent:
         turn = await show_progress(progress, work, make_decider=make_decider)
-    if turn.result.output is not None:
-        print_answer(turn.result.output)
+    if turn.end.output is not None:
+        print_answer(turn.end.output)
     return turn
 
 
 async def present_as_json(runtime: AgentRuntime, work: Work, *, make_decider: DeciderFactory) -> TurnReport:
     """Do a turn with one JSON object a line on standard output, each as soon as it is known."""
-    show: EventSink = lambda event: print(render_json(event), flush=True)  # noqa: E731, T201
     with stop_on_interrupt() as interrupts:
         screen = PromptScreen(suspended=interrupts.suspended, notify=partial(typer.echo, err=True))
         async with runtime.agent:
-            return await work(stop=interrupts.stop, observer=TurnObserver(show=show, decide=make_decider(screen)))
+            return await work(
+                stop=interrupts.stop, observer=TurnObserver(show=print_event, decide=make_decider(screen))
+            )
 
 
 async def show_progress(progress: ProgressDisplay, work: Work, *, make_decider: DeciderFactory) -> TurnReport:

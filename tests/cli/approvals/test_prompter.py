@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dirty_equals import IsStr
 from inline_snapshot import snapshot
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo
@@ -254,66 +255,78 @@ def test_events_carry_what_waits_and_what_was_answered(invoke: Invoke, make_term
     model = ScriptedModel([WRITE, task], EDIT, 'Fixed.', 'Done.')
     terminal = make_terminal('e', 'path: /b\ncontent: x', 'n', 'No.')
     result = invoke('run', 'Go', '--json', model=model, terminal=terminal)
-    found = [event for event in events(result) if event['type'] not in ('usage', 'start', 'result')]
+    found = [event for event in events(result) if event['type'] not in ('usage', 'start', 'end', 'text')]
     for event in found:
-        if event['type'] == 'approval':
-            view = ApprovalView.model_validate(event['approval']['view'])
+        for approval in event.get('approvals', ()):
+            view = ApprovalView.model_validate(approval['view'])
             assert view.preview is not None
-            event['approval']['view'] = str(view.preview.diff)
+            approval['view'] = str(view.preview.diff)
     assert found == snapshot(
         [
             {
                 'type': 'tool_call',
                 'id': 'call-1',
-                'tool': 'write_file',
+                'name': 'write_file',
+                'args': '{"path":"/new.txt","content":"new\\n"}',
+                'index': 0,
                 'path': [],
-                'args': {'path': '/new.txt', 'content': 'new\n'},
+                'intent': None,
+                'sub_agent_thread_id': None,
             },
             {
                 'type': 'tool_call',
                 'id': 'call-2',
-                'tool': 'task',
+                'name': 'task',
+                'args': '{"subagent":"general-purpose","description":"Fix it"}',
+                'index': 1,
                 'path': [],
-                'args': {'subagent': 'general-purpose', 'description': 'Fix it'},
+                'intent': 'Fix it',
+                'sub_agent_thread_id': None,
             },
             {
                 'type': 'tool_call',
                 'id': 'call-2/call-3',
-                'tool': 'edit_file',
+                'name': 'edit_file',
+                'args': '{"path":"/poem.txt","old_string":"violet","new_string":"lily"}',
+                'index': 0,
                 'path': ['general-purpose'],
-                'args': {'path': '/poem.txt', 'old_string': 'violet', 'new_string': 'lily'},
+                'intent': None,
+                'sub_agent_thread_id': None,
             },
             {
-                'type': 'approval',
-                'approval': {
-                    'id': 'call-1',
-                    'path': [],
-                    'tool': 'write_file',
-                    'args': {'path': '/new.txt', 'content': 'new\n'},
-                    'view': """\
+                'type': 'approval_required',
+                'approvals': [
+                    {
+                        'id': 'call-1',
+                        'path': [],
+                        'tool': 'write_file',
+                        'args': {'path': '/new.txt', 'content': 'new\n'},
+                        'view': """\
 --- /dev/null
 +++ b/new.txt
 @@ -0,0 +1 @@
-+new""",
-                },
-                'has_changed': False,
-            },
-            {
-                'type': 'approval',
-                'approval': {
-                    'id': 'call-2/call-3',
-                    'path': ['general-purpose'],
-                    'tool': 'edit_file',
-                    'args': {'path': '/poem.txt', 'old_string': 'violet', 'new_string': 'lily'},
-                    'view': """\
++new\
+""",
+                        'decisions': ['approve', 'edit', 'deny', 'respond'],
+                        'has_changed': False,
+                    },
+                    {
+                        'id': 'call-2/call-3',
+                        'path': ['general-purpose'],
+                        'tool': 'edit_file',
+                        'args': {'path': '/poem.txt', 'old_string': 'violet', 'new_string': 'lily'},
+                        'view': """\
 --- a/poem.txt
 +++ b/poem.txt
 @@ -1,2 +1,2 @@
  rose
 -violet
-+lily""",
-                },
-                'has_changed': False,
++lily\
+""",
+                        'decisions': ['approve', 'edit', 'deny', 'respond'],
+                        'has_changed': False,
+                    },
+                ],
             },
             {
                 'type': 'approval_answer',
@@ -322,7 +335,7 @@ def test_events_carry_what_waits_and_what_was_answered(invoke: Invoke, make_term
                 'by': 'person',
                 'reason': None,
                 'args': {'path': '/b', 'content': 'x'},
-                'faster': None,
+                'answered_by': None,
             },
             {
                 'type': 'approval_answer',
@@ -331,45 +344,45 @@ def test_events_carry_what_waits_and_what_was_answered(invoke: Invoke, make_term
                 'by': 'person',
                 'reason': 'A person denied this call: No.',
                 'args': None,
-                'faster': None,
+                'answered_by': None,
             },
             {
                 'type': 'tool_result',
                 'id': 'call-1',
-                'tool': 'write_file',
-                'path': [],
+                'name': 'write_file',
                 'outcome': 'success',
-                'text': 'Created /b: 1 line, 1 byte.',
+                'content': 'Created /b: 1 line, 1 byte.',
                 'exit_code': None,
+                'path': [],
+                'sub_agent_thread_id': None,
             },
             {
                 'type': 'file',
-                'file': {
-                    'path': '/b',
-                    'change': 'created',
-                    'added_lines': 1,
-                    'removed_lines': 0,
-                },
+                'path': '/b',
+                'change': 'created',
+                'added_lines': 1,
+                'removed_lines': 0,
             },
             {
                 'type': 'tool_result',
                 'id': 'call-2/call-3',
-                'tool': 'edit_file',
-                'path': ['general-purpose'],
+                'name': 'edit_file',
                 'outcome': 'denied',
-                'text': 'A person denied this call: No.',
+                'content': 'A person denied this call: No.',
                 'exit_code': None,
+                'path': ['general-purpose'],
+                'sub_agent_thread_id': None,
             },
             {
                 'type': 'tool_result',
                 'id': 'call-2',
-                'tool': 'task',
-                'path': [],
+                'name': 'task',
                 'outcome': 'success',
-                'text': 'Fixed.',
+                'content': 'Fixed.',
                 'exit_code': None,
+                'path': [],
+                'sub_agent_thread_id': IsStr(),
             },
-            {'type': 'text', 'text': 'Done.'},
         ]
     )
 
@@ -378,7 +391,7 @@ def test_what_a_subagent_says_is_not_the_answer(invoke: Invoke) -> None:
     task = call('task', subagent='general-purpose', description='Fix it')
     model = ScriptedModel(task, ['Secret words.', call('ls')], 'More words.', 'Done.')
     result = invoke('run', 'Go', '--json', model=model)
-    assert [event['text'] for event in events(result) if event['type'] == 'text'] == ['Done.']
+    assert [event['text'] for event in events(result) if event['type'] == 'text' and not event['path']] == ['Done.']
 
 
 def test_allow_asks_nobody(invoke: Invoke, make_terminal: MakeTerminal, work: Path) -> None:
@@ -401,7 +414,7 @@ def test_deny_denies_and_says_by_whom(invoke: Invoke, work: Path) -> None:
             'by': 'option',
             'reason': 'Nobody lets this call run: approvals are switched off. Go on without it.',
             'args': None,
-            'faster': None,
+            'answered_by': None,
         }
     )
     assert events(result)[-1]['output'] == f'write_file: {answer["reason"]}'
@@ -429,7 +442,7 @@ def test_answers_are_part_of_one_budget(invoke: Invoke, make_terminal: MakeTermi
         'run', 'Go', '--max-tokens', '250', '--json', model=ScriptedModel(*writes, 'Done.'), terminal=terminal
     )
     assert result.exit_code == 4
-    assert events(result)[-1]['usage'] == {'requests': 3, 'tool_calls': 2, 'input_tokens': 300, 'output_tokens': 30}
+    assert [events(result)[-1]['usage'][name] for name in ('requests', 'tool_calls', 'input_tokens')] == [3, 2, 300]
 
 
 def test_a_chat_asks_and_remembers_until_it_begins_anew(invoke: Invoke, make_terminal: MakeTerminal) -> None:

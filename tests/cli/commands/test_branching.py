@@ -196,7 +196,7 @@ def test_a_branch_from_head_works_in_the_directory(invoke: Invoke, two_turns: li
     write = call('write_file', path='/other.txt', content='1\n')
     events = invoke('branch', 'side', 'Else', ALLOW, '--json', model=ScriptedModel(write, 'Else.')).stdout.splitlines()
     last = json.loads(events[-1])
-    assert (last['is_in_directory'], (work / 'other.txt').exists()) == (True, True)
+    assert (last['workspace']['is_in_directory'], (work / 'other.txt').exists()) == (True, True)
     assert document(invoke('log', '--json'))[0]['branch'] == 'side'
 
 

@@ -43,7 +43,7 @@ def paused(invoke: Invoke) -> str:
     model = ScriptedModel(call('write_todos', todos=PLAN), [WRITE, TASK], EDIT)
     result = invoke('run', 'Write and fix', '--approvals=pause', '--json', model=model)
     assert result.exit_code == 5
-    return events(result)[-1]['version']
+    return events(result)[-1]['version_id']
 
 
 def test_a_pause_says_what_waits_and_how_to_answer(invoke: Invoke, work: Path, steady: Steady) -> None:
@@ -60,12 +60,11 @@ Paused: 2 calls wait for an approval. Answer with: pydantic-deep resume 01234567
     assert not (work / 'new.txt').exists()
 
 
-def test_the_last_event_of_a_pause_has_all_that_waits(invoke: Invoke) -> None:
+def test_the_last_events_of_a_pause_are_all_that_is_pending_and_the_end(invoke: Invoke) -> None:
     result = invoke('run', 'Go', '--approvals=pause', '--json', model=ScriptedModel(WRITE))
-    last = events(result)[-1]
-    assert (last['status'], len(last['version'])) == ('paused', 36)
-    assert last['error'].startswith('Paused: 1 call waits for an approval.')
-    assert last['pending'] == [event['approval'] for event in events(result) if event['type'] == 'approval']
+    *_, asked, last = [event for event in events(result) if event['type'] != 'usage']
+    assert (last['status'], len(last['version_id']), asked['type']) == ('awaiting_approval', 36, 'approval_required')
+    assert [approval['tool'] for approval in asked['approvals']] == ['write_file']
 
 
 def test_it_goes_on_where_it_was(
@@ -94,8 +93,8 @@ def test_without_a_name_it_is_the_newest_that_waits(invoke: Invoke, paused: str,
 def test_usage_and_todos_go_on(invoke: Invoke, paused: str) -> None:
     result = invoke('resume', paused, '--approvals=allow', '--json', model=ScriptedModel('Fixed.', 'Done.'))
     first, *_, last = events(result)
-    assert (first['task'], last['status']) == ('Write and fix', 'done')
-    assert last['usage'] == {'requests': 5, 'tool_calls': 4, 'input_tokens': 500, 'output_tokens': 50}
+    assert (first['prompt'], last['status']) == ('Write and fix', 'complete')
+    assert [last['usage'][name] for name in ('requests', 'tool_calls', 'input_tokens')] == [5, 4, 500]
     assert last['todos'] == PLAN
 
 

@@ -32,7 +32,7 @@ def last(result: Result) -> dict[str, Any]:
 
 
 def test_the_own_store_is_for_this_user_alone(invoke: Invoke, tmp_path: Path) -> None:
-    url = last(invoke('run', 'Go', '--json', model=ScriptedModel('Done.')))['store']
+    url = last(invoke('run', 'Go', '--json', model=ScriptedModel('Done.')))['workspace']['store']
     state = tmp_path / 'state' / 'pydantic-deep'
     assert url == f'sqlite:///{state}/agents.db'
     assert (state.stat().st_mode & 0o777, (state / 'agents.db').stat().st_mode & 0o777) == (0o700, 0o600)
@@ -80,7 +80,7 @@ def test_without_a_store_nothing_is_kept_and_no_file_is_read(
     monkeypatch.setattr(_size_check, 'MAX_FILES', -1)
     result = invoke('run', 'Go', '--no-store', ALLOW, '--json', model=ScriptedModel(EDIT, 'Done.'))
     found = last(result)
-    assert (found['version'], found['store'], found['has_files']) == (None, None, True)
+    assert (found['version_id'], found['workspace']['store'], found['workspace']['has_files']) == (None, None, True)
     assert [file['path'] for file in found['files']] == ['/poem.txt']
     assert not (tmp_path / 'state').exists()
 

@@ -15,7 +15,6 @@ from pydantic_ai import CancellationToken
 from typer.testing import Result
 
 from pydantic_deep import create_deep_agent
-from pydantic_deep.cli._events import Event, TextEvent
 from pydantic_deep.cli.approvals._policy import allow_all
 from pydantic_deep.cli.history._reader import VersionReader, create_reading_agent
 from pydantic_deep.cli.history._revisions import Revisions
@@ -24,6 +23,7 @@ from pydantic_deep.cli.render._detail_view import render_details
 from pydantic_deep.cli.turn._conversation import Conversation
 from pydantic_deep.cli.turn._runner import TurnObserver, run_turn
 from pydantic_deep.store import Commit, Store, VersionRecord, new_id, open_store
+from pydantic_deep.streaming import StreamEvent, TextEvent
 from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep.versions import VersionedAgent
 
@@ -140,7 +140,7 @@ def test_what_a_person_changed_is_not_what_a_person_said(invoke: Invoke, make_te
     ]
     assert '\nPrompt\nWrite both\n' in invoke('show').stdout
     resumed = invoke('resume', ALLOW, '--json', model=ScriptedModel('Wrote both.'))
-    assert json.loads(resumed.stdout.splitlines()[0])['task'] == 'Write both'
+    assert json.loads(resumed.stdout.splitlines()[0])['prompt'] == 'Write both'
 
 
 def test_show_is_of_the_whole_turn(invoke: Invoke, asked: list[str]) -> None:
@@ -233,7 +233,7 @@ async def test_show_tells_how_far_an_answer_came_that_was_stopped(
 ) -> None:
     stop = CancellationToken()
 
-    def stop_at_text(event: Event) -> None:
+    def stop_at_text(event: StreamEvent) -> None:
         if isinstance(event, TextEvent):
             stop.cancel()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from io import StringIO
@@ -10,23 +11,6 @@ import pytest
 from inline_snapshot import snapshot
 from rich.console import Console
 
-from pydantic_deep.cli._events import (
-    ApprovalAnswerEvent,
-    BudgetEvent,
-    Event,
-    FileChange,
-    FileEvent,
-    ResultEvent,
-    RetriedEvent,
-    StartEvent,
-    SummarizedEvent,
-    TextEvent,
-    TodosEvent,
-    ToolCallEvent,
-    ToolResultEvent,
-    Usage,
-    UsageEvent,
-)
 from pydantic_deep.cli.render._event_lines import (
     render_answer,
     render_call,
@@ -37,17 +21,35 @@ from pydantic_deep.cli.render._event_lines import (
 )
 from pydantic_deep.cli.terminal._progress import ProgressDisplay
 from pydantic_deep.skills import Skill, SkillCatalog, SkillDiagnostic
+from pydantic_deep.streaming import (
+    ApprovalAnswerEvent,
+    BudgetEvent,
+    EndEvent,
+    ErrorEvent,
+    FileEvent,
+    RetriedEvent,
+    StartEvent,
+    StreamEvent,
+    SummarizedEvent,
+    TextEvent,
+    ThinkingEvent,
+    TodosEvent,
+    ToolCallEvent,
+    ToolResultEvent,
+    TurnWorkspace,
+    UsageEvent,
+)
 from pydantic_deep.testing import FakeClock
 from pydantic_deep.todos import Todo
 
-CALL = ToolCallEvent(id='1', tool='grep', args={'pattern': 'a\nb', 'path': '/src', 'output_mode': 'count'})
-RESULT = ToolResultEvent(id='1', tool='grep', outcome='success', text='/src/a.py: 3')
-END = ResultEvent(
-    status='interrupted', output=None, error='Interrupted.', usage=Usage(), files=[], todos=[], seconds=1.0
-)
+CALL = ToolCallEvent(id='1', name='grep', args=json.dumps({'pattern': 'a\nb', 'path': '/src', 'output_mode': 'count'}))
+RESULT = ToolResultEvent(id='1', name='grep', outcome='success', content='/src/a.py: 3')
+ERROR = ErrorEvent(kind='cancelled', message='Interrupted.')
+END = EndEvent(finish_reason='error', status='interrupted', usage=UsageEvent(), seconds=1.0)
+WORKSPACE = TurnWorkspace(store=None, is_in_directory=True, has_files=True, has_all_changes=True)
 
 
-def show(*events: Event, shows_answer: bool = False) -> str:
+def show(*events: StreamEvent, shows_answer: bool = False) -> str:
     stream = StringIO()
     with ProgressDisplay(
         Console(file=stream, width=60), clock=FakeClock().monotonic, shows_answer=shows_answer
@@ -57,12 +59,12 @@ def show(*events: Event, shows_answer: bool = False) -> str:
     return stream.getvalue()
 
 
-WRITE = ToolCallEvent(id='2', tool='write_file', args={'path': '/a'})
+WRITE = ToolCallEvent(id='2', name='write_file', args=json.dumps({'path': '/a'}))
 
 
 def test_an_answer_of_somebody_who_was_faster_is_told_and_its_arguments_run() -> None:
-    answer = ApprovalAnswerEvent(id='2', decision='edit', by='person', args={'path': '/b'}, faster='ada')
-    done = ToolResultEvent(id='2', tool='write_file', outcome='success', text='Created /b.')
+    answer = ApprovalAnswerEvent(id='2', decision='edit', by='person', args={'path': '/b'}, answered_by='ada')
+    done = ToolResultEvent(id='2', name='write_file', outcome='success', content='Created /b.')
     assert show(WRITE, answer, done) == snapshot("""\
 ada was faster and has edited the call of write_file: the first answer counts.
 ✓ write_file /b  Created /b.
@@ -71,7 +73,7 @@ ada was faster and has edited the call of write_file: the first answer counts.
 
 
 def test_a_call_that_fails_says_why_in_its_line() -> None:
-    failed = ToolResultEvent(id='2', tool='write_file', outcome='failed', text='It is not valid:\n1 error\npath')
+    failed = ToolResultEvent(id='2', name='write_file', outcome='failed', content='It is not valid:\n1 error\npath')
     assert show(WRITE, failed) == snapshot('✗ write_file /a  It is not valid:\n')
 
 
@@ -84,13 +86,13 @@ def test_a_call_that_fails_says_why_in_its_line() -> None:
     ],
 )
 def test_a_command_that_fails_says_its_exit_code(code: int, text: str, line: str) -> None:
-    made = ToolCallEvent(id='3', tool='execute', args={'command': 'make'})
-    result = ToolResultEvent(id='3', tool='execute', outcome='success', text=text, exit_code=code)
+    made = ToolCallEvent(id='3', name='execute', args=json.dumps({'command': 'make'}))
+    result = ToolResultEvent(id='3', name='execute', outcome='success', content=text, exit_code=code)
     assert show(made, result) == f'{line}\n'
 
 
 def test_what_another_program_reads_is_not_folded() -> None:
-    start = StartEvent(task='Go', directory='/a' * 60, model='given')
+    start = StartEvent(prompt='Go', directory='/a' * 60, model='given')
     assert show(start) == f'given in {"/a" * 60}\n'
 
 
@@ -104,13 +106,14 @@ def test_the_plan_stays_at_the_end_where_a_block_showed_it() -> None:
     console = Console(file=stream, width=60, force_terminal=True, color_system=None, _environ={'TERM': 'xterm'})
     with ProgressDisplay(console, clock=FakeClock().monotonic, shows_answer=False) as progress:
         progress.show(TodosEvent(todos=(todos := [Todo(content='Write it', status='in_progress')])))
+        progress.show(ERROR)
         progress.show(replace(END, todos=todos))
     *_, plan, _, error = re.sub(r'\x1b\[[0-9;?]*[A-Za-z]', '', stream.getvalue()).splitlines()
     assert (plan, error) == ('  ▸ Write it', 'Interrupted.')
 
 
 def test_a_call_that_never_ended_is_shown_at_the_end() -> None:
-    assert show(CALL, END) == snapshot("""\
+    assert show(CALL, ERROR, END) == snapshot("""\
 · grep a /src
 0 requests, 0 tool calls, 0 tokens in, 0 out, 1 s
 Interrupted.
@@ -122,14 +125,14 @@ def test_a_result_without_its_call_is_shown() -> None:
 
 
 def test_what_the_model_says_between_calls_is_shown_and_the_answer_is_left_to_others() -> None:
-    done = ResultEvent(status='done', output='Done.', error=None, usage=Usage(), files=[], todos=[], seconds=0.0)
+    done = EndEvent(status='complete', output='Done.', usage=UsageEvent(), seconds=0.0)
     events = [TextEvent(text='I l'), TextEvent(text='ook.\n'), CALL, RESULT, TextEvent(text='Done.'), done]
     assert show(*events) == snapshot("""\
 I look.
 ✓ grep a /src  /src/a.py: 3
 0 requests, 0 tool calls, 0 tokens in, 0 out, 0 s
 """)
-    assert show(StartEvent(task='t', directory='d', model='m'), *events, shows_answer=True) == snapshot("""\
+    assert show(StartEvent(prompt='t', directory='d', model='m'), *events, shows_answer=True) == snapshot("""\
 I look.
 ✓ grep a /src  /src/a.py: 3
 Done.
@@ -138,10 +141,10 @@ Done.
 
 
 def test_the_files_are_named_at_the_end() -> None:
-    change = FileChange(path='/a.md', change='created', added_lines=3, removed_lines=0)
-    usage = Usage(requests=1, tool_calls=1, input_tokens=12_345, output_tokens=1_234_567)
-    end = ResultEvent(status='done', output='', error=None, usage=usage, files=[change], todos=[], seconds=61.4)
-    assert show(FileEvent(file=change), UsageEvent(usage=usage), end) == snapshot("""\
+    change = FileEvent(path='/a.md', change='created', added_lines=3, removed_lines=0)
+    usage = UsageEvent(requests=1, tool_calls=1, input_tokens=12_345, output_tokens=1_234_567)
+    end = EndEvent(status='complete', output='', usage=usage, files=[change], seconds=61.4, workspace=WORKSPACE)
+    assert show(change, usage, ThinkingEvent(text='Hm'), end) == snapshot("""\
 created /a.md +3 -0
 1 request, 1 tool call, 12k tokens in, 1.2M out, 61 s
 """)
@@ -160,7 +163,7 @@ created /a.md +3 -0
     ],
 )
 def test_a_call_says_what_it_is_about(args: dict[str, str | int], line: str) -> None:
-    assert render_call(ToolCallEvent(id='1', tool='t', args=dict(args))).plain == line
+    assert render_call(ToolCallEvent(id='1', name='t', args=json.dumps(args))).plain == line
 
 
 @pytest.mark.parametrize(
@@ -171,7 +174,7 @@ def test_a_long_result_is_a_count(text: str, summary: str) -> None:
 
 
 def test_a_file_name_with_a_newline_stays_on_its_line() -> None:
-    change = FileChange(path='/a\nb', change='changed', added_lines=1, removed_lines=2)
+    change = FileEvent(path='/a\nb', change='changed', added_lines=1, removed_lines=2)
     assert render_file(change).plain == 'changed /a\\nb +1 -2'
 
 
@@ -179,7 +182,7 @@ def test_a_file_name_with_a_newline_stays_on_its_line() -> None:
     ('tokens', 'shown'), [(0, '0'), (9_999, '9999'), (10_000, '10k'), (999_499, '999k'), (1_250_000, '1.2M')]
 )
 def test_tokens_are_short(tokens: int, shown: str) -> None:
-    assert f', {shown} tokens in, ' in render_usage(Usage(input_tokens=tokens), 0).plain
+    assert f', {shown} tokens in, ' in render_usage(UsageEvent(input_tokens=tokens), 0).plain
 
 
 def test_where_a_link_leads_is_shown() -> None:
@@ -190,10 +193,10 @@ def test_where_a_link_leads_is_shown() -> None:
 
 
 def test_calls_of_subagents_stand_below_their_task() -> None:
-    task = ToolCallEvent(id='t', tool='task', args={'subagent': 'researcher'})
-    child = ToolCallEvent(id='t/1', tool='grep', path=['researcher'], args={'pattern': 'a'})
-    found = ToolResultEvent(id='t/1', tool='grep', path=['researcher'], outcome='success', text='1')
-    done = ToolResultEvent(id='t', tool='task', outcome='success', text='Found.')
+    task = ToolCallEvent(id='t', name='task', args=json.dumps({'subagent': 'researcher'}))
+    child = ToolCallEvent(id='t/1', name='grep', path=['researcher'], args=json.dumps({'pattern': 'a'}))
+    found = ToolResultEvent(id='t/1', name='grep', path=['researcher'], outcome='success', content='1')
+    done = ToolResultEvent(id='t', name='task', outcome='success', content='Found.')
     assert show(task, child, found, child, found, done) == snapshot("""\
 · task researcher
   ✓ grep a  1
@@ -203,15 +206,15 @@ def test_calls_of_subagents_stand_below_their_task() -> None:
 
 
 def test_of_several_subagents_at_once_each_call_says_whose_it_is() -> None:
-    events: list[Event] = []
+    events: list[StreamEvent] = []
     for name in ('one', 'a name that is much too long'):
-        events.append(ToolCallEvent(id=name, tool='task', args={'subagent': name}))
-        events.append(ToolCallEvent(id=f'{name}/1', tool='ls', path=[name], args={}))
+        events.append(ToolCallEvent(id=name, name='task', args=json.dumps({'subagent': name})))
+        events.append(ToolCallEvent(id=f'{name}/1', name='ls', path=[name], args='{}'))
     for name in ('one', 'a name that is much too long'):
-        events.append(ToolResultEvent(id=f'{name}/1', tool='ls', path=[name], outcome='success', text='x'))
-    events.append(ToolResultEvent(id='one', tool='task', outcome='success', text='Done.'))
-    events.append(ToolCallEvent(id='a name that is much too long/2', tool='ls', path=['two'], args={}))
-    assert show(*events, END) == snapshot("""\
+        events.append(ToolResultEvent(id=f'{name}/1', name='ls', path=[name], outcome='success', content='x'))
+    events.append(ToolResultEvent(id='one', name='task', outcome='success', content='Done.'))
+    events.append(ToolCallEvent(id='a name that is much too long/2', name='ls', path=['two'], args='{}'))
+    assert show(*events, ERROR, END) == snapshot("""\
 · task one
 · task a name that is much too long
   ✓ one ls  x
@@ -230,12 +233,14 @@ def test_an_answer_to_a_call_that_is_not_shown_is_no_news() -> None:
 
 
 def test_a_file_that_a_command_changed_has_no_counts() -> None:
-    change = FileChange(path='/a', change='changed', added_lines=None, removed_lines=None)
+    change = FileEvent(path='/a', change='changed', added_lines=None, removed_lines=None)
     assert render_file(change).plain == 'changed /a by a command'
 
 
 def test_a_list_of_files_with_holes_says_so() -> None:
-    assert 'Commands may have changed more files' in show(replace(END, has_all_files=False), shows_answer=True)
+    assert 'Commands may have changed more files' in show(
+        replace(END, workspace=replace(WORKSPACE, has_all_changes=False)), shows_answer=True
+    )
 
 
 def test_skills_are_a_line_each_and_what_is_wrong_with_others() -> None:
@@ -251,9 +256,9 @@ def test_on_a_terminal_running_calls_stand_below_their_task(monkeypatch: pytest.
     stream = StringIO()
     console = Console(file=stream, width=60, force_terminal=True, color_system=None)
     with ProgressDisplay(console, clock=FakeClock().monotonic, shows_answer=False) as progress:
-        progress.show(ToolCallEvent(id='t', tool='task', args={'subagent': 'one'}))
-        progress.show(ToolCallEvent(id='u', tool='task', args={'subagent': 'two'}))
-        progress.show(ToolCallEvent(id='t/1', tool='ls', path=['one'], args={}))
+        progress.show(ToolCallEvent(id='t', name='task', args=json.dumps({'subagent': 'one'})))
+        progress.show(ToolCallEvent(id='u', name='task', args=json.dumps({'subagent': 'two'})))
+        progress.show(ToolCallEvent(id='t/1', name='ls', path=['one'], args='{}'))
         with progress.suspended():
             drawn = re.sub(r'\x1b\[[0-9;?]*[A-Za-z]|\r', '', stream.getvalue())
             assert '· task one\n  · ls\n· task two\n0 requests' in drawn
@@ -299,14 +304,14 @@ Before. Now.
 
 def test_in_a_chat_unfinished_words_are_gone_and_whole_lines_are_said_to_be_void() -> None:
     half = replace(RETRIED, void_text='Half an ')
-    assert show(TextEvent(text='Half an '), half, TextEvent(text='Whole.'), END, shows_answer=True) == snapshot("""\
+    assert show(TextEvent(text='Half an '), half, TextEvent(text='Whole.'), ERROR, END, shows_answer=True) == snapshot("""\
 attempt 2 of 3 in 2.0 s: rate limited (429)
 Whole.
 0 requests, 0 tool calls, 0 tokens in, 0 out, 1 s
 Interrupted.
 """)
     lines = replace(RETRIED, void_text='One\nTwo\nThr')
-    shown = show(TextEvent(text='One\nTwo\nThr'), lines, TextEvent(text='One.'), END, shows_answer=True)
+    shown = show(TextEvent(text='One\nTwo\nThr'), lines, TextEvent(text='One.'), ERROR, END, shows_answer=True)
     assert shown == snapshot("""\
 One
 Two

@@ -17,16 +17,13 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls
 from pydantic_ai.usage import RunUsage
 from typer.testing import Result
 
-from pydantic_deep.budgets import BudgetExceededError, BudgetUnknownEvent, BudgetWarningEvent
-from pydantic_deep.caching import PrefixBrokenEvent
-from pydantic_deep.cli._events import EVENTS, BudgetEvent, Event, RetriedEvent, SummarizedEvent, TextEvent
+from pydantic_deep.budgets import BudgetExceededError, BudgetWarningEvent
 from pydantic_deep.cli.approvals._policy import allow_all
 from pydantic_deep.cli.render._budget_amounts import BudgetUsage
 from pydantic_deep.cli.turn._budget import TurnBudget
-from pydantic_deep.cli.turn._capability_events import capability_event
 from pydantic_deep.cli.turn._conversation import Conversation
 from pydantic_deep.cli.turn._runner import TurnObserver, TurnReport, run_turn
-from pydantic_deep.summarization import HistorySummarizedEvent as Summarized
+from pydantic_deep.streaming import STREAM_EVENTS, BudgetEvent, RetriedEvent, StreamEvent, TextEvent, capability_event
 from pydantic_deep.testing import FakeClock, ScriptedModel, call
 
 MakeConversation = Callable[..., Conversation]
@@ -36,15 +33,15 @@ BUDGET = TurnBudget(tokens=1000, cost=Decimal('0.5'))
 WRITE = call('write_file', path='/new.txt', content='new\n')
 
 
-async def run(conversation: Conversation) -> tuple[list[Event], TurnReport]:
-    events: list[Event] = []
+async def run(conversation: Conversation) -> tuple[list[StreamEvent], TurnReport]:
+    events: list[StreamEvent] = []
     observer = TurnObserver(show=events.append, decide=allow_all)
     return events, await run_turn(conversation, 'Go', stop=CancellationToken(), observer=observer)
 
 
-def told(events: list[Event]) -> list[dict[str, Any]]:
+def told(events: list[StreamEvent]) -> list[dict[str, Any]]:
     """Return what was told of the rooms, but how long was waited: that is drawn."""
-    dumped = [EVENTS.dump_python(event) for event in events]
+    dumped = [STREAM_EVENTS.dump_python(event) for event in events]
     news = [each for each in dumped if each['type'] in ('summarized', 'retried', 'budget')]
     return [{name: value for name, value in each.items() if name != 'delay_seconds'} for each in news]
 
@@ -101,11 +98,11 @@ async def test_a_retry_says_what_of_the_text_is_void(make_conversation: MakeConv
         elif isinstance(event, RetriedEvent):
             said = said.removesuffix(event.void_text)
     assert said == 'Looking.A whole answer.'
-    assert turn.result.output == 'A whole answer.'
+    assert turn.end.output == 'A whole answer.'
 
 
 @pytest.mark.anyio
-async def test_a_retry_of_a_subagent_has_its_path_and_no_text(make_conversation: MakeConversation) -> None:
+async def test_a_retry_of_a_subagent_has_its_path_and_text(make_conversation: MakeConversation) -> None:
     task: DeltaToolCalls = {
         0: DeltaToolCall(
             name='task',
@@ -114,30 +111,8 @@ async def test_a_retry_of_a_subagent_has_its_path_and_no_text(make_conversation:
         )
     }
     events, turn = await run(make_conversation(breaking([task], ['Half', LOST], ['Seen.'], ['Done.'])))
-    assert turn.result.output == 'Done.'
-    assert [(each['path'], each['void_text']) for each in told(events)] == [(['general-purpose'], '')]
-
-
-@pytest.mark.parametrize(
-    ('error', 'plain'), [(None, False), ('UnexpectedModelBehavior: No summary.', True)], ids=['written', 'plain']
-)
-def test_a_summary_is_told(error: str | None, plain: bool) -> None:
-    event = Summarized(
-        reason='tokens', replaced_messages=41, tokens_before=20_100, tokens_after=4300, is_plain=plain, error=error
-    )
-    assert capability_event(event, BUDGET, path=['researcher']) == SummarizedEvent(
-        path=['researcher'],
-        reason='tokens',
-        replaced_messages=41,
-        tokens_before=20_100,
-        tokens_after=4300,
-        is_plain=plain,
-        error=error,
-    )
-
-
-def test_a_broken_prefix_is_no_news() -> None:
-    assert capability_event(PrefixBrokenEvent(reason='tools', detail='ls'), BUDGET) is None
+    assert turn.end.output == 'Done.'
+    assert [(each['path'], each['void_text']) for each in told(events)] == [(['general-purpose'], 'Half')]
 
 
 @pytest.mark.anyio
@@ -159,12 +134,19 @@ async def test_a_last_answer_is_told_and_the_turn_ends_with_limit(
             }
         ]
     )
-    assert (turn.result.status, turn.result.output, turn.result.usage.requests) == ('limit', 'Not done.', 4)
-    assert turn.result.error == snapshot(
+    assert turn.end.usage is not None
+    assert turn.error is not None
+    assert (turn.exit_code, turn.end.status, turn.end.output, turn.end.usage.requests) == (
+        4,
+        'complete',
+        'Not done.',
+        4,
+    )
+    assert turn.error.message == snapshot(
         'The budget of 500 tokens for a turn ended: 440 tokens used with this answer, and the task may not be done. Go on with `pydantic-deep run --continue`, or in a chat with another prompt; --max-tokens raises it.'
     )
     assert conversation.tip is not None
-    assert (turn.result.version, conversation.tip.state) == (conversation.tip.id, 'complete')
+    assert (turn.end.version_id, conversation.tip.state) == (conversation.tip.id, 'complete')
 
 
 @pytest.mark.anyio
@@ -175,7 +157,7 @@ async def test_a_turn_after_one_that_used_up_its_budget_has_one_of_its_own(
     conversation = make_conversation(model, max_tokens=330)
     _, first = await run(conversation)
     _, second = await run(conversation)
-    assert (first.result.status, second.result.status) == ('limit', 'done')
+    assert (first.exit_code, second.exit_code) == (4, 0)
 
 
 @pytest.mark.anyio
@@ -183,14 +165,14 @@ async def test_subagents_count_in_the_budget(make_conversation: MakeConversation
     task = call('task', subagent='general-purpose', description='Look')
     model = ScriptedModel(task, *[call('ls')] * 3, then=lambda messages, info: call('ls'))
     events, turn = await run(make_conversation(model, max_tokens=500))
-    assert turn.result.status == 'limit'
+    assert turn.exit_code == 4
     assert ['general-purpose'] in [each['path'] for each in told(events)]
 
 
 @pytest.mark.anyio
 async def test_what_a_budget_cannot_count_is_told(make_conversation: MakeConversation) -> None:
     events, turn = await run(make_conversation(ScriptedModel('Done.'), max_cost=Decimal('0.5')))
-    assert turn.result.status == 'done'
+    assert turn.exit_code == 0
     assert told(events) == snapshot(
         [
             {
@@ -209,13 +191,11 @@ async def test_what_a_budget_cannot_count_is_told(make_conversation: MakeConvers
 def test_the_news_of_a_run_are_those_of_its_turn() -> None:
     """A run after a pause has what is left; a person knows the whole."""
     cost = BudgetWarningEvent(scope='run', measure='cost', limit=Decimal('0.2'), used=Decimal('0.15'))
-    assert capability_event(cost, BUDGET) == BudgetEvent(
-        kind='warning', measure='cost', limit=0.5, used=0.45, model=None
-    )
-    tokens = BudgetUnknownEvent(measure='tokens', model_name='')
-    assert capability_event(tokens, BUDGET) == BudgetEvent(
-        kind='unknown', measure='tokens', limit=None, used=None, model=None
-    )
+    event = capability_event(cost)
+    assert isinstance(event, BudgetEvent)
+    assert BUDGET.to_turn_event(event) == BudgetEvent(kind='warning', measure='cost', limit=0.5, used=0.45)
+    unknown = BudgetEvent(kind='unknown', measure='tokens')
+    assert BUDGET.to_turn_event(unknown) == unknown
 
 
 def test_a_budget_has_left_what_the_turn_has_not_used() -> None:
@@ -263,7 +243,7 @@ def test_where_nothing_is_kept_nothing_is_said_of_going_on(invoke: Invoke) -> No
 def test_json_has_a_retry_before_the_answer(invoke: Invoke) -> None:
     result = invoke('run', 'Go', '--json', model=ScriptedModel(LOST, 'Done.'))
     lines = [json.loads(line) for line in result.stdout.splitlines()]
-    assert [line['type'] for line in lines] == ['start', 'retried', 'text', 'usage', 'result']
+    assert [line['type'] for line in lines] == ['start', 'retried', 'text', 'usage', 'end']
 
 
 def test_every_retry_is_told_where_no_answer_comes(invoke: Invoke) -> None:
@@ -284,7 +264,7 @@ async def test_a_retry_is_told_before_the_wait_for_subagents_too(
     told: list[tuple[list[str], bool]] = []
     waited = [0.0]
 
-    def show(event: Event) -> None:
+    def show(event: StreamEvent) -> None:
         if isinstance(event, RetriedEvent):
             told.append((event.path, clock.monotonic() == sum(waited)))
             waited.append(event.delay_seconds)

@@ -9,10 +9,10 @@ from pathlib import Path
 import anyio
 import pytest
 
-from pydantic_deep.cli._events import FileChange
 from pydantic_deep.cli.turn import _change_tracker
 from pydantic_deep.cli.turn._change_tracker import ChangeTrackingBackend, ChangeTrackingSandbox, describe_change
 from pydantic_deep.cli.turn._runtime import AgentRuntime, check_runtime
+from pydantic_deep.streaming import FileEvent
 from pydantic_deep.testing import ScriptedModel
 from pydantic_deep_backends import (
     BackendUnavailableError,
@@ -32,9 +32,9 @@ async def test_a_change_is_taken_once_and_counted_from_the_beginning(work: Path)
     await backend.write_bytes('/poem.txt', b'rose\nlily\n')
     first = await backend.take_changes()
     await backend.write_bytes('/poem.txt', b'rose\nlily\noak\n')
-    assert first == [FileChange(path='/poem.txt', change='changed', added_lines=1, removed_lines=1)]
+    assert first == [FileEvent(path='/poem.txt', change='changed', added_lines=1, removed_lines=1)]
     assert await backend.take_changes() == [
-        FileChange(path='/poem.txt', change='changed', added_lines=2, removed_lines=1)
+        FileEvent(path='/poem.txt', change='changed', added_lines=2, removed_lines=1)
     ]
     assert await backend.take_changes() == []
 
@@ -44,9 +44,7 @@ async def test_a_swap_is_a_change_and_a_refused_one_is_not(work: Path) -> None:
     await backend.compare_and_swap('/new.txt', b'a\n', expected=None)
     with pytest.raises(FileChangedError):
         await backend.compare_and_swap('/poem.txt', b'a\n', expected=digest_of(b'other'))
-    assert await backend.all_changes() == [
-        FileChange(path='/new.txt', change='created', added_lines=1, removed_lines=0)
-    ]
+    assert await backend.all_changes() == [FileEvent(path='/new.txt', change='created', added_lines=1, removed_lines=0)]
 
 
 async def test_two_spellings_of_a_path_are_one_file(work: Path) -> None:
@@ -118,9 +116,9 @@ async def test_what_a_command_changes_is_noticed(sandbox: ChangeTrackingSandbox,
     (work / 'old.txt').write_text('old\n')
     await sandbox.run('echo a > new.txt; echo lily >> poem.txt; rm old.txt', shell=True)
     expected = [
-        FileChange(path='/workspace/new.txt', change='created', added_lines=1, removed_lines=0),
-        FileChange(path='/workspace/old.txt', change='removed', added_lines=None, removed_lines=None),
-        FileChange(path='/workspace/poem.txt', change='changed', added_lines=None, removed_lines=None),
+        FileEvent(path='/workspace/new.txt', change='created', added_lines=1, removed_lines=0),
+        FileEvent(path='/workspace/old.txt', change='removed', added_lines=None, removed_lines=None),
+        FileEvent(path='/workspace/poem.txt', change='changed', added_lines=None, removed_lines=None),
     ]
     assert await sandbox.take_changes() == expected
     assert (await sandbox.all_changes(), sandbox.has_all_changes) == (expected, True)

@@ -28,6 +28,7 @@ from pydantic_deep.store import (
     new_id,
     open_store,
 )
+from pydantic_deep.streaming import TurnWorkspace
 from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep.versions import VersionedAgent
 
@@ -71,7 +72,7 @@ def test_a_conversation_goes_on_in_the_directory_whatever_another_has_done_there
     invoke('run', 'One', '--approvals=pause', model=ScriptedModel(WRITE))
     invoke('run', 'Another', ALLOW, model=ScriptedModel(EDIT, meanwhile))
     result = invoke('resume', ALLOW, '--json', model=ScriptedModel('Done.'))
-    assert last(result)['is_in_directory']
+    assert last(result)['workspace']['is_in_directory']
     assert (work / 'poem.txt').read_text() == 'rose\nlily\n'
     assert (work / 'new.txt').exists()
 
@@ -81,7 +82,7 @@ def test_a_turn_that_waits_on_a_copy_goes_on_there(invoke: Invoke, work: Path) -
     invoke('branch', 'side', 'Two', '--from', 'HEAD~', '--approvals=pause', model=ScriptedModel(WRITE))
     result = invoke('resume', ALLOW, '--json', model=ScriptedModel('Done.'))
     found = last(result)
-    assert (found['is_in_directory'], [file['path'] for file in found['files']]) == (False, ['/new.txt'])
+    assert (found['workspace']['is_in_directory'], [file['path'] for file in found['files']]) == (False, ['/new.txt'])
     assert not (work / 'new.txt').exists()
 
 
@@ -101,8 +102,9 @@ async def test_where_another_works_in_the_directory_a_turn_works_on_a_copy(
     held = await ours.revisions.find('HEAD')
     assert await store.claim_workspace(ours.revisions.workspace, new_id(), held.id)
     second = await turn(ours)
-    assert (second.result.is_in_directory, (work / 'new.txt').exists()) == (False, False)
-    assert [(file.path, file.change) for file in second.result.files] == [('/new.txt', 'created')]
+    assert second.end.workspace is not None
+    assert (second.end.workspace.is_in_directory, (work / 'new.txt').exists()) == (False, False)
+    assert [(file.path, file.change) for file in second.end.files or ()] == [('/new.txt', 'created')]
 
 
 async def test_other_settings_on_a_copy_leave_the_directory_alone(
@@ -113,7 +115,10 @@ async def test_other_settings_on_a_copy_leave_the_directory_alone(
     other = make_conversation(ScriptedModel('Second.'), max_tokens=1000)
     await other.continue_from('HEAD~')
     second = await turn(other)
-    assert (second.result.status, second.result.is_in_directory) == ('done', False)
+    assert (second.end.status, second.end.workspace) == (
+        'complete',
+        TurnWorkspace(store='memory:', is_in_directory=False, has_files=True, has_all_changes=True),
+    )
     assert first.tip is not None
     assert (await first.revisions.find('HEAD')).id == first.tip.id
 
@@ -166,11 +171,11 @@ def test_a_turn_whose_end_the_store_cannot_take_is_suspended_and_not_failed(
     with monkeypatch.context() as full:  # a disk that is full when the turn ends
         full.setattr(SqlStore, 'commit', lose_ends)
         result = invoke('run', 'One', '--json', ALLOW, model=ScriptedModel(WRITE, 'Lost.'))
-    told = last(result)
-    assert (result.exit_code, told['status']) == (6, 'suspended')
-    assert told['error'].startswith('Suspended: the store did not take the end of the turn. The disk is full.')
+    *_, error, end = map(json.loads, result.stdout.splitlines())
+    assert (result.exit_code, end['status']) == (6, 'suspended')
+    assert error['message'].startswith('Suspended: the store did not take the end of the turn. The disk is full.')
     again = invoke('run', 'Two', '--continue', ALLOW, '--json', model=ScriptedModel('Second.'))
-    assert (again.exit_code, last(again)['status']) == (0, 'done')
+    assert (again.exit_code, last(again)['status']) == (0, 'complete')
 
 
 @pytest.mark.filterwarnings('default')

@@ -13,8 +13,9 @@ from pydantic_ai.exceptions import (
     UsageLimitExceeded,
 )
 
-from pydantic_deep.cli.turn._failures import EXIT_CODES, describe_failure
+from pydantic_deep.cli.turn._failures import describe_failure, exit_code_of_turn
 from pydantic_deep.retries import CutAnswerError
+from pydantic_deep.streaming import EndEvent
 
 REFUSED = ModelHTTPError.for_category(
     ModelAuthenticationError,
@@ -41,14 +42,14 @@ MISSPELT = ModelHTTPError.for_category(
             'Exceeded the total_tokens_limit of 5. Consider raising the limit, or see the docs on usage limits for '
             'budget-aware patterns: https://pydantic.dev/docs/ai/core-concepts/agent/#usage-limits',
         ),
-        (REFUSED, 3, "The provider refuses the key for 'm': HTTP 401. Incorrect API key provided: …."),
+        (REFUSED, 3, "The provider refuses the key. 'm' answered with HTTP 401: Incorrect API key provided: …"),
         (
             MISSPELT,
             3,
-            "The provider has no model 'gpt-51': HTTP 404. No such model. Did you mean 'openai:gpt-5.1'?",
+            "'gpt-51' answered with HTTP 404: No such model. Did you mean 'openai:gpt-5.1'?",
         ),
-        (ModelHTTPError(500, 'm', 'Internal\nServer'), 1, "'m' did not answer: HTTP 500. Internal"),
-        (ModelHTTPError(500, 'm', {'error': 'overloaded'}), 1, "'m' did not answer: HTTP 500. {'error': 'overloaded'}"),
+        (ModelHTTPError(500, 'm', 'Internal\nServer'), 1, "'m' answered with HTTP 500."),
+        (ModelHTTPError(500, 'm', {'error': 'overloaded'}), 1, "'m' answered with HTTP 500: overloaded"),
         (
             ModelConnectionError('m', 'Connection error.'),
             1,
@@ -60,9 +61,10 @@ MISSPELT = ModelHTTPError.for_category(
             "The answer of 'm' was cut: its stream ended without a finish reason. Try again. A server that never sends "
             'one cannot be used here: its whole answers look like cut ones.',
         ),
-        (UnexpectedModelBehavior('It said\x1b[31m nothing.'), 1, 'It said\\x1b[31m nothing.'),
+        (UnexpectedModelBehavior('It said\x1b[31m nothing.'), 1, 'It said\x1b[31m nothing.'),
     ],
 )
 def test_a_sentence_and_an_exit_code(error: Exception, code: int, sentence: str) -> None:
-    status, said = describe_failure(error)
-    assert (EXIT_CODES[status], said) == (code, sentence)
+    event = describe_failure(error)
+    end = EndEvent(status='interrupted' if isinstance(error, RunCancelled) else 'failed')
+    assert (exit_code_of_turn(end, event), event.message) == (code, sentence)

@@ -15,22 +15,25 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
 from pydantic_deep.approvals import Approve, Decision, Deny, Edit, PendingApproval
-from pydantic_deep.cli._events import (
-    EVENTS,
-    ApprovalAnswerEvent,
-    Event,
-    ResultEvent,
-    TextEvent,
-    ToolCallEvent,
-    ToolResultEvent,
-    render_json,
-)
 from pydantic_deep.cli.approvals._policy import ApprovalMode, CallAnswer, Decider, allow_all, pause_all
+from pydantic_deep.cli.render._event_json import render_json
 from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.cli.turn._conversation import Conversation
 from pydantic_deep.cli.turn._runner import EventSink, TurnObserver, TurnReport, run_turn
 from pydantic_deep.store import ApprovalAnsweredError, Store
 from pydantic_deep.store import Decision as StoreDecision
+from pydantic_deep.streaming import (
+    STREAM_EVENTS,
+    ApprovalAnswerEvent,
+    EndEvent,
+    ErrorEvent,
+    FileEvent,
+    StartEvent,
+    StreamEvent,
+    TextEvent,
+    ToolCallEvent,
+    ToolResultEvent,
+)
 from pydantic_deep.testing import FakeClock, ScriptedModel, call
 from pydantic_deep.versions import ApprovalInbox
 
@@ -45,8 +48,23 @@ def watch(show: EventSink, decide: Decider = allow_all) -> TurnObserver:
     return TurnObserver(show=show, decide=decide)
 
 
-async def run(conversation: Conversation, task: str = 'Go') -> tuple[list[Event], TurnReport]:
-    events: list[Event] = []
+def message_of(turn: TurnReport) -> str:
+    assert turn.error is not None
+    return turn.error.message
+
+
+def requests_of(turn: TurnReport) -> int:
+    assert turn.end.usage is not None
+    return turn.end.usage.requests
+
+
+def files_of(turn: TurnReport) -> list[FileEvent]:
+    assert turn.end.files is not None
+    return turn.end.files
+
+
+async def run(conversation: Conversation, task: str = 'Go') -> tuple[list[StreamEvent], TurnReport]:
+    events: list[StreamEvent] = []
     observer = watch(events.append)
     turn = await run_turn(conversation, task, stop=CancellationToken(), observer=observer)
     return events, turn
@@ -68,65 +86,64 @@ async def test_the_events_of_a_turn(make_conversation: MakeConversation, work: P
     )
     conversation = make_conversation(model)
     events, turn = await run(conversation)
-    dumped = [EVENTS.dump_python(event) for event in events]
-    version = dumped[-1].pop('version')
+    dumped = [STREAM_EVENTS.dump_python(event) for event in events]
+    version = dumped[-1].pop('version_id')
     assert conversation.tip is not None
     assert version == conversation.tip.id
-    assert [e['tool'] for e in dumped if e['type'] == 'tool_result'] == ['edit_file', 'write_todos', 'read_file']
-    assert [e for e in dumped if e['type'] not in ('tool_call', 'tool_result', 'usage', 'start')] == snapshot(
+    assert [e['name'] for e in dumped if e['type'] == 'tool_result'] == ['edit_file', 'write_todos', 'read_file']
+    assert [
+        e for e in dumped if e['type'] not in ('tool_call', 'tool_call_delta', 'tool_result', 'usage', 'start')
+    ] == snapshot(
         [
-            {'type': 'text', 'text': 'Adding.'},
-            {
-                'type': 'file',
-                'file': {
-                    'path': '/poem.txt',
-                    'change': 'changed',
-                    'added_lines': 2,
-                    'removed_lines': 1,
-                },
-            },
+            {'type': 'text', 'text': 'Adding.', 'path': []},
+            {'type': 'file', 'path': '/poem.txt', 'change': 'changed', 'added_lines': 2, 'removed_lines': 1},
             {'type': 'todos', 'todos': [{'content': 'Add a line', 'status': 'completed'}]},
-            {'type': 'text', 'text': 'Done.'},
+            {'type': 'text', 'text': 'Done.', 'path': []},
             {
-                'type': 'result',
-                'status': 'done',
+                'type': 'end',
+                'finish_reason': 'stop',
+                'status': 'complete',
                 'output': 'Done.',
-                'error': None,
                 'usage': {
+                    'type': 'usage',
                     'requests': 3,
                     'tool_calls': 2,
+                    'cache_read_tokens': 0,
+                    'cache_write_tokens': 0,
                     'input_tokens': 300,
                     'output_tokens': 30,
                 },
                 'files': [
                     {
+                        'type': 'file',
                         'path': '/poem.txt',
                         'change': 'changed',
                         'added_lines': 2,
                         'removed_lines': 1,
                     }
                 ],
-                'has_all_files': True,
                 'todos': [{'content': 'Add a line', 'status': 'completed'}],
                 'seconds': 2.5,
-                'pending': [],
-                'store': 'memory:',
-                'is_in_directory': True,
-                'has_files': True,
+                'workspace': {
+                    'store': 'memory:',
+                    'is_in_directory': True,
+                    'has_files': True,
+                    'has_all_changes': True,
+                },
             },
         ]
     )
-    assert dumped[0] == {'type': 'start', 'task': 'Go', 'directory': str(work), 'model': 'given'}
-    assert dumped[-1] | {'version': version} == EVENTS.dump_python(turn.result)
-    assert [e['usage']['requests'] for e in dumped if e['type'] == 'usage'][-1] == 3
+    assert dumped[0] == STREAM_EVENTS.dump_python(StartEvent(prompt='Go', directory=str(work), model='given'))
+    assert dumped[-1] | {'version_id': version} == STREAM_EVENTS.dump_python(turn.end)
+    assert [e['requests'] for e in dumped if e['type'] == 'usage'][-1] == 3
     assert (work / 'poem.txt').read_text() == 'rose\nlily\noak\n'
 
 
 async def test_a_failed_call_is_told_as_failed(make_conversation: MakeConversation) -> None:
     events, _ = await run(make_conversation(ScriptedModel(call('read_file', path='/nothing.txt'), 'No.')))
     (result,) = [event for event in events if isinstance(event, ToolResultEvent)]
-    assert (result.tool, result.outcome) == ('read_file', 'failed')
-    assert '/nothing.txt does not exist' in result.text
+    assert (result.name, result.outcome) == ('read_file', 'failed')
+    assert '/nothing.txt does not exist' in result.content
 
 
 async def test_arguments_that_are_no_json_are_shown_as_they_are(make_conversation: MakeConversation) -> None:
@@ -138,7 +155,7 @@ async def test_arguments_that_are_no_json_are_shown_as_they_are(make_conversatio
 
     events, _ = await run(make_conversation(FunctionModel(stream_function=stream)))
     (asked,) = [event for event in events if isinstance(event, ToolCallEvent)]
-    assert asked.args == {'INVALID_JSON': '{"path": '}
+    assert asked.args == '{"path": '
 
 
 async def test_the_next_turn_knows_the_one_before(make_conversation: MakeConversation) -> None:
@@ -154,7 +171,7 @@ async def test_the_next_turn_knows_the_one_before(make_conversation: MakeConvers
 async def test_a_turn_runs_as_long_as_its_budget_and_not_fifty_requests(make_conversation: MakeConversation) -> None:
     model = ScriptedModel(*[call('ls')] * 60, 'Done.')
     _, turn = await run(make_conversation(model))
-    assert (turn.result.status, turn.result.usage.requests) == ('done', 61)
+    assert (turn.end.status, requests_of(turn)) == ('complete', 61)
 
 
 async def test_a_used_up_budget_ends_the_turn_and_keeps_what_was_done(
@@ -162,9 +179,9 @@ async def test_a_used_up_budget_ends_the_turn_and_keeps_what_was_done(
 ) -> None:
     model = ScriptedModel(call('write_file', path='/a.txt', content='a\n'), then=lambda messages, info: call('ls'))
     _, turn = await run(make_conversation(model, max_tokens=250))
-    assert (turn.result.status, turn.result.output) == ('limit', None)
-    assert turn.result.usage.requests == 3
-    assert [file.path for file in turn.result.files] == ['/a.txt']
+    assert (turn.exit_code, turn.end.status, turn.end.output) == (4, 'failed', None)
+    assert requests_of(turn) == 3
+    assert [file.path for file in files_of(turn)] == ['/a.txt']
 
 
 async def test_a_stopped_turn_leaves_a_conversation_that_goes_on(make_conversation: MakeConversation) -> None:
@@ -177,14 +194,14 @@ async def test_a_stopped_turn_leaves_a_conversation_that_goes_on(make_conversati
 
     conversation = make_conversation(ScriptedModel(['Looking.', call('ls')], wait_until_stopped, 'Here I am.'))
     turn = await run_turn(conversation, 'Look', stop=stop, observer=watch(lambda event: None))
-    assert (turn.result.status, turn.result.error) == ('interrupted', 'Interrupted. What was done stays done.')
+    assert (turn.end.status, message_of(turn)) == ('interrupted', 'Interrupted. What was done stays done.')
     assert conversation.tip is not None
     assert conversation.tip.state == 'interrupted'
     requests = [message for message in await conversation.tip.messages() if isinstance(message, ModelRequest)]
     returns = [part.content for request in requests for part in request.parts if isinstance(part, ToolReturnPart)]
     assert returns == ['poem.txt (12 bytes)']
     _, second = await run(conversation, 'And?')
-    assert second.result.output == 'Here I am.'
+    assert second.end.output == 'Here I am.'
 
 
 async def test_a_call_that_was_stopped_is_closed_so_that_the_next_turn_works(
@@ -192,7 +209,7 @@ async def test_a_call_that_was_stopped_is_closed_so_that_the_next_turn_works(
 ) -> None:
     stop = CancellationToken()
 
-    def stop_at_the_call(event: Event) -> None:
+    def stop_at_the_call(event: StreamEvent) -> None:
         if isinstance(event, ToolCallEvent):
             stop.cancel()
 
@@ -200,7 +217,7 @@ async def test_a_call_that_was_stopped_is_closed_so_that_the_next_turn_works(
     conversation = make_conversation(model)
     await run_turn(conversation, 'Look', stop=stop, observer=watch(stop_at_the_call))
     _, second = await run(conversation, 'And?')
-    assert second.result.output == 'Here I am.'
+    assert second.end.output == 'Here I am.'
     assert [(part.tool_name, part.outcome) for part in model.requests[1].tool_returns] == [('ls', 'interrupted')]
 
 
@@ -212,7 +229,7 @@ async def test_a_turn_that_is_stopped_before_it_begins_keeps_the_history(make_co
     stop = CancellationToken()
     stop.cancel()
     turn = await run_turn(conversation, 'Two', stop=stop, observer=watch(lambda event: None))
-    assert turn.result.status == 'interrupted'
+    assert turn.end.status == 'interrupted'
     assert (await conversation.tip.messages())[: len(history)] == history
 
 
@@ -224,11 +241,11 @@ async def test_a_turn_that_cannot_be_kept_fails_and_the_conversation_goes_on(
     before = conversation.tip
     observer = watch(lambda event: None)
     turn = await run_turn(conversation, 'Two', branch='main', stop=CancellationToken(), observer=observer)
-    assert turn.result.status == 'failed'
-    assert turn.result.error == "The conversation has a branch 'main' already. Choose another name."
+    assert turn.end.status == 'failed'
+    assert message_of(turn) == "The conversation has a branch 'main' already. Choose another name."
     assert conversation.tip == before
     _, third = await run(conversation, 'Three')
-    assert third.result.output == 'Third.'
+    assert third.end.output == 'Third.'
 
 
 async def test_pieces_without_text_are_no_news(make_conversation: MakeConversation) -> None:
@@ -241,12 +258,14 @@ async def test_pieces_without_text_are_no_news(make_conversation: MakeConversati
 
 
 async def test_a_defect_ends_the_events_and_is_raised(make_conversation: MakeConversation) -> None:
-    events: list[Event] = []
+    events: list[StreamEvent] = []
     conversation = make_conversation(ScriptedModel(ZeroDivisionError('a defect')))
     with pytest.raises(ZeroDivisionError):
         await run_turn(conversation, 'Go', stop=CancellationToken(), observer=watch(events.append))
-    assert isinstance(events[-1], ResultEvent)
-    assert (events[-1].status, events[-1].error) == ('failed', 'a defect')
+    *_, error, end = events
+    assert isinstance(error, ErrorEvent)
+    assert isinstance(end, EndEvent)
+    assert (end.status, error.kind) == ('failed', 'run_failed')
 
 
 async def test_a_directory_that_is_gone_is_a_failure_and_its_files_are_removed(
@@ -261,8 +280,8 @@ async def test_a_directory_that_is_gone_is_a_failure_and_its_files_are_removed(
             ScriptedModel(call('edit_file', path='/poem.txt', old_string='rose', new_string='oak'), remove)
         )
     )
-    assert turn.result.status == 'failed'
-    assert [(file.change, file.removed_lines) for file in turn.result.files] == [('removed', 2)]
+    assert turn.end.status == 'failed'
+    assert [(file.change, file.removed_lines) for file in files_of(turn)] == [('removed', 2)]
 
 
 def test_an_event_is_one_line_of_ascii_and_reads_back() -> None:
@@ -270,7 +289,7 @@ def test_an_event_is_one_line_of_ascii_and_reads_back() -> None:
     line = render_json(event)
     assert line.isascii()
     assert '\n' not in line
-    assert EVENTS.validate_python(json.loads(line)) == event
+    assert STREAM_EVENTS.validate_python(json.loads(line)) == event
 
 
 async def test_a_turn_that_is_stopped_while_it_is_answered_runs_nothing(
@@ -285,11 +304,11 @@ async def test_a_turn_that_is_stopped_while_it_is_answered_runs_nothing(
     conversation = make_conversation(
         ScriptedModel(call('write_file', path='/a.txt', content='a\n')), approvals=ApprovalMode.ask
     )
-    events: list[Event] = []
+    events: list[StreamEvent] = []
     turn = await run_turn(conversation, 'Go', stop=stop, observer=watch(events.append, stop_and_allow))
-    assert (turn.result.status, turn.result.pending) == ('interrupted', [])
+    assert turn.end.status == 'interrupted'
     assert not (work / 'a.txt').exists()
-    assert [event.type for event in events if event.type.startswith('approval')] == ['approval']
+    assert [event.type for event in events if event.type.startswith('approval')] == ['approval_required']
 
 
 async def test_a_turn_that_waits_is_a_version_that_waits(make_conversation: MakeConversation) -> None:
@@ -298,7 +317,7 @@ async def test_a_turn_that_waits_is_a_version_that_waits(make_conversation: Make
     observer = TurnObserver(show=lambda event: None, decide=pause_all)
     turn = await run_turn(conversation, 'Go', stop=CancellationToken(), observer=observer)
     assert conversation.tip is not None
-    assert (turn.result.status, turn.result.version) == ('paused', conversation.tip.id)
+    assert (turn.end.status, turn.end.version_id) == ('awaiting_approval', conversation.tip.id)
     assert [pending.tool for pending in conversation.tip.pending] == ['write_file']
 
 
@@ -322,13 +341,13 @@ async def test_where_somebody_was_faster_that_answer_counts_and_the_others_as_we
     make_conversation: MakeConversation, store: Store, work: Path
 ) -> None:
     conversation = make_conversation(ScriptedModel([A, B], 'Done.'), approvals=ApprovalMode.ask)
-    events: list[Event] = []
+    events: list[StreamEvent] = []
     observer = watch(events.append, faster(store, Deny('No a.')))
     turn = await run_turn(conversation, 'Go', stop=CancellationToken(), observer=observer)
-    assert (turn.result.status, turn.result.output) == ('done', 'Done.')
+    assert (turn.end.status, turn.end.output) == ('complete', 'Done.')
     assert [(work / name).exists() for name in ('a.txt', 'b.txt')] == [False, True]
     answers = [event for event in events if isinstance(event, ApprovalAnswerEvent)]
-    assert [(each.id, each.decision, each.reason, each.faster) for each in answers] == snapshot(
+    assert [(each.id, each.decision, each.reason, each.answered_by) for each in answers] == snapshot(
         [
             ('call-1', 'approve', None, None),
             ('call-2', 'approve', None, None),
@@ -342,15 +361,15 @@ async def test_where_somebody_has_answered_all_the_turn_goes_on_with_that(
     make_conversation: MakeConversation, store: Store, work: Path, by: str | None
 ) -> None:
     conversation = make_conversation(ScriptedModel(A, 'Done.'), approvals=ApprovalMode.ask)
-    events: list[Event] = []
+    events: list[StreamEvent] = []
     edit = Edit({'path': '/c.txt', 'content': 'c'})
     turn = await run_turn(
         conversation, 'Go', stop=CancellationToken(), observer=watch(events.append, faster(store, edit, by=by))
     )
-    assert turn.result.status == 'done'
+    assert turn.end.status == 'complete'
     assert ((work / 'a.txt').exists(), (work / 'c.txt').read_text()) == (False, 'c')
     last = [event for event in events if isinstance(event, ApprovalAnswerEvent)][-1]
-    assert (last.args, last.faster) == ({'path': '/c.txt', 'content': 'c'}, by or 'somebody')
+    assert (last.args, last.answered_by) == ({'path': '/c.txt', 'content': 'c'}, by or 'somebody')
 
 
 @pytest.mark.parametrize('goes_on', [True, False])
@@ -374,9 +393,9 @@ async def test_where_a_run_has_gone_on_meanwhile_it_says_where_to_look(
         return {id: CallAnswer(decision=decision, by='person') for id, decision in decisions.items()}
 
     turn = await run_turn(conversation, 'Go', stop=CancellationToken(), observer=watch(lambda event: None, decide))
-    assert (turn.result.status, turn.has_next_command) == ('failed', True)
+    assert (turn.end.status, turn.has_next_command) == ('failed', True)
     look = f'show {short_id(tips[1])}' if goes_on else 'log --steps'
-    assert turn.result.error == (
+    assert message_of(turn) == (
         f'The version {short_id(tips[0])} was answered by ada, and a run has gone on with it. See how far: '
         f'pydantic-deep {look}'
     )
@@ -392,5 +411,5 @@ async def test_an_answer_that_nobody_else_has_given_is_no_reason_to_try_again(
 
     monkeypatch.setattr(store, 'decide', decide)  # a store that refuses what is open: no other way leads here
     _, turn = await run(conversation)
-    assert turn.result.status == 'failed'
-    assert 'is not open any more' in str(turn.result.error)
+    assert turn.end.status == 'failed'
+    assert 'is not open any more' in str(message_of(turn))

@@ -67,7 +67,11 @@ def test_of_a_directory_that_is_too_large_only_the_conversation_is_kept(
     assert 'The directory is too large to keep its files in versions: only the conversation is kept.' in first.stderr
     model = ScriptedModel(WRITE, 'Second.')
     second = last(invoke('run', 'Two', '--continue', ALLOW, '--json', model=model))
-    assert (second['has_files'], second['is_in_directory'], (work / 'new.txt').exists()) == (False, True, True)
+    assert (second['workspace']['has_files'], second['workspace']['is_in_directory'], (work / 'new.txt').exists()) == (
+        False,
+        True,
+        True,
+    )
     assert len(model.requests[0].messages) == 5
     rows = document(invoke('log', '--json'))
     assert [(row['files_changed'], row['is_head']) for row in rows] == [(None, True), (None, False), (None, False)]

@@ -1,21 +1,30 @@
-"""Writes docs/reference/events.md and docs/reference/views.md: the JSON that commands print with `--json`.
+"""Writes the shapes of JSON: docs/reference/events.md, docs/reference/views.md, and JSON Schemas for programs.
 
-`--check` only compares, by the exit code.
+`--check` only compares, by the exit code. The schemas are package data, in `pydantic_deep/schemas`.
 """
 
 from __future__ import annotations
 
 import ast
+import json
 import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from pydantic_deep.streaming import STREAM_EVENTS
 
 ROOT = Path(__file__).resolve().parent.parent
 EVENTS_PAGE = ROOT / 'docs/reference/events.md'
 DOCUMENTS_PAGE = ROOT / 'docs/reference/views.md'
-EVENTS = ROOT / 'pydantic_deep/cli/_events.py'
+EVENTS = ROOT / 'pydantic_deep/streaming/_events.py'
 DOCUMENTS = ROOT / 'pydantic_deep/cli/_schemas.py'
+
+SCHEMAS: dict[Path, TypeAdapter[Any]] = {ROOT / 'pydantic_deep/schemas/events.json': STREAM_EVENTS}
+"""The files with JSON Schemas, and the types that they describe."""
 
 TODOS = ROOT / 'pydantic_deep/todos/_types.py'
 TODO_NAMES = ('Todo', 'TodoStatus')
@@ -24,17 +33,19 @@ VIEWS = (ROOT / 'pydantic_deep/approvals/_view.py', ROOT / 'pydantic_deep/_text/
 VIEW_NAMES = ('ApprovalView', 'ArgumentView', 'PreviewView', 'DiffView', 'DiffHunk', 'DiffLine', 'LineKind')
 
 NAMED = (
-    'Usage|FileChange|ApprovalView|ArgumentView|PreviewView|DiffView|DiffHunk|DiffLine|LineKind|Approval|DecisionKind|TodoStatus|Todo|Status|Outcome|VersionRow|CallRow|'
+    'UsageEvent|FileEvent|TurnWorkspace|FinishReason|RunStatus|Usage|FileChange|ApprovalView|ArgumentView|PreviewView|DiffView|DiffHunk|DiffLine|LineKind|Approval|DecisionKind|TodoStatus|Todo|Status|Outcome|VersionRow|CallRow|'
     'RequestRow|RequestTokens|FileRow|SubagentRow|MergeConflict|BudgetEventKind|BudgetMeasure'
 )
 """What has a section of its own, to be linked to."""
 
 EVENTS_INTRODUCTION = """# Events
 
-With `--json`, `run`, `resume` and `branch` print one JSON object a line to standard output, each as soon as it is known.
-Its `type` is the name of an event below; the first is `start`, the last is `result`.
-If there is no usable model, `result` is the only one.
-Skip types and fields that you do not know: new ones may be added.
+The events of a run are the same everywhere: as server-sent events over HTTP, as lines of `--json` of `run`, `resume` and `branch`, and from [`stream_agent`](streaming.md).
+The `type` of each is a name below; the first is `start`, the last is `end`.
+`--json` prints one event a line as soon as it is known, without `thinking` and `tool_call_delta`.
+If there is no usable model, only `error` and `end` are printed.
+The JSON Schema is `pydantic_deep/schemas/events.json` in the package.
+Ignore types and fields that you do not know: later releases may add some.
 
 """
 
@@ -57,13 +68,19 @@ def main(arguments: list[str]) -> int:
     for page, text in (
         (EVENTS_PAGE, EVENTS_INTRODUCTION + events),
         (DOCUMENTS_PAGE, DOCUMENTS_INTRODUCTION + documents),
+        *((path, render_schema(adapter)) for path, adapter in SCHEMAS.items()),
     ):
         if arguments != ['--check']:
             page.write_text(text, encoding='utf-8')
         elif page.read_text(encoding='utf-8') != text:
-            print(f'{page.relative_to(ROOT)} is not fresh. Run: .venv/bin/python scripts/write_json_shapes.py')
+            print(f'{page.relative_to(ROOT)} is not fresh. Run: .venv/bin/python scripts/write_schemas.py')
             code = 1
     return code
+
+
+def render_schema(adapter: TypeAdapter[Any]) -> str:
+    """Return the JSON Schema of a type, as serialized."""
+    return json.dumps(adapter.json_schema(mode='serialization'), indent=2) + '\n'
 
 
 def render_events(events: str, others: Sequence[tuple[str, Sequence[str]]]) -> str:
