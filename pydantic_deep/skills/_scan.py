@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -30,7 +31,10 @@ MAX_KEPT = 16_384
 
 _NEVER_ENTERED = frozenset({'node_modules', '__pycache__'})
 
-_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_FLAGS: int = (
+    os.O_RDONLY | os.O_BINARY if sys.platform == 'win32' else os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+)
+"""Opens a file to read its bytes. Windows has no files that make a reader wait."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +159,7 @@ class Scan:
 
 def is_inside(path: str, directory: str) -> bool:
     """Return whether a real path is a directory's, or below it."""
-    return path == directory or path.startswith(directory.rstrip('/') + '/')
+    return path == directory or path.startswith(directory.rstrip(os.sep) + os.sep)
 
 
 @lru_cache(maxsize=MAX_KEPT)

@@ -18,6 +18,8 @@ from typing import Literal, TypeAlias, TypeVar
 
 from pydantic_deep_backends.errors import BackendUnavailableError, OutsideRootError
 
+from ._open_flags import DIRECTORY
+
 T = TypeVar('T')
 
 Components: TypeAlias = tuple[str, ...]
@@ -25,8 +27,6 @@ Components: TypeAlias = tuple[str, ...]
 
 Follow: TypeAlias = Literal['all', 'parents', 'none']
 """Which links a walk follows: all; those before the last name, which is then acted on as a link; none."""
-
-_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _MAX_LINKS = 40
 """Links followed in one walk; the figure of Linux (path_resolution(7))."""
@@ -68,7 +68,7 @@ class ConfinedRoot:
             BackendUnavailableError: It does not exist, or is removed during the operation.
         """
         try:
-            descriptor = os.open(self.path, _DIRECTORY_FLAGS)
+            descriptor = os.open(self.path, DIRECTORY)
         except (FileNotFoundError, NotADirectoryError):
             raise BackendUnavailableError(
                 f'{self.path!r} is not a directory. Create it, then try again; it is never created silently.'
@@ -146,7 +146,7 @@ def open_directory(directory: int, name: str) -> int:
     Raises:
         OSError: `ENOTDIR` or `ELOOP` if `name` is a link or not a directory.
     """
-    return os.open(name, _DIRECTORY_FLAGS, dir_fd=directory)
+    return os.open(name, DIRECTORY, dir_fd=directory)
 
 
 def make_directory(directory: int, name: str) -> None:

@@ -6,7 +6,6 @@ Nothing here follows a link: where a name is one, `OSError(ELOOP)` says so, and 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import secrets
@@ -16,10 +15,7 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 
 from ._confined_root import link_found, open_directory
-
-_READ_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-_CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+from ._open_flags import CREATE, READ
 
 _READ_SIZE_BYTES = 65_536
 """How much one `read` of a file of unknown size asks for: most source files whole, and no page more than they need."""
@@ -96,7 +92,7 @@ def open_file(directory: int, name: str) -> tuple[int, os.stat_result]:
             than `MAX_READ_BYTES`.
     """
     try:
-        descriptor = os.open(name, _READ_FLAGS, dir_fd=directory)
+        descriptor = os.open(name, READ, dir_fd=directory)
     except OSError as error:
         if error.errno in (errno.ENXIO, errno.EOPNOTSUPP):  # a socket cannot be opened: Linux, macOS
             check_regular(stat_entry(directory, name))
@@ -132,7 +128,7 @@ def read_file(directory: int, name: str, check: Callable[[os.stat_result], None]
 
 def read_start(directory: int, name: str, size_bytes: int, check: Callable[[os.stat_result], None]) -> bytes:
     """Return the first bytes of what a listing called a file, `size_bytes` at most, with as few calls as possible."""
-    descriptor = os.open(name, _READ_FLAGS, dir_fd=directory)
+    descriptor = os.open(name, READ, dir_fd=directory)
     try:
         check(os.fstat(descriptor))
         chunks: list[bytes] = []
@@ -208,7 +204,7 @@ def start_file(directory: int, name: str, data: bytes, *, mode: int | None, new_
         new_mode: The permission bits before the umask of the process takes some.
     """
     # Until it has the mode of the old file, nobody else may read it. The kernel applies the umask to a new one.
-    descriptor = os.open(name, _CREATE_FLAGS, new_mode if mode is None else 0o600, dir_fd=directory)
+    descriptor = os.open(name, CREATE, new_mode if mode is None else 0o600, dir_fd=directory)
     try:
         _write(descriptor, data)
         if mode is not None:
@@ -233,7 +229,7 @@ def writable_mode(directory: int, name: str) -> int | None:
         return None
     check_regular(status)
     try:
-        os.close(os.open(name, _READ_FLAGS | os.O_WRONLY, dir_fd=directory))
+        os.close(os.open(name, READ | os.O_WRONLY, dir_fd=directory))
     except OSError as error:
         # A program that is running cannot be opened for writing, but it can be replaced.
         if error.errno != errno.ETXTBSY:
@@ -304,6 +300,8 @@ def locked(directory: int) -> Generator[None]:
     Raises:
         DirectoryLockedError: Somebody else holds it.
     """
+    import fcntl  # which Windows lacks
+
     try:
         fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

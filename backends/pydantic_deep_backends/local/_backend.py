@@ -42,6 +42,7 @@ from pydantic_deep_backends.files._mount_point import (
     directory_entry,
     path_from,
 )
+from pydantic_deep_backends.files._open_flags import check_platform
 from pydantic_deep_backends.files._operations import (
     locked,
     remove_entry,
@@ -95,8 +96,8 @@ class LocalBackend(LocalDirectory):
 
     Raises:
         ValueError: A pattern in `protected` is malformed.
-        BackendUnavailableError: By every operation, if the directory does not exist; at once, if commands are asked
-            for and the system is not Linux.
+        BackendUnavailableError: At construction, on Windows, and if commands are asked for and the system is not
+            Linux; by every operation, if the directory does not exist.
         TimeoutError: By every change, if somebody else keeps the directory of the file locked for 30 seconds.
     """
 
@@ -108,6 +109,7 @@ class LocalBackend(LocalDirectory):
         protected: Sequence[str] = PROTECTED_FILES,
         allow_hard_links: bool = False,
     ) -> None:
+        check_platform()
         super().__init__(root, allow_commands=allow_commands, allow_hard_links=allow_hard_links)
         self._protected = check_patterns(protected)
         self._protected_index = ProtectedIndex()

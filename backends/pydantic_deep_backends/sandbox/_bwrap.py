@@ -21,7 +21,6 @@ import functools
 import json
 import os
 import re
-import resource
 import select
 import shutil
 import signal
@@ -344,6 +343,8 @@ def _admit(
     mounts: Mounts,
 ) -> int:
     """Set the limits of the first process, which waits, and let it go on; return a descriptor of it."""
+    import resource  # which Windows lacks
+
     first: int | None = None
     try:
         pid = _first_process(info)

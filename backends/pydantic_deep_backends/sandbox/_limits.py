@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from dataclasses import dataclass, fields
 
 _MIB = 1024 * 1024
@@ -48,6 +47,8 @@ class SandboxLimits:
 
     def of_process(self) -> dict[int, int]:
         """Return the limits of each process, by the kernel's number."""
+        import resource  # which Windows lacks
+
         return {
             resource.RLIMIT_CPU: self.cpu_seconds,
             resource.RLIMIT_AS: self.memory_bytes,

@@ -21,26 +21,27 @@ class Interrupts:
         """Take it, in the main thread, inside the event loop."""
         self.stop = CancellationToken()
         self._loop = asyncio.get_running_loop()
-        self._loop.add_signal_handler(signal.SIGINT, self._stop)
+        self._stop_on_signal()
 
     @contextmanager
     def suspended(self) -> Generator[None]:
         """Leave Ctrl-C to prompts. Between two prompts it does nothing."""
-        self._loop.remove_signal_handler(signal.SIGINT)
         # Not SIG_IGN: what is started here, such as an editor, would inherit that.
         signal.signal(signal.SIGINT, lambda number, frame: None)
         try:
             yield
         finally:
-            self._loop.add_signal_handler(signal.SIGINT, self._stop)
+            self._stop_on_signal()
 
     def restore_default(self) -> None:
         """Restore the default: Ctrl-C ends the program."""
-        self._loop.remove_signal_handler(signal.SIGINT)
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
+    def _stop_on_signal(self) -> None:
+        """Handle the signal in the event loop. `loop.add_signal_handler` does so too, and Windows lacks it."""
+        signal.signal(signal.SIGINT, lambda number, frame: self._loop.call_soon_threadsafe(self._stop))
+
     def _stop(self) -> None:
-        self._loop.remove_signal_handler(signal.SIGINT)
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # an exception would wait for what does not stop
         if sys.stderr.isatty():
             print(SHOW_CURSOR, end='', file=sys.stderr, flush=True)  # noqa: T201

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import termios
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -57,7 +56,15 @@ class Terminal:
 
     def discard_input(self) -> None:
         """Discard typed input that was not read yet: it was typed before the question was shown."""
-        termios.tcflush(self.stdin.fileno(), termios.TCIFLUSH)
+        if sys.platform == 'win32':
+            import msvcrt
+
+            while msvcrt.kbhit():
+                msvcrt.getwch()
+        else:
+            import termios
+
+            termios.tcflush(self.stdin.fileno(), termios.TCIFLUSH)
         clear_typeahead(self._input)
 
     @cached_property

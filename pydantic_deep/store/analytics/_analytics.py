@@ -7,9 +7,9 @@ where this one stopped; `export_parquet` writes everything for other tools. Need
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import shutil
+import sys
 import tempfile
 import threading
 from dataclasses import dataclass
@@ -78,6 +78,10 @@ class Analytics:
     """
 
     def __init__(self, store: SupportsAnalytics, replica: str | Path | None = None) -> None:
+        if sys.platform == 'win32':
+            raise StoreUnavailableError(
+                'SQL over a store needs `fork`, which Windows lacks. Query the store under WSL.'
+            )
         self._store = store
         self._file = None if replica is None else _ReplicaFile(Path(replica))
         self._opened: _Opened | None = None
@@ -295,6 +299,8 @@ class _ReplicaFile:
 
     def _acquire(self) -> int:
         """Make sure that the file is a replica, or not there, and that nobody else has it open; return the lock."""
+        import fcntl
+
         if self._lock is not None:
             return self._lock
         try:
@@ -303,7 +309,7 @@ class _ReplicaFile:
                     f'{str(self.path)!r} is there and is no replica of ours. Choose another file: a replica may be '
                     'deleted at any time.'
                 )
-            lock = os.open(self._lock_path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            lock = os.open(self._lock_path, os.O_CREAT | os.O_RDWR, 0o600)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:

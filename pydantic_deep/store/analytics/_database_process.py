@@ -11,10 +11,8 @@ Forks need a process with a single thread, so DuckDB gets none of its own here; 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import resource
 import select
 import signal
 import socket
@@ -321,6 +319,9 @@ def confine(connection: duckdb.DuckDBPyConnection, request: QueryRequest, cancel
 
     All of it is up to the kernel, which needs no help of a thread that has to come round to it.
     """
+    import fcntl  # which Windows lacks, like `resource`
+    import resource
+
     import _duckdb as duckdb
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -349,6 +350,8 @@ def confine(connection: duckdb.DuckDBPyConnection, request: QueryRequest, cancel
 
 def data_bytes(statm: Path = Path('/proc/self/statm')) -> int:
     """Return how much of its own memory this process has mapped; 0 where the kernel does not say, and has no limit."""
+    import resource
+
     try:
         return int(statm.read_text().split()[5]) * resource.getpagesize()
     except OSError:

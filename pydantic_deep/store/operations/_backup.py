@@ -22,6 +22,7 @@ import hashlib
 import json
 import os
 import secrets
+import sys
 import zlib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -204,18 +205,19 @@ def _new_file(path: Path) -> Generator[IO[bytes]]:
         raise FileExistsError(f'There is a file {str(path)!r} already. Choose another name for the backup.')
     part = path.with_name(f'.{path.name}.{secrets.token_hex(4)}.part')
     try:
-        with os.fdopen(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600), 'wb') as file:
+        with os.fdopen(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), 'wb') as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         os.link(part, path)  # which refuses a name that was taken meanwhile
     finally:
         part.unlink(missing_ok=True)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    if sys.platform != 'win32':  # where a directory cannot be opened
+        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
 
 
 def check_backup(path: Path) -> int:

@@ -186,7 +186,7 @@ def _ensure_file(path: Path, *, may_create: bool) -> None:
     with _CREATE_LOCK:
         if may_create and not path.exists():
             with suppress(FileExistsError):  # another process was faster
-                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         found = path.stat()
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))

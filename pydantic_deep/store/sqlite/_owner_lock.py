@@ -6,12 +6,17 @@ that is stopped for an hour keeps it. A child that was forked without `exec` sha
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
+
+from ._file_lock import is_locked, lock
+
+_IN_USE: Final = (FileNotFoundError, PermissionError)
+"""Another process has removed the file, or checks it: Windows removes no open file. The next sweep gets it."""
 
 
 class OwnerWatch:
@@ -31,16 +36,13 @@ class OwnerWatch:
 
     def _is_locked(self, owner: str) -> bool:
         try:
-            descriptor = os.open(self._directory / owner, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(self._directory / owner, os.O_RDONLY)
         except (FileNotFoundError, NotADirectoryError, ValueError):
             return False
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+            return is_locked(descriptor)
         finally:
             os.close(descriptor)
-        return False
 
 
 class OwnerLock(OwnerWatch):
@@ -54,16 +56,16 @@ class OwnerLock(OwnerWatch):
 
     def release(self) -> None:
         """Be dead from now on."""
-        with suppress(FileNotFoundError):
-            (self._directory / self.owner).unlink()
         os.close(self._descriptor)
+        with suppress(*_IN_USE):
+            (self._directory / self.owner).unlink()
 
     def _acquire(self) -> int:
         """Create and lock our file; again if somebody swept it away between the two."""
         path = self._directory / self.owner
         while True:
-            descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+            lock(descriptor)
             with suppress(FileNotFoundError):
                 if os.path.samestat(path.stat(), os.fstat(descriptor)):
                     return descriptor
@@ -71,6 +73,6 @@ class OwnerLock(OwnerWatch):
 
     def _sweep(self) -> None:
         for path in self._directory.iterdir():
-            with suppress(FileNotFoundError):
+            with suppress(*_IN_USE):
                 if not self._is_locked(path.name):
                     path.unlink()

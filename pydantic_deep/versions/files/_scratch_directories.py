@@ -7,7 +7,6 @@ ones. Who has a directory holds a lock on it (`flock`), which ends with the proc
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import shutil
@@ -90,6 +89,8 @@ def sweep(parent: Path) -> None:
 
 def lock_directory(path: Path) -> int | None:
     """Return a lock on a directory of this user; `None` if somebody else has it, or it is gone."""
+    import fcntl
+
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:

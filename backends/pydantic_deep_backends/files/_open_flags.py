@@ -1,0 +1,35 @@
+"""Flags of `os.open` for walks that cannot leave a directory.
+
+Where the system lacks a flag, as Windows lacks most of them, it is 0 here: `check_platform` refuses such a system, and
+importing this package works on all.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from pydantic_deep_backends.errors import BackendUnavailableError
+
+
+def _flags(*names: str) -> int:
+    return sum(getattr(os, name, 0) for name in names)
+
+
+DIRECTORY = _flags('O_RDONLY', 'O_DIRECTORY', 'O_NOFOLLOW')
+"""Opens a directory."""
+
+READ = _flags('O_RDONLY', 'O_NONBLOCK', 'O_NOCTTY', 'O_NOFOLLOW')
+"""Opens a file to read it, and never waits."""
+
+CREATE = _flags('O_WRONLY', 'O_CREAT', 'O_EXCL', 'O_NOFOLLOW')
+"""Creates a file."""
+
+
+def check_platform() -> None:
+    """Raise `BackendUnavailableError` where directories have no descriptors, as on Windows."""
+    if os.open not in os.supports_dir_fd:
+        raise BackendUnavailableError(
+            f'`LocalBackend` and `SandboxBackend` need Linux or macOS, and this is {sys.platform!r}. Use '
+            '`StateBackend`, which holds files in memory, or run the program under WSL or in a container.'
+        )
