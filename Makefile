@@ -6,15 +6,15 @@
 unexport PYTHONDONTWRITEBYTECODE
 
 # The first Python of a version that will do; set it to choose another: make PYTHON=python3.13 test
-PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
-	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && echo $$p && exit; done; echo python3)
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null && echo $$p && exit; done; echo python3)
 V := .venv/bin
 READY := .venv/.ready
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
 
-$(READY): pyproject.toml backends/pyproject.toml constraints.txt scripts/setup.sh
+$(READY): pyproject.toml constraints.txt scripts/setup.sh
 	@bash scripts/setup.sh "$(PYTHON)" .venv constraints.txt
 	@touch $@
 

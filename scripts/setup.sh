@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Makes a virtual environment with both distributions, editable, and all tools, at the versions of constraints.txt.
+# Makes a virtual environment with the project, editable, and all tools, at the versions of constraints.txt.
 # Installs with uv, which it installs where it is missing, and with pip where uv cannot.
 # usage: setup.sh PYTHON DIR CONSTRAINTS
 set -euo pipefail
 python=$1 dir=$2 constraints=$3
 cd "$(dirname "$0")/.."
 
-if ! "$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null; then
-  echo "Python 3.11, 3.12 or 3.13 is needed; \`$python\` is $("$python" --version 2>/dev/null || echo missing). Set it: make PYTHON=python3.12 …" >&2
+if ! "$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null; then
+  echo "Python 3.11, 3.12, 3.13 or 3.14 is needed; \`$python\` is $("$python" --version 2>/dev/null || echo missing). Set it: make PYTHON=python3.12 …" >&2
   exit 1
 fi
 echo "Setting up $dir, once; this takes about a minute …" >&2
@@ -15,7 +15,7 @@ wanted=$(mktemp)
 trap 'rm -f "$wanted"' EXIT
 "$python" scripts/requirements.py > "$wanted"
 [ -x "$dir/bin/python" ] || "$python" -m venv "$dir"
-install=(--constraint "$constraints" -e backends -e '.[all]' -r "$wanted")
+install=(--constraint "$constraints" -e '.[all]' -r "$wanted")
 uv=$(command -v uv || true)
 if [ -z "$uv" ]; then
   "$dir/bin/python" -m pip install -qq --disable-pip-version-check --constraint constraints.txt uv && uv=$dir/bin/uv

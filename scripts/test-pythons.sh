@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ours=$(.venv/bin/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-[ $# -gt 0 ] || set -- 3.11 3.12 3.13
+[ $# -gt 0 ] || set -- 3.11 3.12 3.13 3.14
 for version in "$@"; do
   [ "$version" != "$ours" ] || continue
   if ! python=$(bash scripts/find-python.sh "$version"); then

@@ -138,7 +138,7 @@ def test_one_command_checks_everything_and_runs_what_contributors_run() -> None:
         'make test-slow',
         'coverage.sh report',
         'make lint types imports docs',
-        'make test-newest PYTHON="$(bash scripts/find-python.sh 3.13',
+        'make test-newest PYTHON="$newest"',
         'make build',
     ):
         assert step in script

@@ -415,7 +415,7 @@ async def test_a_page_is_read_along_an_index(path: Path, order: str) -> None:
     engine.steps = []
     events = await SqlRepository.open(engine, Event, fields=('at',))
     engine.steps.clear()  # of looking for the table
-    ties = 'USE TEMP B-TREE FOR RIGHT PART OF ORDER BY'
+    ties = {f'USE TEMP B-TREE FOR {part} OF ORDER BY' for part in ('RIGHT PART', 'LAST TERM')}  # SQLite 3.45, 3.53
     moment = datetime(2026, 1, 1, tzinfo=UTC)
     await events.apply([Create(Event(id=f'{at:03}', at=moment if at % 9 else None)) for at in range(200)])
     for limit in (5, 190):
@@ -423,4 +423,4 @@ async def test_a_page_is_read_along_an_index(path: Path, order: str) -> None:
         assert len((await events.list(order_by=order, limit=5, cursor=page.cursor)).items) == 5
     await engine.aclose()
     assert len(engine.steps) >= 4
-    assert {step for step in engine.steps if ' USING ' not in step} <= ({ties} if order == '-at' else set[str]())
+    assert {step for step in engine.steps if ' USING ' not in step} <= (ties if order == '-at' else set[str]())
