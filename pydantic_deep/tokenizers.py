@@ -15,8 +15,8 @@ try:
     import toktok
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        'Exact counts of tokens need `toktok-rs`, which is not installed. Install what the extra `tokenizers` names: '
-        "pip install 'pydantic-deep[tokenizers]'",
+        'Exact counts of tokens need `toktok-rs`, which is not installed. Install the extra: '
+        "`pip install 'pydantic-deep[tokenizers]'`.",
         name=error.name,
     ) from error
 

@@ -1,27 +1,42 @@
 #!/usr/bin/env bash
-# Installs the built wheels into an environment of their own and imports every public module from there.
+# Installs the built wheels into an environment of their own, and uses them there with an empty home.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-env=$(mktemp -d)/venv
-trap 'rm -rf "$(dirname "$env")"' EXIT
+place=$(mktemp -d)
+env=$place/venv
+mkdir "$place/home"
+trap 'rm -rf "$place"' EXIT
 .venv/bin/python -m venv "$env"
 install() { "$env/bin/python" -m pip install -qq --disable-pip-version-check --constraint constraints.txt "$@"; }
+run() { (cd "$place/home" && env -i HOME="$place/home" PATH="$env/bin:/usr/bin:/bin" "$@"); }
 
 install dist/pydantic_deep_backends-*.whl
-(cd / && "$env/bin/python" -c '
+run python -c '
 import sys, pydantic_deep_backends
-sys.exit("the backends drag in agents" if {"pydantic", "pydantic_ai", "pydantic_deep"} & set(sys.modules) else 0)')
-(cd / && "$env/bin/python" -c '
+sys.exit("the backends import agents" if {"pydantic", "pydantic_ai", "pydantic_deep"} & set(sys.modules) else 0)'
+run python -c '
 from pydantic_deep_backends.sandbox._perl import read_program
-read_program("init.pl"), read_program("isolation_probe.pl")')
+read_program("init.pl"), read_program("isolation_probe.pl")'
+"$env/bin/python" -m pip uninstall -qq --yes pydantic-deep-backends
 echo "the backends work alone"
 
-install dist/pydantic_deep_backends-*.whl "$(ls "$PWD"/dist/pydantic_deep-*.whl)"
-(cd / && "$env/bin/python" -c 'import pydantic_deep; pydantic_deep.create_deep_agent("test")')
+install "$(ls "$PWD"/dist/pydantic_deep-*.whl)"
+run python -c 'import pydantic_deep; pydantic_deep.create_deep_agent("test")'
 echo "pydantic_deep works without extras"
 
+message=$(run pydantic-deep --help 2>&1) && { echo "the command works without its extra" >&2; exit 1; }
+eval "install ${message##*pip install }"
+run pydantic-deep --help >/dev/null
+echo "the command names the extra that it needs, and starts with it"
+
+# The model is the one of pydantic-ai that calls every tool, because there is no key.
+awk '/^```$/ && on { exit } on; /^```python$/ { on = 1 }' README.md | sed "s/'anthropic:[^']*'/'test'/" >"$place/home/first.py"
+grep -q "create_deep_agent('test'" "$place/home/first.py"
+run python first.py >/dev/null
+echo "the README's first example runs"
+
 install "$(ls "$PWD"/dist/pydantic_deep-*.whl)[all]" pytest
-(cd / && "$env/bin/python" - <<'PY'
+run python - <<'PY'
 import importlib, pkgutil
 import pydantic_deep, pydantic_deep_backends
 
@@ -33,6 +48,3 @@ for package in (pydantic_deep, pydantic_deep_backends):
             names.append(module.name)
 print(f'{len(names)} public modules import: {", ".join(names)}')
 PY
-)
-(cd / && "$env/bin/pydantic-deep" --help >/dev/null)
-echo "the command starts"

@@ -19,8 +19,8 @@ from packaging.utils import canonicalize_name
 
 PAGE = Path(__file__).resolve().parent.parent / 'docs/decisions/dependencies.md'
 
-OURS = ('pydantic-deep', 'pydantic-deep-backends')
-"""The distributions of this repository. Every extra of them counts."""
+OURS = ('pydantic-deep',)
+"""The distribution whose extras count. `pydantic-deep-backends` needs some of the same packages."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +44,11 @@ REVIEWED: Mapping[str, Reviewed] = {
         licence='BSD-3-Clause',
         source='https://github.com/prompt-toolkit/python-prompt-toolkit/blob/main/LICENSE',
     ),
+    'pyasn1-modules': Reviewed(
+        says='BSD / BSD License',
+        licence='BSD-2-Clause',
+        source='https://github.com/pyasn1/pyasn1-modules/blob/main/LICENSE.txt',
+    ),
 }
 """By canonical name. An entry that is not needed fails."""
 
@@ -65,6 +70,7 @@ COPYLEFT = re.compile(
 
 SPDX_BY_NAME: Mapping[str, str] = {
     '3-clause bsd': 'BSD-3-Clause',
+    '3-clause bsd license': 'BSD-3-Clause',
     'apache 2.0': 'Apache-2.0',
     'apache license 2.0': 'Apache-2.0',
     'apache license, version 2.0': 'Apache-2.0',

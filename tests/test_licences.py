@@ -39,7 +39,6 @@ def install(directory: Path, name: str, *fields: str) -> None:
 def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory of packages in which an extra of ours needs `direct`, which needs `indirect`."""
     monkeypatch.setattr(sys, 'path', [str(tmp_path), *sys.path])
-    install(tmp_path, 'pydantic-deep-backends', 'License-Expression: MIT')
     install(
         tmp_path,
         'pydantic-deep',

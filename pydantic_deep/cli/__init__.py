@@ -45,8 +45,7 @@ def main(argv: Sequence[str] | None = None, *, models: Mapping[str, Model] | Non
         if error.name not in ('typer', 'rich', 'prompt_toolkit'):
             raise
         print(  # noqa: T201
-            f'The command line needs {error.name!r}, which is not installed. Install what the extra '
-            '`cli` names: pip install typer rich prompt-toolkit',
+            f"The command line needs {error.name!r}, which is not installed. Install the extra: pip install 'pydantic-deep[cli]'",
             file=sys.stderr,
         )
         return 2

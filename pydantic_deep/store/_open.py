@@ -93,18 +93,10 @@ async def open_engine(url: str, tables: Tables = migrate, *, read_only: bool = F
 
         return await SqliteEngine.open(Path(rest[3:]), tables, read_only=read_only)
     if scheme in ('postgresql', 'postgres') and rest.startswith('//'):
-        return await _open_postgres(url, tables, read_only)
-    raise ValueError(f'There is no store at {_without_password(url)!r}. {_FORMS}')
-
-
-async def _open_postgres(url: str, tables: Tables, read_only: bool) -> Engine:
-    try:
         from .postgres import PostgresEngine
-    except ModuleNotFoundError as error:
-        if error.name != 'asyncpg':
-            raise
-        raise ImportError('A store on PostgreSQL needs asyncpg. Run `pip install asyncpg`.') from error
-    return await PostgresEngine.open(url, tables, read_only=read_only)
+
+        return await PostgresEngine.open(url, tables, read_only=read_only)
+    raise ValueError(f'There is no store at {_without_password(url)!r}. {_FORMS}')
 
 
 def _without_password(url: str) -> str:

@@ -85,8 +85,7 @@ def test_without_the_extra_it_says_which_one_to_install(package: str) -> None:
     done = subprocess.run([sys.executable, '-c', WITHOUT.format(package=package)], capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr.endswith(
-        f"The command line needs '{package}', which is not installed. Install what the extra "
-        '`cli` names: pip install typer rich prompt-toolkit\n'
+        f"The command line needs '{package}', which is not installed. Install the extra: pip install 'pydantic-deep[cli]'\n"
     )
 
 

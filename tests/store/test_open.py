@@ -41,7 +41,7 @@ async def test_a_driver_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(package, 'postgres', None, raising=False)  # an import puts the new module there, too
     monkeypatch.setitem(sys.modules, 'asyncpg', None)
-    with pytest.raises(ImportError, match='pip install asyncpg'):
+    with pytest.raises(ImportError, match=r'pydantic-deep\[postgres\]'):
         async with open_store('postgresql://localhost/db'):
             pass
 

@@ -25,8 +25,8 @@ try:
     import asyncpg
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        'A store in PostgreSQL needs `asyncpg`, which is not installed. Install what the extra `postgres` names: '
-        "pip install 'pydantic-deep[postgres]'",
+        'A store in PostgreSQL needs `asyncpg`, which is not installed. Install the extra: '
+        "`pip install 'pydantic-deep[postgres]'`.",
         name=error.name,
     ) from error
 
