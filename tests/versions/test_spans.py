@@ -12,6 +12,7 @@ from logfire.testing import TestExporter
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from pydantic_ai.capabilities import Instrumentation
 from pydantic_ai.messages import ToolCallPart
+from pydantic_ai.models.instrumented import InstrumentationSettings
 
 from pydantic_deep import Approve, DeepAgentDeps, LocalBackend, StateBackend, create_deep_agent
 from pydantic_deep._spans import VERSION_ID
@@ -67,6 +68,22 @@ async def test_a_delegation_names_the_thread_on_the_span_of_its_call(exporter: T
     ]
     assert [span['attributes']['pydantic_deep.sub_agent_thread_id'] for span in linked] == [thread.conversation_id]
     assert linked[0]['name'].startswith('invoke_agent')
+
+
+async def test_without_content_no_span_has_what_people_models_and_tools_write(exporter: TestExporter) -> None:
+    write = ToolCallPart('write_file', {'path': f'/{SECRET}.txt', 'content': SECRET})
+    delegate = ToolCallPart('task', {'subagent': 'general-purpose', 'description': SECRET})
+    agent = create_deep_agent(
+        ScriptedModel(write, delegate, SECRET, SECRET),
+        instructions=SECRET,
+        capabilities=[Instrumentation(InstrumentationSettings(include_content=False))],
+    )
+    async with open_store('memory:') as store:
+        after = await (await VersionedAgent(agent, store).create()).advance(SECRET)
+    assert after.output == SECRET
+    spans = exporter.exported_spans_as_dict()
+    assert {span['name'].split()[0] for span in spans} == {'turn', 'store', 'invoke_agent', 'chat', 'execute_tool'}
+    assert [span['name'] for span in spans if SECRET in repr(span)] == []
 
 
 async def test_each_commit_is_a_span_with_what_it_made(exporter: TestExporter) -> None:
