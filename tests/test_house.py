@@ -42,9 +42,6 @@ CIRCLES: Final[set[frozenset[str]]] = {
 }
 """Modules that import each other, also within functions or for types only."""
 
-HOMONYMS: Final[set[str]] = {'Lineage'}
-"""Names of two public classes."""
-
 FOREIGN_IMPORTS: Final[dict[str, set[str]]] = {
     'pydantic_deep.cli.commands._approvals': {'pydantic_deep.versions._frozen_json'},
     'pydantic_deep.cli.commands._branching': {'pydantic_deep.versions.files._backend_descriptions'},
@@ -247,7 +244,7 @@ def test_no_two_public_classes_have_one_name() -> None:
             if isinstance(value, type):
                 classes[value.__name__].add(cast('type[object]', value))
 
-    assert {name for name, found in classes.items() if len(found) > 1} == HOMONYMS
+    assert {name for name, found in classes.items() if len(found) > 1} == set()
 
 
 def _public_values(module: str) -> list[object]:

@@ -20,7 +20,7 @@ from .records import (
     Decision,
     DelegationRecord,
     GarbageReport,
-    Lineage,
+    LineageRecord,
     MessageRecord,
     RequestRecord,
     RunRecord,
@@ -87,7 +87,7 @@ class Store(Protocol):
         """Return how many versions there are."""
         ...
 
-    async def lineage(self, id: str) -> Lineage:
+    async def lineage(self, id: str) -> LineageRecord:
         """Return the version and all above it, root first, by one query.
 
         Raises:

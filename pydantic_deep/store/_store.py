@@ -36,7 +36,7 @@ from .records import (
     Decision,
     DelegationRecord,
     GarbageReport,
-    Lineage,
+    LineageRecord,
     MessageRecord,
     RequestRecord,
     RunRecord,
@@ -144,7 +144,7 @@ class SqlStore:
         await self._check_counts('version', 'config', 'config_field')
         return await self._engine.read(partial(_reads.count, filter))
 
-    async def lineage(self, id: str) -> Lineage:
+    async def lineage(self, id: str) -> LineageRecord:
         """Return the version and all above it, root first."""
         return await self._read_existing('version', VersionNotFoundError, partial(_reads.lineage, id), id=id)
 

@@ -19,7 +19,7 @@ from pydantic_deep.store.records import (
     AssetRecord,
     BranchRecord,
     ConversationRecord,
-    Lineage,
+    LineageRecord,
     MessageRecord,
     VersionFilter,
     VersionRecord,
@@ -184,7 +184,7 @@ _LINEAGE: Final = (
 )
 
 
-def lineage(id: str) -> Operation[Lineage]:
+def lineage(id: str) -> Operation[LineageRecord]:
     """Read the way from the root to a version."""
     number = yield from version_number(id)
     rows = yield Statement(_LINEAGE, (number,))
@@ -203,7 +203,7 @@ def lineage(id: str) -> Operation[Lineage]:
         raise StoreCorruptedError('edge', str(rows[0][0]), 'it does not lead to the parent of its version')
     before = None if packed is None else row_name(packed)
     versions = yield from _with_shared(rows, before)
-    return Lineage(versions=versions, truncated_at=before)
+    return LineageRecord(versions=versions, truncated_at=before)
 
 
 def _with_shared(rows: list[Row], before: str | None) -> Operation[tuple[VersionRecord, ...]]:

@@ -14,7 +14,7 @@ from ._basics import Json, now
 from ._commits import Append, Commit, Committed, GarbageReport, HeadMove, NewMessage, RunEnd
 from ._conversations import BranchRecord, ConversationRecord, MessageRecord
 from ._runs import CallRecord, CallStatus, DelegationRecord, RequestKind, RequestRecord, RunRecord, RunState
-from ._versions import Lineage, VersionChanges, VersionFilter, VersionKind, VersionRecord, VersionState
+from ._versions import LineageRecord, VersionChanges, VersionFilter, VersionKind, VersionRecord, VersionState
 from ._workspaces import WorkspaceRecord, checkout_claim, claimed_checkouts
 
 __all__ = (
@@ -33,7 +33,7 @@ __all__ = (
     'GarbageReport',
     'HeadMove',
     'Json',
-    'Lineage',
+    'LineageRecord',
     'MessageRecord',
     'NewAsset',
     'NewMessage',

@@ -146,7 +146,7 @@ class VersionFilter:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lineage:
+class LineageRecord:
     """The way from the root to a version."""
 
     versions: tuple[VersionRecord, ...]
