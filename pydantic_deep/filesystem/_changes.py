@@ -11,7 +11,7 @@ from pydantic_ai.exceptions import ModelRetry, ToolFailed
 
 from pydantic_deep._text.encodings import Text, guess_media_type, parse_text
 
-from ._edit import MAX_LINES_NAMED, Edited, NoMatchError, SeveralMatchesError, is_same
+from ._edit import MAX_LINES_NAMED, AppliedEdit, NoMatchError, SeveralMatchesError, is_same
 from ._files import Place
 from ._match_failures import explain_no_match
 from ._write_plan import ChangedSinceReadError, NotTextError, ReplacementError, Written, plan_edit, plan_write
@@ -51,7 +51,7 @@ def decide_write(place: Place, content: str) -> Callable[[bytes | None, str | No
     return decide
 
 
-def decide_edit(old: str, new: str, *, replace_all: bool) -> Callable[[Place, bytes], tuple[bytes, Edited]]:
+def decide_edit(old: str, new: str, *, replace_all: bool) -> Callable[[Place, bytes], tuple[bytes, AppliedEdit]]:
     """Return the decision of `edit_file`, which takes the file and its contents now.
 
     Raises:
@@ -62,7 +62,7 @@ def decide_edit(old: str, new: str, *, replace_all: bool) -> Callable[[Place, by
     if is_same(old, new):
         raise ModelRetry('old_string and new_string are the same, so nothing would change.')
 
-    def decide(place: Place, before: bytes) -> tuple[bytes, Edited]:
+    def decide(place: Place, before: bytes) -> tuple[bytes, AppliedEdit]:
         try:
             return plan_edit(before, old, new, replace_all=replace_all)
         except NotTextError:

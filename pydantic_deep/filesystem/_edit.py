@@ -19,7 +19,7 @@ MAX_LINES_NAMED = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Edited:
+class AppliedEdit:
     """A text after an edit."""
 
     text: str
@@ -48,7 +48,7 @@ class SeveralMatchesError(ValueError):
         super().__init__(f'{count} matches')
 
 
-def apply_edit(text: str, old: str, new: str, *, replace_all: bool = False) -> Edited:
+def apply_edit(text: str, old: str, new: str, *, replace_all: bool = False) -> AppliedEdit:
     r"""Return the text with `old` replaced by `new`, once or everywhere.
 
     A line end that comes with `new` is written as the replaced text writes its own, else as most of the text does.
@@ -83,7 +83,7 @@ def apply_edit(text: str, old: str, new: str, *, replace_all: bool = False) -> E
         line_end = _dominant_end(text[begin:end]) or _dominant_end(match) or text_end
         pieces += [text[done:begin], middle.replace('\n', line_end)]
         done = end
-    return Edited(text=''.join([*pieces, text[done:]]), count=len(starts), line_numbers=view.line_numbers(starts))
+    return AppliedEdit(text=''.join([*pieces, text[done:]]), count=len(starts), line_numbers=view.line_numbers(starts))
 
 
 def is_same(old: str, new: str) -> bool:

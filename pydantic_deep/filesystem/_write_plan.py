@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pydantic_deep._text.encodings import Text, parse_text
 from pydantic_deep_backends.snapshots import digest_of
 
-from ._edit import Edited, apply_edit
+from ._edit import AppliedEdit, apply_edit
 
 
 class ChangedSinceReadError(ValueError):
@@ -70,7 +70,7 @@ def plan_write(content: str, before: bytes | None, known: str | None) -> Written
     return Written(data=data, replaced=True, encoding=encoding, crlf=crlf)
 
 
-def plan_edit(before: bytes, old: str, new: str, *, replace_all: bool) -> tuple[bytes, Edited]:
+def plan_edit(before: bytes, old: str, new: str, *, replace_all: bool) -> tuple[bytes, AppliedEdit]:
     """Return the bytes of a file after an edit, and what was done. Broken bytes stay as they are.
 
     Raises:

@@ -14,7 +14,7 @@ from pydantic_ai.usage import RunUsage, UsageLimits
 
 
 @dataclass(kw_only=True)
-class Budget:
+class DelegationBudget:
     """The use of one delegation and of all that is below it, and its limits."""
 
     limits: UsageLimits | None
@@ -55,7 +55,7 @@ class Budget:
 
 
 @contextmanager
-def _noting(budget: Budget) -> Generator[None]:
+def _noting(budget: DelegationBudget) -> Generator[None]:
     """Note in the budget that a limit of its own was crossed: limits of the parent raise the same error."""
     try:
         yield
@@ -64,5 +64,5 @@ def _noting(budget: Budget) -> Generator[None]:
         raise
 
 
-Budgets: TypeAlias = Sequence[Budget]
+Budgets: TypeAlias = Sequence[DelegationBudget]
 """Those that a run draws on: its own first, then those of the delegations above it."""

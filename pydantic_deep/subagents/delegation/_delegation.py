@@ -33,7 +33,7 @@ from pydantic_deep.subagents._tree_position import METADATA_KEY, PausedChild, Tr
 from pydantic_deep_backends.overlay import OverlayBackend, OverlayMerge
 
 from ._answer_freshness import conversation_of, forget_pauses, number_pause
-from ._budget import Budget
+from ._budget import DelegationBudget
 from ._child_run import CHILD_RUN_ID, ChildRun
 from ._fork import fork_files, merge_as_json, render_merge
 from ._inheritance import settings_below
@@ -130,7 +130,7 @@ class Delegation:
         usage = RunUsage() if state is None else state.usage
         above = self.ctx.capabilities.get(CHILD_RUN_ID)
         budgets = above.budgets if isinstance(above, ChildRun) else ()
-        self._run = ChildRun(budgets=(Budget(limits=self.plan.limits, usage=usage), *budgets))
+        self._run = ChildRun(budgets=(DelegationBudget(limits=self.plan.limits, usage=usage), *budgets))
         settings, is_streamed = self._parents(state)
         try:
             deps = await self._deps(state)
