@@ -166,6 +166,11 @@ def test_a_call_says_what_it_is_about(args: dict[str, str | int], line: str) -> 
     assert render_call(ToolCallEvent(id='1', name='t', args=json.dumps(args))).plain == line
 
 
+@pytest.mark.parametrize('args', ['{"path": ', '["x"]'])
+def test_arguments_that_are_no_object_are_shown_as_they_are(args: str) -> None:
+    assert render_call(ToolCallEvent(id='1', name='t', args=args)).plain == f'· t {args.strip()}'
+
+
 @pytest.mark.parametrize(
     ('text', 'summary'), [('', ''), ('one\n', 'one'), ('a\nb\n', '2 lines'), ('x' * 300, 'x' * 199 + '…')]
 )
