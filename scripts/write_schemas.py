@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from pydantic_deep.streaming import STREAM_EVENTS
+from pydantic_deep.views import ConversationDetails, Difference, Run, StoredApproval, Version, VersionDetails
 
 ROOT = Path(__file__).resolve().parent.parent
 EVENTS_PAGE = ROOT / 'docs/reference/events.md'
@@ -23,7 +24,12 @@ DOCUMENTS_PAGE = ROOT / 'docs/reference/views.md'
 EVENTS = ROOT / 'pydantic_deep/streaming/_events.py'
 DOCUMENTS = ROOT / 'pydantic_deep/cli/_schemas.py'
 
-SCHEMAS: dict[Path, TypeAdapter[Any]] = {ROOT / 'pydantic_deep/schemas/events.json': STREAM_EVENTS}
+SCHEMAS: dict[Path, TypeAdapter[Any]] = {
+    ROOT / 'pydantic_deep/schemas/events.json': STREAM_EVENTS,
+    ROOT / 'pydantic_deep/schemas/views.json': TypeAdapter(
+        Version | VersionDetails | Difference | StoredApproval | ConversationDetails | Run
+    ),
+}
 """The files with JSON Schemas, and the types that they describe."""
 
 TODOS = ROOT / 'pydantic_deep/todos/_types.py'
@@ -33,8 +39,8 @@ VIEWS = (ROOT / 'pydantic_deep/approvals/_view.py', ROOT / 'pydantic_deep/_text/
 VIEW_NAMES = ('ApprovalView', 'ArgumentView', 'PreviewView', 'DiffView', 'DiffHunk', 'DiffLine', 'LineKind')
 
 NAMED = (
-    'UsageEvent|FileEvent|TurnWorkspace|FinishReason|RunStatus|Usage|FileChange|ApprovalView|ArgumentView|PreviewView|DiffView|DiffHunk|DiffLine|LineKind|Approval|DecisionKind|TodoStatus|Todo|Status|Outcome|VersionRow|CallRow|'
-    'RequestRow|RequestTokens|FileRow|SubagentRow|MergeConflict|BudgetEventKind|BudgetMeasure'
+    'UsageEvent|FileEvent|TurnWorkspace|FinishReason|RunStatus|Usage|FileChange|ApprovalView|ArgumentView|PreviewView|DiffView|DiffHunk|DiffLine|LineKind|Approval|DecisionKind|TodoStatus|Todo|Status|Outcome|'
+    'RequestTokens|MergeConflict|BudgetEventKind|BudgetMeasure'
 )
 """What has a section of its own, to be linked to."""
 
@@ -51,8 +57,30 @@ Ignore types and fields that you do not know: later releases may add some.
 
 DOCUMENTS_INTRODUCTION = """# Views
 
-The commands on versions and approvals print these values as one JSON document with `--json`.
+`pydantic_deep.views` has one shape for each stored thing.
+The HTTP API answers with these shapes, and `log`, `show`, `diff` and `approvals` print them with `--json`.
+The JSON Schema is `pydantic_deep/schemas/views.json` in the package.
 Skip fields that you do not know: new ones may be added.
+
+```python
+from pydantic_deep import create_deep_agent, open_store
+from pydantic_deep.testing import ScriptedModel
+from pydantic_deep.versions import VersionedAgent
+from pydantic_deep.views import StoreReader
+
+
+async def main() -> None:
+    async with open_store('memory:') as store:
+        agent = VersionedAgent(create_deep_agent(ScriptedModel('Hi.')), store)
+        version = await (await agent.create()).advance('Hello')
+        details = await StoreReader(store).details(version.record)
+        print(details.prompt, details.output, details.usage.requests)
+        #> Hello Hi. 1
+```
+
+::: pydantic_deep.views
+
+The other commands print one of the following documents with `--json`.
 
 """
 

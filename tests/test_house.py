@@ -43,19 +43,6 @@ CIRCLES: Final[set[frozenset[str]]] = {
 """Modules that import each other, also within functions or for types only."""
 
 FOREIGN_IMPORTS: Final[dict[str, set[str]]] = {
-    'pydantic_deep.cli.commands._approvals': {'pydantic_deep.versions._frozen_json'},
-    'pydantic_deep.cli.commands._branching': {'pydantic_deep.versions.files._backend_descriptions'},
-    'pydantic_deep.cli.history._reader': {
-        'pydantic_deep.versions._subagent_threads',
-        'pydantic_deep.versions._turn',
-        'pydantic_deep.versions.files._backend_descriptions',
-        'pydantic_deep.versions.recovery._suspended_runs',
-    },
-    'pydantic_deep.cli.history._revisions': {'pydantic_deep.versions.files._backend_descriptions'},
-    'pydantic_deep.cli.history._turn_lineages': {
-        'pydantic_deep.versions._subagent_threads',
-        'pydantic_deep.versions.recording._presummary_history',
-    },
     'pydantic_deep.cli.turn._conversation': {'pydantic_deep.versions.files._run_files'},
     'pydantic_deep.cli.turn._size_check': {'pydantic_deep.versions.files._gitignore'},
     'pydantic_deep.fluent._runtime': {
@@ -64,13 +51,6 @@ FOREIGN_IMPORTS: Final[dict[str, set[str]]] = {
     },
     'pydantic_deep.server._run_start': {'pydantic_deep.versions._turn'},
     'pydantic_deep.server.compat._turns': {'pydantic_deep.versions.pauses._answers'},
-    'pydantic_deep.server.routes._versions': {'pydantic_deep.versions._versioned_agent'},
-    'pydantic_deep.server.runs._stored_runs': {
-        'pydantic_deep.versions._turn',
-        'pydantic_deep.versions.recovery._suspended_runs',
-    },
-    'pydantic_deep.server.schemas._approvals': {'pydantic_deep.versions.pauses._inbox'},
-    'pydantic_deep.server.schemas._runs': {'pydantic_deep.versions.recording._recorded_run'},
 }
 """Private modules of another top-level package that a module imports."""
 

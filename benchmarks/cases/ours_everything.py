@@ -66,7 +66,7 @@ def whole_agent(sizes: Sizes) -> Agent[DeepAgentDeps, str | DeferredToolRequests
     )
 
 
-def runs_of(agent: Agent[DeepAgentDeps, object], new_backend: Callable[[], StateBackend] = Machine) -> Run:
+def attempt_ids(agent: Agent[DeepAgentDeps, object], new_backend: Callable[[], StateBackend] = Machine) -> Run:
     """Return runs of an agent, each on a backend of its own."""
 
     async def run(model: Model, history: Sequence[ModelMessage]) -> object:
@@ -79,14 +79,14 @@ def runs_of(agent: Agent[DeepAgentDeps, object], new_backend: Callable[[], State
 def _creation(sizes: Sizes) -> Figures:
     agents: list[Agent[DeepAgentDeps, str | DeferredToolRequests]] = []
     made = measure_creation(lambda: agents.append(whole_agent(sizes)), prefix='whole_')
-    return {**made, **measure_first_run(runs_of(agents[0]))}
+    return {**made, **measure_first_run(attempt_ids(agents[0]))}
 
 
 def _skills(sizes: Sizes) -> Figures:
     # A new object each time: what is found again is found by what the process kept.
     found = measure_discovery(lambda: len(discover_skills([Path(sizes.many_skills)]).skills), sizes)
     without, within = create_deep_agent(), create_deep_agent(skills=[sizes.many_skills])
-    return {**found, **measure_skills_start(runs_of(without), runs_of(within), sizes)}
+    return {**found, **measure_skills_start(attempt_ids(without), attempt_ids(within), sizes)}
 
 
 def _approval(sizes: Sizes) -> Figures:
@@ -99,10 +99,10 @@ def _answers(requests: DeferredToolRequests) -> DeferredToolResults:
 
 
 CASES: Mapping[str, Case] = {
-    'whole': lambda sizes: measure_surface(runs_of(whole_agent(sizes)), prefix='whole'),
-    'whole-step': lambda sizes: measure_steps(runs_of(whole_agent(sizes)), sizes, key='whole_step_ms'),
+    'whole': lambda sizes: measure_surface(attempt_ids(whole_agent(sizes)), prefix='whole'),
+    'whole-step': lambda sizes: measure_steps(attempt_ids(whole_agent(sizes)), sizes, key='whole_step_ms'),
     'whole-create': _creation,
-    'delegate': lambda sizes: measure_delegation(runs_of(whole_agent(sizes)), {'subagent': SUBAGENT}, sizes),
+    'delegate': lambda sizes: measure_delegation(attempt_ids(whole_agent(sizes)), {'subagent': SUBAGENT}, sizes),
     'skills': _skills,
     'approve': _approval,
 }

@@ -63,7 +63,7 @@ def whole_agent(sizes: Sizes) -> Agent:
     )
 
 
-def runs_of(agent: Agent) -> Run:
+def attempt_ids(agent: Agent) -> Run:
     """Return runs of an agent; its workspace is in memory."""
 
     async def run(model: Model, history: Sequence[ModelMessage]) -> object:
@@ -77,7 +77,7 @@ def runs_of(agent: Agent) -> Run:
 def _creation(sizes: Sizes) -> Figures:
     agents = []
     made = measure_creation(lambda: agents.append(whole_agent(sizes)), prefix='whole_')
-    return {**made, **measure_first_run(runs_of(agents[0]))}
+    return {**made, **measure_first_run(attempt_ids(agents[0]))}
 
 
 def _skills(sizes: Sizes) -> Figures:
@@ -85,7 +85,7 @@ def _skills(sizes: Sizes) -> Figures:
     found = measure_discovery(lambda: len(SkillsDirectory(path=sizes.many_skills).skills), sizes)
     without = create_deep_agent(TestModel())
     within = create_deep_agent(TestModel(), skill_directories=[sizes.many_skills])
-    return {**found, **measure_skills_start(runs_of(without), runs_of(within), sizes)}
+    return {**found, **measure_skills_start(attempt_ids(without), attempt_ids(within), sizes)}
 
 
 def _approval(sizes: Sizes) -> Figures:
@@ -94,10 +94,10 @@ def _approval(sizes: Sizes) -> Figures:
 
 
 CASES = {
-    'whole': lambda sizes: measure_surface(runs_of(whole_agent(sizes)), prefix='whole'),
-    'whole-step': lambda sizes: measure_steps(runs_of(whole_agent(sizes)), sizes, key='whole_step_ms'),
+    'whole': lambda sizes: measure_surface(attempt_ids(whole_agent(sizes)), prefix='whole'),
+    'whole-step': lambda sizes: measure_steps(attempt_ids(whole_agent(sizes)), sizes, key='whole_step_ms'),
     'whole-create': _creation,
-    'delegate': lambda sizes: measure_delegation(runs_of(whole_agent(sizes)), {'subagent_type': SUBAGENT}, sizes),
+    'delegate': lambda sizes: measure_delegation(attempt_ids(whole_agent(sizes)), {'subagent_type': SUBAGENT}, sizes),
     'skills': _skills,
     'approve': _approval,
 }

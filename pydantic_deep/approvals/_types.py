@@ -33,14 +33,28 @@ class Edit:
     """See `Approve`."""
 
 
+_DENIED = 'A person denied this call'
+"""The beginning of the text that the model receives for a denied call."""
+
+
 @dataclass(frozen=True)
 class Deny:
     """The call does not run."""
 
-    reason: str = 'A person denied this call.'
-    """What the model is told."""
+    reason: str = f'{_DENIED}.'
+    """The text that the model receives as the result."""
     digest: str | None = field(default=None, kw_only=True, compare=False)
     """See `Approve`."""
+
+    @classmethod
+    def because(cls, reason: str) -> Deny:
+        """Return the denial whose text for the model ends with a person's reason, which may be empty."""
+        return cls(f'{_DENIED}: {reason}') if reason else cls()
+
+    @property
+    def given_reason(self) -> str | None:
+        """The reason that was passed to `because`, or the whole text for the model; `None` for the default text."""
+        return None if self == Deny() else self.reason.removeprefix(f'{_DENIED}: ')
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.repository import SqlRepository
 from pydantic_deep.store import SqlStore, VersionFilter
 from pydantic_deep.streaming import WholeCalls, current_session_id
+from pydantic_deep.views import StoreReader
 
 from ._agents import AnyAgent, prepare_agents
 from ._api_keys import open_keys
@@ -73,6 +74,7 @@ async def serving(
             wrong_keys=WrongKeyLimit(
                 per_minute=settings.wrong_keys_per_minute, burst=settings.wrong_key_burst, clock=time.monotonic
             ),
+            views=StoreReader(store, hidden_metadata=[OWNER], shows_errors=False),
             metrics=metrics,
             make_backend=make_backend,
         )

@@ -13,6 +13,7 @@ from pydantic_deep.audit import AuditRecord
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.repository import Repository
 from pydantic_deep.store import SqlStore
+from pydantic_deep.views import StoreReader
 from pydantic_deep_backends import BackendProtocol
 
 from ._agents import ServedAgent
@@ -63,6 +64,8 @@ class ServerState:
     """The rate limit of each key."""
     wrong_keys: WrongKeyLimit
     """The rate limit of wrong keys, by address."""
+    views: StoreReader
+    """Loads views from the store, without what clients must not see."""
     metrics: ServerMetrics
     """The metrics."""
     make_backend: MakeBackend | None = None

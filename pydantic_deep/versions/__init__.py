@@ -29,10 +29,10 @@ moved on, it resumes only when a person names it.
 
 from ._conversation import VersionedConversation
 from ._instructions_check import InstructionsWarning
-from ._subagent_threads import SubagentThread, ThreadEvent
+from ._subagent_threads import SubagentThread, ThreadEvent, attempt_ids
 from ._turn_stream import TurnStream
 from ._version import AgentVersion, Lineage
-from ._versioned_agent import VersionedAgent
+from ._versioned_agent import VISIBLE_KINDS, VersionedAgent
 from .comparison._version_diff import FileDiff, Replay, RequestDifference, VersionDiff
 from .errors import (
     ApprovalsPendingError,
@@ -47,13 +47,16 @@ from .errors import (
     WorkspaceBusyError,
     WorkspaceReplacedError,
 )
+from .files._backend_descriptions import workspace_key
 from .files._protected_files import ProtectedFilesWarning
 from .files._run_files import OmittedFile, UnversionedFilesWarning
 from .pauses._inbox import ApprovalInbox, InboxItem
+from .recording._presummary_history import replaced_messages
 from .recording._recorder import Recorder
-from .recovery._suspended_runs import SuspendedRun
+from .recovery._suspended_runs import SuspendedRun, has_moved_on, suspended_runs
 
 __all__ = (
+    'VISIBLE_KINDS',
     'AgentVersion',
     'ApprovalInbox',
     'ApprovalsPendingError',
@@ -84,4 +87,9 @@ __all__ = (
     'VersionedConversation',
     'WorkspaceBusyError',
     'WorkspaceReplacedError',
+    'attempt_ids',
+    'has_moved_on',
+    'replaced_messages',
+    'suspended_runs',
+    'workspace_key',
 )

@@ -26,7 +26,6 @@ from pydantic_deep.store import (
     RequestRecord,
     Store,
     VersionFilter,
-    VersionKind,
     VersionRecord,
     new_id,
     now,
@@ -46,7 +45,7 @@ from ._settings import (
     with_agent_instructions,
 )
 from ._state_edit import with_upload, without_upload
-from ._subagent_threads import SubagentThread, load_subagents, runs_of
+from ._subagent_threads import SubagentThread, attempt_ids, load_subagents
 from ._turn import OpenTurn, TurnOutcome, TurnRequest, open_turn
 from ._turn_stream import TurnStream
 from ._version import AgentVersion, DepsT, Lineage, Loaded, OutputT
@@ -59,9 +58,6 @@ from .recording._messages import decode_messages, load_history
 from .recording._prompts import Prompt
 from .recording._recorded_run import RecordedRun
 from .recording._request_log import RequestLog
-
-VISIBLE_KINDS: tuple[VersionKind, ...] = ('root', 'turn', 'pause', 'edit', 'merge')
-"""Everything but steps."""
 
 
 class Session(Generic[DepsT, OutputT]):
@@ -230,7 +226,7 @@ class Session(Generic[DepsT, OutputT]):
     async def steps_of(self, record: VersionRecord) -> list[AgentVersion[DepsT, OutputT]]:
         """See `AgentVersion.steps`."""
         steps: list[VersionRecord] = []
-        for run_id in await runs_of(self.store, record):
+        for run_id in await attempt_ids(self.store, record):
             found = await self.store.versions(VersionFilter(run_id=run_id, kinds=['step']), limit=1_000_000)
             steps += [step for step in reversed(found) if step.number < (record.number or step.number + 1)]
         return await self.handles(steps)
@@ -337,12 +333,12 @@ class Session(Generic[DepsT, OutputT]):
         """See `AgentVersion.subagents`."""
         records = (await self.store.lineage(record.id)).versions if whole_conversation else (record,)
         records = {each.run_id: each for each in records}.values()
-        run_ids = [run_id for each in records for run_id in await runs_of(self.store, each)]
+        run_ids = [run_id for each in records for run_id in await attempt_ids(self.store, each)]
         return await load_subagents(self.store, list(dict.fromkeys(run_ids)))
 
     async def requests_of(self, record: VersionRecord) -> Sequence[RequestRecord]:
         """See `AgentVersion.requests`."""
-        return [each for run_id in await runs_of(self.store, record) for each in await self.store.requests(run_id)]
+        return [each for run_id in await attempt_ids(self.store, record) for each in await self.store.requests(run_id)]
 
     async def request_parameters_of(self, record: VersionRecord) -> Mapping[str, JsonValue] | None:
         """See `AgentVersion.request_parameters`."""

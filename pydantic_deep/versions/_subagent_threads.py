@@ -88,8 +88,8 @@ async def load_events(store: Store, conversation_id: str) -> list[ThreadEvent]:
     return sorted(events, key=lambda event: event.at)
 
 
-async def runs_of(store: Store, record: VersionRecord) -> list[str]:
-    """Return the run that made a version, and those of dead processes that it goes on with."""
+async def attempt_ids(store: Store, record: VersionRecord) -> list[str]:
+    """Return the id of the run that made a version, after the ids of the crashed runs that it resumed, oldest first."""
     run_ids: list[str] = []
     run_id = record.run_id
     while run_id is not None and run_id not in run_ids:

@@ -45,10 +45,10 @@ from .files._turn_files import TurnFiles
 from .recording._deps_state import DepsState
 from .recording._run_start import first_branch, new_conversation, root_version
 from .recovery import _recovery
-from .recovery._suspended_runs import SuspendedRun, suspended
+from .recovery._suspended_runs import SuspendedRun, suspended_runs
 
 VISIBLE_KINDS: tuple[VersionKind, ...] = ('root', 'turn', 'pause', 'edit', 'merge')
-"""Everything but steps."""
+"""The kinds of versions that lists show by default: all but steps."""
 
 
 class VersionedAgent(Generic[DepsT, OutputT]):
@@ -343,7 +343,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
             conversation_id: Only those of one conversation.
         """
         check_names(conversation_id=conversation_id)
-        return await suspended(self._session, conversation_id)
+        return await suspended_runs(self.store, agent_name=self.name, conversation_id=conversation_id)
 
     async def cancel(self, run_id: str) -> bool:
         """End a suspended run, so that nothing resumes it, and return whether it was suspended.

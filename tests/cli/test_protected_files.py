@@ -31,7 +31,7 @@ def test_a_turn_and_show_say_which_protected_files_commands_changed(invoke: Invo
     assert 'Protected files changed' in shown.stdout
     assert '+ /sub/.git/config' in shown.stdout
     details = json.loads(invoke('show', '--json').stdout)
-    assert {'path': '/sub/.git/config', 'change': 'added'} in details['protected']
+    assert {'path': '/sub/.git/config', 'change': 'added'} in details['protected_changes']
 
 
 @needs_bwrap

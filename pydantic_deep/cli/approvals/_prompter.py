@@ -37,9 +37,6 @@ HELP: Mapping[Choice, str] = {
 }
 """The help text of each choice. Ctrl-C stops the turn, and no pending call runs."""
 
-DENIAL_PREFIX = 'A person denied this call'
-"""Beginning of the message that the model receives for a denied call."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class PromptScreen:
@@ -140,7 +137,7 @@ class _CallPrompt:
                     return Approve()
                 case 'no':
                     reason = ' '.join((await self._terminal.ask('Why? (Enter for no reason) ')).split())
-                    return denial_decision(reason)
+                    return Deny.because(reason)
                 case 'edit':
                     edited = await self._edit()
                     if edited is not None:
@@ -187,16 +184,6 @@ class _CallPrompt:
 
     def _print(self, text: Text) -> None:
         self._terminal.console.print(text)
-
-
-def denial_decision(reason: str) -> Deny:
-    """Return the decision that denies a call. The reason may be empty."""
-    return Deny(f'{DENIAL_PREFIX}: {reason}' if reason else f'{DENIAL_PREFIX}.')
-
-
-def denial_reason(denied: Deny) -> str | None:
-    """Return the reason that a person gave, or the message for the model; `None` if the person gave no reason."""
-    return None if denied == denial_decision('') else denied.reason.removeprefix(f'{DENIAL_PREFIX}: ')
 
 
 async def _cancel_on_interrupt(decision: Awaitable[Decision]) -> Decision:

@@ -30,9 +30,7 @@ from pydantic_deep.approvals import (
 )
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli._metadata import DIRECTORY
-from pydantic_deep.cli._schemas import ApprovalRow
 from pydantic_deep.cli.approvals._call_view import CallView
-from pydantic_deep.cli.approvals._prompter import denial_decision, denial_reason
 from pydantic_deep.cli.approvals._yaml_arguments import find_schema_error
 from pydantic_deep.cli.history._reader import VersionReader
 from pydantic_deep.cli.render._ids import short_id
@@ -44,12 +42,10 @@ from pydantic_deep.store import (
     ApprovalRecord,
     Store,
     VersionFilter,
-    VersionNotFoundError,
     VersionRecord,
 )
-from pydantic_deep.streaming import Approval, approval_of
-from pydantic_deep.versions import ApprovalInbox, InboxItem
-from pydantic_deep.versions._frozen_json import thaw
+from pydantic_deep.versions import ApprovalInbox
+from pydantic_deep.views import StoredApproval
 
 from ._history import EXIT_CODE_HELP
 from ._options import USAGE_ERROR_CODE, DocumentOption, StoreOption, choice_parser, error_exit, print_document, read
@@ -109,20 +105,21 @@ def _list(
     runs are listed on standard error.
     """
 
-    async def work(reader: VersionReader) -> list[ApprovalRow]:
+    async def work(reader: VersionReader) -> tuple[list[StoredApproval], dict[str, str | None]]:
         await reader.print_suspended_runs(agent_name=agent)
         wanted = None if status is ApprovalStatus.all else status.value
-        inbox = ApprovalInbox(reader.store)
-        return await _approval_rows(reader, await inbox.list(status=wanted, agent_name=agent, limit=limit))
+        records = await reader.store.approvals(status=wanted, agent_name=agent, limit=limit)
+        approvals = await reader.views.approvals(records)
+        return approvals, {} if json else await _load_places(reader, approvals)
 
-    rows = read(context, Path(), store, work)
+    approvals, places = read(context, Path(), store, work)
     if json:
-        print_document(rows)
-    elif rows:
-        for number, row in enumerate(rows):
+        print_document(approvals)
+    elif approvals:
+        for number, approval in enumerate(approvals):
             if number:
                 typer.echo()
-            _print_row(Console(), row)
+            _print_approval(Console(), approval, places.get(approval.version_id))
     else:
         typer.echo('Nothing waits.' if status is ApprovalStatus.pending else 'There is none.', err=True)
 
@@ -168,7 +165,7 @@ def _answer(
     environment = context.find_object(Environment) or Environment()
     decision = _parse_decision(approve=approve, deny=deny, edit=edit, respond=respond)
 
-    async def work(reader: VersionReader) -> tuple[ApprovalRow, int]:
+    async def work(reader: VersionReader) -> tuple[StoredApproval, int]:
         try:
             id_text, colon, shown = id.partition(':')
             found = await reader.store.approval(await _find_approval_id(reader.store, id_text))
@@ -177,19 +174,20 @@ def _answer(
                 raise ApprovalChangedError(found.id, shown=shown, digest=digest)
             if isinstance(decision, Edit):
                 await _check_edit(reader, found, decision)
-            item = await ApprovalInbox(reader.store).answer(
+            await ApprovalInbox(reader.store).answer(
                 found.id, replace(decision, digest=digest), by=by or environment.person, reason=deny
             )
         except (ApprovalError, ApprovalNotFoundError) as error:
             raise error_exit(str(error), USAGE_ERROR_CODE) from None
-        return (await _approval_rows(reader, [item]))[0], len(await reader.store.approvals(version_id=item.version_id))
+        (approval,) = await reader.views.approvals([await reader.store.approval(found.id)])
+        return approval, len(await reader.store.approvals(version_id=found.version_id))
 
     row, left = read(context, Path(), store, work, writes=True)
     if json:
         print_document(row)
         return
     version = short_id(row.version_id)
-    typer.echo(escape_invisible(f'{row.status} {row.approval.tool} by {row.decided_by}'))
+    typer.echo(escape_invisible(f'{row.status} {row.tool} by {row.decided_by}'))
     if left:
         typer.echo(f'Version {version} waits for {left} more.')
     else:
@@ -202,7 +200,7 @@ def _parse_decision(*, approve: bool, deny: str | None, edit: str | None, respon
     if approve:
         given.append(Approve())
     if deny is not None:
-        given.append(denial_decision(deny))
+        given.append(Deny.because(deny))
     if edit is not None:
         given.append(Edit(_parse_arguments(edit)))
     if respond is not None:
@@ -253,22 +251,12 @@ def delegation_path(approval: ApprovalRecord, requests: DeferredToolRequests | N
         requests = request.requests
 
 
-async def _approval_rows(reader: VersionReader, items: Sequence[InboxItem]) -> list[ApprovalRow]:
-    found = [await _load_call(reader, item) for item in items]
-    return [_approval_row(item, *each) for item, each in zip(items, found, strict=True)]
-
-
-async def _load_call(reader: VersionReader, item: InboxItem) -> tuple[Approval, str | None]:
-    """Return a call with its arguments in the order of the model, and where its files are; both as far as is known."""
-    try:
-        version = await reader.versions.load(item.version_id)
-    except VersionNotFoundError:  # what was answered outlives it
-        args = cast('dict[str, JsonValue]', {name: thaw(value) for name, value in item.arguments.items()})
-        return Approval(
-            id=item.pending_id, path=list(item.path), tool=item.tool, args=args, view=item.view, decisions=[]
-        ), None
-    call = next(call for call in version.pending if call.id == item.pending_id)
-    return approval_of(call), _describe_backend(version.record)
+async def _load_places(reader: VersionReader, approvals: Sequence[StoredApproval]) -> dict[str, str | None]:
+    """Return where the files of each version with an approval are, as far as the store knows."""
+    places: dict[str, str | None] = {}
+    for id in {approval.version_id for approval in approvals if approval.decisions}:
+        places[id] = _describe_backend(await reader.store.version(id))
+    return places
 
 
 def _describe_backend(record: VersionRecord) -> str | None:
@@ -281,44 +269,21 @@ def _describe_backend(record: VersionRecord) -> str | None:
     return id if id is None or id.startswith('/') else f'{described["provider"]}:{id}'
 
 
-def _approval_row(item: InboxItem, approval: Approval, backend: str | None) -> ApprovalRow:
-    decision = item.decision
-    return ApprovalRow(
-        id=item.id,
-        version_id=item.version_id,
-        agent_name=item.agent_name,
-        backend=backend,
-        status=item.status,
-        approval=approval,
-        decided_by=item.decided_by,
-        reason=item.reason or (denial_reason(decision) if isinstance(decision, Deny) else None),
-        args=dict(decision.args) if isinstance(decision, Edit) else None,
-        created_at=item.created_at.isoformat(timespec='milliseconds'),
-        decided_at=_iso_or_none(item.decided_at),
-        expires_at=_iso_or_none(item.expires_at),
-    )
-
-
-def _iso_or_none(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat(timespec='milliseconds')
-
-
-def _print_row(console: Console, row: ApprovalRow) -> None:
+def _print_approval(console: Console, row: StoredApproval, place: str | None) -> None:
     by = f' by {escape_invisible(row.decided_by)}' if row.decided_by else ''
     age = describe_age(row.created_at, datetime.now(UTC))
     head = Text.assemble(
-        (f'{short_id(row.id)}:{row.approval.view.digest[:DIGEST_CHARS]}', 'yellow'),
+        (f'{short_id(row.id)}:{row.view.digest[:DIGEST_CHARS]}', 'yellow'),
         f' {row.status}{by} {age}',
-        (f'  version {short_id(row.version_id)} of {escape_invisible(row.agent_name)}', 'dim'),
+        (f'  version {short_id(row.version_id)} of {escape_invisible(row.agent)}', 'dim'),
     )
-    question = CallView(view=row.approval.view, number=1, count=1)
-    print_lines(console, [head, *([] if row.backend is None else [Text(f'in {escape_invisible(row.backend)}', 'dim')])])
+    question = CallView(view=row.view, number=1, count=1)
+    print_lines(console, [head, *([] if place is None else [Text(f'in {escape_invisible(place)}', 'dim')])])
     console.print(question.title)
     console.print(question, end='')
-    if row.args is not None:
+    if row.edited_args is not None:
         console.print(Text('edited to', 'bold'))
-        call = row.approval
-        edited = view_approval(id=call.id, path=(), tool=call.tool, arguments=row.args, preview=None)
+        edited = view_approval(id=row.pending_id, path=(), tool=row.tool, arguments=row.edited_args, preview=None)
         console.print(CallView(view=edited, number=1, count=1), end='')
     elif row.reason:
         print_lines(console, [Text.assemble(('because ', 'bold'), escape_invisible(row.reason))])

@@ -10,10 +10,10 @@ import anyio
 import typer
 
 from pydantic_deep.cli._environment import Environment
-from pydantic_deep.cli._schemas import CheckoutReport, MergeConflict, MergeReport, VersionRow
+from pydantic_deep.cli._schemas import CheckoutReport, MergeConflict, MergeReport
 from pydantic_deep.cli.approvals._policy import ApprovalMode
 from pydantic_deep.cli.approvals._prompter import ApprovalPrompter
-from pydantic_deep.cli.history._reader import LISTED_KINDS, VersionReader
+from pydantic_deep.cli.history._reader import VersionReader
 from pydantic_deep.cli.history._revisions import UnknownVersionError
 from pydantic_deep.cli.render._ids import HEAD, short_id
 from pydantic_deep.cli.render._log import count_files, summarize
@@ -25,8 +25,8 @@ from pydantic_deep.cli.turn._runner import run_turn
 from pydantic_deep.cli.turn._runtime import MAX_TOKENS, Settings, create_runtime
 from pydantic_deep.cli.turn._turn_presenter import decider_for
 from pydantic_deep.store import BranchExistsError, VersionFilter, VersionRecord
-from pydantic_deep.versions import MergeConflictError, UnversionedChangesError
-from pydantic_deep.versions.files._backend_descriptions import workspace_key
+from pydantic_deep.versions import VISIBLE_KINDS, MergeConflictError, UnversionedChangesError, workspace_key
+from pydantic_deep.views import Version
 from pydantic_deep_backends import LocalBackend
 
 from ._history import EXIT_CODE_HELP, VERSION_HELP
@@ -80,7 +80,7 @@ def _rewind(
         kept = await _check_out(reader, record, force=True) if record.tree is not None else None
         await reader.versions.conversation(record.conversation_id).move_to(await reader.versions.load(record.id))
         return CheckoutReport(
-            version=await reader.row(await reader.store.version(record.id)),
+            version=await reader.views.version(await reader.store.version(record.id)),
             kept=kept,
             left=[] if head is None else await _versions_left_behind(reader, head, record),
         )
@@ -119,7 +119,7 @@ def _checkout(
             kept = await _check_out(reader, record, force=force)
         except UnversionedChangesError as error:
             raise error_exit(_describe_unversioned(error), 1) from None
-        return CheckoutReport(version=await reader.row(record), kept=kept, left=[])
+        return CheckoutReport(version=await reader.views.version(record), kept=kept, left=[])
 
     done = read(context, directory, store, work, writes=True)
     if json:
@@ -153,7 +153,7 @@ def _merge(
             return MergeReport(
                 version=None, conflicts=[MergeConflict(path=each.path, kind=each.kind) for each in error.conflicts]
             )
-        return MergeReport(version=await reader.row(merged.record), conflicts=[])
+        return MergeReport(version=await reader.views.version(merged.record), conflicts=[])
 
     merged = read(context, directory, store, work, writes=True)
     if json:
@@ -232,7 +232,7 @@ async def _check_branch_name(conversation: Conversation, name: str, base: str) -
         raise error_exit(str(BranchExistsError(name)), USAGE_ERROR_CODE)
 
 
-async def _check_out(reader: VersionReader, record: VersionRecord, *, force: bool) -> VersionRow | None:
+async def _check_out(reader: VersionReader, record: VersionRecord, *, force: bool) -> Version | None:
     """Put the files of a version into the directory; return the version that edits became, if there were any."""
     revisions = reader.revisions
     if record.backend is not None and workspace_key(record.backend) != revisions.workspace:
@@ -251,14 +251,14 @@ async def _check_out(reader: VersionReader, record: VersionRecord, *, force: boo
             1,
         ) from None
     after = await reader.store.versions(VersionFilter(kinds=['edit']), limit=1)
-    return await reader.row(after[0]) if after != newest else None
+    return await reader.views.version(after[0]) if after != newest else None
 
 
 async def _versions_left_behind(reader: VersionReader, head: VersionRecord, record: VersionRecord) -> list[str]:
     """Return the versions that were before the head and are not before another, newest first."""
     before = {each.id for each in (await reader.store.lineage(record.id)).versions}
     line = (await reader.store.lineage(head.id)).versions
-    return [each.id for each in reversed(line) if each.id not in before and each.kind in LISTED_KINDS]
+    return [each.id for each in reversed(line) if each.id not in before and each.kind in VISIBLE_KINDS]
 
 
 def _describe_unversioned(error: UnversionedChangesError) -> str:

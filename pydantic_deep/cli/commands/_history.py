@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json as json_format
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -12,7 +13,7 @@ import typer
 from rich.console import Console
 
 from pydantic_deep.cli._environment import Environment
-from pydantic_deep.cli._schemas import Difference, GarbageCollectionReport, ReplayReport, VersionDetails, VersionRow
+from pydantic_deep.cli._schemas import GarbageCollectionReport, ReplayReport
 from pydantic_deep.cli.approvals._policy import ApprovalMode
 from pydantic_deep.cli.history._context_report import (
     ContextReport,
@@ -31,6 +32,7 @@ from pydantic_deep.cli.turn._conversation import settings_of
 from pydantic_deep.cli.turn._runtime import create_runtime
 from pydantic_deep.store import QueryError, SqlLimits, SqlStore, VersionRecord
 from pydantic_deep.versions import Replay, VersionedAgent
+from pydantic_deep.views import Difference, Version, VersionDetails
 
 from ._options import (
     USAGE_ERROR_CODE,
@@ -84,20 +86,22 @@ def _log(
     listed on standard error.
     """
 
-    async def work(reader: VersionReader) -> tuple[list[VersionRow], dict[str, str]]:
+    async def work(reader: VersionReader) -> tuple[list[Version], dict[str, str], str | None]:
         await reader.print_suspended_runs(everything=everything)
         if version is not None:
             record = await reader.revisions.find(version)
-            records = (await reader.store.lineage(record.id)).versions[::-1][:limit]
-            return await reader.rows(records), {}
-        page = await reader.page(conversation_id=conversation, everything=everything, steps=steps, limit=limit)
-        return await reader.rows(page), {} if steps else await reader.turn_bases(page)
+            page: Sequence[VersionRecord] = (await reader.store.lineage(record.id)).versions[::-1][:limit]
+        else:
+            page = await reader.page(conversation_id=conversation, everything=everything, steps=steps, limit=limit)
+        has_steps = steps or version is not None
+        turn_bases = {} if has_steps else await reader.turn_bases(page)
+        return await reader.views.versions(page), turn_bases, await reader.head_id()
 
-    rows, turn_bases = read(context, directory, store, work)
+    versions, turn_bases, head_id = read(context, directory, store, work)
     if json:
-        print_document(rows)
-    elif rows:
-        print_log(Console(), rows, turn_bases)
+        print_document(versions)
+    elif versions:
+        print_log(Console(), versions, turn_bases, head_id=head_id)
     else:
         typer.echo('There is no version of this directory. --all shows those of others.', err=True)
 
@@ -112,14 +116,14 @@ def _show(
 ) -> None:
     """Show the turn of a version: prompt, calls, answer, files, todos, requests with their settings, subagents."""
 
-    async def work(reader: VersionReader) -> VersionDetails:
-        return await reader.details(await reader.revisions.find(version))
+    async def work(reader: VersionReader) -> tuple[VersionDetails, str | None]:
+        return await reader.views.details(await reader.revisions.find(version)), await reader.head_id()
 
-    details = read(context, directory, store, work)
+    details, head_id = read(context, directory, store, work)
     if json:
         print_document(details)
     else:
-        print_lines(Console(), render_details(details))
+        print_lines(Console(), render_details(details, is_head=details.id == head_id))
 
 
 @history_app.command('context', epilog=f'{VERSION_HELP}\n\n{EXIT_CODE_HELP}')
@@ -168,7 +172,7 @@ def _diff(
     async def work(reader: VersionReader) -> Difference:
         names = (f'{before}~', before) if after is None else (before, after)
         one, other = [await reader.revisions.find(name) for name in names]
-        return await reader.difference(one, other)
+        return await reader.views.difference(one, other)
 
     difference = read(context, directory, store, work)
     if json:

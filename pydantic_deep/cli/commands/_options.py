@@ -14,13 +14,13 @@ from typing import Annotated, TypeVar, cast
 
 import anyio
 import typer
+from pydantic_core import to_jsonable_python
 
 from pydantic_deep._text.escapes import is_blank
 from pydantic_deep.budgets import Budget
 from pydantic_deep.cli._environment import Environment
-from pydantic_deep.cli._schemas import dump_json
 from pydantic_deep.cli.approvals._policy import ApprovalMode, NotPendingError
-from pydantic_deep.cli.history._reader import VersionReader, create_reading_agent
+from pydantic_deep.cli.history._reader import VersionReader
 from pydantic_deep.cli.history._revisions import Revisions, UnknownVersionError
 from pydantic_deep.cli.history._store import NO_STORE, UnusableStoreError, choose_store, open_chosen_store
 from pydantic_deep.cli.render._event_json import print_event
@@ -305,9 +305,7 @@ def read(
         async with open_chosen_store(
             choose_store(store, environment), environment, must_exist=True, read_only=not writes
         ) as opened:
-            return await work(
-                VersionReader(revisions=Revisions(store=opened, directory=here), versions=create_reading_agent(opened))
-            )
+            return await work(VersionReader(revisions=Revisions(store=opened, directory=here)))
 
     with exit_on_error(json=False), deferred_warnings():
         return anyio.run(run)
@@ -323,7 +321,7 @@ def read_task(task: str) -> str:
 
 def print_document(value: object) -> None:
     """Print a value as one JSON document, in ASCII: no text in it can drive a terminal or break a pipe."""
-    typer.echo(json_format.dumps(dump_json(value), indent=2))
+    typer.echo(json_format.dumps(to_jsonable_python(value), indent=2))
 
 
 def error_exit(sentence: str, code: int) -> typer.Exit:

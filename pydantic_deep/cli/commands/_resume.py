@@ -14,7 +14,6 @@ from pydantic_deep.cli._metadata import DIRECTORY
 from pydantic_deep.cli.approvals._policy import ApprovalMode, CallAnswer, Decider, NotPendingError, check_unanswered
 from pydantic_deep.cli.approvals._prompter import ApprovalPrompter, PromptScreen
 from pydantic_deep.cli.history._revisions import Revisions
-from pydantic_deep.cli.history._turn_lineages import TurnLineages, is_pending
 from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.cli.turn._conversation import open_conversation, settings_of
 from pydantic_deep.cli.turn._failures import EXIT_CODES
@@ -22,6 +21,7 @@ from pydantic_deep.cli.turn._runner import TurnReport, resume_turn
 from pydantic_deep.cli.turn._runtime import check_runtime, create_runtime
 from pydantic_deep.cli.turn._turn_presenter import DeciderFactory, decider_for
 from pydantic_deep.store import ApprovalRecord, Store, VersionFilter, VersionRecord
+from pydantic_deep.views import TurnLineages, is_pending
 
 Presenter: TypeAlias = Callable[..., Awaitable[TurnReport]]
 """`present_as_text` or `present_as_json`."""

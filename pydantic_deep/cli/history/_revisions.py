@@ -15,9 +15,8 @@ from pydantic_deep.cli._metadata import DIRECTORY
 from pydantic_deep.cli.render._ids import HEAD, short_id
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import Store, VersionFilter, VersionNotFoundError, VersionRecord
-from pydantic_deep.versions.files._backend_descriptions import workspace_key
-
-from ._turn_lineages import TurnLineages
+from pydantic_deep.versions import workspace_key
+from pydantic_deep.views import TurnLineages
 
 _MIN_CHARS = 4
 _PAGE = 1000

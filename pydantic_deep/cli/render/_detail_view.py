@@ -10,26 +10,15 @@ from pydantic import JsonValue
 from rich.text import Text
 from rich.tree import Tree
 
-from pydantic_deep._text.escapes import escape
 from pydantic_deep.cli._metadata import SETTINGS
-from pydantic_deep.cli._schemas import (
-    CallRow,
-    Difference,
-    FileRow,
-    OmittedRow,
-    RequestRow,
-    SubagentRow,
-    Usage,
-    VersionDetails,
-    VersionRow,
-)
 from pydantic_deep.streaming import ToolCallEvent, ToolResultEvent
 from pydantic_deep.todos import Todo
+from pydantic_deep.versions import FileDiff, OmittedFile
+from pydantic_deep.views import Difference, StoredRequest, SubagentTree, ToolCall, Usage, VersionDetails, prompt_text
 
 from ._diff import render_diff
 from ._event_lines import render_call, render_todos
 from ._ids import HEAD, short_id
-from ._prompts import prompt_text
 from ._terminal_text import escape_invisible, first_line, rich_text
 
 LINE_CHARS = 200
@@ -44,43 +33,45 @@ MESSAGE_CHARS = 800
 _FILE_MARKS = {'added': ('+', 'green'), 'removed': ('-', 'red'), 'changed': ('~', 'yellow')}
 
 
-def render_details(details: VersionDetails) -> Iterator[Text | Tree]:
+def render_details(details: VersionDetails, *, is_head: bool = False) -> Iterator[Text | Tree]:
     """Yield what happened in the turn of a version: each a line, or a few."""
-    row = details.version
-    head = f' ({HEAD})' if row.is_head else ''
-    yield Text.assemble(('version ', 'bold'), (row.id, 'yellow'), (head, 'bold cyan'))
-    yield _field_line('made', f'{row.kind}, {_state(row)}, {row.created_at}')
-    if row.parent_id is not None:
-        merged = '' if row.merged_from is None else f' and {row.merged_from}'
-        yield _field_line('from', f'{row.parent_id}{merged}')
-    yield _field_line('conversation', f'{row.conversation_id}, {_count(row.message_count, "message")}')
-    yield _field_line('branch', row.branch)
+    head = f' ({HEAD})' if is_head else ''
+    yield Text.assemble(('version ', 'bold'), (details.id, 'yellow'), (head, 'bold cyan'))
     yield _field_line(
-        'agent', row.agent_name if row.model is None else f'{row.agent_name}, {_requested_model(details)}'
+        'made', f'{details.kind}, {_state(details)}, {details.created_at.isoformat(timespec="milliseconds")}'
     )
-    if row.prompt is not None:
-        yield from _section('Prompt', escape_invisible(row.prompt))
-    if details.calls:
+    if details.parent_id is not None:
+        merged = '' if details.merged_from is None else f' and {details.merged_from}'
+        yield _field_line('from', f'{details.parent_id}{merged}')
+    yield _field_line('conversation', f'{details.conversation_id}, {_count(details.message_count, "message")}')
+    yield _field_line('branch', details.branch)
+    yield _field_line(
+        'agent', details.agent if details.model is None else f'{details.agent}, {_requested_model(details)}'
+    )
+    if details.prompt is not None:
+        yield from _section('Prompt', escape_invisible(details.prompt))
+    if details.tool_calls:
         yield _title_line('Calls')
-        yield from (_call_line(call) for call in details.calls)
+        yield from (_call_line(call) for call in details.tool_calls)
     if details.subagents:
         yield _title_line('Subagents')
         yield render_subagents(details.subagents)
     if details.output is not None:
-        is_whole = row.state not in ('interrupted', 'failed')
+        is_whole = details.state not in ('interrupted', 'failed')
         yield from _section('Answer' if is_whole else 'Answer, as far as it came', escape_invisible(details.output))
     if details.error is not None:
         yield from _section('Error', escape_invisible(details.error), 'red')
-    if details.pending:
+    if details.is_pending:
         yield _title_line('Waits for')
-        for approval in details.pending:
-            yield render_call(ToolCallEvent(id=approval.id, name=approval.tool, args=json.dumps(approval.args)))
+        for approval in details.approvals:
+            args = json.dumps(approval.args)
+            yield render_call(ToolCallEvent(id=approval.pending_id, name=approval.tool, args=args))
     if details.files:
         yield _title_line('Files')
         yield from (render_file_line(file) for file in details.files)
-    if details.protected:
+    if details.protected_changes:
         yield _title_line('Protected files changed')
-        for change in details.protected:
+        for change in details.protected_changes:
             mark, style = _FILE_MARKS[change.change]
             yield Text(f'  {mark} {escape_invisible(change.path)}', style)
     if details.omitted_files:
@@ -117,28 +108,28 @@ def render_difference(difference: Difference) -> Iterator[Text]:
         yield Text('The messages and the files are the same.', 'dim')
 
 
-def render_file_diff(file: FileRow) -> Iterator[Text]:
+def render_file_diff(file: FileDiff) -> Iterator[Text]:
     """Yield a file as a diff, or as a line if there is none."""
     yield render_file_line(file)
     if file.view is not None:
         yield from render_diff(file.view)
 
 
-def render_file_line(file: FileRow) -> Text:
+def render_file_line(file: FileDiff) -> Text:
     """Return a file in a line."""
     mark, style = _FILE_MARKS[file.kind]
     sizes = ' → '.join(f'{size} bytes' for size in (file.size_before, file.size_after) if size is not None)
     about = sizes if file.view is None else f'+{file.view.added} -{file.view.removed}'
-    return Text.assemble((mark, style), ' ', rich_text(escape(file.path, one_line=True), 'bold'), (f'  {about}', 'dim'))
+    return Text.assemble((mark, style), ' ', rich_text(file.shown_path, 'bold'), (f'  {about}', 'dim'))
 
 
-def _omitted_line(file: OmittedRow) -> Text:
+def _omitted_line(file: OmittedFile) -> Text:
     return Text.assemble(
         ('! ', 'yellow'), escape_invisible(file.path).replace('\n', '\\n'), (f'  {file.reason}', 'dim')
     )
 
 
-def render_subagents(subagents: Sequence[SubagentRow]) -> Tree:
+def render_subagents(subagents: Sequence[SubagentTree]) -> Tree:
     """Return the conversations that were delegated to, as a tree."""
     tree = Tree('', hide_root=True, guide_style='dim')
     _add_subagents(tree, subagents)
@@ -166,7 +157,7 @@ def _truncated_lines(text: str) -> list[str]:
     return [*kept.split('\n'), *([f'… {more}'] if left else [])]
 
 
-def _add_subagents(tree: Tree, subagents: Sequence[SubagentRow]) -> None:
+def _add_subagents(tree: Tree, subagents: Sequence[SubagentTree]) -> None:
     for each in subagents:
         intent = first_line(each.intent, LINE_CHARS)
         version = '' if each.version_id is None else f' {short_id(each.version_id)}'
@@ -180,7 +171,7 @@ def _requested_model(details: VersionDetails) -> str | None:
     """Return the model as it was named to the command line; of another program, what pydantic-ai says of who answered."""
     settings = details.metadata.get(SETTINGS)
     given = settings.get('model') if isinstance(settings, dict) else None
-    return given if isinstance(given, str) else details.version.model
+    return given if isinstance(given, str) else details.model
 
 
 def _field_line(name: str, value: str) -> Text:
@@ -196,17 +187,17 @@ def _section(title: str, text: str, style: str = '') -> Iterator[Text]:
     yield Text(text.rstrip('\n'), style)
 
 
-def _call_line(call: CallRow) -> Text:
-    event = ToolCallEvent(id=call.id, name=call.tool, args=json.dumps(call.args))
+def _call_line(call: ToolCall) -> Text:
+    event = ToolCallEvent(id=call.id, name=call.name, args=call.args)
     if call.outcome is None:
         return render_call(event)
     result = ToolResultEvent(
-        id=call.id, name=call.tool, outcome=call.outcome, content=call.result or '', exit_code=call.exit_code
+        id=call.id, name=call.name, outcome=call.outcome, content=call.content or '', exit_code=call.exit_code
     )
     return render_call(event, result)
 
 
-def _request_line(request: RequestRow) -> Text:
+def _request_line(request: StoredRequest) -> Text:
     settings = ', '.join(f'{name}={json.dumps(value)}' for name, value in request.settings.items())
     cost = '' if request.cost is None else f', ${request.cost}'
     return Text.assemble(
@@ -225,10 +216,10 @@ def _count(number: int, noun: str) -> str:
     return f'1 {noun}' if number == 1 else f'{number} {noun}s'
 
 
-def _state(row: VersionRow) -> str:
+def _state(version: VersionDetails) -> str:
     """Return what became of a version: of one that asked, whether it waits still."""
-    answered = 'answered' if row.state == 'awaiting_approval' else row.state
-    return 'waits' if row.is_waiting else answered
+    answered = 'answered' if version.state == 'awaiting_approval' else version.state
+    return 'waits' if version.is_pending else answered
 
 
 def _todo_lines(todos: Sequence[Todo], sign: str, style: str) -> Iterator[Text]:

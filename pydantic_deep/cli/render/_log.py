@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from pydantic_deep.cli._schemas import VersionRow
+from pydantic_deep.views import Version
 
 from ._graph import GraphNode, draw_graph
 from ._ids import HEAD, short_id
@@ -32,7 +32,12 @@ _UNITS = ((86_400, 'd'), (3_600, 'h'), (60, 'm'))
 
 
 def print_log(
-    console: Console, rows: Sequence[VersionRow], turn_bases: Mapping[str, str], *, now: datetime | None = None
+    console: Console,
+    rows: Sequence[Version],
+    turn_bases: Mapping[str, str],
+    *,
+    head_id: str | None = None,
+    now: datetime | None = None,
 ) -> None:
     """Print versions, newest first, each on one line; on a terminal it is cut to the width.
 
@@ -40,6 +45,7 @@ def print_log(
         console: Where.
         rows: The versions.
         turn_bases: The steps that stand for their turns, each with the version that its turn began from.
+        head_id: The version whose files the directory has.
         now: When; the time of day unless a test says otherwise.
     """
     moment = now or datetime.now(UTC)
@@ -54,13 +60,15 @@ def print_log(
             print_truncated(console, Text(line.graph, 'dim'))
             continue
         row, is_alone = row_by_id[line.id], line.id in turn_bases
-        head = Text.assemble((f'{line.graph} ', 'dim'), (short_id(row.id, row_by_id), 'yellow'), _refs(row, tips))
+        head = Text.assemble(
+            (f'{line.graph} ', 'dim'), (short_id(row.id, row_by_id), 'yellow'), _refs(row, tips, head_id)
+        )
         head.append_text(_status_text(row, moment, is_alone=is_alone))
         prompt = Text(f'  {summarize(row, is_alone=is_alone)}', '' if row.prompt else 'dim italic')
         print_truncated(console, _fit_line(head, prompt, row, console.width if console.is_terminal else None))
 
 
-def graph_parents(rows: Sequence[VersionRow], turn_bases: Mapping[str, str]) -> list[list[str]]:
+def graph_parents(rows: Sequence[Version], turn_bases: Mapping[str, str]) -> list[list[str]]:
     """Return the parents of each row that are among the rows. The parent of a turn is its last step, if that is shown.
 
     Args:
@@ -77,13 +85,13 @@ def graph_parents(rows: Sequence[VersionRow], turn_bases: Mapping[str, str]) -> 
     return found
 
 
-def describe_age(created_at: str, now: datetime) -> str:
+def describe_age(created_at: datetime, now: datetime) -> str:
     """Return how long ago a moment was, in one unit."""
-    seconds = int((now - datetime.fromisoformat(created_at)).total_seconds())
+    seconds = int((now - created_at).total_seconds())
     return next((f'{seconds // size}{unit}' for size, unit in _UNITS if seconds >= size), 'now')
 
 
-def summarize(row: VersionRow, *, is_alone: bool = False) -> str:
+def summarize(row: Version, *, is_alone: bool = False) -> str:
     """Return what a version is about, in a line: of a step what it calls, unless it stands for its turn."""
     if row.calls and not is_alone:
         return first_line(f'calls {", ".join(row.calls)}', PROMPT_CHARS)
@@ -101,12 +109,12 @@ def summarize(row: VersionRow, *, is_alone: bool = False) -> str:
     return kinds.get(row.kind, '')
 
 
-def count_files(count: int | None) -> str:
-    """Return how many files changed, in two words; nothing for none."""
-    return '' if not count else f'{count} file' if count == 1 else f'{count} files'
+def count_files(paths: Sequence[str] | None) -> str:
+    """Return how many files changed, in two words; an empty text for none."""
+    return '' if not paths else '1 file' if len(paths) == 1 else f'{len(paths)} files'
 
 
-def _tips(rows: Sequence[VersionRow]) -> Iterator[str]:
+def _tips(rows: Sequence[Version]) -> Iterator[str]:
     """Yield the newest version of each branch."""
     seen: set[tuple[str, str]] = set()
     for row in rows:
@@ -116,9 +124,9 @@ def _tips(rows: Sequence[VersionRow]) -> Iterator[str]:
             yield row.id
 
 
-def _refs(row: VersionRow, tips: set[str]) -> Text:
+def _refs(row: Version, tips: set[str], head_id: str | None) -> Text:
     names: list[tuple[str, str]] = []
-    if row.is_head:
+    if row.id == head_id:
         names.append((HEAD, 'bold cyan'))
     if row.id in tips:
         names.append((first_line(row.branch, 30), 'green'))
@@ -127,11 +135,11 @@ def _refs(row: VersionRow, tips: set[str]) -> Text:
     return Text.assemble(' (', Text(', ').join(Text(*name) for name in names), ')')
 
 
-def _status_text(row: VersionRow, now: datetime, *, is_alone: bool) -> Text:
+def _status_text(row: Version, now: datetime, *, is_alone: bool) -> Text:
     text = Text()
     if is_alone or row.kind not in ('turn', 'step'):
         text.append(f' {row.kind}', 'magenta')
-    if row.is_waiting:
+    if row.is_pending:
         text.append(' waits', 'bold yellow')
     elif row.state in _STATE_STYLES and row.kind != 'step':
         word, style = _STATE_STYLES[row.state]
@@ -139,7 +147,7 @@ def _status_text(row: VersionRow, now: datetime, *, is_alone: bool) -> Text:
     return text.append(f' {describe_age(row.created_at, now)}', 'dim')
 
 
-def _fit_line(head: Text, prompt: Text, row: VersionRow, width: int | None) -> Text:
+def _fit_line(head: Text, prompt: Text, row: Version, width: int | None) -> Text:
     """Return the line with as much of the prompt as leaves room for what stands after it."""
     files = count_files(row.files_changed)
     if width is not None:

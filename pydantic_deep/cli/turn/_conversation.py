@@ -17,7 +17,6 @@ from pydantic_ai.usage import RunUsage
 from pydantic_deep.approvals import Deny
 from pydantic_deep.cli._metadata import DIRECTORY, SETTINGS
 from pydantic_deep.cli.history._revisions import Revisions
-from pydantic_deep.cli.history._turn_lineages import TurnLineages, is_pending
 from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.errors import DeepAgentError
@@ -25,6 +24,7 @@ from pydantic_deep.store import Commit, Store, VersionNotFoundError, VersionReco
 from pydantic_deep.streaming import FileEvent
 from pydantic_deep.versions import AgentVersion, ApprovalInbox, UnversionedFilesWarning, VersionedAgent
 from pydantic_deep.versions.files._run_files import why_unversioned
+from pydantic_deep.views import TurnLineages, is_pending
 
 from ._runtime import AgentRuntime, Output, Settings
 from ._size_check import fits_in_versions

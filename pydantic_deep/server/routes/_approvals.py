@@ -17,14 +17,12 @@ from pydantic_deep.server.schemas._approvals import (
     Answer,
     AnsweredApproval,
     ApprovalPage,
-    ApprovalShape,
-    build_approval,
-    load_approvals,
     to_decision,
 )
 from pydantic_deep.server.schemas._fields import Name
 from pydantic_deep.store import ApprovalAnsweredError, ApprovalStatus, VersionFilter
 from pydantic_deep.versions import ApprovalInbox
+from pydantic_deep.views import StoredApproval
 
 from ._parameters import Cursor
 
@@ -35,6 +33,9 @@ Approver = Annotated[Caller, Depends(require('approve'))]
 
 _PAGE = 100
 """How many versions are read at once in search of approvals."""
+
+_ALL = 10_000
+"""As many approvals as a version can have."""
 
 
 @router.get('', summary='List approvals', responses=describe_errors('not_found'))
@@ -54,7 +55,7 @@ async def list_approvals(
     wanted = VersionFilter(
         states=['awaiting_approval'], agent_name=agent, conversation_id=conversation, metadata={OWNER: caller.owner}
     )
-    items: list[ApprovalShape] = []
+    items: list[StoredApproval] = []
     before = None if cursor is None else int(cursor)
     while True:
         found = await state.store.versions(wanted, limit=_PAGE, before=before)
@@ -63,17 +64,18 @@ async def list_approvals(
                 return ApprovalPage(items=items, cursor=str(before))
             before = version.number
             if version.agent_name in state.agents and caller.may_use(version.agent_name):
-                handle = await state.agents[version.agent_name].load(version.id)
-                items += await load_approvals(state.store, handle, None if all else status)
+                wanted_status = None if all else status
+                records = await state.store.approvals(status=wanted_status, version_id=version.id, limit=_ALL)
+                items += await state.views.approvals(records)
         if len(found) < _PAGE:
             return ApprovalPage(items=items, cursor=None)
 
 
 @router.get('/{approval}', summary='Get an approval', responses=describe_errors('not_found'))
-async def read_approval(approval: str, state: State, caller: Approver) -> ApprovalShape:
+async def read_approval(approval: str, state: State, caller: Approver) -> StoredApproval:
     """With all arguments, and what a person is to be shown of the call."""
     own = await authorize_approval(state, caller, approval)
-    return build_approval(own.record, own.version)
+    return (await state.views.approvals([own.record]))[0]
 
 
 @router.post('/{approval}', summary='Answer an approval', responses=describe_errors('not_found', 'conflict'))
@@ -102,8 +104,8 @@ async def answer_approval(
     run_id = None
     if resume and not await state.store.approvals(status='pending', version_id=own.version.id, limit=1):
         run_id = (await start_run(state, caller, own.version, {})).id
-    record = await state.store.approval(own.record.id)
-    return AnsweredApproval(approval=build_approval(record, own.version), run_id=run_id)
+    (answered,) = await state.views.approvals([await state.store.approval(own.record.id)])
+    return AnsweredApproval(approval=answered, run_id=run_id)
 
 
 def answered_error(error: ApprovalAnsweredError) -> ServerError:

@@ -12,20 +12,19 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_deep.fluent import MessageList, TranscriptError
 from pydantic_deep.server._run_start import pending_approvals_error, refuse_if_running
 from pydantic_deep.server._state import OWNER, State
-from pydantic_deep.server.access._ownership import authorize_conversation, create_conversation, find_head, version_in
+from pydantic_deep.server.access._ownership import authorize_conversation, create_conversation, version_in
 from pydantic_deep.server.http._errors import ServerError, describe_errors
 from pydantic_deep.server.http._json_route import JsonRoute
 from pydantic_deep.server.schemas._conversations import (
     ConversationChange,
     ConversationPage,
-    ConversationShape,
-    ConversationSummary,
     NewConversation,
     Transcript,
-    build_conversation,
+    load_conversation,
 )
-from pydantic_deep.server.schemas._fields import Name, moment
-from pydantic_deep.store import ConversationRecord, Store, VersionConflictError, VersionFilter, VersionRecord
+from pydantic_deep.server.schemas._fields import Name
+from pydantic_deep.store import Store, VersionConflictError, VersionFilter
+from pydantic_deep.views import ConversationDetails, ConversationSummary
 
 from ._parameters import Cursor, Limit, Runner
 
@@ -36,14 +35,14 @@ _ALL = 1_000_000
 
 
 @router.post('', status_code=201, summary='Create a conversation', responses=describe_errors('not_found'))
-async def create(body: NewConversation, state: State, caller: Runner, response: Response) -> ConversationShape:
+async def create(body: NewConversation, state: State, caller: Runner, response: Response) -> ConversationDetails:
     """It begins without messages and, unless the application says otherwise, without files."""
     root = await create_conversation(
         state, caller, body.agent, name=body.name, metadata=body.metadata, instructions=body.instructions
     )
     own = await authorize_conversation(state, caller, root.conversation_id)
     response.headers['location'] = f'/api/conversations/{own.id}'
-    return await build_conversation(state, own, root)
+    return await load_conversation(state, own)
 
 
 @router.get('', summary='List conversations, newest first', responses=describe_errors())
@@ -68,29 +67,22 @@ async def list_conversations(
             if record is not None and root.agent_name in state.agents and caller.may_use(root.agent_name):
                 if len(items) == limit:
                     return ConversationPage(items=items, cursor=str(before))
-                items.append(
-                    ConversationSummary(
-                        id=root.conversation_id,
-                        agent=root.agent_name,
-                        name=await _name_of(state.store, record, root),
-                        head=record.head_id,
-                        created_at=moment(record.created_at),
-                    )
-                )
+                head = root if record.head_id is None else await state.store.version(record.head_id)
+                items.append(state.views.conversation_summary(record, head))
             before = root.number
         if len(found) <= limit:
             return ConversationPage(items=items, cursor=None)
 
 
 @router.get('/{conversation}', summary='Get a conversation', responses=describe_errors('not_found'))
-async def read(conversation: str, state: State, caller: Runner) -> ConversationShape:
+async def read(conversation: str, state: State, caller: Runner) -> ConversationDetails:
     """As it is at its head: state, plan, what waits, what was used."""
     own = await authorize_conversation(state, caller, conversation)
-    return await build_conversation(state, own, await find_head(state, caller, own))
+    return await load_conversation(state, own)
 
 
 @router.patch('/{conversation}', summary='Rename a conversation', responses=describe_errors('not_found', 'conflict'))
-async def update(conversation: str, body: ConversationChange, state: State, caller: Runner) -> ConversationShape:
+async def update(conversation: str, body: ConversationChange, state: State, caller: Runner) -> ConversationDetails:
     """The name is that of a new version at the head. While a run works in it, or something waits, it is refused."""
     own = await authorize_conversation(state, caller, conversation)
     await refuse_if_running(state, own.id)
@@ -102,7 +94,7 @@ async def update(conversation: str, body: ConversationChange, state: State, call
     except VersionConflictError:
         raise ServerError('conflict', 'The conversation has moved on meanwhile. Rename it again.') from None
     renamed = await authorize_conversation(state, caller, conversation)
-    return await build_conversation(state, renamed, await find_head(state, caller, renamed))
+    return await load_conversation(state, renamed)
 
 
 @router.delete(
@@ -151,11 +143,6 @@ def _spelling() -> TypeAdapter[list[ModelMessage]]:
     """Return what writes NaN and infinities as texts."""
     config = ConfigDict(ser_json_bytes='base64', val_json_bytes='base64', ser_json_inf_nan='strings')
     return TypeAdapter(list[ModelMessage], config=config)
-
-
-async def _name_of(store: Store, record: ConversationRecord, root: VersionRecord) -> str | None:
-    """Return the name at the head of a conversation; at its root if the head was deleted."""
-    return root.name if record.head_id is None else (await store.version(record.head_id)).name
 
 
 async def _conversations_below(store: Store, id: str) -> list[str]:

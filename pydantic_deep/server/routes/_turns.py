@@ -41,11 +41,11 @@ from pydantic_deep.server.schemas._runs import (
     NewTurn,
     Resumption,
     RunList,
-    RunShape,
     TurnSettings,
     build_run,
 )
 from pydantic_deep.streaming import EventGroup, selected_groups
+from pydantic_deep.views import Run
 
 from ._parameters import Runner
 
@@ -63,7 +63,7 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
         'description': 'The run has ended; or, if `Accept` asks for it, what it tells, as it does.',
         'content': {STREAM: {'itemSchema': FRAME_SCHEMA, 'example': 'event: text\nid: …\ndata: {"type":"text"}\n\n'}},
     },
-    202: {'description': 'With `wait=false`: the run has begun.', 'model': RunShape},
+    202: {'description': 'With `wait=false`: the run has begun.', 'model': Run},
 }
 
 
@@ -84,7 +84,7 @@ Wait = Annotated[bool, Query(description='Answer when the run has ended, or with
     '/conversations/{conversation}/turns',
     tags=['conversations'],
     summary='Run a turn',
-    response_model=RunShape,
+    response_model=Run,
     responses={**_RESPONSES, **describe_errors('not_found', 'conflict')},
 )
 async def create_turn(
@@ -113,7 +113,7 @@ async def create_turn(
     '/versions/{version}/branch',
     tags=['versions'],
     summary='Run a turn on a new branch',
-    response_model=RunShape,
+    response_model=Run,
     responses={**_RESPONSES, **describe_errors('not_found', 'conflict')},
 )
 async def create_branch(
@@ -138,7 +138,7 @@ async def create_branch(
     '/conversations/{conversation}/resume',
     tags=['conversations', 'approvals'],
     summary='Answer pending approvals and resume the turn',
-    response_model=RunShape,
+    response_model=Run,
     responses={**_RESPONSES, **describe_errors('not_found', 'conflict')},
 )
 async def resume(
@@ -178,7 +178,7 @@ async def list_runs(
         stored = await state.store.runs(conversation_id=own.id, limit=limit)
         here = [run.id for run in state.runs.runs_of(caller.owner) if run.conversation_id == own.id]
         ids = sorted({*here, *(run.id for run in stored)}, reverse=True)
-    items: list[RunShape] = []
+    items: list[Run] = []
     for id in ids[:limit]:
         with suppress(ServerError):  # its conversation was deleted, and its log is still here
             items.append(await build_run(state, await authorize_run(state, caller, id)))
@@ -186,7 +186,7 @@ async def list_runs(
 
 
 @router.get('/runs/{run}', tags=['runs'], summary='Get a run', responses=describe_errors('not_found'))
-async def read_run(run: str, state: State, caller: Runner) -> RunShape:
+async def read_run(run: str, state: State, caller: Runner) -> Run:
     """Of this process or of another: what became of it, or that it works."""
     return await build_run(state, await authorize_run(state, caller, run))
 
@@ -232,7 +232,7 @@ async def watch_run(
 @router.post(
     '/runs/{run}/cancel', tags=['runs'], summary='Cancel a run', responses=describe_errors('not_found', 'conflict')
 )
-async def cancel_run(run: str, state: State, caller: Runner) -> RunShape:
+async def cancel_run(run: str, state: State, caller: Runner) -> Run:
     """What it has done is kept. Answers when the store has its end; cancelling what has ended changes nothing.
 
     A suspended run ends too, and is not resumed. If the store cannot take the end now, the answer is 503 and the run may
@@ -264,7 +264,7 @@ async def cancel_run(run: str, state: State, caller: Runner) -> RunShape:
     summary='Resume a suspended run',
     responses=describe_errors('not_found', 'conflict', 'rate_limited'),
 )
-async def resume_run(run: str, state: State, caller: Runner) -> RunShape:
+async def resume_run(run: str, state: State, caller: Runner) -> Run:
     """Continue a run that has no end in the store, also if its conversation has moved on: then on a branch of its own.
 
     Calls that may have run already ask first.

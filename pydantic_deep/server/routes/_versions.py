@@ -9,24 +9,19 @@ from fastapi.responses import Response, StreamingResponse
 from pydantic import JsonValue
 
 from pydantic_deep.server._state import ServerState, State
-from pydantic_deep.server.access._ownership import authorize_conversation, authorize_version, load_version, version_in
+from pydantic_deep.server.access._ownership import authorize_conversation, authorize_version, version_in
 from pydantic_deep.server.http._errors import ServerError, describe_errors, not_found
 from pydantic_deep.server.http._json_route import JsonRoute
 from pydantic_deep.server.schemas._versions import (
-    DiffShape,
     FileList,
     FileShape,
     HeadChange,
     Merge,
     VersionPage,
-    VersionShape,
-    build_diff,
-    build_version,
-    head_of,
 )
 from pydantic_deep.store import Commit, HeadMove, VersionConflictError, VersionFilter
-from pydantic_deep.versions import MergeConflictError, NoCommonVersionError
-from pydantic_deep.versions._versioned_agent import VISIBLE_KINDS
+from pydantic_deep.versions import VISIBLE_KINDS, MergeConflictError, NoCommonVersionError
+from pydantic_deep.views import Difference, Version, VersionDetails
 
 from ._archive import archive, attachment
 from ._parameters import Cursor, Limit, Runner
@@ -61,18 +56,16 @@ async def list_versions(
         before=None if cursor is None else int(cursor),
     )
     page = found[:limit]
-    handles = [await load_version(state, caller, own.agent, record) for record in page]
     return VersionPage(
-        items=[await build_version(state, each, head_id=own.record.head_id) for each in handles],
+        items=await state.views.versions(page),
         cursor=str(page[-1].number) if len(found) > limit else None,
     )
 
 
 @router.get('/versions/{version}', summary='Get a version', responses=describe_errors('not_found'))
-async def read_version(version: str, state: State, caller: Runner) -> VersionShape:
-    """It never changes; whether it is the head does."""
-    found = await authorize_version(state, caller, version)
-    return await build_version(state, found, head_id=await head_of(state.store, found.conversation_id))
+async def read_version(version: str, state: State, caller: Runner) -> VersionDetails:
+    """With its turn up to there: calls, requests, files, subagents."""
+    return await state.views.details((await authorize_version(state, caller, version)).record)
 
 
 @router.get(
@@ -83,7 +76,7 @@ async def diff_versions(
     state: State,
     caller: Runner,
     to: Annotated[str | None, Query(description='The other; the parent to this if left out.', max_length=64)] = None,
-) -> DiffShape:
+) -> Difference:
     """Messages, files as diffs, todos, usage: from this version to the other, or from its parent to it."""
     this = await authorize_version(state, caller, version)
     if to is None and this.parent_id is None:
@@ -93,7 +86,7 @@ async def diff_versions(
         before = await authorize_version(state, caller, this.parent_id or '')
     else:
         after = await authorize_version(state, caller, to)
-    return build_diff(before, after, await before.diff(after))
+    return await state.views.difference(before.record, after.record)
 
 
 @router.get('/versions/{version}/files', summary='List the files of a version', responses=describe_errors('not_found'))
@@ -151,14 +144,14 @@ async def read_archive(version: str, state: State, caller: Runner) -> StreamingR
     summary='Move the head',
     responses=describe_errors('not_found', 'conflict'),
 )
-async def move_head(conversation: str, body: HeadChange, state: State, caller: Runner) -> VersionShape:
+async def move_head(conversation: str, body: HeadChange, state: State, caller: Runner) -> Version:
     """The next turn goes on from there, with the messages, files and todos as they were. Nothing is lost."""
     own = await authorize_conversation(state, caller, conversation)
     version = await version_in(state, caller, own, body.version)
     expected = own.record.head_id if body.expected is None else body.expected
     if expected != version.id or own.record.head_id != version.id:
         await _move(state, own.id, expected, version.id)
-    return await build_version(state, version, head_id=version.id)
+    return await state.views.version(version.record)
 
 
 @router.post(
@@ -167,7 +160,7 @@ async def move_head(conversation: str, body: HeadChange, state: State, caller: R
     summary='Merge another version',
     responses=describe_errors('not_found', 'conflict'),
 )
-async def merge_versions(version: str, body: Merge, state: State, caller: Runner) -> VersionShape:
+async def merge_versions(version: str, body: Merge, state: State, caller: Runner) -> Version:
     """What each changed since they parted. The dialogue stays that of this one. If it is the head, the head goes along.
 
     Where both changed the same nothing is made, and the error lists where.
@@ -181,11 +174,10 @@ async def merge_versions(version: str, body: Merge, state: State, caller: Runner
     except MergeConflictError as error:
         conflicts: list[JsonValue] = [{'path': each.path, 'kind': each.kind} for each in error.conflicts]
         raise ServerError('conflict', str(error), facts={'conflicts': conflicts}) from None
-    head = await head_of(state.store, merged.conversation_id)
-    if head == ours.id:
+    conversation = await state.store.conversation(merged.conversation_id)
+    if conversation is not None and conversation.head_id == ours.id:
         await _move(state, merged.conversation_id, ours.id, merged.id)
-        head = merged.id
-    return await build_version(state, merged, head_id=head)
+    return await state.views.version(merged.record)
 
 
 async def _move(state: ServerState, conversation_id: str, expected: str | None, version_id: str) -> None:

@@ -11,14 +11,13 @@ from dataclasses import dataclass, replace
 
 from pydantic_deep.store import RunRecord, Store, VersionFilter, VersionRecord
 from pydantic_deep.streaming import ErrorEvent, suspended_event
-from pydantic_deep.versions._turn import ALL_RUNS
-from pydantic_deep.versions.recovery._suspended_runs import has_moved_on
+from pydantic_deep.versions import has_moved_on
 
 from ._pool import RunPool
 from ._server_run import ServedRunState
 
 _ALL = 1_000_000
-"""As many runs as a conversation can have."""
+"""As many runs as a store or a conversation can have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +115,7 @@ async def _suspended(store: Store, pool: RunPool, runs: Sequence[RunRecord]) -> 
     While the server recovers after its start, runs that it is about to resume count as running.
     """
     running = {run.id for run in runs if run.state == 'running' and run.id not in pool.resuming}
-    orphans = await store.orphans(ALL_RUNS) if running else []
+    orphans = await store.orphans(_ALL) if running else []
     found: dict[str, bool] = {}
     for run in orphans:
         if run.id in running:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
+from pydantic import BaseModel, Field, JsonValue
 
-from pydantic import AwareDatetime, BaseModel, Field, JsonValue
-
-from pydantic_deep.server._state import OWNER, ServerState
-from pydantic_deep.server.access._ownership import AuthorizedConversation, ServedVersion
+from pydantic_deep.server._state import ServerState
+from pydantic_deep.server.access._ownership import AuthorizedConversation
 from pydantic_deep.server.runs._stored_runs import load_running_runs, load_suspended_runs
-from pydantic_deep.store import VersionState
-from pydantic_deep.todos import Todo
+from pydantic_deep.views import ConversationDetails, ConversationSummary
 
-from ._approvals import ApprovalShape, load_approvals
-from ._fields import EXAMPLE_ID, EXAMPLE_MOMENT, Name, example_config, moment
-from ._usage import UsageShape, build_usage
+from ._fields import Name, example_config
 
 
 class NewConversation(BaseModel):
@@ -39,74 +34,6 @@ class ConversationChange(BaseModel):
 
     name: Name
     """What people call it from now on."""
-
-
-class ConversationShape(BaseModel):
-    """A conversation."""
-
-    model_config = example_config(
-        {
-            'id': EXAMPLE_ID,
-            'agent': 'analyst',
-            'name': 'Sales of May',
-            'metadata': {},
-            'head': EXAMPLE_ID,
-            'state': 'complete',
-            'branch': 'main',
-            'running': [],
-            'suspended': [],
-            'todos': [{'content': 'Read the table', 'status': 'completed'}],
-            'approvals': [],
-            'usage': {'input_tokens': 1200, 'output_tokens': 80, 'requests': 2, 'tool_calls': 1},
-            'created_at': EXAMPLE_MOMENT,
-        }
-    )
-
-    id: str
-    """Names it."""
-    agent: str
-    """The agent."""
-    name: str | None
-    """What people call it."""
-    metadata: dict[str, JsonValue]
-    """What is kept with its versions."""
-    head: str | None
-    """The version that the next turn goes on from."""
-    state: VersionState | None
-    """What became of the turn that ended there."""
-    branch: str | None
-    """The branch of the head."""
-    running: list[str]
-    """The ids of the runs that work in it now."""
-    suspended: list[str]
-    """The ids of its suspended runs, oldest first: resume each, or cancel it."""
-    todos: list[Todo]
-    """The plan at the head."""
-    approvals: list[ApprovalShape]
-    """What waits at the head."""
-    usage: UsageShape
-    """What the conversation has used up to the head."""
-    created_at: AwareDatetime
-    """When it was begun."""
-
-
-class ConversationSummary(BaseModel):
-    """A conversation in a list."""
-
-    model_config = example_config(
-        {'id': EXAMPLE_ID, 'agent': 'analyst', 'name': 'Sales of May', 'head': EXAMPLE_ID, 'created_at': EXAMPLE_MOMENT}
-    )
-
-    id: str
-    """Names it."""
-    agent: str
-    """The agent."""
-    name: str | None
-    """What people call it."""
-    head: str | None
-    """The version that the next turn goes on from."""
-    created_at: AwareDatetime
-    """When it was begun."""
 
 
 class ConversationPage(BaseModel):
@@ -134,25 +61,13 @@ class Transcript(BaseModel):
     """Oldest first."""
 
 
-async def build_conversation(
-    state: ServerState, own: AuthorizedConversation, head: ServedVersion | None
-) -> ConversationShape:
-    """Build a conversation, as it is at its head."""
-    metadata: dict[str, JsonValue] = json.loads((own.newest if head is None else head.record).metadata)
-    return ConversationShape(
-        id=own.id,
-        agent=own.record.agent_name,
-        name=own.newest.name if head is None else head.name,
-        metadata={key: value for key, value in metadata.items() if key != OWNER},
-        head=own.record.head_id,
-        state=None if head is None else head.state,
-        branch=None if head is None else head.branch,
+async def load_conversation(state: ServerState, own: AuthorizedConversation) -> ConversationDetails:
+    """Load a conversation in its state at the head."""
+    return await state.views.conversation(
+        own.record,
+        newest=own.newest,
         running=await running_ids(state, own.id),
         suspended=[run.id for run in await load_suspended_runs(state.store, state.runs, own.id)],
-        todos=[] if head is None else head.todos,
-        approvals=await load_approvals(state.store, head),
-        usage=UsageShape() if head is None else build_usage(head.usage),
-        created_at=moment(own.record.created_at),
     )
 
 

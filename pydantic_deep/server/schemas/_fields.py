@@ -9,8 +9,6 @@ from pydantic import ConfigDict, Field
 
 EXAMPLE_ID = '019aa1b2-0000-7000-8000-000000000001'
 
-EXAMPLE_MOMENT = '2026-11-22T12:00:00Z'
-
 EXAMPLE_DIGEST = '9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08'
 
 Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=200, pattern=r'^[^\x00\r\n]+$')]

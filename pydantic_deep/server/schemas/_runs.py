@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, cast
 
-from pydantic import AwareDatetime, BaseModel, Field
+from pydantic import BaseModel, Field
 
 from pydantic_deep.server._state import ServerState
 from pydantic_deep.server.access._ownership import AuthorizedRun, ServedVersion
-from pydantic_deep.server.runs._server_run import ServedRunState, ServerRun
+from pydantic_deep.server.runs._server_run import ServerRun
 from pydantic_deep.server.runs._stored_runs import StoredRun
-from pydantic_deep.streaming import ErrorEvent, output_text
-from pydantic_deep.versions.recording._recorded_run import load_usage
+from pydantic_deep.views import Run, StoredApproval, Usage, stored_output_text
 
-from ._approvals import Answer, ApprovalShape, load_approvals
-from ._fields import EXAMPLE_DIGEST, EXAMPLE_ID, EXAMPLE_MOMENT, Id, Name, Reason, example_config, moment
-from ._usage import UsageShape, build_usage
+from ._approvals import Answer
+from ._fields import EXAMPLE_DIGEST, Id, Name, Reason, example_config, moment
 
 
 class TurnSettings(BaseModel):
@@ -85,72 +83,14 @@ class Resumption(_Turn):
     """The version that waits; the head if left out."""
 
 
-class RunShape(BaseModel):
-    """A run."""
-
-    model_config = example_config(
-        {
-            'id': EXAMPLE_ID,
-            'conversation_id': EXAMPLE_ID,
-            'agent': 'analyst',
-            'state': 'complete',
-            'has_moved_on': False,
-            'base_id': EXAMPLE_ID,
-            'version_id': EXAMPLE_ID,
-            'output': 'Sales grew by 4 %.',
-            'error': None,
-            'approvals': [],
-            'usage': {'input_tokens': 1200, 'output_tokens': 80, 'requests': 2, 'tool_calls': 1},
-            'session_id': None,
-            'is_here': True,
-            'attempts': 1,
-            'started_at': EXAMPLE_MOMENT,
-            'ended_at': EXAMPLE_MOMENT,
-        }
-    )
-
-    id: str
-    """Names it."""
-    conversation_id: str
-    """The conversation."""
-    agent: str
-    """The agent."""
-    state: ServedRunState
-    """What became of it. One without an end in the store is `suspended` until it is resumed or cancelled."""
-    has_moved_on: bool
-    """Whether it is suspended and its conversation has moved on, so that it resumes only when somebody asks for it."""
-    base_id: str | None
-    """The version that it went on from."""
-    version_id: str | None
-    """The version that it ended with; of one that works, its newest step where that is known."""
-    output: str | None
-    """Its answer as text, JSON if it is structured."""
-    error: ErrorEvent | None
-    """Why it failed."""
-    approvals: list[ApprovalShape]
-    """What it waits for, or has waited for."""
-    usage: UsageShape
-    """What it has used by itself."""
-    session_id: str | None
-    """The caller's own id, as long as the log is kept."""
-    is_here: bool
-    """Whether it works in this process, or its log is here still."""
-    attempts: int
-    """How often it was begun: once more after each crash."""
-    started_at: AwareDatetime
-    """When it began."""
-    ended_at: AwareDatetime | None
-    """When it ended."""
-
-
 class RunList(BaseModel):
     """Runs."""
 
-    items: list[RunShape]
+    items: list[Run]
     """Newest first."""
 
 
-async def build_run(state: ServerState, own: AuthorizedRun) -> RunShape:
+async def build_run(state: ServerState, own: AuthorizedRun) -> Run:
     """Build a run from this process, or from the store."""
     newest = None if own.stored is None or own.stored.version is None else own.stored.version.id
     version = None if newest is None else await own.agent.load(newest)
@@ -162,8 +102,8 @@ async def build_run(state: ServerState, own: AuthorizedRun) -> RunShape:
 
 async def _build_local_run(
     state: ServerState, run: ServerRun, version: ServedVersion | None, *, has_moved_on: bool
-) -> RunShape:
-    return RunShape(
+) -> Run:
+    return Run(
         id=run.id,
         conversation_id=run.conversation_id,
         agent=run.agent_name,
@@ -173,8 +113,8 @@ async def _build_local_run(
         version_id=run.version_id if run.outcome else None if version is None else version.id,
         output=run.output,
         error=run.error,
-        approvals=await load_approvals(state.store, version),
-        usage=build_usage(run.usage),
+        approvals=await _approvals_of(state, version),
+        usage=Usage.model_validate(run.usage),
         session_id=run.session_id,
         is_here=True,
         attempts=1,
@@ -183,8 +123,8 @@ async def _build_local_run(
     )
 
 
-async def _build_stored_run(state: ServerState, run: StoredRun, version: ServedVersion | None) -> RunShape:
-    return RunShape(
+async def _build_stored_run(state: ServerState, run: StoredRun, version: ServedVersion | None) -> Run:
+    return Run(
         id=run.id,
         conversation_id=run.last.conversation_id,
         agent=run.last.agent_name,
@@ -192,13 +132,17 @@ async def _build_stored_run(state: ServerState, run: StoredRun, version: ServedV
         has_moved_on=run.has_moved_on,
         base_id=run.base_id,
         version_id=None if version is None else version.id,
-        output=output_text(version.output if version is not None and run.is_over else None),
+        output=None if version is None or not run.is_over else stored_output_text(version.record),
         error=run.error,
-        approvals=await load_approvals(state.store, version),
-        usage=build_usage(load_usage(run.last.usage)),
+        approvals=await _approvals_of(state, version),
+        usage=Usage.model_validate_json(run.last.usage),
         session_id=None,
         is_here=False,
         attempts=len(run.attempts),
         started_at=moment(run.attempts[0].started_at),
         ended_at=None if run.last.ended_at is None else moment(run.last.ended_at),
     )
+
+
+async def _approvals_of(state: ServerState, version: ServedVersion | None) -> list[StoredApproval]:
+    return [] if version is None else await state.views.approvals_of(version)

@@ -54,7 +54,7 @@ function firstLine(prompt) {
 }
 
 function describe(version) {
-  const files = version.files_changed.length;
+  const files = version.files_changed?.length ?? 0;
   const changed = files === 0 ? '' : files === 1 ? ', 1 file' : `, ${files} files`;
   const state = version.state === 'complete' ? '' : `, ${version.state.replace('_', ' ')}`;
   const when = new Date(version.created_at).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' });

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.usage import RunUsage
 
+from pydantic_deep._text.escapes import EscapedText, escape
 from pydantic_deep._text.line_diff import DiffView, render_diff, view_diff
 from pydantic_deep.todos import Todo
 from pydantic_deep_backends import Tree
@@ -27,6 +28,8 @@ class FileDiff:
 
     path: str
     """Its path in trees."""
+    shown_path: EscapedText
+    """The path as a person must see it: every second piece is the escape of a character that cannot be seen."""
     kind: FileChangeKind
     """What became of it."""
     diff: str | None
@@ -130,6 +133,7 @@ async def diff_files(before: Tree, after: Tree, read: Callable[[str], Awaitable[
         found.append(
             FileDiff(
                 path=path,
+                shown_path=escape(path, one_line=True),
                 kind=kinds[path],
                 diff=_unified(path, texts[0], texts[1]),
                 view=_view(path, kinds[path], texts[0], texts[1]),

@@ -34,10 +34,10 @@ def describe_backend(backend: BackendProtocol) -> str | None:
 
 
 def workspace_key(description: str) -> str:
-    """Return what says whose files these are, for `WorkspaceRecord.backend`: the same for all backends of a directory.
+    """Return the key of a workspace, the `backend` of its `WorkspaceRecord`: the same for all backends of a directory.
 
     Args:
-        description: What `describe_backend` returned.
+        description: The `backend` of a `VersionRecord`.
     """
     described = _load(description)
     provider = described.get('provider')

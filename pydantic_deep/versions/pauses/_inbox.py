@@ -60,6 +60,35 @@ class InboxItem:
     created_at: datetime
     """When it was asked."""
 
+    @classmethod
+    def from_record(cls, record: ApprovalRecord) -> InboxItem:
+        """Return the approval of a record of the store."""
+        path = tuple(json.loads(record.path))
+        arguments: dict[str, Any] = json.loads(record.arguments)
+        preview = None if record.preview is None else Preview.model_validate_json(record.preview)
+        view = view_approval(
+            id=record.pending_id, path=path, tool=record.tool_name, arguments=arguments, preview=preview
+        )
+        return cls(
+            id=record.id,
+            version_id=record.version_id,
+            pending_id=record.pending_id,
+            conversation_id=record.conversation_id,
+            agent_name=record.agent_name,
+            path=path,
+            tool=record.tool_name,
+            arguments=cast('Mapping[str, FrozenJson]', freeze(arguments)),
+            preview=preview,
+            view=view,
+            status=record.status,
+            decision=decode_decision(record),
+            decided_by=record.decided_by,
+            reason=record.reason,
+            decided_at=_moment(record.decided_at),
+            expires_at=_moment(record.expires_at),
+            created_at=cast('datetime', _moment(record.created_at)),
+        )
+
     @property
     def digest(self) -> str:
         """Names what is shown: `Approve(digest=item.digest)` is for this call with these arguments only."""
@@ -90,7 +119,7 @@ class ApprovalInbox:
         """
         check_names(agent_name=agent_name)
         found = await self._store.approvals(status=status, agent_name=agent_name, limit=limit)
-        return [inbox_item(record) for record in found]
+        return [InboxItem.from_record(record) for record in found]
 
     async def get(self, id: str) -> InboxItem:
         """Return an approval by its id, or an unambiguous beginning of it of at least 8 characters.
@@ -99,7 +128,7 @@ class ApprovalInbox:
             ApprovalNotFoundError: There is none.
         """
         check_name('id', id)
-        return inbox_item(await self._store.approval(id))
+        return InboxItem.from_record(await self._store.approval(id))
 
     async def answer(
         self, id: str, decision: Decision, *, by: str | None = None, reason: str | None = None
@@ -124,7 +153,7 @@ class ApprovalInbox:
         check_decision(await self._requests(record), record.pending_id, decision)
         with open_span('answer approvals', {VERSION_ID: record.version_id, 'pydantic_deep.approvals': 1}):
             decided = await self._store.decide([encode_decision(record, decision, by=by, reason=reason)])
-        return inbox_item(decided[0])
+        return InboxItem.from_record(decided[0])
 
     async def _requests(self, record: ApprovalRecord) -> DeferredToolRequests:
         version = await self._store.version(record.version_id)
@@ -138,33 +167,6 @@ def check_decision(requests: DeferredToolRequests, pending_id: str, decision: De
         ApprovalError: It does not.
     """
     answer_approvals(requests, {pending_id: decision})
-
-
-def inbox_item(record: ApprovalRecord) -> InboxItem:
-    """Return an approval as people see it."""
-    path = tuple(json.loads(record.path))
-    arguments: dict[str, Any] = json.loads(record.arguments)
-    preview = None if record.preview is None else Preview.model_validate_json(record.preview)
-    view = view_approval(id=record.pending_id, path=path, tool=record.tool_name, arguments=arguments, preview=preview)
-    return InboxItem(
-        id=record.id,
-        version_id=record.version_id,
-        pending_id=record.pending_id,
-        conversation_id=record.conversation_id,
-        agent_name=record.agent_name,
-        path=path,
-        tool=record.tool_name,
-        arguments=cast('Mapping[str, FrozenJson]', freeze(arguments)),
-        preview=preview,
-        view=view,
-        status=record.status,
-        decision=decode_decision(record),
-        decided_by=record.decided_by,
-        reason=record.reason,
-        decided_at=_moment(record.decided_at),
-        expires_at=_moment(record.expires_at),
-        created_at=cast('datetime', _moment(record.created_at)),
-    )
 
 
 def _moment(microseconds: int | None) -> datetime | None:

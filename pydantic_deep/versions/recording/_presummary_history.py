@@ -25,10 +25,10 @@ class _Rewrite(NamedTuple):
     """How many messages of that."""
 
 
-async def earlier_records(store: Store, record: VersionRecord) -> list[MessageRecord]:
-    """Return the messages that summaries have replaced in the history of a version, oldest first.
+async def replaced_messages(store: Store, record: VersionRecord) -> list[MessageRecord]:
+    """Return the messages that summaries replaced in the history of a version, oldest first.
 
-    Those that stayed at the time are not among them: a run that goes on may have put them together anew since.
+    Messages that a summary did not replace are not among them: a later run may have merged them since.
     """
     found: list[MessageRecord] = []
     for rewrite in reversed(await _rewrites(store, record)):
@@ -56,8 +56,8 @@ async def all_messages(store: Store, record: VersionRecord) -> list[tuple[str, M
 
 
 async def earlier_messages(store: Store, record: VersionRecord) -> list[ModelMessage]:
-    """Return what `earlier_records` does, without the summaries among them."""
-    return without_summaries(await _decoded(store, await earlier_records(store, record)))
+    """Return what `replaced_messages` does, without the summaries among them."""
+    return without_summaries(await _decoded(store, await replaced_messages(store, record)))
 
 
 class Summarized(NamedTuple):

@@ -5,15 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
 
 from pydantic_deep.store import RunRecord, Store, VersionFilter, VersionNotFoundError, VersionRecord
 from pydantic_deep.versions._turn import ALL_RUNS
 
 from ._attempts import attempts_of
-
-if TYPE_CHECKING:
-    from pydantic_deep.versions._session import Session
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +18,8 @@ class SuspendedRun:
 
     id: str
     """The `run_id`, for `VersionedAgent.recover` and `VersionedAgent.cancel`."""
+    agent_name: str
+    """The name of the agent that runs it."""
     conversation_id: str
     """The conversation that it belongs to."""
     version_id: str | None
@@ -32,19 +30,28 @@ class SuspendedRun:
     """When it began, in UTC."""
 
 
-async def suspended(session: Session[Any, Any], conversation_id: str | None) -> list[SuspendedRun]:
-    """Return the suspended runs of an agent, oldest first."""
+async def suspended_runs(
+    store: Store, *, agent_name: str | None = None, conversation_id: str | None = None
+) -> list[SuspendedRun]:
+    """Return the suspended runs of a store, oldest first, without those of subagents.
+
+    Args:
+        store: The store.
+        agent_name: Only those of one agent.
+        conversation_id: Only those of one conversation.
+    """
     found: list[SuspendedRun] = []
-    for run in await session.store.orphans(ALL_RUNS):
-        is_wanted = run.agent_name == session.name and conversation_id in (None, run.conversation_id)
+    for run in await store.orphans(ALL_RUNS):
+        is_wanted = agent_name in (None, run.agent_name) and conversation_id in (None, run.conversation_id)
         if is_wanted and run.parent_run_id is None:
-            version = await last_version(session.store, run)
+            version = await last_version(store, run)
             found.append(
                 SuspendedRun(
                     id=run.id,
+                    agent_name=run.agent_name,
                     conversation_id=run.conversation_id,
                     version_id=None if version is None else version.id,
-                    has_moved_on=await has_moved_on(session.store, run),
+                    has_moved_on=await has_moved_on(store, run),
                     started_at=datetime.fromtimestamp(run.started_at / 1_000_000, UTC),
                 )
             )

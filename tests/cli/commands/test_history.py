@@ -18,12 +18,12 @@ from pydantic_ai.usage import RequestUsage
 from rich.console import Console
 from typer.testing import Result
 
-from pydantic_deep.cli._schemas import VersionRow
 from pydantic_deep.cli.render._log import describe_age, print_log
 from pydantic_deep.cli.render._query_table import render_table
 from pydantic_deep.store import open_store
 from pydantic_deep.store.analytics import Table
 from pydantic_deep.testing import ScriptedModel, call
+from pydantic_deep.views import Version
 
 Invoke = Callable[..., Result]
 MakeTerminal = Callable[..., Any]
@@ -96,22 +96,26 @@ def test_log_of_a_version_is_its_line(invoke: Invoke, history: list[str]) -> Non
 def test_log_json_has_all_of_a_version(invoke: Invoke, history: list[str]) -> None:
     row = document(invoke('log', '--json'))[0]
     created_at, run_id, conversation_id = row.pop('created_at'), row.pop('run_id'), row.pop('conversation_id')
-    assert (len(created_at), len(run_id), len(conversation_id)) == (29, 36, 36)
+    assert datetime.fromisoformat(created_at).tzinfo == UTC
+    assert (len(run_id), len(conversation_id)) == (36, 36)
     assert (row.pop('id'), row.pop('parent_id')) == (history[4], history[3])
+    assert row.pop('usage')['input_tokens'] == 600
     assert row == snapshot(
         {
             'merged_from': None,
             'kind': 'pause',
             'state': 'awaiting_approval',
-            'is_waiting': True,
+            'is_pending': True,
             'branch': 'main',
-            'agent_name': 'command-line',
+            'agent': 'command-line',
             'name': None,
             'model': 'scripted:scripted',
             'message_count': 10,
             'prompt': 'Wait',
             'calls': [],
-            'files_changed': 0,
+            'files_changed': [],
+            'protected_changes': [],
+            'omitted_files': [],
             'is_head': True,
         }
     )
@@ -124,7 +128,7 @@ def test_log_of_one_conversation_and_of_all(invoke: Invoke, history: list[str], 
     there = document(invoke('log', '--dir', str(other), '--json'))
     assert [row['prompt'] for row in there] == ['Elsewhere', None]
     named = document(invoke('log', '--conversation', there[0]['conversation_id'], '--json'))
-    assert named == [{**row, 'is_head': False} for row in there]
+    assert named == there
     everything = document(invoke('log', '--all', '--json'))
     conversations = {row['conversation_id'] for row in everything}
     assert len(conversations) == 3  # here, there, and that of the subagent
@@ -139,7 +143,7 @@ def test_log_of_a_directory_without_versions_says_so(invoke: Invoke, history: li
 def test_on_a_terminal_each_version_is_one_line_and_what_changed_stays_in_sight(
     invoke: Invoke, history: list[str]
 ) -> None:
-    rows = [VersionRow(**row) for row in document(invoke('log', '--json'))]
+    rows = [Version(**row) for row in document(invoke('log', '--json'))]
     screen = Console(file=StringIO(), width=40, force_terminal=True, color_system=None)
     print_log(screen, [row for row in rows if row.kind == 'turn'], {})
     assert isinstance(screen.file, StringIO)
@@ -158,7 +162,7 @@ def test_in_a_pipe_each_version_is_one_line_and_nothing_is_cut_out(invoke: Invok
 @pytest.mark.parametrize(('seconds', 'age'), [(0, 'now'), (59, 'now'), (61, '1m'), (7_300, '2h'), (200_000, '2d')])
 def test_ages_are_in_one_unit(seconds: int, age: str) -> None:
     now = datetime(2026, 1, 5, tzinfo=UTC)
-    assert describe_age((now - timedelta(seconds=seconds)).isoformat(), now) == age
+    assert describe_age(now - timedelta(seconds=seconds), now) == age
 
 
 def test_show_tells_a_turn(invoke: Invoke, history: list[str]) -> None:
@@ -200,8 +204,8 @@ def test_a_version_whose_parent_was_deleted_is_a_beginning(invoke: Invoke, histo
     delete(tmp_path, history[0])
     rows = document(invoke('log', '--json'))
     assert [(row['prompt'], row['parent_id'], row['files_changed']) for row in rows[2:]] == [
-        ('Write \x1b[31mnew', history[0], 0),
-        ('Fix the poem\nplease', history[0], 0),
+        ('Write \x1b[31mnew', history[0], None),
+        ('Fix the poem\nplease', history[0], None),
     ]
     assert document(invoke('show', history[1], '--json'))['files'] == []
 
@@ -226,8 +230,8 @@ def test_show_tells_whom_a_turn_delegated_to(invoke: Invoke, history: list[str])
 def test_show_tells_the_whole_of_a_turn_that_was_resumed(invoke: Invoke, history: list[str]) -> None:
     invoke('resume', '--approvals=deny', model=ScriptedModel('Well then.'))
     details = document(invoke('show', '--json'))
-    assert [(each['tool'], each['outcome']) for each in details['calls']] == [('edit_file', 'denied')]
-    assert (details['output'], details['version']['prompt']) == ('Well then.', 'Wait')
+    assert [(each['name'], each['outcome']) for each in details['tool_calls']] == [('edit_file', 'denied')]
+    assert (details['output'], details['prompt']) == ('Well then.', 'Wait')
 
 
 def test_show_tells_why_a_turn_failed(invoke: Invoke) -> None:
@@ -243,7 +247,7 @@ def test_the_exit_code_of_a_command_is_kept_and_told_again(invoke: Invoke) -> No
     model = ScriptedModel(call('execute', command='echo no; exit 3'), 'Done.')
     result = invoke('run', 'Go', '--sandbox', '--approvals=allow', model=model)
     assert '✗ execute echo no; exit 3  exit code 3: no\n' in result.stderr
-    (made,) = document(invoke('show', '--json'))['calls']
+    (made,) = document(invoke('show', '--json'))['tool_calls']
     assert (made['outcome'], made['exit_code']) == ('success', 3)
     assert '✗ execute echo no; exit 3  exit code 3: no\n' in invoke('show').stdout
     assert invoke('replay', model=ScriptedModel()).exit_code == 0
@@ -309,7 +313,8 @@ def test_diff_of_two_tells_what_only_one_has(invoke: Invoke, history: list[str])
     assert '\n- /new.txt  +0 -1\n' in text
     difference = document(invoke('diff', history[2], history[1], '--json'))
     assert (difference['messages_common'], len(difference['messages_removed'])) == (0, 6)
-    assert difference['usage'] == {'requests': -1, 'tool_calls': -1, 'input_tokens': -100, 'output_tokens': -10}
+    used = {name: amount for name, amount in difference['usage'].items() if amount}
+    assert used == {'requests': -1, 'tool_calls': -1, 'input_tokens': -100, 'output_tokens': -10}
 
 
 def test_diff_of_the_same_says_so(invoke: Invoke, history: list[str]) -> None:
@@ -474,7 +479,7 @@ def test_the_prompt_of_a_turn_is_found_though_it_was_summarized(invoke: Invoke, 
     assert [row['branch'] for row in rows if row['kind'] == 'turn'][-1] == 'main'
     assert rows[0]['branch'].startswith('main.')
     kept = ['read_file']  # the summary stands for the others
-    assert [each['tool'] for each in document(invoke('show', '--json'))['calls']] == kept
+    assert [each['name'] for each in document(invoke('show', '--json'))['tool_calls']] == kept
     delete(tmp_path, rows[0]['parent_id'])
     details = document(invoke('show', '--json'))
-    assert (details['version']['prompt'], [each['tool'] for each in details['calls']]) == ('In the middle', kept)
+    assert (details['prompt'], [each['name'] for each in details['tool_calls']]) == ('In the middle', kept)

@@ -16,9 +16,8 @@ from typer.testing import Result
 
 from pydantic_deep import create_deep_agent
 from pydantic_deep.cli.approvals._policy import allow_all
-from pydantic_deep.cli.history._reader import VersionReader, create_reading_agent
+from pydantic_deep.cli.history._reader import VersionReader
 from pydantic_deep.cli.history._revisions import Revisions
-from pydantic_deep.cli.history._turn_lineages import TurnLineages
 from pydantic_deep.cli.render._detail_view import render_details
 from pydantic_deep.cli.turn._conversation import Conversation
 from pydantic_deep.cli.turn._runner import TurnObserver, run_turn
@@ -26,6 +25,7 @@ from pydantic_deep.store import Commit, Store, VersionRecord, new_id, open_store
 from pydantic_deep.streaming import StreamEvent, TextEvent
 from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep.versions import VersionedAgent
+from pydantic_deep.views import TurnLineages
 
 Invoke = Callable[..., Result]
 MakeConversation = Callable[..., Conversation]
@@ -189,8 +189,10 @@ Requests
 async def test_show_names_the_model_of_another_program_as_it_answered(store: Store) -> None:
     agent = VersionedAgent(create_deep_agent(ScriptedModel('Done.'), name='other'), store)
     version = await (await agent.create()).advance('Go')
-    reader = VersionReader(revisions=Revisions(store=store, directory='/'), versions=create_reading_agent(store))
-    assert 'agent        other, scripted:scripted' in map(str, render_details(await reader.details(version.record)))
+    reader = VersionReader(revisions=Revisions(store=store, directory='/'))
+    assert 'agent        other, scripted:scripted' in map(
+        str, render_details(await reader.views.details(version.record))
+    )
 
 
 def test_a_pause_that_was_answered_waits_for_nothing(invoke: Invoke, asked: list[str]) -> None:
@@ -198,7 +200,7 @@ def test_a_pause_that_was_answered_waits_for_nothing(invoke: Invoke, asked: list
     assert '\nmade         pause, answered, ' in text
     assert 'Waits for' not in text
     details = document(invoke('show', asked[1], '--json'))
-    assert (details['pending'], details['version']['is_waiting']) == ([], False)
+    assert ([each['status'] for each in details['approvals']], details['is_pending']) == (['approved'], False)
     assert len(details['requests']) == 3
 
 
@@ -215,7 +217,7 @@ def test_a_turn_is_told_by_its_messages_where_what_it_began_from_was_deleted(
 
     def told(version: str) -> list[str]:
         details = document(invoke('show', version, '--json'))
-        return [details['version']['prompt'], *(each['tool'] for each in details['calls'])]
+        return [details['prompt'], *(each['name'] for each in details['tool_calls'])]
 
     in_store(delete)
     assert told(ids[2]) == ['Two', 'read_file']
@@ -240,9 +242,9 @@ async def test_show_tells_how_far_an_answer_came_that_was_stopped(
     conversation = make_conversation(ScriptedModel('Once upon a time there was a rose.'))
     await run_turn(conversation, 'Tell', stop=stop, observer=TurnObserver(show=stop_at_text, decide=allow_all))
     assert conversation.tip is not None
-    reader = VersionReader(revisions=conversation.revisions, versions=create_reading_agent(store))
-    details = await reader.details(conversation.tip.record)
-    assert (details.version.state, details.error) == ('interrupted', None)
+    reader = VersionReader(revisions=conversation.revisions)
+    details = await reader.views.details(conversation.tip.record)
+    assert (details.state, details.error) == ('interrupted', None)
     assert details.output is not None
     assert 'Once upon a time there was a rose.'.startswith(details.output)
     shown = [str(line) for line in render_details(details)]
@@ -323,7 +325,7 @@ def test_log_shows_the_step_at_which_a_turn_was_left(invoke: Invoke, left_at_a_s
     assert '\nPrompt\nWrite both\n' in (text := invoke('show').stdout)
     assert '✓ write_file /a.txt' in text
     details = document(invoke('show', '--json'))
-    assert [each['tool'] for each in details['calls']] == ['write_file', 'write_file']
+    assert [each['name'] for each in details['tool_calls']] == ['write_file', 'write_file']
     assert (details['steps'], len(details['requests'])) == (left_at_a_step[1:2], 2)
 
 

@@ -16,7 +16,6 @@ from typer.testing import Result
 
 from pydantic_deep import LocalBackend, create_deep_agent
 from pydantic_deep.cli.approvals._policy import ApprovalMode, Decider, allow_all, pause_all
-from pydantic_deep.cli.render._prompts import prompt_text
 from pydantic_deep.cli.turn._conversation import Conversation
 from pydantic_deep.cli.turn._runner import TurnObserver, TurnReport, run_turn
 from pydantic_deep.store import (
@@ -31,6 +30,7 @@ from pydantic_deep.store import (
 from pydantic_deep.streaming import TurnWorkspace
 from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep.versions import VersionedAgent
+from pydantic_deep.views import prompt_text
 
 pytestmark = pytest.mark.anyio
 
@@ -62,7 +62,7 @@ def test_what_was_edited_between_turns_is_a_version(invoke: Invoke, work: Path) 
     (work / 'poem.txt').write_text('mine\n')
     invoke('run', 'Two', '--continue', model=ScriptedModel('Second.'))
     rows = document(invoke('log', '--json'))
-    assert [(row['kind'], row['files_changed']) for row in rows[:2]] == [('turn', 0), ('edit', 1)]
+    assert [(row['kind'], row['files_changed']) for row in rows[:2]] == [('turn', []), ('edit', ['/poem.txt'])]
 
 
 def test_a_conversation_goes_on_in_the_directory_whatever_another_has_done_there(invoke: Invoke, work: Path) -> None:

@@ -233,7 +233,7 @@ async def test_a_prompt_with_media_is_shown_by_its_words(ada: Client, served: Se
 
     version = await root.advance(['Look at', BinaryContent(b'\x89PNG', media_type='image/png'), 'this'])
 
-    assert (await ada.get(f'/api/versions/{version.id}')).json()['prompt'] == 'Look at this'
+    assert (await ada.get(f'/api/versions/{version.id}')).json()['prompt'] == 'Look at\n[media]\nthis'
     assert (await ada.get(f'/api/runs/{version.run_id}')).json()['is_here'] is False
 
 

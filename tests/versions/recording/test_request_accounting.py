@@ -110,12 +110,12 @@ def agent_of(store: SqlStore, model: Model, *capabilities: AbstractCapability[An
     return VersionedAgent(made, store)
 
 
-async def runs_of(store: SqlStore) -> list[RunRecord]:
+async def attempt_ids(store: SqlStore) -> list[RunRecord]:
     return (await store.runs(limit=1_000))[::-1]
 
 
 async def rows_of(store: SqlStore) -> list[RequestRecord]:
-    return [row for run in await runs_of(store) for row in await store.requests(run.id)]
+    return [row for run in await attempt_ids(store) for row in await store.requests(run.id)]
 
 
 async def check(store: SqlStore, version: Version, bill: Bill) -> list[str]:
@@ -128,7 +128,7 @@ async def check(store: SqlStore, version: Version, bill: Bill) -> list[str]:
     assert used.input_tokens == sum(row.input_tokens for row in rows)
     assert used.output_tokens == sum(row.output_tokens for row in rows)
     assert used.cost or sum(Decimal(row.cost or 0) for row in rows) == 0
-    for run in await runs_of(store):
+    for run in await attempt_ids(store):
         own = await store.requests(run.id)
         told = json.loads(run.usage)
         assert told.get('requests', 0) == sum(row.kind != 'failed' for row in own)

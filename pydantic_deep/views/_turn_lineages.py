@@ -1,6 +1,6 @@
-"""The versions of one turn: a version for each step and each pause for approvals, then the end of the turn.
+"""The versions of one turn: one for each step and each pause for approvals, then that of the end.
 
-For a person it is one step all the same: `~` goes before all of it, and `show` and `diff` tell of all of it.
+This is the one rule for which versions make a turn, where its messages begin, and which prompt began it.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from pydantic_deep.cli.render._prompts import prompt_text
 from pydantic_deep.store import Store, VersionFilter, VersionNotFoundError, VersionRecord
-from pydantic_deep.versions._subagent_threads import runs_of
-from pydantic_deep.versions.recording._presummary_history import earlier_records
+from pydantic_deep.versions import attempt_ids, replaced_messages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +29,9 @@ class TurnLineages:
     """Finds the versions of a turn in a store. Loaded versions are cached."""
 
     store: Store
+    """The store."""
     _record_by_id: dict[str, VersionRecord | None] = field(default_factory=dict[str, 'VersionRecord | None'])
+    _attempts_by_run: dict[str | None, list[str]] = field(default_factory=dict['str | None', list[str]])
     _prompt_by_version: dict[str, str | None] = field(default_factory=dict[str, 'str | None'])
 
     def cache(self, records: Iterable[VersionRecord]) -> None:
@@ -101,20 +101,26 @@ class TurnLineages:
         if version.kind == 'edit' and version.parent_id is not None:  # made in the directory while the turn waited
             answered = await self.store.approvals(status=None, version_id=version.parent_id, limit=10_000)
             resumed_by = {each.resumed_by for each in answered if each.resumed_by is not None}
-            return bool(resumed_by) and not resumed_by.isdisjoint(await runs_of(self.store, later))
+            return bool(resumed_by) and not resumed_by.isdisjoint(await self._attempts(later))
         if version.kind != 'step':
             return False
-        return version.run_id == later.run_id or version.run_id in await runs_of(self.store, later)
+        return version.run_id == later.run_id or version.run_id in await self._attempts(later)
+
+    async def _attempts(self, record: VersionRecord) -> list[str]:
+        """Return the run of a version, after the crashed runs that it resumed."""
+        if record.run_id not in self._attempts_by_run:
+            self._attempts_by_run[record.run_id] = await attempt_ids(self.store, record)
+        return self._attempts_by_run[record.run_id]
 
     async def _runs(self, lineage: TurnLineage) -> list[str]:
         """Return the runs of a turn, oldest first; messages tell of those whose versions were deleted."""
-        runs = [id for version in lineage.versions for id in await runs_of(self.store, version)]
+        runs = [id for version in lineage.versions for id in await self._attempts(version)]
         if lineage.base is not None:
             return runs
         first = lineage.versions[0]
         messages = await self.message_bodies(first, 0, first.message_count)
         while runs and (before := await self._asking_run(runs, messages)) is not None:
-            runs = [*await runs_of(self.store, first._replace(run_id=before)), *runs]
+            runs = [*await self._attempts(first._replace(run_id=before)), *runs]
         return runs
 
     async def _asking_run(self, runs: Sequence[str], messages: Sequence[Mapping[str, Any]]) -> str | None:
@@ -139,7 +145,7 @@ class TurnLineages:
         if found is None and is_elsewhere:
             found = _find_prompt(await self.message_bodies(first, 0, first.message_count), runs)
         if found is None and is_elsewhere:
-            earlier = await earlier_records(self.store, first)
+            earlier = await replaced_messages(self.store, first)
             found = _find_prompt([json.loads(each.body) for each in earlier], runs)
         return found
 
@@ -166,3 +172,11 @@ def _find_prompt(messages: Sequence[Mapping[str, Any]], run_ids: Collection[str]
                 if part.get('part_kind') == 'user-prompt':
                     return prompt_text(part.get('content'))
     return None
+
+
+def prompt_text(content: object) -> str:
+    """Return the text of a stored prompt, with `[media]` for each media part."""
+    if isinstance(content, str):
+        return content
+    pieces = cast('list[object]', content) if isinstance(content, list) else []
+    return '\n'.join(each if isinstance(each, str) else '[media]' for each in pieces)

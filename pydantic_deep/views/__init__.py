@@ -1,0 +1,37 @@
+"""The stored things as JSON shows them, and the code that loads them from a store.
+
+One shape for each thing, which the HTTP API, `--json` of the command line and the page share: versions and their
+differences, approvals, conversations, runs, requests, subagents, usage. Field names are in snake case, moments in
+ISO 8601 UTC, and what is not known is null.
+Not here: events of live runs (`streaming`), the bodies of HTTP requests and ownership (`server`), terminal output
+(`cli`).
+"""
+
+from ._approvals import StoredApproval
+from ._conversations import ConversationDetails, ConversationSummary
+from ._reader import StoreReader, stored_output_text
+from ._runs import Run, RunState
+from ._turn_lineages import TurnLineage, TurnLineages, is_pending, prompt_text
+from ._usage import Usage
+from ._versions import Difference, StoredRequest, SubagentTree, ToolCall, Version, VersionDetails
+
+__all__ = (
+    'ConversationDetails',
+    'ConversationSummary',
+    'Difference',
+    'Run',
+    'RunState',
+    'StoreReader',
+    'StoredApproval',
+    'StoredRequest',
+    'SubagentTree',
+    'ToolCall',
+    'TurnLineage',
+    'TurnLineages',
+    'Usage',
+    'Version',
+    'VersionDetails',
+    'is_pending',
+    'prompt_text',
+    'stored_output_text',
+)

@@ -1,0 +1,74 @@
+"""Runs, live or stored."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from pydantic import AwareDatetime
+
+from pydantic_deep.streaming import ErrorEvent, RunStatus
+
+from ._approvals import StoredApproval
+from ._base import EXAMPLE_ID, EXAMPLE_MOMENT, View, example_config
+from ._usage import Usage
+
+RunState: TypeAlias = RunStatus | Literal['running']
+"""The state of a run. One without an end in the store is `suspended` until it is resumed or cancelled."""
+
+
+class Run(View):
+    """A run with all of its attempts: the first one, and one more after each crash."""
+
+    model_config = example_config(
+        {
+            'id': EXAMPLE_ID,
+            'conversation_id': EXAMPLE_ID,
+            'agent': 'analyst',
+            'state': 'complete',
+            'has_moved_on': False,
+            'base_id': EXAMPLE_ID,
+            'version_id': EXAMPLE_ID,
+            'output': 'Sales grew by 4 %.',
+            'error': None,
+            'approvals': [],
+            'usage': {'input_tokens': 1200, 'output_tokens': 80, 'requests': 2, 'tool_calls': 1},
+            'session_id': None,
+            'is_here': True,
+            'attempts': 1,
+            'started_at': EXAMPLE_MOMENT,
+            'ended_at': EXAMPLE_MOMENT,
+        }
+    )
+
+    id: str
+    """The id of the run."""
+    conversation_id: str
+    """The conversation."""
+    agent: str
+    """The name of the agent."""
+    state: RunState
+    """The state of the newest attempt, or `suspended`."""
+    has_moved_on: bool
+    """Whether the run is suspended and its conversation has moved on, so that only an explicit request resumes it."""
+    base_id: str | None
+    """The version that the run started from."""
+    version_id: str | None
+    """The version that the run ended with; of a running one, its newest step if that is known."""
+    output: str | None
+    """The answer as text, JSON if it is structured."""
+    error: ErrorEvent | None
+    """Why the run failed."""
+    approvals: list[StoredApproval]
+    """The approvals of its version, pending and answered ones."""
+    usage: Usage
+    """The usage of the run alone."""
+    session_id: str | None
+    """The caller's own id, while the log of the run is stored."""
+    is_here: bool
+    """Whether the run is running in this process, or its log is cached there."""
+    attempts: int
+    """How many attempts the run had."""
+    started_at: AwareDatetime
+    """The moment at which the first attempt began."""
+    ended_at: AwareDatetime | None
+    """The moment at which the run ended."""

@@ -1,0 +1,235 @@
+"""Versions, what happened in their turns, and their differences."""
+
+from __future__ import annotations
+
+from pydantic import AwareDatetime, JsonValue
+
+from pydantic_deep.store import RequestKind, RunState, VersionKind, VersionState
+from pydantic_deep.streaming import Outcome
+from pydantic_deep.todos import Todo
+from pydantic_deep.versions import FileDiff, OmittedFile
+from pydantic_deep_backends import ProtectedChange
+
+from ._approvals import StoredApproval
+from ._base import EXAMPLE_ID, EXAMPLE_MOMENT, View, example_config
+from ._usage import Usage
+
+
+class Version(View):
+    """A version: the state of a conversation at one moment."""
+
+    model_config = example_config(
+        {
+            'id': EXAMPLE_ID,
+            'parent_id': None,
+            'merged_from': None,
+            'conversation_id': EXAMPLE_ID,
+            'agent': 'analyst',
+            'kind': 'turn',
+            'state': 'complete',
+            'is_pending': False,
+            'branch': 'main',
+            'name': None,
+            'prompt': 'Summarize /uploads/sales.csv.',
+            'calls': [],
+            'run_id': EXAMPLE_ID,
+            'message_count': 4,
+            'model': 'openai:gpt-5.2',
+            'usage': {'input_tokens': 1200, 'output_tokens': 80, 'requests': 2, 'tool_calls': 1},
+            'files_changed': ['/report.md'],
+            'protected_changes': [{'path': '/.git/config', 'change': 'changed'}],
+            'omitted_files': [],
+            'is_head': True,
+            'created_at': EXAMPLE_MOMENT,
+        }
+    )
+
+    id: str
+    """The id of the version, a UUIDv7."""
+    parent_id: str | None
+    """The version that it came from, even if that was deleted; null for the first of a conversation."""
+    merged_from: str | None
+    """The second parent of a merge."""
+    conversation_id: str
+    """The conversation."""
+    agent: str
+    """The name of the agent."""
+    kind: VersionKind
+    """How the version was made: `step` within a turn, `turn` or `pause` at the end of one, `edit` without one."""
+    state: VersionState
+    """The result of the turn that the version ends."""
+    is_pending: bool
+    """Whether the version has approvals that no run has resumed with."""
+    branch: str
+    """The branch of its messages."""
+    name: str | None
+    """The name that people gave the conversation."""
+    prompt: str | None
+    """The prompt that began the turn, with `[media]` for each media part; null if the turn had none."""
+    calls: list[str]
+    """Of a step: the names of the tools that the model called last."""
+    run_id: str | None
+    """The run that made the version."""
+    message_count: int
+    """How many messages the history has."""
+    model: str | None
+    """The model that answered last, as `provider:name`."""
+    usage: Usage
+    """The usage of the conversation up to this version."""
+    files_changed: list[str] | None
+    """The paths of the files that differ from those of the parent; null where files are not versioned."""
+    protected_changes: list[ProtectedChange]
+    """The protected files that the turn changed, such as those of git, whether or not versions have them."""
+    omitted_files: list[OmittedFile]
+    """The files of the directory that the version does not have."""
+    is_head: bool
+    """Whether the version is the head of its conversation, from which the next turn starts."""
+    created_at: AwareDatetime
+    """The moment at which the version was made."""
+
+
+class ToolCall(View):
+    """A tool call of a turn, with its result."""
+
+    id: str
+    """The id of the call."""
+    name: str
+    """The name of the tool."""
+    args: str
+    """The arguments as the model wrote them, JSON unless it made a mistake."""
+    outcome: Outcome | None
+    """How the call ended; null for one that is pending."""
+    content: str | None
+    """The result as the model received it; null for a call that is pending."""
+    exit_code: int | None
+    """The exit code of a command; null for other tools and for a command that was stopped."""
+
+
+class StoredRequest(View):
+    """A request to a model."""
+
+    number: int
+    """The number of the request within the turn, from 1."""
+    model: str
+    """The model that answered."""
+    settings: dict[str, JsonValue]
+    """The effective model settings."""
+    input_tokens: int
+    """Tokens sent, cached ones included."""
+    output_tokens: int
+    """Tokens that the model wrote."""
+    cache_read_tokens: int
+    """Tokens sent that the provider found in its cache."""
+    cache_write_tokens: int
+    """Tokens sent that the provider wrote to its cache."""
+    cost: str | None
+    """US dollars, as a decimal number; null where no price is known."""
+    seconds: float
+    """The duration of the request."""
+    kind: RequestKind
+    """How the run used the response: `answer` if it continued with it."""
+
+
+class SubagentTree(View):
+    """The conversation of a subagent, and those that it delegated to in turn."""
+
+    conversation_id: str
+    """The conversation of the subagent; in events, `sub_agent_thread_id`."""
+    subagent: str
+    """The name of the subagent."""
+    intent: str
+    """The task, in the words of the model."""
+    tool_call_id: str
+    """The call that delegated."""
+    state: RunState
+    """The state of the last run of that conversation."""
+    version_id: str | None
+    """The newest version of that conversation."""
+    subagents: list[SubagentTree]
+    """The conversations that the subagent delegated to."""
+
+
+class VersionDetails(Version):
+    """A version and its turn up to there, with all pauses of the turn."""
+
+    metadata: dict[str, JsonValue]
+    """The metadata of the version."""
+    steps: list[str]
+    """The ids of the steps of the turn, oldest first."""
+    tool_calls: list[ToolCall]
+    """The tool calls of the turn, oldest first."""
+    output: str | None
+    """The answer as text, JSON if it is structured; of a turn that was interrupted or failed, the part that arrived."""
+    error: str | None
+    """Why the run failed."""
+    requests: list[StoredRequest]
+    """The requests of the turn, oldest first."""
+    files: list[FileDiff]
+    """The files that differ from those at the start of the turn, by path."""
+    todos: list[Todo]
+    """The plan."""
+    subagents: list[SubagentTree]
+    """The conversations that the turn delegated to."""
+    approvals: list[StoredApproval]
+    """The approvals of the version, pending and answered ones."""
+
+
+class Difference(View):
+    """The differences from one version to another."""
+
+    model_config = example_config(
+        {
+            'before': EXAMPLE_ID,
+            'after': EXAMPLE_ID,
+            'messages_common': 2,
+            'messages_removed': [],
+            'messages_added': [],
+            'files': [
+                {
+                    'path': '/a.txt',
+                    'shown_path': ['/a.txt'],
+                    'kind': 'added',
+                    'diff': '--- a/a.txt\n+++ b/a.txt\n@@ -0,0 +1 @@\n+b\n',
+                    'view': {
+                        'path': ['/a.txt'],
+                        'kind': 'added',
+                        'hunks': [
+                            {
+                                'header': '@@ -0,0 +1 @@',
+                                'lines': [
+                                    {'kind': 'added', 'before': None, 'after': 1, 'text': ['b'], 'is_ended': True}
+                                ],
+                            }
+                        ],
+                        'hidden_lines': 0,
+                        'added': 1,
+                        'removed': 0,
+                    },
+                    'size_before': None,
+                    'size_after': 2,
+                },
+            ],
+            'todos_before': [],
+            'todos_after': [],
+            'usage': {'input_tokens': 100, 'output_tokens': 10, 'requests': 1},
+        }
+    )
+
+    before: str
+    """The id of the first version."""
+    after: str
+    """The id of the second version."""
+    messages_common: int
+    """How many messages both histories begin with."""
+    messages_removed: list[JsonValue]
+    """The messages that only the first has, as pydantic-ai serializes them."""
+    messages_added: list[JsonValue]
+    """The messages that only the second has, as pydantic-ai serializes them."""
+    files: list[FileDiff]
+    """The files that differ, by path."""
+    todos_before: list[Todo]
+    """The plan of the first."""
+    todos_after: list[Todo]
+    """The plan of the second."""
+    usage: Usage
+    """The usage of the second minus that of the first."""
