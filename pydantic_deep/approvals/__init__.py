@@ -1,7 +1,8 @@
-"""Approvals: a person decides before a tool runs, whoever provides it and at whatever depth.
+"""Approvals: a person decides before a tool runs, for every tool and at every depth of subagents.
 
-`Approvals` makes calls wait; `pending_approvals` lists what waits, `render_approval` shows it, `answer_approvals`
-takes the decisions. What a person is shown is an `ApprovalView`, whatever shows it. Nothing waits in memory: all that is needed is in the serialized `Conversation`.
+`Approvals` defers calls, `pending_approvals` lists the pending ones, `render_approval` prints one, and
+`answer_approvals` turns decisions into the input of the next run. Every user interface renders the same `ApprovalView`.
+Nothing is held in memory: the serialized `Conversation` contains everything that is needed to resume.
 """
 
 from pydantic_deep._messages.deferred_metadata import DecisionKind, Preview

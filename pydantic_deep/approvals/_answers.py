@@ -1,4 +1,4 @@
-"""The answers of a person, as what the next run takes: `DeferredToolResults` for the whole tree. Pure."""
+"""Convert a person's decisions into `DeferredToolResults` for the agent and its subagents. Pure."""
 
 from __future__ import annotations
 
@@ -40,35 +40,36 @@ from ._types import Approve, Decision, Deny, Edit, PendingApproval, Respond
 _KINDS: dict[type[Decision], DecisionKind] = {Approve: 'approve', Edit: 'edit', Deny: 'deny', Respond: 'respond'}
 
 _MAX_NAMED = 10
-"""How many pending calls an error names."""
+"""Maximum number of pending calls that an error message lists."""
 
 
 NOTHING_TO_RUN: dict[str, Any] = {KEY: 'This call is not to run. The agent needs `Approvals`.'}
-"""The arguments of a call that is not to run, which pydantic-ai can only be told by approving it.
+"""Arguments for a call that must not run: pydantic-ai can carry our metadata only with an approval.
 
-The gate knows such a call by its answer. An agent that goes on without `Approvals` finds arguments that no tool takes.
+`Approvals` recognizes such a call by its metadata. Without `Approvals`, validation fails, as no tool takes these
+arguments.
 """
 
 
 def answer_approvals(output: object, decisions: Mapping[str, Decision]) -> DeferredToolResults:
-    """Return what `agent.run(deferred_tool_results=…)` takes to go on with these answers.
+    """Return the `deferred_tool_results` with which `agent.run` resumes after these decisions.
 
-    Calls that are not answered wait on: the next run ends with them, and nothing of theirs is done meanwhile.
+    Calls without a decision stay pending: the next run ends with them again, and they do not run meanwhile.
 
     Args:
-        output: What a run returned, or `conversation.deferred_tool_requests`.
-        decisions: By the `id` of each `PendingApproval`.
+        output: The output of a run, or `conversation.deferred_tool_requests`.
+        decisions: Decisions, keyed by the `id` of each `PendingApproval`.
 
     Raises:
-        NothingPendingError: `output` waits for nothing.
-        UnknownApprovalError: No pending call has such an id.
-        InvalidDecisionError: The call does not take this decision, or it carries what is no JSON.
-        ApprovalChangedError: The decision carries the digest of another call than the one that is pending.
-        UnansweredApprovalError: A call that cannot wait on was left out: one of an external tool, or of an agent
-            without `Approvals`.
-        MalformedApprovalError: Something pending is not what this release writes.
+        NothingPendingError: `output` has no pending calls.
+        UnknownApprovalError: No pending call has this id.
+        InvalidDecisionError: The call does not accept this decision, or its content is not valid JSON.
+        ApprovalChangedError: The digest of the decision belongs to a different call than the pending one.
+        UnansweredApprovalError: A call without a decision cannot stay pending: it belongs to an external tool, or to an
+            agent without `Approvals`.
+        MalformedApprovalError: The metadata of a pending call has an unknown format.
     """
-    pending = {each.id: each for each in pending_approvals(output)}
+    pending = {approval.id: approval for approval in pending_approvals(output)}
     if not isinstance(output, DeferredToolRequests) or not pending:
         raise NothingPendingError(
             f'Nothing is pending in this {type(output).__name__}. Pass the `DeferredToolRequests` that a run returned.'
@@ -79,7 +80,7 @@ def answer_approvals(output: object, decisions: Mapping[str, Decision]) -> Defer
 
 
 def _check(id: str, decision: object, pending: Mapping[str, PendingApproval]) -> None:
-    """Refuse an answer that does not fit what is pending."""
+    """Raise if a decision does not match a pending call."""
     if id not in pending:
         named = ', '.join(map(repr, list(pending)[:_MAX_NAMED]))
         more = f' and {len(pending) - _MAX_NAMED} more' if len(pending) > _MAX_NAMED else ''
@@ -87,12 +88,12 @@ def _check(id: str, decision: object, pending: Mapping[str, PendingApproval]) ->
     if not isinstance(decision, (Approve, Edit, Deny, Respond)):
         raise InvalidDecisionError(
             id,
-            f'The answer to {id!r} is {decision!r}, which is no decision. '
+            f'The answer to {id!r} is {decision!r}, which is not a decision. '
             'Answer with `Approve()`, `Edit(args)`, `Deny(reason)` or `Respond(content)`.',
         )
     if decision.digest is not None and decision.digest != pending[id].digest:
         raise ApprovalChangedError(id, shown=decision.digest, digest=pending[id].digest)
-    kind = next(kind for each, kind in _KINDS.items() if isinstance(decision, each))
+    kind = next(kind for decision_type, kind in _KINDS.items() if isinstance(decision, decision_type))
     if kind not in pending[id].decisions:
         allowed = ', '.join(pending[id].decisions)
         raise InvalidDecisionError(
@@ -102,7 +103,7 @@ def _check(id: str, decision: object, pending: Mapping[str, PendingApproval]) ->
 
 
 def _check_content(id: str, decision: Decision) -> None:
-    """Refuse content that would not survive being written as JSON."""
+    """Raise if the content of a decision does not survive a JSON round trip."""
     try:
         match decision:
             case Edit():
@@ -114,26 +115,26 @@ def _check_content(id: str, decision: Decision) -> None:
             case _:
                 pass
     except (ValueError, TypeError, RecursionError) as error:
-        raise InvalidDecisionError(id, f'The answer to {id!r} carries what is no JSON: {error}') from error
+        raise InvalidDecisionError(id, f'The answer to {id!r} is not valid JSON: {error}') from error
 
 
 def _check_json(value: JsonValue) -> None:
-    """Refuse what would not come back from JSON as it is, nested too deep to be read included."""
+    """Raise if a value does not survive a JSON round trip, including values that are nested too deeply to parse."""
     text = json.dumps(value, allow_nan=False, ensure_ascii=False)
     if from_json(text.encode()) != value:
-        raise ValueError(f'{repr(value)[:200]} is written as {text[:200]}')
+        raise ValueError(f'{repr(value)[:200]} is serialized as {text[:200]}')
 
 
 def _check_text(value: object) -> None:
     if not isinstance(value, str):
-        raise TypeError(f'{repr(value)[:200]} is no text')
+        raise TypeError(f'{repr(value)[:200]} is not a string')
     _check_json(value)
 
 
 def _results(
     requests: DeferredToolRequests, decisions: Mapping[str, Decision], *, ids: tuple[str, ...]
 ) -> DeferredToolResults:
-    """Return the results for the calls of one agent, and through the metadata for those of its subagents."""
+    """Return the results for the calls of one agent and, in the metadata, for those of its subagents."""
     results = DeferredToolResults()
     missing: list[str] = []
     for call in requests.approvals:
@@ -163,8 +164,8 @@ def _results(
     if missing:
         raise UnansweredApprovalError(
             tuple(missing),
-            f'Not answered, and cannot wait on: {", ".join(map(repr, missing))}. Answer all at once, or add '
-            '`Approvals` to the agent; calls of external tools cannot wait on at all.',
+            f'These calls cannot stay pending without an answer: {", ".join(map(repr, missing))}. Answer all of them, or add '
+            '`Approvals` to the agent; calls of external tools always need an answer.',
         )
     return results
 
@@ -172,7 +173,7 @@ def _results(
 def _delegation(
     request: DelegationRequest, metadata: dict[str, Any], decisions: Mapping[str, Decision], *, ids: tuple[str, ...]
 ) -> StillPending | DelegationAnswers:
-    """Return the answers within a delegation; if there are none, all of it is held."""
+    """Return the answers for the calls of a subagent, or `StillPending` if there are none."""
     prefix = f'{id_of(ids)}/'
     if not any(id.startswith(prefix) for id in decisions):
         return StillPending(request=metadata)
@@ -186,7 +187,7 @@ def _answer(
     metadata: dict[str, Any],
     decision: Decision,
 ) -> None:
-    """Add the result of one call that is answered."""
+    """Add the result of one answered call."""
     id = call.tool_call_id
     edited = request.edited if request is not None else None
     match decision:
@@ -207,7 +208,7 @@ def _answer(
 def _edit(
     results: DeferredToolResults, call: ToolCallPart, metadata: dict[str, Any], args: dict[str, JsonValue]
 ) -> None:
-    """Add that a call runs with other arguments."""
+    """Add the result of a call that runs with edited arguments."""
     results.approvals[call.tool_call_id] = ToolApproved(override_args=args)
     edited = Edited(request=metadata, args=args, shown=digest_of(replace(call, args=args)))
     results.metadata[call.tool_call_id] = dump(edited)

@@ -1,4 +1,4 @@
-"""What the agent plugs in: calls that wait for a person, as one capability for any pydantic-ai agent."""
+"""The capability that defers tool calls until a person decides on them; it works with any pydantic-ai agent."""
 
 from __future__ import annotations
 
@@ -54,23 +54,24 @@ _Answer: TypeAlias = StillPending | _Decided
 
 @dataclass(kw_only=True)
 class Approvals(AbstractCapability[object]):
-    """Makes calls wait for a person, whoever provides the tool.
+    """Defer tool calls until a person decides on them.
 
-    A run that needs an answer ends with `DeferredToolRequests`, which must be among the agent's output types. List
-    what waits with `pending_approvals`, answer with `answer_approvals`, and run again. Besides what `interrupt_on`
-    names, tools wait that were defined with `requires_approval=True` or ask by themselves, and writes to files that
-    another room protects.
+    A run that needs a decision ends with `DeferredToolRequests`, which must be one of the agent's output types. List
+    the pending calls with `pending_approvals`, answer them with `answer_approvals`, and run again. Three kinds of call
+    are deferred in addition to `interrupt_on`: calls of tools with `requires_approval=True`, calls of tools that raise
+    `ApprovalRequired`, and writes to files that another capability protects.
 
-    It gates function tools. Output tools and tools that a provider runs itself cannot be gated, and a command can
-    write to a protected file without saying so: isolate what runs commands.
+    Only function tools are gated. Output tools and tools that run on the provider's side are not, and a command can
+    write to a protected file unnoticed: run commands in a sandbox.
     """
 
     id: str | None = 'approvals'
     interrupt_on: InterruptOn = field(default_factory=dict[str, bool | ApprovalRule])
-    """What asks, by the name of the tool as the model sees it: `True` always, a rule as it says, `False` not.
+    """Which tools need approval, keyed by the name that the model sees: `True` always, `False` never, an `ApprovalRule`
+    by its conditions.
 
-    A name that no tool bears is an error before the first request. In a subagent all that its parent's mapping asks
-    for is asked for too; `False` lifts nothing of it.
+    An unknown tool name raises an error before the first request. A subagent inherits the rules of its parent, and
+    `False` does not lift them.
     """
     _inherited: bool = field(default=False, init=False, repr=False)
     _gate: Gate | None = field(default=None, init=False, repr=False)
@@ -83,91 +84,90 @@ class Approvals(AbstractCapability[object]):
     )
 
     def __post_init__(self) -> None:
-        """Refuse what is no mapping of bools and rules, and to be loaded by the model.
+        """Validate the configuration.
 
         Raises:
-            UserError: `interrupt_on` is none, a value in it is neither, or `defer_loading` is set.
+            UserError: `interrupt_on` is not a mapping to bools and rules, or `defer_loading` is set.
         """
         if self.defer_loading:
-            raise UserError('`Approvals` cannot have `defer_loading`: no call would wait until the model loads them.')
+            raise UserError('`Approvals` cannot have `defer_loading`: no call would be gated until the model loads it.')
         if not isinstance(cast('object', self.interrupt_on), Mapping):
             raise UserError(
-                f'`interrupt_on` is {self.interrupt_on!r}. Write a mapping from names of tools: '
-                "`{'write_file': True}`."
+                f"`interrupt_on` is {self.interrupt_on!r}. Pass a mapping of tool names: `{{'write_file': True}}`."
             )
         for name, rule in self.interrupt_on.items():
             if not isinstance(cast('object', rule), (bool, ApprovalRule)):
-                raise UserError(
-                    f'`interrupt_on` says {rule!r} for {name!r}. Write `True`, `False` or an `ApprovalRule`.'
-                )
+                raise UserError(f'`interrupt_on[{name!r}]` is {rule!r}. Pass `True`, `False` or an `ApprovalRule`.')
 
     @classmethod
     def combine(cls, capabilities: Sequence[AbstractCapability[object]]) -> Approvals:
-        """Return one that asks wherever one of them does.
+        """Return one capability that asks wherever any of the given ones asks.
 
         Raises:
-            UserError: Two of them have different rules for one tool.
+            UserError: Two of them have different rules for the same tool.
         """
-        together: dict[str, bool | ApprovalRule] = {}
+        merged: dict[str, bool | ApprovalRule] = {}
         for capability in cast('Sequence[Approvals]', capabilities):
             for name, rule in capability.interrupt_on.items():
-                before = together.get(name, False)
+                before = merged.get(name, False)
                 if before is not False and rule is not False and before != rule:
                     raise UserError(
-                        f'Two `Approvals` of one agent have different rules for {name!r}. Keep one of them.'
+                        f'Two `Approvals` of one agent have different rules for {name!r}. Remove one of them.'
                     )
-                together[name] = before or rule
-        return cls(id=capabilities[0].id, interrupt_on=together)
+                merged[name] = before or rule
+        return cls(id=capabilities[0].id, interrupt_on=merged)
 
     def for_subagent(self) -> Approvals:
-        """Return what holds in the run of a subagent: all that holds here, beside what it has of its own."""
+        """Return the capability that a subagent inherits: the same rules, marked as inherited."""
         inherited = replace(self, id=None)
         inherited._inherited = True
         return inherited
 
     def may_require_approval(self, tool_name: str) -> bool:
-        """Return whether a call of this tool may have to wait."""
+        """Return whether a call of this tool may need approval."""
         return self.interrupt_on.get(tool_name, False) is not False
 
     def accepts_grants(self, ctx: RunContext[object], tool_name: str) -> bool:
-        """Return whether a grant of a skill would let calls of this tool run that wait without it."""
+        """Return whether a grant by a skill would let calls of this tool run without approval."""
         gate, tool = self._gate or self._open(ctx), self._tools.get(tool_name)
         rules = gate.rules_by_tool.get(tool_name, ())
         asks = bool(rules) or (tool is not None and is_marked(tool.tool_def) and not gate.inherited)
         return asks and not any(each.inherited for each in rules)
 
     async def for_run(self, ctx: RunContext[object]) -> Approvals:
-        """Return this run's instance."""
+        """Return a copy with the state of this run."""
         run = replace(self)
         run._inherited = self._inherited
         return run
 
     def get_ordering(self) -> CapabilityOrdering:
-        """Stand outside of others: what they change of the arguments is changed before a person sees the call."""
+        """Run outermost, so that a person sees the arguments after other capabilities have changed them."""
         return CapabilityOrdering(position='outermost')
 
     def get_wrapper_toolset(self, toolset: AbstractToolset[object]) -> AbstractToolset[object]:
-        """Check the names, and let tools that pydantic-ai would defer itself pass this gate instead."""
+        """Validate the tool names, and gate tools that pydantic-ai would otherwise defer itself."""
         names = () if self._inherited else tuple(self.interrupt_on)
         return _Marked(toolset, names=names, check=self._check_results)
 
     async def before_node_run(self, ctx: RunContext[object], *, node: AgentNode[object]) -> AgentNode[object]:
-        """Take note of results that a person gave in the place of calls: these calls are never validated."""
+        """Collect the results that a person supplied for calls. pydantic-ai never validates these calls."""
         if isinstance(node, CallToolsNode) and node.tool_call_results:
             given = node.tool_call_results.items()
-            self._given = {id: each for id, each in given if each != 'skip' and not isinstance(each, ToolApproved)}
+            self._given = {
+                id: result for id, result in given if result != 'skip' and not isinstance(result, ToolApproved)
+            }
         return node
 
     async def after_tool_validate(
         self, ctx: RunContext[object], *, call: ToolCallPart, tool_def: ToolDefinition, args: ValidatedToolArgs
     ) -> ValidatedToolArgs:
-        """Let the call run, make it wait, or refuse it."""
+        """Allow the call, defer it, or refuse it."""
         gate = self._gate or self._open(ctx)
         if self._leads and (ctx.tool_call_approved or gate.concerns(tool_def)) and tool_def.kind != 'external':
-            found = Call(call=call, tool_def=tool_def, args=args)
-            with self._noting(found):
-                answer = await _admit(ctx, gate, found, made=self._made(ctx, call))
-                self._admitted[call.tool_call_id] = _Admitted(call=found, answer=answer)
+            gated = Call(call=call, tool_def=tool_def, args=args)
+            with self._noting(gated):
+                answer = await _admit(ctx, gate, gated, made=self._made(ctx, call))
+                self._admitted[call.tool_call_id] = _Admitted(call=gated, answer=answer)
         return args
 
     async def on_tool_validate_error(
@@ -179,14 +179,14 @@ class Approvals(AbstractCapability[object]):
         args: RawToolArgs,
         error: ValidationError | ModelRetry,
     ) -> ValidatedToolArgs:
-        """Tell the model whose arguments are not valid, where a person edited them."""
+        """Report invalid arguments to the model if a person edited them."""
         if not ctx.tool_call_approved:
             raise error
         match _answer_of(ctx):
             case Edited():
                 raise ToolFailed(invalid_edit(error.message if isinstance(error, ModelRetry) else error)) from error
             case StillPending() | Responded():
-                return call.args_as_dict()  # the tool does not run: a validator may no longer agree
+                return call.args_as_dict()  # the tool does not run, and its validator may have changed
             case _:
                 raise error
 
@@ -199,37 +199,38 @@ class Approvals(AbstractCapability[object]):
         args: ValidatedToolArgs,
         handler: WrapToolExecuteHandler,
     ) -> Any:
-        """Run the call, or deliver what a person said in the place of its result."""
+        """Run the call, or return the result that a person gave instead."""
         gate = self._gate or self._open(ctx)
         if not self._leads:
             return await handler(args)
-        found = Call(call=call, tool_def=tool_def, args=args)
-        with self._noting(found):
-            return await self._deliver(ctx, gate, found, handler)
+        gated = Call(call=call, tool_def=tool_def, args=args)
+        with self._noting(gated):
+            return await self._deliver(ctx, gate, gated, handler)
 
     async def after_node_run(
         self, ctx: RunContext[object], *, node: AgentNode[object], result: NodeResult[object]
     ) -> NodeResult[object]:
-        """Close calls that were to wait, where the run has ended with an answer instead. Where it has paused, name the
-        protected files that it changed: a call beside those that wait, or above them, may have changed them since.
-        Refuse denials of a handler within the run that a rule does not take: they pass no other hook.
+        """Complete the bookkeeping of a response with deferred calls.
 
-        pydantic-ai leaves them without a result, which no provider takes in the next request. In `run_stream` it acts on
-        calls outside of any node, and they stay so.
+        If the run ended with an output instead of pausing, its deferred calls get a result: pydantic-ai leaves them
+        without one, and providers reject such a history. (`run_stream` executes calls outside of any node, so this does
+        not apply there.) If the run paused, the requests name the protected files that the run changed, as parallel
+        calls may have changed them after the preview. Denials by a deferred-call handler are checked against the rules
+        here, as they pass no other hook.
         """
         if not isinstance(node, CallToolsNode):
             return result
         waiting, self._waiting = self._waiting, []
         denied = _denied_in(ctx.messages[-1] if isinstance(result, End) else getattr(result, 'request', None))
-        for found in waiting if self._leads else ():
-            if found.call.tool_call_id in denied:
-                await self._check_kind(ctx, found, 'deny')
+        for gated in waiting if self._leads else ():
+            if gated.call.tool_call_id in denied:
+                await self._check_kind(ctx, gated, 'deny')
         if isinstance(result, End):
             output = result.data.output
             if isinstance(output, DeferredToolRequests):
                 await self._add_changes(ctx, output)
             elif waiting:
-                parts = not_asked([each.call for each in waiting])
+                parts = not_asked([gated.call for gated in waiting])
                 ctx.messages.append(ModelRequest(parts=parts, run_id=ctx.run_id, conversation_id=ctx.conversation_id))
         return result
 
@@ -239,39 +240,39 @@ class Approvals(AbstractCapability[object]):
         if notice is not None:
             add_notice(requests, notice)
 
-    async def _deliver(self, ctx: RunContext[object], gate: Gate, found: Call, handler: WrapToolExecuteHandler) -> Any:
+    async def _deliver(self, ctx: RunContext[object], gate: Gate, gated: Call, handler: WrapToolExecuteHandler) -> Any:
         answer = None
-        admitted = self._admitted.pop(found.call.tool_call_id, None)
-        if admitted is not None and admitted.call == found:
+        admitted = self._admitted.pop(gated.call.tool_call_id, None)
+        if admitted is not None and admitted.call == gated:
             answer = admitted.answer
-            # a call beside it may have changed what was shown, or where a path leads
+            # a parallel call may have changed the file that was shown, or the target of a path
             if isinstance(answer, (Approved, Edited)) or (answer is None and has_parallel_calls(ctx)):
-                await _admit(ctx, gate, found, made=self._made(ctx, found.call))
-        elif ctx.tool_call_approved or gate.concerns(found.tool_def):
-            # another capability skipped the validation, or changed the call
-            answer = await _admit(ctx, gate, found, made=self._made(ctx, found.call))
+                await _admit(ctx, gate, gated, made=self._made(ctx, gated.call))
+        elif ctx.tool_call_approved or gate.concerns(gated.tool_def):
+            # another capability skipped validation or changed the call
+            answer = await _admit(ctx, gate, gated, made=self._made(ctx, gated.call))
         if isinstance(answer, Responded):
             return ToolReturn[Any](answer.content, metadata=ANSWERED)
-        return await _run(ctx, gate, found, handler, edited=_edited(answer))
+        return await _run(ctx, gate, gated, handler, edited=_edited(answer))
 
     def _made(self, ctx: RunContext[object], call: ToolCallPart) -> ToolCallPart | None:
-        """Return a call as the model made it, without what came with an approval; `None` if nobody knows."""
+        """Return the call as the model made it, without the edits of an approval; `None` if it is unknown."""
         if not ctx.tool_call_approved:
             return call
-        asked = (each.call for each in reversed(self._waiting) if each.call.tool_call_id == call.tool_call_id)
+        asked = (gated.call for gated in reversed(self._waiting) if gated.call.tool_call_id == call.tool_call_id)
         return next(asked, None) or _call_in(ctx.messages, call.tool_call_id)
 
     async def _check_results(self, ctx: RunContext[object], tools: Mapping[str, ToolsetTool[object]]) -> None:
-        """Refuse results that a rule does not let a person give, before anything runs.
+        """Raise if a rule does not allow one of the supplied results, before any tool runs.
 
         Raises:
-            InvalidDecisionError: There is one.
+            InvalidDecisionError: A rule does not allow this kind of result.
         """
-        given, self._given = self._given, {}
+        results, self._given = self._given, {}
         self._tools = tools
         if self._gate is None:
             self._open(ctx)
-        for id, result in given.items() if self._leads else ():
+        for id, result in results.items() if self._leads else ():
             call = _call_in(ctx.messages, id)
             tool = None if call is None else tools.get(call.tool_name)
             if call is None or tool is None or tool.tool_def.kind == 'external':
@@ -279,21 +280,21 @@ class Approvals(AbstractCapability[object]):
             kind = 'deny' if isinstance(result, (ToolDenied, ToolFailed)) else 'respond'
             await self._check_kind(ctx, Call(call=call, tool_def=tool.tool_def, args=call.args_as_dict()), kind)
 
-    async def _check_kind(self, ctx: RunContext[object], found: Call, kind: DecisionKind) -> None:
-        """Refuse an answer to a call, as the model made it, that no rule lets a person give."""
+    async def _check_kind(self, ctx: RunContext[object], gated: Call, kind: DecisionKind) -> None:
+        """Raise if no rule allows this kind of decision for a call, as the model made it."""
         gate = self._gate or self._open(ctx)
-        decisions = await gate.decisions_on(ctx, found) if gate.concerns(found.tool_def) else DECISIONS
+        decisions = await gate.decisions_on(ctx, gated) if gate.concerns(gated.tool_def) else DECISIONS
         if kind not in decisions:
-            id = found.call.tool_call_id
+            id = gated.call.tool_call_id
             raise InvalidDecisionError(
                 id,
-                f'The call {id!r} of {found.call.tool_name!r} cannot be answered by {kind}, and has not run. '
-                f'It takes: {", ".join(decisions)}.',
+                f'The call {id!r} of {gated.call.tool_name!r} does not accept the decision {kind!r}, and has not run. '
+                f'Allowed: {", ".join(decisions)}.',
             )
 
     @contextmanager
     def _noting(self, call: Call) -> Generator[None]:
-        """Note a call that is to wait."""
+        """Record a call that is deferred."""
         try:
             yield
         except ApprovalRequired:
@@ -301,16 +302,16 @@ class Approvals(AbstractCapability[object]):
             raise
 
     def _open(self, ctx: RunContext[object]) -> Gate:
-        """Return the gate of this run, which the first `Approvals` of the run keeps for all of them."""
-        together = find_capabilities(ctx, Approvals)
-        self._leads = all(each is not self for each in together[1:])
-        self._gate = open_gate(ctx, [(each.interrupt_on, each._inherited) for each in together])
+        """Open the gate of this run. All `Approvals` of a run share the one that the last of them opens."""
+        capabilities = find_capabilities(ctx, Approvals)
+        self._leads = all(capability is not self for capability in capabilities[1:])
+        self._gate = open_gate(ctx, [(capability.interrupt_on, capability._inherited) for capability in capabilities])
         return self._gate
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Admitted:
-    """A call that may run, or needs not to. Ids repeat, so it is kept which call it was."""
+    """A call that was allowed or answered during validation. It holds the call itself, as ids may repeat."""
 
     call: Call
     answer: _Answer | None
@@ -318,7 +319,7 @@ class _Admitted:
 
 @dataclass
 class _Marked(WrapperToolset[object]):
-    """The tools of a run, with marks instead of pydantic-ai's own deferral, and names that were checked once."""
+    """The tools of a run: names are validated once, and tools with `requires_approval=True` are marked for our gate."""
 
     names: tuple[str, ...]
     check: Callable[[RunContext[object], Mapping[str, ToolsetTool[object]]], Awaitable[None]]
@@ -334,17 +335,17 @@ class _Marked(WrapperToolset[object]):
 
 
 async def _admit(ctx: RunContext[object], gate: Gate, call: Call, *, made: ToolCallPart | None) -> _Answer | None:
-    """Return the answer of a person, if there is one, where the call may run now or needs not to.
+    """Return a person's answer to a call that may run now or needs no execution; `None` if no approval was needed.
 
     Args:
         ctx: The run.
-        gate: What decides.
+        gate: The rules that apply to the call.
         call: The call as it would run.
-        made: The call as the model made it; `None` if nobody knows.
+        made: The call as the model made it; `None` if it is unknown.
 
     Raises:
-        ApprovalRequired: It is to wait.
-        ToolFailed: It never may run.
+        ApprovalRequired: The call needs approval.
+        ToolFailed: A rule denies the call.
     """
     answer = _answer_of(ctx) if ctx.tool_call_approved else None
     if isinstance(answer, StillPending):
@@ -362,31 +363,30 @@ async def _admit(ctx: RunContext[object], gate: Gate, call: Call, *, made: ToolC
 async def _request(
     ctx: RunContext[object], gate: Gate, call: Call, answer: _Decided | None, *, made: ToolCallPart | None
 ) -> CallRequest | None:
-    """Return what a person is to be asked; `None` if the call may run now, or needs not to."""
+    """Return the request for a person; `None` if the call may run now or needs no execution."""
     if not ctx.tool_call_approved:
         return await gate.ask(ctx, call)
     kind = _kind(call, made, answer)
-    if made is not None and kind is not None:  # other arguments that would not have asked are an edit all the same
+    if made is not None and kind is not None:
+        # Edited arguments need a rule that allows edits, even if they would not need approval themselves.
         before = Call(call=made, tool_def=call.tool_def, args=made.args_as_dict())
         decisions = await gate.decisions_on(ctx, before)
         if kind not in decisions:
             return CallRequest(preview=await gate.preview(ctx, before), decisions=decisions)
     if isinstance(answer, Responded):
         return None
-    if isinstance(
-        answer, DelegationAnswers
-    ):  # of the call itself a person has seen nothing, unless it is what delegated
+    if isinstance(answer, DelegationAnswers):  # the person decided on calls of a subagent, not on this one
         return await gate.answered_below(ctx, call)
     return await gate.ask_again(ctx, call, answer, kind=kind)
 
 
 def _kind(call: Call, made: ToolCallPart | None, answer: _Decided | None) -> DecisionKind | None:
-    """Return what a person has decided about a call; `None` if only about what its subagent asks.
+    """Return the kind of decision on a call; `None` if only calls of its subagent were decided on.
 
     Args:
         call: The call as it would run.
-        made: The call as the model made it; `None` if nobody knows.
-        answer: What came with the approval: nothing, where `answer_approvals` did not make it.
+        made: The call as the model made it; `None` if it is unknown.
+        answer: The metadata of the approval; `None` if `answer_approvals` did not create it.
     """
     match answer:
         case Responded():
@@ -394,7 +394,7 @@ def _kind(call: Call, made: ToolCallPart | None, answer: _Decided | None) -> Dec
         case Edited():
             return 'edit'
         case DelegationAnswers(request=request) if made is not None and request.edited is not None:
-            made = replace(made, args=request.edited)  # decided before the subagent began
+            made = replace(made, args=request.edited)  # edited before the subagent started
         case _:
             pass
     if made is not None and digest_of(made) != digest_of(call.call):
@@ -403,7 +403,7 @@ def _kind(call: Call, made: ToolCallPart | None, answer: _Decided | None) -> Dec
 
 
 def _denied_in(message: ModelMessage | None) -> frozenset[str]:
-    """Return the ids of the calls that a message says were denied."""
+    """Return the ids of the calls with a denied result in a message."""
     parts = message.parts if isinstance(message, ModelRequest) else ()
     return frozenset(
         part.tool_call_id for part in parts if isinstance(part, ToolReturnPart) and part.outcome == 'denied'
@@ -411,16 +411,16 @@ def _denied_in(message: ModelMessage | None) -> frozenset[str]:
 
 
 def _call_in(messages: Sequence[ModelMessage], tool_call_id: str) -> ToolCallPart | None:
-    """Return the call of the last response that has this id."""
-    response = next((each for each in reversed(messages) if isinstance(each, ModelResponse)), None)
+    """Return the call with this id from the last response."""
+    response = next((message for message in reversed(messages) if isinstance(message, ModelResponse)), None)
     calls = () if response is None else response.tool_calls
-    return next((each for each in calls if each.tool_call_id == tool_call_id), None)
+    return next((call for call in calls if call.tool_call_id == tool_call_id), None)
 
 
 async def _run(
     ctx: RunContext[object], gate: Gate, call: Call, handler: WrapToolExecuteHandler, *, edited: dict[str, Any] | None
 ) -> Any:
-    """Run the tool, and say with which arguments it ran if a person gave them."""
+    """Run the tool. If a person edited the arguments, add a note with them to the result."""
     try:
         result = await handler(call.args)
     except ApprovalRequired as asked:
@@ -433,10 +433,10 @@ async def _run(
 
 
 def _answer_of(ctx: RunContext[object]) -> _Answer | None:
-    """Return the answer that came with an approved call.
+    """Return the answer in the metadata of an approved call.
 
     Raises:
-        MalformedApprovalError: It is not what `answer_approvals` writes.
+        MalformedApprovalError: The metadata has an unknown format.
     """
     try:
         return parse_answer(ctx.tool_call_metadata)
@@ -445,7 +445,7 @@ def _answer_of(ctx: RunContext[object]) -> _Answer | None:
 
 
 def _edited(answer: _Answer | None) -> dict[str, Any] | None:
-    """Return the arguments that a person gave the call, now or before it asked once more."""
+    """Return the arguments that a person edited, in this answer or an earlier one."""
     match answer:
         case Edited():
             return answer.args
@@ -458,12 +458,12 @@ def _edited(answer: _Answer | None) -> dict[str, Any] | None:
 async def _with_request(
     ctx: RunContext[object], gate: Gate, call: Call, asked: ApprovalRequired, *, edited: dict[str, Any] | None
 ) -> ApprovalRequired:
-    """Return what the tool raised, with all that a person needs to decide, and its own metadata beside it."""
+    """Return the `ApprovalRequired` of a tool with our request added to its own metadata."""
     metadata = asked.metadata or {}
     try:
         request = parse_request(metadata)
     except ValueError as error:
-        raise ToolFailed(f'The tool {call.tool_def.name!r} asked with metadata that is not ours: {error}') from error
+        raise ToolFailed(f'The tool {call.tool_def.name!r} requires approval with invalid metadata: {error}') from error
     if request is None:
         request = await gate.request(ctx, call)
     elif edited is None:

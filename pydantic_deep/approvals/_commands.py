@@ -1,7 +1,7 @@
-"""Which commands a line seems to hold, against patterns. Pure.
+"""Find the commands in a shell line and match them against patterns. Pure.
 
-A guess, as good as a page of code can make it: a shell has more ways to say a thing than any list, so that only a
-sandbox is a wall. What is certainly one simple command is for `_text.simple_command` to say.
+This is a heuristic: shells can express a command in more ways than any parser lists, and only a sandbox is a security
+boundary. `_text.simple_command` decides whether a line is certainly one simple command.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ _RUNNERS = frozenset(
     )
 )
 _PREFIXES = RESERVED | _RUNNERS
-"""Words after which a command follows, with options, assignments and numbers in between."""
+"""Words that a command may follow, with options, assignments and numbers in between."""
 
 _SHELLS = frozenset(('sh', 'bash', 'dash', 'zsh', 'ksh', 'ash', 'busybox'))
 
 _MAX_VARIANTS = 500
-"""How many readings of one line are compared, so that a line made for it costs some ten milliseconds and no more."""
+"""Maximum number of readings of one line to compare. It bounds the time for a malicious line to about ten milliseconds.
+"""
 
 _MAX_NESTING = 5
-"""How many shells within shells are looked into."""
+"""Maximum depth of shells within shells."""
 
 
 def matches_any_command(pattern: str, line: str) -> bool:
-    """Return whether one of the commands that a line seems to hold matches a pattern.
+    """Return whether any command found in a line matches a pattern.
 
-    A guess on both sides: it takes for commands what is none, and does not find all. What
-    `is_read_whole` denies is looked at in part.
+    The heuristic has false positives and false negatives. It covers only a part of a line that is not `is_read_whole`.
     """
     wanted = tuple(pattern.split())
     variants = islice(_variants(line[:MAX_LINE_CHARS], nesting=0), _MAX_VARIANTS)
@@ -58,12 +58,12 @@ def matches_any_command(pattern: str, line: str) -> bool:
 
 
 def is_read_whole(line: str) -> bool:
-    """Return whether all readings of a line are compared with a pattern."""
+    """Return whether `matches_any_command` compares every reading of a line."""
     return len(line) <= MAX_LINE_CHARS and next(islice(_variants(line, nesting=0), _MAX_VARIANTS, None), None) is None
 
 
 def _variants(line: str, *, nesting: int) -> Iterator[Words]:
-    """Yield the commands of a line, with and without what may stand before the name of the program."""
+    """Yield the commands of a line, with and without prefixes such as `sudo` before the program."""
     for words in Reader(line).read().commands:
         for index in _starts(words):
             program = posixpath.basename(words[index])
@@ -76,7 +76,7 @@ def _variants(line: str, *, nesting: int) -> Iterator[Words]:
 
 
 def _starts(words: Words) -> Iterator[int]:
-    """Yield the places where a command may begin: the first word, and after each word that only leads to one."""
+    """Yield the indexes at which a command may begin: the first word, and each word after a prefix."""
     before = ''
     for index, word in enumerate(words):
         yield index
@@ -90,7 +90,7 @@ def _starts(words: Words) -> Iterator[int]:
 
 
 def _scripts(command: Words) -> Iterator[str]:
-    """Yield the arguments that a command itself takes for commands: of `sh -c`, of `eval`, of `find -exec`."""
+    """Yield the arguments that contain further commands: of `sh -c`, `eval` and `find -exec`."""
     if command[0] in _SHELLS:
         yield from (after for flag, after in pairwise(command) if re.fullmatch('-[a-z]*c', flag))
     if command[0] == 'eval':

@@ -1,4 +1,4 @@
-"""What can be wrong with an answer, or with what waits for one."""
+"""Errors about decisions and pending approvals."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from pydantic_deep.errors import DeepAgentError
 
 
 class ApprovalError(DeepAgentError, ValueError):
-    """Answers do not fit what is pending. Nothing has run."""
+    """The decisions do not match the pending calls. No tool has run."""
 
 
 class NothingPendingError(ApprovalError):
-    """Answers were given for an output that waits for nothing."""
+    """Decisions were given for an output without pending calls."""
 
 
 class UnknownApprovalError(ApprovalError):
-    """An answer names a call that does not wait.
+    """A decision names a call that is not pending.
 
     Attributes:
-        id: The name as it was given.
+        id: The unknown id.
     """
 
     def __init__(self, id: str, message: str) -> None:
@@ -26,10 +26,10 @@ class UnknownApprovalError(ApprovalError):
 
 
 class InvalidDecisionError(ApprovalError):
-    """A decision is of a kind that this call does not take, or carries what cannot be sent.
+    """The call does not accept this kind of decision, or the content of the decision is invalid.
 
     Attributes:
-        id: Which call was answered so.
+        id: The id of the call.
     """
 
     def __init__(self, id: str, message: str) -> None:
@@ -38,12 +38,12 @@ class InvalidDecisionError(ApprovalError):
 
 
 class ApprovalChangedError(ApprovalError):
-    """An answer is for a call as it was shown, and the call with that id is another one, or would do something else.
+    """The pending call or its effect differs from the one that the decision was made on.
 
     Attributes:
-        id: Which call was answered.
-        shown: The digest that came with the answer.
-        digest: The digest of the call as it is now.
+        id: The id of the call.
+        shown: The digest in the decision.
+        digest: The digest of the pending call.
     """
 
     def __init__(self, id: str, *, shown: str, digest: str) -> None:
@@ -51,16 +51,16 @@ class ApprovalChangedError(ApprovalError):
         self.shown = shown
         self.digest = digest
         super().__init__(
-            f'The pending call {id!r} is another one than the answer is for: its digest is {digest}. '
-            'Look at it again, and answer what it is.'
+            f'The pending call {id!r} has changed since it was shown: its digest is now {digest}. '
+            'Review it again, then answer.'
         )
 
 
 class UnansweredApprovalError(ApprovalError):
-    """A call was left unanswered that cannot be held.
+    """A call without a decision cannot stay pending.
 
     Attributes:
-        ids: Which calls.
+        ids: The ids of these calls.
     """
 
     def __init__(self, ids: tuple[str, ...], message: str) -> None:
@@ -69,4 +69,4 @@ class UnansweredApprovalError(ApprovalError):
 
 
 class MalformedApprovalError(ApprovalError):
-    """What waits is not what this release writes: another release wrote it, or somebody forged it."""
+    """The metadata of a pending call or its answer is in an unknown format: another release wrote it, or it was forged."""

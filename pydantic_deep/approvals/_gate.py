@@ -1,4 +1,4 @@
-"""Whether a call may run: the rules of all `Approvals` of a run, and what its other rooms say of the call."""
+"""Decide whether a call may run, by the rules of all `Approvals` of a run and the other capabilities of the agent."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ from ._types import ApprovalRule
 _LOGGER = logging.getLogger('pydantic_deep')
 
 MAX_CHANGES = 10
-"""How many of the protected files that a run changed are named before each decision."""
+"""Maximum number of changed protected files to list in a notice."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunRule:
-    """A rule as it holds in one run."""
+    """An approval rule that applies to a run."""
 
     rule: ApprovalRule
     inherited: bool
-    """Whether it is that of a parent, which no skill of a subagent may lift."""
+    """Whether the rule comes from a parent agent. Skills of a subagent cannot lift inherited rules."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """A call whose arguments are valid."""
+    """A call with validated arguments."""
 
     call: ToolCallPart
     tool_def: ToolDefinition
@@ -66,11 +66,11 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True)
 class Gate:
-    """What decides over the calls of one run."""
+    """The rules and capabilities that decide on the calls of one run."""
 
     rules_by_tool: Mapping[str, Sequence[RunRule]]
     inherited: bool
-    """Whether all that gates this run is inherited."""
+    """Whether every `Approvals` of this run is inherited."""
     previews: Sequence[SupportsPreview]
     preapproves: Sequence[SupportsPreapproval]
     protects: Sequence[SupportsProtectedPaths]
@@ -78,7 +78,7 @@ class Gate:
     notes: Sequence[SupportsChangeTracking]
 
     def concerns(self, tool_def: ToolDefinition) -> bool:
-        """Return whether a call of this tool is to be decided at all. All other calls cost no more than this."""
+        """Return whether calls of this tool need a decision. Other calls skip all further checks."""
         return (
             tool_def.name in self.rules_by_tool
             or is_marked(tool_def)
@@ -86,13 +86,13 @@ class Gate:
         )
 
     async def ask(self, ctx: RunContext[object], call: Call) -> CallRequest | None:
-        """Return what a person is to be asked; `None` if the call may run.
+        """Return the request for a person; `None` if the call may run.
 
         Raises:
-            ToolFailed: It never may.
+            ToolFailed: A rule denies the call, or its preview shows that it would fail.
         """
         rules = self.rules_by_tool.get(call.tool_def.name, ())
-        looks = self._has_protected or any(each.rule.allow or each.rule.deny for each in rules)
+        looks = self._has_protected or any(rule.rule.allow or rule.rule.deny for rule in rules)
         preview = await self.preview(ctx, call) if looks else None
         subject = subject_of(call.tool_def, call.args, preview)
         _refuse(rules, subject)
@@ -105,30 +105,31 @@ class Gate:
         return CallRequest(preview=await self._with_changes(ctx, preview), decisions=_common(decisions))
 
     async def decisions_on(self, ctx: RunContext[object], call: Call) -> tuple[DecisionKind, ...]:
-        """Return what a person may answer to a pending call, as the model made it, by the rules of this run."""
+        """Return the decisions that the rules of this run allow for a pending call, as the model made it."""
         rules = self.rules_by_tool.get(call.tool_def.name, ())
         subject = subject_of(call.tool_def, call.args, await self.preview(ctx, call))
         asked = await self._asked(ctx, call, subject, rules)
-        if not asked and all(self._verdict(each, call, subject) == 'pass' for each in rules):
-            asked = [each.rule.decisions for each in rules]  # the tool asks by itself
+        if not asked and all(self._verdict(rule, call, subject) == 'pass' for rule in rules):
+            asked = [rule.rule.decisions for rule in rules]  # the tool itself requires approval
         return _common(asked)
 
     async def ask_again(
         self, ctx: RunContext[object], call: Call, answer: Approved | Edited | None, *, kind: DecisionKind | None
     ) -> CallRequest | None:
-        """Return what a person is to be asked once more, of a call that was approved or edited.
+        """Return a new request for a call that was approved or edited; `None` if the call may run.
 
-        An approval is for one tool, with the arguments that were shown, for the files that were shown, and where the
-        preview binds, for their contents.
+        An approval is valid for one tool with the arguments and files that were shown and, if the preview binds, for
+        the contents of these files.
 
         Args:
             ctx: The run.
             call: The call as it would run.
-            answer: The answer; `None` if nothing was kept of what was shown.
-            kind: What was decided: raw results of pydantic-ai may edit too.
+            answer: The answer; `None` if it does not record what was shown.
+            kind: The kind of decision. It may be an edit without an `Edited` answer, as raw pydantic-ai results may
+                edit too.
 
         Raises:
-            ToolFailed: A rule refuses the call, whatever a person said.
+            ToolFailed: A rule denies the call, despite the approval.
         """
         asked = await self.ask(ctx, call)
         if asked is not None and kind not in asked.decisions:
@@ -137,20 +138,20 @@ class Gate:
             return None
         request = parse_request(answer.request)
         shown = request if isinstance(request, CallRequest) else CallRequest()
-        now = await self.preview(ctx, call) if asked is None else without_notice(asked.preview)
-        _fail_at_once(now)
+        current = await self.preview(ctx, call) if asked is None else without_notice(asked.preview)
+        _fail_at_once(current)
         is_as_shown = _touches_nothing_else if isinstance(answer, Edited) else _is_as_shown
-        if answer.shown == digest_of(call.call) and is_as_shown(without_notice(shown.preview), now):
+        if answer.shown == digest_of(call.call) and is_as_shown(without_notice(shown.preview), current):
             return None
         edited = call.call.args_as_dict() if isinstance(answer, Edited) else None
-        return shown.model_copy(update={'preview': await self._with_changes(ctx, now), 'edited': edited})
+        return shown.model_copy(update={'preview': await self._with_changes(ctx, current), 'edited': edited})
 
     async def answered_below(self, ctx: RunContext[object], call: Call) -> CallRequest | None:
-        """Return what a person is to be asked of a call that came with the answers of a delegation: nothing, if it
-        can be one.
+        """Return a new request for a call that was approved together with answers for a subagent; `None` if the call
+        delegates.
 
         Raises:
-            ToolFailed: A rule refuses the call, whatever a person said.
+            ToolFailed: A rule denies the call, despite the approval.
         """
         if not is_delegating(call.tool_def):
             return await self.request(ctx, call)
@@ -159,20 +160,20 @@ class Gate:
         return None
 
     async def request(self, ctx: RunContext[object], call: Call) -> CallRequest:
-        """Return what a person is to be asked of a call whose tool asks by itself.
+        """Return the request for a call whose tool requires approval itself.
 
         Raises:
             ToolFailed: The call would fail.
         """
         rules = self.rules_by_tool.get(call.tool_def.name, ())
-        decisions = _common([DECISIONS, *(each.rule.decisions for each in rules)])
+        decisions = _common([DECISIONS, *(rule.rule.decisions for rule in rules)])
         preview = await self.preview(ctx, call)
         _fail_at_once(preview)
         return CallRequest(preview=await self._with_changes(ctx, preview), decisions=decisions)
 
     async def changes(self, ctx: RunContext[object]) -> str | None:
-        """Return a notice of the protected files that the run has changed so far; `None` if it has changed none."""
-        changes = list({change: None for each in self.notes for change in await each.guarded_changes(ctx)})
+        """Return a notice of the protected files that the run has changed; `None` if there are none."""
+        changes = list({change: None for tracker in self.notes for change in await tracker.guarded_changes(ctx)})
         if not changes:
             return None
         named = ', '.join(visible(change, one_line=True) for change in changes[:MAX_CHANGES])
@@ -180,16 +181,16 @@ class Gate:
         return f'{CHANGED_PROTECTED}{named}{more}.'
 
     async def _with_changes(self, ctx: RunContext[object], preview: Preview | None) -> Preview | None:
-        """Return a preview that begins with the protected files that the run has changed."""
+        """Return a preview with the notice of changed protected files added."""
         changes = await self.changes(ctx)
         return preview if changes is None else with_notice(preview, changes)
 
     async def preview(self, ctx: RunContext[object], call: Call) -> Preview | None:
-        """Return what the call would do, of the first room that knows."""
-        for each in self.previews:
+        """Return the preview of a call, from the first capability that has one."""
+        for provider in self.previews:
             try:
-                preview = await each.preview(ctx, call=call.call, tool_def=call.tool_def, args=call.args)
-            except Exception:  # the room may be anybody's; a person can decide without a preview
+                preview = await provider.preview(ctx, call=call.call, tool_def=call.tool_def, args=call.args)
+            except Exception:  # third-party code; a person can decide without a preview
                 _LOGGER.warning('The preview of a call of %r failed', call.tool_def.name, exc_info=True)
                 continue
             if preview is not None:
@@ -199,27 +200,27 @@ class Gate:
     async def _asked(
         self, ctx: RunContext[object], call: Call, subject: Subject, rules: Sequence[RunRule]
     ) -> list[Sequence[DecisionKind]]:
-        """Return what each rule that asks lets a person decide; nothing if none asks."""
+        """Return the decisions that each rule allows, for the rules that require approval."""
         touches = self._may_touch_protected(call, subject) or await self._is_guarded(ctx, call, subject)
         preapproved = not touches and self._is_preapproved(call)
         verdicts = [
-            ('allow' if preapproved and not each.inherited else self._verdict(each, call, subject), each.rule.decisions)
-            for each in rules
+            ('allow' if preapproved and not rule.inherited else self._verdict(rule, call, subject), rule.rule.decisions)
+            for rule in rules
         ]
-        asked = [decisions for verdict, decisions in verdicts if verdict == 'ask']
+        allowed = [decisions for verdict, decisions in verdicts if verdict == 'ask']
         lifted = (preapproved and not self.inherited) or any(verdict == 'allow' for verdict, _ in verdicts)
         if is_marked(call.tool_def) and not lifted:
-            asked.append(DECISIONS)
+            allowed.append(DECISIONS)
         if touches and not is_reading(call.tool_def):
-            asked.append(DECISIONS)
-        return asked
+            allowed.append(DECISIONS)
+        return allowed
 
     def _verdict(self, each: RunRule, call: Call, subject: Subject) -> Verdict:
         return verdict_of(each.rule, subject, tool=call.tool_def.name, args=call.args)
 
     def _is_preapproved(self, call: Call) -> bool:
         return any(
-            each.is_preapproved(call=call.call, tool_def=call.tool_def, args=call.args) for each in self.preapproves
+            grant.is_preapproved(call=call.call, tool_def=call.tool_def, args=call.args) for grant in self.preapproves
         )
 
     @property
@@ -227,24 +228,24 @@ class Gate:
         return bool(self.protects or self.guards)
 
     async def _is_guarded(self, ctx: RunContext[object], call: Call, subject: Subject) -> bool:
-        """Return whether a call changes a file that is protected by its name; one that cannot be told counts as such."""
+        """Return whether a call changes a file that is protected by its name. If that is unknown, return `True`."""
         if is_reading(call.tool_def):
             return False
         files = subject.files if subject.is_seen else None
-        for each in self.guards:
+        for guard in self.guards:
             try:
-                if await each.changes_guarded_file(ctx, tool_def=call.tool_def, args=call.args, files=files):
+                if await guard.changes_guarded_file(ctx, tool_def=call.tool_def, args=call.args, files=files):
                     return True
-            except Exception:  # the backend may be anybody's; a person can decide
+            except Exception:  # third-party code; a person can decide
                 _LOGGER.warning(
-                    'Whether a call of %r writes protected files is not known', call.tool_def.name, exc_info=True
+                    'The check whether a call of %r writes protected files failed', call.tool_def.name, exc_info=True
                 )
                 return True
         return False
 
     def _may_touch_protected(self, call: Call, subject: Subject) -> bool:
-        """Return whether a call touches protected files, or says that it writes to a path that no room has seen."""
-        protected = [_normal(path) for each in self.protects for path in each.protected_paths]
+        """Return whether a call touches protected paths, or writes to a path without a preview to resolve it."""
+        protected = [_normal(path) for provider in self.protects for path in provider.protected_paths]
         if protected and not subject.is_seen:
             return is_writing(call.tool_def) and 'path' in call.args
         return any(
@@ -259,7 +260,7 @@ def open_gate(ctx: RunContext[object], layers: Sequence[tuple[Mapping[str, bool 
 
     Args:
         ctx: The run.
-        layers: What each `Approvals` of the run asks for, and whether it is inherited.
+        layers: The `interrupt_on` of each `Approvals` of the run, and whether it is inherited.
     """
     rules: dict[str, list[RunRule]] = {}
     for interrupt_on, inherited in layers:
@@ -273,7 +274,7 @@ def open_gate(ctx: RunContext[object], layers: Sequence[tuple[Mapping[str, bool 
         inherited=all(inherited for _, inherited in layers),
         previews=find_capabilities(ctx, SupportsPreview),
         preapproves=find_capabilities(ctx, SupportsPreapproval),
-        protects=[each for each in find_capabilities(ctx, SupportsProtectedPaths) if each.protected_paths],
+        protects=[provider for provider in find_capabilities(ctx, SupportsProtectedPaths) if provider.protected_paths],
         guards=find_capabilities(ctx, SupportsFileGuard),
         notes=find_capabilities(ctx, SupportsChangeTracking),
     )
@@ -287,30 +288,34 @@ def _refuse(rules: Sequence[RunRule], subject: Subject) -> None:
 
 
 def _fail_at_once(preview: Preview | None) -> None:
-    """Fail a call that the tool would refuse, instead of asking a person about it."""
+    """Fail a call that the tool would refuse, instead of asking a person first."""
     if preview is not None and preview.failure is not None:
         raise ToolFailed(preview.failure)
 
 
-def _is_as_shown(shown: Preview | None, now: Preview | None) -> bool:
-    """Return whether a call would do what a person was shown. The diff of an edit may have moved in its file."""
-    if shown is None or now is None:
-        return shown is now or (now is not None and not now.binds)
-    if now.binds:
-        return now == shown
-    return now.files.keys() == shown.files.keys() and (now.kind == 'diff' or now.text == shown.text)
+def _is_as_shown(shown: Preview | None, current: Preview | None) -> bool:
+    """Return whether a call still has the effect that a person was shown. The position of an edit within a file may
+    differ.
+    """
+    if shown is None or current is None:
+        return shown is current or (current is not None and not current.binds)
+    if current.binds:
+        return current == shown
+    return current.files.keys() == shown.files.keys() and (current.kind == 'diff' or current.text == shown.text)
 
 
-def _touches_nothing_else(shown: Preview | None, now: Preview | None) -> bool:
-    """Return whether an edited call replaces no contents but those that a person was shown, or never saw."""
-    if now is None or not now.binds:
+def _touches_nothing_else(shown: Preview | None, current: Preview | None) -> bool:
+    """Return whether an edited call replaces only file contents that a person was shown, or files outside of the
+    preview.
+    """
+    if current is None or not current.binds:
         return True
     files = {} if shown is None else shown.files
-    return all(files.get(path, digest) == digest for path, digest in now.files.items())
+    return all(files.get(path, digest) == digest for path, digest in current.files.items())
 
 
 def _common(decisions: Sequence[Sequence[DecisionKind]]) -> tuple[DecisionKind, ...]:
-    """Return what all of them allow; to deny is always left."""
+    """Return the decisions that all rules allow, or only `deny` if there are none."""
     common: tuple[DecisionKind, ...] = tuple(kind for kind in DECISIONS if all(kind in each for each in decisions))
     return common or ('deny',)
 

@@ -1,4 +1,4 @@
-"""What waits, as one flat list: the tree of calls and delegations in the metadata of `DeferredToolRequests`. Pure."""
+"""List pending calls of an agent and its subagents, from the metadata of `DeferredToolRequests`. Pure."""
 
 from __future__ import annotations
 
@@ -17,27 +17,29 @@ from ._errors import MalformedApprovalError
 from ._types import PendingApproval
 
 MAX_DEPTH = 32
-"""How deep delegations may be nested in what waits. Agents have one to three; JSON of this depth is still read."""
+"""Maximum depth of nested delegations in pending calls. Agents use one to three levels; JSON of this depth still
+parses.
+"""
 
 EXTERNAL_DECISIONS: tuple[DecisionKind, ...] = ('deny', 'respond')
-"""What may be answered to a call that is not run here: its result, or that it failed."""
+"""Decisions for a call that runs elsewhere: its result, or a failure."""
 
 UNGATED_DECISIONS: tuple[DecisionKind, ...] = ('approve', 'edit', 'deny')
-"""What may be answered to a call of an agent without `Approvals`, where nobody would deliver a response."""
+"""Decisions for a call of an agent without `Approvals`, which could not return a response."""
 
 
 def pending_approvals(output: object) -> list[PendingApproval]:
-    """Return all calls that wait for a person, of the agent and of its subagents, in the order of the calls.
+    """Return all pending calls of the agent and its subagents, in the order of the calls.
 
-    Calls of external tools are among them: they take `Respond` with the result, and `Deny`.
+    The list includes calls of external tools. These accept `Respond`, with the result, and `Deny`.
 
     Args:
-        output: What a run returned, or `conversation.deferred_tool_requests`. Nothing waits in anything that is no
-            `DeferredToolRequests`.
+        output: The output of a run, or `conversation.deferred_tool_requests`. Values other than `DeferredToolRequests`
+            have no pending calls.
 
     Raises:
-        TypeError: It is a result or a conversation, in which something may wait, and not the output of it.
-        MalformedApprovalError: Something pending is not what this release writes.
+        TypeError: `output` is a run result or a conversation. Pass its output instead.
+        MalformedApprovalError: The metadata of a pending call has an unknown format.
     """
     if isinstance(output, (AgentRunResult, Conversation)):
         wanted = 'output' if isinstance(output, AgentRunResult) else 'deferred_tool_requests'
@@ -46,10 +48,10 @@ def pending_approvals(output: object) -> list[PendingApproval]:
 
 
 def request_of(requests: DeferredToolRequests, call: ToolCallPart) -> CallRequest | DelegationRequest | None:
-    """Return what a pending call carries; `None` if nothing of ours.
+    """Return the approval request in the metadata of a pending call; `None` if it has none.
 
     Raises:
-        MalformedApprovalError: It is not what this release writes.
+        MalformedApprovalError: The metadata has an unknown format.
     """
     try:
         return parse_request(requests.metadata.get(call.tool_call_id))
@@ -60,31 +62,31 @@ def request_of(requests: DeferredToolRequests, call: ToolCallPart) -> CallReques
 
 
 def arguments_of(call: ToolCallPart, request: CallRequest | None) -> dict[str, Any]:
-    """Return the arguments that a pending call would run with."""
+    """Return the arguments with which a pending call would run."""
     return request.edited if request is not None and request.edited is not None else call.args_as_dict()
 
 
 def digest_of(call: ToolCallPart) -> str:
-    """Return what tells a call from one of another tool or with other arguments."""
+    """Return a digest of the tool name and the arguments of a call."""
     canonical = json.dumps([call.tool_name, call.args_as_dict()], sort_keys=True, default=repr)
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def check_depth(ids: tuple[str, ...]) -> None:
-    """Refuse what is nested deeper than any agent nests.
+    """Raise if delegations are nested too deeply.
 
     Raises:
-        MalformedApprovalError: It is.
+        MalformedApprovalError: The depth exceeds `MAX_DEPTH`.
     """
     if len(ids) > MAX_DEPTH:
-        raise MalformedApprovalError(f'Delegations are nested more than {MAX_DEPTH} deep in what is pending.')
+        raise MalformedApprovalError(f'The pending calls are nested more than {MAX_DEPTH} delegations deep.')
 
 
 def check_unique(requests: DeferredToolRequests) -> None:
-    """Refuse two pending calls of one agent with the same id: an answer would be for both.
+    """Raise if two pending calls of one agent have the same id: an answer would apply to both.
 
     Raises:
-        MalformedApprovalError: There are such.
+        MalformedApprovalError: An id occurs twice.
     """
     seen: set[str] = set()
     for call in (*requests.approvals, *requests.calls):
@@ -94,9 +96,9 @@ def check_unique(requests: DeferredToolRequests) -> None:
 
 
 def id_of(ids: tuple[str, ...]) -> str:
-    """Return the name of a call in the tree, from the ids of the calls that lead to it and its own.
+    """Return the id of a call in the tree: the ids of the delegations that lead to it and its own, joined by slashes.
 
-    A slash in an id cannot be taken for one between two: it is written `%2F`, and a percent sign `%25`.
+    Slashes within an id are escaped as `%2F`, and percent signs as `%25`.
     """
     return '/'.join(part.replace('%', '%25').replace('/', '%2F') for part in ids)
 

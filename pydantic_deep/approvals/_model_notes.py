@@ -1,4 +1,4 @@
-"""Notes for the model on calls that a person edited or answered. Pure."""
+"""Notes to the model about calls that a person edited or answered. Pure."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from pydantic_ai.messages import ToolCallPart, ToolReturn, ToolReturnPart, UserC
 from pydantic_deep._messages.deferred_metadata import KEY
 
 ANSWERED: dict[str, Any] = {KEY: {'kind': 'answered'}}
-"""The metadata of a result that a person gave in the place of a tool."""
+"""Metadata of a tool result that a person supplied."""
 
 
-NOT_ASKED = 'This call was to wait for a person, and the run ended with its answer before one was asked.'
-"""What the model is told, in a later run, of a call that nobody was asked about."""
+NOT_ASKED = 'This call required approval, but the run ended with its answer before a person was asked.'
+"""The tool result, in later runs, of a call that was never presented to a person."""
 
 
 def not_asked(calls: Sequence[ToolCallPart]) -> list[ToolReturnPart]:
-    """Return the results of calls that nobody will be asked about any more."""
+    """Return results for calls that will no longer be presented to a person."""
     return [ToolReturnPart(call.tool_name, NOT_ASKED, call.tool_call_id, outcome='denied') for call in calls]
 
 
 def invalid_edit(error: object) -> str:
-    """Return what the model is told of an edit that the tool does not take."""
+    """Return the message to the model about an edit with invalid arguments."""
     return f'A person changed the arguments of this call, and they are not valid, so it did not run: {error}'
 
 
 def with_note(result: object, call: ToolCallPart, args: Mapping[str, JsonValue]) -> ToolReturn[Any]:
-    """Return a result that says with which arguments the tool ran, since the history keeps the model's own."""
+    """Return a tool result with a note about the edited arguments. The history retains the model's own arguments."""
     note = _note(call, args)
     if not isinstance(result, ToolReturn):
         return ToolReturn[Any](result, content=note)
     returned = cast('ToolReturn[Any]', result)
     content = returned.content
-    before: list[UserContent] = [content] if isinstance(content, str) else [*(content or ())]
-    return replace(returned, content=[*before, note])
+    existing: list[UserContent] = [content] if isinstance(content, str) else [*(content or ())]
+    return replace(returned, content=[*existing, note])
 
 
 def failure_with_note(
     error: ToolFailed | ModelRetry | ToolFailedError | ToolRetryError, call: ToolCallPart, args: Mapping[str, JsonValue]
 ) -> Exception:
-    """Return the failure with what `with_note` says of a result."""
+    """Return a failure with the note that `with_note` adds to a result."""
     note = _note(call, args)
     match error:
         case ToolFailed():
@@ -53,13 +53,13 @@ def failure_with_note(
         case ModelRetry():
             return ModelRetry(f'{error.message}\n{note}')
         case ToolFailedError():
-            return ToolFailedError(_noted(error.tool_failed, note))
+            return ToolFailedError(_part_with_note(error.tool_failed, note))
         case _:
             part = error.tool_retry
-            return ToolRetryError(_noted(part, note)) if isinstance(part, ToolReturnPart) else error
+            return ToolRetryError(_part_with_note(part, note)) if isinstance(part, ToolReturnPart) else error
 
 
-def _noted(part: ToolReturnPart, note: str) -> ToolReturnPart:
+def _part_with_note(part: ToolReturnPart, note: str) -> ToolReturnPart:
     return replace(part, content=f'{part.content}\n{note}') if isinstance(part.content, str) else part
 
 

@@ -1,8 +1,8 @@
-"""Canonical paths against globs, in the dialect of `pydantic_deep_backends.search`. Pure.
+"""Match canonical paths against globs, in the dialect of `pydantic_deep_backends.search`. Pure.
 
-A glob that begins with `/` is matched from the root, any other at any depth. Two things differ by purpose: what
-refuses a call must not be dodged by a hidden name or by another spelling of the same characters, what lets it run
-must not reach further than it was written.
+A glob that begins with `/` is anchored at the root; any other matches at any depth. Matching errs on the safe side:
+`denies_path` ignores the special role of hidden names and normalizes Unicode, so that neither evades a denial;
+`allows_path` matches hidden names only where the glob writes the dot.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ from pydantic_deep_backends.errors import InvalidPatternError
 from pydantic_deep_backends.paths import path_parts
 
 _DOT = '\ue000'
-"""Stands for `.` where hidden names are to be like others: a character of private use, which no name has."""
+"""Replaces `.` so that hidden names match like any other: a private-use character that no name contains."""
 
 
 def allows_path(pattern: str, path: str) -> bool:
-    """Return whether a path matches, as a search would find it: hidden names only where the glob writes the dot."""
+    """Return whether a path matches as in a search: hidden names match only where the glob writes the dot."""
     return _compile(_anchored(pattern)).matches(path.lstrip('/'))
 
 
 def denies_path(pattern: str, path: str) -> bool:
-    """Return whether a path or a directory above it matches, hidden or not, and however its characters are composed."""
+    """Return whether a path or one of its parents matches, hidden or not, in any Unicode normalization."""
     anchored = unicodedata.normalize('NFC', _anchored(pattern))
     as_written, unhidden = _compile(anchored), _compile(anchored.replace('.', _DOT))
     parts = path_parts(unicodedata.normalize('NFC', path))
-    above = ('/'.join(parts[:count]) for count in range(1, len(parts) + 1))
-    return any(as_written.matches(each) or unhidden.matches(each.replace('.', _DOT)) for each in above)
+    prefixes = ('/'.join(parts[:count]) for count in range(1, len(parts) + 1))
+    return any(as_written.matches(prefix) or unhidden.matches(prefix.replace('.', _DOT)) for prefix in prefixes)
 
 
 def path_problem(pattern: str, *, denies: bool) -> str | None:
-    """Return why a pattern cannot be matched against paths, as a sentence that names it; `None` if it can.
+    """Return an error message if a pattern cannot be matched against paths; `None` if it can.
 
     Args:
         pattern: The pattern as its author wrote it.
-        denies: Whether it is to refuse by, and so must be readable with hidden names too.
+        denies: Whether the pattern is used to deny, and must also compile for hidden names.
     """
     try:
-        _compile(pattern)  # as it was written first, so that the error says it like that
+        _compile(pattern)  # compile the original first, so that the error quotes it
         _compile(_anchored(pattern))
     except InvalidPatternError as error:
         return str(error)
@@ -49,8 +49,8 @@ def path_problem(pattern: str, *, denies: bool) -> str | None:
             denies_path(pattern, '/')
     except InvalidPatternError:
         return (
-            f'{pattern!r} is not a valid pattern to deny by: a range of characters begins with a dot. '
-            'Write the dot by itself, and the range without it: `[.0-9]`.'
+            f'{pattern!r} is not a valid pattern for `deny`: a character range begins with a dot.'
+            'Write the dot separately from the range: `[.0-9]`.'
         )
     return None
 

@@ -1,4 +1,4 @@
-"""How a pending call reads for a person, as plain text. Pure."""
+"""Render a pending call as plain text for a person. Pure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ._types import PendingApproval
 from ._view import ArgumentView, PreviewView
 
 _GUTTER = '  | '
-"""Begins each line of a text of the model's, so that no line of it passes for one of ours."""
+"""Prefix of each line of text from the model, so that it cannot be mistaken for a label of ours."""
 
 
 def render_approval(pending: PendingApproval) -> str:
-    """Return who wants to call what with which arguments, and what that would do, for a terminal or a log.
+    """Return a pending call as text for a terminal or a log: subagent, tool, arguments and preview.
 
-    It is the text of `pending.view`: each argument whole and in order, then the preview, with characters that cannot be
-    seen written as escapes.
+    The text contains all of `pending.view`: each argument in full and in order, then the preview. Invisible characters
+    are escaped.
     """
     view = pending.view
     return '\n'.join(
@@ -27,7 +27,7 @@ def render_approval(pending: PendingApproval) -> str:
             f'Tool: {_line(view.tool)}',
             *(line for argument in view.arguments for line in _argument(argument)),
             *([] if view.preview is None else _preview(view.preview)),
-            *([f'Characters that cannot be seen, written as escapes: {view.escapes}'] if view.escapes else []),
+            *([f'Invisible characters, escaped: {view.escapes}'] if view.escapes else []),
         ]
     )
 

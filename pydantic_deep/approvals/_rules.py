@@ -1,4 +1,4 @@
-"""A rule against a call: whether it refuses it, lets it run, or asks. Pure."""
+"""Evaluate an approval rule for a call: deny it, allow it, or ask a person. Pure."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _LOGGER = logging.getLogger('pydantic_deep')
 
 
 Verdict: TypeAlias = Literal['allow', 'ask', 'pass']
-"""What a rule says: that a call may run, that a person is to be asked, or nothing."""
+"""The result of a rule: the call may run, a person is asked, or the rule does not apply."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """What the patterns of a rule are matched against."""
+    """The parts of a call that the patterns of a rule match."""
 
     command: str | None
-    """The command line, for a tool that runs one."""
+    """The command line, if the tool runs a command."""
     files: tuple[str, ...]
-    """The canonical paths that the call touches, as far as a preview says so."""
+    """The canonical paths that the call touches, according to its preview."""
     is_seen: bool
-    """Whether there was a preview to say so."""
+    """Whether the call has a preview."""
     unmatched: frozenset[str] = frozenset()
-    """The arguments beside the command that no pattern is matched against."""
+    """The arguments that no pattern covers, other than the command."""
 
 
 def subject_of(tool_def: ToolDefinition, args: Mapping[str, Any], preview: Preview | None) -> Subject:
-    """Return what the patterns of a rule are matched against, for a call with these arguments."""
+    """Return the parts of a call that patterns match."""
     files = () if preview is None else tuple(preview.files)
     command = _command_of(args, preview)
     return Subject(
@@ -51,18 +51,18 @@ def subject_of(tool_def: ToolDefinition, args: Mapping[str, Any], preview: Previ
 
 
 def refusal_of(rule: ApprovalRule, subject: Subject) -> str | None:
-    """Return why the rule refuses a call outright, as a sentence for the model; `None` if it does not."""
+    """Return a message to the model if the rule denies the call; `None` if it does not."""
     for pattern in rule.deny:
         if subject.command is not None and matches_any_command(pattern, subject.command):
-            return f'This command is denied by the rule {pattern!r}, and was not run. Go on without it.'
+            return f'The rule {pattern!r} denies this command. It was not run. Continue without it.'
         for path in subject.files:
             if path_problem(pattern, denies=True) is None and denies_path(pattern, path):
-                return f'{path!r} is denied by the rule {pattern!r}, and was not touched. Go on without it.'
+                return f'The rule {pattern!r} denies {path!r}. It was not touched. Continue without it.'
     return None
 
 
 def verdict_of(rule: ApprovalRule, subject: Subject, *, tool: str, args: Mapping[str, Any]) -> Verdict:
-    """Return what the rule says to a call that it does not refuse."""
+    """Return the verdict of a rule on a call that it does not deny."""
     if subject.files and _is_malformed(rule, tool):
         return 'ask'
     if (rule.allow or rule.deny) and not subject.unmatched.issubset(rule.known_arguments):
@@ -83,14 +83,14 @@ def _allows(rule: ApprovalRule, subject: Subject) -> bool:
 
 
 def _is_undecided(rule: ApprovalRule, subject: Subject) -> bool:
-    """Return whether there are patterns to refuse by, and nothing, or too much, to match them against."""
+    """Return whether `deny` has patterns that cannot be matched completely against this call."""
     if subject.command is not None:
         return bool(rule.deny) and not is_read_whole(subject.command)
     return bool(rule.deny) and not subject.files
 
 
 def _is_malformed(rule: ApprovalRule, tool: str) -> bool:
-    """Return whether a pattern cannot be matched against files, which could not be told before a call with some."""
+    """Return whether a pattern is invalid for paths. This is known only once a call touches files."""
     problems = [
         path_problem(pattern, denies=patterns is rule.deny)
         for patterns in (rule.deny, rule.allow)
@@ -104,7 +104,7 @@ def _is_malformed(rule: ApprovalRule, tool: str) -> bool:
 def _holds(when: Callable[[Mapping[str, Any]], bool], tool: str, args: Mapping[str, Any]) -> bool:
     try:
         return bool(when(dict(args)))
-    except Exception:  # the predicate is the user's, and may raise anything
+    except Exception:  # user code, which may raise anything
         _LOGGER.warning('The predicate of the approval rule for %r failed, so a person is asked', tool, exc_info=True)
         return True
 
@@ -112,15 +112,17 @@ def _holds(when: Callable[[Mapping[str, Any]], bool], tool: str, args: Mapping[s
 def _unmatched(
     tool_def: ToolDefinition, args: Mapping[str, Any], command: str, files: tuple[str, ...]
 ) -> frozenset[str]:
-    """Return the arguments of a call that neither its command nor its files stand for."""
+    """Return the arguments of a call that are neither part of its command nor of its files."""
     names = extra_arguments(args, tool_def.parameters_json_schema)
-    given: object = args.get('command')
-    if isinstance(given, (list, tuple)) and not all(isinstance(each, str) for each in cast('list[object]', given)):
-        names |= {'command'}  # how the tool writes what is no text, nobody knows
+    command_argument: object = args.get('command')
+    if isinstance(command_argument, (list, tuple)) and not all(
+        isinstance(item, str) for item in cast('list[object]', command_argument)
+    ):
+        names |= {'command'}  # it is unknown how the tool converts other values to text
     if files:
-        names -= {'path'}  # the preview says which files it means
-    if 'command' not in args:  # the line is that of a preview, which was made from some of the arguments
-        words = {command, *(word for each in Reader(command).read().commands for word in each)}
+        names -= {'path'}  # the preview names the files
+    if 'command' not in args:  # the command comes from a preview, which may cover only some of the arguments
+        words = {command, *(word for item in Reader(command).read().commands for word in item)}
         names = frozenset(name for name in names if not (isinstance(args[name], str) and args[name] in words))
     return names
 

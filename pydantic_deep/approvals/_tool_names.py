@@ -1,4 +1,4 @@
-"""Tools by name: which exist, what a misspelt name may mean, and which require approval by their own definition."""
+"""Validate tool names in `interrupt_on`, and read the approval settings of tool definitions."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ from pydantic_deep.extensions import SupportsHiddenTools, find_capabilities
 _LOGGER = logging.getLogger('pydantic_deep')
 
 MARK = 'pydantic_deep_requires_approval'
-"""The key in a tool's metadata that says that it was defined with `requires_approval=True`."""
+"""Metadata key of tools that were defined with `requires_approval=True`."""
 
 
 async def check_names(
     ctx: RunContext[object], names: Collection[str], tools: Collection[str], toolset: AbstractToolset[Any]
 ) -> None:
-    """Refuse names that no tool of the run bears, nor one that it does not show.
+    """Raise if a name matches no tool of the run, visible or hidden.
 
-    Where a toolset is made anew at each step, a tool may come later: then the log says what has not been found.
+    If a dynamic toolset may add tools in a later step, log a warning instead.
 
     Args:
         ctx: The run.
-        names: What is to be asked for.
-        tools: The tools that the run has.
-        toolset: Where they are from.
+        names: The names in `interrupt_on`.
+        tools: The names of the tools of the run.
+        toolset: The toolset that provides them.
 
     Raises:
-        UserError: There are such names.
+        UserError: No tool has one of the names.
     """
     known = set(tools)
     if known.issuperset(names):
         return
-    for neighbour in find_capabilities(ctx, SupportsHiddenTools):
-        known |= await neighbour.hidden_tool_names(ctx)
+    for capability in find_capabilities(ctx, SupportsHiddenTools):
+        known |= await capability.hidden_tool_names(ctx)
     unknown = sorted(set(names) - known)
     if unknown and _may_grow(toolset):
-        _LOGGER.warning('`interrupt_on` names %s; no tool is called so yet', ', '.join(map(repr, unknown)))
+        _LOGGER.warning('`interrupt_on` names %s; no tool has this name yet', ', '.join(map(repr, unknown)))
     elif unknown:
         raise UserError(' '.join([*(_unknown(name, known) for name in unknown), f'Known tools: {_listed(known)}.']))
 
 
 def _may_grow(toolset: AbstractToolset[Any]) -> bool:
-    """Return whether there may be other tools at a later step."""
+    """Return whether a later step may have additional tools."""
     leaves: list[AbstractToolset[Any]] = []
     toolset.apply(leaves.append)
     return any(isinstance(leaf, DynamicToolset) and leaf.per_run_step for leaf in leaves)
@@ -58,8 +58,8 @@ def _may_grow(toolset: AbstractToolset[Any]) -> bool:
 
 def _unknown(name: str, known: Collection[str]) -> str:
     close = get_close_matches(name, known)
-    meant = f' Did you mean {" or ".join(map(repr, close))}?' if close else ''
-    return f'`interrupt_on` names {name!r}, and no tool is called so.{meant}'
+    suggestion = f' Did you mean {" or ".join(map(repr, close))}?' if close else ''
+    return f'`interrupt_on` names {name!r}, but no tool has this name.{suggestion}'
 
 
 def _listed(names: Collection[str]) -> str:
@@ -67,11 +67,11 @@ def _listed(names: Collection[str]) -> str:
 
 
 def marked(tools: dict[str, ToolsetTool[Any]]) -> dict[str, ToolsetTool[Any]]:
-    """Return the tools with those that pydantic-ai would defer itself marked instead.
+    """Return the tools, with those that pydantic-ai would defer itself turned into marked function tools.
 
-    It defers a tool with `requires_approval=True` without the metadata of whoever raises `ApprovalRequired`, so that
-    the person would see no preview and an unanswered call could not wait on. As an ordinary tool with a mark the
-    call passes the same gate as all others.
+    pydantic-ai defers a tool with `requires_approval=True` without the metadata of `ApprovalRequired`: the request
+    would have no preview, and the call could not stay pending without an answer. As a marked function tool, the call
+    passes the same gate as all others.
     """
     if all(tool.tool_def.kind != 'unapproved' for tool in tools.values()):
         return tools
@@ -87,17 +87,17 @@ def is_marked(tool_def: ToolDefinition) -> bool:
 
 
 def is_reading(tool_def: ToolDefinition) -> bool:
-    """Return whether the tool says that it changes nothing."""
+    """Return whether the tool declares that it changes nothing."""
     return _metadata(tool_def).get('effect') == 'read'
 
 
 def is_writing(tool_def: ToolDefinition) -> bool:
-    """Return whether the tool says that it changes files."""
+    """Return whether the tool declares that it changes files."""
     return _metadata(tool_def).get('effect') == 'write'
 
 
 def is_delegating(tool_def: ToolDefinition) -> bool:
-    """Return whether a call of the tool may wait for what a subagent asks."""
+    """Return whether a call of the tool may be suspended for approvals of a subagent."""
     return _metadata(tool_def).get(DELEGATES) is True
 
 

@@ -1,4 +1,4 @@
-"""The nouns of the room: what a person may answer, what waits for an answer, and what is to be asked."""
+"""Types of this capability: decisions, pending approvals, and approval rules."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ from ._view import ApprovalView, view_approval
 
 @dataclass(frozen=True)
 class Approve:
-    """The call runs as it was shown."""
+    """Run the call as it was shown."""
 
     digest: str | None = field(default=None, kw_only=True, compare=False)
-    """The `digest` of what was shown. With it the answer is refused if the call with this id is another one."""
+    """The `digest` of the call that was shown. If set, the decision is rejected when the pending call has a different
+    one.
+    """
 
 
 @dataclass(frozen=True)
 class Edit:
-    """The call runs with other arguments, which are validated again. The model is told of them."""
+    """Run the call with different arguments. They are validated again, and the model is notified of the change."""
 
     args: Mapping[str, JsonValue]
-    """All arguments of the call, not only those that differ."""
+    """The complete arguments of the call, not only the changed ones."""
     digest: str | None = field(default=None, kw_only=True, compare=False)
-    """See `Approve`."""
+    """Same as `Approve.digest`."""
 
 
 _DENIED = 'A person denied this call'
@@ -39,12 +41,12 @@ _DENIED = 'A person denied this call'
 
 @dataclass(frozen=True)
 class Deny:
-    """The call does not run."""
+    """Do not run the call."""
 
     reason: str = f'{_DENIED}.'
     """The text that the model receives as the result."""
     digest: str | None = field(default=None, kw_only=True, compare=False)
-    """See `Approve`."""
+    """Same as `Approve.digest`."""
 
     @classmethod
     def because(cls, reason: str) -> Deny:
@@ -59,112 +61,117 @@ class Deny:
 
 @dataclass(frozen=True)
 class Respond:
-    """The person answers in the place of the tool, which does not run."""
+    """Do not run the call; return a person's answer as its result."""
 
     content: JsonValue
-    """What the model sees as the result of the call."""
+    """The result of the call that the model sees."""
     digest: str | None = field(default=None, kw_only=True, compare=False)
-    """See `Approve`."""
+    """Same as `Approve.digest`."""
 
 
 Decision: TypeAlias = Approve | Edit | Deny | Respond
-"""What a person may answer."""
+"""A person's decision on a pending call."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PendingApproval:
-    """A tool call that waits for a person, at whatever depth."""
+    """A tool call that needs a decision, of the agent or of a subagent."""
 
     id: str
-    """Names the call within the whole tree: `answer_approvals` takes it as key."""
+    """Identifies the call within the whole tree of agents. It is the key for `answer_approvals`."""
     path: tuple[str, ...]
-    """The names of the subagents that lead to it; empty for a call of the agent itself."""
+    """The names of the subagents that lead to the call; empty for a call of the agent itself."""
     tool: str
-    """The name of the tool."""
     arguments: Mapping[str, Any]
     """All arguments, as the model wrote them."""
     tool_call_id: str
     """The id of the call in the messages of its own agent."""
     preview: Preview | None
-    """What the call would do, if a room could tell."""
+    """The expected effect of the call; `None` if no capability provides a preview."""
     decisions: tuple[DecisionKind, ...]
-    """What may be answered."""
+    """The kinds of decision that the call accepts."""
 
     @cached_property
     def view(self) -> ApprovalView:
-        """What a person is to be shown of the call, all of it escaped. Made when it is first asked for."""
+        """The escaped representation of the call for a person. It is computed on first access."""
         return view_approval(id=self.id, path=self.path, tool=self.tool, arguments=self.arguments, preview=self.preview)
 
     @property
     def digest(self) -> str:
-        """Names what is shown: `Approve(digest=each.digest)` is for this call with these arguments only."""
+        """Identifies this call and its arguments: `Approve(digest=pending.digest)` applies to nothing else."""
         return self.view.digest
 
 
 @dataclass(frozen=True, kw_only=True)
 class ApprovalRule:
-    """When a tool asks, and what may be answered.
+    """When a tool needs approval, and which decisions are allowed.
 
-    For a call, in this order: `deny` refuses it, `allow` lets it run, `when` decides whether a person is asked.
+    The rule is evaluated in this order: `deny` refuses the call, `allow` lets it run, `when` decides whether a person
+    is asked.
 
-    Patterns are of two kinds, by what the tool is. For a tool whose preview names files they are globs, matched
-    against their canonical paths: `/src/**` from the root, `*.lock` and `docs/**` at any depth. For one that runs
-    a command, which is `execute` or any tool with an argument `command`, they are commands word by word, in which a
-    word may have wildcards, and a last `*` stands for any further words: `git status *`. A call with both is allowed by
-    both and denied by either.
-    A call that `deny` cannot be matched against, since it names neither files nor a command, asks whatever `when` says.
-    So does a call of a command with arguments that the patterns say nothing about, such as `env` or `cwd`, unless they
-    have their declared defaults or are in `known_arguments`.
+    Patterns depend on the tool. If the preview of the tool names files, patterns are globs for their canonical paths:
+    `/src/**` from the root, `*.lock` and `docs/**` at any depth. If the tool runs a command (`execute`, or any tool
+    with an argument `command`), patterns are commands word by word; words may have wildcards, and a final `*` matches
+    any further words: `git status *`. A call with both files and a command needs both allowed, and is denied by either.
+
+    If `deny` has patterns and the call has neither files nor a command, a person is always asked. The same applies to a
+    command with additional arguments, such as `env` or `cwd`, unless they have their declared defaults or are listed in
+    `known_arguments`.
     """
 
     when: Callable[[Mapping[str, Any]], bool] | None = None
-    """Told the arguments, returns whether to ask; `None` asks always. An exception in it means ask."""
+    """Takes the arguments of the call, and returns whether approval is needed; `None` means always. An exception counts
+    as `True`.
+    """
     decisions: Sequence[DecisionKind] = DECISIONS
-    """What may be answered."""
+    """The kinds of decision that a person may make."""
     allow: Sequence[str] = ()
-    """What runs unasked.
+    """Patterns for calls that run without approval.
 
-    All files that a call touches must match, hidden ones only where the glob writes their dot. A command must be one
-    simple command: with operators, substitutions, redirections, expansions, assignments or newlines it asks.
-    Think of what a command can do by its options before you end a pattern with `*`.
+    All files that a call touches must match; hidden files match only where the glob writes the dot. A command must be
+    one simple command: operators, substitutions, redirections, expansions, assignments and newlines need approval.
+    Before you end a pattern with `*`, consider what the options of the command can do.
     """
     deny: Sequence[str] = ()
-    """What never runs, not even approved: one file that matches, or lies below a directory that does, will do, hidden
-    or not; or one of the commands in a line.
+    """Patterns for calls that never run, even with approval. One file that matches, or that is below a directory that
+    matches, is enough, hidden or not; so is one of several commands in a line.
 
-    For commands it is a convenience and no wall: `sh -c`, an alias or a script says the same in other words.
-    Where a command must not happen, run commands in a sandbox that makes it impossible.
+    For commands this is a convenience and no security boundary: `sh -c`, an alias or a script can run the same command.
+    To prevent a command, use a sandbox that makes it impossible.
     """
     known_arguments: Sequence[str] = ()
-    """Arguments of a command beside `command` and `timeout_seconds` that may have any value in what `allow` lets run.
+    """Arguments of a command, besides `command` and `timeout_seconds`, that may have any value in a call that `allow`
+    permits.
 
-    Name only those that cannot change what a command does, such as a description of it.
+    List only arguments that cannot change the effect of a command, such as a description.
     """
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant.
+        """Validate the rule.
 
         Raises:
-            TypeError: `when` cannot be called.
-            ValueError: No decision is left, one is unknown, or a list of patterns or names is a text, or holds an empty
-                one or a pattern that can only be a path and is no glob. Of others that is told at the first call, which
-                then asks.
+            TypeError: `when` is not callable.
+            ValueError: `decisions` is empty or has an unknown kind; a list of patterns or names is a string or has an
+                empty item; or a pattern that can only be a path is not a valid glob. Other invalid globs are detected
+                at the first call, which then needs approval.
         """
         if self.when is not None and not callable(cast('object', self.when)):
             raise TypeError(
-                f'ApprovalRule(when={self.when!r}): pass a function of the arguments that returns whether to ask.'
+                f'ApprovalRule(when={self.when!r}): pass a function that takes the arguments and returns whether to ask.'
             )
-        if not _is_list(self.decisions) or not self.decisions or any(each not in DECISIONS for each in self.decisions):
+        if (
+            not _is_list(self.decisions)
+            or not self.decisions
+            or any(decision not in DECISIONS for decision in self.decisions)
+        ):
             raise ValueError(
-                f'ApprovalRule(decisions={self.decisions!r}): write some of {", ".join(DECISIONS)}, in a tuple.'
+                f'ApprovalRule(decisions={self.decisions!r}): pass a tuple of some of {", ".join(DECISIONS)}.'
             )
         if not _is_list(self.known_arguments) or not all(_is_text(name) for name in self.known_arguments):
-            raise ValueError(
-                f'ApprovalRule(known_arguments={self.known_arguments!r}): write a tuple of names of arguments.'
-            )
+            raise ValueError(f'ApprovalRule(known_arguments={self.known_arguments!r}): pass a tuple of argument names.')
         for name, patterns in (('allow', self.allow), ('deny', self.deny)):
             if not _is_list(patterns) or not all(_is_text(pattern) for pattern in patterns):
-                raise ValueError(f'ApprovalRule({name}={patterns!r}): write a tuple of patterns, none of them empty.')
+                raise ValueError(f'ApprovalRule({name}={patterns!r}): pass a tuple of non-empty patterns.')
             for pattern in filter(_is_path, patterns):
                 problem = path_problem(pattern, denies=name == 'deny')
                 if problem is not None:
@@ -180,9 +187,11 @@ def _is_text(value: object) -> bool:
 
 
 def _is_path(pattern: str) -> bool:
-    """Return whether a pattern can only be meant for paths, or for a program by its path, whatever tool it is for."""
+    """Return whether a pattern can only be a path, whichever tool it is for."""
     return len(pattern.split()) == 1 and (pattern.startswith('/') or '**' in pattern)
 
 
 InterruptOn: TypeAlias = Mapping[str, bool | ApprovalRule]
-"""What asks, by the name of the tool: `True` always, a rule as it says, `False` not by this mapping."""
+"""Which tools need approval, keyed by tool name: `True` always, an `ApprovalRule` by its conditions, `False` not by
+this mapping.
+"""

@@ -1,7 +1,7 @@
-"""What a person is shown of a call that waits: one structure, which every face renders as it is.
+"""The representation of a pending call that every user interface renders.
 
-The page, the terminal and `render_approval` show the same pieces in the same order, and compute nothing about them. All
-text in it is escaped already; the digest names all of it, so that an answer can say what it is an answer to.
+The web page, the terminal and `render_approval` show the same elements in the same order, without further computation.
+All text is already escaped. The digest covers all of it, so that a decision can name exactly what it applies to.
 """
 
 from __future__ import annotations
@@ -18,85 +18,85 @@ from pydantic_deep._text.escapes import EscapedText, count_escapes, escape
 from pydantic_deep._text.line_diff import DiffView
 
 REPEATED_LINES = 3
-"""From how many lines on an argument counts as shown by a diff that has all of them. Shorter ones are shown twice."""
+"""Minimum number of lines from which an argument is not repeated if a diff shows all of it."""
 
 INLINE_CHARS = 80
-"""How long the JSON of an argument may be to stand on one line."""
+"""Maximum length of JSON on one line, in characters. Longer JSON is indented."""
 
 
 class _Shape(BaseModel):
-    """Built when it is first used: most programs import it and pause never."""
+    """Base of the models. Their schemas are built on first use, as most programs never pause."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
 
 class ArgumentView(_Shape):
-    """An argument of a call, all of it."""
+    """An argument of a call, in full."""
 
     name: EscapedText
-    """Its name, on one line."""
+    """The name, on one line."""
     kind: Literal['text', 'json']
-    """Whether the value is a text, shown as it is, or anything else, shown as JSON."""
+    """`text` for a string, which is shown as it is; `json` for any other value."""
     value: EscapedText
-    r"""The value. Line ends (`\n`) and tabs of a text are not escaped."""
+    r"""The value. Newlines (`\n`) and tabs of a string are not escaped."""
     in_preview: bool = False
-    """Whether the preview shows all of it, so that a reader needs it only once."""
+    """Whether the preview shows the complete value, so that a user interface need not repeat it."""
 
 
 class PreviewView(_Shape):
-    """What a call would do."""
+    """The expected effect of a call."""
 
     kind: Literal['diff', 'command', 'call']
-    """What a file would become, a command line, or nothing more than the arguments."""
+    """The change of a file, a command line, or no more than the arguments."""
     notice: EscapedText = ('',)
-    """What the reader must know first, such as that the call may have run already."""
+    """A warning to show first, such as that the call may have run already."""
     text: EscapedText = ('',)
-    """The command, or sentences about what the call would do; empty if there is nothing to say."""
+    """The command, or a description of the effect; empty if there is none."""
     diff: DiffView | None = None
-    """What would change in a file."""
+    """The change of the file, for a preview of kind `diff`."""
 
 
 class ApprovalView(_Shape):
-    """What a person is shown of a call that waits.
+    """The representation of a pending call for a person.
 
-    Show all of it, in this order, and nothing else: what is on the screen is then what `digest` names. An `EscapedText`
-    is a list of pieces, of which those at odd places are escapes: joined, they are the text.
+    Render all fields in this order and nothing else, so that the screen shows exactly what `digest` covers. An
+    `EscapedText` is a list of pieces; those at odd indexes are escapes. Joined, they form the text.
     """
 
     path: tuple[EscapedText, ...]
     """The names of the subagents that lead to the call; empty for a call of the agent itself."""
     tool: EscapedText
-    """The name of the tool."""
     arguments: tuple[ArgumentView, ...]
-    """All arguments, in the order of the model."""
+    """All arguments, in the order in which the model wrote them."""
     preview: PreviewView | None
-    """What the call would do, if a room could tell."""
+    """The expected effect of the call; `None` if no capability provides a preview."""
     escapes: int
-    """How many characters are written out because they cannot be seen: more than a few deserve a question."""
+    """The number of invisible characters that were escaped. More than a few are suspicious."""
     digest: str
-    """The SHA-256 of all that is shown, and of the id of the call: an answer that carries it is for this call as it
-    was shown, and for no other."""
+    """The SHA-256 of everything shown and of the id of the call. A decision that carries it applies only to this call
+    as it was shown.
+    """
 
 
 def view_approval(
     *, id: str, path: Sequence[str], tool: str, arguments: Mapping[str, Any], preview: Preview | None
 ) -> ApprovalView:
-    """Return what a person is shown of a call.
+    """Return the representation of a call for a person.
 
     Args:
         id: The `id` of the `PendingApproval`.
         path: The names of the subagents that lead to the call.
         tool: The name of the tool.
         arguments: All arguments, in the order in which they are shown.
-        preview: What the call would do.
+        preview: The expected effect of the call.
     """
     shown = None if preview is None else _preview(preview)
-    # What JSON cannot hold is shown by its `repr`, here as in a store that keeps the call.
+    # Values that JSON cannot represent are shown by their `repr`, as they are in a store.
     values: dict[str, JsonValue] = json.loads(json.dumps(dict(arguments), default=repr))
     views = [_argument(name, value, preview) for name, value in values.items()]
     texts = [
         *(escape(name, one_line=True) for name in (*path, tool)),
-        *(text for each in views for text in (each.name, each.value)),
+        *(text for argument_view in views for text in (argument_view.name, argument_view.value)),
     ]
     escapes = sum(map(count_escapes, texts))
     if shown is not None:
@@ -136,7 +136,7 @@ def _preview(preview: Preview) -> PreviewView:
 
 
 def _is_in(preview: Preview, value: str) -> bool:
-    """Return whether a preview shows all of an argument."""
+    """Return whether a preview shows the complete value of an argument."""
     if preview.kind == 'command':
         return value == preview.text
     if preview.diff is None or value.removesuffix('\n').count('\n') < REPEATED_LINES - 1:
@@ -146,15 +146,15 @@ def _is_in(preview: Preview, value: str) -> bool:
 
 
 def _sides(diff: DiffView) -> Iterator[str]:
-    """Yield the lines before and after, as far as a diff has them, with a gap after each hunk."""
+    """Yield the lines before and after the change that a diff contains, with a gap after each hunk."""
     for kind in ('removed', 'added'):
         yield _GAP.join(_joined(line.text for line in hunk.lines if line.kind in ('same', kind)) for hunk in diff.hunks)
 
 
 _GAP = '\0\0'
-"""What no escaped text has."""
+"""A separator that no escaped text contains."""
 
 
 def _joined(lines: Iterable[EscapedText]) -> str:
-    """Return lines as a text that has the joined text of other lines only where it has these lines."""
+    """Join lines so that the result contains another joined text only if it contains exactly these lines."""
     return ''.join(['\n', *('\0'.join(line) + '\n' for line in lines)])

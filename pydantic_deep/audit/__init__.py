@@ -1,4 +1,4 @@
-"""One record for each run: what was asked, what was done and said, what it cost, how it ended."""
+"""Audit records: for each run, the prompt, tool calls, output, usage, cost and outcome."""
 
 from ._capability import Audit, ChooseRows
 from ._proxied_response import audit_response

@@ -1,7 +1,7 @@
-"""What the agent plugs in: `Audit`, which writes one record for each run, on any pydantic-ai agent.
+"""The capability `Audit`, which writes one record for each run of any pydantic-ai agent.
 
-It is the outermost capability, around the one that makes versions too: it sees what a run really ends with, and the
-version that has it.
+It is the outermost capability, outside of the one that records versions. So it sees the final outcome of a run and the
+version that contains it.
 """
 
 from __future__ import annotations
@@ -40,65 +40,67 @@ from ._types import AuditRecord
 _LOGGER = logging.getLogger('pydantic_deep')
 
 ChooseRows: TypeAlias = Callable[[RunContext[Any]], Repository[AuditRecord]]
-"""Says where the record of a run goes."""
+"""Returns the repository for the record of a run."""
 
 UNWRITTEN: str = 'pydantic_deep.audit.unwritten'
-"""The event in the span of a run whose record could not be written."""
+"""Name of the span event for a run whose record could not be written."""
 
 
 @dataclass
 class Audit(AbstractCapability[object]):
-    """Writes an `AuditRecord` of each run: `Agent(model, capabilities=[Audit(rows)])`.
+    """Write an `AuditRecord` of each run: `Agent(model, capabilities=[Audit(rows)])`.
 
-    A record is written twice: `running` when the run begins, and all of it when it ends, whether it answers, fails,
-    waits for a person, or is cancelled, as when a client leaves. Runs of subagents have records of their own, which
-    name the run above them. Nothing is written in between, so a record of a process that died stays `running`:
-    `finish_crashed` ends it.
+    A record is written twice: with status `running` when the run starts, and in full when it ends, whether it succeeds,
+    fails, pauses for approval, or is cancelled (for example by a client that disconnects). Runs of subagents have their
+    own records, with the id of their parent run. If the process crashes, the record stays `running` until
+    `finish_crashed` completes it.
 
-    Secrets are taken out first. A repository that fails or hangs never ends a run: an error is logged that has the
-    record, `audit_record` in the `extra` of the log, and the span of the run has an event.
+    Secrets are redacted before writing. A repository that fails or hangs does not affect the run: an error is logged
+    with the record in `extra['audit_record']`, and the span of the run gets an event.
     """
 
     repository: Repository[AuditRecord] | ChooseRows
-    """Where to; a function of the run's context where that depends on whose run it is."""
+    """The repository for the records, or a function that returns it for the context of a run."""
     id: str | None = field(default='audit', kw_only=True)
     redact: Redact = field(default=redact, kw_only=True, repr=False)
-    """Takes secrets out of values of JSON: a `Redactor` that knows yours."""
+    """Redacts secrets in JSON values: pass a `Redactor` to add your own."""
     write_seconds: float = field(default=5.0, kw_only=True)
-    """How long a run waits for each of the two writes, at most."""
+    """Maximum time for each of the two writes, in seconds."""
     _above: AuditRecord | None = field(default=None, init=False, repr=False)
     _watch: RunObserver | None = field(default=None, init=False, repr=False, compare=False)
     _recovers: SupportsRecovery | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.defer_loading:
-            raise UserError('`Audit` cannot have `defer_loading`: nothing would be written until the model loads it.')
+            raise UserError('`Audit` cannot have `defer_loading`: no record would be written until the model loads it.')
 
     @classmethod
     def combine(cls, capabilities: Sequence[AbstractCapability[object]]) -> AbstractCapability[object]:
-        """Return that of the run above, if there is one, else the last: a run has one record."""
-        above = [each for each in capabilities if isinstance(each, Audit) and each._above is not None]
-        return [*capabilities, *above][-1]
+        """Return the instance of the parent run if there is one, otherwise the last: a run has one record."""
+        parents = [
+            capability for capability in capabilities if isinstance(capability, Audit) and capability._above is not None
+        ]
+        return [*capabilities, *parents][-1]
 
     def get_ordering(self) -> CapabilityOrdering:
-        """Come before all others, and before what keeps the history."""
-        keeps = cast('type[AbstractCapability[Any]]', SupportsHistory)  # by its methods: it is asked by `issubclass`
-        return CapabilityOrdering(position='outermost', wraps=(keeps,))
+        """Run outside of all other capabilities, including the one that stores the history."""
+        stores_history = cast('type[AbstractCapability[Any]]', SupportsHistory)  # `issubclass` checks its methods
+        return CapabilityOrdering(position='outermost', wraps=(stores_history,))
 
     async def for_run(self, ctx: RunContext[object]) -> Audit:
-        """Return this run's instance."""
+        """Return a copy with the state of this run."""
         run = replace(self)
         run._above = self._above
         return run
 
     def for_subagent(self) -> Audit:
-        """Return what writes the record of a subagent's run."""
-        below = replace(self)
-        below._above = None if self._watch is None else self._watch.record
-        return below
+        """Return the instance for the run of a subagent."""
+        child = replace(self)
+        child._above = None if self._watch is None else self._watch.record
+        return child
 
     async def wrap_run(self, ctx: RunContext[object], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
-        """Write that the run begins, and how it ends."""
+        """Write the record when the run starts and when it ends."""
         try:
             await self._begin(ctx)
             result = await handler()
@@ -112,7 +114,7 @@ class Audit(AbstractCapability[object]):
     async def wrap_model_request(
         self, ctx: RunContext[object], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
     ) -> ModelResponse:
-        """Note what was sent in the end, and what it took."""
+        """Observe the effective settings of a request, and its response."""
         watch = self._watch
         if watch is None:
             return await handler(request_context)
@@ -128,7 +130,7 @@ class Audit(AbstractCapability[object]):
     async def after_node_run(
         self, ctx: RunContext[object], *, node: AgentNode[object], result: NodeResult[object]
     ) -> NodeResult[object]:
-        """Note where the history is."""
+        """Keep a reference to the current history."""
         if self._watch is not None:
             self._watch.live = ctx.messages
         return result
@@ -142,20 +144,20 @@ class Audit(AbstractCapability[object]):
         args: ValidatedToolArgs,
         handler: WrapToolExecuteHandler,
     ) -> Any:
-        """Note when a call runs, and what it has returned."""
+        """Record when a call runs, and its result."""
         watch = self._watch
         if watch is None:
             return await handler(args)
-        ran = watch.note_started(call.tool_call_id)
+        observed = watch.note_started(call.tool_call_id)
         try:
             result = await handler(args)
         except (ApprovalRequired, CallDeferred):
             raise
         except Exception:
-            ran.outcome = 'failed'
+            observed.outcome = 'failed'
             raise
         finally:
-            ran.ended_at = now()
+            observed.ended_at = now()
         watch.note_returned(call.tool_name, call.tool_call_id, result)
         return result
 
@@ -163,13 +165,13 @@ class Audit(AbstractCapability[object]):
         self._recovers = next(iter(find_capabilities(ctx, SupportsRecovery)), None)
         try:
             self._watch = RunObserver.begin(ctx, self.redact, self._above)
-        except Exception as error:  # noqa: BLE001 - of the user's redaction: an audit never ends a run
-            self._tell(ctx, error, None)
+        except Exception as error:  # noqa: BLE001 - user-supplied redaction: an audit does not affect the run
+            self._report(ctx, error, None)
             return
         await self._write(ctx, lambda watch: watch.record)
 
     async def _write(self, ctx: RunContext[object], make: Callable[[RunObserver], AuditRecord]) -> None:
-        """Make a record and write it; tell loudly if that fails."""
+        """Create a record and write it. Report a failure."""
         watch = self._watch
         if watch is None:
             return
@@ -178,19 +180,19 @@ class Audit(AbstractCapability[object]):
         async def write() -> None:
             nonlocal known
             try:
-                known = await asyncio.to_thread(make, watch)  # a long history takes a while, and others work meanwhile
+                known = await asyncio.to_thread(make, watch)  # a long history must not block the event loop
                 await self._rows(ctx).upsert(known)
-            except Exception as error:  # noqa: BLE001 - of anybody's repository or redaction: an audit never ends a run
-                self._tell(ctx, error, known)
+            except Exception as error:  # noqa: BLE001 - user code: an audit does not affect the run
+                self._report(ctx, error, known)
 
-        late = TimeoutError(f'it has not ended in {self.write_seconds} seconds')
-        await settle(write(), self.write_seconds, lambda: self._tell(ctx, late, known))
+        late = TimeoutError(f'the write has not completed in {self.write_seconds} seconds')
+        await settle(write(), self.write_seconds, lambda: self._report(ctx, late, known))
 
     def _rows(self, ctx: RunContext[object]) -> Repository[AuditRecord]:
         return self.repository if _is_repository(self.repository) else self.repository(ctx)
 
-    def _tell(self, ctx: RunContext[object], error: Exception, record: AuditRecord | None) -> None:
-        """Say that a record is not where it should be, with all that is known, and without a traceback: it may hold secrets."""
+    def _report(self, ctx: RunContext[object], error: Exception, record: AuditRecord | None) -> None:
+        """Log that a record was not written, with its content. Tracebacks are omitted, as they may contain secrets."""
         kind = type(error).__name__
         trace.get_current_span().add_event(UNWRITTEN, {'error.type': kind, 'pydantic_deep.run.id': ctx.run_id or ''})
         _LOGGER.error(

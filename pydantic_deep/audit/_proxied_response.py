@@ -1,6 +1,6 @@
-"""`audit_response`: the record of a provider stream that a `HybridResponse` passed on.
+"""`audit_response`: the record of a provider stream that a `HybridResponse` proxied.
 
-No agent runs, so nothing observes it: the caller says when to create the record from what was received.
+No agent runs, so nothing observes the stream. The caller creates the record when it has read the response.
 """
 
 from __future__ import annotations
@@ -39,30 +39,31 @@ async def audit_response(
     metadata: Mapping[str, JsonValue] | None = None,
     redact: Redact = redact,
 ) -> AuditRecord:
-    """Write the record of a provider's stream that was passed on, and return it.
+    """Write the record of a proxied provider stream, and return it.
 
-    Call it when nothing more is read. An answer that has ended is `success`, one with an error `failed`, and one that
-    was left half way `interrupted`, with what has come of it. Calls of tools are `deferred`: the client answers them.
+    Call this function when no more of the stream will be read. The status is `success` for a complete response,
+    `failed` for one with an error, and `interrupted` for a partial one. Tool calls are `deferred`, as the client
+    executes them.
 
     Args:
-        response: The stream that was passed on.
-        repository: Where to.
-        messages: What the provider was sent: the whole history, up to what the user asked.
-        agent_name: What the record is filed under.
-        provider: The provider as pydantic-ai calls it, such as `openai`: with it, the cost is known.
+        response: The proxied response.
+        repository: The repository for the record.
+        messages: The complete history that was sent to the provider, including the last prompt.
+        agent_name: The agent name in the record.
+        provider: The pydantic-ai name of the provider, such as `openai`. It is needed to compute the cost.
         model_settings: The settings of the request.
-        conversation_id: The conversation.
-        parent_run_id: The run that has asked.
-        session_id: What the client calls its session; by default that of the metadata or of `session_scope`.
-        metadata: What else is to be known: `owner` and `tenant` become fields of the record, as those of a run do.
-        redact: Takes secrets out.
+        conversation_id: The id of the conversation.
+        parent_run_id: The id of the run that made the request.
+        session_id: The client's session id; by default the one in `metadata`, or of `session_scope`.
+        metadata: Further values. `owner` and `tenant` become fields of the record, as they do for runs.
+        redact: Redacts secrets.
 
     Returns:
-        The record, without secrets, whose messages are the history and the answer; `rehydrate` reads them.
+        The record, with secrets redacted. Its messages are the history and the response; `rehydrate` reads them.
 
     Raises:
         RepositoryError: The record could not be written.
-        ValidationError: A name or an id is blank, or no text.
+        ValidationError: A name or an id is blank or not a string.
     """
     check_name('agent_name', agent_name)
     check_names(provider=provider, conversation_id=conversation_id, parent_run_id=parent_run_id, session_id=session_id)
@@ -122,7 +123,7 @@ async def audit_response(
 async def _answer_of(
     response: HybridResponse, provider: str | None, run_id: str, conversation_id: str | None
 ) -> ModelResponse:
-    """Return what has come as a message."""
+    """Return the received parts as a message."""
     text = await response.content()
     parts: list[ModelResponsePart] = [TextPart(text)] if text else []
     parts += [ToolCallPart(call.name, call.arguments, call.id) for call in response.tool_calls]

@@ -1,6 +1,6 @@
 """Parts of an audit record, derived from the messages of a run: prompt, calls and their outcomes. Pure.
 
-The input is JSON, because a store has JSON and a record holds JSON, and because secrets are redacted from it by then.
+Messages are JSON here: stores contain JSON, records contain JSON, and secrets have already been redacted from it.
 """
 
 from __future__ import annotations
@@ -23,38 +23,38 @@ from ._types import AuditedCall, AuditedGrant, Contents, Outcome
 JsonObject: TypeAlias = dict[str, JsonValue]
 
 MAX_CONTENTS_BYTES: Final = 4096
-"""How large arguments and results are in the list of calls, as JSON; the messages have them whole."""
+"""Maximum size of arguments and results in the list of calls, in bytes of JSON. The messages contain them in full."""
 
 MAX_LABEL_CHARS: Final = 256
-"""How long what records are filtered by may be, so that any engine can index it."""
+"""Maximum length of values that records can be filtered by. Every database engine can index this length."""
 
 
 @dataclass(kw_only=True)
 class ObservedCall:
-    """A call as observed while it ran."""
+    """A tool call as it was observed during execution."""
 
     started_at: datetime | None = None
-    """When it began."""
+    """The time when execution started."""
     ended_at: datetime | None = None
-    """When it ended."""
+    """The time when execution ended."""
     outcome: Outcome | None = None
-    """What became of it, if no message says so."""
+    """The outcome, if no message contains it."""
     result: JsonValue = None
-    """What it has returned, if no message has it."""
+    """The result, if no message contains it."""
 
 
 def dump_messages(messages: Sequence[ModelMessage]) -> list[JsonValue]:
-    """Return messages as JSON; of what JSON cannot hold in them, its `repr`."""
+    """Return messages as JSON, with values that JSON cannot represent as their `repr`."""
     return ModelMessagesTypeAdapter.dump_python(list(messages), mode='json', fallback=repr)
 
 
 def dump_value(value: object) -> JsonValue:
-    """Return a value as JSON; of what JSON cannot hold, its `repr`."""
+    """Return a value as JSON, with parts that JSON cannot represent as their `repr`."""
     return to_jsonable_python(value, bytes_mode='base64', fallback=repr)
 
 
 def storable(value: JsonValue) -> JsonValue:
-    """Return a value that is valid Unicode: a lone surrogate, which no database takes, is a `?`."""
+    """Return a value as valid Unicode. Lone surrogates, which databases reject, are replaced by `?`."""
     text = json.dumps(value, ensure_ascii=False)
     try:
         text.encode()
@@ -64,37 +64,40 @@ def storable(value: JsonValue) -> JsonValue:
 
 
 def label_of(metadata: Mapping[str, JsonValue], name: str) -> str | None:
-    """Return what metadata have under a name, or under `….name`, if it is text or a number."""
+    """Return the metadata value of a key or of `….key`, if it is a string or a number."""
     keys = [name, *(key for key in metadata if key.endswith(f'.{name}'))]
-    found = next((metadata[key] for key in keys if metadata.get(key) is not None), None)
-    return str(found)[:MAX_LABEL_CHARS] if isinstance(found, str | int) and not isinstance(found, bool) else None
+    value = next((metadata[key] for key in keys if metadata.get(key) is not None), None)
+    return str(value)[:MAX_LABEL_CHARS] if isinstance(value, str | int) and not isinstance(value, bool) else None
 
 
 def first_of_run(messages: Sequence[JsonValue], run_id: str) -> int:
-    """Return the place of the first message of a run; after the last if there is none."""
-    places = (place for place, message in enumerate(messages) if _object(message).get('run_id') == run_id)
-    return next(places, len(messages))
+    """Return the index of the first message of a run, or the number of messages if there is none."""
+    indexes = (index for index, message in enumerate(messages) if _object(message).get('run_id') == run_id)
+    return next(indexes, len(messages))
 
 
 def last_response(messages: Sequence[JsonValue], before: int) -> int:
-    """Return the place of the last response before another place: the run may end its calls. That place if there is none."""
-    places = (place for place in range(before - 1, -1, -1) if _object(messages[place]).get('kind') == 'response')
-    return next(places, before)
+    """Return the index of the last response before another index. The run may provide results for its calls.
+
+    If there is no such response, return `before`.
+    """
+    indexes = (index for index in range(before - 1, -1, -1) if _object(messages[index]).get('kind') == 'response')
+    return next(indexes, before)
 
 
 def question_of(messages: Sequence[JsonValue]) -> str:
-    """Return what the user said last; empty if nothing."""
+    """Return the last user prompt as text; empty if there is none."""
     for message in reversed(messages):
-        said = [
+        prompts = [
             render_prompt(part.get('content')) for part in _parts(message) if part.get('part_kind') == 'user-prompt'
         ]
-        if said:
-            return '\n'.join(said)
+        if prompts:
+            return '\n'.join(prompts)
     return ''
 
 
 def render_prompt(content: JsonValue) -> str:
-    """Return a prompt as text: texts as they are, media by kind and size or place."""
+    """Return a prompt as text, with a placeholder for each media item that shows its type and its size or location."""
     if isinstance(content, str):
         return content
     items = content if isinstance(content, list) else []
@@ -109,42 +112,42 @@ def calls_of(
     is_waiting: bool,
     answered: Collection[str] = (),
 ) -> list[AuditedCall]:
-    """Return the calls that a run has made, and those that it has ended of the response before it.
+    """Return the calls that a run made, and earlier calls that it provided results for.
 
     Args:
-        messages: The history, without secrets.
-        first_new: The first message of the run.
-        ran: What was seen of calls, by id and in the order in which they began: an id may come again.
-        is_waiting: Whether calls without a result wait for a person.
-        answered: The calls of the response before it that had ended by then: pydantic-ai may put their results together
-            with its own.
+        messages: The history, with secrets redacted.
+        first_new: The index of the first message of the run.
+        ran: Observed calls by id, in the order of execution. An id may occur more than once.
+        is_waiting: Whether calls without a result are pending approval.
+        answered: Ids of calls before the run that already had a result. pydantic-ai may put these results into one
+            message with those of the run.
     """
-    seen = {id: iter(each) for id, each in ran.items()}
+    seen = {id: iter(calls) for id, calls in ran.items()}
     drafts: list[_Draft] = []
     open_by_id: dict[str, _Draft] = {}
     begin = last_response(messages, first_new)
-    for place, message in enumerate(messages[begin:], begin):
+    for index, message in enumerate(messages[begin:], begin):
         for part in _parts(message):
             id = str(part.get('tool_call_id'))
             match part.get('part_kind'):
                 case 'tool-call':
-                    drafts.append(_Draft(call=part, is_new=place >= first_new))
+                    drafts.append(_Draft(call=part, is_new=index >= first_new))
                     open_by_id[id] = drafts[-1]
                 case 'tool-return' if id in open_by_id:
                     draft = open_by_id.pop(id)
-                    draft.returned, draft.is_new = part, draft.is_new or (place >= first_new and id not in answered)
+                    draft.returned, draft.is_new = part, draft.is_new or (index >= first_new and id not in answered)
                 case _:
                     pass
     return [draft.audited(seen, is_waiting) for draft in drafts if draft.is_new]
 
 
 def grants_of(messages: Sequence[JsonValue], first_new: int, *, answered: Collection[str] = ()) -> list[AuditedGrant]:
-    """Return what skills were granted that a run has loaded.
+    """Return the grants of the skills that a run loaded.
 
     Args:
-        messages: The history, without secrets.
-        first_new: The first message of the run.
-        answered: The calls of the response before it that had ended by then.
+        messages: The history, with secrets redacted.
+        first_new: The index of the first message of the run.
+        answered: Ids of calls before the run that already had a result.
     """
     parts = (part for message in messages[last_response(messages, first_new) :] for part in _parts(message))
     loads = (
@@ -162,7 +165,7 @@ def grants_of(messages: Sequence[JsonValue], first_new: int, *, answered: Collec
 
 
 def contents_of(value: JsonValue) -> Contents:
-    """Return what is kept of arguments or a result."""
+    """Return arguments or a result in the form of the record, without the value if it is too large."""
     data = json.dumps(value, sort_keys=True, separators=(',', ':')).encode()
     is_whole = len(data) <= MAX_CONTENTS_BYTES
     return Contents(
@@ -177,7 +180,7 @@ def contents_of(value: JsonValue) -> Contents:
 class _Draft:
     call: JsonObject
     is_new: bool
-    """Whether the run has made or ended it."""
+    """Whether the run made the call or provided its result."""
     returned: JsonObject | None = None
 
     def audited(self, seen: Mapping[str, Iterator[ObservedCall]], is_waiting: bool) -> AuditedCall:
@@ -187,20 +190,20 @@ class _Draft:
             outcome, result = cast('Outcome', self.returned.get('outcome', 'success')), self.returned.get('content')
         else:
             outcome, result = ran.outcome or ('deferred' if is_waiting else 'interrupted'), ran.result
-        is_told = self.returned is not None or ran.result is not None
+        has_result = self.returned is not None or ran.result is not None
         return AuditedCall(
             id=id,
             name=str(self.call.get('tool_name')),
             arguments=contents_of(_read_arguments(self.call.get('args'))),
             outcome=outcome,
-            result=contents_of(result) if is_told else None,
+            result=contents_of(result) if has_result else None,
             started_at=ran.started_at,
             ended_at=ran.ended_at,
         )
 
 
 def _read_arguments(arguments: JsonValue) -> JsonValue:
-    """Return arguments as the object that they are, also where the model has written them as text; as they are if not."""
+    """Return arguments as an object, decoded from JSON if the model wrote valid JSON text."""
     if not isinstance(arguments, str):
         return arguments
     try:
@@ -216,7 +219,9 @@ def _render_item(item: JsonObject) -> str:
             return str(item.get('content'))
         case 'binary':
             data = str(item.get('data'))
-            size = '' if data.startswith('asset:') else f', about {len(data) * 3 // 4} bytes'  # a store has it
+            size = (
+                '' if data.startswith('asset:') else f', about {len(data) * 3 // 4} bytes'
+            )  # stored media are replaced by their digest
             return f'[{item.get("media_type")}{size}]'
         case 'cache-point':
             return ''

@@ -1,8 +1,8 @@
-"""`redact`: what is written down for people to read, without the secrets in it.
+"""`redact`: remove secrets from values that are logged or stored.
 
-By the names of keys, at any depth, and by the shapes of keys and passwords in any text, escaped ones included. What has
-neither a telling name nor a known shape, such as a password in a sentence, is not found: this is the last net, and no
-reason to show an agent what it must not know.
+Secrets are detected by the names of keys, at any depth, and by the formats of API keys and passwords in any text,
+including escaped text. Secrets without a telltale name or a known format, such as a password in a sentence, are not
+detected: this is a last line of defense, so do not give an agent secrets that it does not need.
 """
 
 from __future__ import annotations
@@ -24,29 +24,31 @@ from ._secrets import COUNTED_NAMES, SECRET_NAMES, SHAPES, Shape
 from ._token_shapes import NAMED_SHAPES, TOKEN_SHAPES
 
 Redact: TypeAlias = Callable[[JsonValue], JsonValue]
-"""Returns a value without its secrets, such as `redact` and any `Redactor`."""
+"""Returns a value with secrets redacted: `redact` or any `Redactor`."""
 
 MAX_DEPTH: Final = 100
-"""How deep a value is looked into; what lies deeper goes as a whole. No provider and no tool of ours nests like that."""
+"""Maximum depth that is scanned. Deeper values are redacted as a whole; no provider and none of our tools nests this
+deep.
+"""
 
 _MAX_KEYS: Final = 4096
-"""How many keys are remembered: the same ones come again and again, but a hostile value has as many as it likes."""
+"""Maximum number of cached keys. Keys repeat, but a malicious value may contain any number of them."""
 
 _WORDS = re.compile(r'[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+')
-"""The words of a name: `apiKey`, `API_KEY` and `x-api-key` have the same last two."""
+"""Matches the words of a name, so that `apiKey`, `API_KEY` and `x-api-key` end with the same two."""
 
 
 _SHORT_MEDIA: Final = 4096
-"""How many characters of base64 are scanned like any text: in so few, bytes mostly do not look like a key."""
+"""Maximum length of base64 that is scanned like text. In longer data, random bytes would often look like a key."""
 
 _TEXT_MEDIA: Final = ('text/', 'application/json', 'application/xml', 'application/x-ndjson', 'application/yaml')
-"""How the types of media begin that are texts."""
+"""Prefixes of media types that contain text."""
 
 _MAX_ENCODINGS: Final = 2
-"""How often a text is decoded to look for secrets: each time takes as long as the text."""
+"""Maximum number of decoding passes over a text. Each takes time proportional to its length."""
 
 _INVISIBLE = re.compile('[\u00ad\u200b-\u200d\u2060\ufeff]')
-"""Characters that are not seen, and could stand in the middle of a secret."""
+"""Invisible characters, which could interrupt a secret."""
 
 _ESCAPED = re.compile(r'\\(?:u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2}))')
 _PERCENT = re.compile(r'(?:%[0-9A-Fa-f]{2})+')
@@ -58,7 +60,7 @@ _CODE = re.compile(
     rb'|[a-z_]+(?:\.[a-z_]+)+|[a-z_]*(?:password|passwd|passphrase|pwd|token|secret|key|value|input|cred|auth)[a-z_]*)[,;]?'
     rb'|[A-Za-z_][A-Za-z0-9_.]*[\[(].*|<[A-Za-z_]+>|\{+[A-Za-z_]*\}+|\$\{?[A-Za-z_]+\}?'
 )
-"""What programs assign to a name of a secret, and is none: constants, names, calls and placeholders."""
+"""Code assigned to a variable with a secret's name that is not a secret: constants, names, calls and placeholders."""
 
 
 class _Match(Protocol):
@@ -78,9 +80,9 @@ class _Regex(Protocol):
 
 
 _Groups: TypeAlias = list[tuple[_Regex, list[tuple[Shape, _Regex]]]]
-"""Shapes in groups, each with an expression that finds whether there is any of them in a text."""
+"""Formats in groups, each with an expression that matches if any format of the group does."""
 
-# google-re2 ships no types: these three lines give it some.
+# google-re2 has no type stubs. These three lines declare the types.
 _COMPILE = cast('Callable[[bytes, object], _Regex]', re2.compile)  # pyright: ignore[reportUnknownMemberType]
 _RE2_ERROR = cast('type[Exception]', re2.error)  # pyright: ignore[reportUnknownMemberType]
 _LATIN1 = cast('object', re2.Options.Encoding.LATIN1)  # pyright: ignore[reportUnknownMemberType]
@@ -88,19 +90,19 @@ _LATIN1 = cast('object', re2.Options.Encoding.LATIN1)  # pyright: ignore[reportU
 
 @dataclass(frozen=True, kw_only=True)
 class Redactor:
-    """Finds secrets of yours too: `Redactor(names=['pin'], patterns={'acme key': r'acme_[a-z0-9]{20}'})`.
+    """A redactor with additional secrets: `Redactor(names=['pin'], patterns={'acme key': r'acme_[a-z0-9]{20}'})`.
 
     Raises:
-        ValueError: A pattern is no expression of RE2.
+        ValueError: A pattern is not a valid RE2 expression.
     """
 
     names: Collection[str] = ()
-    """Names of keys whose values are secret, beside those that are known; `card number` stands for `cardNumber` too."""
+    """Additional names of keys with secret values. `card number` also matches `cardNumber`."""
     patterns: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Expressions of RE2 for secrets in texts, by the kind that stands in their place."""
+    """RE2 expressions for secrets in text, keyed by the kind that replaces them: `[redacted: kind]`."""
 
     def __post_init__(self) -> None:
-        """Compile the patterns now, and not when a run ends."""
+        """Compile the patterns at construction, so that errors surface early."""
         _ = self._shapes
 
     @overload
@@ -108,7 +110,7 @@ class Redactor:
     @overload
     def __call__(self, value: JsonValue) -> JsonValue: ...
     def __call__(self, value: JsonValue) -> JsonValue:
-        """Return a value of JSON, or a text, with `[redacted: kind]` for each secret in it; it is not changed itself."""
+        """Return a JSON value with each secret replaced by `[redacted: kind]`. The given value is not modified."""
         return self._redacted(value, 0)
 
     @cached_property
@@ -117,7 +119,7 @@ class Redactor:
 
     @cached_property
     def _key(self) -> Callable[[str], str]:
-        """Scans a key. The same keys come again and again, and each search gives up the interpreter's lock."""
+        """Scan a key, with caching: keys repeat, and each search releases the GIL."""
         return lru_cache(_MAX_KEYS)(self._scan)
 
     @cached_property
@@ -126,8 +128,8 @@ class Redactor:
 
     @cached_property
     def _shapes(self) -> _Groups:
-        mine = (Shape(kind, expression) for kind, expression in self.patterns.items())
-        return _groups([*SHAPES, *mine])
+        custom = (Shape(kind, expression) for kind, expression in self.patterns.items())
+        return _groups([*SHAPES, *custom])
 
     @cached_property
     def _kinds(self) -> frozenset[str]:
@@ -167,7 +169,7 @@ class Redactor:
         return marker is not None and marker[1].decode() in self._kinds
 
     def _of_list(self, items: Sequence[JsonValue], depth: int) -> list[JsonValue]:
-        """Return a list without its secrets; in one of pairs, or of arguments, a name stands before its value."""
+        """Redact a list. In a list of pairs or of arguments, a name precedes its value."""
         if all(isinstance(item, list) and len(item) == 2 and isinstance(item[0], str) for item in items):
             pairs = cast('list[tuple[str, JsonValue]]', items)
             return [[self._scan(name), self._of_key(name, value, depth)] for name, value in pairs]
@@ -184,7 +186,7 @@ class Redactor:
         return redacted
 
     def _media(self, value: dict[str, JsonValue]) -> str | None:
-        """Return the data of media, of which a text has no secrets; `None` if they are none, and scanned as they stand."""
+        """Return media data, redacted if it is text; `None` if it is not media and is scanned like any value."""
         data, media_type = value.get('data'), value.get('media_type')
         if not isinstance(data, str) or not isinstance(media_type, str):
             return None
@@ -199,17 +201,17 @@ class Redactor:
         return None if len(data) < _SHORT_MEDIA else data
 
     def _read_name(self, key: str) -> str | None:
-        """Return which name of a secret a key has: as its last words, or before others unless it counts something."""
+        """Return the secret's name in a key: its last words, or any earlier words unless they count something."""
         words = _words(key)
         for start in range(len(words)):
             for stop in range(start + 1, len(words) + 1):
-                found = words[start:stop]
-                if found in self._names and (stop == len(words) or ' '.join(found) not in COUNTED_NAMES):
-                    return ' '.join(found)
+                candidate = words[start:stop]
+                if candidate in self._names and (stop == len(words) or ' '.join(candidate) not in COUNTED_NAMES):
+                    return ' '.join(candidate)
         return None
 
     def _text(self, text: str, depth: int) -> str:
-        """Return a text without its secrets; one that is JSON, such as arguments of a call, is looked into."""
+        """Redact a text. A text that is JSON, such as the arguments of a call, is parsed."""
         if text.lstrip()[:1] in ('{', '['):
             try:
                 document = cast('JsonValue', json.loads(text))
@@ -221,7 +223,7 @@ class Redactor:
         return self._scan(text)
 
     def _scan(self, text: str) -> str:
-        """Return a text without what has the shape of a secret, also where its characters are escaped."""
+        """Redact secrets with a known format in a text, including escaped ones."""
         scanned = decoded = self._replaced(text)
         layers = 0
         while layers < _MAX_ENCODINGS and (plain := _decoded(decoded)) != decoded:
@@ -241,26 +243,26 @@ class Redactor:
         return text if data is before else data.decode('utf-8', 'surrogatepass')
 
     def _without_any(self, data: bytes, groups: _Groups) -> bytes:
-        for found, group in groups:
-            if found.search(data) is not None:
+        for any_of_group, group in groups:
+            if any_of_group.search(data) is not None:
                 for shape, regex in group:
                     data = self._without(data, regex, [shape], regex.groupindex.get(b'secret', 0))
         return data
 
     def _beside(self, key: str, text: str) -> str:
-        """Return a text without what is a secret beside the name of a provider, which its key has."""
+        """Redact a value whose key names a provider, by the formats of that provider."""
         before = f'{key}='.encode('utf-8', 'surrogatepass')
         data = text.encode('utf-8', 'surrogatepass')
         return self._without_any(before + data, _named_groups()).removeprefix(before).decode('utf-8', 'surrogatepass')
 
     def _without(self, data: bytes, regex: _Regex, shapes: Sequence[Shape], group: int | None) -> bytes:
-        """Return a text without the matches of an expression.
+        """Redact the matches of an expression.
 
         Args:
             data: The text.
             regex: The expression.
-            shapes: What it finds, by its groups if there are several.
-            group: Which group is the secret; `None` for the one that matches.
+            shapes: The formats that it matches, in the order of its groups if there are several.
+            group: The group with the secret; `None` for the group that matched.
         """
         pieces: list[bytes] = []
         end = 0
@@ -290,26 +292,28 @@ def redact(value: str) -> str: ...
 @overload
 def redact(value: JsonValue) -> JsonValue: ...
 def redact(value: JsonValue) -> JsonValue:
-    """Return a value of JSON, or a text, with `[redacted: kind]` for each secret in it; it is not changed itself.
+    """Return a JSON value with each secret replaced by `[redacted: kind]`. The given value is not modified.
 
     Args:
-        value: A text, or what JSON can hold; texts in it that are JSON themselves are looked into.
+        value: A string or any JSON value. Strings that contain JSON are parsed.
     """
     return _REDACTOR()(value)
 
 
 _MARKS: Final = frozenset(b'0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ')
-"""What keys that were drawn at random have, all but never none of, and words in the middle of a text mostly not."""
+"""Characters that randomly generated keys almost always contain, unlike words in running text."""
 
 
 def _compile(expression: str) -> _Regex:
     options = re2.Options()
-    options.encoding = _LATIN1  # bytes: a text that is no valid Unicode is scanned too
+    options.encoding = _LATIN1  # bytes, so that invalid Unicode is scanned too
     options.log_errors = False
     try:
         return _COMPILE(expression.encode(), options)
     except _RE2_ERROR:
-        raise ValueError(f'{expression!r} is no expression of RE2. See github.com/google/re2/wiki/Syntax.') from None
+        raise ValueError(
+            f'{expression!r} is not a valid RE2 expression. See github.com/google/re2/wiki/Syntax.'
+        ) from None
 
 
 def _words(name: str) -> tuple[str, ...]:
@@ -317,17 +321,17 @@ def _words(name: str) -> tuple[str, ...]:
 
 
 def _decoded(text: str) -> str:
-    """Return a text without one layer of escapes: those of URLs, of HTML and of JSON, and characters that are not seen."""
+    """Remove one layer of URL, HTML and JSON escapes, and invisible characters."""
     text = text if text.isascii() else _INVISIBLE.sub('', text)
     if '%' in text:
-        text = _PERCENT.sub(lambda found: unquote_to_bytes(found[0]).decode('utf-8', 'replace'), text)
+        text = _PERCENT.sub(lambda match: unquote_to_bytes(match[0]).decode('utf-8', 'replace'), text)
     if '\\' in text:
-        text = _ESCAPED.sub(lambda found: chr(int(found[1] or found[2], 16)), text)
+        text = _ESCAPED.sub(lambda match: chr(int(match[1] or match[2], 16)), text)
     return html.unescape(text) if _ENTITY.search(text) else text
 
 
 def _name_in(value: Mapping[str, JsonValue]) -> str:
-    """Return what an object calls the value in it, such as `{'name': …, 'value': …}`."""
+    """Return the name that an object gives its value, such as `{'name': …, 'value': …}`."""
     names = (value[key] for key in _NAMES if isinstance(value.get(key), str))
     return cast('str', next(names, ''))
 
@@ -338,26 +342,30 @@ _VALUES: Final = frozenset({'value', 'Value'})
 _FLAG = re.compile(r'--?[A-Za-z][A-Za-z0-9_-]*')
 
 _HAS_WORDS = re.compile(r'\[[^\]]*(?:_|\\w)[^\]]*\]')
-"""The expression of a token of which the middle can be words with something between them."""
+"""Matches token expressions whose middle part can consist of separated words."""
 
 _GROUP: Final = 16
-"""How many shapes are looked for at once."""
+"""Number of formats in one group expression."""
 
 
 @cache
 def _named_groups() -> _Groups:
-    """Return shapes of what stands beside the name of a provider; of hexadecimal digits, no word has such a length."""
+    """Return the formats of values next to a provider's name. Hexadecimal formats need no further check, as no word
+    matches.
+    """
     return _groups([Shape(kind, expression, is_random='a-z' in expression) for kind, expression in NAMED_SHAPES])
 
 
 @cache
 def _named() -> _Regex:
-    """Return an expression that finds whether there may be any of `_named_groups`, of which there mostly is none."""
+    """Return an expression that matches where any of `_named_groups` may match. It rarely matches, which saves time."""
     names: dict[str, list[str]] = {}
     for name, start, rest in (expression.partition('[ \\t') for _, expression in NAMED_SHAPES):
         assigned = start + rest.partition('(?P<secret>')[0]
         names.setdefault(assigned, []).append(name.replace('?P<secret>', '?:'))
-    return _compile('|'.join(f'(?:{"|".join(found)}){assigned}' for assigned, found in names.items()))
+    return _compile(
+        '|'.join(f'(?:{"|".join(names_of_provider)}){assigned}' for assigned, names_of_provider in names.items())
+    )
 
 
 @lru_cache(_MAX_KEYS)
@@ -366,9 +374,9 @@ def _names_provider(key: str) -> bool:
 
 
 def _groups(shapes: Sequence[Shape]) -> _Groups:
-    """Return shapes in groups, each with an expression that finds whether there is any, for there mostly is none.
+    """Return formats in groups, each with an expression that matches if any of them does.
 
-    All in one would take RE2 more memory than it gives itself, and it would become slow.
+    One expression for all formats would exceed RE2's memory limit and become slow.
     """
     regexes = [(shape, _compile(shape.expression)) for shape in shapes]
     groups = [regexes[start : start + _GROUP] for start in range(0, len(regexes), _GROUP)]
@@ -376,19 +384,21 @@ def _groups(shapes: Sequence[Shape]) -> _Groups:
 
 
 _TOKEN_GROUP: Final = 64
-"""How many shapes of tokens are in one expression: of more, RE2 takes a millisecond for each that it finds."""
+"""Maximum number of token formats in one expression. Beyond it, RE2 takes about a millisecond per match."""
 
 
 @cache
 def _tokens() -> list[tuple[_Regex, list[Shape]]]:
-    """Return expressions of which each finds many shapes of tokens: the group that has matched says which."""
-    is_bounded = [expression.startswith('(?:^') for _, expression in TOKEN_SHAPES]  # these two kinds are fast apart
+    """Return expressions that each match many token formats. The matching group identifies the format."""
+    is_bounded = [
+        expression.startswith('(?:^') for _, expression in TOKEN_SHAPES
+    ]  # expressions with and without a boundary are faster in separate groups
     tables: list[tuple[_Regex, list[Shape]]] = []
-    for each in (True, False):
+    for with_boundary in (True, False):
         table = [
             Shape(*shape, is_random=_HAS_WORDS.search(shape[1]) is not None)
             for shape, wanted in zip(TOKEN_SHAPES, is_bounded, strict=True)
-            if wanted is each
+            if wanted is with_boundary
         ]
         for start in range(0, len(table), _TOKEN_GROUP):
             part = table[start : start + _TOKEN_GROUP]

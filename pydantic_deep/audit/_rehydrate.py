@@ -1,4 +1,4 @@
-"""`rehydrate`: the conversation again, of the record of a run."""
+"""`rehydrate`: restore the message history of an audit record."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from .errors import NoHistoryError
 
 
 async def rehydrate(record: AuditRecord, store: Store | None = None) -> list[ModelMessage]:
-    """Return the messages of a run and all before it, as `message_history` takes them: calls and their results too.
+    """Return the message history at the end of a run, for use as `message_history`, including tool calls and results.
 
-    Where a secret was, a record has `[redacted: kind]`; a store has what was said. Calls that a run which was cut off
-    has left without a result are told to be so, unless they wait for a person: then they may be answered still.
+    Secrets are replaced by `[redacted: kind]` in a record, but not in a store. Calls without a result get one that says
+    that they were interrupted, unless they are pending approval and may still be answered.
 
     Args:
-        record: The record, from whichever repository.
-        store: What has the version, if the record is of one.
+        record: The record, from any repository.
+        store: The store with the version, if the record refers to one.
 
     Raises:
-        NoHistoryError: The history is in a version, and there is no store.
+        NoHistoryError: The history is in a version, but `store` is missing.
         VersionNotFoundError: The version was deleted.
     """
     stored = record.messages if record.version_id is None else await _stored(record.version_id, store)
-    messages = ModelMessagesTypeAdapter.validate_json(json.dumps(stored))  # as JSON: base64 becomes bytes again
+    messages = ModelMessagesTypeAdapter.validate_json(json.dumps(stored))  # validating JSON decodes base64 to bytes
     is_open = bool(messages) and isinstance(messages[-1], ModelResponse) and bool(messages[-1].tool_calls)
     return repair_messages(messages) if is_open and record.status != 'awaiting_approval' else messages
 

@@ -1,4 +1,4 @@
-"""Observes one run and creates its record at the end. The cost of an observation grows with new messages only."""
+"""Observe one run, and create its record at the end. The cost of an observation depends only on the new messages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from ._redact import Redact
 from ._types import AuditedError, AuditedUsage, AuditRecord, Status
 
 _LOST = (StoreUnavailableError, StoreClosedError, RunTakenOverError)
-"""Errors of a store after which the run may be resumed, so that it has not failed."""
+"""Store errors after which the run may be resumed; it counts as crashed and not as failed."""
 
 
 class _RunStart(Protocol):
@@ -62,45 +62,51 @@ class _Recording(Protocol):
 
 @runtime_checkable
 class SupportsVersions(SupportsHistory, Protocol):
-    """Makes versions of the run, in a store."""
+    """A capability that records versions of the run in a store."""
 
     @property
     def recording(self) -> _Recording:
-        """The run as it is recorded. Who has none yet is not found by `find_capabilities`."""
+        """The recorded run. `find_capabilities` skips capabilities whose recording has not started."""
         ...
 
 
 def now() -> datetime:
-    """Return the moment."""
+    """Return the current time in UTC."""
     return datetime.now(UTC)
 
 
 @dataclass(kw_only=True)
 class RunObserver:
-    """What one run has done so far."""
+    """The observations of one run so far."""
 
     record: AuditRecord
-    """What was known when it began."""
+    """The record at the start of the run."""
     redact: Redact
-    """Takes the secrets out."""
+    """Redacts secrets."""
     live: Sequence[ModelMessage] = ()
-    """The history, which goes on growing."""
+    """The live history, which keeps growing."""
     settings: Mapping[str, Any] | None = None
-    """Those of the last request."""
+    """The settings of the last request."""
     model: str | None = None
-    """The model that answered last."""
+    """The model of the last response."""
     ran: dict[str, list[ObservedCall]] = field(default_factory=dict[str, 'list[ObservedCall]'])
-    """What was seen of calls, by id."""
+    """Observed calls, by id."""
     answered: frozenset[str] = frozenset()
-    """The calls that had a result already when the run began, of the message before it."""
+    """Ids of calls in the last message that already had a result when the run started."""
     _returned: dict[str, ToolReturnPart] = field(default_factory=dict[str, ToolReturnPart])
-    """What calls of the last response have returned."""
+    """Results of calls of the last response."""
     _usage: RunUsage = field(default_factory=RunUsage)
     _cost: Decimal | None = None
 
     @classmethod
     def begin(cls, ctx: RunContext[Any], redact: Redact, above: AuditRecord | None) -> RunObserver:
-        """Return a watch of a run that begins, below another or not, with the record of its beginning."""
+        """Return an observer for a run, with the record of its start.
+
+        Args:
+            ctx: The run.
+            redact: Redacts secrets.
+            above: The record of the parent run, if this is the run of a subagent.
+        """
         metadata = {**_deps_metadata(ctx.deps), **_version_metadata(ctx), **(ctx.metadata or {})}
         metadata = cast('JsonObject', _clean(redact, dump_value(metadata)))
         prompt: Sequence[ModelMessage] = ctx.messages
@@ -125,7 +131,7 @@ class RunObserver:
         return cls(record=record, redact=redact, live=ctx.messages, answered=answered)
 
     def note_response(self, response: ModelResponse, model: Model) -> None:
-        """Count an answer; what the calls of the one before have returned is in the messages by now."""
+        """Add the usage and cost of a response. The messages now contain the results of all earlier calls."""
         self.model = f'{response.provider_name or model.system}:{response.model_name or model.model_name}'
         self._returned.clear()
         self._usage.requests += 1
@@ -135,18 +141,18 @@ class RunObserver:
             self._cost = (self._cost or Decimal()) + cost
 
     def note_started(self, tool_call_id: str) -> ObservedCall:
-        """Note that a call begins, and return what is noted of it."""
+        """Record that a call starts, and return its observation."""
         ran = ObservedCall(started_at=now())
         self.ran.setdefault(tool_call_id, []).append(ran)
         return ran
 
     def note_returned(self, tool_name: str, tool_call_id: str, result: object) -> None:
-        """Keep what a call has returned until the messages have it."""
+        """Hold the result of a call until the messages contain it."""
         value = cast('ToolReturn[object]', result).return_value if isinstance(result, ToolReturn) else result
         self._returned[tool_call_id] = ToolReturnPart(tool_name=tool_name, content=value, tool_call_id=tool_call_id)
 
     def ended(self, ctx: RunContext[Any], result: AgentRunResult[Any]) -> AuditRecord:
-        """Return the record of a run that has answered, or waits."""
+        """Return the record of a run that succeeded or paused."""
         is_waiting = isinstance(result.output, DeferredToolRequests)
         self.live = result.all_messages()
         return self._record(
@@ -156,7 +162,7 @@ class RunObserver:
         )
 
     def failed(self, ctx: RunContext[Any], error: BaseException) -> AuditRecord:
-        """Return the record of a run that was ended by an exception, or stopped."""
+        """Return the record of a run that failed or was cancelled."""
         is_stopped = isinstance(error, RunCancelled) or not isinstance(error, Exception)
         message = cast('str', _clean(self.redact, str(error)))
         if self._returned and isinstance(self.live[-1], ModelResponse):
@@ -168,7 +174,7 @@ class RunObserver:
         )
 
     def _unsent(self, response: ModelResponse) -> ModelRequest:
-        """Return the message that would have told the model what is done of its last calls."""
+        """Return the message with call results that was not sent to the model any more."""
         parts = [
             self._returned[call.tool_call_id] for call in response.tool_calls if call.tool_call_id in self._returned
         ]
@@ -185,11 +191,11 @@ class RunObserver:
         output: JsonValue = None,
     ) -> AuditRecord:
         run_id = self.record.run_id
-        version_id, attempt_of = _kept(ctx, run_id)
+        version_id, attempt_of = _stored_version(ctx, run_id)
         begin = 0
-        if version_id is not None:  # only what this run has to do with is read here
-            begin = next((place for place, each in enumerate(self.live) if each.run_id == run_id), len(self.live))
-            begin = max((place for place in range(begin) if isinstance(self.live[place], ModelResponse)), default=begin)
+        if version_id is not None:  # messages of earlier runs are not needed here
+            begin = next((index for index, message in enumerate(self.live) if message.run_id == run_id), len(self.live))
+            begin = max((index for index in range(begin) if isinstance(self.live[index], ModelResponse)), default=begin)
         messages = cast('list[JsonValue]', _clean(self.redact, dump_messages(self.live[begin:])))
         first_new = first_of_run(messages, run_id)
         usage = self._usage
@@ -225,25 +231,25 @@ class RunObserver:
         )
 
 
-def _kept(ctx: RunContext[Any], run_id: str) -> tuple[str | None, str | None]:
-    """Return the version that has all of the run, if one has, and the run that this one goes on with."""
-    for keeper in find_capabilities(ctx, SupportsVersions):
-        tip = keeper.recording.tip
+def _stored_version(ctx: RunContext[Any], run_id: str) -> tuple[str | None, str | None]:
+    """Return the version with the whole run, if there is one, and the id of the run that this one resumes."""
+    for recorder in find_capabilities(ctx, SupportsVersions):
+        tip = recorder.recording.tip
         is_whole = tip.run_id == run_id and tip.kind in ('turn', 'pause')
-        return tip.id if is_whole else None, keeper.recording.start.run_record.attempt_of
+        return tip.id if is_whole else None, recorder.recording.start.run_record.attempt_of
     return None, None
 
 
 def _version_metadata(ctx: RunContext[Any]) -> Mapping[str, JsonValue]:
-    """Return the metadata of the version that a run begins from."""
-    found = next(
-        (json.loads(keeper.recording.tip.metadata) for keeper in find_capabilities(ctx, SupportsVersions)), None
+    """Return the metadata of the version that a run is based on."""
+    metadata = next(
+        (json.loads(recorder.recording.tip.metadata) for recorder in find_capabilities(ctx, SupportsVersions)), None
     )
-    return cast('JsonObject', found or {})
+    return cast('JsonObject', metadata or {})
 
 
 def _last_prompt(messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]:
-    """Return the last message in which a user speaks."""
+    """Return the last message with a user prompt."""
     for message in reversed(messages):
         if any(isinstance(part, UserPromptPart) for part in message.parts):
             return [message]
@@ -255,7 +261,7 @@ def _deps_metadata(deps: object) -> Mapping[str, JsonValue]:
 
 
 def _session_id(redact: Redact) -> str | None:
-    """Return the id that a `session_scope` gives to this run."""
+    """Return the session id that `session_scope` sets for this run."""
     return label_of({'session_id': _clean(redact, current_session_id())}, 'session_id')
 
 

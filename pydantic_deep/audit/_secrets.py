@@ -1,9 +1,9 @@
-"""What a secret looks like: the names under which people keep them, and the shapes that providers give them. A table.
+"""The names and formats of secrets, as a table.
 
-Here are the shapes of what stands beside a name, in a URL or on a command line, and of the tokens that have a name of
-their own in records. The tokens of other providers are in `_token_shapes`, from a kept set of rules. All are in the
-syntax of RE2 and on bytes. No expression may begin to match again within what it has looked at in vain: then matching
-all of a text is linear too, not only finding one.
+This module has the formats of values next to a name, in a URL or on a command line, and of tokens whose kind is named
+in records. `_token_shapes` has the tokens of other providers, generated from a published rule set. All expressions are
+RE2 and match bytes. No expression may start a match again within text that it has already scanned in vain, so that
+replacing all matches takes linear time, too.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Final, NamedTuple
 
 
 class Shape(NamedTuple):
-    """What one kind of secret looks like in a text."""
+    """The format of one kind of secret in text."""
 
     kind: str
-    """What stands in its place: `[redacted: kind]`."""
+    """The kind, which replaces the secret: `[redacted: kind]`."""
     expression: str
-    """In the syntax of RE2; the group `secret` is what goes, if there is one, else all of it."""
+    """The RE2 expression. Its group `secret`, or the whole match without one, is redacted."""
     is_random: bool = False
-    """Whether it needs a digit or a capital letter too, since words could look the same."""
+    """Whether a match must also contain a digit or a capital letter, as words would match otherwise."""
     is_code: bool = False
-    """Whether what is assigned may be a name of a program instead, which stays."""
+    """Whether a match may also be program code, such as a variable name, which is not redacted."""
 
 
 SECRET_NAMES: Final = (
@@ -30,31 +30,31 @@ SECRET_NAMES: Final = (
     'api key', 'apikey', 'access key', 'account key', 'private key', 'secret key', 'signing key', 'encryption key',
     'connection string',
 )  # fmt: skip
-"""Names, in words: a key of which one is the end is one of a secret, and of which one but the last is a part."""
+"""Names of secrets, as words: a key is secret if it ends with one, or contains one that is not in `COUNTED_NAMES`."""
 
 COUNTED_NAMES: Final = ('token', 'pass')
-"""Names only where they end a key, and of which a number is never a secret: it counts them."""
+"""Names that mark a secret only at the end of a key. Their numeric values are counts and are not redacted."""
 
 _START = r'(?:\b|\\[nrt])'
-"""Where a key may begin: also after an escaped line break, whose letter would be one with it."""
+"""Matches where a key may start. The letter of an escaped line break would otherwise be taken for a part of the key."""
 
 _NAME = (
     r'(?:pass(?:word|wd|phrase)|secret|(?:api|access|account|private|secret|signing|encryption)[_-]?key'
     r'|[_-]pwd|(?:[_-]|access|auth|refresh|api|id)token|authorization|x-goog-api-key|x-api-key)'
 )
-"""The names as they stand in a text that is no JSON: in variables, headers and forms."""
+"""Names in text other than JSON: variables, headers and forms."""
 
 _SHORT_NAME = rf'(?:{_NAME}|\b(?:token|pwd|pass)\b)'
-"""And those that are so short that they are looked for only where a value is assigned."""
+"""The same with short names, which are matched only where a value is assigned."""
 
 _WITH_DIGIT = r'[^\s"\'`;&,\\({<$]{2,}[0-9][^\s"\'`;&,\\)]*|[0-9][^\s"\'`;&,\\)]{3,}'
-"""A value in the middle of a line: a password mostly has a digit, and words of a sentence have none."""
+"""A value in the middle of a line. Passwords usually contain a digit, and words of a sentence do not."""
 
 _XML_NAME = rf'(?:key|name)\s*=\s*["\'][a-z0-9_.:-]*{_SHORT_NAME}["\']'
-"""And in an attribute of XML, beside another with the value."""
+"""The same in an XML attribute, next to another attribute with the value."""
 
 _CONSTANT = r'(?:TOKEN|SECRET|PASSWORD|PASSWD|PASS|PASSPHRASE|CREDENTIALS?|(?:API|ACCESS|PRIVATE|SECRET)_?KEY)'
-"""The names as they stand in an environment."""
+"""Names in environment variables."""
 
 SHAPES: Final = (
     Shape(
@@ -177,4 +177,4 @@ SHAPES: Final = (
     ),
     Shape('password', r'(?m)^[A-Za-z0-9.*_-]+:(?:\*|\d{4,5}):[^\s:]+:[^\s:]+:(?P<secret>[^\s:]+)$'),
 )  # fmt: skip
-"""What secrets look like, in the order in which they are looked for: the narrower kind first."""
+"""Formats of secrets in matching order, narrower kinds first."""

@@ -1,4 +1,4 @@
-"""Awaiting what must be done although everything is being cancelled, and not for ever."""
+"""Await work that must complete despite cancellation, with a time limit."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import anyio
 
 
 async def settle(work: Coroutine[object, object, None], seconds: float, on_late: Callable[[], None]) -> None:
-    """Await work to its end, also in a task that is cancelled; the cancellation is raised then.
+    """Await work to completion even if the current task is cancelled, and raise the cancellation afterwards.
 
     Args:
-        work: What is to be done. It raises nothing.
-        seconds: How long to wait for it. A database may go on with what it has begun, so that nothing else ends a wait.
-        on_late: Called if that was not enough, or the work has cancelled itself: whether it is done is not known.
+        work: The work. It must not raise.
+        seconds: Maximum time to await it. A database call may ignore cancellation, so only this limit ends the wait.
+        on_late: Called if the time limit was exceeded or the work cancelled itself. It is then unknown whether it
+            completed.
     """
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
@@ -24,7 +25,7 @@ async def settle(work: Coroutine[object, object, None], seconds: float, on_late:
         while not task.done() and (left := deadline - loop.time()) > 0:
             try:
                 await asyncio.wait([task], timeout=left)
-            except asyncio.CancelledError as error:  # each task above this one may tell it again
+            except asyncio.CancelledError as error:  # each enclosing task may cancel again
                 stopped = error
     if not task.done() or task.cancelled():
         task.cancel()

@@ -1,4 +1,4 @@
-"""Records of runs in a store: rebuilt from it, and finished for runs whose process crashed."""
+"""Audit records from a store: rebuild the record of a run, and finish the records of crashed runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from ._types import AuditedError, AuditedUsage, AuditRecord, Status
 from .errors import RunNotFoundError
 
 IsAlive = Callable[[AuditRecord], Awaitable[bool]]
-"""Returns whether the run of a record still works."""
+"""Returns whether the run of a record is still in progress."""
 
 _STATUSES: Final[dict[str, Status]] = {
     'running': 'running',
@@ -42,7 +42,7 @@ _STATUSES: Final[dict[str, Status]] = {
     'interrupted': 'interrupted',
     'failed': 'failed',
 }
-"""What a store calls what became of a run."""
+"""Record status for each run state of a store."""
 
 _OUTCOMES: Final[dict[str, Outcome]] = {
     'started': 'interrupted',
@@ -51,22 +51,22 @@ _OUTCOMES: Final[dict[str, Outcome]] = {
     'deferred': 'deferred',
     'superseded': 'interrupted',
 }
-"""What a store calls what became of a call."""
+"""Record outcome for each call status of a store."""
 
 _ALL: Final = 1_000_000
-"""As many orphans as there can be."""
+"""Limit for the list of orphaned runs, which is never reached."""
 
 
 async def audit_of_run(store: Store, run_id: str, *, redact: Redact = redact) -> AuditRecord:
-    """Return the record of any run of a store, whether or not anybody audited it; its id is that of the run.
+    """Return the record of any run in a store, audited or not. Its id is the run id.
 
-    A run that a dead process left is `crashed`, also after it was recovered: the record of the run that has gone on
-    with it says `attempt_of`.
+    The run of a crashed process has status `crashed`, also after recovery. The record of the run that resumed it refers
+    to it by `attempt_of`.
 
     Args:
-        store: What has the run.
-        run_id: The run.
-        redact: Takes the secrets out.
+        store: The store with the run.
+        run_id: The id of the run.
+        redact: Redacts secrets.
 
     Raises:
         RunNotFoundError: The store has no such run.
@@ -79,7 +79,7 @@ async def audit_of_run(store: Store, run_id: str, *, redact: Redact = redact) ->
     version = newest[0] if newest else None
     messages = [] if version is None else await _messages(store, version, redact)
     requests = await store.requests(run.id)
-    own = [each for each in requests if each.kind != 'summary']
+    own = [request for request in requests if request.kind != 'summary']
     first_new = first_of_run(messages, run.id)
     status = await _status(store, run)
     metadata = {} if version is None else cast('JsonObject', storable(redact(json.loads(version.metadata))))
@@ -124,18 +124,19 @@ async def finish_crashed(
     store: Store | None = None,
     redact: Redact = redact,
 ) -> list[AuditRecord]:
-    """Finish the records in status `running` whose runs have crashed, and return them.
+    """Finish the records with status `running` whose runs have crashed, and return them.
 
-    Call it when a process starts. What a store knows of such a run is put into its record, also if it has ended well
-    and only the record was lost; without a store a run is `crashed`, with what was known when it began.
+    Call this function when a process starts. With a store, the record is completed from the stored run, which may have
+    ended successfully when only its record was lost. Without a store, the record gets status `crashed` and retains the
+    values from the start of the run.
 
     Args:
-        repository: Where the records are, open with `AUDIT_FIELDS`.
-        is_alive: Whether the run of a record still works, in whichever process; one that does is left alone.
-        store: What has the runs.
-        redact: Takes the secrets out.
+        repository: The repository with the records, opened with `AUDIT_FIELDS`.
+        is_alive: Returns whether the run of a record is still in progress in any process. Such records are skipped.
+        store: The store with the runs.
+        redact: Redacts secrets.
     """
-    closed: list[AuditRecord] = []
+    finished: list[AuditRecord] = []
     running: list[AuditRecord] = []
     cursor: str | None = None
     while True:
@@ -150,30 +151,32 @@ async def finish_crashed(
         ended = await _ended(await repository.get(record.id), store, redact)
         if ended is not None:
             await repository.upsert(ended)
-            closed.append(ended)
-    return closed
+            finished.append(ended)
+    return finished
 
 
 async def _ended(record: AuditRecord, store: Store | None, redact: Redact) -> AuditRecord | None:
-    """Return a record as it is to be; `None` if its run has ended it meanwhile."""
+    """Return the finished record; `None` if its run has written it in the meantime."""
     if record.status != 'running':
         return None
     known = record
     if store is not None and await store.run(record.run_id) is not None:
         known = await audit_of_run(store, record.run_id, redact=redact)
-    begun = {name: getattr(record, name) for name in _OF_BEGINNING}
+    initial = {name: getattr(record, name) for name in _INITIAL_FIELDS}
     status = 'crashed' if known.status == 'running' else known.status
-    return known.model_copy(update={**begun, 'status': status, 'ended_at': known.ended_at or now()})
+    return known.model_copy(update={**initial, 'status': status, 'ended_at': known.ended_at or now()})
 
 
-_OF_BEGINNING: Final = (
+_INITIAL_FIELDS: Final = (
     'id', 'parent_run_id', 'agent_name', 'owner', 'tenant', 'session_id', 'metadata', 'question', 'started_at',
 )  # fmt: skip
-"""What is known best when a run begins."""
+"""Fields whose value at the start of the run is authoritative."""
 
 
 async def _attempts(store: Store, run: RunRecord) -> list[str]:
-    """Return the ids of a run and those that it goes on with: a call is noted under the one whose response asked for it."""
+    """Return the ids of a run and of the runs that it resumes, oldest first. Calls are stored with the run that made
+    them.
+    """
     run_ids = [run.id]
     while run.attempt_of is not None and (before := await store.run(run.attempt_of)) is not None:
         run_ids.append(before.id)
@@ -182,7 +185,7 @@ async def _attempts(store: Store, run: RunRecord) -> list[str]:
 
 
 async def _messages(store: Store, version: VersionRecord, redact: Redact) -> list[JsonValue]:
-    """Return the history of a version; media in it are named by their digests."""
+    """Return the history of a version. Media are replaced by their digests."""
     records = await store.messages(version.branch_id, version.message_count)
     return [storable(redact(json.loads(record.body))) for record in records]
 
@@ -190,47 +193,47 @@ async def _messages(store: Store, version: VersionRecord, redact: Redact) -> lis
 async def _status(store: Store, run: RunRecord) -> Status:
     if run.state == 'running':
         return 'crashed' if any(orphan.id == run.id for orphan in await store.orphans(_ALL)) else 'running'
-    was_stopped = run.state != 'interrupted' or run.error is not None  # a recovery ends runs without an error
+    was_stopped = run.state != 'interrupted' or run.error is not None  # recovery ends runs without an error
     return _STATUSES[run.state] if was_stopped else 'crashed'
 
 
 def _usage(requests: Sequence[RequestRecord]) -> AuditedUsage:
     return AuditedUsage(
-        requests=sum(each.kind != 'failed' for each in requests),
-        input_tokens=sum(each.input_tokens for each in requests),
-        output_tokens=sum(each.output_tokens for each in requests),
-        cache_read_tokens=sum(each.cache_read_tokens for each in requests),
-        cache_write_tokens=sum(each.cache_write_tokens for each in requests),
+        requests=sum(request.kind != 'failed' for request in requests),
+        input_tokens=sum(request.input_tokens for request in requests),
+        output_tokens=sum(request.output_tokens for request in requests),
+        cache_read_tokens=sum(request.cache_read_tokens for request in requests),
+        cache_write_tokens=sum(request.cache_write_tokens for request in requests),
     )
 
 
 def _cost(requests: Sequence[RequestRecord]) -> Decimal | None:
-    known = [Decimal(each.cost) for each in requests if each.cost is not None]
+    known = [Decimal(request.cost) for request in requests if request.cost is not None]
     return sum(known, Decimal()) if known else None
 
 
 def _error(run: RunRecord, redact: Redact) -> AuditedError | None:
     if run.error is None:
         return None
-    said: dict[str, str] = json.loads(run.error)
-    return AuditedError(kind=said['type'], message=cast('str', storable(redact(said['message']))))
+    stored: dict[str, str] = json.loads(run.error)
+    return AuditedError(kind=stored['type'], message=cast('str', storable(redact(stored['message']))))
 
 
 def _ran(calls: Sequence[CallRecord], redact: Redact) -> dict[str, list[ObservedCall]]:
-    ran: dict[str, list[ObservedCall]] = {}
+    calls_by_id: dict[str, list[ObservedCall]] = {}
     for call in calls:
-        seen = ObservedCall(
+        observed = ObservedCall(
             started_at=_moment(call.started_at),
             ended_at=None if call.ended_at is None else _moment(call.ended_at),
             outcome=_OUTCOMES[call.status],
             result=None if call.result is None else storable(redact(_returned(json.loads(call.result)))),
         )
-        ran.setdefault(call.tool_call_id, []).append(seen)
-    return ran
+        calls_by_id.setdefault(call.tool_call_id, []).append(observed)
+    return calls_by_id
 
 
 def _returned(ledger: JsonObject) -> JsonValue:
-    """Return what a call has returned, of how the ledger keeps it until a message has it."""
+    """Return the result of a call from its ledger entry, which holds it until a message does."""
     if 'failure' in ledger:
         return ledger['message']
     message = cast('list[dict[str, list[JsonObject]]]', ledger['returned'])[0]

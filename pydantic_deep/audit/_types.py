@@ -1,4 +1,4 @@
-"""What is known of one run: an `AuditRecord`, a row that any repository keeps."""
+"""The types of an `AuditRecord`, the row for one run in a repository."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Final, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 Status: TypeAlias = Literal['running', 'success', 'failed', 'interrupted', 'awaiting_approval', 'crashed']
-"""What became of a run: it still works; it has answered; an exception ended it; it was cancelled, as when a client
-leaves; it waits for a person; its process crashed, or its
-store failed, and it may be resumed."""
+"""The status of a run: in progress; answered; ended by an exception; cancelled, for example by a client that
+disconnected; pending approval; or ended by a crash of its process or store, after which it may be resumed.
+"""
 
 Outcome: TypeAlias = Literal['success', 'failed', 'denied', 'interrupted', 'retried', 'deferred']
-"""What became of a tool call, as the message with its result says. `deferred` is one that waits; `interrupted` is also
-one of which nothing is known."""
+"""The outcome of a tool call, as in the message with its result. `deferred` calls are pending. `interrupted` includes
+calls with an unknown outcome.
+"""
 
 
 class _Row(BaseModel):
@@ -23,136 +24,137 @@ class _Row(BaseModel):
 
 
 class Contents(_Row):
-    """What a call was given or has returned."""
+    """The arguments or the result of a call."""
 
     value: JsonValue = None
-    """It, without secrets; `None` if it is left out."""
+    """The value, with secrets redacted; `None` if it was omitted."""
     is_whole: bool = True
-    """Whether `value` is all of it. What is too large is left out here, and is in the messages."""
+    """Whether `value` is present. Values that are too large are only in the messages."""
     size_bytes: int
-    """How long it is as JSON, without secrets."""
+    """The size as JSON with secrets redacted, in bytes."""
     digest: str
-    """SHA-256 of it as JSON, without secrets: of `json.dumps(…, sort_keys=True, separators=(',', ':'))`."""
+    """The SHA-256 of the value as JSON with secrets redacted: `json.dumps(…, sort_keys=True, separators=(',', ':'))`.
+    """
 
 
 class AuditedCall(_Row):
     """A tool call of a run."""
 
     id: str
-    """Its id in the response that asked for it; ids repeat."""
+    """The id in the response that made the call. Ids may repeat."""
     name: str
-    """The tool."""
+    """The name of the tool."""
     arguments: Contents
-    """What it was called with."""
+    """The arguments of the call."""
     outcome: Outcome
-    """What became of it."""
+    """The outcome of the call."""
     result: Contents | None = None
-    """What the model was told; `None` if it was told nothing."""
+    """The result that the model received; `None` if it received none."""
     started_at: datetime | None = None
-    """When it began to run; `None` if it never did, or nobody saw it."""
+    """The time when execution started; `None` if the call did not run or was not observed."""
     ended_at: datetime | None = None
-    """When it ended."""
+    """The time when execution ended."""
 
 
 class AuditedGrant(_Row):
-    """Commands that a skill, loaded in this run, lets run without asking from then on."""
+    """Commands that a skill, loaded in this run, allows without approval from then on."""
 
     skill: str
     """The name of the skill."""
     commands: list[str]
-    """The patterns, word by word: `git status *`."""
+    """The command patterns, word by word: `git status *`."""
     by: Literal['code', 'person']
-    """Who granted them: the code of the application, or a person when the skill was loaded."""
+    """Who granted them: the application's code, or a person when the skill was loaded."""
 
 
 class AuditedUsage(_Row):
-    """What the requests of a run have used. Those of its subagents are in records of their own."""
+    """The usage of a run's requests. Runs of subagents have their own records."""
 
     requests: int = 0
-    """How many requests were answered."""
+    """The number of answered requests."""
     input_tokens: int = 0
-    """What was sent, as the provider counts; what was cached is part of it."""
+    """Tokens sent, as counted by the provider, including cached ones."""
     output_tokens: int = 0
-    """What came back."""
+    """Tokens that the model generated."""
     cache_read_tokens: int = 0
-    """What of the input came from the cache of the provider."""
+    """Input tokens that were read from the provider's cache."""
     cache_write_tokens: int = 0
-    """What of the input went into it."""
+    """Input tokens that were written to the provider's cache."""
 
 
 class AuditedError(_Row):
-    """Why a run failed."""
+    """The error that ended a run."""
 
     kind: str
-    """The class of the exception."""
+    """The class name of the exception."""
     message: str
-    """What it says, without secrets."""
+    """The message of the exception, with secrets redacted."""
 
 
 class AuditRecord(_Row):
-    """One run of an agent, of whichever kind, that of a subagent too. It holds no secrets that have a name or a shape.
+    """One run of an agent or subagent. Secrets with a known name or format are redacted.
 
-    The history is whole, and stored once. Where versions of the run are in a store, `version_id` says which has it and
-    `messages` are empty; everywhere else it is in `messages`, those of earlier runs included, so that a record stands
-    by itself. `rehydrate` reads both.
+    The record contains the complete history, including earlier runs, unless a store does: then `version_id` names the
+    version with the history, and `messages` is empty. `rehydrate` reads both.
     """
 
     id: str
-    """A UUIDv7: records sort by when their runs began."""
+    """A UUIDv7, so that records sort by the start of their runs."""
     run_id: str
-    """The run."""
+    """The id of the run."""
     conversation_id: str | None = None
-    """The conversation."""
+    """The id of the conversation."""
     parent_run_id: str | None = None
-    """The run whose tool call started this one."""
+    """The id of the run whose tool call started this one."""
     attempt_of: str | None = None
-    """The run of a dead process that this one goes on with."""
+    """The id of the crashed run that this one resumes."""
     agent_name: str
-    """The name of the agent, which is all the id that an agent has."""
+    """The name of the agent, which identifies it."""
     version_id: str | None = None
-    """The version that the run has ended with, in its store; it has the whole history."""
+    """The store version in which the run ended. It contains the complete history."""
     owner: str | None = None
-    """Whose run it is: `owner`, or `….owner`, of the metadata; that of the run above, if a subagent's has none."""
+    """The owner of the run: metadata `owner` or `….owner`, or the owner of the parent run for a subagent without one.
+    """
     tenant: str | None = None
-    """On whose behalf: `tenant` of the metadata, likewise."""
+    """The tenant of the run: metadata `tenant`, found like `owner`."""
     session_id: str | None = None
-    """What the client calls its session: `session_id` of the metadata, likewise; else that of `session_scope` or
-    `stream_agent(session_id=…)`."""
+    """The client's session id: metadata `session_id`, found like `owner`; otherwise that of `session_scope` or
+    `stream_agent(session_id=…)`.
+    """
     metadata: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
-    """The metadata of the deps, of the version that the run begins from, and of the run, without secrets; of one key, the
-    last of these."""
+    """The merged metadata of deps, base version and run, with secrets redacted. Later ones of these take precedence."""
     question: str
-    """What the user asked: texts as they are, media by kind and size. Where a run only goes on, what was asked before."""
+    """The prompt, with media as type and size. For a run that resumes an earlier one, the earlier prompt."""
     messages: list[JsonValue] = Field(default_factory=list[JsonValue])
-    """The whole history as JSON, as pydantic-ai writes it, if no store has it."""
+    """The complete history as pydantic-ai's JSON, unless a store has it."""
     first_new: int = 0
-    """Which of `messages` is the first of this run."""
+    """The index of the first message of this run in `messages`."""
     model: str | None = None
-    """The model that answered last, as `provider:name`."""
+    """The model of the last response, as `provider:name`."""
     model_settings: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
-    """The effective settings of the last request, without secrets."""
+    """The effective settings of the last request, with secrets redacted."""
     usage: AuditedUsage = AuditedUsage()
-    """What the run itself has used."""
+    """The usage of the run itself, without subagents."""
     cost: Decimal | None = None
-    """US dollars of the responses whose price is known; `None` if no price is."""
+    """The cost in US dollars of all responses with a known price; `None` if no price is known."""
     status: Status
-    """What became of the run."""
+    """The status of the run."""
     error: AuditedError | None = None
-    """Why it failed, or was interrupted."""
+    """The error that ended or interrupted the run."""
     tool_calls: list[AuditedCall] = Field(default_factory=list[AuditedCall])
-    """The calls that the run has made or ended, in the order of its responses."""
+    """The calls that the run made or provided results for, in the order of responses."""
     grants: list[AuditedGrant] = Field(default_factory=list[AuditedGrant])
-    """What skills that the run has loaded were granted."""
+    """The grants of the skills that the run loaded."""
     output: JsonValue = None
-    """What the run has answered."""
+    """The output of the run."""
     started_at: datetime
-    """When it began."""
+    """The time when the run started."""
     ended_at: datetime | None = None
-    """When it ended, or was found to have crashed; `None` as long as it runs."""
+    """The time when the run ended or was found to have crashed; `None` while it is in progress."""
 
 
 AUDIT_FIELDS: Final = (
     'run_id', 'conversation_id', 'parent_run_id', 'agent_name', 'owner', 'tenant', 'session_id', 'model', 'status',
     'started_at', 'ended_at',
 )  # fmt: skip
-"""The fields by which records are filtered and ordered: what to open a repository of `AuditRecord` with."""
+"""The fields that records are filtered and sorted by. Open a repository of `AuditRecord` with them."""

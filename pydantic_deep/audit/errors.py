@@ -1,4 +1,4 @@
-"""What an audit refuses."""
+"""Errors of the audit functions."""
 
 from __future__ import annotations
 
@@ -6,25 +6,24 @@ from pydantic_deep.errors import DeepAgentError
 
 
 class AuditError(DeepAgentError):
-    """An audit refused something."""
+    """Base class of audit errors."""
 
 
 class RunNotFoundError(AuditError, LookupError):
-    """The store has no run of this id."""
+    """The store has no run with this id."""
 
     def __init__(self, run_id: str) -> None:
-        super().__init__(f'The store has no run {run_id!r}. `store.runs()` lists those that it has.')
+        super().__init__(f'The store has no run {run_id!r}. `store.runs()` lists its runs.')
         self.run_id = run_id
-        """The id that was asked for."""
+        """The requested run id."""
 
 
 class NoHistoryError(AuditError, ValueError):
-    """The history of a record is in a store, and no store was given."""
+    """The history of a record is in a store, but no store was given."""
 
     def __init__(self, version_id: str) -> None:
         super().__init__(
-            f'The history of this record is in version {version_id!r}. Pass the store that has it: '
-            '`rehydrate(record, store)`.'
+            f'The history of this record is in version {version_id!r}. Pass its store: `rehydrate(record, store)`.'
         )
         self.version_id = version_id
-        """The version that has it."""
+        """The version with the history."""

@@ -72,7 +72,7 @@ async def start_run(
             many runs are running, or the server is stopping.
         ValidationError: The prompt or the caller's own id is blank, or no text.
         ApprovalAnsweredError: Somebody was faster with an answer.
-        ApprovalChangedError: A call is another one than an answer is for.
+        ApprovalChangedError: A pending call has changed since it was shown.
         WorkspaceReplacedError: The directory is not the one that had the files of the version, and has others.
     """
     check_names(session_id=session_id)

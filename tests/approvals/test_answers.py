@@ -211,7 +211,7 @@ class TestAgentsWithoutApprovals:
         toolset = FunctionToolset([Tool(lambda x: x, name='wipe', requires_approval=True, takes_ctx=False)])
         seen = await desk([part('a', x=1), part('b', x=2)], toolset=toolset, approvals=False).start()
         assert [each.decisions for each in seen.pending] == [('approve', 'edit', 'deny')] * 2
-        with pytest.raises(UnansweredApprovalError, match=r"'b'\. Answer all at once, or add `Approvals`") as caught:
+        with pytest.raises(UnansweredApprovalError, match=r"'b'\. Answer all of them, or add `Approvals`") as caught:
             await seen.answer(Approve())
         assert caught.value.ids == ('b',)
         with pytest.raises(InvalidDecisionError, match='It takes: approve, edit, deny'):
@@ -245,7 +245,7 @@ class TestExternalTools:
 
     async def test_they_cannot_wait_on(self, desk: DeskType) -> None:
         seen = await desk([part('a', 'remote'), part('b', 'remote')], toolset=self.external()).start()
-        with pytest.raises(UnansweredApprovalError, match=r"'b'.*external tools cannot wait on"):
+        with pytest.raises(UnansweredApprovalError, match=r"'b'.*external tools always need an answer"):
             await seen.answer(Respond('x'))
 
     async def test_a_tool_that_defers_by_itself_is_one_of_them(self, desk: DeskType) -> None:

@@ -373,7 +373,7 @@ class TestWhoeverProvidesTheTool:
         seen = await desk(wiping(), tools=[wipe]).start()
         [returned] = seen.returns
         assert returned.outcome == 'failed'
-        assert str(returned.content).startswith("The tool 'wipe' asked with metadata that is not ours")
+        assert str(returned.content).startswith("The tool 'wipe' requires approval with invalid metadata")
 
     async def test_validation_that_another_capability_skips_does_not_skip_the_gate(self, desk: DeskType) -> None:
         class Skips(AbstractCapability[Any]):
@@ -520,7 +520,7 @@ class TestNames:
         with pytest.raises(UserError) as caught:
             await seen.start()
         assert str(caught.value) == (
-            "`interrupt_on` names 'wippe', and no tool is called so. Did you mean 'wipe'? Known tools: look, wipe."
+            "`interrupt_on` names 'wippe', but no tool has this name. Did you mean 'wipe'? Known tools: look, wipe."
         )
         assert seen.requests == 0
 
@@ -528,8 +528,8 @@ class TestNames:
         with pytest.raises(UserError) as caught:
             await desk(interrupt_on={'wipe': True, 'xyz': False}).start()
         assert str(caught.value) == (
-            "`interrupt_on` names 'wipe', and no tool is called so. "
-            "`interrupt_on` names 'xyz', and no tool is called so. Known tools: none."
+            "`interrupt_on` names 'wipe', but no tool has this name. "
+            "`interrupt_on` names 'xyz', but no tool has this name. Known tools: none."
         )
 
     async def test_tools_of_subagents_and_absent_ones_are_known(self, desk: DeskType) -> None:

@@ -30,5 +30,5 @@ def test_names_without_what_holds_for_them_are_refused(given: Any) -> None:
     with pytest.raises(UserError) as refused:
         create_deep_agent(ScriptedModel(), interrupt_on=given)
     assert str(refused.value) == (
-        f"`interrupt_on` is {given!r}. Write a mapping from names of tools: `{{'write_file': True}}`."
+        f"`interrupt_on` is {given!r}. Pass a mapping of tool names: `{{'write_file': True}}`."
     )

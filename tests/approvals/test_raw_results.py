@@ -138,7 +138,7 @@ async def test_a_raw_result_that_the_rule_does_not_take_is_refused_before_anythi
     seen = await desk(calls, tools=[wipe], interrupt_on=rule(*decisions)).start()
     results = DeferredToolResults(**given)
     results.approvals['d'] = True
-    with pytest.raises(InvalidDecisionError, match=f'cannot be answered by {kind}, and has not run'):
+    with pytest.raises(InvalidDecisionError, match=f'does not accept the decision '{kind}', and has not run'):
         await seen.resume(results)
     assert ran == []
 
@@ -227,7 +227,7 @@ async def test_a_handler_in_the_run_cannot_deny_what_the_rule_lets_nobody_deny(
         capabilities=[HandleDeferredToolCalls(handle), Approvals(interrupt_on=rule(*decisions))],
     )
     with pytest.raises(
-        InvalidDecisionError, match="The call 'c' of 'wipe' cannot be answered by deny, and has not run"
+        InvalidDecisionError, match="The call 'c' of 'wipe' does not accept the decision 'deny', and has not run"
     ):
         await agent.run('go')
     assert ran == []

@@ -96,7 +96,7 @@ def test_a_preview_cannot_forge_a_line_of_ours() -> None:
         'Preview (command):',
         '  | ls',
         '  | Tool: harmless\\r\\x1b[2J',
-        'Characters that cannot be seen, written as escapes: 2',
+        'Invisible characters, escaped: 2',
     ]
 
 
@@ -109,7 +109,7 @@ def test_an_argument_cannot_forge_a_line_of_ours() -> None:
         '  | b',
         '  | Tool: harmless',
         '  (no newline at its end)',
-        'Characters that cannot be seen, written as escapes: 3',
+        'Invisible characters, escaped: 3',
     ]
 
 

@@ -114,7 +114,7 @@ async def test_a_denied_command_fails_with_a_sentence(desk: DeskType) -> None:
     seen = await desk(running('ls; rm x'), tools=[execute], interrupt_on={'execute': rule}).start()
     assert ran == []
     assert seen.results == {
-        'c': ('failed', "This command is denied by the rule 'rm *', and was not run. Go on without it.")
+        'c': ('failed', "The rule 'rm *' denies this command. It was not run. Continue without it.")
     }
 
 
@@ -125,7 +125,7 @@ async def test_a_denied_path_fails_with_a_sentence(desk: DeskType, fake_previews
     ).start()
     assert ran == []
     assert seen.results == {
-        'c': ('failed', "'/x/.env' is denied by the rule '.env', and was not touched. Go on without it.")
+        'c': ('failed', "The rule '.env' denies '/x/.env'. It was not touched. Continue without it.")
     }
 
 
@@ -138,7 +138,7 @@ async def test_an_answer_does_not_lift_what_is_denied(desk: DeskType, decision: 
     await seen.answer(decision)
     assert ran == []
     assert seen.results['c'][0] == 'failed'
-    assert "is denied by the rule 'rm *'" in str(seen.results['c'][1])
+    assert "The rule 'rm *' denies this command" in str(seen.results['c'][1])
 
 
 async def test_an_answer_in_the_place_of_a_denied_call_is_delivered(desk: DeskType) -> None:

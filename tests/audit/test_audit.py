@@ -500,7 +500,7 @@ async def test_a_repository_that_hangs_ends_no_run(
     result = await audited(ScriptedModel('ok'), audit=Audit(rows, write_seconds=0.01)).run('Go')
 
     assert result.output == 'ok'
-    assert 'it has not ended in 0.01 seconds' in caplog.text
+    assert 'the write has not completed in 0.01 seconds' in caplog.text
 
 
 async def test_a_repository_that_cancels_itself_is_told_too(
@@ -579,7 +579,7 @@ async def test_labels_are_as_short_as_any_index_needs(audited: MakeAgent, rows: 
 
 
 async def test_an_audit_cannot_be_loaded_later(rows: Rows) -> None:
-    with pytest.raises(UserError, match='nothing would be written'):
+    with pytest.raises(UserError, match='no record would be written'):
         Audit(rows, defer_loading=True)
 
 

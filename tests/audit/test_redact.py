@@ -370,7 +370,7 @@ def test_names_and_patterns_of_ones_own_are_found_too() -> None:
 
 
 def test_a_pattern_that_is_none_is_refused_at_once() -> None:
-    with pytest.raises(ValueError, match=r"'\(' is no expression of RE2"):
+    with pytest.raises(ValueError, match=r"'\(' is not a valid RE2 expression"):
         Redactor(patterns={'x': '('})
 
 

@@ -157,7 +157,7 @@ async def test_a_history_in_a_store_needs_the_store() -> None:
         | {'version_id': 'v1'}
     )
 
-    with pytest.raises(NoHistoryError, match=r"version 'v1'\. Pass the store") as raised:
+    with pytest.raises(NoHistoryError, match=r"version 'v1'\. Pass its store") as raised:
         await rehydrate(record)
 
     assert raised.value.version_id == 'v1'

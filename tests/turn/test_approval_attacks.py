@@ -197,7 +197,7 @@ async def test_a_tool_of_a_later_step_can_be_named(wiper: Wiper, caplog: pytest.
             'go', deps=DeepAgentDeps()
         )
     assert [pending.id for pending in pending_approvals(result.output)] == ['c0']
-    assert caplog.messages == ["`interrupt_on` names 'wipe'; no tool is called so yet"]
+    assert caplog.messages == ["`interrupt_on` names 'wipe'; no tool has this name yet"]
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ class CallView:
         if preview is not None:
             yield from _preview_lines(preview)
         if view.escapes:
-            yield '', Text(f'characters that cannot be seen, written as escapes: {view.escapes}', 'yellow')
+            yield '', Text(f'invisible characters, escaped: {view.escapes}', 'yellow')
 
 
 def _argument_lines(argument: ArgumentView) -> Iterator[tuple[str, Text]]:

@@ -78,7 +78,7 @@ in /work
   │  rose
   │ -violet
   │ +lily\\x1b
-  characters that cannot be seen, written as escapes: 2
+  invisible characters, escaped: 2
 """)
 
 
@@ -264,7 +264,7 @@ def test_an_answer_is_for_the_call_that_the_list_has_shown(invoke: Invoke, waiti
     for wrong in ('', shown[0]['view']['digest'][:7], shown[1]['view']['digest'][:8]):
         result = invoke('approvals', 'answer', f'{waiting[0]}:{wrong}', '--approve')
         assert (result.exit_code, result.stdout) == (2, '')
-        assert 'is another one than the answer is for' in result.stderr
+        assert 'has changed since it was shown' in result.stderr
     assert len(document(invoke('approvals', 'list', '--json'))) == 2
     assert invoke('approvals', 'answer', names[0].upper(), '--approve').exit_code == 0
 

@@ -315,7 +315,7 @@ async def test_what_is_posted_is_the_digest_of_what_was_shown(
     await expect(card).to_have_attribute('data-digest', approval['view']['digest'])
     await card.evaluate("(card) => { card.dataset.digest = '0'.repeat(64); }")
     await card.get_by_role('button', name='Approve').click()
-    await expect(page.locator('#problem')).to_contain_text('is another one than the answer is for')
+    await expect(page.locator('#problem')).to_contain_text('has changed since it was shown')
     assert [each['status'] for each in (await client.get('/api/approvals')).json()['items']] == ['pending']
 
 
