@@ -1,8 +1,8 @@
-"""How a room tells the model of state that changed: a notice, appended to the conversation once for each change.
+"""Notices to the model about changed state, appended to the conversation once for each change.
 
-What was sent before stays as it is, so the prefix that a provider has cached does too, and nothing is said twice: a
-room knows what the history says already. (`InstructionPart(on_change='append')` says the same, but makes
-pydantic-ai rewrite the history for every request; see the decision on notices in the documentation.)
+Earlier messages remain unchanged, and so does the prefix that a provider has cached. A notice is not repeated: a
+capability reads from the history which state the model knows. (`InstructionPart(on_change='append')` has the same
+effect, but makes pydantic-ai rewrite the history for every request; see the decision on notices in the documentation.)
 """
 
 from __future__ import annotations
@@ -16,25 +16,27 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, SystemPromptPart
 
 @dataclass(kw_only=True)
 class Notice:
-    """One kind of notice during one run."""
+    """One kind of notice in one run."""
 
     heading: str
-    """Its first line, by which it is found again in a history."""
+    """The first line of the notice, which identifies it in a history."""
     known: str
-    """The text that the model has been told last; empty if nothing."""
+    """The text of the last notice; empty if there is none."""
 
-    def tell(self, ctx: RunContext[object], text: str) -> None:
-        """Append `text` to the request being prepared, unless the model knows it. Call it in `before_model_request`."""
+    def enqueue(self, ctx: RunContext[object], text: str) -> None:
+        """Append `text` to the request that is being prepared, unless the model knows it. Call it in
+        `before_model_request`.
+        """
         if text != self.known:
             self.known = text
             ctx.enqueue(SystemPromptPart(f'{self.heading}\n{text or "none"}'))
 
     def add_to(self, requests: Sequence[ModelMessage], text: str) -> None:
-        """Add `text` to a request that begins a turn, unless the model knows it.
+        """Add `text` to the first request of a turn, unless the model knows it.
 
         Args:
-            requests: The request as the history has it, and as it is sent, if that is another one.
-            text: What to tell.
+            requests: The request as stored in the history and, if it differs, as sent.
+            text: The text of the notice.
         """
         if text != self.known:
             self.known = text
@@ -45,7 +47,7 @@ class Notice:
 
 
 def noticed(part: SystemPromptPart, heading: str) -> str | None:
-    """Return the text of a notice with that heading; `None` if the part is something else."""
+    """Return the text of a notice with this heading; `None` if the part is not one."""
     if not part.content.startswith(f'{heading}\n'):
         return None
     text = part.content[len(heading) + 1 :]
@@ -53,10 +55,10 @@ def noticed(part: SystemPromptPart, heading: str) -> str | None:
 
 
 def last_noticed(messages: Sequence[ModelMessage], heading: str) -> str:
-    """Return the text of the last notice with that heading in a history; empty if there is none."""
+    """Return the text of the last notice with this heading in a history; empty if there is none."""
     for message in reversed(messages):
         for part in reversed(message.parts):
-            # By its kind first: this is asked of every part of a long history.
+            # Compare kinds first, which is fast: this runs for every part of a long history.
             if part.part_kind == 'system-prompt' and (text := noticed(part, heading)) is not None:
                 return text
     return ''

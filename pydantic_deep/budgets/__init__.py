@@ -1,4 +1,4 @@
-"""Budgets: what a run and a conversation may use, a warning before the end, and a clean stop. For any pydantic-ai agent."""
+"""Budgets: limits for runs and conversations, with a warning and a final response, for any pydantic-ai agent."""
 
 from ._capability import Budgets
 from ._errors import BudgetExceededError

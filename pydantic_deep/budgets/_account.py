@@ -1,4 +1,4 @@
-"""What a run and everything below it have used, against the limits of its budgets. Without agents."""
+"""Track the usage of a run and its subagents against budget limits. Independent of agents."""
 
 from __future__ import annotations
 
@@ -16,69 +16,72 @@ from ._types import MEASURES, ZERO, Amounts, Measure, Scope, exact_seconds
 
 @dataclass(kw_only=True)
 class Limit:
-    """One limit of one budget."""
+    """One limit of a budget."""
 
     scope: Scope
-    """Whose budget it is."""
+    """Whether the limit applies to a run or a conversation."""
     measure: Measure
-    """What it limits."""
+    """The measure that is limited."""
     limit: Decimal
-    """Its limit."""
+    """The maximum amount of the measure."""
     is_warned: bool = False
-    """Whether the model has been told that it comes to its end."""
+    """Whether the model has been warned that this limit is nearly used up."""
 
 
 @dataclass(kw_only=True)
-class Pace:
-    """What the last request of one run took, by which is told whether another one fits."""
+class LastRequest:
+    """The usage of the last request of a run, which predicts the usage of the next one."""
 
     amounts: Amounts = field(default_factory=lambda: amounts_of(RequestUsage()))
-    """What it took: before the first one, a request and nothing else."""
+    """The usage of the request. Initially one request without further usage."""
     began_at: float = 0
-    """When it began, by the clock."""
+    """The clock time at which the request started."""
 
     def note(self, usage: RequestUsage, now: float) -> None:
-        """Note what a request has taken."""
+        """Record the usage of a request."""
         self.amounts = {**amounts_of(usage), 'seconds': exact_seconds(now - self.began_at)}
 
     def of(self, measure: Measure) -> Decimal:
-        """Return what it took of a measure."""
+        """Return the used amount of a measure."""
         return self.amounts.get(measure, ZERO)
 
 
 @dataclass(kw_only=True)
 class Account:
-    """What one run and everything below it have used. Its subagents work on the same one.
+    """The usage of one run and its subagents, which share this account.
 
-    It reads the usage object that they all share, so that nothing that is counted there is missing here. Requests it
-    counts itself when they begin: the usage object has them when they have ended, too late for those side by side.
+    The account reads the usage object that all of them share, so it includes everything that pydantic-ai counts. Only
+    requests are counted here, when they start: the usage object counts them when they end, which is too late for
+    parallel ones.
     """
 
     limits: Sequence[Limit]
-    """The limits that it is held against."""
+    """The limits of all budgets that apply."""
     usage: RunUsage
-    """The object in which the run's use is counted."""
+    """The usage object of the run."""
     clock: Callable[[], float]
-    """Seconds that never go back."""
+    """A monotonic clock, in seconds."""
     is_apart: bool = False
-    """Whether `usage` is told of a response only after this room: so it is in a subagent."""
+    """Whether `usage` includes a response only after this capability has seen it, as in a subagent."""
     before: Amounts = field(default_factory=dict[Measure, Decimal])
-    """What the conversation has used before this run."""
+    """The usage of the conversation before this run."""
     earlier: Amounts = field(default_factory=dict[Measure, Decimal])
-    """What crashed attempts at this run have used."""
+    """The usage of crashed attempts at this run."""
     begun: int = 0
-    """How many requests the run and those below it have begun."""
+    """The number of requests that the run and its subagents have started."""
     unknown: set[tuple[Measure, str]] = field(default_factory=set[tuple[Measure, str]])
-    """What could not be counted of which model, as far as it was told."""
+    """Measures and models that could not be counted and have been reported."""
 
     def __post_init__(self) -> None:
         self._start = copy(self.usage)
         self._started_at = self.clock()
         self._elsewhere = 0
-        """How many requests are in the usage object that did not begin here: of a summarizer, of a run in a tool."""
+        """The number of requests in the usage object that did not start here, such as those of a summarizer or of a
+        tool.
+        """
 
     def in_run(self, measure: Measure) -> Decimal:
-        """Return what the run has used of a measure."""
+        """Return the amount of a measure that the run has used."""
         match measure:
             case 'tokens':
                 return Decimal(self.usage.total_tokens - self._start.total_tokens)
@@ -91,52 +94,53 @@ class Account:
 
     @property
     def _ended(self) -> int:
-        """How many requests are in the usage object: those that have begun here among them when they have ended."""
+        """The number of requests in the usage object, including completed ones that started here."""
         return self.usage.requests - self._start.requests
 
     def used(self, limit: Limit) -> Decimal:
-        """Return what is used of a limit."""
+        """Return the used amount of a limit."""
         before = (self.before if limit.scope == 'conversation' else self.earlier).get(limit.measure, ZERO)
         return before + self.in_run(limit.measure)
 
     def in_conversation(self) -> Amounts:
-        """Return what the conversation has used."""
+        """Return the usage of the conversation."""
         return added(self.before, {measure: self.in_run(measure) for measure in MEASURES})
 
-    def begin(self, pace: Pace, above: Iterable[Pace] = ()) -> Limit | None:
-        """Count a request that begins now, or refuse it.
+    def begin(self, request: LastRequest, ancestors: Iterable[LastRequest] = ()) -> Limit | None:
+        """Count a request that is about to start, or refuse it.
 
-        Nothing is awaited between the check and the count, so of those side by side no two take the same room.
+        The check and the count are not separated by an `await`, so parallel requests cannot use the same remaining
+        amount.
 
         Args:
-            pace: The run that asks.
-            above: The runs between it and the one whose account this is, that one included: room for an answer of
-                each is kept.
+            request: The last request of the run that makes this one.
+            ancestors: The last requests of its parent runs, up to the owner of this account. An amount for one response
+                of each is reserved.
 
         Returns:
-            A limit that has no room for a request after this one; `None` where all have.
+            A limit that does not allow a further request after this one; `None` if all do.
 
         Raises:
-            BudgetExceededError: A limit has no room for this one.
+            BudgetExceededError: A limit does not allow this request.
         """
-        above = tuple(above)
+        ancestors = tuple(ancestors)
         last: Limit | None = None
         for limit in self.limits:
             used = self.used(limit)
-            left = limit.limit - used - sum((each.of(limit.measure) for each in above), ZERO)
+            left = limit.limit - used - sum((ancestor.of(limit.measure) for ancestor in ancestors), ZERO)
             if left <= 0:
                 raise BudgetExceededError(
-                    scope=limit.scope, measure=limit.measure, limit=limit.limit, used=used, is_inherited=bool(above)
+                    scope=limit.scope, measure=limit.measure, limit=limit.limit, used=used, is_inherited=bool(ancestors)
                 )
-            if last is None and left < 2 * pace.of(limit.measure):
+            if last is None and left < 2 * request.of(limit.measure):
                 last = limit
         self._elsewhere = max(self._elsewhere, self._ended - self.begun)
         self.begun += 1
-        pace.began_at = self.clock()
+        request.began_at = self.clock()
         return last
 
     def to_warn(self, warn_at: Decimal) -> Iterator[Limit]:
-        """Yield the limits of which that part is used and nobody was told, and note that somebody is now."""
+        """Yield limits of which at least the fraction `warn_at` is used, once each, and mark them as warned."""
         for limit in self.limits:
             if not limit.is_warned and self.used(limit) >= warn_at * limit.limit:
                 limit.is_warned = True
@@ -144,37 +148,40 @@ class Account:
 
     @property
     def warned(self) -> Amounts:
-        """The limits of the conversation of which the model was told."""
-        return {each.measure: each.limit for each in self.limits if each.is_warned and each.scope == 'conversation'}
+        """Limits of the conversation that the model has been warned about."""
+        return {
+            limit.measure: limit.limit for limit in self.limits if limit.is_warned and limit.scope == 'conversation'
+        }
 
     def uncounted(
         self, responses: Iterable[ModelResponse], *, in_conversation: bool = False
     ) -> list[tuple[Measure, str]]:
-        """Return what is limited and could not be counted in responses, as far as it is new; note that it was told.
+        """Return measures that are limited but missing in responses, and the model names, if they were not reported
+        before.
 
         Args:
-            responses: The responses.
-            in_conversation: Whether they are of earlier runs, and count only where the conversation is limited.
+            responses: The responses to check.
+            in_conversation: Whether the responses are from earlier runs, so that only limits of the conversation apply.
         """
         measures = {limit.measure for limit in self.limits if limit.scope == 'conversation' or not in_conversation}
-        found: list[tuple[Measure, str]] = []
+        missing: list[tuple[Measure, str]] = []
         for response in responses:
             for measure in _unknown(response.usage):
                 key = (measure, response.model_name or '')
                 if measure in measures and key not in self.unknown:
                     self.unknown.add(key)
-                    found.append(key)
-        return found
+                    missing.append(key)
+        return missing
 
 
 def amounts_of(usage: RunUsage | RequestUsage) -> Amounts:
-    """Return a usage as amounts; it knows no seconds."""
+    """Return usage as amounts. It does not include seconds."""
     return {'tokens': Decimal(usage.total_tokens), 'requests': Decimal(usage.requests), 'cost': usage.cost or ZERO}
 
 
 def added(*several: Amounts) -> Amounts:
     """Return the sum of amounts."""
-    return {measure: sum((each.get(measure, ZERO) for each in several), ZERO) for measure in MEASURES}
+    return {measure: sum((amounts.get(measure, ZERO) for amounts in several), ZERO) for measure in MEASURES}
 
 
 def _unknown(usage: RequestUsage) -> Iterator[Measure]:

@@ -1,4 +1,4 @@
-"""What the agent plugs in: budgets as one capability, for any pydantic-ai agent."""
+"""The capability that limits runs and conversations by budgets, for any pydantic-ai agent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pydantic_ai.usage import RunUsage
 from pydantic_deep._messages.summary_metadata import CarriedOver
 from pydantic_deep.extensions import SupportsDelegationUsage, SupportsRecovery, find_capabilities
 
-from ._account import Account, Limit, Pace, added, amounts_of
+from ._account import Account, LastRequest, Limit, added, amounts_of
 from ._events import BudgetUnknownEvent, BudgetWarningEvent, LastAnswerEvent
 from ._stamp import Before, Stamp, read_before, stamped
 from ._types import ZERO, Budget, Measure, Scope, render_use
@@ -29,139 +29,139 @@ _EventT = TypeVar('_EventT', BudgetWarningEvent, LastAnswerEvent)
 _LOGGER = logging.getLogger('pydantic_deep')
 
 LAST_ANSWER = 'The budget ends: this is your last answer, without tools. Say what is done and what is left.'
-"""What the model is told when there is room for one request."""
+"""The message to the model when the budget allows only one more request."""
 
 NO_TOOLS = 'The budget ends: no tool runs any more.'
-"""What it is told if it calls one nevertheless."""
+"""The tool result if the model calls a tool anyway."""
 
 
 @dataclass(kw_only=True)
 class Budgets(AbstractCapability[object]):
-    """Limits of what a run and a conversation may use: `Budgets(run=Budget(tokens=200_000), warn_at=0.8)`.
+    """Limits for runs and conversations: `Budgets(run=Budget(tokens=200_000), warn_at=0.8)`.
 
-    When `warn_at` of a limit is used, the model is told, once. When there is room for about one request more, it is
-    told that this is its last answer, and may call no tools in it: the run ends with its own words. If a budget is used
-    up nevertheless, `BudgetExceededError` is raised before the next request. A request that was begun is finished, so
-    tokens, cost and seconds can be exceeded by one response, of each of the runs that are asking at that moment.
-    Requests that a run and its subagents begin cannot be exceeded; one with its retries counts as one.
+    When the fraction `warn_at` of a limit is used, the model is warned once. When the budget allows about one more
+    request, the model is instructed to give its final answer and cannot call tools any more. If a budget is exceeded
+    nevertheless, `BudgetExceededError` is raised before the next request. A request that has started is completed, so
+    tokens, cost and seconds may exceed their limit by one response for each run in progress. The number of requests
+    never exceeds its limit; a request counts once, regardless of retries.
 
-    The budgets of a run hold in its subagents, which count in them beside budgets of their own
-    (`Subagent(…, capabilities=[Budgets(run=…)])`), and leave room for an answer of those above them. A subagent that
-    has used up its own is a failed result for its parent. `Subagent.usage_limits` refuse without a warning or a last
-    answer; they count tool calls too, and one delegation to its end, however often it waits for a person.
+    The budgets of a run include its subagents. These may have budgets of their own in addition (`Subagent(…,
+    capabilities=[Budgets(run=…)])`), and an amount for the parent's final response is reserved. A subagent that exceeds
+    its own budget is a failed tool result for its parent. `Subagent.usage_limits`, in contrast, has no warning and no
+    final response; it also limits tool calls, and counts a delegation to its end, including pauses for approval.
 
-    A run that goes on after a person has answered is a new run; the conversation is the same. What the conversation has
-    used is in the metadata of its responses; what came after the last one of a run is lost to it, but for what
-    subagents have used that ended well or waited. A run that `recover` goes on with after a crash is the same run: what
-    the crashed process had used counts, but for its seconds.
+    A run that resumes after an approval is a new run of the same conversation. The usage of a conversation is stored in
+    the metadata of its responses. Usage after the last response of a run is lost, except for that of subagents that
+    completed or paused. A run that `recover` resumes after a crash is the same run: the usage of the crashed process
+    counts, except for its seconds.
 
-    pydantic-ai stops a run at 50 requests, whatever these budgets say, unless `usage_limits=UsageLimits(request_limit=…)`
-    of the run says otherwise. What a tool of yours uses is counted if it passes `usage=ctx.usage` on,
-    when it has ended.
+    pydantic-ai itself stops a run after 50 requests, unless `usage_limits=UsageLimits(request_limit=…)` is passed.
+    Usage of agents that your tools run is counted, after their requests end, if the tools pass `usage=ctx.usage`.
 
     Raises:
-        ValueError: There is neither budget, or `warn_at` is not above 0 and at most 1.
+        ValueError: Neither budget is set, or `warn_at` is not above 0 and at most 1.
     """
 
     id: str | None = 'budgets'
     run: Budget | None = None
-    """What one run may use, with all that is below it."""
+    """The limits of one run, including its subagents."""
     conversation: Budget | None = None
-    """What all runs of a conversation may use together."""
+    """The limits of all runs of a conversation together."""
     warn_at: float = 0.8
-    """The part of a limit at which the model is told; with 1 it is told of its last answer only."""
+    """The fraction of a limit at which the model is warned. With 1, there is only the final-answer message."""
     clock: Callable[[], float] = field(default=time.monotonic, repr=False)
-    """Seconds that never go back; for tests."""
+    """A monotonic clock in seconds; replace it in tests."""
     _account: Account | None = field(default=None, init=False, repr=False, compare=False)
-    _above: tuple[Pace, ...] = field(default=(), init=False, repr=False, compare=False)
-    _pace: Pace = field(default_factory=Pace, init=False, repr=False, compare=False)
-    _is_last_told: bool = field(default=False, init=False, repr=False, compare=False)
+    _above: tuple[LastRequest, ...] = field(default=(), init=False, repr=False, compare=False)
+    _last_request: LastRequest = field(default_factory=LastRequest, init=False, repr=False, compare=False)
+    _is_last_announced: bool = field(default=False, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.defer_loading:
-            raise UserError('`Budgets` cannot have `defer_loading`: nothing would count until the model loads them.')
+            raise UserError('`Budgets` cannot have `defer_loading`: nothing would be counted until the model loads it.')
         for name, budget in (('run', self.run), ('conversation', self.conversation)):
             if budget is not None and not isinstance(cast('object', budget), Budget):
-                raise ValueError(f'`{name}` is {budget!r}. Write `Budget(tokens=…)`.')
+                raise ValueError(f'`{name}` is {budget!r}. Pass `Budget(tokens=…)`.')
         if self.run is None and self.conversation is None:
-            raise ValueError('`Budgets()` limit nothing. Set `run=Budget(…)` or `conversation=Budget(…)`.')
+            raise ValueError('`Budgets()` has no limits. Set `run=Budget(…)` or `conversation=Budget(…)`.')
         if not 0 < self.warn_at <= 1:
-            raise ValueError(f'`warn_at` is {self.warn_at!r}. Use a part of a limit, above 0 and at most 1.')
+            raise ValueError(f'`warn_at` is {self.warn_at!r}. Use a fraction above 0 and at most 1.')
 
     def __repr__(self) -> str:
-        given = [
+        fields = [
             f'{name}={budget}' for name, budget in (('run', self.run), ('conversation', self.conversation)) if budget
         ]
         account = self._account
         if account is not None:
             used = [
-                f'{render_use(each.measure, account.used(each), each.limit)} of the {each.scope}'
-                for each in account.limits
+                f'{render_use(limit.measure, account.used(limit), limit.limit)} of the {limit.scope}'
+                for limit in account.limits
             ]
-            given.append(f'used: {", ".join(used)}')
-        return f'Budgets({", ".join(given)})'
+            fields.append(f'used: {", ".join(used)}')
+        return f'Budgets({", ".join(fields)})'
 
     @classmethod
     def combine(cls, capabilities: Sequence[AbstractCapability[object]]) -> Budgets:
-        """Refuse several: which of two limits holds is nobody's guess.
+        """Raise: a second instance would be ambiguous.
 
         Raises:
-            UserError: Always; it is called where there are several.
+            UserError: Always, as this method is called for more than one instance.
         """
-        raise UserError(f'An agent has {len(capabilities)} `Budgets`. Keep one: it has a `run` and a `conversation`.')
+        raise UserError(f'An agent has {len(capabilities)} `Budgets`. Use one, with both `run` and `conversation`.')
 
     def get_ordering(self) -> CapabilityOrdering:
-        """Stand inside of others, so that nothing is awaited between the check and the request but the model."""
+        """Run innermost, so that nothing but the model is awaited between the check and the request."""
         return CapabilityOrdering(position='innermost')
 
     def for_subagent(self) -> Budgets:
-        """Return what holds in the run of a subagent: the account of this run."""
+        """Return the instance for the run of a subagent, which shares the account of this run."""
         inherited = replace(self, id=None)
         if self._account is not None:
-            inherited._account, inherited._above = self._account, (*self._above, self._pace)
+            inherited._account, inherited._above = self._account, (*self._above, self._last_request)
         return inherited
 
     async def for_run(self, ctx: RunContext[object]) -> Budgets:
-        """Return this run's instance."""
+        """Return a copy with the state of this run."""
         run = replace(self)
         run._account, run._above = self._account, self._above
         return run
 
     async def before_run(self, ctx: RunContext[object]) -> None:
-        """Open the account of the run, with what the conversation has used before."""
-        apart = next(iter(find_capabilities(ctx, SupportsDelegationUsage)), None)
+        """Open the account of the run, with the earlier usage of the conversation."""
+        delegation = next(iter(find_capabilities(ctx, SupportsDelegationUsage)), None)
         recovers = next(iter(find_capabilities(ctx, SupportsRecovery)), None)
         if self._account is not None:
-            if apart is not None and len(self._above) == 1:
-                # It waited for a person. What it had used by then is in no response of the conversation above.
-                lost = RunUsage() if recovers is None else recovers.lost_usage  # which is in the usage of the run
-                self._account.before = added(self._account.before, amounts_of(apart.delegation_usage - lost))
+            if delegation is not None and len(self._above) == 1:
+                # The subagent resumes after an approval. Its earlier usage is in no response of the parent
+                # conversation.
+                lost = RunUsage() if recovers is None else recovers.lost_usage  # already in the usage of the run
+                self._account.before = added(self._account.before, amounts_of(delegation.delegation_usage - lost))
             return
-        usage = ctx.usage if apart is None else apart.delegation_usage
-        self._account = Account(limits=self._limits(), usage=usage, clock=self.clock, is_apart=apart is not None)
+        usage = ctx.usage if delegation is None else delegation.delegation_usage
+        self._account = Account(limits=self._limits(), usage=usage, clock=self.clock, is_apart=delegation is not None)
         if recovers is not None:
             self._account.earlier = amounts_of(recovers.earlier_usage)
         if self.conversation is not None:
             before = read_before(ctx.messages, self.id or '')
             if recovers is not None:
                 before = replace(before, used=added(before.used, amounts_of(recovers.lost_usage)))
-            await self._take_over(ctx, before)
+            await self._load_earlier_usage(ctx, before)
 
     async def before_model_request(
         self, ctx: RunContext[object], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Begin a request that fits, and tell the model what it must know of the end.
+        """Start a request if the budgets allow it, and warn the model if they are nearly used up.
 
         Raises:
-            BudgetExceededError: It does not fit.
+            BudgetExceededError: The budgets do not allow the request.
         """
         account = self._opened
-        last = account.begin(self._pace, self._above)
+        last = account.begin(self._last_request, self._above)
         warnings = [] if self._above else list(account.to_warn(Decimal(str(self.warn_at))))
         for limit in warnings:
             await ctx.emit(_event(BudgetWarningEvent, account, limit))
         if last is not None:
-            await self._end(ctx, request_context, last)
+            await self._announce_last(ctx, request_context, last)
         elif warnings:
             ctx.enqueue(SystemPromptPart(_warning(account, warnings)))
         return request_context
@@ -169,18 +169,18 @@ class Budgets(AbstractCapability[object]):
     async def after_tool_validate(
         self, ctx: RunContext[object], *, call: ToolCallPart, tool_def: ToolDefinition, args: ValidatedToolArgs
     ) -> ValidatedToolArgs:
-        """Run no tool that the last answer calls, though it was told not to."""
-        if self._is_last_told:
+        """Fail tool calls of the final response, which the model was instructed not to make."""
+        if self._is_last_announced:
             raise ToolFailed(NO_TOOLS)
         return args
 
     async def after_model_request(
         self, ctx: RunContext[object], *, request_context: ModelRequestContext, response: ModelResponse
     ) -> ModelResponse:
-        """Note what the request took, and write into the response what the conversation has used."""
+        """Record the usage of the request, and write the usage of the conversation into the response."""
         account = self._opened
-        self._pace.note(response.usage, self.clock())
-        await self._tell_unknown(ctx, account.uncounted([response]))
+        self._last_request.note(response.usage, self.clock())
+        await self._report_unknown(ctx, account.uncounted([response]))
         if not self._is_of_conversation:
             return response
         used = account.in_conversation()
@@ -189,12 +189,12 @@ class Budgets(AbstractCapability[object]):
         return stamped(response, Stamp(used=used, warned=account.warned))
 
     def add_earlier_usage(self, used: RunUsage) -> None:
-        """Count what subagents of this run have used before they waited: no response of the conversation has it."""
+        """Add the usage of subagents before they paused, which no response of the conversation contains."""
         if not self._above:
             self._opened.before = added(self._opened.before, amounts_of(used))
 
     def carry_over(self, ctx: RunContext[object], replaced: Sequence[ModelMessage]) -> CarriedOver:
-        """Return what the conversation has used, for a summary that stands for the responses in which it was written."""
+        """Return the usage of the conversation, for the summary that replaces the responses that contained it."""
         if not self._is_of_conversation:
             return CarriedOver(text='')
         stamp = Stamp(used=self._opened.in_conversation(), warned=self._opened.warned)
@@ -202,23 +202,24 @@ class Budgets(AbstractCapability[object]):
 
     @property
     def _is_of_conversation(self) -> bool:
-        """Whether it counts the conversation of the run that it is in, and not of one above it."""
+        """Whether the conversation budget applies to this run itself, and not to a parent run."""
         return self.conversation is not None and not self._above
 
-    async def _end(self, ctx: RunContext[object], request_context: ModelRequestContext, last: Limit) -> None:
-        """Make this request the last one: the tools stay declared, for the cached prefix, and may not be called."""
+    async def _announce_last(self, ctx: RunContext[object], request_context: ModelRequestContext, last: Limit) -> None:
+        """Make this the last request. Tools remain declared, as the cached prefix contains them, but cannot be called."""
         settings: dict[str, object] = {**(request_context.model_settings or {})}
-        is_told = self._is_last_told or settings.get('tool_choice') == 'none'  # by the budgets of the run above
+        # The budgets of the parent run have announced it.
+        is_announced = self._is_last_announced or settings.get('tool_choice') == 'none'
         request_context.model_settings = cast('ModelSettings', {**settings, 'tool_choice': 'none'})
-        if not is_told:
-            ctx.enqueue(SystemPromptPart(LAST_ANSWER, scope='request'))  # a later run has a budget of its own
-        if not self._is_last_told:
-            self._is_last_told = True
+        if not is_announced:
+            ctx.enqueue(SystemPromptPart(LAST_ANSWER, scope='request'))  # a later run has its own budget
+        if not self._is_last_announced:
+            self._is_last_announced = True
             await ctx.emit(_event(LastAnswerEvent, self._opened, last))
 
     @property
     def _opened(self) -> Account:
-        """The account of the run, which is open before anything else happens in it."""
+        """The account of the run, which `before_run` opens."""
         return cast('Account', self._account)
 
     def _limits(self) -> list[Limit]:
@@ -230,19 +231,19 @@ class Budgets(AbstractCapability[object]):
             for measure, limit in budget.limits.items()
         ]
 
-    async def _take_over(self, ctx: RunContext[object], before: Before) -> None:
-        """Take over what earlier runs of the conversation have used and were told."""
+    async def _load_earlier_usage(self, ctx: RunContext[object], before: Before) -> None:
+        """Load the usage and the warnings of earlier runs of the conversation."""
         account = self._opened
         account.before = before.used
         for limit in account.limits:
             limit.is_warned = limit.scope == 'conversation' and before.warned.get(limit.measure) == limit.limit
-        await self._tell_unknown(ctx, account.uncounted(before.unstamped, in_conversation=True))
+        await self._report_unknown(ctx, account.uncounted(before.unstamped, in_conversation=True))
 
-    async def _tell_unknown(self, ctx: RunContext[object], unknown: Sequence[tuple[Measure, str]]) -> None:
-        """Say what could not be counted: it must not pass for nothing."""
+    async def _report_unknown(self, ctx: RunContext[object], unknown: Sequence[tuple[Measure, str]]) -> None:
+        """Report missing usage, so that it is not mistaken for zero."""
         for measure, model_name in unknown:
             _LOGGER.warning(
-                'The %s of a response of model %r is not known, and its budget goes on without', measure, model_name
+                'The %s of a response of model %r is unknown and does not count in the budget', measure, model_name
             )
             await ctx.emit(BudgetUnknownEvent(measure=measure, model_name=model_name))
 
@@ -252,6 +253,6 @@ def _event(event_type: type[_EventT], account: Account, limit: Limit) -> _EventT
 
 
 def _warning(account: Account, limits: Sequence[Limit]) -> str:
-    """Return the line by which the model knows that it should come to an end."""
-    told = [render_use(each.measure, account.used(each), each.limit) for each in limits]
-    return f'Budget used: {", ".join(told)}. Finish soon.'
+    """Return the warning to the model about used budgets."""
+    usages = [render_use(limit.measure, account.used(limit), limit.limit) for limit in limits]
+    return f'Budget used: {", ".join(usages)}. Finish soon.'

@@ -1,4 +1,4 @@
-"""The error of the room."""
+"""The error of this capability."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ._types import Measure, Scope, render_amount
 
 
 class BudgetExceededError(DeepAgentError, UsageLimitExceeded):
-    """A budget has no room for another request; none was begun.
+    """A budget does not allow another request. None was started.
 
     Attributes:
-        scope: Whose budget it is.
-        measure: What it limits.
-        limit: Its limit.
-        used: What was used of it. In a subagent it may be less than the limit: what its parent needs to answer is kept.
-        is_inherited: Whether it is the budget of a run above this one.
+        scope: Whether the limit applies to a run or a conversation.
+        measure: The measure that is limited.
+        limit: The maximum amount.
+        used: The used amount. In a subagent it may be below the limit, as its parent needs a reserve for its answer.
+        is_inherited: Whether the budget belongs to a parent run.
     """
 
     def __init__(
@@ -30,9 +30,9 @@ class BudgetExceededError(DeepAgentError, UsageLimitExceeded):
         self.limit = limit
         self.used = used
         self.is_inherited = is_inherited
-        whose = f'the {scope} above' if is_inherited else f'this {scope}'
-        kept = ', and the rest is kept for the answer there' if used < limit else ''
+        owner = f'the parent {scope}' if is_inherited else f'this {scope}'
+        reserve = ', and the rest is reserved for its answer' if used < limit else ''
         super().__init__(
-            f'The budget of {render_amount(measure, limit)} for {whose} is used up: {render_amount(measure, used)} used{kept}. '
+            f'The budget of {render_amount(measure, limit)} for {owner} is used up: {render_amount(measure, used)} used{reserve}. '
             f'Raise it in `Budgets({scope}=Budget({measure}=…))` and run again with the messages so far.'
         )

@@ -1,4 +1,4 @@
-"""What the room tells the world: a budget that comes to its end, and what could not be counted."""
+"""Events of this capability: a budget that is nearly used up, and usage that could not be counted."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -10,37 +10,37 @@ from ._types import Measure, Scope
 
 @dataclass(kw_only=True)
 class BudgetWarningEvent(CapabilityEvent, namespace='budgets', name='warning'):
-    """So much of a limit is used that the model was told; once for each limit."""
+    """The model was warned that a limit is nearly used up. Emitted once for each limit."""
 
     scope: Scope
-    """Whose budget it is."""
+    """Whether the limit applies to a run or a conversation."""
     measure: Measure
-    """What it limits."""
+    """The measure that is limited."""
     limit: Decimal
-    """Its limit."""
+    """The maximum amount."""
     used: Decimal
-    """What was used of it."""
+    """The used amount."""
 
 
 @dataclass(kw_only=True)
 class LastAnswerEvent(CapabilityEvent, namespace='budgets', name='last_answer'):
-    """There is room for about one request more: the model was told that it is the last, and may call no tools in it."""
+    """The budget allows about one more request: the model was instructed to give its final answer, without tools."""
 
     scope: Scope
-    """Whose budget it is."""
+    """Whether the limit applies to a run or a conversation."""
     measure: Measure
-    """What it limits."""
+    """The measure that is limited."""
     limit: Decimal
-    """Its limit."""
+    """The maximum amount."""
     used: Decimal
-    """What was used of it."""
+    """The used amount."""
 
 
 @dataclass(kw_only=True)
 class BudgetUnknownEvent(CapabilityEvent, namespace='budgets', name='unknown'):
-    """A response could not be counted, and a budget that limits it knows less than was used; once for each model."""
+    """The usage of a response is unknown, so a budget counts less than was used. Emitted once for each model."""
 
     measure: Measure
-    """What is not known: `cost` where there is no price, `tokens` where the provider told no usage."""
+    """The missing measure: `cost` if the model has no known price, `tokens` if the provider reported no usage."""
     model_name: str
-    """Whose response it was; empty where that is not known either."""
+    """The model of the response; empty if it is unknown."""

@@ -1,7 +1,7 @@
-"""What a conversation has used, written into the metadata of its responses: models are sent nothing of it.
+"""The usage of a conversation, stored in the metadata of its responses. Models do not receive metadata.
 
-So it is known in the next turn without a store, at whichever version the conversation goes on, also where summaries
-have replaced messages; and with it is what no response tells: time, and what subagents have used. Pure.
+With this stamp, the next turn knows the usage without a store, on every branch and after summarization. It also covers
+usage that responses do not contain: time, and the usage of subagents. Pure.
 """
 
 from __future__ import annotations
@@ -21,41 +21,41 @@ from ._account import added, amounts_of
 from ._types import Amounts
 
 KEY: Final = 'pydantic_deep_budgets'
-"""The key of ours in the metadata of a response."""
+"""Our key in the metadata of a response."""
 
 
 class Stamp(BaseModel):
-    """What is written."""
+    """The stored values."""
 
     used: Amounts
-    """What the conversation had used when the response was there."""
+    """The usage of the conversation up to this response."""
     warned: Amounts
-    """The limits of whose end the model was told; one that was raised since is told of again."""
+    """The limits that the model was warned about. A limit that was raised since is warned about again."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Before:
-    """What a history tells."""
+    """The usage that a history contains."""
 
     used: Amounts
-    """What the conversation has used."""
+    """The usage of the conversation."""
     warned: Amounts
-    """The limits of whose end the model was told."""
+    """The limits that the model was warned about."""
     unstamped: Sequence[ModelResponse]
-    """The responses that were counted from their usage alone."""
+    """Responses after the last stamp, counted by their own usage."""
 
 
 def stamped(response: ModelResponse, stamp: Stamp) -> ModelResponse:
-    """Return the response with what the conversation has used."""
+    """Return the response with a stamp in its metadata."""
     return replace(response, metadata={**(response.metadata or {}), KEY: stamp.model_dump(mode='json')})
 
 
 def read_before(messages: Sequence[ModelMessage], id: str = 'budgets') -> Before:
-    """Return what the conversation of a history has used: by its last stamp, and by what came after it.
+    """Return the usage of the conversation of a history: its last stamp plus the usage after it.
 
     Args:
         messages: The history.
-        id: Under which a summary has the stamp of what it stands for.
+        id: The capability id under which a summary stores the stamp of the messages that it replaced.
     """
     index, stamp = _last_stamp(messages, id)
     rest = messages[index + 1 :]
@@ -67,33 +67,33 @@ def read_before(messages: Sequence[ModelMessage], id: str = 'budgets') -> Before
 
 
 def _last_stamp(messages: Sequence[ModelMessage], id: str) -> tuple[int, Stamp]:
-    """Return the last stamp and where it stands; an empty one, before the first message, where there is none."""
+    """Return the last stamp and its message index; an empty stamp and -1 if there is none."""
     for index in range(len(messages) - 1, -1, -1):
         message = messages[index]
         if isinstance(message, ModelResponse):
-            found = (message.metadata or {}).get(KEY)
+            value = (message.metadata or {}).get(KEY)
         else:
-            found = carried_state([message], id)
-        if found is not None:
+            value = carried_state([message], id)
+        if value is not None:
             try:
-                return index, Stamp.model_validate(found)
-            except ValidationError:  # a history may come from anywhere; what is not ours tells nothing
+                return index, Stamp.model_validate(value)
+            except ValidationError:  # histories come from anywhere; ignore invalid stamps
                 continue
     return -1, Stamp(used={}, warned={})
 
 
 def _delegations(messages: Sequence[ModelMessage]) -> list[RunUsage]:
-    """Return what subagents have used whose results are there."""
-    found: list[RunUsage] = []
+    """Return the usage of the subagents that have results in these messages."""
+    usages: list[RunUsage] = []
     for message in messages:
         for part in message.parts:
             metadata: object = part.metadata if isinstance(part, ToolReturnPart) else None
             if isinstance(metadata, dict) and 'sub_agent_thread_id' in metadata:
                 try:
-                    found.append(_usage_adapter().validate_python(cast('dict[str, Any]', metadata).get('usage')))
-                except ValidationError:  # as above
+                    usages.append(_usage_adapter().validate_python(cast('dict[str, Any]', metadata).get('usage')))
+                except ValidationError:  # same as above
                     continue
-    return found
+    return usages
 
 
 @cache

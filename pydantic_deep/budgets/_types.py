@@ -1,4 +1,4 @@
-"""The nouns of the room: what a budget limits, and of what."""
+"""Types of this capability: budgets and their measures."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from decimal import Decimal, InvalidOperation
 from typing import Final, Literal, TypeAlias
 
 Measure: TypeAlias = Literal['tokens', 'requests', 'cost', 'seconds']
-"""What is limited: tokens in and out, requests to models, US dollars, or seconds."""
+"""A measure: input and output tokens, requests to models, cost in US dollars, or seconds."""
 
 Scope: TypeAlias = Literal['run', 'conversation']
-"""Of what a budget is: one run, or all runs of a conversation."""
+"""The scope of a budget: one run, or all runs of a conversation."""
 
 Amounts: TypeAlias = Mapping[Measure, Decimal]
-"""Something of each measure; what is not there is 0."""
+"""An amount for each measure; a missing one is 0."""
 
 ZERO: Final = Decimal(0)
 
 
 @dataclass(frozen=True, kw_only=True, init=False)
 class Budget:
-    """Limits, of which one at least is set: `Budget(tokens=200_000, cost='0.50')`.
+    """Limits, at least one of which is set: `Budget(tokens=200_000, cost='0.50')`.
 
     Raises:
-        ValueError: No limit is set, or one is not a number above 0.
+        ValueError: No limit is set, or a limit is not a number above 0.
     """
 
     tokens: int | None
-    """Tokens of all requests and responses, those read from a cache included."""
+    """Maximum tokens of all requests and responses, including cached tokens."""
     requests: int | None
-    """Requests to models, each counted when it is begun."""
+    """Maximum number of requests to models. A request counts when it starts."""
     cost: Decimal | None
-    """US dollars, by the prices of genai-prices or what the provider told."""
+    """Maximum cost in US dollars, by the prices of genai-prices or as reported by the provider."""
     seconds: float | None
-    """Time from the beginning of a run, whatever it waited for: its model, its tools, its subagents."""
+    """Maximum time since the start of a run in seconds, including the time of models, tools and subagents."""
 
     def __init__(
         self,
@@ -45,24 +45,24 @@ class Budget:
         cost: Decimal | float | str | None = None,
         seconds: float | None = None,
     ) -> None:
-        """Set limits; `None` for none. A cost may be a number or its text."""
+        """Set the limits; `None` means unlimited. `cost` may be a number or a decimal string."""
         object.__setattr__(self, 'tokens', _checked_count('tokens', tokens))
         object.__setattr__(self, 'requests', _checked_count('requests', requests))
         object.__setattr__(self, 'cost', _checked_cost(cost))
         object.__setattr__(self, 'seconds', _checked_seconds(seconds))
         if not self.limits:
-            raise ValueError('`Budget()` limits nothing. Set `tokens`, `requests`, `cost` or `seconds`.')
+            raise ValueError('`Budget()` has no limits. Set `tokens`, `requests`, `cost` or `seconds`.')
 
     def __repr__(self) -> str:
         return f'Budget({", ".join(f"{measure}={getattr(self, measure)!s}" for measure in self.limits)})'
 
     @property
     def limits(self) -> Amounts:
-        """The limits that are set, by measure."""
-        given = {'tokens': self.tokens, 'requests': self.requests, 'cost': self.cost, 'seconds': self.seconds}
+        """The limits that are set, keyed by measure."""
+        values = {'tokens': self.tokens, 'requests': self.requests, 'cost': self.cost, 'seconds': self.seconds}
         limits: dict[Measure, Decimal] = {}
         for measure in MEASURES:
-            if (limit := given[measure]) is not None:
+            if (limit := values[measure]) is not None:
                 limits[measure] = Decimal(limit)
         return limits
 
@@ -71,25 +71,25 @@ MEASURES: Final[tuple[Measure, ...]] = ('tokens', 'requests', 'cost', 'seconds')
 
 
 def render_amount(measure: Measure, amount: Decimal) -> str:
-    """Return an amount with its unit, as people and models read it."""
+    """Return an amount with its unit, for people and models."""
     number = _number(measure, amount)
     return number if measure == 'cost' else f'{number} {measure}'
 
 
 def render_use(measure: Measure, used: Decimal, limit: Decimal) -> str:
-    """Return what is used of a limit."""
+    """Return the used part of a limit as text."""
     return f'{_number(measure, used)} of {render_amount(measure, limit)}'
 
 
 def exact_seconds(seconds: float) -> Decimal:
-    """Return a time in whole microseconds: what a clock tells beyond is noise, and is written down for each response."""
+    """Return a time rounded to microseconds: further digits are noise, and are stored with each response."""
     return Decimal(round(seconds * 1_000_000)).scaleb(-6)
 
 
 def _number(measure: Measure, amount: Decimal) -> str:
     match measure:
         case 'cost':
-            # Four digits: a request of a cheap model costs less than a cent.
+            # Four digits, as a request to a cheap model costs less than a cent.
             return f'${amount:,.4f}'.removesuffix('00')
         case 'seconds':
             return f'{amount:,.1f}'

@@ -1,4 +1,4 @@
-"""A room: says when a request breaks the prefix that a provider has cached, and why."""
+"""Detect requests that break the prefix which a provider has cached, and report the reason."""
 
 from ._capability import CacheWatch
 from ._events import PrefixBrokenEvent, Reason

@@ -1,4 +1,4 @@
-"""What the agent plugs in: one look at each request."""
+"""The capability that compares each request with the previous one."""
 
 from __future__ import annotations
 
@@ -17,27 +17,28 @@ _LOGGER = logging.getLogger('pydantic_deep')
 
 @dataclass(kw_only=True)
 class CacheWatch(AbstractCapability[object]):
-    """Says when a request does not begin with all of the one before it, on any agent.
+    """Report when a request does not start with the complete previous request, on any agent.
 
-    Providers charge a tenth for what they have read before, and only as far as a request begins like an earlier one.
-    Whatever changes an earlier message, a tool or the instructions makes all that follows be paid for in full: this emits
-    a `PrefixBrokenEvent` then, and logs it at INFO unless a summary was the reason. It changes nothing.
+    Providers charge about a tenth of the price for input that they have cached, but only for a common prefix of
+    requests. Any change of an earlier message, a tool or the instructions makes everything after it cost the full
+    price. This capability then emits a `PrefixBrokenEvent`, and logs it at level INFO unless a summary was the reason.
+    It does not modify requests.
 
-    The first request of a run is compared with the last one that its history tells of, by messages and instructions.
-    Messages that are the same objects count as unchanged. `pydantic_ai.capabilities.Caching` sets the marks that some
-    providers want.
+    The first request of a run is compared with the last one in its history, by messages and instructions. Identical
+    message objects count as unchanged. To set the cache markers that some providers need, use
+    `pydantic_ai.capabilities.Caching`.
     """
 
     id: str | None = 'cache_watch'
     _sent: Sent | None = field(default=None, init=False, repr=False, compare=False)
-    """The last request of this run, or what the history tells of the one before it."""
+    """The last request of this run or, initially, of its history."""
 
     def get_ordering(self) -> CapabilityOrdering:
-        """Come after all others: what they make of a request is what is sent."""
+        """Run innermost, to see the request as it is sent."""
         return CapabilityOrdering(position='innermost')
 
     async def for_run(self, ctx: RunContext[object]) -> CacheWatch:
-        """Return this run's instance, which knows what was sent before."""
+        """Return an instance for this run, with the last request of its history."""
         run = replace(self)
         run._sent = sent_before(ctx.messages)
         return run
@@ -45,7 +46,7 @@ class CacheWatch(AbstractCapability[object]):
     async def after_model_request(
         self, ctx: RunContext[object], *, request_context: ModelRequestContext, response: ModelResponse
     ) -> ModelResponse:
-        """Compare the request with the one before it, now that it is known what was sent."""
+        """Compare the request, as it was sent, with the previous one."""
         model, messages = request_context.model, list(request_context.messages)
         sent = Sent(
             messages=messages,
@@ -54,10 +55,10 @@ class CacheWatch(AbstractCapability[object]):
             settings=request_context.model_settings,
             parameters=request_context.model_request_parameters,
         )
-        found = None if self._sent is None else find_break(self._sent, sent)
+        break_found = None if self._sent is None else find_break(self._sent, sent)
         self._sent = sent
-        if found is not None:
-            reason, detail = found
+        if break_found is not None:
+            reason, detail = break_found
             await ctx.emit(PrefixBrokenEvent(reason=reason, detail=detail))
             if reason != 'summarized':
                 _LOGGER.info('A request breaks the prefix that its provider has cached: %s (%s).', reason, detail)

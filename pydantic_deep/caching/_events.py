@@ -1,4 +1,4 @@
-"""What the room tells the world: a request that breaks the prefix, and why."""
+"""The event of this capability: a request breaks the cached prefix."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -6,19 +6,20 @@ from typing import Literal, TypeAlias
 from pydantic_ai import CapabilityEvent
 
 Reason: TypeAlias = Literal['model', 'tools', 'settings', 'instructions', 'summarized', 'history']
-"""What of a request is not as it was: the model; schemas of tools, in whatever order; settings that shape the prompt; the
-instructions; earlier messages, which a summary has replaced (`summarized`), or which changed or went (`history`)."""
+"""The changed part: the model; tool schemas or their order; settings that affect the prompt; the instructions; earlier
+messages, replaced by a summary (`summarized`), or changed or removed otherwise (`history`).
+"""
 
 
 @dataclass(kw_only=True)
 class PrefixBrokenEvent(CapabilityEvent, namespace='caching', name='prefix_broken'):
-    """A request did not begin with all of the one before it, so that its provider reads less of it from the cache.
+    """A request did not start with the complete previous request, so its provider reads less of it from the cache.
 
-    There is one for a request, with the first reason in the order in which providers read: what comes after is broken
-    with it. Only `summarized` is meant.
+    At most one event is emitted per request, with the first reason in the order in which providers read a request:
+    everything after it is affected, too. Only `summarized` is intentional.
     """
 
     reason: Reason
-    """What was not as before."""
+    """The part of the request that changed."""
     detail: str
-    """Which tools, settings or messages, by names and numbers; nothing of what was said."""
+    """The names or indexes of the changed tools, settings or messages, without any content."""

@@ -1,4 +1,4 @@
-"""Whether a request begins with all of the one before it, and if not, why. Pure."""
+"""Compare a request with the previous one, and find the reason if it does not start with it. Pure."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ UNPROMPTED: Final = frozenset(
         *('openai_user', 'openai_store', 'openai_logprobs', 'openai_top_logprobs', 'anthropic_metadata'),
     )
 )
-"""Settings that no provider makes part of the prompt; any other, as `thinking` and `tool_choice`, changes what it has
-cached: https://platform.claude.com/docs/en/build-with-claude/prompt-caching#what-invalidates-the-cache"""
+"""Settings that no provider includes in the prompt. All others, such as `thinking` and `tool_choice`, affect the cache:
+https://platform.claude.com/docs/en/build-with-claude/prompt-caching#what-invalidates-the-cache
+"""
 
 _TOOL_OPTIONS: Final = ('output_tools', 'native_tools')
-"""Options of a canonical request that are tools too."""
+"""Options of a canonical request that contain tools, too."""
 
 T = TypeVar('T')
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sent:
-    """A request, as far as the next one must begin with it; what nobody knows of an earlier turn is `None`."""
+    """The parts of a request that the next one must start with. Parts that a history does not contain are `None`."""
 
     messages: list[ModelMessage]
     instructions: str | None
@@ -45,7 +46,7 @@ class Sent:
 
 
 def find_break(before: Sent, after: Sent) -> tuple[Reason, str] | None:
-    """Return why a request does not begin with all of the one before it, and the detail; `None` if it does."""
+    """Return the reason and the details if a request does not start with the previous one; `None` if it does."""
     if before.model is not None and before.model != after.model:
         return 'model', f'{before.model}, then {after.model}'
     return (
@@ -56,9 +57,9 @@ def find_break(before: Sent, after: Sent) -> tuple[Reason, str] | None:
 
 
 def sent_before(history: Sequence[ModelMessage]) -> Sent | None:
-    """Return the last request that a history tells of; `None` if it tells of none.
+    """Return the last request in a history; `None` if there is none.
 
-    Its messages and instructions are known, and what other turns had besides is not.
+    A history contains the messages and instructions of a request, but not its other parts.
     """
     for index in range(len(history) - 1, 0, -1):
         if isinstance(history[index], ModelResponse):
@@ -68,18 +69,20 @@ def sent_before(history: Sequence[ModelMessage]) -> Sent | None:
 
 
 def instructions_of(messages: Sequence[ModelMessage]) -> str | None:
-    """Return the instructions that a request was made with; `None` if its messages do not say."""
+    """Return the instructions of a request; `None` if its messages contain none."""
     last = messages[-1] if messages else None
     return last.instructions if isinstance(last, ModelRequest) else None
 
 
 def _compare_heads(before: Sent, after: Sent) -> tuple[Reason, str] | None:
-    """Compare what a request says besides messages and instructions, most cheaply where nothing is new."""
+    """Compare all parts except messages and instructions. Unchanged parts are detected cheaply."""
     if before.parameters is None or after.parameters is None:
         return None
     if before.parameters == after.parameters and before.settings == after.settings:
         return None
-    old, new = (canonical_request((), each.settings, each.parameters) for each in (before, after) if each.parameters)
+    old, new = (
+        canonical_request((), request.settings, request.parameters) for request in (before, after) if request.parameters
+    )
     for name in _TOOL_OPTIONS:
         tools, others = (
             cast('list[JsonValue]', old.options.get(name, [])),
@@ -100,18 +103,18 @@ def _describe_tools(before: Sequence[JsonValue], after: Sequence[JsonValue]) -> 
     old, new = ({_name_of(tool): tool for tool in tools} for tools in (before, after))
     gone, added = [name for name in old if name not in new], [name for name in new if name not in old]
     changed = [name for name in old if name in new and old[name] != new[name]]
-    said = [('added', added), ('gone', gone), ('changed', changed)]
-    return '; '.join(f'{word}: {", ".join(names)}' for word, names in said if names) or 'in another order'
+    changes = [('added', added), ('gone', gone), ('changed', changed)]
+    return '; '.join(f'{word}: {", ".join(names)}' for word, names in changes if names) or 'in another order'
 
 
 def _name_of(tool: JsonValue) -> str:
-    """Return the name of a tool; one of a provider has only a kind."""
+    """Return the name of a tool. Provider-side tools only have a kind."""
     fields = cast('JsonObject', tool)
     return str(fields['name'] if 'name' in fields else fields['kind'])
 
 
 def _prompting(options: JsonObject) -> JsonObject:
-    """Return the options that shape the prompt, those among the settings too."""
+    """Return the options and settings that affect the prompt."""
     settings = cast('JsonObject', options.get('settings', {}))
     rest = {key: value for key, value in options.items() if key not in ('settings', *_TOOL_OPTIONS)}
     return rest | {key: value for key, value in settings.items() if key not in UNPROMPTED}
@@ -126,7 +129,7 @@ def _compare_instructions(before: str | None, after: str | None) -> tuple[Reason
 
 def _compare_messages(before: list[ModelMessage], after: list[ModelMessage]) -> tuple[Reason, str] | None:
     begin, added = after[: len(before)], after[len(before) :]
-    if begin != before:  # of messages that are the same objects, Python looks into none
+    if begin != before:  # identical message objects compare without a look at their content
         same = _count_same(before, begin, _is_same)
         if same < len(before):
             return _explain(before, after, same)
@@ -136,9 +139,9 @@ def _compare_messages(before: list[ModelMessage], after: list[ModelMessage]) -> 
 
 
 def _explain(before: list[ModelMessage], after: list[ModelMessage], same: int) -> tuple[Reason, str]:
-    """Return why two histories differ that have so many messages in common."""
+    """Return the reason why two histories with a common prefix of this length differ."""
     for index, (old, new) in enumerate(zip(before[: same + 1], after, strict=False)):
-        if _has_summary(new) and new != old:  # it may say what an earlier one said, and stand for more
+        if _has_summary(new) and new != old:  # a summary may repeat an earlier one and replace more messages
             return 'summarized', f'message {index + 1} of {len(before)} is replaced by a summary'
     return 'history', f'message {same + 1} of {len(before)} {"changed" if same < len(after) else "is gone"}'
 
@@ -152,5 +155,5 @@ def _is_same(before: ModelMessage, after: ModelMessage) -> bool:
 
 
 def _count_same(before: Sequence[T], after: Sequence[T], is_same: Callable[[T, T], bool]) -> int:
-    """Return with how many equal items both begin."""
+    """Return the length of the common prefix of two sequences."""
     return sum(1 for _ in takewhile(bool, map(is_same, before, after)))

@@ -130,7 +130,7 @@ class Filesystem(AbstractCapability[object]):
             listing, self._listing = self._listing, None
             if ctx.prompt is not None:
                 listing.add_to(requests, await self._names(ctx, listing.known))
-        self._notice.tell(ctx, render_uploads(self._uploads.values()))
+        self._notice.enqueue(ctx, render_uploads(self._uploads.values()))
         if self.offload_chars is not None:
             for message in requests:
                 await shorten_prompts(

@@ -1,4 +1,4 @@
-"""A room: requests that failed for a reason that passes, and answers that were cut, are asked for again."""
+"""Retry model requests after transient errors and incomplete responses."""
 
 from ._capability import Retries
 from ._errors import CutAnswerError

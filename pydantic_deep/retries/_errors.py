@@ -1,4 +1,4 @@
-"""The error of the room: an answer that was cut."""
+"""The error of this capability: an incomplete response."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pydantic_deep.errors import DeepAgentError
 
 
 class CutAnswerError(DeepAgentError, ModelConnectionError):
-    """The stream of an answer ended before the answer did.
+    """The stream of a response ended before the response was complete.
 
     Attributes:
-        model_name: The model that was answering.
-        provider_name: Whose wire the stream came over.
+        model_name: The model that generated the response.
+        provider_name: The provider, by its pydantic-ai name.
     """
 
     def __init__(self, model_name: str, provider_name: str) -> None:
@@ -20,9 +20,9 @@ class CutAnswerError(DeepAgentError, ModelConnectionError):
         ModelConnectionError.__init__(
             self,
             model_name,
-            f'The answer of {model_name!r} was cut: its stream ended without a finish reason, which {provider_name!r} '
-            'always sends. Ask again. If your server speaks this API and never sends one, leave '
-            f'{provider_name!r} out of `Retries(finish_reason_from=…)`.',
+            f'The response of {model_name!r} is incomplete: its stream ended without a finish reason, which {provider_name!r} '
+            'always sends. Retry the request. If your server has a compatible API and never sends one, remove '
+            f'{provider_name!r} from `Retries(finish_reason_from=…)`.',
             phase='read',
             in_stream=True,
         )

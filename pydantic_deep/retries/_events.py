@@ -1,4 +1,4 @@
-"""What the room tells the world: a request that is made again."""
+"""The event of this capability: a request is retried."""
 
 from dataclasses import dataclass
 
@@ -9,19 +9,20 @@ from pydantic_ai import CapabilityEvent
 class ModelRetriedEvent(CapabilityEvent, namespace='retries', name='retried', dispatch='immediate'):
     """An attempt at a request failed, and another one follows.
 
-    Listeners hear of it before the wait. A stream has it there only if the attempt had told something; else it comes
-    with the first piece of a later attempt, and not at all if there is none.
+    Listeners receive the event before the delay. An event stream contains it before the delay only if the failed
+    attempt had emitted events; otherwise it precedes the first event of a later attempt, and is missing if there is
+    none.
     """
 
     attempt: int
-    """The number of the attempt that follows; the first of a request was 1."""
+    """The number of the attempt that follows, where the first attempt is 1."""
     attempts: int
-    """How many there are at most."""
+    """The maximum number of attempts."""
     reason: str
-    """Why the last one failed, in words that hold nothing of the conversation, such as `'rate limited (429)'`."""
+    """The reason for the failure, without any content of the conversation, such as `'rate limited (429)'`."""
     delay_seconds: float
-    """How long is waited before it."""
+    """The delay before the attempt, in seconds."""
     is_void: bool
-    """Whether pieces of the failed answer were told before this event. Whoever shows them takes them back: the answer
-    begins anew, at the index of its first part, and the response of the step will have none of the old pieces.
+    """Whether parts of the failed response were emitted before this event. A user interface must discard them: the
+    response starts again at the index of its first part, and the final response has none of the old parts.
     """

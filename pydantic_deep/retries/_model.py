@@ -1,6 +1,6 @@
-"""The model that asks again, and the stream that begins anew.
+"""A model wrapper that retries requests and streams.
 
-Not here: what is worth another attempt (`_policy`), and what the attempts came to (`_attempts`).
+`_policy` decides which failures are retried; `_attempts` records the attempts.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from pydantic_ai.usage import RequestUsage
 from ._attempts import Attempts, Retry
 from ._policy import Policy
 
-Tell: TypeAlias = Callable[[Retry, bool], Awaitable[None]]
-"""Told of each attempt that follows a failed one, and whether pieces of the failed answer were told."""
+OnRetry: TypeAlias = Callable[[Retry, bool], Awaitable[None]]
+"""Called before each retry, with a flag for whether parts of the failed response were already emitted."""
 
 
 class RetriedModel(WrapperModel):
-    """Asks the wrapped model again where a failure passes and where an answer was cut."""
+    """Retries transient errors and incomplete responses of the wrapped model."""
 
     def __init__(
-        self, wrapped: Model, policy: Policy, tell: Tell, bill: Callable[[Sequence[ModelRequestAttempt]], None]
+        self, wrapped: Model, policy: Policy, on_retry: OnRetry, bill: Callable[[Sequence[ModelRequestAttempt]], None]
     ) -> None:
         """Wrap a model.
 
         Args:
-            wrapped: The model that is asked; a `FallbackModel` as a whole, so that one attempt asks all its models.
-            policy: When to ask again.
-            tell: Called before each wait.
-            bill: Called with attempts that were billed and of which no response can tell, because there is none.
+            wrapped: The model. A `FallbackModel` is retried as a whole: each attempt tries all its models.
+            policy: The retry policy.
+            on_retry: Called before each delay.
+            bill: Called with billed attempts that no response contains, because the last attempt failed.
         """
         super().__init__(wrapped)
         self._policy = policy
-        self._tell = tell
+        self._on_retry = on_retry
         self._bill = bill
 
     async def request(
@@ -58,7 +58,7 @@ class RetriedModel(WrapperModel):
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        """Ask until there is a whole answer or no attempt left; then raise the last error."""
+        """Return the first complete response; raise the last error if there is none."""
         attempts = Attempts(model=self.wrapped, policy=self._policy)
         while True:
             attempts.begin()
@@ -73,7 +73,7 @@ class RetriedModel(WrapperModel):
                     raise
             else:
                 return attempts.settle(response)
-            await self._tell(retry, False)
+            await self._on_retry(retry, False)
             await self._policy.sleep(retry.delay_seconds)
 
     @asynccontextmanager
@@ -84,11 +84,11 @@ class RetriedModel(WrapperModel):
         model_request_parameters: ModelRequestParameters,
         run_context: RunContext[Any] | None = None,
     ) -> AsyncGenerator[StreamedResponse]:
-        """Stream one answer after another until one is whole; each is opened when the stream is read."""
+        """Stream attempts until a response is complete. Each stream is opened when it is read."""
         stream = _RetriedStream(
             model_request_parameters,
             attempts=Attempts(model=self.wrapped, policy=self._policy),
-            tell=self._tell,
+            on_retry=self._on_retry,
             open_stream=lambda: self.wrapped.request_stream(
                 messages, model_settings, model_request_parameters, run_context
             ),
@@ -101,23 +101,23 @@ class RetriedModel(WrapperModel):
 
 @dataclass
 class _RetriedStream(StreamedResponse):
-    """The streams of all attempts, one after another; what it is at any moment is what the last of them is.
+    """The streams of all attempts in sequence. Its properties are those of the last one.
 
-    The parts of each attempt begin at index 0. Before the next attempt, the last part that was told is ended, so that
-    every part that was started is ended too.
+    The parts of each attempt start at index 0. Before the next attempt, the last emitted part is ended, so that every
+    started part ends.
     """
 
     attempts: Attempts = field(kw_only=True)
-    tell: Tell = field(kw_only=True)
+    on_retry: OnRetry = field(kw_only=True)
     open_stream: Callable[[], AbstractAsyncContextManager[StreamedResponse]] = field(kw_only=True)
     _source: StreamedResponse | None = field(default=None, init=False)
     _events: AsyncGenerator[ModelResponseStreamEvent] | None = field(default=None, init=False)
     _last_start: PartStartEvent | None = field(default=None, init=False)
-    _held: PartEndEvent | None = field(default=None, init=False)
+    _pending_end: PartEndEvent | None = field(default=None, init=False)
     _opened_at: datetime = field(default_factory=lambda: datetime.now(UTC), init=False)
 
     def __aiter__(self) -> AsyncIterator[ModelResponseStreamEvent]:
-        """Stream the events of the attempts; pydantic-ai has marked the ends of parts and the final result already."""
+        """Stream the events of all attempts. The inner streams have already added part ends and final-result events."""
         if self._event_iterator is None:
             self._events = self._event_iterator = self._get_event_iterator()
         return self._event_iterator
@@ -125,15 +125,15 @@ class _RetriedStream(StreamedResponse):
     async def _get_event_iterator(self) -> AsyncGenerator[ModelResponseStreamEvent]:
         while True:
             self.attempts.begin()
-            self._last_start = self._held = self.final_result_event = None
+            self._last_start = self._pending_end = self.final_result_event = None
             try:
                 async with self.open_stream() as source:
                     self._source = source
-                    if self._cancelled:  # while it was being opened
+                    if self._cancelled:  # cancelled while the stream was being opened
                         await source.cancel()
                     async for event in source:
-                        for told in self._told(event):
-                            yield told
+                        for ready_event in self._ready_events(event):
+                            yield ready_event
                 self.state = source.state
                 if not self._cancelled:
                     self.attempts.check(source.get(), streamed=True)
@@ -144,90 +144,91 @@ class _RetriedStream(StreamedResponse):
             else:
                 break
             end, self._source = self._end(), None
-            # Before the event: what is emitted in this pull comes after it, and before the parts of the next attempt.
-            await self.tell(retry, end is not None)
+            # Call `on_retry` before the end event: an event that it emits now follows the end event, and precedes the
+            # parts of the next attempt.
+            await self.on_retry(retry, end is not None)
             if end is not None:
                 yield end
             await self.attempts.policy.sleep(retry.delay_seconds)
             if self._cancelled:
                 return
-        if self._held is not None:
-            yield self._held
+        if self._pending_end is not None:
+            yield self._pending_end
         self._finished = not self._cancelled
 
-    def _told(self, event: ModelResponseStreamEvent) -> Iterator[ModelResponseStreamEvent]:
-        """Yield what is told now: all but the end of a part, which waits for what comes next."""
-        if self._held is not None:
-            yield self._held
-        self._held = event if isinstance(event, PartEndEvent) else None
+    def _ready_events(self, event: ModelResponseStreamEvent) -> Iterator[ModelResponseStreamEvent]:
+        """Yield the events that can be emitted now: all but the end of a part, which is delayed until the next event."""
+        if self._pending_end is not None:
+            yield self._pending_end
+        self._pending_end = event if isinstance(event, PartEndEvent) else None
         if isinstance(event, PartStartEvent):
             self._last_start = event
         elif isinstance(event, FinalResultEvent):
             self.final_result_event = event
-        if self._held is None:
+        if self._pending_end is None:
             yield event
 
     def _end(self) -> PartEndEvent | None:
-        """Return the end of the last part that was told; `None` if none was."""
-        if self._held is not None or self._last_start is None or self._source is None:
-            return self._held
+        """Return the end of the last emitted part; `None` if no part is open."""
+        if self._pending_end is not None or self._last_start is None or self._source is None:
+            return self._pending_end
         index = self._last_start.index
         return PartEndEvent(index=index, part=self._source.get().parts[index])
 
     def get(self) -> ModelResponse:
-        """Return what the last attempt has brought so far, with what was tried before it."""
+        """Return the response of the last attempt so far, with the failed attempts before it."""
         if self._source is not None:
             response = self._source.get()
         else:
             state = 'interrupted' if self._cancelled else 'incomplete'
             response = ModelResponse(parts=[], model_name=self.model_name, state=state)
         response = self.attempts.settle(response)
-        if self.failed_attempts:  # of a `FallbackModel` around this one
+        if self.failed_attempts:  # of an outer `FallbackModel`
             response = replace(response, failed_attempts=[*self.failed_attempts, *(response.failed_attempts or [])])
         if self.metadata:
             response = replace(response, metadata={**(response.metadata or {}), **self.metadata})
         return response
 
     async def close_stream(self) -> None:
-        """Close the stream of the attempt that is on, and begin no other."""
+        """Close the current stream, and start no further attempt."""
         self._cancelled = True
         if self._source is not None:
             await self._source.cancel()
 
     async def aclose(self) -> None:
-        """Close the stream whose reader has gone."""
+        """Close the streams when the consumer stops reading."""
         if self._events is not None:
             await self._events.aclose()
 
     def get_stream_cancel_errors(self) -> tuple[type[BaseException], ...]:
-        """Return what closing the stream may raise in who reads it."""
+        """Return the exceptions that closing the stream may raise in its consumer."""
         return self._source.get_stream_cancel_errors() if self._source else super().get_stream_cancel_errors()
 
     def time_to_first_chunk(self, request_start: float) -> float | None:
-        """Return how long the first piece of the last attempt took to come."""
+        """Return the time to the first chunk of the last attempt, in seconds."""
         return self._source.time_to_first_chunk(request_start) if self._source else None
 
     @property
     def usage(self) -> RequestUsage:
-        """What the last attempt has used."""
+        """The usage of the last attempt."""
         return self._source.usage if self._source else RequestUsage()
 
     @property
     def model_name(self) -> str:
-        """The model that answers."""
+        """The model name of the last attempt."""
         return self._source.model_name if self._source else self.attempts.model.model_name
 
     @property
     def provider_name(self) -> str | None:
-        """Its provider."""
+        """The provider name of the last attempt."""
         return self._source.provider_name if self._source else None
 
     @property
     def provider_url(self) -> str | None:
-        """Where its provider is."""
+        """The provider URL of the last attempt."""
         return self._source.provider_url if self._source else None
 
     @property
     def timestamp(self) -> datetime:
-        """When the answer began."""
+        """The time when the response of the last attempt started."""
         return self._source.timestamp if self._source else self._opened_at

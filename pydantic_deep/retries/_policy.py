@@ -1,4 +1,4 @@
-"""What is worth another attempt, and how long to wait before it: decided on values, without a model."""
+"""Which failures are retried, and after which delay. Pure: independent of models."""
 
 from __future__ import annotations
 
@@ -26,27 +26,32 @@ from pydantic_ai.messages import ModelResponse
 from ._errors import CutAnswerError
 
 FINISH_REASON_PROVIDERS = frozenset({'openai', 'anthropic', 'google', 'google-cloud'})
-"""Providers, by `ModelResponse.provider_name`, that end each stream with the reason why the answer ended.
+"""Providers, by `ModelResponse.provider_name`, that end each stream with a finish reason.
 
-OpenAI chat: `finish_reason` of the last chunk with a choice, https://platform.openai.com/docs/api-reference/chat-streaming.
-OpenAI Responses: `response.completed`, `.incomplete` or `.failed`,
-https://platform.openai.com/docs/api-reference/responses-streaming.
+OpenAI chat: `finish_reason` of the last chunk with a choice,
+https://platform.openai.com/docs/api-reference/chat-streaming. OpenAI Responses: `response.completed`, `.incomplete` or
+`.failed`, https://platform.openai.com/docs/api-reference/responses-streaming.
+
 Anthropic: `stop_reason` in `message_delta`, https://docs.claude.com/en/docs/build-with-claude/streaming.
+
 Google: `finishReason` of a candidate ("if empty, the model has not stopped generating tokens"),
 https://ai.google.dev/api/generate-content#candidate.
-Others that speak one of these APIs do not all keep to it, so they are not here.
+
+Other providers with one of these APIs are not listed, as some of them do not send a finish reason.
 """
 
 _READ_STREAMS_ANYWAY = frozenset({'anthropic'})
-"""Providers whose model may read a stream where the run does not: Anthropic's SDK requires one for a large
-`max_tokens`. Where no stream is read, an answer that can be parsed is whole.
+"""Providers that may stream even if the run does not: Anthropic's SDK requires a stream for a large `max_tokens`.
+Without a stream, a response that can be parsed is complete.
 """
 
 BASE_SECONDS, MAX_BACKOFF_SECONDS = 0.5, 30.0
-"""The first wait is at most the one and doubles up to the other; OpenAI's and Anthropic's SDKs begin so too."""
+"""The maximum delay starts at the first value and doubles up to the second. OpenAI's and Anthropic's SDKs start the
+same.
+"""
 
 _NEVER = (ModelRequestRejectedError, ModelQuotaExceededError, ModelRequestTimeout)
-"""The same request would fail again, or its time is up."""
+"""Errors that are not retried: the same request would fail again, or its time limit is exceeded."""
 
 _REASONS: tuple[tuple[type[ModelAPIError], str], ...] = (
     (CutAnswerError, 'the answer was cut'),
@@ -57,22 +62,22 @@ _REASONS: tuple[tuple[type[ModelAPIError], str], ...] = (
     (ModelTimeoutError, 'timed out'),
     (ModelConnectionError, 'connection lost'),
 )
-"""What passes, the narrower class first."""
+"""Transient errors and their descriptions, narrower classes first."""
 
 _STATUS_REASONS = {408: 'timed out', 409: 'conflict'}
-"""Statuses without a class of their own that OpenAI's and Anthropic's SDKs ask again for."""
+"""HTTP status codes without an error class that OpenAI's and Anthropic's SDKs retry."""
 
 _UNREADABLE = 'unreadable answer'
 
 _UNTYPED = (AssertionError, AttributeError)
-"""What pydantic-ai's readers of streams raise, instead of an error of its own, for events that should not be: a stream
-of Anthropic that does not begin with `message_start`, a chunk of OpenAI that is `null`.
+"""Errors that pydantic-ai's stream parsers raise for invalid events: an Anthropic stream that does not start with
+`message_start`, or an OpenAI chunk that is `null`.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """When to ask again. The fields are those of `Retries`."""
+    """The retry policy. Its fields are those of `Retries`."""
 
     attempts: int
     max_seconds: float
@@ -82,29 +87,29 @@ class Policy:
     clock: Callable[[], float]
 
     def reason_for(self, error: Exception, *, system: str) -> str | None:
-        """Return in words why a request that failed so is worth another attempt; `None` if it is not.
+        """Return why a failed request should be retried; `None` if it should not.
 
         Args:
-            error: What the request raised.
-            system: Of the model that was asked. Only of one whose wire is known is an untyped error one of the wire:
-                in a double it is a failed test.
+            error: The error of the request.
+            system: The `Model.system` of the model. For unknown systems, such as test doubles, untyped errors are not
+                retried.
         """
         if type(error) in _UNTYPED:
             return _UNREADABLE if self.finish_reason_from & names_in(system) else None
         return reason_to_retry(error)
 
     def wait_seconds(self, error: Exception, *, attempt: int) -> float:
-        """Return how long to wait after a failed attempt, the first being 1: as the provider asks, if it does."""
+        """Return the delay after a failed attempt in seconds: the one that the provider asks for, or a random backoff."""
         asked = asked_seconds(error)
         return self.random() * backoff_seconds(attempt) if asked is None else asked
 
     def is_cut(self, response: ModelResponse, *, system: str, streamed: bool) -> bool:
-        """Return whether the stream of a response ended before the answer did.
+        """Return whether the stream of a response ended before the response was complete.
 
         Args:
-            response: All that came.
-            system: Of the model that was asked. A response that says another one is made up, by a double.
-            streamed: Whether a stream was asked for.
+            response: The response as it was received.
+            system: The `Model.system` of the model. A response of a different provider comes from a test double.
+            streamed: Whether the response was streamed.
         """
         if not lacks_finish_reason(response) or response.provider_name not in names_in(system):
             return False
@@ -113,7 +118,7 @@ class Policy:
 
 
 def reason_to_retry(error: Exception) -> str | None:
-    """Return in words why a request that failed with an error of pydantic-ai is worth another attempt."""
+    """Return why a request with a pydantic-ai error should be retried; `None` if it should not."""
     if isinstance(error, FallbackExceptionGroup):
         reasons = (reason_to_retry(failure) for failure in error.exceptions)
         return next((f'every model failed, one of them: {reason}' for reason in reasons if reason), None)
@@ -132,9 +137,9 @@ def reason_to_retry(error: Exception) -> str | None:
 
 
 def asked_seconds(error: Exception) -> float | None:
-    """Return how long the provider asks to wait, by `Retry-After` in seconds or as a date; `None` if it does not say.
+    """Return the delay in seconds that the provider asks for with `Retry-After`; `None` if it does not.
 
-    Of several models the one that may be asked first counts.
+    For a `FallbackModel`, the shortest delay of its models counts.
     """
     if isinstance(error, FallbackExceptionGroup):
         worth = [failure for failure in error.exceptions if reason_to_retry(failure)]
@@ -144,20 +149,20 @@ def asked_seconds(error: Exception) -> float | None:
 
 
 def backoff_seconds(attempt: int) -> float:
-    """Return the longest wait after a failed attempt, the first being 1.
+    """Return the maximum delay after a failed attempt in seconds, where the first attempt is 1.
 
-    The wait itself is drawn between 0 and this, so that clients that failed together do not come back together
-    ("full jitter": https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/).
+    The actual delay is random between 0 and this maximum, so that clients do not retry simultaneously ("full jitter":
+    https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/).
     """
     return min(MAX_BACKOFF_SECONDS, BASE_SECONDS * 2 ** min(attempt - 1, 16))
 
 
 def lacks_finish_reason(response: ModelResponse) -> bool:
-    """Return whether a response is without the reason for which it ended.
+    """Return whether a response has no finish reason.
 
-    pydantic-ai keeps that reason, as it came, in `provider_details`; in `finish_reason` it writes `'stop'` also where
-    none came. A refusal and a blocked prompt have `finish_reason` alone. What the user has stopped, or what goes on
-    at the provider, has not ended.
+    pydantic-ai stores the provider's finish reason in `provider_details`, and sets `finish_reason` to `'stop'` even if
+    there was none. Refusals and blocked prompts have only `finish_reason`. Responses that the user interrupted, or that
+    continue at the provider, are not finished.
     """
     if 'finish_reason' in (response.provider_details or {}) or response.finish_reason == 'content_filter':
         return False
@@ -165,5 +170,5 @@ def lacks_finish_reason(response: ModelResponse) -> bool:
 
 
 def names_in(system: str) -> frozenset[str]:
-    """Return the names of the providers in `Model.system`: one, or all those of a `FallbackModel`."""
+    """Return the provider names in `Model.system`: one, or all those of a `FallbackModel`."""
     return frozenset(re.split('[:,]', system))

@@ -1,4 +1,4 @@
-"""The room of todos: a plan that the model writes and follows. Works on any pydantic-ai agent."""
+"""Todos: a plan that the model writes and updates, for any pydantic-ai agent."""
 
 from ._capability import Todos
 from ._render import render_todos

@@ -1,4 +1,4 @@
-"""What the agent plugs in: the todo list as one capability, for any pydantic-ai agent."""
+"""The todo list as a capability for any pydantic-ai agent."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ INSTRUCTIONS = 'For work of three or more steps, plan with write_todos; keep one
 
 @dataclass(kw_only=True)
 class Todos(AbstractCapability[object]):
-    """A plan that the model keeps: one list of todos, replaced by `write_todos`.
+    """A todo list that the model replaces with the tool `write_todos`.
 
-    The list is `deps.todos` where deps have that attribute, and lives as long as deps. Else it is read back from
-    the message history, and lives as long as the conversation: `Agent(model, capabilities=[Todos()])`.
-    The model knows what it has written itself. When somebody else changes the list, the new one is appended to the
-    conversation, so the prefix that a provider has cached stays as it is.
+    If deps have an attribute `todos`, that list is used, and lives as long as the deps. Otherwise the list is read from
+    the message history and lives as long as the conversation: `Agent(model, capabilities=[Todos()])`. When anything
+    else changes the list, the new list is appended to the conversation. Earlier messages remain unchanged, and so does
+    the prefix that a provider has cached.
     """
 
     id: str | None = ROOM_ID
     instructions: str = INSTRUCTIONS
-    """What the model is told about planning."""
+    """The instructions to the model about planning."""
     _notice: Notice = field(default_factory=lambda: Notice(heading=TODOS_HEADING, known=''), init=False, repr=False)
     _list: TodoList = field(default_factory=lambda: TodoList([], _nothing), init=False, repr=False)
 
     async def for_run(self, ctx: RunContext[object]) -> Todos:
-        """Return this run's instance, which knows what the history says of the list."""
+        """Return an instance for this run, with the list as the history describes it."""
         run = replace(self)
         run._notice = Notice(heading=TODOS_HEADING, known=last_known(ctx.messages))
         if not isinstance(ctx.deps, HasTodos):
@@ -47,7 +47,7 @@ class Todos(AbstractCapability[object]):
         return run
 
     def get_instructions(self) -> str:
-        """Return what the model is told about planning."""
+        """Return the instructions about planning."""
         return self.instructions
 
     def get_toolset(self) -> AgentToolset[object]:
@@ -57,17 +57,17 @@ class Todos(AbstractCapability[object]):
     async def before_model_request(
         self, ctx: RunContext[object], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Tell the model of a list that it has not written itself."""
-        self._notice.tell(ctx, render_todos(self._list.todos))
+        """Notify the model if the list was changed by anything but its own calls."""
+        self._notice.enqueue(ctx, render_todos(self._list.todos))
         return request_context
 
     def carry_over(self, ctx: RunContext[object], replaced: Sequence[ModelMessage]) -> CarriedOver:
-        """Return the list: a summary takes the place of the calls that wrote it."""
+        """Return the list, as a summary may replace the calls that wrote it."""
         return carried_over(self._list_of(ctx).todos)
 
     def _list_of(self, ctx: RunContext[object]) -> TodoList:
-        """Return the list of this run: that of the deps which its tools see, if they have one."""
-        todos = getattr(ctx.deps, 'todos', None)  # `HasTodos`; `isinstance` of a protocol costs every step
+        """Return the list of this run: that of its deps if they have one."""
+        todos = getattr(ctx.deps, 'todos', None)  # `HasTodos`, but `isinstance` with a protocol is slow
         if todos is not None and todos is not self._list.todos:
             self._list = self._watched(todos)
         return self._list
@@ -80,4 +80,4 @@ class Todos(AbstractCapability[object]):
 
 
 def _nothing() -> None:
-    """Stand in the place of a run's `on_write` until there is a run."""
+    """Default for `on_write` until a run starts."""

@@ -1,4 +1,4 @@
-"""What a history says of the todos: by the calls that wrote them, and by the notices of other changes. Pure."""
+"""Read the todo list from a message history: from the calls that wrote it and the notices of other changes. Pure."""
 
 from __future__ import annotations
 
@@ -19,27 +19,31 @@ _ARGUMENTS = TypeAdapter(dict[str, list[Item]])
 _ITEMS = TypeAdapter(list[Item])
 
 ROOM_ID = 'todos'
-"""The `id` of the room, under which a summary keeps the list."""
+"""The `id` of the capability, under which a summary stores the list."""
 
 
 def last_written(messages: Sequence[ModelMessage]) -> list[Todo]:
-    """Return what the last `write_todos` call that succeeded has written; nothing if there is none.
+    """Return the list from the last successful `write_todos` call; empty if there is none.
 
-    Where a summary has taken its place, it is what that carries over.
+    If a summary replaced that call, return the list that the summary carries over.
     """
-    written = (said for said in _statements(messages) if not isinstance(said, str))
+    written = (statement for statement in _statements(messages) if not isinstance(statement, str))
     last = next(written, None)
     return _carried(messages) if last is None else last
 
 
 def last_known(messages: Sequence[ModelMessage]) -> str:
-    """Return the list as the model knows it, rendered: by its own last call, by a later notice, or by a summary."""
-    said = next(_statements(messages), None)
-    return said if isinstance(said, str) else render_todos(_carried(messages) if said is None else said)
+    """Return the rendered list as the model knows it: from its last call, a later notice, or a summary."""
+    statement = next(_statements(messages), None)
+    return (
+        statement
+        if isinstance(statement, str)
+        else render_todos(_carried(messages) if statement is None else statement)
+    )
 
 
 def carried_over(todos: Sequence[Todo]) -> CarriedOver:
-    """Return what a summary has of a list: what the model is told, and the list."""
+    """Return the list and its rendering, for a summary."""
     if not todos:
         return CarriedOver(text='')
     items: list[JsonValue] = [{'content': todo.content, 'status': todo.status} for todo in todos]
@@ -52,11 +56,11 @@ def _carried(messages: Sequence[ModelMessage]) -> list[Todo]:
 
 
 def _statements(messages: Sequence[ModelMessage]) -> Iterator[str | list[Todo]]:
-    """Yield each list written and each notice, newest first."""
+    """Yield each written list and each notice, newest first."""
     succeeded: set[str] = set()
     for message in reversed(messages):
         for part in reversed(message.parts):
-            match part.part_kind:  # by kinds: this is asked of every part of a long history
+            match part.part_kind:  # comparing kinds is fast, and this runs for every part of a long history
                 case 'tool-return':
                     if part.tool_name == TOOL_NAME and part.outcome == 'success':
                         succeeded.add(part.tool_call_id)

@@ -1,6 +1,6 @@
-"""What the model may call: `write_todos`.
+"""The tool `write_todos`.
 
-The function is made once for all agents; a run hands it its own list in the place of deps.
+The function is created once for all agents. Each run passes its own list as deps.
 """
 
 from collections.abc import Callable
@@ -17,19 +17,20 @@ TOOL_NAME = 'write_todos'
 
 
 class Item(TypedDict):
-    # A todo as the model writes it. No docstrings here: they would go into the schema, which each request pays for.
+    # A todo as the model writes it. No docstrings here: they would become part of the schema, and cost tokens per
+    # request.
     content: str
     status: TodoStatus
 
 
 @dataclass
 class TodoList:
-    """The list of one run, and what was done to it."""
+    """The todo list of one run."""
 
     todos: list[Todo]
-    """The list itself: that of deps, or one of the run's own."""
+    """The list object: that of deps, or one of the run."""
     on_write: Callable[[], None]
-    """Called when the model has written the list, and so knows it."""
+    """Called after the model has written the list."""
 
 
 async def write_todos(ctx: RunContext[TodoList], todos: list[Item]) -> str:
@@ -41,7 +42,7 @@ async def write_todos(ctx: RunContext[TodoList], todos: list[Item]) -> str:
 
 @cache
 def function_toolset() -> FunctionToolset[TodoList]:
-    """Return the toolset of the function above, whose deps are a `TodoList`."""
+    """Return the toolset of `write_todos`. Its deps are a `TodoList`."""
     toolset = FunctionToolset[TodoList](id='todos')
     toolset.add_function(write_todos, name=TOOL_NAME, metadata={'effect': 'write'})
     return toolset

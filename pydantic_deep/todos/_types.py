@@ -1,4 +1,4 @@
-"""The nouns of the room: a todo and its status."""
+"""Types of this capability: a todo and its status."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 TodoStatus: TypeAlias = Literal['pending', 'in_progress', 'completed']
-"""How far a todo is."""
+"""The progress of a todo."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,14 +14,14 @@ class Todo:
     """One step of a plan."""
 
     content: str
-    """What is to be done, in the model's words."""
+    """The task, in the words of the model."""
     status: TodoStatus = 'pending'
-    """How far it is."""
+    """The progress of the task."""
 
 
 @runtime_checkable
 class HasTodos(Protocol):
-    """Deps that hold the list. Any object with such an attribute will do."""
+    """Deps with a todo list. Any object with this attribute matches."""
 
     todos: list[Todo]
-    """The list of one user, replaced in place."""
+    """The list of one user. It is modified in place."""

@@ -159,7 +159,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize('decision', [True, 'approve', None, Approve, {'args': {}}])
     def test_what_is_no_decision(self, decision: Any) -> None:
-        with pytest.raises(InvalidDecisionError, match='which is no decision') as caught:
+        with pytest.raises(InvalidDecisionError, match='which is not a decision') as caught:
             answer_approvals(waiting('a'), {'a': decision})
         assert caught.value.id == 'a'
 
@@ -187,7 +187,7 @@ class TestRefusals:
         ],
     )
     def test_what_is_no_json(self, decision: Any) -> None:
-        with pytest.raises(InvalidDecisionError, match="The answer to 'a' carries what is no JSON"):
+        with pytest.raises(InvalidDecisionError, match="The answer to 'a' is not valid JSON"):
             answer_approvals(waiting('a'), {'a': decision})
 
     @pytest.mark.parametrize(

@@ -553,7 +553,7 @@ class TestNames:
             await agent.run('go')
 
     def test_a_value_that_is_no_rule_is_refused(self) -> None:
-        with pytest.raises(UserError, match="says 'yes' for 'wipe'"):
+        with pytest.raises(UserError, match=r"`interrupt_on\['wipe'\]` is 'yes'"):
             Approvals(interrupt_on={'wipe': 'yes'})  # type: ignore[dict-item]
 
     def test_a_gate_that_the_model_would_have_to_load_is_refused(self) -> None:

@@ -109,7 +109,7 @@ async def test_a_denied_path_is_said_before_a_failure() -> None:
     deps = DeepAgentDeps(backend=StateBackend({'/a': 'text\n'}))
     rules = {'edit_file': ApprovalRule(deny=['/a'])}
     await create_deep_agent(model, interrupt_on=rules).run('go', deps=deps)
-    assert 'denies this command' in str(model.requests[-1].tool_returns[0].content)
+    assert "The rule '/a' denies '/a'" in str(model.requests[-1].tool_returns[0].content)
 
 
 async def test_a_call_of_a_subagent_that_would_fail_does_not_pause_the_tree() -> None:

@@ -138,7 +138,7 @@ async def test_a_raw_result_that_the_rule_does_not_take_is_refused_before_anythi
     seen = await desk(calls, tools=[wipe], interrupt_on=rule(*decisions)).start()
     results = DeferredToolResults(**given)
     results.approvals['d'] = True
-    with pytest.raises(InvalidDecisionError, match=f'does not accept the decision '{kind}', and has not run'):
+    with pytest.raises(InvalidDecisionError, match=f'does not accept the decision {kind!r}, and has not run'):
         await seen.resume(results)
     assert ran == []
 

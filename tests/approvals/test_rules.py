@@ -197,7 +197,7 @@ def test_a_rule_that_cannot_be_meant_is_refused(arguments: dict[str, Any]) -> No
         ({'deny': ('/a[',)}, "ApprovalRule(deny=('/a[',)): '/a[' is not a valid pattern: a `[` is not closed."),
         ({'deny': ('a[/**',)}, "'a[/**' is not a valid pattern"),
         ({'deny': ('/../x',)}, "'/../x' is not a valid pattern: it contains `..`."),
-        ({'deny': ('/[.-9]',)}, "'/[.-9]' is not a valid pattern to deny by"),
+        ({'deny': ('/[.-9]',)}, "'/[.-9]' is not a valid pattern for `deny`"),
     ],
 )
 def test_a_pattern_that_can_only_be_a_path_and_is_no_glob_is_refused(arguments: dict[str, Any], said: str) -> None:

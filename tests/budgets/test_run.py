@@ -178,7 +178,7 @@ async def test_a_price_that_is_not_known_is_said_once(
     await agent_of(working(call('work'), call('work'), 'done'), budgets).run('go', event_stream_handler=watch)
     assert watch.events == [BudgetUnknownEvent(measure='cost', model_name='scripted', capability_id='budgets')]
     assert [record.message for record in caplog.records] == [
-        "The cost of a response of model 'scripted' is not known, and its budget goes on without"
+        "The cost of a response of model 'scripted' is unknown and does not count in the budget"
     ]
 
 

@@ -75,7 +75,9 @@ async def test_a_child_that_is_stopped_by_the_budget_above_is_a_failed_result(ag
     assert result.output == 'the parent goes on'
     [failed] = _returns(model)
     assert failed.outcome == 'failed'
-    assert 'The budget of 4 requests for the run above is used up: 3 requests used, and the rest' in str(failed.content)
+    assert 'The budget of 4 requests for the parent run is used up: 3 requests used, and the rest' in str(
+        failed.content
+    )
     assert len(child.requests) == 2
 
 
@@ -136,7 +138,7 @@ async def test_requests_side_by_side_never_exceed(agent_of: AgentOf) -> None:
     model = ScriptedModel(_tasks(*names), 'done')
     result = await agent_of(model, Subagents(declared), Budgets(run=Budget(requests=13))).run('go')
     assert result.output == 'done'
-    # One is kept for the parent, which takes it.
+    # One is reserved for the parent, which uses it.
     assert begun == 13 - 2
     assert result.usage.requests == 13
 

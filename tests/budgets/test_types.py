@@ -57,7 +57,7 @@ def test_nonsense_is_refused_with_its_value(limits: dict[str, Any]) -> None:
 
 
 def test_a_budget_without_limits_is_refused() -> None:
-    with pytest.raises(ValueError, match='limits nothing'):
+    with pytest.raises(ValueError, match='has no limits'):
         Budget()
 
 
@@ -71,7 +71,7 @@ def test_a_budget_is_a_value() -> None:
 @pytest.mark.parametrize(
     ('arguments', 'problem'),
     [
-        ({}, 'limit nothing'),
+        ({}, 'has no limits'),
         ({'run': 5}, '`run` is 5'),
         ({'conversation': {'tokens': 5}}, '`conversation` is'),
         ({'run': Budget(tokens=1), 'warn_at': 0}, '`warn_at` is 0'),
@@ -111,4 +111,4 @@ def test_the_error_of_a_subagent_says_that_something_is_kept() -> None:
     error = BudgetExceededError(
         scope='conversation', measure='requests', limit=Decimal(5), used=Decimal(4), is_inherited=True
     )
-    assert 'for the conversation above is used up: 4 requests used, and the rest is kept' in error.message
+    assert 'for the parent conversation is used up: 4 requests used, and the rest is reserved' in error.message

@@ -201,4 +201,4 @@ def test_limits_that_allow_nothing_are_refused(options: dict[str, object], messa
 def test_the_error_of_a_cut_answer_goes_through_pickle() -> None:
     error = pickle.loads(pickle.dumps(CutAnswerError('gpt-5.2', 'openai')))
     assert (error.model_name, error.provider_name, error.phase, error.in_stream) == ('gpt-5.2', 'openai', 'read', True)
-    assert "leave 'openai' out of" in str(error)
+    assert "remove 'openai' from" in str(error)

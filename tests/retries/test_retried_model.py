@@ -73,7 +73,7 @@ async def test_waits_grow_and_end_with_max_seconds(waits: Waits) -> None:
     assert waits.seconds == [0.5, 1, 2]
     assert caught.value.__notes__ == [
         'pydantic-deep: attempt 4 at this request was the last, after: unreadable answer, unreadable answer, '
-        'unreadable answer; the next is due in 4.0 s, with 1.5 s of `max_seconds` left.'
+        'unreadable answer; the next would start in 4.0 s, with 1.5 s of `max_seconds` left.'
     ]
 
 

@@ -259,5 +259,5 @@ async def test_an_error_after_others_says_so(waits: Waits) -> None:
     with pytest.raises(ValueError, match='no') as caught:
         await agent.run('go')
     assert caught.value.__notes__ == [
-        'pydantic-deep: attempt 2 at this request was the last, after: unreadable answer; this failure would come again.'
+        'pydantic-deep: attempt 2 at this request was the last, after: unreadable answer; the error is not transient.'
     ]

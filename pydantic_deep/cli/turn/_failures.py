@@ -85,7 +85,7 @@ def _message_of(error: Exception, message: str) -> str:
             return f'The provider refuses the key. {message}'
         case CutAnswerError():
             return (
-                f'The answer of {error.model_name!r} was cut: its stream ended without a finish reason. Try again. A '
+                f'The response of {error.model_name!r} is incomplete: its stream ended without a finish reason. Try again. A '
                 'server that never sends one cannot be used here: its whole answers look like cut ones.'
             )
         case ModelConnectionError():

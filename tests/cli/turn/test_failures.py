@@ -58,7 +58,7 @@ MISSPELT = ModelHTTPError.for_category(
         (
             CutAnswerError('m', 'openai'),
             1,
-            "The answer of 'm' was cut: its stream ended without a finish reason. Try again. A server that never sends "
+            "The response of 'm' is incomplete: its stream ended without a finish reason. Try again. A server that never sends "
             'one cannot be used here: its whole answers look like cut ones.',
         ),
         (UnexpectedModelBehavior('It said\x1b[31m nothing.'), 1, 'It said\x1b[31m nothing.'),
