@@ -1,4 +1,4 @@
-"""The room of files: tools that read, search and change the files of a backend. Works on any pydantic-ai agent."""
+"""Tools that read, search and change the files of a backend, for any pydantic-ai agent."""
 
 from pydantic_deep._messages.result_metadata import exit_code_of
 

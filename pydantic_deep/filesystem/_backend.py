@@ -1,4 +1,4 @@
-"""Which backend a run works on: the one given, else that of deps, else the run's workspace."""
+"""Select the backend of a run: the configured one, that of deps, or the workspace of the run."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ._types import BackendSource
 
 
 def source_of(given: BackendSource | None, ctx: RunContext[object]) -> object:
-    """Return what a run's files come from: cheap, because it is asked before each call of a tool.
+    """Return the object that provides the files of a run. This is cheap, as it runs before each tool call.
 
     Raises:
-        UserError: There is nothing.
+        UserError: The run has no files.
     """
     if given is not None:
-        # Every backend has the members of this protocol; anything else here is a function.
+        # Every backend has the members of this protocol. Anything else here is a function.
         if isinstance(cast('object', given), WorkspaceBackend):
             return given
         return cast('Callable[[RunContext[object]], object]', given)(ctx)
-    own: object = getattr(ctx.deps, 'backend', None)  # by name: deps may be anything
+    own: object = getattr(ctx.deps, 'backend', None)  # by name, as deps may be any object
     if own is not None:
         return own
     if ctx.workspace.attached:
@@ -38,25 +38,26 @@ def source_of(given: BackendSource | None, ctx: RunContext[object]) -> object:
 
 
 def as_backend(source: object) -> BackendProtocol:
-    """Return a source as a backend.
+    """Return a source of files as a backend.
 
     Raises:
-        UserError: It is none.
+        UserError: The source is not a backend.
     """
     if isinstance(source, BackendProtocol) and not isinstance(source, Workspace):
         return source
-    if isinstance(source, WorkspaceBackend):  # it may lack links or files: pydantic-ai adds what can be added
+    # It may lack links or file operations, and pydantic-ai adds the missing ones.
+    if isinstance(source, WorkspaceBackend):
         workspace = source if isinstance(source, Workspace) else Workspace(source)
         if isinstance(workspace.backend, (SupportsFilesystem, WorkspaceCommands)):
             return cast('BackendProtocol', workspace)
     raise UserError(
-        f'{_name_of(source)} is no backend: it has neither the members of `BackendProtocol` nor files or commands. '
+        f'{_name_of(source)} is not a backend: it has neither the members of `BackendProtocol` nor files or commands. '
         'Pass a backend of `pydantic_deep_backends`, or a pydantic-ai workspace backend with files.'
     )
 
 
 def commands_of(backend: BackendProtocol) -> SupportsCommands | None:
-    """Return the backend if it runs commands; a workspace has the method either way."""
+    """Return the backend if it can run commands. A `Workspace` has the method in any case."""
     if isinstance(backend, Workspace):
         runs = isinstance(backend.backend, WorkspaceCommands) and not backend.read_only
         return cast('SupportsCommands', backend) if runs else None

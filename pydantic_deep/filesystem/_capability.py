@@ -1,4 +1,4 @@
-"""What the agent plugs in: files as one capability, for any pydantic-ai agent."""
+"""The file tools as a capability for any pydantic-ai agent."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ._backend import as_backend, commands_of, source_of
 from ._files import Files, RunState
 from ._inputs import last_prompts, shorten_prompts
 from ._listing import list_names
-from ._offload import HEAD_CHARS, TAIL_CHARS, escape_halves, keep, render_preview, text_of
+from ._offload import HEAD_CHARS, TAIL_CHARS, escape_halves, render_preview, store_text, text_of
 from ._preview import preview_call
 from ._protection import changes_protected, refusal
 from ._render import render_uploads
@@ -41,56 +41,57 @@ INSTRUCTIONS = (
 )
 
 OFFLOAD_CHARS = 20_000
-"""The longest result or prompt that stays in the conversation: some 5,000 tokens, paid for on every request.
+"""Maximum length of a tool result or prompt in the conversation, in characters: about 5,000 tokens for each request.
 
-One number for both: what it costs is the same whoever said it, and so is the way to the rest.
+The same limit applies to both, as both cost the same and are read back in the same way.
 """
 
 
 @dataclass(kw_only=True)
 class Filesystem(AbstractCapability[object]):
-    """Tools that read, search and change files, on any agent: `Agent(model, capabilities=[Filesystem()])`.
+    """Tools that read, search and change files: `Agent(model, capabilities=[Filesystem()])`.
 
-    The files are those of `backend`; without it, those of `deps.backend`; without that, those of the run's workspace.
-    A workspace has no compare-and-swap: there, changes of one file are safe within a run, not between runs.
+    The files are those of `backend`, otherwise of `deps.backend`, otherwise of the run's workspace. A workspace does
+    not support compare-and-swap: there, concurrent changes of a file are safe within a run, but not between runs.
 
-    A result of any tool that is longer than `offload_chars`, as text or as the JSON that the model would be sent, is
-    kept in memory under `/offload`, where `read_file` and `grep` find it, and the model gets its head and tail. It is
-    kept with `DeepAgentDeps`, else for the run. Results with images or other files stay whole, and so do
-    those of a tool with a `tool_kind`, which programs read, and `ToolReturn.content`.
-    So is a text of the user's prompt that is longer, before a model is sent it; a history stays as it is.
+    If the result of any tool exceeds `offload_chars`, as text or as JSON, the model receives only its head and tail.
+    The complete result is stored in memory under `/offload`, where `read_file` and `grep` can access it, for the
+    lifetime of `DeepAgentDeps` or otherwise of the run. Results with images or other files are not shortened, and
+    neither are results of tools with a `tool_kind`, which programs read, and `ToolReturn.content`. Long texts in the
+    user's prompt are offloaded in the same way before they are first sent; the message history is not changed.
 
-    Files that programs of the host run or obey, such as `.git/config`, are protected: approvals ask a person before a
-    tool writes one, and without approvals such a call is refused. Of tools that are not from here those are looked at
-    that have an argument called `path`, or like it.
+    Files that programs on the host execute or obey, such as `.git/config`, are protected: with approvals, a person
+    decides on each write by a tool; without approvals, the write is refused. Third-party tools are covered if they have
+    an argument named `path` or similar.
 
     Raises:
-        UserError: At the start of a run that has no backend, or something else in its place.
-        ValueError: `offload_chars` is less than what is shown of an offloaded result, or a pattern is malformed.
+        UserError: At the start of a run without a backend, or with an invalid one.
+        ValueError: `offload_chars` is less than the head and tail of an offloaded result, or a pattern is malformed.
     """
 
     id: str | None = ROOM_ID
     backend: BackendSource | None = None
-    """Where the files are, or a function that tells it for a run."""
+    """The backend, or a function that returns it for the context of a run."""
     offload_chars: int | None = OFFLOAD_CHARS
-    """The longest result that a tool may answer with, and the longest text of a prompt; `None` for no limit."""
+    """Maximum length of a tool result, and of a text in a prompt, in characters; `None` means no limit."""
     protected: Sequence[str] | None = None
-    """Patterns of files that only a person may let be changed: as `PROTECTED_FILES` of `pydantic_deep_backends`, `()` for
-    none. `None` for those of the backend, which are `PROTECTED_FILES` unless it was made with others."""
+    """Patterns of protected files, in the form of `PROTECTED_FILES` of `pydantic_deep_backends`; `()` protects none.
+    With `None`, the patterns of the backend apply, which default to `PROTECTED_FILES`.
+    """
     _notice: Notice = field(
         default_factory=lambda: Notice(heading=UPLOADS_HEADING, known=''), init=False, repr=False, compare=False
     )
     _listing: Notice | None = field(default=None, init=False, repr=False, compare=False)
-    """The notice of the files that there are; `None` once it was told."""
+    """The notice of existing files; `None` after it was sent."""
     _uploads: Mapping[str, UploadLike] = field(
         default_factory=dict[str, UploadLike], init=False, repr=False, compare=False
     )
     _known: list[UserPromptPart] = field(default_factory=list[UserPromptPart], init=False, repr=False, compare=False)
-    """The last prompts of the history, which stay as they are."""
+    """The last prompts of the history, which are not shortened."""
     _protected_before: Mapping[str, str] | None = field(default=None, init=False, repr=False, compare=False)
-    """The states of protected files before the first call that could change them unasked."""
+    """The digests of protected files before the first call that could change them without approval."""
     _run: RunState = field(init=False, repr=False, compare=False)
-    _found: tuple[object, Files] | None = field(default=None, init=False, repr=False, compare=False)
+    _cached_files: tuple[object, Files] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.offload_chars is not None and self.offload_chars < HEAD_CHARS + TAIL_CHARS:
@@ -102,7 +103,7 @@ class Filesystem(AbstractCapability[object]):
         self._run = RunState(offload=StateBackend(), offload_chars=self.offload_chars)
 
     async def for_run(self, ctx: RunContext[object]) -> Filesystem:
-        """Return this run's instance, which alone knows what its model has read."""
+        """Return an instance for this run, which tracks the files that its model has read."""
         run = replace(self)
         run._notice = Notice(heading=UPLOADS_HEADING, known=last_noticed(ctx.messages, UPLOADS_HEADING))
         run._listing = Notice(heading=FILES_HEADING, known=last_noticed(ctx.messages, FILES_HEADING))
@@ -110,21 +111,21 @@ class Filesystem(AbstractCapability[object]):
         shared = getattr(ctx.deps, '_offload', None)
         if isinstance(shared, StateBackend):
             run._run = replace(run._run, offload=shared)
-        run._files(ctx)  # a run without files is refused here, not at the first call of a tool
+        run._files(ctx)  # raise at the start of the run if it has no files, not at the first tool call
         return run
 
     def get_instructions(self) -> str:
-        """Return what the model is told about files."""
+        """Return the instructions about files."""
         return INSTRUCTIONS
 
     def get_toolset(self) -> AgentToolset[object]:
-        """Return the toolset of files."""
+        """Return the toolset with the file tools."""
         return RunToolset(function_toolset(), self._files)
 
     async def before_model_request(
         self, ctx: RunContext[object], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Tell the model of the files and uploads that it does not know, and keep the prompt from being too long."""
+        """Send notices of files and uploads that the model does not know, and shorten long prompts."""
         requests = _distinct(ctx.messages[-1], request_context.messages[-1])
         if self._listing is not None:
             listing, self._listing = self._listing, None
@@ -147,33 +148,35 @@ class Filesystem(AbstractCapability[object]):
         return await changes_protected(backend, patterns, args, files)
 
     async def guarded_changes(self, ctx: RunContext[object]) -> Sequence[str]:
-        """Return which protected files have changed since the first call that could change them unasked."""
+        """Return the protected files that changed since the first call that could change them without approval."""
         backend = self._files(ctx).backend
         if self._protected_before is None or not isinstance(backend, SupportsProtection):
             return []
         changes = compare_protected(self._protected_before, await backend.protected_files())
-        return [f'{display_path(each.path)} ({each.change})' for each in changes]
+        return [f'{display_path(change.path)} ({change.change})' for change in changes]
 
     async def before_tool_execute(
         self, ctx: RunContext[object], *, call: ToolCallPart, tool_def: ToolDefinition, args: ValidatedToolArgs
     ) -> ValidatedToolArgs:
-        """Note the state of protected files before the first call of a tool that may write without naming paths: a
-        command, a subagent, or a tool of the user's.
+        """Record the protected files before the first call that may write without naming paths, such as a command, a
+        subagent or a third-party tool.
         """
         effect = (tool_def.metadata or {}).get('effect')
         if self._protected_before is None and effect not in ('read', 'write'):
             backend = self._files(ctx).backend
-            is_noted = any(each.tracks_all_changes() for each in find_capabilities(ctx, SupportsCompleteTracking))
-            if isinstance(backend, SupportsProtection) and not is_noted:
+            is_tracked = any(
+                tracker.tracks_all_changes() for tracker in find_capabilities(ctx, SupportsCompleteTracking)
+            )
+            if isinstance(backend, SupportsProtection) and not is_tracked:
                 self._protected_before = await backend.protected_files()
-        if has_parallel_calls(ctx):  # one of them may have changed where a path leads
+        if has_parallel_calls(ctx):  # a parallel call may have changed the target of a path
             await self._refuse_protected(ctx, tool_def, args)
         return args
 
     async def after_tool_validate(
         self, ctx: RunContext[object], *, call: ToolCallPart, tool_def: ToolDefinition, args: ValidatedToolArgs
     ) -> ValidatedToolArgs:
-        """Refuse to change protected files, unless a person allowed it or approvals will ask one."""
+        """Refuse a change of protected files, unless a person has approved it or approvals will ask for it."""
         await self._refuse_protected(ctx, tool_def, args)
         return args
 
@@ -186,9 +189,9 @@ class Filesystem(AbstractCapability[object]):
         args: ValidatedToolArgs,
         result: Any,
     ) -> Any:
-        """Return the result as a history can hold it: no half characters, and of one too long the head and tail."""
+        """Return a result that a history can store: valid Unicode, and shortened to head and tail if it is too long."""
         is_window = tool_def.toolset_id == TOOLSET_ID and tool_def.name == 'read_file'
-        is_typed = tool_def.tool_kind is not None  # what core reads itself keeps its shape
+        is_typed = tool_def.tool_kind is not None  # pydantic-ai reads such results
         limit = None if is_window or is_typed else self.offload_chars
         if isinstance(result, ToolReturn):
             whole = cast('ToolReturn[object]', result)
@@ -198,28 +201,28 @@ class Filesystem(AbstractCapability[object]):
     async def preview(
         self, ctx: RunContext[object], *, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any]
     ) -> Preview | None:
-        """Return what a call of one of these tools would do, as a diff or a command line; `None` for other tools."""
+        """Return the effect of a call of one of these tools, as a diff or a command line; `None` for other tools."""
         return await preview_call(self._files(ctx), tool_def, args)
 
     def carry_over(self, ctx: RunContext[object], replaced: Sequence[ModelMessage]) -> CarriedOver:
-        """Return the uploads, and the files that were read and changed by calls that a summary replaces."""
+        """Return the uploads, and the files that were read or changed by calls that a summary replaces."""
         touched = carried_over(replaced)
         uploads = render_uploads(self._uploads.values())
-        told = [f'{UPLOADS_HEADING}\n{uploads}'] if uploads else []
-        return replace(touched, text='\n'.join([*told, touched.text]).rstrip('\n'))
+        sections = [f'{UPLOADS_HEADING}\n{uploads}'] if uploads else []
+        return replace(touched, text='\n'.join([*sections, touched.text]).rstrip('\n'))
 
     async def hidden_tool_names(self, ctx: RunContext[object]) -> frozenset[str]:
-        """Return the tools that are not shown because the run's backend cannot do what they do."""
+        """Return the tools that are hidden because the backend of the run does not support them."""
         return frozenset() if self._files(ctx).commands is not None else frozenset(('execute',))
 
     async def _names(self, ctx: RunContext[object], known: str) -> str:
-        """Return what the model is told of the files: as in the run that this one repeats, or as they are now."""
-        for each in find_capabilities(ctx, SupportsReplay):
-            return each.recorded_notice(FILES_HEADING, known)
+        """Return the notice of existing files: the recorded one in a replay, otherwise the current one."""
+        for replay in find_capabilities(ctx, SupportsReplay):
+            return replay.recorded_notice(FILES_HEADING, known)
         uploads = {path_parts(upload.path)[0] for upload in self._uploads.values()}
         try:
             return await list_names(self._files(ctx).backend, without=uploads)
-        except (OSError, BackendError, WorkspaceError):  # the tools say better what is wrong
+        except (OSError, BackendError, WorkspaceError):  # the tools report the error in more detail
             return known
 
     async def _refuse_protected(
@@ -240,20 +243,20 @@ class Filesystem(AbstractCapability[object]):
         text = None if limit is None else text_of(result)
         if text is None or limit is None or len(text) <= limit:
             return result
-        return render_preview(text, await keep(self._files(ctx), call.tool_call_id, text))
+        return render_preview(text, await store_text(self._files(ctx), call.tool_call_id, text))
 
     def _files(self, ctx: RunContext[object]) -> Files:
-        """Return the files of this run; made anew only if they come from somewhere else than before."""
-        uploads = getattr(ctx.deps, 'uploads', None)  # by name: deps may be anything
+        """Return the files of this run, cached while their source is the same."""
+        uploads = getattr(ctx.deps, 'uploads', None)  # by name, as deps may be any object
         if uploads is not None:
             self._uploads = cast('Mapping[str, UploadLike]', uploads)
         source = source_of(self.backend, ctx)
-        if self._found is None or self._found[0] is not source:
+        if self._cached_files is None or self._cached_files[0] is not source:
             backend = as_backend(source)
-            self._found = source, Files(backend=backend, commands=commands_of(backend), run=self._run)
-        return self._found[1]
+            self._cached_files = source, Files(backend=backend, commands=commands_of(backend), run=self._run)
+        return self._cached_files[1]
 
 
 def _distinct(message: ModelMessage, sent: ModelMessage) -> list[ModelMessage]:
-    """Return both: one and the same, unless it was replaced."""
+    """Return the stored and the sent message, or only one if they are identical."""
     return [message] if sent is message else [message, sent]

@@ -1,6 +1,6 @@
-"""The result of a change to a file, or the refusal that the model reads: for the tools and for previews.
+"""Compute the result of a file change, or the error for the model. Used by the tools and their previews.
 
-Not here: bytes and encodings (`_write_plan`), and how a text is edited (`_edit`).
+`_write_plan` deals with bytes and encodings, and `_edit` with text replacement.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from ._match_failures import explain_no_match
 from ._write_plan import ChangedSinceReadError, NotTextError, ReplacementError, Written, plan_edit, plan_write
 
 MAX_TIMEOUT_SECONDS = 3_600.0
-"""The longest that a model can let a command run."""
+"""Maximum timeout that a model can set for a command, in seconds."""
 
 
 def refuse_command(command: str, timeout_seconds: object) -> None:
-    """Refuse a command that no shell could be given.
+    """Raise if a command is invalid for any shell.
 
     Raises:
-        ModelRetry: It is one.
+        ModelRetry: The timeout is out of range, or the command contains invalid characters.
     """
     if isinstance(timeout_seconds, int | float) and not 0 < timeout_seconds <= MAX_TIMEOUT_SECONDS:
         raise ModelRetry(
             f'timeout_seconds is {timeout_seconds:g}; use more than 0 and at most {MAX_TIMEOUT_SECONDS:g}.'
         )
     if '\0' in command or any('\ud800' <= char <= '\udfff' for char in command):
-        raise ModelRetry('command has a NUL or half a character in it, which no shell takes. Leave it out.')
+        raise ModelRetry('command contains a NUL or a lone surrogate. Remove it.')
 
 
 def decide_write(place: Place, content: str) -> Callable[[bytes | None, str | None], tuple[bytes, Written]]:
-    """Return the decision of `write_file`: from the contents now, and the digest that is known of, to the new ones."""
+    """Return the function that decides a `write_file`, given the current contents and the digest that the run knows."""
 
     def decide(before: bytes | None, known: str | None) -> tuple[bytes, Written]:
         try:
@@ -43,7 +43,7 @@ def decide_write(place: Place, content: str) -> Callable[[bytes | None, str | No
         except ChangedSinceReadError:
             raise ModelRetry(f'{place.shown} changed since you read it. Read it again, then write.') from None
         except UnicodeEncodeError as error:
-            raise ModelRetry(f'content has half a character at {error.start}. Nothing was written.') from None
+            raise ModelRetry(f'content has a lone surrogate at {error.start}. Nothing was written.') from None
         except ReplacementError:
             raise ModelRetry(_replacement(place, 'content')) from None
         return written.data, written
@@ -55,7 +55,7 @@ def decide_edit(old: str, new: str, *, replace_all: bool) -> Callable[[Place, by
     """Return the decision of `edit_file`, which takes the file and its contents now.
 
     Raises:
-        ModelRetry: The edit would change no file at all.
+        ModelRetry: The arguments cannot change any file.
     """
     if not old:
         raise ModelRetry('old_string is empty. Copy the text to replace from the file, or use write_file.')
@@ -66,7 +66,7 @@ def decide_edit(old: str, new: str, *, replace_all: bool) -> Callable[[Place, by
         try:
             return plan_edit(before, old, new, replace_all=replace_all)
         except NotTextError:
-            raise ToolFailed(f'{place.shown} is no text: {kind_of(place, before)}. Nothing was changed.') from None
+            raise ToolFailed(f'{place.shown} is not text: {kind_of(place, before)}. Nothing was changed.') from None
         except NoMatchError:
             raise ModelRetry(f'old_string is not in {place.shown}. {_explain(before, old)}') from None
         except SeveralMatchesError as error:
@@ -84,22 +84,22 @@ def decide_edit(old: str, new: str, *, replace_all: bool) -> Callable[[Place, by
 
 
 def kind_of(place: Place, data: bytes) -> str:
-    """Return what bytes are that are no text; a name that promises text promises too much."""
+    """Return the media type of bytes that are not text, ignoring a text-like file name."""
     media_type = guess_media_type(place.path, data, None)
     is_text = media_type.startswith('text/')
     return 'binary data' if is_text or media_type == 'application/octet-stream' else media_type
 
 
 def at_lines(numbers: Sequence[int], count: int) -> str:
-    """Return where matches are, as the model reads it."""
+    """Return line numbers as text for the model."""
     shown = ', '.join(f'{number}' for number in numbers)
     return f'at line{"s" if len(numbers) > 1 else ""} {shown}{", …" if count > MAX_LINES_NAMED else ""}'
 
 
 def _text_of(data: bytes) -> Text:
-    """Return a text that was found to be one."""
+    """Return the decoded text of bytes that are known to be text."""
     text = parse_text(data)
-    assert text is not None  # noqa: S101 - else the edit had failed otherwise
+    assert text is not None  # noqa: S101 - the edit would have failed otherwise
     return text
 
 

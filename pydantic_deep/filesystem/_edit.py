@@ -1,9 +1,9 @@
-r"""How a text is edited by exact match. Pure.
+r"""Replace text by exact match. Pure.
 
-Matching does not see the difference between `\n` and `\r\n`, because a model does not: both texts are compared with
-`\n`, and positions are carried back to the text as it is. Only what differs between the old and the new string is
-replaced, so every other character keeps its place and every other line keeps its end.
-Not here: bytes and encodings, and what to say when nothing matches (`_match_failures`).
+Matching treats `\r\n` and `\n` as equal, because models do not distinguish them: both texts are normalized to `\n`, and
+positions are mapped back to the original text. Only the difference between the old and the new string is replaced, so
+all other characters and line endings remain unchanged. `_match_failures` explains why nothing matched; `_write_plan`
+deals with bytes and encodings.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 MAX_LINES_NAMED = 10
-"""How many line numbers an answer lists: enough to tell matches apart, and short for any file."""
+"""Maximum number of line numbers in a result."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,23 +23,23 @@ class AppliedEdit:
     """A text after an edit."""
 
     text: str
-    """The whole new text."""
+    """The complete new text."""
     count: int
-    """How many matches were replaced."""
+    """The number of matches that were replaced."""
     line_numbers: tuple[int, ...]
-    """The lines where the first of them began, before the edit; at most `MAX_LINES_NAMED`."""
+    """The lines where the first matches began before the edit, at most `MAX_LINES_NAMED`."""
 
 
 class NoMatchError(ValueError):
-    """The old string is not in the text."""
+    """The old string does not occur in the text."""
 
 
 class SeveralMatchesError(ValueError):
-    """The old string is in the text more than once, and one match was asked for.
+    """The old string occurs more than once, but a single match is required.
 
     Attributes:
-        count: How often it is there.
-        line_numbers: Where the first of them begin.
+        count: The number of matches.
+        line_numbers: The lines where the first matches begin.
     """
 
     def __init__(self, count: int, line_numbers: tuple[int, ...]) -> None:
@@ -51,17 +51,17 @@ class SeveralMatchesError(ValueError):
 def apply_edit(text: str, old: str, new: str, *, replace_all: bool = False) -> AppliedEdit:
     r"""Return the text with `old` replaced by `new`, once or everywhere.
 
-    A line end that comes with `new` is written as the replaced text writes its own, else as most of the text does.
+    Line endings in `new` are converted to those of the replaced text, otherwise to those of most lines of the text.
 
     Args:
-        text: The text as it is.
-        old: What is to go; not empty. `\n` in it matches `\r\n` in the text.
-        new: What is to come.
-        replace_all: Whether every match is replaced, from the left, none overlapping another.
+        text: The current text.
+        old: The text to replace; not empty. `\n` in it also matches `\r\n`.
+        new: The replacement.
+        replace_all: Whether to replace every non-overlapping match, from left to right.
 
     Raises:
-        NoMatchError: `old` is not there.
-        SeveralMatchesError: `old` is there more than once, overlapping matches counted, without `replace_all`.
+        NoMatchError: `old` does not occur.
+        SeveralMatchesError: `old` occurs more than once, including overlaps, and `replace_all` is false.
     """
     view = _View(text)
     old_lf, new_lf = _with_lf(old), _with_lf(new)
@@ -87,23 +87,23 @@ def apply_edit(text: str, old: str, new: str, *, replace_all: bool = False) -> A
 
 
 def is_same(old: str, new: str) -> bool:
-    """Return whether replacing `old` by `new` changes nothing; their line ends do not count."""
+    """Return whether replacing `old` by `new` changes nothing, apart from line endings."""
     return _with_lf(old) == _with_lf(new)
 
 
 class _View:
-    r"""A text with every `\r\n` seen as `\n`, and the way back from its positions to those of the text."""
+    r"""A text with every `\r\n` normalized to `\n`, and the mapping of positions to the original text."""
 
     def __init__(self, text: str) -> None:
         self._line_ends = [match.start() - index for index, match in enumerate(re.finditer('\r\n', text))]
         self.lf = _with_lf(text) if self._line_ends else text
 
     def origin(self, position: int) -> int:
-        r"""Return the position in the text; that of a `\r\n` is the position of its `\r`."""
+        r"""Return the position in the original text. For a `\r\n`, it is the position of the `\r`."""
         return position + bisect_left(self._line_ends, position)
 
     def line_numbers(self, positions: list[int]) -> tuple[int, ...]:
-        """Return the lines of the first few positions, each line once."""
+        """Return the line numbers of the first few positions, without duplicates."""
         numbers: list[int] = []
         line, done = 1, 0
         for position in positions[:MAX_LINES_NAMED]:
@@ -114,9 +114,9 @@ class _View:
         return tuple(numbers)
 
 
-def _shared_start(one: str, two: str) -> int:
-    """Return how many characters both begin with."""
-    return next((at for at, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
+def _shared_start(left: str, right: str) -> int:
+    """Return the length of the common prefix."""
+    return next((at for at, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
 
 
 def _with_lf(text: str) -> str:
@@ -124,7 +124,7 @@ def _with_lf(text: str) -> str:
 
 
 def _find_all(text: str, part: str, *, step: int | None = None) -> Iterator[int]:
-    """Yield where `part` is; the next search begins `step` characters on, by default after the match."""
+    """Yield the positions of `part`. Each search continues `step` characters further, by default after the match."""
     at = text.find(part)
     while at >= 0:
         yield at
@@ -132,7 +132,7 @@ def _find_all(text: str, part: str, *, step: int | None = None) -> Iterator[int]
 
 
 def _dominant_end(text: str) -> str | None:
-    """Return the line end that most lines have; `None` if there is none or they are even."""
+    """Return the most frequent line ending; `None` if there is none or a tie."""
     crlf = text.count('\r\n')
     lf = text.count('\n') - crlf
     if crlf == lf:

@@ -1,4 +1,4 @@
-"""How a failure of a path becomes a result that the model can act on: one sentence, no traceback, no host path."""
+"""Convert file errors into results for the model: one sentence, without a traceback or a host path."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pydantic_deep_backends.paths import display_path
 
 @contextmanager
 def tool_failures(path: str) -> Generator[None]:
-    """Turn what a backend raises for `path` into `ModelRetry` where other arguments can help, else `ToolFailed`."""
+    """Convert exceptions of a backend for `path` into `ModelRetry` if other arguments can help, otherwise `ToolFailed`."""
     shown = display_path(path)
     try:
         yield
@@ -35,5 +35,5 @@ def tool_failures(path: str) -> Generator[None]:
 
 
 def _reason(error: OSError) -> str:
-    """Return the reason; where the system gave one, without the path of a machine that the text of the error holds."""
+    """Return the reason of an error. For system errors, omit the rest of the text, which contains a host path."""
     return error.strerror or str(error) or type(error).__name__

@@ -1,10 +1,10 @@
-"""The files of one run as the tools see them: where a path leads, whole reads, and changes that lose nothing.
+"""The files of one run as the tools see them: path resolution, complete reads, and changes without lost updates.
 
-Large results of tools are in memory, and are read as files under `/offload` where the user's backend has none of that
-name. Everything else is the user's backend, and every change is.
-A change reads, decides and writes only if the file is still what was read. Where the backend has compare-and-swap
-this holds against everybody. On any other backend it holds among the calls of one run; a change that another run or
-another program makes between the last look and the write is lost there.
+Large tool results are in memory and can be read under `/offload`, unless the user's backend has a file of the same
+path. All other files, and all changes, are those of the user's backend. A change reads the file, decides, and writes
+only if the file is unchanged. With a compare-and-swap backend this holds against all writers. With any other backend it
+holds between the calls of one run; a change that another run or program makes between the last check and the write is
+lost.
 """
 
 from __future__ import annotations
@@ -34,77 +34,79 @@ from pydantic_deep_backends.snapshots import digest_of
 from ._render import render_size
 
 OFFLOAD = '/offload'
-"""Where large results are, for what the tools of this room read."""
+"""The directory of large results, as the tools of this capability see it."""
 
 MAX_READ_BYTES = 64 * 1024 * 1024
-"""The largest file that is read whole to show or edit it, as in grep."""
+"""Maximum size of a file that is read to show or edit it, as in grep."""
 
 MAX_ATTEMPTS = 50
-"""How often a change is tried against other writers. Each failure means that one of them succeeded."""
+"""Maximum number of attempts at a change when other writers interfere. Each failure means that one of them succeeded.
+"""
 
 MAX_NAMES = 500
-"""How many names are compared with one that is missing: together some 40 ms for the longest that there can be."""
+"""Maximum number of names to compare with a missing one. For the longest possible names this takes about 40 ms."""
 
 PlanT = TypeVar('PlanT')
 
 
 @dataclass(kw_only=True)
 class RunState:
-    """What one run knows of its files. Never shared between runs."""
+    """The file state of one run. It is never shared between runs."""
 
     offload: StateBackend
-    """The large results."""
+    """The backend of large results."""
     offload_chars: int | None
-    """The longest result that a tool may answer with before it is offloaded; `None` if nothing is."""
+    """Maximum length of a tool result in characters before it is offloaded; `None` if results are not offloaded."""
     digest_by_key: dict[tuple[bool, str], str] = field(default_factory=dict[tuple[bool, str], str])
-    """What the model saw or wrote last, by canonical path."""
+    """The digest of the contents that the model last read or wrote, keyed by canonical path."""
     lock_by_key: dict[tuple[bool, str], anyio.Lock] = field(default_factory=dict[tuple[bool, str], anyio.Lock])
-    """One change of a file at a time, by canonical path."""
+    """Locks that serialize changes of a file, keyed by canonical path."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a path leads."""
+    """The target of a path."""
 
     backend: BackendProtocol
-    """The backend that has it."""
+    """The backend that contains it."""
     path: str
-    """The absolute path there, without `..`."""
+    """The absolute path in the backend, without `..`."""
     is_offload: bool
-    """Whether it is among the large results."""
+    """Whether it is a large result under `/offload`."""
 
     @property
     def shown(self) -> str:
-        """The path as it is shown."""
+        """The path as it is shown to the model."""
         return display_path(self.path)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Files:
-    """What the tools of one run work on."""
+    """The files and state that the tools of one run use."""
 
     backend: BackendProtocol
-    """The user's files."""
+    """The user's backend."""
     commands: SupportsCommands | None
-    """The same, if commands can be run there."""
+    """The same backend if it can run commands."""
     run: RunState
-    """What this run knows."""
+    """The file state of this run."""
 
     async def place(self, path: str) -> Place:
-        """Return where a path leads.
+        """Resolve a path.
 
         Raises:
             InvalidPathError: The path is malformed.
-            OSError: What is before a `..` is no directory.
+            OSError: A component before `..` is not a directory.
         """
         return Place(backend=self.backend, path=await absolute_path(self.backend, path), is_offload=False)
 
     async def place_to_read(self, path: str) -> Place:
-        """Return where a path leads: to a large result if there is one, and nothing of the user's in its place.
+        """Resolve a path for reading: to a large result if there is one, unless the user's backend has a file of that
+        path.
 
         Raises:
             InvalidPathError: The path is malformed.
-            OSError: What is before a `..` is no directory.
+            OSError: A component before `..` is not a directory.
         """
         place = await self.place(path)
         if not is_within(place.path, OFFLOAD) or not await self.run.offload.exists(place.path):
@@ -114,19 +116,19 @@ class Files:
         return Place(backend=self.run.offload, path=place.path, is_offload=True)
 
     async def is_taken(self, path: str) -> bool:
-        """Return whether the user's backend has something at an absolute path; not if it cannot tell."""
+        """Return whether the user's backend has an entry at an absolute path; `False` if it is unknown."""
         try:
             return await self.backend.exists(path)
         except (OSError, BackendError, WorkspaceError):
             return False
 
     async def read(self, place: Place) -> bytes:
-        """Return the contents of a file, and remember what the model now knows.
+        """Return the contents of a file, and record their digest as known to the model.
 
         Raises:
-            ModelRetry: There is a file of a similar name, or a directory.
-            ToolFailed: There is none, or it is too large.
-            OSError: It cannot be read.
+            ModelRetry: A file with a similar name exists, or the path is a directory.
+            ToolFailed: The file does not exist or is too large.
+            OSError: The file cannot be read.
         """
         try:
             entry = await place.backend.stat(place.path)
@@ -144,19 +146,19 @@ class Files:
     async def change(
         self, place: Place, decide: Callable[[bytes | None, str | None], tuple[bytes, PlanT]]
     ) -> tuple[PlanT, bytes | None, bytes]:
-        """Read a file, decide what it becomes, and write that if nobody wrote in between; else do it all again.
+        """Read a file, decide its new contents, and write them if nobody wrote in between; otherwise start over.
 
         Args:
             place: The file.
-            decide: Takes the contents (`None` for no file) and the digest that this run knows of (`None` for none);
-                returns the new contents and what to say of them. Called once for each attempt.
+            decide: Takes the contents (`None` if the file does not exist) and the digest that this run knows (`None` if
+                none), and returns the new contents and a result. Called once for each attempt.
 
         Returns:
-            What to say of the new contents, the contents before (`None` for no file), and the new ones.
+            The result of `decide`, the earlier contents (`None` if the file did not exist), and the new contents.
 
         Raises:
-            ToolFailed: Others changed the file all the time, or it would be too large.
-            OSError: It cannot be read or written; it is as it was.
+            ToolFailed: Other writers interfered in every attempt, or the new contents are too large.
+            OSError: The file cannot be read or written. It is unchanged.
         """
         key = await self._key(place)
         async with self.run.lock_by_key.setdefault(key, anyio.Lock()):
@@ -175,12 +177,12 @@ class Files:
     async def edit(
         self, place: Place, decide: Callable[[bytes], tuple[bytes, PlanT]]
     ) -> tuple[PlanT, bytes | None, bytes]:
-        """Change a file as `change` does, if there is one.
+        """Change an existing file like `change`.
 
         Raises:
-            ModelRetry: There is none, but one of a similar name.
-            ToolFailed: It is a large result.
-            FileNotFoundError: There is none.
+            ModelRetry: The file does not exist, but one with a similar name does.
+            ToolFailed: The path is a large result.
+            FileNotFoundError: The file does not exist.
         """
 
         def decide_on_file(before: bytes | None, known: str | None) -> tuple[bytes, PlanT]:
@@ -195,41 +197,42 @@ class Files:
             raise
 
     async def look(self, place: Place) -> tuple[str, bytes | None, str | None]:
-        """Return what a change of a file would begin with, and remember nothing.
+        """Return the input of a change, without recording it as known to the model.
 
         Returns:
-            The canonical path, the contents (`None` for no file) and the digest that this run knows of (`None` for
-            none).
+            The canonical path, the contents (`None` if the file does not exist) and the digest that this run knows
+            (`None` if none).
 
         Raises:
-            OSError: It cannot be read.
+            OSError: The file cannot be read.
         """
         key = await self._key(place)
         return key[1], await _read_or_none(place), self.run.digest_by_key.get(key)
 
     async def refuse_write(self, place: Place, data: bytes) -> None:
-        """Raise what a write would raise, as far as it is known before, and write nothing.
+        """Raise the errors of a write that can be predicted, without writing.
 
         Raises:
             ToolFailed: The contents are too large.
-            OSError: The place is read-only.
+            OSError: The path is read-only.
         """
         _refuse_large(place, data)
         if isinstance(place.backend, RefusesChanges):
             await place.backend.refuse_change(place.path)
 
     async def refuse_missing(self, place: Place) -> None:
-        """Name files of similar names, if there are any; or say that a large result is not for changing."""
+        """Raise `ModelRetry` with similar names if there are any, and `ToolFailed` if the path is a large result."""
         if await self.run.offload.exists(place.path):
-            raise ToolFailed(f'{place.shown} is the result of a tool, and only for reading.')
+            raise ToolFailed(f'{place.shown} is the result of a tool, and read-only.')
         parent, _, name = place.path.rpartition('/')
         try:
             entries = await place.backend.list_dir(parent or '/')
         except (OSError, BackendError, WorkspaceError):
             return
-        similar = similar_names(name, [entry.name for entry in entries if entry.name != name])  # a dangling link has it
+        # A dangling link is listed under its own name.
+        similar = similar_names(name, [entry.name for entry in entries if entry.name != name])
         if similar:
-            named = ', '.join(display_path(f'{parent}/{found}') for found in similar)
+            named = ', '.join(display_path(f'{parent}/{similar_name}') for similar_name in similar)
             raise ModelRetry(f'{place.shown} does not exist. Similar: {named}')
 
     async def _key(self, place: Place) -> tuple[bool, str]:
@@ -237,13 +240,13 @@ class Files:
 
 
 def similar_names(name: str, names: Sequence[str]) -> list[str]:
-    """Return at most three of the names that are most like `name`, the best first; case does not count."""
+    """Return up to three names that are most similar to `name`, best match first, ignoring case."""
     by_folded = {known.casefold(): known for known in names[:MAX_NAMES]}
-    return [by_folded[found] for found in get_close_matches(name.casefold(), by_folded, n=3)]
+    return [by_folded[match] for match in get_close_matches(name.casefold(), by_folded, n=3)]
 
 
 def _refuse_large(place: Place, data: bytes) -> None:
-    """Refuse contents that no version would have."""
+    """Raise for contents that exceed the size limit of stored versions."""
     if len(data) > MAX_FILE_BYTES:
         raise ToolFailed(
             f'{place.shown} would have {render_size(len(data))}; at most {render_size(MAX_FILE_BYTES)} can be written.'
@@ -258,12 +261,16 @@ async def _read_or_none(place: Place) -> bytes | None:
 
 
 async def _swap(place: Place, data: bytes, expected: str | None) -> None:
-    """Write if the file still has the digest `expected`. Raises `FileChangedError`."""
+    """Write if the file still has the digest `expected`.
+
+    Raises:
+        FileChangedError: The file has different contents.
+    """
     if isinstance(place.backend, SupportsCompareAndSwap):
         await place.backend.compare_and_swap(place.path, data, expected=expected)
         return
-    now = await _read_or_none(place)
-    actual = None if now is None else digest_of(now)
+    current = await _read_or_none(place)
+    actual = None if current is None else digest_of(current)
     if actual != expected:
         raise FileChangedError(place.path, expected=expected, actual=actual)
     await place.backend.write_bytes(place.path, data)

@@ -1,4 +1,4 @@
-"""Large inputs of the user: kept as large results are, once, before a model is sent them."""
+"""Offload long texts of the user's prompt, once, before they are first sent to a model."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ from pydantic_ai.messages import (
 )
 
 from ._files import Files
-from ._offload import escape_halves, keep, render_preview
+from ._offload import escape_halves, render_preview, store_text
 
 _NAME = 'prompt'
-"""The file name of an input; the next one of another text gets a number."""
+"""The base file name of an offloaded text. Further texts get a number."""
 
 
 def last_prompts(history: Sequence[ModelMessage]) -> list[UserPromptPart]:
-    """Return the prompts at the end of a history that a run goes on with: they may stand in what it sends first.
+    """Return the prompts at the end of a history with which a run starts, as its first request may contain them.
 
-    They are those without an answer, and those of the last one, which a run may be to bring to its end.
+    These are the unanswered prompts and those of the last request, whose run may be resumed.
     """
-    found: list[UserPromptPart] = []
+    prompts: list[UserPromptPart] = []
     for index in range(len(history) - 1, -1, -1):
         message = history[index]
         if isinstance(message, ModelRequest):
-            found += [part for part in message.parts if isinstance(part, UserPromptPart)]
+            prompts += [part for part in message.parts if isinstance(part, UserPromptPart)]
         elif index < len(history) - 1:
             break
-    return found
+    return prompts
 
 
 async def shorten_prompts(
     files: Files, message: ModelMessage, limit: int, *, known: Sequence[UserPromptPart], prompt: object
 ) -> None:
-    """Leave of each long text of the user's prompts in a new request the head and the tail, for good.
+    """Shorten each long text of the user's prompts in a new request to its head and tail, permanently.
 
-    The request itself is changed: whoever holds it, as pydantic-ai does, has what is sent. What a tool says to the model
-    as if the user did (`ToolReturn.content`) stays whole.
+    The request object itself is changed, so that pydantic-ai stores what is sent. Content that a tool adds as a user
+    message (`ToolReturn.content`) is not shortened.
 
     Args:
-        files: Where the whole texts are kept.
+        files: The files of the run, which store the complete texts.
         message: The request that is about to be sent.
-        limit: The longest text that stays.
-        known: Prompts of the history, which stay as they were sent.
-        prompt: What the run was asked.
+        limit: Maximum length of a text, in characters.
+        known: Prompts of the history, which are not changed.
+        prompt: The prompt of the run.
     """
     if not isinstance(message, ModelRequest):
         return
@@ -74,15 +74,15 @@ async def _shorten(files: Files, part: UserPromptPart, limit: int) -> UserPrompt
 async def _fit_item(files: Files, item: UserContent, limit: int) -> UserContent:
     if isinstance(item, str):
         return await _fit(files, item, limit)
-    if isinstance(item, StructuredContent) or not isinstance(item, TextContent):  # programs read what is structured
+    if isinstance(item, StructuredContent) or not isinstance(item, TextContent):  # programs read structured content
         return item
     content = await _fit(files, item.content, limit)
     return item if content is item.content else replace(item, content=content)
 
 
 async def _fit(files: Files, text: str, limit: int) -> str:
-    """Return a text, or of one too long the head and the tail and where it is kept."""
+    """Return a text, shortened to head, tail and path if it is too long."""
     if len(text) <= limit:
         return text
     whole = escape_halves(text)
-    return render_preview(whole, await keep(files, _NAME, whole))
+    return render_preview(whole, await store_text(files, _NAME, whole))

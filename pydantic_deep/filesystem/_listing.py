@@ -1,4 +1,4 @@
-"""What the model is told of the files that there are: names of the working directory, in a few words."""
+"""The notice of existing files: a short list of names in the working directory."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from pydantic_deep_backends.paths import display_path
 from pydantic_deep_backends.protocol import BackendProtocol, FileEntryLike
 
 MAX_LISTING_CHARS: Final = 200
-"""The longest notice, with its heading: some 50 tokens."""
+"""Maximum length of the notice with its heading in characters, about 50 tokens."""
 
 MAX_NAME_CHARS: Final = 60
-"""The longest name that is shown whole."""
+"""Maximum length of a name that is shown in full, in characters."""
 
 _PLAIN = re.compile(r'[\w@+=~.-]+')
-"""Names that cannot be taken for anything else; others are quoted."""
+"""Names that need no quotes, because they cannot be mistaken for anything else."""
 
 
 async def list_names(backend: BackendProtocol, *, without: Collection[str] = ()) -> str:
-    """Return what is told of the working directory of a backend, whatever is below it.
+    """Return the notice text for the working directory of a backend, without subdirectories.
 
     Raises:
-        OSError: It cannot be listed.
+        OSError: The directory cannot be listed.
     """
     return render_listing(await backend.list_dir(await backend.working_dir()), without=without)
 
 
 def render_listing(entries: Iterable[FileEntryLike], *, without: Collection[str] = ()) -> str:
-    """Return the names of a directory in one line, those of directories with `/`; empty if there are none to tell.
+    """Return the names in a directory on one line, with `/` after directories; empty if there are none.
 
     Args:
-        entries: The entries.
-        without: Names to leave out. Hidden ones are left out too.
+        entries: The directory entries.
+        without: Names to omit. Hidden names are always omitted.
     """
-    told = sorted(
+    visible_entries = sorted(
         (entry for entry in entries if not entry.name.startswith('.') and entry.name not in without),
         key=lambda entry: entry.name,
     )
-    names = [_shown(entry.name) + '/' * entry.is_dir for entry in told[:MAX_LISTING_CHARS]]
+    names = [_shown(entry.name) + '/' * entry.is_dir for entry in visible_entries[:MAX_LISTING_CHARS]]
     limit = MAX_LISTING_CHARS - len(f'{FILES_HEADING}\n')
-    lines = (_line(names[:count], len(told) - count) for count in range(len(names), -1, -1))
+    lines = (_line(names[:count], len(visible_entries) - count) for count in range(len(names), -1, -1))
     return next(line for line in lines if len(line) <= limit)
 
 
@@ -52,8 +52,8 @@ def _line(names: list[str], left_out: int) -> str:
 
 
 def _shown(name: str) -> str:
-    """Return a name as nothing but a name: on one line, and quoted if it has more than the characters of names."""
-    visible = display_path(name)
-    if len(visible) > MAX_NAME_CHARS:
-        visible = visible[: MAX_NAME_CHARS - 1] + '…'
-    return visible if _PLAIN.fullmatch(visible) else json.dumps(visible, ensure_ascii=False)
+    """Return a name on one line, quoted if it contains unusual characters."""
+    shown = display_path(name)
+    if len(shown) > MAX_NAME_CHARS:
+        shown = shown[: MAX_NAME_CHARS - 1] + '…'
+    return shown if _PLAIN.fullmatch(shown) else json.dumps(shown, ensure_ascii=False)

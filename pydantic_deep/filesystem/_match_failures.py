@@ -1,4 +1,4 @@
-"""Why an edit found no match: the difference, and the closest line. Pure, and bounded."""
+"""Explain why an edit found no match: the difference, or the closest line. Pure, in bounded time."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ import re
 from itertools import islice
 
 MAX_TEXT_CHARS = 500_000
-"""How much of a text is looked at: an explanation must not cost more than the edit."""
+"""Maximum number of characters to examine. An explanation must not cost more than the edit."""
 
 MAX_CANDIDATES = 200
-"""How many lines are compared: together some 10 ms for the longest that there can be."""
+"""Maximum number of lines to compare. For lines of the maximum length this takes about 10 ms."""
 
 MAX_WORDS = 8
-"""How many words of the line that was looked for choose the lines to compare."""
+"""Maximum number of words of the wanted line that select the lines to compare."""
 
 MAX_SHOWN_CHARS = 200
-"""How much of a line is compared and shown."""
+"""Maximum number of characters of a line to compare and show."""
 
 _NUMBERED = re.compile(r'^ *\d+\t', re.MULTILINE)
 _WORD = re.compile(r'\w{3,}')
 
 
 def explain_no_match(text: str, old: str) -> str:
-    """Return a sentence or two on why `old` is not in `text`, and what to do.
+    """Return an explanation why `old` does not occur in `text`, with advice.
 
     Args:
         text: The text of the file.
-        old: What was looked for.
+        old: The text that was searched for.
     """
     text = text[:MAX_TEXT_CHARS].replace('\r\n', '\n')
     old = old.replace('\r\n', '\n')
@@ -44,9 +44,9 @@ def explain_no_match(text: str, old: str) -> str:
 
 
 def _find_but_for_whitespace(text: str, old: str) -> int | None:
-    """Return where the word begins with which `old` begins, all whitespace taken as one space.
+    """Return the position of a match that differs only in whitespace; `None` if there is none.
 
-    By `str.find` on both joined, which is linear; a regular expression of the words is not.
+    `str.find` on the normalized texts takes linear time, unlike a regular expression of the words.
     """
     wanted = ' '.join(old.split())
     joined = ' '.join(text.split())
@@ -58,7 +58,7 @@ def _find_but_for_whitespace(text: str, old: str) -> int | None:
 
 
 def _closest_line(text: str, old: str) -> int | None:
-    """Return where the line begins that is most like the first line of `old` with a word in it."""
+    """Return the position of the line that is most similar to the first line of `old` with a word."""
     wanted = next((line for line in old.split('\n') if _WORD.search(line)), '').strip()[:MAX_SHOWN_CHARS]
     words = _WORD.findall(wanted)[:MAX_WORDS]
     position_by_line: dict[str, int] = {}
@@ -75,7 +75,7 @@ def _closest_line(text: str, old: str) -> int | None:
 
 
 def _quote(text: str, at: int) -> str:
-    """Return the number of the line at a position and the line."""
+    """Return the line at a position, with its number."""
     begin = text.rfind('\n', 0, at) + 1
     end = text.find('\n', at)
     line = text[begin : end if end >= 0 else len(text)]

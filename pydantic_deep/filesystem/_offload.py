@@ -1,4 +1,4 @@
-"""Large results of tools: what the model is shown of them, and under which path the whole is kept."""
+"""Offload large tool results: the preview for the model, and the path of the complete result."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ from pydantic_deep_backends.snapshots import digest_of
 from ._files import OFFLOAD, Files
 
 HEAD_CHARS = 2_000
-"""How much of the beginning is shown: what a result is about stands there."""
+"""Number of characters shown from the beginning, which usually introduces a result."""
 
 TAIL_CHARS = 1_000
-"""How much of the end is shown: how a command or a page ended stands there."""
+"""Number of characters shown from the end, which usually has the outcome of a command."""
 
 _UNSAFE = re.compile(r'[^A-Za-z0-9_-]')
 
 _MAX_NAME_CHARS = 100
-"""The longest file name that is made of a call's id; ids of providers have some 30 characters."""
+"""Maximum length of a file name derived from a tool call id, in characters. Provider ids have about 30."""
 
 
 def text_of(result: object) -> str | None:
-    """Return the text that a model is sent for the result of a tool: itself, or its JSON.
+    """Return the text that a model receives for a tool result: the string itself, or its JSON.
 
-    `None` if it holds images or other files, which are no text, if it cannot be long, or if it cannot be sent, which
-    pydantic-ai says itself. A small structure takes some 3 µs, so that it is not worth to guess its size first.
+    Return `None` if the result contains images or other files, cannot be long, or cannot be serialized, which
+    pydantic-ai reports itself. Serializing a small structure takes about 3 µs, so no estimate of the size is made
+    first.
     """
     if isinstance(result, str):
         return result
-    if result is None or isinstance(result, (int, float, Iterator)):  # an iterator could be read only once
+    if result is None or isinstance(result, (int, float, Iterator)):  # an iterator can be consumed only once
         return None
     part = ToolReturnPart(tool_name='', content=result, tool_call_id='')
     if part.files:
@@ -45,7 +46,7 @@ def text_of(result: object) -> str | None:
 
 
 def escape_halves(text: str) -> str:
-    r"""Return a text with each half of a character written out (`\ud800`): no JSON and no request can hold one."""
+    r"""Escape lone surrogates in a text (`\ud800`), which neither JSON nor requests can contain."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -54,21 +55,22 @@ def escape_halves(text: str) -> str:
 
 
 def render_preview(text: str, path: str) -> str:
-    """Return the head and the tail of a text, and between them where the whole is."""
+    """Return the head and tail of a text, with the path of the complete text in between."""
     left_out = len(text) - HEAD_CHARS - TAIL_CHARS
     notice = f'[{left_out:,} of {len(text):,} characters left out. All are in {path}: use read_file or grep on it]'
     return f'{text[:HEAD_CHARS]}\n{notice}\n{text[-TAIL_CHARS:]}'
 
 
 def name_of_call(tool_call_id: str) -> str:
-    """Return a file name for a call's id, which may hold anything."""
+    """Return a valid file name for a tool call id."""
     return _UNSAFE.sub('_', tool_call_id)[:_MAX_NAME_CHARS] or '_'
 
 
-async def keep(files: Files, tool_call_id: str, text: str) -> str:
-    """Write a text among the large results and return its path; what is there under another text stays.
+async def store_text(files: Files, tool_call_id: str, text: str) -> str:
+    """Store a text under `/offload` and return its path, without overwriting a different text.
 
-    Ids of calls can repeat from run to run, and the user can have a file of that name: then the text gets a number.
+    Tool call ids may repeat between runs, and the user may have a file of that path. In both cases a number is
+    appended.
     """
     data = text.encode()
     path = base = f'{OFFLOAD}/{name_of_call(tool_call_id)}'
@@ -80,7 +82,7 @@ async def keep(files: Files, tool_call_id: str, text: str) -> str:
 
 
 async def _claim(offload: StateBackend, path: str, data: bytes) -> bool:
-    """Return whether the path now holds the data."""
+    """Return whether the path contains this data, after writing it if the path was free."""
     try:
         await offload.compare_and_swap(path, data, expected=None)
     except FileChangedError as error:

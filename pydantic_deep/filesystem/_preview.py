@@ -1,10 +1,10 @@
-"""What a call of this room's tools would do, for a person who decides on it. Nothing is changed, and nothing raised.
+"""Preview the effect of a file tool call for a person who decides on it, without side effects or exceptions.
 
-A write or an edit is decided by the functions of the tool itself, on the contents of this moment, so that encodings,
-line ends and refusals are those that the tool will have. What the tool would refuse is said in one line.
+Writes and edits are computed by the functions of the tools, on the current contents, so encodings, line endings and
+errors are the same as in the actual call. An expected error is shown in one line.
 
-A preview binds where other contents would make it untrue: of whole files, of all places in one, and of a refusal. The
-diff of a single edit stays true as long as the edit finds its text.
+A preview binds if different contents would make it wrong: for whole files, for replacing all matches, and for errors.
+The diff of a single edit remains valid as long as the edit finds its text.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from ._render import render_size
 from ._toolset import TOOLSET_ID, function_toolset
 
 WOULD_FAIL = 'This would fail and change nothing: '
-"""What begins the text of a preview of a call that the tool would refuse."""
+"""Prefix of the preview of a call that would fail."""
 
 
 async def preview_call(files: Files, tool_def: ToolDefinition, args: Mapping[str, object]) -> Preview | None:
-    """Return what a call would do; `None` for a tool of somebody else."""
+    """Return the preview of a call; `None` for tools of other toolsets."""
     name = _function_name(tool_def)
     if name is None:
         return None
@@ -56,7 +56,7 @@ async def preview_call(files: Files, tool_def: ToolDefinition, args: Mapping[str
             case 'read_file':
                 await _read(files, touched, args)
             case _:
-                pass  # what a search finds is not known before: no file is named, so no pattern lets it pass
+                pass  # the files that a search will find are unknown, so none is listed, and no pattern allows the call
     except (ModelRetry, ToolFailed) as error:
         text, binds, failure = WOULD_FAIL + ' '.join(error.message.splitlines()), True, escape_halves(error.message)
     return Preview(kind=kind, text=escape_halves(text), diff=diff, files=touched, binds=binds, failure=failure)
@@ -67,7 +67,8 @@ async def _write(
 ) -> tuple[str, DiffView | None]:
     path, content = _argument(args, 'path'), _argument(args, 'content')
     with tool_failures(path):
-        touched[await canonical_path(files.backend, path)] = None  # what it would touch, even if it fails by now
+        # The path is reported even if the call would fail from here on.
+        touched[await canonical_path(files.backend, path)] = None
         place = await files.place(path)
         canonical, before, known = await files.look(place)
         touched[canonical] = None if before is None else digest_of(before)
@@ -75,7 +76,7 @@ async def _write(
     with tool_failures(place.path):
         await files.refuse_write(place, data)
     if data == before:
-        return f'No change: {display_path(canonical)} has these contents already.', None
+        return f'No change: {display_path(canonical)} already has these contents.', None
     old = parse_text(before) if before else None
     new = content.replace('\n', '\r\n') if written.crlf else content
     notes = ''
@@ -103,7 +104,7 @@ async def _edit(files: Files, touched: dict[str, str | None], args: Mapping[str,
     with tool_failures(place.path):
         await files.refuse_write(place, data)
     old = parse_text(before)
-    assert old is not None  # noqa: S101 - else the edit had failed
+    assert old is not None  # noqa: S101 - the edit would have failed otherwise
     return view_diff(canonical, old.shown, replace(old, text=edited.text).shown)
 
 
@@ -118,21 +119,21 @@ async def _read(files: Files, touched: dict[str, str | None], args: Mapping[str,
 def _argument(args: Mapping[str, object], name: str, default: str | None = None) -> str:
     value = args.get(name, default)
     if not isinstance(value, str):
-        raise ModelRetry(f'{name} is missing or no text.')
+        raise ModelRetry(f'{name} is missing or not a string.')
     return value
 
 
 def _function_name(tool_def: ToolDefinition) -> str | None:
-    """Return which of the room's functions a tool calls, whatever a wrapper has renamed it to."""
+    """Return the name of our function that a tool calls, even if a wrapper renamed the tool."""
     if tool_def.toolset_id != TOOLSET_ID:
         return None
     names = _name_by_parameters()
-    found = names.get(frozenset(tool_def.parameters_json_schema.get('properties', ())))
-    return found or (tool_def.name if tool_def.name in names.values() else None)
+    name = names.get(frozenset(tool_def.parameters_json_schema.get('properties', ())))
+    return name or (tool_def.name if tool_def.name in names.values() else None)
 
 
 @cache
 def _name_by_parameters() -> dict[frozenset[str], str]:
-    """Return the functions by the names of their parameters, of which no two have the same."""
+    """Return the function names, keyed by their parameter names, which differ between all functions."""
     tools = function_toolset().tools
     return {frozenset(tool.function_schema.json_schema['properties']): name for name, tool in tools.items()}

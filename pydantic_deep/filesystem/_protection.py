@@ -1,4 +1,4 @@
-"""Whether a call would change a file that is protected, whoever provides its tool."""
+"""Detect calls that would change a protected file, for any tool."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ PATH_ARGUMENTS: Final = frozenset(
         'source', 'source_path', 'src',
     )
 )  # fmt: skip
-"""What arguments of tools are called that name the files that are written, moved or removed."""
+"""Argument names by which tools refer to files that they write, move or delete."""
 
 _FAILURES: Final = (OSError, BackendError, WorkspaceError, ValueError)
-"""What is raised for a path that cannot be used; the tool says better what is wrong with it."""
+"""Errors for unusable paths. The tool reports them in more detail."""
 
 
 def written_paths(args: Mapping[str, Any]) -> list[str]:
-    """Return the paths that the arguments of a call name."""
-    found: list[str] = []
+    """Return the paths in the arguments of a call."""
+    paths: list[str] = []
     for name in PATH_ARGUMENTS.intersection(args):
         value: object = args[name]
         named = cast('Sequence[object]', value) if isinstance(value, (list, tuple)) else [value]
-        found += [each for each in named if isinstance(each, str)]
-    return found
+        paths += [item for item in named if isinstance(item, str)]
+    return paths
 
 
 async def changes_protected(
@@ -44,10 +44,10 @@ async def changes_protected(
     """Return whether a call would change a protected file.
 
     Args:
-        backend: Where the files are.
-        patterns: What is protected.
+        backend: The backend with the files.
+        patterns: The patterns of protected files.
         args: The arguments of the call.
-        files: The canonical paths that it touches; `None` to go by its arguments.
+        files: The canonical paths that the call touches; `None` to derive them from the arguments.
     """
     if not patterns:
         return False
@@ -59,17 +59,18 @@ async def changes_protected(
 
 
 def refusal(args: Mapping[str, Any]) -> str:
-    """Return what the model is told of a call that nobody can allow."""
+    """Return the error message to the model for a call that nobody can approve."""
     shown = ', '.join(display_path(path) for path in written_paths(args))
     return f'{shown} is protected: programs of this machine run or obey it. Only a person may change it.'
 
 
 async def _canonical(backend: BackendProtocol, paths: Sequence[str]) -> list[str]:
-    """Return the canonical paths of those that can be used."""
-    found: list[str] = []
+    """Return the canonical paths, without those that cannot be resolved."""
+    canonical_paths: list[str] = []
     for path in paths:
-        spellings = {path, posixpath.normpath(path)} if '..' in path else {path}  # nobody knows how its tool reads it
+        # It is unknown how the tool resolves `..`.
+        spellings = {path, posixpath.normpath(path)} if '..' in path else {path}
         for spelling in spellings:
             with suppress(*_FAILURES):
-                found.append(await canonical_path(backend, spelling))
-    return found
+                canonical_paths.append(await canonical_path(backend, spelling))
+    return canonical_paths

@@ -1,6 +1,7 @@
-"""How directories, search results, commands and uploads read, for a model. Pure.
+"""Render directories, search results, command output and uploads for a model. Pure.
 
-Every list is bounded and says what it leaves out; every name is shown on one line, whatever is in it.
+Every list has a maximum length and states how much it omits. Every name is on one line, whatever characters it
+contains.
 """
 
 from __future__ import annotations
@@ -15,24 +16,24 @@ from pydantic_deep_backends.search import GlobResult, GrepResult, SearchProblem
 from ._types import OutputMode, UploadLike
 
 MAX_ENTRIES = 500
-"""How many entries or paths one answer lists: some 10,000 tokens at most for ordinary names."""
+"""Maximum number of entries or paths in one result, about 10,000 tokens for ordinary names."""
 
 MAX_UPLOADS = 30
-"""How many uploads the instructions list; the rest is a count."""
+"""Maximum number of uploads to list. The rest is only counted."""
 
 MAX_PROBLEMS = 5
-"""How many places that a search could not look at are named; the rest is a count."""
+"""Maximum number of paths to name that could not be searched. The rest is only counted."""
 
 MAX_REASON_CHARS = 500
-"""How much is shown of what a backend says of a command that it stopped: some sentences."""
+"""Maximum length of a backend's message about a stopped command, in characters."""
 
 
 class Entry(Protocol):
-    """What a listing shows of a file or directory."""
+    """A file or directory in a listing."""
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the entry."""
         ...
 
     @property
@@ -42,7 +43,7 @@ class Entry(Protocol):
 
     @property
     def size(self) -> int | None:
-        """Its size, where known."""
+        """The size in bytes; `None` if it is unknown."""
         ...
 
 
@@ -64,7 +65,7 @@ def render_entries(path: str, entries: Sequence[Entry]) -> str:
 
 
 def render_glob(result: GlobResult, pattern: str) -> str:
-    """Return one path a line; where there is none, the pattern that looks below too, if `pattern` did not."""
+    """Return one path per line. Without matches, suggest the pattern that also searches subdirectories."""
     if not result.paths:
         deep = at_any_depth(pattern)
         hint = '' if deep == pattern else f' Use {display_path(deep)} to look in directories below too.'
@@ -75,12 +76,12 @@ def render_glob(result: GlobResult, pattern: str) -> str:
 
 
 def at_any_depth(pattern: str) -> str:
-    """Return the pattern of a name as that of the name in any directory; any other pattern as it is."""
+    """Return a pattern for a name as a pattern for that name in any directory, and other patterns unchanged."""
     return pattern if '/' in pattern or pattern in ('', '**') else f'**/{pattern}'
 
 
 def render_grep(result: GrepResult, mode: OutputMode, *, max_chars: int) -> str:
-    """Return the lines that matched under the path of each file, or the files, or a count for each."""
+    """Return the matching lines grouped by file, the files, or a count for each file."""
     if not result.counts:
         return _with_problems(f'No matches in {_files(result.files_searched)}.', result.problems)
     total = len(result.counts)
@@ -97,7 +98,7 @@ def render_grep(result: GrepResult, mode: OutputMode, *, max_chars: int) -> str:
 
 
 def render_command(result: CommandResult) -> str:
-    """Return what a command printed, and its exit code if it is not 0."""
+    """Return the output of a command, and its exit code if it is not 0."""
     parts = [part.removesuffix('\n') for part in (result.stdout, result.stderr) if part]
     if result.exit_code:
         parts.append(f'[exit code {result.exit_code}]')
@@ -105,21 +106,21 @@ def render_command(result: CommandResult) -> str:
 
 
 def render_timeout(error: TimeoutError, timeout_seconds: float) -> str:
-    """Return what a command printed before it was stopped, and why it was, in the words of who stopped it.
+    """Return the output of a command before it was stopped, and the reason, as reported by the backend.
 
     Args:
-        error: What the backend raised; `stdout` and `stderr` are shown where it has them.
-        timeout_seconds: What the model allowed. A backend may allow less, so it is told only as what it is.
+        error: The error of the backend. Its attributes `stdout` and `stderr` are included if it has them.
+        timeout_seconds: The timeout that the model set. The backend may have used a shorter one.
     """
     printed = [str(getattr(error, name, '')).removesuffix('\n') for name in ('stdout', 'stderr')]
-    # The text of an error of the system's begins with its number.
-    said = ' '.join((error.strerror or str(error)).split())[:MAX_REASON_CHARS]
-    notice = f'[{said or f"The command took too long and was stopped; {timeout_seconds:g} seconds were allowed."}]'
+    # `str` of a system error starts with its number.
+    reason = ' '.join((error.strerror or str(error)).split())[:MAX_REASON_CHARS]
+    notice = f'[{reason or f"The command took too long and was stopped; {timeout_seconds:g} seconds were allowed."}]'
     return '\n'.join([*filter(None, printed), notice])
 
 
 def render_uploads(uploads: Collection[UploadLike]) -> str:
-    """Return one line for each upload; an empty string if there is none."""
+    """Return one line for each upload; empty if there are none."""
     lines = [_upload_line(upload) for upload in list(uploads)[:MAX_UPLOADS]]
     if len(uploads) > MAX_UPLOADS:
         lines.append(f'- and {len(uploads) - MAX_UPLOADS:,} more')

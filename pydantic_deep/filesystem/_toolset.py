@@ -1,7 +1,7 @@
-"""What the model may call: tools on `Files`.
+"""The file tools.
 
-The tools are made once for all agents. Each run hands them its own `Files` in the place of deps, so that they work
-alike on any agent, and an agent costs nothing to make.
+The tools are created once for all agents. Each run passes its own `Files` as deps, so the tools work the same on any
+agent and creating an agent is cheap.
 """
 
 from functools import cache, partial
@@ -33,17 +33,18 @@ from ._window import OffsetError, parse_offset, render_window
 TOOLSET_ID = 'filesystem'
 
 MAX_RETRIES = 10
-"""How often in a row a model may send wrong arguments to one tool before the run ends, as in `create_deep_agent`:
-pydantic-ai's default of 1 is too few for small models. What the tools themselves refuse never ends a run."""
+"""Maximum number of consecutive invalid calls of one tool before the run ends, as in `create_deep_agent`: pydantic-ai's
+default of 1 is too low for small models. Errors of the tools themselves never end a run.
+"""
 
 MAX_RESULT_CHARS = 20_000
-"""How much of a file or of a search one result shows: some 5,000 tokens."""
+"""Maximum length of a file section or search result in characters, about 5,000 tokens."""
 
 MAX_MEDIA_BYTES = 5_000_000
-"""The largest image or PDF that is shown, the limit of Anthropic's API for images."""
+"""Maximum size of an image or PDF that is shown, in bytes: the limit of Anthropic's API for images."""
 
 MAX_GREP_LINES = 1_000
-"""How many matching lines grep collects; `MAX_RESULT_CHARS` cuts long ones earlier."""
+"""Maximum number of matching lines that grep collects. `MAX_RESULT_CHARS` limits long lines earlier."""
 
 _MEDIA_TYPES = frozenset({'image/png', 'image/jpeg', 'image/gif', 'image/webp', 'application/pdf'})
 
@@ -69,7 +70,7 @@ async def read_file(
         return _show_media(place, data, media_type)
     text = parse_text(data)
     if text is None:
-        raise ToolFailed(f'{place.shown} is no text: {kind_of(place, data)}, {render_size(len(data))}.')
+        raise ToolFailed(f'{place.shown} is not text: {kind_of(place, data)}, {render_size(len(data))}.')
     max_chars = min(MAX_RESULT_CHARS, ctx.deps.run.offload_chars or MAX_RESULT_CHARS)
     if not text.text:
         return f'{place.shown} is empty but for a byte order mark.'
@@ -126,7 +127,7 @@ async def grep(
 ) -> str:
     """Search the lines of files by a regular expression. glob limits which files."""
     place = await _place(ctx, path, to_read=True)
-    glob = None if glob is None else at_any_depth(glob)  # as ripgrep does, and models expect
+    glob = None if glob is None else at_any_depth(glob)  # like ripgrep, and as models expect
     with tool_failures(place.path):
         if isinstance(place.backend, SupportsSearch):
             result = await place.backend.grep(pattern, place.path, glob=glob, limit=MAX_GREP_LINES)
@@ -142,7 +143,7 @@ async def execute(ctx: RunContext[Files], command: str, timeout_seconds: float =
         raise ToolFailed('Commands cannot be run here.')
     with tool_failures('the command'), open_span('run command', {}) as span:
         try:
-            # The command is a shell's by the tool's contract; who isolates it is the backend.
+            # The tool is defined to run a shell command; isolation is the responsibility of the backend.
             result = await ctx.deps.commands.run(command, shell=True, timeout=timeout_seconds)  # noqa: S604
         except TimeoutError as error:
             raise ToolFailed(render_timeout(error, timeout_seconds)) from error
@@ -152,10 +153,10 @@ async def execute(ctx: RunContext[Files], command: str, timeout_seconds: float =
 
 @cache
 def function_toolset() -> FunctionToolset[Files]:
-    """Return the toolset of the functions above, whose deps are `Files`.
+    """Return the toolset of the functions above. Its deps are `Files`.
 
-    What changes files is sequential: it runs when the calls before it in the response are done and before those after
-    it begin, so that a response means what it says from top to bottom. Reads between two changes run at once.
+    Tools that change files are sequential: they run after all earlier calls of a response and before all later ones, so
+    that a response takes effect in its order. Reads between two changes run in parallel.
     """
 
     async def where_commands_run(ctx: RunContext[Files], tool_def: ToolDefinition) -> ToolDefinition | None:

@@ -1,4 +1,4 @@
-"""Files that the calls of a history have read and changed, which a summary carries over. Pure."""
+"""Collect the files that the calls of a history have read or changed, for summaries. Pure."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from pydantic_deep._messages.result_metadata import resolved_path
 from pydantic_deep._messages.summary_metadata import CarriedOver, carried_state
 
 ROOM_ID: Final = 'filesystem'
-"""The `id` of the room, under which a summary keeps the paths."""
+"""The `id` of the capability, under which a summary stores the paths."""
 
 MAX_FILES = 40
-"""How many paths are carried over, the last that were touched; with some 30 characters each they are 300 tokens."""
+"""Maximum number of paths to carry over, most recent ones first. With 30 characters each they take about 300 tokens."""
 
 _CHANGES = frozenset(('write_file', 'edit_file'))
 _READS = frozenset(('read_file',))
 
 
 def carried_over(replaced: Sequence[ModelMessage]) -> CarriedOver:
-    """Return the files that were touched, those of an earlier summary included: changed ones, and read ones."""
+    """Return the changed and the read files of the replaced messages, including those of an earlier summary."""
     changed_by_path = cast('dict[str, bool]', carried_state(replaced, ROOM_ID) or {})
     for path, is_changed in _touched(replaced):
         is_changed = changed_by_path.pop(path, False) or is_changed
         changed_by_path[path] = is_changed
-    kept = dict(list(changed_by_path.items())[-MAX_FILES:])
+    recent = dict(list(changed_by_path.items())[-MAX_FILES:])
     lines = [
         f'{heading}: {", ".join(paths)}.'
         for heading, wanted in (('Files changed', True), ('Files read', False))
-        if (paths := [path for path, is_changed in kept.items() if is_changed is wanted])
+        if (paths := [path for path, is_changed in recent.items() if is_changed is wanted])
     ]
-    return CarriedOver(text='\n'.join(lines), state=cast('dict[str, JsonValue]', kept) or None)
+    return CarriedOver(text='\n'.join(lines), state=cast('dict[str, JsonValue]', recent) or None)
 
 
 def _touched(messages: Sequence[ModelMessage]) -> list[tuple[str, bool]]:
-    """Return the paths of calls that succeeded, and whether each was changed, in order."""
+    """Return the path of each successful call in order, and whether it changed the file."""
     path_by_call: dict[str, str] = {}
-    found: list[tuple[str, bool]] = []
+    touched: list[tuple[str, bool]] = []
     for message in messages:
         for part in message.parts:
             if isinstance(part, ToolCallPart) and part.tool_name in _CHANGES | _READS:
@@ -48,5 +48,5 @@ def _touched(messages: Sequence[ModelMessage]) -> list[tuple[str, bool]]:
                     path_by_call[part.tool_call_id] = path
             elif isinstance(part, ToolReturnPart) and part.outcome == 'success' and part.tool_call_id in path_by_call:
                 path = path_by_call.pop(part.tool_call_id)
-                found.append((resolved_path(part) or path, part.tool_name in _CHANGES))
-    return found
+                touched.append((resolved_path(part) or path, part.tool_name in _CHANGES))
+    return touched

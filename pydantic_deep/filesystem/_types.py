@@ -1,4 +1,4 @@
-"""The nouns of the room: where files come from, and what the model is told of uploads."""
+"""Types of this capability: sources of files, and uploads."""
 
 from __future__ import annotations
 
@@ -12,49 +12,49 @@ from pydantic_ai.workspaces import WorkspaceBackend
 from pydantic_deep_backends.protocol import BackendProtocol
 
 AnyBackend: TypeAlias = BackendProtocol | WorkspaceBackend
-"""A backend, or a third party's workspace; one that only runs commands gets file operations from pydantic-ai."""
+"""A backend, or a third-party workspace. pydantic-ai adds file operations to one that only runs commands."""
 
 BackendSource: TypeAlias = AnyBackend | Callable[[RunContext[object]], AnyBackend]
-"""A backend, or a function that finds it for a run."""
+"""A backend, or a function that returns it for the context of a run."""
 
 OutputMode: TypeAlias = Literal['content', 'files_with_matches', 'count']
-"""What grep answers with: the lines, the files, or the number of lines in each file."""
+"""The output of grep: the lines, the files, or the number of lines in each file."""
 
 
 class UploadLike(Protocol):
-    """What is known of a file that a user gave."""
+    """A file that a user uploaded."""
 
     @property
     def path(self) -> str:
-        """Where the agent finds it."""
+        """The path where the agent finds the file."""
         ...
 
     @property
     def size_bytes(self) -> int:
-        """How large it is."""
+        """The size in bytes."""
         ...
 
     @property
     def media_type(self) -> str:
-        """What it is."""
+        """The media type, such as `text/csv`."""
         ...
 
     @property
     def encoding(self) -> str | None:
-        """The codec of a text."""
+        """The encoding of a text file; `None` for other files."""
         ...
 
     @property
     def line_count(self) -> int | None:
-        """The number of lines of a text."""
+        """The number of lines of a text file; `None` for other files."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Position:
-    """Where a window on a text begins. Both numbers begin at 1."""
+    """The start of a section of a text. Both numbers start at 1."""
 
     line: int
-    """The line."""
+    """The line number."""
     char: int = 1
-    """The character in that line."""
+    """The character within the line."""

@@ -1,8 +1,8 @@
-r"""Which part of a text one `read_file` shows, and what it says of the rest. Pure.
+r"""Select the section of a text that one `read_file` shows, with a notice of the rest. Pure.
 
-A window begins at a line, or inside of a line that is too long to show: the notice on such a line names the offset
-`'line:character'` that goes on. Lines are those of `split_lines` in
-`pydantic_deep_backends.search`, and so of grep: only `\n` ends one, and a `\r` before it is not shown.
+A section starts at a line, or within a line that is too long to show: the notice for such a line contains the offset
+`'line:character'` where it continues. Lines are those of `split_lines` in `pydantic_deep_backends.search`, as in grep:
+only `\n` ends a line, and a `\r` before it is not shown.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ import re
 from ._types import Position
 
 MAX_LINE_CHARS = 2_000
-"""How much of a line is shown before the lines after it; more of it is read by its own offset."""
+"""Maximum number of characters of a line to show at first. The rest of the line is read by its own offset."""
 
 _CHUNK_CHARS = 65_536
-"""How much of a text is counted at once on the way to a line."""
+"""Number of characters to count at once when searching for a line."""
 
 _OFFSET = re.compile(r'(\d{1,12})(?::(\d{1,12}))?')
 
 
 class OffsetError(ValueError):
-    """The offset is none, or lies past the end; the message says what to do."""
+    """The offset is malformed or out of range. The message advises the model."""
 
 
 def parse_offset(offset: int | str) -> Position:
-    """Return the position that an offset means; 0 means 1.
+    """Return the position of an offset; 0 means 1.
 
     Args:
         offset: A line number, or `'line:character'`.
 
     Raises:
-        OffsetError: It is neither.
+        OffsetError: The offset has neither form.
     """
     match = _OFFSET.fullmatch(str(offset))
     if match is None:
@@ -40,15 +40,15 @@ def parse_offset(offset: int | str) -> Position:
 
 
 def render_window(text: str, position: Position, *, limit: int, max_chars: int) -> str:
-    """Return numbered lines, and a notice where something was left out.
+    """Return numbered lines, with a notice for each omitted part.
 
-    Costs as much as the window and a count of the lines before and after it, however large the text is.
+    The cost depends on the section and on a count of the lines around it, regardless of the size of the text.
 
     Args:
-        text: The whole text, not empty.
-        position: Where to begin.
-        limit: How many lines to show, at least one.
-        max_chars: After how many characters, those of the numbers and line ends counted, to stop; notices come on top.
+        text: The complete text, not empty.
+        position: The start of the section.
+        limit: Maximum number of lines to show, at least one.
+        max_chars: Maximum number of characters, including line numbers and line endings but not notices.
 
     Raises:
         OffsetError: The text has no such line, or the line no such character.
@@ -80,7 +80,7 @@ def render_window(text: str, position: Position, *, limit: int, max_chars: int) 
 
 
 def _start_of(text: str, line: int) -> int:
-    """Return where a line begins that exists."""
+    """Return the position where an existing line starts."""
     at, ends_before = 0, line - 1
     while (ends := text.count('\n', at, at + _CHUNK_CHARS)) < ends_before:
         ends_before -= ends
@@ -91,7 +91,7 @@ def _start_of(text: str, line: int) -> int:
 
 
 def _end_of(text: str, at: int) -> tuple[int, int]:
-    """Return where the line at `at` ends, its line end not counted, and where the next one begins."""
+    """Return the end of the line at `at`, without its line ending, and the start of the next line."""
     end = text.find('\n', at)
     if end < 0:
         return len(text), len(text)

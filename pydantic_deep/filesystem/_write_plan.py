@@ -1,4 +1,4 @@
-"""The bytes of a write: the new contents, in the existing encoding and with the existing line ends. Pure."""
+"""Compute the bytes of a write: the new contents in the existing encoding, with the existing line endings. Pure."""
 
 from __future__ import annotations
 
@@ -11,46 +11,47 @@ from ._edit import AppliedEdit, apply_edit
 
 
 class ChangedSinceReadError(ValueError):
-    """The file is no longer what this run read or wrote last."""
+    """The file has changed since this run last read or wrote it."""
 
 
 class NotTextError(ValueError):
-    """The bytes are no text."""
+    """The bytes are not text."""
 
 
 class ReplacementError(ValueError):
-    """The new text holds U+FFFD, which in this file is how broken bytes are shown: they would be lost."""
+    """The new text contains U+FFFD, which represents invalid bytes of this file. They would be lost."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """What a write makes of a file."""
+    """The result of a write."""
 
     data: bytes
     """The new contents."""
     replaced: bool
-    """Whether there was a file before."""
+    """Whether the file existed before."""
     encoding: str
     """The encoding of the new contents."""
     crlf: bool = False
-    """Whether line ends were made those of the file before."""
+    """Whether line endings were converted to those of the existing file."""
 
 
 def plan_write(content: str, before: bytes | None, known: str | None) -> Written:
-    r"""Return what `write_file` makes of a file.
+    r"""Return the new contents of a file for `write_file`.
 
-    A text keeps its encoding, its byte order mark and, if all its lines end with `\r\n` and the content has none of
-    them, its line ends. Content that the encoding lacks makes the file UTF-8. What is no text is just replaced.
+    An existing text file retains its encoding, its byte order mark and, if all of its lines end with `\r\n` and the
+    content has no `\r`, its line endings. If the encoding does not support the content, the file becomes UTF-8. Files
+    that are not text are replaced.
 
     Args:
         content: The new text.
-        before: The contents now; `None` if there is no file.
-        known: The digest of what this run read or wrote last; `None` if it never did.
+        before: The current contents; `None` if the file does not exist.
+        known: The digest of the contents that this run last read or wrote; `None` if there are none.
 
     Raises:
-        ChangedSinceReadError: Somebody else changed the file since.
-        ReplacementError: The content holds U+FFFD, and the file broken bytes.
-        UnicodeEncodeError: The content has half a character.
+        ChangedSinceReadError: The file has changed since.
+        ReplacementError: The content contains U+FFFD, and the file invalid bytes.
+        UnicodeEncodeError: The content contains a lone surrogate.
     """
     if before is None:
         return Written(data=content.encode(), replaced=False, encoding='utf-8')
@@ -74,11 +75,11 @@ def plan_edit(before: bytes, old: str, new: str, *, replace_all: bool) -> tuple[
     """Return the bytes of a file after an edit, and what was done. Broken bytes stay as they are.
 
     Raises:
-        NotTextError: The file is no text.
-        NoMatchError: `old` is not there.
-        SeveralMatchesError: `old` is there more than once, without `replace_all`.
-        ReplacementError: `new` holds U+FFFD, and the file broken bytes.
-        UnicodeEncodeError: The encoding of the file lacks a character of `new`.
+        NotTextError: The file is not text.
+        NoMatchError: `old` does not occur.
+        SeveralMatchesError: `old` occurs more than once, and `replace_all` is false.
+        ReplacementError: `new` contains U+FFFD, and the file invalid bytes.
+        UnicodeEncodeError: The encoding of the file does not support a character of `new`.
     """
     text = parse_text(before)
     if text is None:
@@ -89,7 +90,9 @@ def plan_edit(before: bytes, old: str, new: str, *, replace_all: bool) -> tuple[
 
 
 def _refuse_replacements(text: Text, new: str) -> None:
-    """Refuse what would put U+FFFD in the place of broken bytes, or broken bytes of the model's own there."""
+    """Raise if U+FFFD would replace invalid bytes, or if the text contains lone surrogates that would be taken for
+    such.
+    """
     if text.broken:
         new.encode()
         if '\ufffd' in new:

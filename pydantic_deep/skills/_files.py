@@ -180,7 +180,7 @@ async def read_text(place: Place, skill: Skill, file: str) -> str:
         raise ModelRetry(f'{shown} is no file of the skill {skill.name!r} that can be read. {named}') from error
     text = parse_text(data) if data else None
     if data and text is None:
-        raise ToolFailed(f'{shown} is no text: {len(data):,} bytes.')
+        raise ToolFailed(f'{shown} is not text: {len(data):,} bytes.')
     return strip_invisible('' if text is None else text.shown)
 
 

@@ -93,7 +93,7 @@ class TestListing:
         requests = waiting('a')
         for _ in range(MAX_DEPTH + 1):
             requests = delegated('t', requests)
-        with pytest.raises(MalformedApprovalError, match=f'more than {MAX_DEPTH} deep'):
+        with pytest.raises(MalformedApprovalError, match=f'more than {MAX_DEPTH} delegations deep'):
             pending_approvals(requests)
 
     def test_thousands_of_forged_levels_are_an_error_and_no_crash(self) -> None:

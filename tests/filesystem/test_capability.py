@@ -145,7 +145,7 @@ async def test_deps_whose_backend_is_something_else_are_refused_before_the_first
     with pytest.raises(UserError) as caught:
         await Agent(model, deps_type=Tenant, capabilities=[Filesystem()]).run('go', deps=Tenant('./work'))
     assert str(caught.value) == snapshot(
-        'str is no backend: it has neither the members of `BackendProtocol` nor files or commands. Pass a backend of `pydantic_deep_backends`, or a pydantic-ai workspace backend with files.'
+        'str is not a backend: it has neither the members of `BackendProtocol` nor files or commands. Pass a backend of `pydantic_deep_backends`, or a pydantic-ai workspace backend with files.'
     )
     assert model.requests == []
 
@@ -160,7 +160,7 @@ async def test_a_workspace_without_files_and_commands_is_refused_before_the_firs
     model = ScriptedModel('done')
     agent = Agent(model, deps_type=Tenant | None, capabilities=[Filesystem()])
     for refused in (agent.run('go', workspace=Nothing()), agent.run('go', deps=Tenant(Nothing()))):
-        with pytest.raises(UserError, match='Nothing is no backend'):
+        with pytest.raises(UserError, match='Nothing is not a backend'):
             await refused
     assert model.requests == []
 

@@ -221,7 +221,7 @@ async def test_the_users_own_files_under_offload_are_theirs() -> None:
             '/offload/mine.txt',
             'Created /offload/report.md: 1 line, 7 bytes.',
             'Replaced 1 match at line 1.',
-            '/offload/call-1 is the result of a tool, and only for reading.',
+            '/offload/call-1 is the result of a tool, and read-only.',
             """\
 1	row 00000
 [lines 1 to 1 of 10,000; go on with offset 2]\

@@ -115,7 +115,7 @@ async def test_bytes_that_are_broken_are_shown_as_the_model_sees_them(preview: A
         ({'path': '/a', 'old_string': 'none', 'new_string': 'x'}, 'old_string is not in /a.'),
         ({'path': '/a', 'old_string': 'o', 'new_string': 'x'}, 'old_string is in /a 2 times, at line 1, 2. '),
         ({'path': '/a', 'old_string': '', 'new_string': 'x'}, 'old_string is empty.'),
-        ({'path': '/bin', 'old_string': 'a', 'new_string': 'x'}, '/bin is no text: binary data.'),
+        ({'path': '/bin', 'old_string': 'a', 'new_string': 'x'}, '/bin is not text: binary data.'),
         ({'path': '/none', 'old_string': 'a', 'new_string': 'x'}, '/none does not exist. Use ls or glob to find it.'),
         ({'path': '/aa', 'old_string': 'a', 'new_string': 'x'}, '/aa does not exist. Similar: /a'),
         ({'path': '/d', 'old_string': 'a', 'new_string': 'x'}, '/d is a directory.'),
@@ -175,7 +175,7 @@ async def test_a_write_of_what_is_there_changes_nothing(preview: Ask) -> None:
         call('write_file', path='/a', content='x'),
         call('write_file', path='/e', content='y'),
     )
-    assert str(found[0]) == 'No change: /a has these contents already.'
+    assert str(found[0]) == 'No change: /a already has these contents.'
     assert str(found[1]) == '--- a/e\n+++ b/e\n@@ -0,0 +1 @@\n+y\n\\ No newline at end of file'
 
 
@@ -266,9 +266,9 @@ async def test_a_tool_whose_parameters_were_changed_is_known_by_its_name(preview
     agent = Agent(ScriptedModel(call('ls'), 'done'), capabilities=[room, Other()])
     await agent.run('go')
     assert [found and str(found) for found in asking] == [
-        'This would fail and change nothing: path is missing or no text.',
-        'This would fail and change nothing: path is missing or no text.',
-        'This would fail and change nothing: content is missing or no text.',
+        'This would fail and change nothing: path is missing or not a string.',
+        'This would fail and change nothing: path is missing or not a string.',
+        'This would fail and change nothing: content is missing or not a string.',
         '--- /dev/null\n+++ b/b',
         *[None] * 4,
     ]

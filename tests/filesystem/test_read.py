@@ -115,9 +115,9 @@ async def test_binary_data_is_refused_with_what_it_is(play: Play) -> None:
     backend = StateBackend({'/a.zip': b'PK\x03\x04\0\0', '/b': b'\x7fELF\0\0', '/c.txt': b'\0\1'})
     assert await play(backend, *[call('read_file', path=path) for path in ('a.zip', 'b', 'c.txt')]) == snapshot(
         [
-            'failed: /a.zip is no text: application/zip, 6 bytes.',
-            'failed: /b is no text: binary data, 6 bytes.',
-            'failed: /c.txt is no text: binary data, 2 bytes.',
+            'failed: /a.zip is not text: application/zip, 6 bytes.',
+            'failed: /b is not text: binary data, 6 bytes.',
+            'failed: /c.txt is not text: binary data, 2 bytes.',
         ]
     )
 
@@ -131,8 +131,8 @@ async def test_a_few_random_bytes_are_neither_read_nor_edited_as_text(play: Play
         call('edit_file', path='b.dat', old_string='\x80', new_string='x'),
     ) == snapshot(
         [
-            'failed: /b.dat is no text: binary data, 4 bytes.',
-            'failed: /b.dat is no text: binary data. Nothing was changed.',
+            'failed: /b.dat is not text: binary data, 4 bytes.',
+            'failed: /b.dat is not text: binary data. Nothing was changed.',
         ]
     )
     assert await backend.read_bytes('/b.dat') == bytes([0x80, 0x81, 0x82, 0xFF])
@@ -152,7 +152,7 @@ async def test_an_image_or_pdf_comes_back_as_such_whatever_its_name(name: str, d
 
 async def test_an_image_that_is_none_is_refused(play: Play) -> None:
     assert await play(StateBackend({'/a.png': b'\0\1'}), call('read_file', path='a.png')) == snapshot(
-        ['failed: /a.png is no text: image/png, 2 bytes.']
+        ['failed: /a.png is not text: image/png, 2 bytes.']
     )
 
 

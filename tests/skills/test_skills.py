@@ -398,7 +398,7 @@ class TestFiles:
         (directory / 'large').write_bytes(b'x' * 1_100_000)
         calls = [call('load_skill', name='pdf', file=file) for file in ('image', 'large')]
         assert await play([tmp_path / 'skills'], *calls) == [
-            'failed: image is no text: 5 bytes.',
+            'failed: image is not text: 5 bytes.',
             'failed: large has 1,100,000 bytes; at most 1,048,576 can be read.',
         ]
 
