@@ -71,7 +71,7 @@ def test_none_is_no_list_of_skills_for_the_room_either() -> None:
 
 def test_what_is_no_source_of_skills_is_refused() -> None:
     given: Any = [3]
-    with pytest.raises(TypeError, match=r'3 is no source of skills. Pass a directory, or a `Skill`'):
+    with pytest.raises(TypeError, match=r'3 is not a source of skills. Pass a directory or a `Skill`'):
         create_deep_agent(ScriptedModel(), skills=given)
 
 
@@ -84,7 +84,7 @@ def test_the_file_of_a_skill_is_not_its_directory(given: str | SkillDirectory) -
 @pytest.mark.anyio
 async def test_another_file_is_found_to_be_one_at_the_first_run(tmp_path: Path) -> None:
     (tmp_path / 'pdf.md').touch()
-    with pytest.raises(UserError, match=r"pdf\.md': It is a file\. Pass the directory that it is in\."):
+    with pytest.raises(UserError, match=r"pdf\.md': It is a file\. Pass its directory\."):
         await Agent(ScriptedModel('done'), capabilities=[Skills([tmp_path / 'pdf.md'])]).run('go')
 
 

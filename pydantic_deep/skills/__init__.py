@@ -1,4 +1,4 @@
-"""Skills: folders with a `SKILL.md` that the model loads when it needs them. Works on any pydantic-ai agent."""
+"""Skills: folders with a `SKILL.md` that the model loads on demand, for any pydantic-ai agent."""
 
 from ._capability import SkillNotFoundError, Skills
 from ._discovery import discover_skills

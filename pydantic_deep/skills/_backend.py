@@ -1,4 +1,4 @@
-"""Skills among the files of a run: found by its backend and nothing else, anew at the start of each run."""
+"""Find skills in the backend of a run, at the start of each run."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from ._scan import FILE_NAME, Parsed, parse_whole
 from ._types import BackendSkills, Scope, Severity, Skill, SkillDiagnostic
 
 MAX_SKILLS = 500
-"""How many folders of a backend are looked at: each is read at the start of every run."""
+"""Maximum number of folders to scan in a backend. Each is read at the start of every run."""
 
 MAX_KEPT = 2_048
-"""How many files are remembered by their contents."""
+"""Maximum number of parsed files to cache by their contents."""
 
 
 @dataclass(kw_only=True)
 class BackendScan:
-    """One directory of a backend being looked at."""
+    """The scan of one directory in a backend."""
 
     backend: BackendProtocol
     source: BackendSkills
@@ -34,7 +34,7 @@ class BackendScan:
     diagnostics: list[SkillDiagnostic] = field(default_factory=list[SkillDiagnostic])
 
     async def run(self) -> None:
-        """Look at the folders of the directory, in the order of their names. It raises nothing that a backend raises."""
+        """Scan the folders of the directory, sorted by name. Errors of the backend become diagnostics."""
         try:
             path = resolve_path(self.source.path, await self.backend.working_dir())
             self.real_root = path
@@ -49,7 +49,7 @@ class BackendScan:
         for folder in folders[:MAX_SKILLS]:
             await self._look_at(folder, f'{path.rstrip("/")}/{folder.name}')
         if len(folders) > MAX_SKILLS:
-            message = f'There are {len(folders):,} folders; only {MAX_SKILLS:,} are looked at.'
+            message = f'There are {len(folders):,} folders; only {MAX_SKILLS:,} are scanned.'
             self._note('error', 'too-many', path, message)
 
     async def _look_at(self, folder: FileEntryLike, directory: str) -> None:
@@ -57,11 +57,11 @@ class BackendScan:
         try:
             real = await self.backend.realpath(path)
             if not is_within(real, self.real_root):
-                self._note('error', 'link-outside', path, 'The link leads out of the directory of skills.')
+                self._note('error', 'link-outside', path, 'The link target is outside of the skills directory.')
                 return
             entry = await self.backend.stat(path)
             if entry.is_dir:
-                self._note('error', 'not-a-file', path, 'It is no regular file, and was not opened.')
+                self._note('error', 'not-a-file', path, 'It is not a regular file, and was not opened.')
                 return
             if entry.size is not None and entry.size > MAX_DOCUMENT_BYTES:
                 message = f'It has {entry.size:,} bytes; at most {MAX_DOCUMENT_BYTES:,} are read.'

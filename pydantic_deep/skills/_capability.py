@@ -1,4 +1,4 @@
-"""What the agent plugs in: skills as one capability, for any pydantic-ai agent, however many skills there are."""
+"""Skills as a capability for any pydantic-ai agent, with any number of skills."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pydantic_deep_backends.paths import display_path, is_within, resolve_path
 from pydantic_deep_backends.resolving import canonical_path
 
 from ._backend import BackendScan
-from ._discovery import Found, find_skill
+from ._discovery import DiscoveredSkills, find_skill
 from ._files import BACKEND_FAILURES, SkillUnreadableError, load, place_of
 from ._history import ROOM_ID, carried_over, grants_in
 from ._host_paths import file_paths
@@ -35,14 +35,14 @@ from ._toolset import TOOLSET_ID, RunSkills, function_toolset, is_asked_for, is_
 from ._types import BackendSkills, Skill, SkillCatalog, SkillSource
 
 MAX_CATALOG_TOKENS = 2_000
-"""How large the catalogue may be: some 45 skills with their descriptions."""
+"""Maximum size of the catalogue in tokens, enough for about 45 skills with their descriptions."""
 
 MIN_CATALOG_TOKENS = 50
-"""What even the shortest catalogue needs."""
+"""Minimum value of `max_catalog_tokens`, which even the shortest catalogue needs."""
 
 
 class SkillNotFoundError(DeepAgentError, LookupError):
-    """There is no skill of that name.
+    """No skill has the given name.
 
     Attributes:
         name: The name.
@@ -55,32 +55,36 @@ class SkillNotFoundError(DeepAgentError, LookupError):
 
 @dataclass
 class Skills(AbstractCapability[object]):
-    """Skills that the model loads when it needs them: `Agent(model, capabilities=[Skills(['./skills'])])`.
+    """Skills that the model loads on demand: `Agent(model, capabilities=[Skills(['./skills'])])`.
 
-    Directories are looked at when the first run starts, in a thread, and not again: make another `Skills` for what is
-    added later. What is found is shared by all runs, since it does not change. Instructions are read when they are
-    loaded, so an edited skill is used as edited. Without skills there is neither a catalogue nor a tool.
+    Directories are scanned once, in a thread, when the first run starts; create a new `Skills` to include later
+    additions. The immutable result is shared by all runs. Instructions are read when they are loaded, so edits take
+    effect. Without skills, the agent has neither a catalogue nor a tool.
 
-    What cannot be used is skipped with a diagnostic, in `await skills.catalog()` and in the log `pydantic_deep`.
-    Nothing of a skill is ever run here: the model may run a script by `execute`, if the backend shows it there.
+    Skills with errors are skipped, with a diagnostic in `await skills.catalog()` and in the log `pydantic_deep`.
+    Nothing in a skill is executed by this capability; the model may run scripts with `execute` if the backend exposes
+    them.
 
-    Commands that `allowed-tools` of a skill name by pattern run without asking only if `SkillDirectory(grants=True)` says
-    so, or a person when the skill is loaded. A tool by its name alone grants nothing.
+    Commands that a skill lists in `allowed-tools` run without approval only with `SkillDirectory(grants=True)`, or if a
+    person allows them when the skill is loaded. A tool name without a command pattern grants nothing.
 
-    Files of skills that the tools of a run could change are guarded: approvals ask a person, and without them a
-    change by a tool whose metadata say `{'effect': 'write'}` is refused. A shell is not looked at; isolate it.
+    Skill files that the tools of a run could change are protected: with approvals, a person decides; without approvals,
+    changes by tools with the metadata `{'effect': 'write'}` are refused. Shell commands are not checked, so isolate
+    them.
 
     Raises:
-        UserError: At the start of a run, if a directory is missing, or there is no backend for `BackendSkills`.
-        ValueError: A skill made in code has no name, description or instructions that could be used.
+        UserError: At the start of a run, if a directory is missing, or the run has no backend for `BackendSkills`.
+        ValueError: A skill created in code has an invalid name, no description or no instructions.
     """
 
     skills: Sequence[SkillSource] = ()
-    """Directories with skills, `Skill` objects, and `BackendSkills`. Of two skills of one name that of the nearer
-    scope is used (code, project, user, bundled), then that of the earlier source, those of the backend last."""
+    """Directories with skills, `Skill` objects, and `BackendSkills`. If several skills have the same name, the order of
+    precedence is by scope (code, project, user, bundled), then by source, with those of the backend last.
+    """
     id: str | None = field(default=ROOM_ID, kw_only=True)
     max_catalog_tokens: int = field(default=MAX_CATALOG_TOKENS, kw_only=True)
-    """The size of the catalogue, at four characters a token. What does not fit is shortened, then left out."""
+    """Maximum size of the catalogue, at four characters per token. Entries that do not fit are shortened, then omitted.
+    """
     _library: Library = field(init=False, repr=False, compare=False)
     _in_backend: tuple[BackendSkills, ...] = field(init=False, repr=False, compare=False)
     _index: SkillIndex | None = field(default=None, init=False, repr=False, compare=False)
@@ -99,16 +103,16 @@ class Skills(AbstractCapability[object]):
     @classmethod
     def combine(cls, capabilities: Sequence[AbstractCapability[object]]) -> Skills:
         """Return one capability with the skills of all."""
-        given = [cast('Skills', capability) for capability in capabilities]
-        skills = [source for capability in given for source in capability.skills]
-        return cls(skills, id=given[-1].id, max_catalog_tokens=given[-1].max_catalog_tokens)
+        instances = [cast('Skills', capability) for capability in capabilities]
+        skills = [source for capability in instances for source in capability.skills]
+        return cls(skills, id=instances[-1].id, max_catalog_tokens=instances[-1].max_catalog_tokens)
 
     def carry_over(self, ctx: RunContext[object], replaced: Sequence[ModelMessage]) -> CarriedOver:
-        """Return the names of the skills whose instructions a summary replaces."""
+        """Return the names of the skills with instructions in the replaced messages."""
         return carried_over(replaced)
 
     async def catalog(self) -> SkillCatalog:
-        """Return the skills of code and of this machine with their diagnostics; those of backends are a run's.
+        """Return the skills from code and local directories, with diagnostics. Skills in backends are found per run.
 
         Raises:
             UserError: A directory is missing.
@@ -116,18 +120,18 @@ class Skills(AbstractCapability[object]):
         return (await self._library.index()).catalog
 
     async def load(self, name: str, *, backend: BackendProtocol | None = None) -> str:
-        """Return a skill as text for a prompt, for a user who asks for it by name; hidden ones too.
+        """Return a skill as prompt text, for a user who requests it by name. This includes hidden skills.
 
         Args:
-            name: Its name.
-            backend: The backend of the run that the prompt is for.
+            name: The name of the skill.
+            backend: The backend of the run that will receive the prompt.
 
         Raises:
-            SkillNotFoundError: There is none of that name.
-            ValueError: It cannot be read any more.
+            SkillNotFoundError: No skill has this name.
+            ValueError: The skill's file can no longer be read.
             UserError: A directory is missing.
         """
-        index = await self._found(backend)
+        index = await self._find_skills(backend)
         skill = find_skill(index.catalog, name)
         if skill is None:
             raise SkillNotFoundError(name, render_unknown(name, index.catalog.skills))
@@ -137,27 +141,27 @@ class Skills(AbstractCapability[object]):
         return f'<skill name="{skill.name}">\n{await run.render(skill, loaded.body)}\n</skill>'
 
     async def for_run(self, ctx: RunContext[object]) -> Skills:
-        """Return this run's instance, which knows what the history has loaded."""
-        source: object = getattr(ctx.deps, 'backend', None)  # by name: deps may be anything
+        """Return an instance for this run, with the grants of skills that its history has loaded."""
+        source: object = getattr(ctx.deps, 'backend', None)  # by name, as deps may be any object
         if source is None and ctx.workspace.attached:
             source = ctx.workspace
         if source is None and self._in_backend:
             raise UserError(
-                '`BackendSkills` has no backend to look at. Pass deps with a `backend`, or `workspace=` to the run.'
+                '`BackendSkills` has no backend to scan. Pass deps with a `backend`, or `workspace=` to the run.'
             )
         run = copy(self)
-        run._index = index = await self._found(cast('BackendProtocol | None', source))
+        run._index = index = await self._find_skills(cast('BackendProtocol | None', source))
         grants = grants_in(ctx.messages) if index.allowing else {}
         run._run = RunSkills(catalog=index.catalog, source=source, log=self._library.log, grants=grants)
         run._protected = tuple([path async for path in self._paths_in(source)])
         return run
 
     def get_instructions(self) -> str | None:
-        """Return the catalogue, if there are skills."""
+        """Return the catalogue; `None` if there are no skills."""
         return self._index.catalogue.text or None if self._index is not None else None
 
     def get_toolset(self) -> AgentToolset[object] | None:
-        """Return the toolset with `load_skill`, if there are skills."""
+        """Return the toolset with `load_skill`; `None` if there are no skills."""
         run, index = self._run, self._index
         if run is None or index is None or not index.catalog.skills:
             return None
@@ -165,13 +169,13 @@ class Skills(AbstractCapability[object]):
 
     @property
     def protected_paths(self) -> Sequence[str]:
-        """The canonical paths of the run's backend under which skills are: only a person may let them be changed."""
+        """The canonical paths of skills in the backend of the run. Changing them needs approval."""
         return self._protected
 
     def is_preapproved(self, *, call: ToolCallPart, tool_def: ToolDefinition, args: Mapping[str, object]) -> bool:
-        """Return whether a loaded skill was granted to let this call run.
+        """Return whether a loaded skill has a grant for this call.
 
-        What was granted holds as long as the skill is there, still names it, and is still allowed to.
+        A grant is valid while the skill exists, still requests the command, and may still have grants.
         """
         run, index = self._run, self._index
         if run is None or index is None or not run.grants:
@@ -188,8 +192,8 @@ class Skills(AbstractCapability[object]):
     async def preview(
         self, ctx: RunContext[object], *, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, object]
     ) -> Preview | None:
-        """Return what a person is asked to grant with a skill that is to be loaded, or why loading it would fail;
-        `None` for neither.
+        """Return the grant to approve when a skill is loaded, or the reason why loading it would fail; `None` if there
+        is neither.
         """
         run, index, name, file = self._run, self._index, args.get('name'), args.get('file')
         if run is None or index is None or tool_def.toolset_id != TOOLSET_ID or not (name and isinstance(name, str)):
@@ -208,7 +212,7 @@ class Skills(AbstractCapability[object]):
         try:
             commands = (await load(skill, run.place(skill))).commands
         except SkillUnreadableError:
-            return None  # loading says better what is wrong
+            return None  # loading the skill reports the error in more detail
         return Preview(kind='call', text=render_question(skill.name, commands)) if commands else None
 
     async def after_tool_validate(
@@ -219,7 +223,7 @@ class Skills(AbstractCapability[object]):
         tool_def: ToolDefinition,
         args: ValidatedToolArgs,
     ) -> ValidatedToolArgs:
-        """Refuse to change files of skills, unless a person allowed it or approvals will ask one."""
+        """Refuse changes of skill files, unless a person has approved them or approvals will ask for it."""
         if self._protected and (tool_def.metadata or {}).get('effect') == 'write':
             path: object = args.get('path')
             is_asked = (
@@ -232,39 +236,40 @@ class Skills(AbstractCapability[object]):
         return args
 
     async def _refuse_protected(self, path: str) -> None:
-        backend = cast('BackendProtocol', self._run.source if self._run else None)  # else nothing would be protected
+        # Without a backend, nothing is protected.
+        backend = cast('BackendProtocol', self._run.source if self._run else None)
         try:
             real = await canonical_path(backend, path)
         except BACKEND_FAILURES:
-            return  # the tool says better what is wrong with the path
-        if any(is_within(real, guarded) or is_within(guarded, real) for guarded in self._protected):
-            raise ToolFailed(f'{display_path(path)} belongs to a skill. Only a person may let it be changed.')
+            return  # the tool reports the error in more detail
+        if any(is_within(real, protected) or is_within(protected, real) for protected in self._protected):
+            raise ToolFailed(f'{display_path(path)} belongs to a skill. Only a person may allow changes.')
 
-    async def _found(self, backend: BackendProtocol | None) -> SkillIndex:
-        """Return the skills that there are with a backend."""
+    async def _find_skills(self, backend: BackendProtocol | None) -> SkillIndex:
+        """Return the skills of this capability together with those in a backend."""
         index = await self._library.index()
         if backend is None or not self._in_backend:
             return index
-        found = Found(skills=list(index.found.skills), diagnostics=list(index.found.diagnostics))
+        discovered = DiscoveredSkills(skills=list(index.found.skills), diagnostics=list(index.found.diagnostics))
         for source in self._in_backend:
             scan = BackendScan(backend=backend, source=source)
             await scan.run()
-            found.add(scan.skills, scan.diagnostics, trusted=source.trusted)
-        return self._library.build_index(found)
+            discovered.add(scan.skills, scan.diagnostics, trusted=source.trusted)
+        return self._library.build_index(discovered)
 
     async def _paths_in(self, source: object) -> AsyncIterator[str]:
-        """Yield the canonical paths in the backend of a run under which there are skills, or could be."""
+        """Yield the canonical paths in the backend of a run that contain skills, or may contain them."""
         for root in self._library.roots:
             for path in file_paths(root, source):
                 yield path
         backend = cast('BackendProtocol', source)
         for skills in self._in_backend:
-            with suppress(*BACKEND_FAILURES):  # what cannot be reached cannot be changed
+            with suppress(*BACKEND_FAILURES):  # unreachable files cannot be changed
                 yield await backend.realpath(resolve_path(skills.path, await backend.working_dir()))
 
 
 def _live_commands(grant: Grant, skill: Skill) -> Sequence[str]:
-    """Return what of a grant holds: code may grant no longer, and the skill may name less."""
+    """Return the valid commands of a grant: the code may no longer grant them, or the skill may no longer list them."""
     if grant.by == 'code' and not is_granted_by_code(skill):
         return ()
     return [command for command in commands_of(skill.allowed_tools) if command in grant.commands]

@@ -1,4 +1,4 @@
-"""How the skills read for the model: one catalogue within a budget, and a search where it cannot hold them. Pure."""
+"""Render the catalogue of skills within a token budget, and search skills that do not fit. Pure."""
 
 from __future__ import annotations
 
@@ -11,31 +11,32 @@ from pydantic_deep._messages.headings import CATALOGUE_HEADING
 from ._types import Skill
 
 SHORT_CHARS = 40
-"""The shortest that descriptions are cut to: below it they say nothing, and only names are listed."""
+"""Minimum length of shortened descriptions in characters. Below it, only names are listed."""
 
 CHARS_PER_TOKEN = 4
 """The usual estimate for English text."""
 
 MAX_FOUND = 10
-"""How many skills a search lists."""
+"""Maximum number of search results."""
 
 _WORD = re.compile(r'\w+')
 
 
 @dataclass(frozen=True, kw_only=True)
 class Catalogue:
-    """The text for the instructions."""
+    """The text of the catalogue for the instructions."""
 
     text: str
-    """The heading and a line for each skill; empty if there is none."""
+    """The heading and one line for each skill; empty if there are no skills."""
     is_searched: bool
-    """Whether the skills are too many to list, so that `load_skill` must search."""
+    """Whether there are too many skills to list, so that `load_skill` supports search."""
 
 
 def render_catalogue(skills: Iterable[Skill], max_tokens: int) -> Catalogue:
-    """Return the catalogue of the skills that the model may load, within a budget of estimated tokens.
+    """Return the catalogue of the visible skills, within a budget of estimated tokens.
 
-    It degrades in four tiers, each of which says what is cut: whole descriptions, shortened ones, names, the number.
+    There are four levels of detail, and the text states which one applies: complete descriptions, shortened ones,
+    names, and the number of skills.
     """
     shown = [skill for skill in skills if not skill.is_hidden]
     if not shown:
@@ -49,7 +50,7 @@ def render_catalogue(skills: Iterable[Skill], max_tokens: int) -> Catalogue:
 
 
 def render_line(skill: Skill, limit: int | None = None) -> str:
-    """Return the line of one skill, its description cut to a number of characters."""
+    """Return the line of one skill, with its description shortened to a number of characters."""
     description = skill.description
     if limit is not None and len(description) > limit:
         description = f'{description[: limit - 1].rstrip()}…'
@@ -57,7 +58,9 @@ def render_line(skill: Skill, limit: int | None = None) -> str:
 
 
 def search_skills(skills: Iterable[Skill], query: str) -> list[Skill]:
-    """Return at most `MAX_FOUND` skills that have words of a query, the best first; a word of the name counts more."""
+    """Return the best `MAX_FOUND` matches for the words of a query. Words in the name count more than in the
+    description.
+    """
     words = set(_WORD.findall(query.casefold()))
     scored = [(_score(skill, words), skill.name, skill) for skill in skills if not skill.is_hidden]
     best = sorted((item for item in scored if item[0] > 0), key=lambda item: (-item[0], item[1]))
@@ -76,7 +79,7 @@ def _whole(skills: Sequence[Skill], budget: int) -> str:
 
 
 def _shortened(skills: Sequence[Skill], budget: int) -> str:
-    """Return the catalogue with the longest descriptions that fit; empty if they had to be too short."""
+    """Return the catalogue with shortened descriptions; empty if they would be shorter than `SHORT_CHARS`."""
     heading = f'{CATALOGUE_HEADING} Descriptions are cut.'
     fixed = len(heading) + sum(len(skill.name) + 5 for skill in skills)
     lengths = [len(skill.description) for skill in skills]

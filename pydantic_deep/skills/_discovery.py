@@ -1,4 +1,4 @@
-"""Which skills there are: every source looked at, and of two skills of one name the one that counts."""
+"""Discover skills in all sources, and resolve duplicate names by precedence."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _RANK: dict[Scope, int] = {scope: rank for rank, scope in enumerate(get_args(Sco
 
 
 @dataclass(kw_only=True)
-class Found:
-    """What sources gave, in their order."""
+class DiscoveredSkills:
+    """The skills and diagnostics of all sources, in order."""
 
     skills: list[Skill] = field(default_factory=list[Skill])
     diagnostics: list[SkillDiagnostic] = field(default_factory=list[SkillDiagnostic])
 
     def add(self, skills: Iterable[Skill], diagnostics: Iterable[SkillDiagnostic], *, trusted: bool) -> None:
-        """Take what one source gave; of one that nobody vouches for the names only."""
+        """Add the skills of a source. Skills of an untrusted source become diagnostics instead."""
         self.diagnostics += diagnostics
         if trusted:
             self.skills += skills
@@ -33,24 +33,24 @@ class Found:
 
 
 def discover_skills(paths: Sequence[str | os.PathLike[str] | SkillDirectory]) -> SkillCatalog:
-    """Return the skills in directories, frontmatter only: `body` and `files` are `None`.
+    """Return the skills in directories. Only the frontmatter is read; `body` and `files` are `None`.
 
-    It reads files, so call it in a thread where an event loop runs. What was read is kept by path, size and times, so
-    that a second look costs little. It never raises for what is in the directories: see `diagnostics`.
+    This function does blocking I/O: in async code, call it in a thread. Results are cached by path, size and times.
+    Problems in the directories are reported in `diagnostics` and never raise.
 
     Args:
-        paths: Directories with skills in folders, or skills themselves. Of two skills of one name the one whose scope
-            is nearer is used (project, user, bundled), and within a scope the one of the earlier directory.
+        paths: Directories with skills in folders, or skill folders. If several skills have the same name, the order of
+            precedence is by scope (project, user, bundled), then by the order of directories.
     """
     if isinstance(paths, (str, os.PathLike)):
         raise TypeError(f'`paths` is {paths!r}. Pass a sequence of directories: `[{str(paths)!r}]`.')
-    found = Found()
-    scan_directories([path if isinstance(path, SkillDirectory) else SkillDirectory(path) for path in paths], found)
-    return merge(found)
+    discovered = DiscoveredSkills()
+    scan_directories([path if isinstance(path, SkillDirectory) else SkillDirectory(path) for path in paths], discovered)
+    return merge(discovered)
 
 
-def scan_directories(directories: Sequence[SkillDirectory], found: Found) -> None:
-    """Look at directories of this machine, and add what is there."""
+def scan_directories(directories: Sequence[SkillDirectory], discovered: DiscoveredSkills) -> None:
+    """Scan local directories, and add their skills."""
     roots = real_paths(directories)
     for directory, root in zip(directories, roots, strict=True):
         scan = Scan(root=root, allowed=roots, scope=directory.scope)
@@ -63,24 +63,24 @@ def scan_directories(directories: Sequence[SkillDirectory], found: Found) -> Non
             skills = [
                 replace(skill, grants=directory.grants and is_inside(str(skill.source), root)) for skill in skills
             ]
-        found.add(skills, scan.diagnostics, trusted=directory.trusted)
+        discovered.add(skills, scan.diagnostics, trusted=directory.trusted)
 
 
 def real_paths(directories: Iterable[SkillDirectory]) -> list[str]:
-    """Return where directories really are."""
+    """Return the real paths of directories."""
     return [os.path.realpath(Path(directory.path).expanduser()) for directory in directories]
 
 
 def find_skill(catalog: SkillCatalog, name: str) -> Skill | None:
-    """Return the skill of a name; `None` if there is none."""
+    """Return the skill with a name; `None` if there is none."""
     return catalog.skills.get(key_of(name.strip()))
 
 
-def merge(found: Found) -> SkillCatalog:
-    """Return the skills that count, by name, and all diagnostics."""
+def merge(discovered: DiscoveredSkills) -> SkillCatalog:
+    """Return the skills by name, resolving duplicates, with all diagnostics."""
     by_name: dict[str, Skill] = {}
-    diagnostics = list(found.diagnostics)
-    for skill in sorted(found.skills, key=lambda skill: (_RANK[skill.scope], skill.name)):
+    diagnostics = list(discovered.diagnostics)
+    for skill in sorted(discovered.skills, key=lambda skill: (_RANK[skill.scope], skill.name)):
         used = by_name.setdefault(key_of(skill.name), skill)
         if used is not skill:
             diagnostics.append(_shadowed(skill, used))
@@ -88,17 +88,17 @@ def merge(found: Found) -> SkillCatalog:
 
 
 def key_of(name: str) -> str:
-    """Return the form of a name under which a skill is looked up."""
+    """Return the normalized form of a name, which is the key of a skill."""
     return name if name.isascii() else unicodedata.normalize('NFKC', name)
 
 
 def missing(path: str) -> SkillDiagnostic:
-    """Return the diagnostic of a directory that is not there."""
+    """Return the diagnostic for a missing directory."""
     is_file = Path(path).expanduser().is_file()
     message = (
-        'It is a file. Pass the directory that it is in.'
+        'It is a file. Pass its directory.'
         if is_file
-        else 'There is no such directory. Make it, or leave it out of `skills`.'
+        else 'The directory does not exist. Create it, or remove it from `skills`.'
     )
     return SkillDiagnostic(
         severity='error', path=shown_path(path), line=None, message=message, code='missing-directory'
@@ -106,13 +106,13 @@ def missing(path: str) -> SkillDiagnostic:
 
 
 def _shadowed(skill: Skill, used: Skill) -> SkillDiagnostic:
-    by = 'one made in code' if used.source is None else shown_path(used.source)
+    by = 'one created in code' if used.source is None else shown_path(used.source)
     message = f'{skill.name!r} is not used: {by} ({used.scope}) has the same name and comes first.'
     return SkillDiagnostic(severity='warning', path=_place(skill), line=None, message=message, code='shadowed')
 
 
 def _untrusted(skill: Skill) -> SkillDiagnostic:
-    message = f'{skill.name!r} is not used: nobody vouches for its directory. Pass `trusted=True` if you do.'
+    message = f'{skill.name!r} is not used: its directory is not trusted. Pass `trusted=True` if you trust it.'
     return SkillDiagnostic(severity='warning', path=_place(skill), line=None, message=message, code='untrusted')
 
 

@@ -1,4 +1,4 @@
-"""The two parts of a `SKILL.md`: the frontmatter between its fences, and the body after them. Pure."""
+"""Split a `SKILL.md` into frontmatter and body. Pure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from pydantic_deep._text.encodings import parse_text
 
 MAX_HEADER_CHARS = 32 * 1024
-"""The longest frontmatter that is parsed: some ten times the longest that the standard's limits let be useful."""
+"""Maximum length of a frontmatter that is parsed, in characters: about ten times what the limits of the standard allow.
+"""
 
 MAX_DOCUMENT_BYTES = 1024 * 1024
-"""The largest `SKILL.md` or text file of a skill that is read. The standard's advice is under 500 lines; published ones
-have up to 294 kB."""
+"""Maximum size of a `SKILL.md` or text file of a skill, in bytes. The standard recommends less than 500 lines;
+published skills have up to 294 kB.
+"""
 
 HEAD_BYTES = 8 * 1024
-"""How much of a file discovery reads at first. Nearly every frontmatter ends there."""
+"""Number of bytes that discovery reads first. Almost every frontmatter is shorter."""
 
 _OPEN = re.compile(r'\A(?P<before>\s*)---[ \t]*(?:\r\n?|\n)')
 _CLOSE = re.compile(r'^---[ \t]*$', re.MULTILINE)
@@ -25,24 +27,24 @@ _QUICK_CLOSE = re.compile(rb'^---[ \t]*\r?(?:\n|\Z)', re.MULTILINE)
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """A `SKILL.md` in its parts."""
+    """The parts of a `SKILL.md`."""
 
     header: str
-    """The text between the fences."""
+    """The frontmatter, without the fences."""
     first_line: int
-    """The number of its first line in the file, from 1."""
+    """The line number of the frontmatter in the file, from 1."""
     body: str
-    """The text after the second fence, without blank lines around it."""
+    """The body, without leading and trailing blank lines."""
     body_line: int
-    """The number of its first line in the file, from 1."""
+    """The line number of the body in the file, from 1."""
 
 
 class DocumentError(ValueError):
-    """The bytes are no `SKILL.md`.
+    """The file is not a valid `SKILL.md`.
 
     Attributes:
-        code: The kind, as in `SkillDiagnostic`.
-        line: Where, from 1; `None` if it is about no line.
+        code: The kind of problem, as in `SkillDiagnostic`.
+        line: The line number from 1; `None` if the problem concerns the whole file.
     """
 
     def __init__(self, code: str, line: int | None, message: str) -> None:
@@ -52,13 +54,13 @@ class DocumentError(ValueError):
 
 
 def find_header(head: bytes) -> str | None:
-    """Return the frontmatter of UTF-8 text from the first bytes of a file; `None` if they do not settle it."""
+    """Return the frontmatter from the first bytes of a UTF-8 file; `None` if they are not sufficient."""
     opened = _QUICK_OPEN.match(head)
     closed = _QUICK_CLOSE.search(head, opened.end()) if opened else None
     if opened is None or closed is None or b'\0' in head:
         return None
     if closed.end() == len(head) and not head.endswith(b'\n'):
-        return None  # what looks like the fence may be cut
+        return None  # a line that looks like the fence may be incomplete
     try:
         header = head[opened.end() : closed.start()].decode()
     except UnicodeDecodeError:
@@ -68,14 +70,14 @@ def find_header(head: bytes) -> str | None:
 
 
 def parse_document(data: bytes) -> Document:
-    """Return the parts of a `SKILL.md`, whatever its encoding and line ends.
+    """Return the parts of a `SKILL.md`, in any encoding and with any line endings.
 
     Raises:
-        DocumentError: It is no text, or has no frontmatter.
+        DocumentError: The file is not text, or has no frontmatter.
     """
     parsed = parse_text(data) if data else None
     if data and parsed is None:
-        raise DocumentError('not-text', None, 'It is no text. Save it as UTF-8.')
+        raise DocumentError('not-text', None, 'It is not text. Save it as UTF-8.')
     text = '' if parsed is None else parsed.shown.replace('\r\n', '\n').replace('\r', '\n')
     opened = _OPEN.match(text)
     if opened is None:

@@ -1,7 +1,7 @@
-"""What a skill has: its body, its other files, and how their places are told to the model.
+"""Access the body and files of a skill, and their paths for the model.
 
-Files are reached through a backend: that of the run, or one whose root is the skill's own directory and which no link
-leads out of. So one skill cannot read what is another's, and no path of this machine is shown.
+Files are read through a backend: that of the run, or one for the directory of the skill that follows no links out of
+it. So a skill cannot read files of another one, and no host path is exposed.
 """
 
 from __future__ import annotations
@@ -28,47 +28,47 @@ from ._scan import FILE_NAME
 from ._types import Skill, SkillDiagnostic
 
 MAX_FILES = 50
-"""How many files of a skill are named: some 500 tokens. Real skills have up to 1,103."""
+"""Maximum number of files to list, about 500 tokens. Published skills have up to 1,103."""
 
 MAX_ENTRIES = 2_000
-"""How many entries are looked at to name them."""
+"""Maximum number of directory entries to scan for files."""
 
 BACKEND_FAILURES = (OSError, BackendError, WorkspaceError)
-"""What a backend raises."""
+"""Exceptions of backends."""
 
 
 class SkillUnreadableError(ValueError):
-    """The files of a skill are not what they were when it was found."""
+    """The files of a skill have changed since discovery, and can no longer be used."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where the files of a skill are."""
+    """The location of a skill's files."""
 
     backend: BackendProtocol
-    """What they are read through."""
+    """The backend for the files."""
     root: str
-    """The directory of the skill there."""
+    """The directory of the skill in that backend."""
     document: BackendProtocol
-    """What `SKILL.md` is read through: it may be a link to elsewhere."""
+    """The backend for `SKILL.md`, which may be a link to another directory."""
     document_path: str
-    """The path of `SKILL.md` there."""
+    """The path of `SKILL.md` in that backend."""
 
 
 def place_of(skill: Skill, backend: BackendProtocol | None) -> Place | None:
-    """Return where the files of a skill are; `None` if it has none.
+    """Return the location of a skill's files; `None` if it has none.
 
     Args:
         skill: The skill.
-        backend: The files of the run, for a skill that was found there.
+        backend: The backend of the run, for a skill that was found there.
     """
     if skill.directory is None:
         return None
     if isinstance(skill.directory, str):
-        own = cast('BackendProtocol', backend)  # whoever found the skill there has it
+        own = cast('BackendProtocol', backend)  # a skill in a backend is used only with that backend
         path = skill.source or f'{skill.directory}/{FILE_NAME}'
         return Place(backend=own, root=skill.directory, document=own, document_path=path)
-    files = LocalBackend(skill.directory, allow_hard_links=True)  # who named the directory vouches for it
+    files = LocalBackend(skill.directory, allow_hard_links=True)  # the developer who names the directory trusts it
     source = Path(skill.source or skill.directory / FILE_NAME)
     document = files if source.parent == skill.directory else LocalBackend(source.parent, allow_hard_links=True)
     return Place(backend=files, root='/', document=document, document_path=f'/{source.name}')
@@ -76,21 +76,21 @@ def place_of(skill: Skill, backend: BackendProtocol | None) -> Place | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
-    """A skill as its file is now."""
+    """The current contents of a skill."""
 
     body: str
     """The instructions, without invisible characters."""
     diagnostics: list[SkillDiagnostic]
-    """Whether there were invisible characters."""
+    """Warnings about invisible characters."""
     commands: tuple[str, ...]
-    """The commands that it asked for when it was found, and asks for now."""
+    """The commands that the skill requested at discovery and still requests."""
 
 
 async def load(skill: Skill, place: Place | None) -> Loaded:
-    """Return a skill as its file is now.
+    """Return the current contents of a skill.
 
     Raises:
-        SkillUnreadableError: The file is gone, or no `SKILL.md` any more.
+        SkillUnreadableError: The file is missing, or no longer a valid `SKILL.md`.
     """
     commands = commands_of(skill.allowed_tools)
     if skill.body is not None or place is None:
@@ -103,10 +103,10 @@ async def load(skill: Skill, place: Place | None) -> Loaded:
     except DocumentError as error:
         raise SkillUnreadableError(f'{FILE_NAME}: {error}') from error
     except BACKEND_FAILURES as error:
-        raise SkillUnreadableError(f'{FILE_NAME} cannot be read any more') from error
-    if commands and skill.source is not None:  # else they were written in code, and the file does not count
-        now = parse_frontmatter(document.header, document.first_line, skill.name, Report(path=skill.source))
-        asked = () if now is None else commands_of(now.allowed_tools)
+        raise SkillUnreadableError(f'{FILE_NAME} can no longer be read') from error
+    if commands and skill.source is not None:  # otherwise the commands are defined in code
+        current = parse_frontmatter(document.header, document.first_line, skill.name, Report(path=skill.source))
+        asked = () if current is None else commands_of(current.allowed_tools)
         commands = tuple(command for command in commands if command in asked)
     return _visible(skill, document.body, commands)
 
@@ -115,33 +115,34 @@ def _visible(skill: Skill, body: str, commands: tuple[str, ...]) -> Loaded:
     report = Report(path=skill.source or skill.name)
     visible = strip_invisible(body)
     if visible != body:
-        report.add('warning', 'invisible-characters', None, 'The body has invisible characters, which are left out.')
+        report.add('warning', 'invisible-characters', None, 'The body has invisible characters, which are removed.')
     return Loaded(body=visible, diagnostics=report.found, commands=commands)
 
 
 async def list_files(place: Place) -> tuple[list[str], bool]:
-    """Return the files of a skill but `SKILL.md`, relative and sorted, and whether there are more than were looked at."""
-    found: list[str] = []
-    looked_at = 0
+    """Return the files of a skill except `SKILL.md`, relative and sorted, and whether the scan was incomplete."""
+    files: list[str] = []
+    scanned = 0
     async for path, is_file in _walk(place.backend, place.root):
-        looked_at += 1
-        if looked_at > MAX_ENTRIES:
-            return sorted(found), True
+        scanned += 1
+        if scanned > MAX_ENTRIES:
+            return sorted(files), True
         if is_file and path != FILE_NAME:
-            found.append(path)
-    return sorted(found), False
+            files.append(path)
+    return sorted(files), False
 
 
 async def _walk(backend: BackendProtocol, root: str) -> AsyncIterator[tuple[str, bool]]:
-    """Yield the entries below a directory, and whether each is a file; what cannot be read is left out.
+    """Yield the entries below a directory, and whether each is a file. Unreadable entries are skipped.
 
-    A directory that was reached before, or is elsewhere, is a link, and is not entered.
+    Directories behind links are not entered.
     """
     real_root = await backend.realpath(root)
-    tells_sizes = isinstance(backend, LocalBackend)  # of all that is regular; others need not know
-    waiting = ['']
-    while waiting:
-        directory = waiting.pop()
+    # `LocalBackend` reports sizes of all regular files; others need not.
+    reports_sizes = isinstance(backend, LocalBackend)
+    pending = ['']
+    while pending:
+        directory = pending.pop()
         absolute = _join(root, directory)
         try:
             if await backend.realpath(absolute) != _join(real_root, directory):
@@ -151,23 +152,23 @@ async def _walk(backend: BackendProtocol, root: str) -> AsyncIterator[tuple[str,
             continue
         for entry in entries:
             path = f'{directory}/{entry.name}' if directory else entry.name
-            yield path, not entry.is_dir and (entry.size is not None or not tells_sizes)
+            yield path, not entry.is_dir and (entry.size is not None or not reports_sizes)
             if entry.is_dir and entry.name not in ('.git', '__pycache__', 'node_modules'):
-                waiting.append(path)
+                pending.append(path)
 
 
 async def read_text(place: Place, skill: Skill, file: str) -> str:
     """Return a text file of a skill.
 
     Raises:
-        ModelRetry: There is no such file, or the path leads out of the skill.
-        ToolFailed: It is no text, or too large.
+        ModelRetry: The file does not exist, or its path is outside of the skill.
+        ToolFailed: The file is not text, or too large.
     """
     shown = display_path(file)
     try:
         path = await absolute_path(place.backend, file, directory=place.root)
         if not is_within(await place.backend.realpath(path), await place.backend.realpath(place.root)):
-            raise ModelRetry(f'{shown} is no file of the skill {skill.name!r}.')
+            raise ModelRetry(f'{shown} is not a file of the skill {skill.name!r}.')
         entry = await place.backend.stat(path)
         if entry.size is not None and entry.size > MAX_DOCUMENT_BYTES:
             raise ToolFailed(f'{shown} has {entry.size:,} bytes; at most {MAX_DOCUMENT_BYTES:,} can be read.')
@@ -177,7 +178,7 @@ async def read_text(place: Place, skill: Skill, file: str) -> str:
     except BACKEND_FAILURES as error:
         files, _ = await list_files(place)
         named = f'It has {", ".join(map(display_path, files[:MAX_FILES]))}.' if files else 'It has none.'
-        raise ModelRetry(f'{shown} is no file of the skill {skill.name!r} that can be read. {named}') from error
+        raise ModelRetry(f'{shown} is not a readable file of the skill {skill.name!r}. {named}') from error
     text = parse_text(data) if data else None
     if data and text is None:
         raise ToolFailed(f'{shown} is not text: {len(data):,} bytes.')

@@ -1,4 +1,4 @@
-"""What a history says of skills: which were loaded, and whether the text of one is still there. Pure."""
+"""Read from a message history which skills were loaded, and whether their instructions are still present. Pure."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pydantic_deep._messages.grants import LOAD_TOOL, Grant, parse_grant
 from pydantic_deep._messages.summary_metadata import CarriedOver, carried_state
 
 ROOM_ID = 'skills'
-"""The `id` of the room, under which a summary keeps names."""
+"""The `id` of the capability, under which a summary stores skill names."""
 
 SKILL_KEY = 'skill'
-"""The key of a tool result's metadata that says which skill's instructions it holds."""
+"""Metadata key of a tool result with the name of the loaded skill."""
 
 DIGEST_KEY = 'digest'
-"""The key that says which text they were."""
+"""Metadata key of a tool result with the digest of the instructions."""
 
 _HEAD_CHARS = 200
-"""How much of a text must still be there: a result may have been cut to its head and tail since."""
+"""Number of characters that must match, as the result may have been shortened to its head and tail."""
 
 
 def grants_in(messages: Sequence[ModelMessage]) -> dict[str, Grant]:
-    """Return what the skills that a conversation has loaded were granted, by name. What was loaded last counts."""
+    """Return the grants of the skills that a conversation has loaded, by name. The last load of a skill counts."""
     grants: dict[str, Grant] = {}
     for _, metadata in _loads(messages):
         name, grant = metadata.get(SKILL_KEY), parse_grant(metadata)
@@ -36,14 +36,14 @@ def grants_in(messages: Sequence[ModelMessage]) -> dict[str, Grant]:
 
 
 def loaded_names(messages: Sequence[ModelMessage]) -> set[str]:
-    """Return the names of the skills whose instructions a conversation has loaded."""
+    """Return the names of the skills that a conversation has loaded."""
     return {name for _, metadata in _loads(messages) if isinstance(name := metadata.get(SKILL_KEY), str)}
 
 
 def carried_over(replaced: Sequence[ModelMessage]) -> CarriedOver:
-    """Return what a summary has of skills: their names, those of an earlier summary included.
+    """Return the names of loaded skills for a summary, including those of an earlier summary.
 
-    Not their instructions: the model loads again what it still needs. Until then nothing is allowed by them.
+    Instructions are not carried over: the model loads a skill again if it needs it. Until then its grants are void.
     """
     before = cast('list[str]', carried_state(replaced, ROOM_ID) or [])
     names = sorted({*before, *loaded_names(replaced)})
@@ -53,7 +53,7 @@ def carried_over(replaced: Sequence[ModelMessage]) -> CarriedOver:
 
 
 def is_loaded(messages: Sequence[ModelMessage], name: str, digest: str, body: str) -> bool:
-    """Return whether the instructions of a skill, as they are now, stand in a history."""
+    """Return whether a history contains the current instructions of a skill."""
     return any(
         metadata.get(SKILL_KEY) == name
         and metadata.get(DIGEST_KEY) == digest
@@ -66,7 +66,7 @@ def is_loaded(messages: Sequence[ModelMessage], name: str, digest: str, body: st
 def _loads(messages: Sequence[ModelMessage]) -> Iterator[tuple[ToolReturnPart, dict[str, object]]]:
     for message in messages:
         if message.kind == 'request':
-            for part in message.parts:  # by kinds: this is asked of every part of a long history
+            for part in message.parts:  # comparing kinds is fast, and this runs for every part of a long history
                 if part.part_kind == 'tool-return' and part.tool_name == LOAD_TOOL and part.outcome == 'success':
                     metadata: object = part.metadata
                     if isinstance(metadata, dict):

@@ -1,4 +1,4 @@
-"""What the backend of a run calls a place of this machine: it is told to the model, and guarded. Pure but for `ref`."""
+"""Map local paths to paths in the backend of a run, to show and protect them. Pure, except for `ref`."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from pydantic_deep_backends import BackendRef
 from ._scan import is_inside
 
 MAX_LAYERS = 4
-"""How many adapters around a backend are looked through: pydantic-ai's, ours, and one of somebody else."""
+"""Maximum number of nested adapters to inspect: pydantic-ai's, ours, and a third party's."""
 
 
 _TOP = {'sandbox': '/workspace'}
-"""Where a backend shows its directory, if that is not `/`, by the provider in its `ref`."""
+"""The path at which a backend exposes its directory, if it is not `/`, keyed by the provider in its `ref`."""
 
 
 def mounted_path(host_path: str, backend: object) -> str | None:
-    """Return where the commands of a run see a directory of this machine; `None` if they do not.
+    """Return the path of a local directory for the commands of a run; `None` if they cannot access it.
 
-    A sandbox tells by `path_of`. Its file tools need not see that path.
+    A sandbox provides it by `path_of`. Its file tools may not see that path.
     """
     for part in _layers(backend):
-        path_of = getattr(part, 'path_of', None)  # by name: a sandbox has it
+        path_of = getattr(part, 'path_of', None)  # by name, as in a sandbox
         path: object = path_of(host_path) if callable(path_of) else None
         if isinstance(path, str):
             return path
@@ -32,9 +32,9 @@ def mounted_path(host_path: str, backend: object) -> str | None:
 
 
 def file_paths(host_path: str, backend: object) -> Iterator[str]:
-    """Yield the paths by which the file tools of a run reach a real path of this machine, and could change it.
+    """Yield the paths by which the file tools of a run can access, and change, a local real path.
 
-    Known are backends of a directory, which say so in their `ref`, and composites of them.
+    This covers backends of a local directory, which have it in their `ref`, and composites of them.
     """
     for part in _layers(backend):
         for prefix, directory in _roots(getattr(part, 'ref', None)):
@@ -44,7 +44,7 @@ def file_paths(host_path: str, backend: object) -> Iterator[str]:
 
 
 def _layers(backend: object) -> Iterator[object]:
-    """Yield a backend and what it is an adapter of."""
+    """Yield a backend and the backends that it adapts."""
     for _ in range(MAX_LAYERS):
         if backend is None:
             return
@@ -53,7 +53,7 @@ def _layers(backend: object) -> Iterator[object]:
 
 
 def _roots(ref: object) -> Iterator[tuple[str, str]]:
-    """Yield the directories of this machine that a backend holds, each after the path at which it does."""
+    """Yield the local directories of a backend, each with the path at which it is mounted."""
     if not isinstance(ref, BackendRef):
         return
     if ref.provider != 'composite':

@@ -1,4 +1,4 @@
-"""The skills that do not depend on a run: looked up once, at the first run, and shared by all. They never change."""
+"""Skills that are independent of a run: discovered once, at the first run, and shared by all runs."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ from pydantic_deep._messages.grants import commands_of
 from pydantic_deep.errors import ValidationError
 
 from ._catalogue import Catalogue, render_catalogue
-from ._discovery import Found, merge, real_paths, scan_directories
+from ._discovery import DiscoveredSkills, merge, real_paths, scan_directories
 from ._rules import MAX_NAME_CHARS, name_problem
 from ._types import BackendSkills, Skill, SkillCatalog, SkillDiagnostic, SkillDirectory, SkillSource
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
 MAX_LOGGED = 10_000
-"""How many diagnostics are remembered as logged."""
+"""Maximum number of diagnostics to remember as logged."""
 
 _CODES_THAT_CHANGE = frozenset(
     {'compatibility-too-long', 'description-too-long', 'duplicate-field', 'invisible-characters', 'name-form'}
     | {'name-too-long', 'not-yaml'}
 )
-"""The warnings after which the model sees other than what was written, or a name that it can hardly repeat."""
+"""Warnings about skills whose text differs from the file for the model, or whose name is hard to repeat."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SkillIndex:
-    """The skills that a run has."""
+    """The skills of a run."""
 
     catalog: SkillCatalog
     catalogue: Catalogue
-    """What the model is told of them."""
-    found: Found
-    """What the sources gave, before it was decided which counts."""
+    """The catalogue for the model."""
+    found: DiscoveredSkills
+    """All discovered skills, before duplicates were resolved."""
     allowing: tuple[Skill, ...] = ()
-    """Those that name commands which could be granted."""
+    """Skills with commands that can be granted."""
 
 
 @dataclass(kw_only=True)
 class Library:
-    """Where skills come from, and what was found there."""
+    """The sources of skills, and the cached result of discovery."""
 
     directories: Sequence[SkillDirectory]
     skills: Sequence[Skill]
@@ -61,48 +61,51 @@ class Library:
 
     @cached_property
     def roots(self) -> tuple[str, ...]:
-        """The real paths of all directories of this machine that have files of skills."""
-        given = [*real_paths(self.directories), *(os.path.realpath(s.directory) for s in self.skills if s.directory)]
-        return tuple(dict.fromkeys(given))
+        """The real paths of all local directories with skill files."""
+        paths = [*real_paths(self.directories), *(os.path.realpath(s.directory) for s in self.skills if s.directory)]
+        return tuple(dict.fromkeys(paths))
 
     async def index(self) -> SkillIndex:
-        """Return the skills of code and of this machine; files are looked at once, in a thread.
+        """Return the skills from code and local directories. Files are scanned once, in a thread.
 
         Raises:
-            UserError: A directory is missing. It is looked for again next time.
+            UserError: A directory is missing. The next call scans again.
         """
         return self._index or await anyio.to_thread.run_sync(self._look)
 
     def _look(self) -> SkillIndex:
         with self._lock:
             if self._index is None:
-                found = Found()
-                found.add(self.skills, (), trusted=True)
-                scan_directories(self.directories, found)
-                self.log(found.diagnostics)
-                lost = [diagnostic for diagnostic in found.diagnostics if diagnostic.code == 'missing-directory']
-                if lost:
-                    raise UserError(f'Skills: {lost[0].path!r}: {lost[0].message}')
-                self._index = self.build_index(found)
+                discovered = DiscoveredSkills()
+                discovered.add(self.skills, (), trusted=True)
+                scan_directories(self.directories, discovered)
+                self.log(discovered.diagnostics)
+                missing = [
+                    diagnostic for diagnostic in discovered.diagnostics if diagnostic.code == 'missing-directory'
+                ]
+                if missing:
+                    raise UserError(f'Skills: {missing[0].path!r}: {missing[0].message}')
+                self._index = self.build_index(discovered)
             return self._index
 
-    def build_index(self, found: Found) -> SkillIndex:
-        """Return what a run has of what was found."""
-        catalog = merge(found)
+    def build_index(self, discovered: DiscoveredSkills) -> SkillIndex:
+        """Return the index of discovered skills."""
+        catalog = merge(discovered)
         self.log(catalog.diagnostics)
         return SkillIndex(
             catalog=catalog,
             catalogue=render_catalogue(catalog.skills.values(), self.max_catalog_tokens),
-            found=found,
+            found=discovered,
             allowing=tuple(
                 skill
                 for skill in catalog.skills.values()
-                if commands_of(skill.allowed_tools) and not isinstance(skill.directory, str)  # an agent may write there
+                # An agent may have written to a backend.
+                if commands_of(skill.allowed_tools) and not isinstance(skill.directory, str)
             ),
         )
 
     def log(self, diagnostics: Iterable[SkillDiagnostic]) -> None:
-        """Log what was not logged before."""
+        """Log the diagnostics that were not logged before."""
         for diagnostic in diagnostics:
             if diagnostic not in self._logged and len(self._logged) < MAX_LOGGED:
                 self._logged.add(diagnostic)
@@ -114,11 +117,11 @@ class Library:
 def sort_sources(
     sources: Sequence[SkillSource],
 ) -> tuple[list[SkillDirectory], list[Skill], list[BackendSkills]]:
-    """Return sources by their kind.
+    """Return the sources by type.
 
     Raises:
-        TypeError: Something is no source, or the sources are no list.
-        ValueError: A skill made in code could not be loaded, or the file of one was given for its directory.
+        TypeError: A source has an invalid type, or the sources are not a collection.
+        ValueError: A skill created in code is invalid, or a source is a file instead of a directory.
     """
     if not isinstance(cast('object', sources), Collection):
         raise TypeError(f'`skills` is {sources!r}. Pass a list of directories or of `Skill`s.')
@@ -140,12 +143,12 @@ def sort_sources(
 
 def _path_of(source: object) -> Path:
     if not isinstance(source, (str, os.PathLike)):
-        raise TypeError(f'{source!r} is no source of skills. Pass a directory, or a `Skill`.')
+        raise TypeError(f'{source!r} is not a source of skills. Pass a directory or a `Skill`.')
     return Path(cast('str | os.PathLike[str]', source))
 
 
 def _located(directory: SkillDirectory) -> SkillDirectory:
-    """Refuse the file of a skill by its name, since the disk is looked at only when a run wants the skills."""
+    """Raise for a `SKILL.md` passed as a directory, by its name alone: files are accessed only when a run needs skills."""
     path = Path(directory.path)
     if path.name == 'SKILL.md':
         raise ValueError(f'{str(path)!r} is the file of a skill. Pass its directory, {str(path.parent)!r}.')
@@ -154,10 +157,10 @@ def _located(directory: SkillDirectory) -> SkillDirectory:
 
 def _checked(skill: Skill) -> Skill:
     name, description = cast('tuple[object, object]', (skill.name, skill.description))
-    problem = name_problem(name) if isinstance(name, str) else 'is no text'
+    problem = name_problem(name) if isinstance(name, str) else 'is not a string'
     if problem is not None or len(skill.name) > MAX_NAME_CHARS:
         raise ValidationError(
-            'name', f'the name of a skill {name!r} {problem or "is too long"}. Write it like `my-skill`.'
+            'name', f'the name of a skill {name!r} {problem or "is too long"}. Use a form like `my-skill`.'
         )
     if not isinstance(description, str) or not description.strip():
         raise ValidationError(

@@ -1,4 +1,4 @@
-"""How a loaded skill reads, for a model. Pure."""
+"""Render a loaded skill for a model. Pure."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from pydantic_deep_backends.paths import display_path
 from ._files import MAX_FILES
 
 MAX_NAMES = 1_000
-"""How many names are compared with one that is not known."""
+"""Maximum number of names to compare with an unknown one."""
 
 MAX_SHOWN = 10
-"""How many names are shown if none is like it."""
+"""Maximum number of names to list if no name is similar."""
 
 
 def render_loaded(body: str, files: str) -> str:
-    """Return the instructions, with what there is to say of the files."""
+    """Return the instructions, followed by the list of files."""
     return f'{body}\n\n[{files}]' if files else body
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """Where a run finds the directory of a skill."""
+    """The paths of a skill's directory in a run."""
 
     to_files: str | None = None
-    """The path for tools on files; `None` if they do not see it."""
+    """The path for file tools; `None` if they cannot access it."""
     to_commands: str | None = None
-    """The path for commands; `None` if they do not see it, or it is the same."""
+    """The path for commands; `None` if they cannot access it, or it is the same."""
 
 
 def render_files(name: str, files: list[str], *, is_cut: bool, shown: Shown) -> str:
-    """Return which files a skill has and how to reach them; empty if there is nothing to say.
+    """Return the list of a skill's files and how to access them; empty if there is nothing to report.
 
     Args:
         name: The name of the skill.
-        files: Their paths in the skill.
-        is_cut: Whether there are more than `files`.
-        shown: Where the run finds them, besides `load_skill`.
+        files: The relative paths of the files.
+        is_cut: Whether the list is incomplete.
+        shown: The paths of the directory in the run, besides `load_skill`.
     """
     directory = shown.to_files or shown.to_commands
     if not files:
@@ -55,18 +55,18 @@ def render_files(name: str, files: list[str], *, is_cut: bool, shown: Shown) -> 
 
 
 def render_grant(commands: Iterable[str]) -> str:
-    """Return what a loaded skill says of the commands that it was granted."""
+    """Return the note about granted commands in the result of `load_skill`."""
     return f'[Commands that need no approval now: {", ".join(map(display_path, commands))}]'
 
 
 def render_question(name: str, commands: Iterable[str]) -> str:
-    """Return what a person is asked to grant, for a preview."""
+    """Return the text of a grant for approval."""
     listed = ''.join(f'\n  {display_path(command)}' for command in commands)
     return f'With the skill {name!r}, these commands run without asking for the rest of this conversation:{listed}'
 
 
 def render_unknown(name: str, known: Iterable[str]) -> str:
-    """Return that there is no skill of a name, and which names are like it."""
+    """Return the error for an unknown name, with similar names."""
     names = list(islice(known, MAX_NAMES))
     similar = get_close_matches(name.casefold(), names, n=3)
     if similar:

@@ -1,5 +1,5 @@
-"""What the standard says of a frontmatter, applied leniently: a skill that can be used is, with a diagnostic for
-everything that is not as it should be. Pure.
+"""Parse a frontmatter leniently by the rules of the standard: usable skills are loaded, with a diagnostic for each
+violation. Pure.
 
 The rules are those of the Agent Skills specification (agentskills.io) of 2026-08.
 """
@@ -23,10 +23,10 @@ MAX_DESCRIPTION_CHARS = 1024
 MAX_COMPATIBILITY_CHARS = 500
 
 _ALLOWED_TOOL = re.compile(r'[^\s,()]+(?:\([^)]*\))?')
-"""One entry of `allowed-tools`: a name, and what of it in brackets, which may hold spaces."""
+"""Matches an entry of `allowed-tools`: a name, optionally with a pattern in parentheses, which may contain spaces."""
 
 FIELDS = ('name', 'description', 'license', 'compatibility', 'metadata', 'allowed-tools', 'disable-model-invocation')
-"""The fields that mean something, the last of which is not in the standard."""
+"""The supported fields. The last one is not part of the standard."""
 
 STRICT_CODES = frozenset(
     {
@@ -45,7 +45,7 @@ STRICT_CODES = frozenset(
         'unknown-field',
     }
 )
-"""The warnings of lenient loading that break a rule of the standard: errors when a skill is validated."""
+"""Warnings that violate the standard: errors in `validate_skill`."""
 
 
 @dataclass(kw_only=True)
@@ -53,29 +53,29 @@ class Report:
     """The diagnostics of one file."""
 
     path: str
-    """The file."""
+    """The path of the file."""
     found: list[SkillDiagnostic] = field(default_factory=list[SkillDiagnostic])
 
     def add(self, severity: Severity, code: str, line: int | None, message: str) -> None:
-        """Note something."""
+        """Add a diagnostic."""
         self.found.append(
             SkillDiagnostic(severity=severity, path=shown_path(self.path), line=line, message=message, code=code)
         )
 
 
 def shown_path(path: str) -> str:
-    """Return a path as it can be printed, whatever bytes a name has."""
+    """Return a printable form of a path, whatever bytes it contains."""
     return path.encode(errors='backslashreplace').decode() if not path.isascii() else path
 
 
 def parse_frontmatter(header: str, first_line: int, name: str, report: Report) -> Skill | None:
-    """Return the skill that a frontmatter describes; `None` if it cannot be used.
+    """Return the skill that a frontmatter describes; `None` if it is unusable.
 
     Args:
-        header: The text between the fences.
-        first_line: The number of its first line, from 1.
+        header: The frontmatter, without the fences.
+        first_line: The line number of the frontmatter, from 1.
         name: The name of the directory.
-        report: Where to note what is wrong.
+        report: Collects the diagnostics.
     """
     if len(header) > MAX_HEADER_CHARS:
         report.add('error', 'frontmatter-too-long', first_line, _too_long('The frontmatter', header, MAX_HEADER_CHARS))
@@ -84,7 +84,9 @@ def parse_frontmatter(header: str, first_line: int, name: str, report: Report) -
         value = parse_yaml(header)
     except UnusableYamlError as error:
         line = first_line + error.line
-        report.add('warning', 'not-yaml', line, f'The frontmatter is no YAML: {error}. Quote the text after the colon.')
+        report.add(
+            'warning', 'not-yaml', line, f'The frontmatter is not valid YAML: {error}. Quote the text after the colon.'
+        )
         value = recover_pairs(header)
     if not isinstance(value, Pairs):
         report.add('error', 'no-description', first_line, 'The frontmatter has no fields. Write name and description.')
@@ -93,14 +95,14 @@ def parse_frontmatter(header: str, first_line: int, name: str, report: Report) -
 
 
 def name_problem(name: str) -> str | None:
-    """Return what is wrong with the form of a name; `None` if nothing is."""
+    """Return a description of a malformed name; `None` if the name is valid."""
     normal = unicodedata.normalize('NFKC', name)
     if normal != normal.lower():
         return 'has uppercase letters'
     if not all(character == '-' or character.isalnum() for character in normal):
-        return 'has other characters than letters, digits and hyphens'
+        return 'has characters other than letters, digits and hyphens'
     if normal.startswith('-') or normal.endswith('-') or '--' in normal:
-        return 'has a hyphen at an end, or two in a row'
+        return 'starts or ends with a hyphen, or has two in a row'
     return None if normal else 'is empty'
 
 
@@ -109,9 +111,9 @@ def _fields(value: Pairs, first_line: int, report: Report) -> Mapping[str, Value
     for key, item in value.pairs:
         line = first_line + key.line
         if key.text in fields:
-            report.add('warning', 'duplicate-field', line, f'{key.text!r} stands there twice. The last one is used.')
+            report.add('warning', 'duplicate-field', line, f'{key.text!r} occurs twice. The last one is used.')
         elif key.text not in FIELDS:
-            message = f'{_short(key.text)!r} is no field of a skill. Put it under `metadata`, or take it out.'
+            message = f'{_short(key.text)!r} is not a skill field. Move it to `metadata`, or remove it.'
             report.add('warning', 'unknown-field', line, message)
         fields[key.text] = item
     return fields
@@ -119,7 +121,7 @@ def _fields(value: Pairs, first_line: int, report: Report) -> Mapping[str, Value
 
 @dataclass(frozen=True, kw_only=True)
 class _Reading:
-    """The fields of one frontmatter, being read."""
+    """The fields of a frontmatter while it is parsed."""
 
     fields: Mapping[str, Value]
     first_line: int
@@ -180,12 +182,12 @@ class _Reading:
         if value is None:
             return {}
         if not isinstance(value, Pairs):
-            message = '`metadata` holds no fields and is left out. Write `key: value` lines, indented below it.'
+            message = '`metadata` has no fields and is ignored. Write `key: value` lines, indented below it.'
             self.report.add('warning', 'metadata-not-text', self._line('metadata'), message)
             return {}
         for key, item in value.pairs:
             if not (isinstance(item, Scalar) and item.is_string):
-                message = f'{_short(key.text)!r} in `metadata` is no text. Quote it.'
+                message = f'{_short(key.text)!r} in `metadata` is not a string. Quote it.'
                 self.report.add('warning', 'metadata-not-text', self.first_line + key.line, message)
         return {key.text: _text_of(item) for key, item in value.pairs}
 
@@ -194,16 +196,16 @@ class _Reading:
         return isinstance(value, Scalar) and value.text.lower() in ('true', 'yes', 'on')
 
     def _line_of_text(self, name: str) -> str:
-        """Return a field as one line of visible text; an empty one if there is none."""
+        """Return a field as one line of visible text; empty if it is missing."""
         value = self.fields.get(name)
         if value is None or (isinstance(value, Scalar) and _is_null(value)):
             return ''
         if not (isinstance(value, Scalar) and value.is_string):
-            self.report.add('warning', 'field-not-text', self._line(name), f'`{name}` is no text. Quote it.')
+            self.report.add('warning', 'field-not-text', self._line(name), f'`{name}` is not a string. Quote it.')
         text = _text_of(value)
         at = find_invisible(text)
         if at is not None:
-            message = f'`{name}` has an invisible character (U+{ord(text[at]):04X}), which is left out. Delete it.'
+            message = f'`{name}` has an invisible character (U+{ord(text[at]):04X}), which is ignored. Delete it.'
             self.report.add('warning', 'invisible-characters', self._line(name), message)
             text = strip_invisible(text)
         return ' '.join(text.split())
@@ -219,19 +221,19 @@ class _Reading:
 
 
 def clean_name(name: str) -> str:
-    """Return the name of a directory as a skill can bear it: one short line of visible text."""
+    """Return the name of a directory as a skill name: one short line of visible text."""
     return ' '.join(strip_invisible(name).split())[:MAX_NAME_CHARS].strip() or 'skill'
 
 
 def located(skill: Skill, *, directory: Path | str, source: str, scope: Scope) -> Skill:
-    """Return a skill that knows where it is from."""
+    """Return a skill with its location."""
     return replace(skill, directory=directory, source=source, scope=scope)
 
 
 def strict(diagnostics: list[SkillDiagnostic]) -> Iterator[SkillDiagnostic]:
-    """Yield diagnostics, as errors what breaks a rule of the standard."""
-    for found in diagnostics:
-        yield replace(found, severity='error') if found.code in STRICT_CODES else found
+    """Yield diagnostics, turning violations of the standard into errors."""
+    for diagnostic in diagnostics:
+        yield replace(diagnostic, severity='error') if diagnostic.code in STRICT_CODES else diagnostic
 
 
 def _text_of(value: Value) -> str:
@@ -239,7 +241,7 @@ def _text_of(value: Value) -> str:
 
 
 def _plain(value: Value) -> object:
-    """Return a value as JSON has it."""
+    """Return a value in the form of JSON."""
     if isinstance(value, Scalar):
         return value.text
     if isinstance(value, Items):

@@ -1,7 +1,7 @@
-"""The skills in one directory of this machine: one look at each folder, and one at each file that is new.
+"""Scan one local directory for skills.
 
-Only regular files are opened, and only their first bytes are read unless the frontmatter is longer or not UTF-8.
-What a file said is kept for the process by its path, size and times; it is immutable, and nobody's in particular.
+Only regular files are opened, and only their first bytes are read unless the frontmatter is longer or not UTF-8. Parsed
+files are cached in the process by path, size and times; the results are immutable and not specific to a user.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ._types import Scope, Severity, Skill, SkillDiagnostic
 FILE_NAME = 'SKILL.md'
 
 MAX_DEPTH = 4
-"""How many folders a skill may lie below a root: some people sort them into categories."""
+"""Maximum depth of a skill below a root. Some people organize skills in categories."""
 
 MAX_DIRECTORIES = 20_000
-"""How many folders of one root are looked at: four times the largest collection that was seen."""
+"""Maximum number of folders to scan in one root: four times the largest known collection."""
 
 MAX_KEPT = 16_384
-"""How many files are remembered. Fewer than a scan has would help nothing: the first would be forgotten by its end."""
+"""Maximum number of parsed files to cache. A cache smaller than one scan would always be evicted before its reuse."""
 
 _NEVER_ENTERED = frozenset({'node_modules', '__pycache__'})
 
@@ -39,7 +39,7 @@ _FLAGS: int = (
 
 @dataclass(frozen=True)
 class Parsed:
-    """What one `SKILL.md` says."""
+    """The result of parsing one `SKILL.md`."""
 
     skill: Skill | None
     diagnostics: tuple[SkillDiagnostic, ...]
@@ -47,25 +47,25 @@ class Parsed:
 
 @dataclass(kw_only=True)
 class Scan:
-    """One directory being looked at."""
+    """The scan of one directory."""
 
     root: str
-    """Its real path."""
+    """The real path of the directory."""
     allowed: Sequence[str]
-    """The real paths that a link may lead into."""
+    """The real paths that links may point into."""
     scope: Scope
     skills: list[Skill] = field(default_factory=list[Skill])
-    """What was found, in the order of the folders' names."""
+    """The skills, in the order of folder names."""
     diagnostics: list[SkillDiagnostic] = field(default_factory=list[SkillDiagnostic])
     _left: int = field(default_factory=lambda: MAX_DIRECTORIES)
 
     def run(self) -> None:
-        """Look at the directory and below."""
+        """Scan the directory and its subdirectories."""
         if not self._look_at(self.root, Path(self.root).name):
             self._enter(self.root, 1)
 
     def _enter(self, directory: str, depth: int) -> None:
-        """Look at the folders of a directory."""
+        """Scan the folders of a directory."""
         for entry in self._entries(directory):
             if entry.name.casefold() == 'skill.md' and entry.name != FILE_NAME:
                 self._note('error', 'misnamed', entry.path, f'Name it {FILE_NAME}, in exactly these letters.')
@@ -78,11 +78,11 @@ class Scan:
 
     def _stop(self, directory: str) -> None:
         if self._left == -1:
-            message = f'There are more than {MAX_DIRECTORIES:,} folders. The rest was not looked at.'
+            message = f'There are more than {MAX_DIRECTORIES:,} folders. The rest was not scanned.'
             self._note('error', 'too-many', directory, message)
 
     def _visit(self, entry: os.DirEntry[str], depth: int) -> None:
-        """Look at one folder, and below it if it is no skill."""
+        """Scan one folder, and its subfolders if it is not a skill."""
         if entry.is_symlink():
             self._visit_link(entry)
             return
@@ -96,27 +96,27 @@ class Scan:
             self._note('warning', 'no-skill-file', entry.path, f'There is no {FILE_NAME} in this folder.')
 
     def _visit_link(self, entry: os.DirEntry[str]) -> None:
-        """Look at the folder that a link leads to, if that is inside; its own folders are not entered."""
+        """Scan the target of a link if it is allowed, without its subfolders."""
         target = os.path.realpath(entry.path)
         if not self._is_inside(target) or any(is_inside(root, target) for root in self.allowed):
-            self._note('error', 'link-outside', entry.path, 'The link leads out of the directories of skills.')
+            self._note('error', 'link-outside', entry.path, 'The link target is outside of the skills directories.')
         elif not self._look_at(target, entry.name):
-            self._note('warning', 'no-skill-file', entry.path, f'There is no {FILE_NAME} where the link leads.')
+            self._note('warning', 'no-skill-file', entry.path, f'There is no {FILE_NAME} at the link target.')
 
     def _look_at(self, directory: str, name: str) -> bool:
-        """Read the `SKILL.md` of a folder. Return whether there is something of that name."""
+        """Read the `SKILL.md` of a folder, and return whether it exists."""
         path = f'{directory}/{FILE_NAME}'
         try:
             status = os.lstat(path)
             if stat.S_ISLNK(status.st_mode):
                 path = os.path.realpath(path)
                 if not self._is_inside(path):
-                    message = 'The link leads out of the directories of skills.'
+                    message = 'The link target is outside of the skills directories.'
                     self._note('error', 'link-outside', f'{directory}/{FILE_NAME}', message)
                     return True
                 status = os.lstat(path)
             if not stat.S_ISREG(status.st_mode):
-                self._note('error', 'not-a-file', path, 'It is no regular file, and was not opened.')
+                self._note('error', 'not-a-file', path, 'It is not a regular file, and was not opened.')
                 return True
             parsed = parse_file(
                 path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, directory, name, self.scope
@@ -124,7 +124,7 @@ class Scan:
         except FileNotFoundError:
             if not os.path.lexists(f'{directory}/{FILE_NAME}'):
                 return False
-            self._note('error', 'unreadable', f'{directory}/{FILE_NAME}', 'The link leads nowhere.')
+            self._note('error', 'unreadable', f'{directory}/{FILE_NAME}', 'The link target does not exist.')
             return True
         except OSError as error:
             self._note('error', 'unreadable', path, f'It cannot be read: {error.strerror}.')
@@ -144,7 +144,7 @@ class Scan:
     def _is_directory(self, entry: os.DirEntry[str]) -> bool:
         try:
             return entry.is_dir()
-        except OSError as error:  # a circle of links
+        except OSError as error:  # a cycle of links
             self._note('error', 'unreadable', entry.path, f'It cannot be read: {error.strerror}.')
             return False
 
@@ -158,30 +158,30 @@ class Scan:
 
 
 def is_inside(path: str, directory: str) -> bool:
-    """Return whether a real path is a directory's, or below it."""
+    """Return whether a real path is a directory or below it."""
     return path == directory or path.startswith(directory.rstrip(os.sep) + os.sep)
 
 
 @lru_cache(maxsize=MAX_KEPT)
 def parse_file(path: str, size: int, mtime_ns: int, ctime_ns: int, directory: str, name: str, scope: Scope) -> Parsed:
-    """Return what a `SKILL.md` of that size and those times says.
+    """Return the parsed `SKILL.md`, cached by path, size and times.
 
     Args:
-        path: The file, no link.
-        size: Its size.
-        mtime_ns: When its contents changed.
-        ctime_ns: When anything of it changed.
+        path: The real path of the file.
+        size: The size in bytes.
+        mtime_ns: The time of the last change of its contents.
+        ctime_ns: The time of the last change of its metadata.
         directory: The folder of the skill.
-        name: How the folder is called where it was found.
-        scope: Whom the skill is from.
+        name: The name of the folder in the scanned directory.
+        scope: The scope of the skill.
 
     Raises:
-        OSError: It cannot be read.
+        OSError: The file cannot be read.
     """
     report = Report(path=path)
     skill = None
     if size > MAX_DOCUMENT_BYTES:
-        message = f'It has {size:,} bytes; at most {MAX_DOCUMENT_BYTES:,} are read. Move details to files of their own.'
+        message = f'It has {size:,} bytes; at most {MAX_DOCUMENT_BYTES:,} are read. Move details to separate files.'
         report.add('error', 'too-large', None, message)
     else:
         skill = _parse(path, name, report)
@@ -194,7 +194,7 @@ def _parse(path: str, name: str, report: Report) -> Skill | None:
     descriptor = os.open(path, _FLAGS)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            report.add('error', 'not-a-file', None, 'It is no regular file, and was not read.')
+            report.add('error', 'not-a-file', None, 'It is not a regular file, and was not read.')
             return None
         head = os.read(descriptor, HEAD_BYTES)
         header = find_header(head)
@@ -206,7 +206,7 @@ def _parse(path: str, name: str, report: Report) -> Skill | None:
 
 
 def parse_whole(data: bytes, name: str, report: Report) -> Skill | None:
-    """Return the skill that the bytes of a whole `SKILL.md` describe; `None` if it cannot be used."""
+    """Return the skill that a complete `SKILL.md` describes; `None` if it is unusable."""
     try:
         document = parse_document(data)
     except DocumentError as error:
@@ -218,7 +218,7 @@ def parse_whole(data: bytes, name: str, report: Report) -> Skill | None:
 
 
 def _read_on(descriptor: int) -> bytes:
-    """Return the rest of a file, and no more than may be read of one that grew."""
+    """Return the rest of a file, up to the size limit even if the file grows."""
     chunks: list[bytes] = []
     left = MAX_DOCUMENT_BYTES
     while left > 0 and (chunk := os.read(descriptor, left)):

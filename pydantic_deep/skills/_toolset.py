@@ -1,6 +1,6 @@
-"""What the model may call: `load_skill`, which also searches where the skills are too many to list.
+"""The tool `load_skill`, which also searches if there are too many skills to list.
 
-The functions are made once for all agents; a run hands them its own skills in the place of deps.
+The functions are created once for all agents. Each run passes its own skills as deps.
 """
 
 import os
@@ -28,7 +28,7 @@ from ._render import Shown, render_files, render_grant, render_loaded, render_qu
 from ._types import Skill, SkillCatalog, SkillDiagnostic
 
 MAX_RETRIES = 10
-"""How often in a row a model may name a wrong skill, as in `create_deep_agent`."""
+"""Maximum number of consecutive calls with an unknown skill name, as in `create_deep_agent`."""
 
 
 TOOLSET_ID = 'skills'
@@ -41,23 +41,23 @@ class RunSkills:
 
     catalog: SkillCatalog
     source: object
-    """The backend of the run, or the workspace in its place; `None` if it has neither."""
+    """The backend of the run, or its workspace; `None` if it has neither."""
     log: Callable[[list[SkillDiagnostic]], None]
-    """Takes what was found wrong with a file that was loaded."""
+    """Logs the diagnostics of a loaded file."""
     grants: dict[str, Grant] = field(default_factory=dict[str, Grant])
-    """What the skills that the conversation has loaded were granted, by name."""
+    """The grants of the skills that the conversation has loaded, by name."""
 
     def may_grant(self, skill: Skill) -> bool:
-        """Return whether commands that a skill names could be granted: not where an agent could have written it."""
+        """Return whether a skill may have grants: not if an agent could have written it."""
         if skill.grants is False or isinstance(skill.directory, str):
             return False
         return skill.directory is None or not is_writable(skill.directory, self.source)
 
     def find(self, name: str) -> Skill:
-        """Return a skill.
+        """Return a skill by name.
 
         Raises:
-            ModelRetry: There is none of that name.
+            ModelRetry: No skill has this name.
         """
         skill = find_skill(self.catalog, name)
         if skill is None:
@@ -69,8 +69,8 @@ class RunSkills:
         """Return a text file of a skill.
 
         Raises:
-            ModelRetry: There is no such file.
-            ToolFailed: The skill has no files, or it is no text.
+            ModelRetry: The file does not exist.
+            ToolFailed: The skill has no files, or the file is not text.
         """
         place = self.place(skill)
         if place is None:
@@ -78,11 +78,11 @@ class RunSkills:
         return await read_text(place, skill, file)
 
     def place(self, skill: Skill) -> Place | None:
-        """Return where the files of a skill are."""
+        """Return the location of a skill's files."""
         return place_of(skill, cast('BackendProtocol | None', self.source))
 
     async def render(self, skill: Skill, body: str) -> str:
-        """Return the instructions of a skill, with what there is to say of its files."""
+        """Return the instructions of a skill, followed by the list of its files."""
         place = self.place(skill)
         if place is None:
             return body
@@ -107,15 +107,15 @@ async def load_or_search(
     """Find skills by words (query); read a skill, or a file that it names."""
     if name:
         return await _load(ctx, name, file)
-    found = search_skills(ctx.deps.catalog.skills.values(), query)
-    if not found:
+    matches = search_skills(ctx.deps.catalog.skills.values(), query)
+    if not matches:
         raise ModelRetry(f'No skill has a word of {query!r} in its name or description. Try other words.')
-    return '\n'.join(map(render_line, found))
+    return '\n'.join(map(render_line, matches))
 
 
 @cache
 def function_toolset(is_searched: bool) -> FunctionToolset[RunSkills]:
-    """Return the toolset of `load_skill`, whose deps are `RunSkills`; with `query` where the skills are searched."""
+    """Return the toolset of `load_skill`, with a parameter `query` if skills are searched. Its deps are `RunSkills`."""
     toolset = FunctionToolset[RunSkills](id=TOOLSET_ID, max_retries=MAX_RETRIES)
     toolset.add_function(load_or_search if is_searched else load_skill, name=LOAD_TOOL, metadata={'effect': 'read'})
     return toolset
@@ -136,7 +136,7 @@ async def _load(ctx: RunContext[RunSkills], name: str, file: str | None) -> str 
     run.log(loaded.diagnostics)
     body, digest = loaded.body, digest_of(loaded.body.encode())
     if is_loaded(ctx.messages, skill.name, digest, body):
-        return f'The skill {skill.name!r} is in this conversation already.'
+        return f'The skill {skill.name!r} is already in this conversation.'
     text, metadata = await run.render(skill, body), {SKILL_KEY: skill.name, DIGEST_KEY: digest}
     grant = _grant(ctx, skill, loaded.commands)
     run.grants.pop(skill.name, None)
@@ -148,10 +148,10 @@ async def _load(ctx: RunContext[RunSkills], name: str, file: str | None) -> str 
 
 
 def _grant(ctx: RunContext[RunSkills], skill: Skill, commands: tuple[str, ...]) -> Grant | None:
-    """Return what a skill is granted that is being loaded; `None` for nothing.
+    """Return the grant for a skill that is being loaded; `None` if there is none.
 
     Raises:
-        ApprovalRequired: A person is to decide.
+        ApprovalRequired: A person must decide.
     """
     if not commands or not ctx.deps.may_grant(skill):
         return None
@@ -163,24 +163,24 @@ def _grant(ctx: RunContext[RunSkills], skill: Skill, commands: tuple[str, ...]) 
         raise ApprovalRequired
     answer = parse_answer(ctx.tool_call_metadata)
     if not isinstance(answer, Approved | Edited):
-        return None  # not made by `answer_approvals`: nobody knows what was shown
+        return None  # not created by `answer_approvals`, so it is unknown what was shown
     request = parse_request(answer.request)
     shown = request.preview if isinstance(request, CallRequest) else None
     if shown is None or shown.text != render_question(skill.name, commands):
-        raise ApprovalRequired  # the call was approved, or edited, without this grant
+        raise ApprovalRequired  # the call was approved without this grant
     return Grant(commands=commands, by='person')
 
 
 def is_granted_by_code(skill: Skill) -> bool:
-    """Return whether the commands of a skill need no person: those of its directory, or written in code themselves."""
+    """Return whether the commands of a skill are granted by code: by its directory, or because it was created in code."""
     return skill.grants is True or (skill.grants is None and skill.source is None)
 
 
 def is_asked_for(ctx: RunContext[object]) -> bool:
-    """Return whether commands wait for a person that would not wait with a grant."""
-    return any(each.accepts_grants(ctx, COMMAND_TOOL) for each in find_capabilities(ctx, SupportsGrants))
+    """Return whether some calls would need approval that would not need it with a grant."""
+    return any(approvals.accepts_grants(ctx, COMMAND_TOOL) for approvals in find_capabilities(ctx, SupportsGrants))
 
 
 def is_writable(directory: Path | str, source: object) -> bool:
-    """Return whether the file tools of a run could change a directory of this machine."""
+    """Return whether the file tools of a run could change a local directory."""
     return next(file_paths(os.path.realpath(directory), source), None) is not None

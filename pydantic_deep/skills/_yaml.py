@@ -1,7 +1,7 @@
-"""The YAML of a frontmatter: bounded, with lines, and recovered key by key where it is none. Pure.
+"""Parse the YAML of a frontmatter with limits and line numbers; recover invalid YAML key by key. Pure.
 
-Scalars keep the text that stands in the file, `1.10` and `yes` included; whether YAML would make something else of
-them is noted. PyYAML is imported at the first use.
+Scalars retain their text in the file, such as `1.10` and `yes`, with a flag for whether YAML would convert it. PyYAML
+is imported on first use.
 """
 
 from __future__ import annotations
@@ -14,59 +14,59 @@ from itertools import pairwise
 from typing import Any, TypeAlias, cast
 
 MAX_DEPTH = 16
-"""How deep values may be nested. The standard has two levels; libyaml's composer recurses in C, without a guard."""
+"""Maximum nesting depth. The standard has two levels; libyaml's composer recurses in C without a limit."""
 
 MAX_KEYS = 200
-"""How many keys are recovered one by one: some ten times as many as the largest real frontmatter has."""
+"""Maximum number of keys to recover, about ten times as many as the largest known frontmatter has."""
 
 _SUSPICIOUS = re.compile(r'[\[{&*]|^ {8}|(?:^|[-?:]) *[-?][ \t]+[-?](?:\s|$)', re.MULTILINE)
-"""What a text must have to hold an alias, or more than a few levels: only then its events are counted."""
+"""Matches texts that may contain an alias or deep nesting. Only for these, YAML events are counted."""
 
 _KEY = re.compile(r'^(?P<quote>["\']?)(?P<key>[\w.-]+)(?P=quote)[ \t]*:(?=\s|\Z)', re.MULTILINE)
-"""A key at the start of a line."""
+"""Matches a key at the start of a line."""
 
 _BLOCK = re.compile(r'[|>][-+0-9]*')
-"""The header of a block scalar."""
+"""Matches the header of a block scalar."""
 
 
 @dataclass(frozen=True)
 class Scalar:
-    """A text."""
+    """A scalar value."""
 
     text: str
-    """As it stands in the file, without quotes."""
+    """The text in the file, without quotes."""
     line: int
-    """Its line, from 0."""
+    """The line number, from 0."""
     is_string: bool = True
-    """Whether YAML would call it a string too, and not a number, a date, a truth value or nothing."""
+    """Whether YAML also treats it as a string, and not as a number, date, boolean or null."""
 
 
 @dataclass(frozen=True)
 class Items:
-    """A sequence."""
+    """A sequence value."""
 
     values: tuple[Value, ...]
     line: int
-    """Its first line, from 0."""
+    """The line number of its start, from 0."""
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """A mapping; a key that stands there twice is there twice."""
+    """A mapping, which may contain duplicate keys."""
 
     pairs: tuple[tuple[Scalar, Value], ...]
     line: int
-    """Its first line, from 0."""
+    """The line number of its start, from 0."""
 
 
 Value: TypeAlias = Scalar | Items | Pairs
 
 
 class UnusableYamlError(ValueError):
-    """The text is no YAML, or more of it than a frontmatter may hold.
+    """The text is not valid YAML, or exceeds the limits for a frontmatter.
 
     Attributes:
-        line: Where, from 0.
+        line: The line number, from 0.
     """
 
     def __init__(self, reason: str, line: int) -> None:
@@ -75,10 +75,10 @@ class UnusableYamlError(ValueError):
 
 
 def parse_yaml(text: str) -> Value | None:
-    """Return the value of a text; `None` if it has none.
+    """Return the value of a text; `None` if it is empty.
 
     Raises:
-        UnusableYamlError: It is no YAML, has an alias, or is nested deeper than `MAX_DEPTH`.
+        UnusableYamlError: The text is not valid YAML, has an alias, or is nested deeper than `MAX_DEPTH`.
     """
     yaml, loader = yaml_library()
     try:
@@ -93,7 +93,7 @@ def parse_yaml(text: str) -> Value | None:
 
 
 def recover_pairs(text: str) -> Pairs:
-    """Return what a text that is no YAML says at its top level: each key by itself, its raw text if need be."""
+    """Return the top-level keys of invalid YAML, each parsed separately, with its raw text if that fails."""
     keys = list(_KEY.finditer(text))[:MAX_KEYS]
     borders = [*(key.start() for key in keys), len(text)]
     pairs: list[tuple[Scalar, Value]] = []
@@ -104,12 +104,12 @@ def recover_pairs(text: str) -> Pairs:
 
 
 def _recover(whole: str, raw: str, line: int) -> Value:
-    """Return the value of one key: `whole` is the text with the key, `raw` what follows the colon."""
+    """Return the value of one key. `whole` is the text with the key, `raw` the text after the colon."""
     try:
-        found = parse_yaml(whole)
+        parsed = parse_yaml(whole)
     except UnusableYamlError:
         return Scalar(_raw_text(raw), line)
-    pairs = found.pairs if isinstance(found, Pairs) else ()
+    pairs = parsed.pairs if isinstance(parsed, Pairs) else ()
     return _shifted(pairs[0][1], line) if len(pairs) == 1 else Scalar(_raw_text(raw), line)
 
 
@@ -133,12 +133,12 @@ def _shifted(value: Value, lines: int) -> Value:
 
 
 def _check_bounds(text: str) -> None:
-    """Go through the events, which costs no recursion, and stop at the first that is too much."""
+    """Iterate over events, which does not recurse, and raise at the first one that exceeds a limit."""
     yaml, loader = yaml_library()
     depth = 0
     for event in cast('Sequence[Any]', yaml.parse(text, Loader=loader)):
         if isinstance(event, yaml.AliasEvent):
-            raise UnusableYamlError('it has an alias (`*name`), which no frontmatter needs', event.start_mark.line)
+            raise UnusableYamlError('it has an alias (`*name`), which is not supported', event.start_mark.line)
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
             raise UnusableYamlError(f'it is nested deeper than {MAX_DEPTH} levels', event.start_mark.line)
@@ -156,13 +156,13 @@ def _value(node: Any) -> Value:
 
 
 def _key(node: Any) -> Scalar:
-    """Return a key. One that is no text gets a name that no field has."""
+    """Return a key. A key that is not a scalar gets a name that no field has."""
     return Scalar(node.value if node.id == 'scalar' else '?', node.start_mark.line)
 
 
 @cache
 def yaml_library() -> tuple[Any, Any]:
-    """Return PyYAML and its safe loader, the one in C where it was built."""
+    """Return PyYAML and its safe loader, in C if available."""
     import yaml
 
     return yaml, getattr(yaml, 'CSafeLoader', yaml.SafeLoader)

@@ -62,7 +62,7 @@ async def test_they_are_found_loaded_and_read_through_the_backend(play: Play) ->
         'Fill it.\n\n[Files in /skills/pdf: a.md]',
         'A',
         'A',
-        "retried: /secret is no file of the skill 'pdf'.",
+        "retried: /secret is not a file of the skill 'pdf'.",
     ]
 
 
@@ -93,7 +93,7 @@ async def test_without_trust_they_are_named_in_the_log_only(caplog: pytest.LogCa
 
 
 async def test_without_a_backend_the_run_does_not_start(play: Play) -> None:
-    with pytest.raises(UserError, match='has no backend to look at'):
+    with pytest.raises(UserError, match='has no backend to scan'):
         await play([BackendSkills('/skills')])
 
 
@@ -196,7 +196,7 @@ class TestProtection:
             deps=Deps(backend),
             also=[Filesystem()],
         )
-        refused = [answer.endswith('belongs to a skill. Only a person may let it be changed.') for answer in answers]
+        refused = [answer.endswith('belongs to a skill. Only a person may allow changes.') for answer in answers]
         assert refused == [True, True, True, True, False, False, False]
         assert answers[5] == 'Created /notes.md: 1 line, 1 byte.'
         assert await backend.read_bytes('/skills/pdf/SKILL.md') == DOCUMENT
@@ -214,7 +214,7 @@ class TestProtection:
             deps=Deps(kind(tmp_path)),
             also=[Filesystem()],
         )
-        assert answer.endswith('Only a person may let it be changed.')
+        assert answer.endswith('Only a person may allow changes.')
 
     async def test_tools_without_such_a_path_are_left_alone(self, play: Play) -> None:
         toolset = FunctionToolset[object]()

@@ -541,7 +541,7 @@ async def test_a_skill_that_was_loaded_again_has_what_it_was_granted_last(skills
 
 def test_grants_need_trust() -> None:
     """A directory that nobody vouches for cannot grant."""
-    with pytest.raises(ValueError, match='grant nothing'):
+    with pytest.raises(ValueError, match='cannot have grants'):
         SkillDirectory('x', trusted=False, grants=True)
 
 

@@ -94,7 +94,7 @@ class TestYaml:
         ('text', 'line', 'reason'),
         [
             ('a: b: c', 0, 'mapping values are not allowed in this context'),
-            ('a: &x 1\nb: *x', 1, 'it has an alias (`*name`), which no frontmatter needs'),
+            ('a: &x 1\nb: *x', 1, 'it has an alias (`*name`), which is not supported'),
             ('a:\n  b: ' + '[' * 20 + ']' * 20, 1, 'it is nested deeper than 16 levels'),
             ('a: \x00', 0, 'control characters are not allowed'),
         ],
@@ -143,18 +143,18 @@ def test_lines_are_those_of_the_file() -> None:
     assert skill.license == '["MIT"]'
     assert [str(d) for d in report.found] == snapshot(
         [
-            "SKILL.md:5: warning: 'version' is no field of a skill. Put it under `metadata`, or take it out. [unknown-field]",
+            "SKILL.md:5: warning: 'version' is not a skill field. Move it to `metadata`, or remove it. [unknown-field]",
             "SKILL.md:2: warning: The name 'Folder' has uppercase letters. Write it like `my-skill`. [name-form]",
             "SKILL.md:2: warning: The name is 'Folder' and the directory 'folder'. Give both the same name. [name-differs]",
-            'SKILL.md:9: warning: `license` is no text. Quote it. [field-not-text]',
-            "SKILL.md:8: warning: 'n' in `metadata` is no text. Quote it. [metadata-not-text]",
+            'SKILL.md:9: warning: `license` is not a string. Quote it. [field-not-text]',
+            "SKILL.md:8: warning: 'n' in `metadata` is not a string. Quote it. [metadata-not-text]",
         ]
     )
 
 
 @pytest.mark.parametrize(
     ('name', 'problem'),
-    [('a--b', 'hyphen'), ('-a', 'hyphen'), ('a-', 'hyphen'), ('a_b', 'other characters'), ('Ä', 'uppercase')],
+    [('a--b', 'hyphen'), ('-a', 'hyphen'), ('a-', 'hyphen'), ('a_b', 'characters other than'), ('Ä', 'uppercase')],
 )
 def test_what_is_wrong_with_a_name_is_said(name: str, problem: str) -> None:
     report = Report(path='SKILL.md')

@@ -226,7 +226,7 @@ class TestLoading:
         first = await agent.run('go')
         stored = ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(first.all_messages()))
         await agent.run('on', message_history=stored)
-        again = "The skill 'pdf' is in this conversation already."
+        again = "The skill 'pdf' is already in this conversation."
         assert [part.content for part in model.requests[-1].tool_returns[1:]] == [again] * 3
         summarized = [ModelRequest.user_text_prompt('We loaded the skill pdf.')]
         model = ScriptedModel(load, 'three')
@@ -264,7 +264,7 @@ class TestLoading:
     @pytest.mark.parametrize(
         ('contents', 'reason'),
         [
-            (None, 'SKILL.md cannot be read any more'),
+            (None, 'SKILL.md can no longer be read'),
             ('no frontmatter', 'SKILL.md: It has no frontmatter.'),
             ('x' * 1_100_000, 'SKILL.md has 1,100,000 bytes; at most 1,048,576 are read'),
         ],
@@ -385,8 +385,8 @@ class TestFiles:
             call('load_skill', name='bare', file='c.md'),
             call('load_skill', name='greeting', file='c.md'),
         ) == [
-            "retried: c.md is no file of the skill 'pdf' that can be read. It has a.md, b.md.",
-            "retried: c.md is no file of the skill 'bare' that can be read. It has none.",
+            "retried: c.md is not a readable file of the skill 'pdf'. It has a.md, b.md.",
+            "retried: c.md is not a readable file of the skill 'bare'. It has none.",
             "failed: The skill 'greeting' has no files.",
         ]
 
@@ -440,7 +440,7 @@ class TestAtTheStartOfARun:
         self, write_skill: WriteSkill, tmp_path: Path
     ) -> None:
         agent = Agent(ScriptedModel('done'), capabilities=[Skills([tmp_path / 'skills'])])
-        with pytest.raises(UserError, match=r"skills': There is no such directory\. Make it"):
+        with pytest.raises(UserError, match=r"skills': The directory does not exist\. Create it"):
             await agent.run('go')
         write_skill('pdf')
         assert (await agent.run('go')).output == 'done'

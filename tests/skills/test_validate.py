@@ -64,8 +64,8 @@ def test_files_that_cannot_be_read_are_errors(write_skill: WriteSkill) -> None:
     (directory / 'etc').symlink_to('/etc')
     os.mkfifo(directory / 'fifo')
     assert [d.message for d in validate_skill(directory)] == [
-        "'fifo' is no regular file. Remove it.",
-        "The link 'etc' leads out of the skill and cannot be read.",
+        "'fifo' is not a regular file. Remove it.",
+        "The link 'etc' has a target outside of the skill and cannot be read.",
     ]
 
 
@@ -90,8 +90,7 @@ def test_what_is_not_there_or_no_file_is_said(tmp_path: Path) -> None:
 def test_a_diagnostic_is_one_line(write_skill: WriteSkill) -> None:
     (found,) = validate_skill(write_skill('pdf', 'description: Use this when x\nversion: 1'))
     assert str(found).endswith(
-        "pdf/SKILL.md:4: error: 'version' is no field of a skill. Put it under `metadata`, or take it out. "
-        '[unknown-field]'
+        "pdf/SKILL.md:4: error: 'version' is not a skill field. Move it to `metadata`, or remove it. [unknown-field]"
     )
 
 

@@ -170,7 +170,7 @@ class TestShow:
         result = run('show', 'mine', '--dir', 'a')
         assert (result.exit_code, result.stderr) == (
             1,
-            'mine cannot be shown: SKILL.md: It is no text. Save it as UTF-8.\n',
+            'mine cannot be shown: SKILL.md: It is not text. Save it as UTF-8.\n',
         )
 
 
