@@ -1,4 +1,4 @@
-"""A room: a history that grows too long is replaced by a summary, and can still be searched."""
+"""Summarization: replace the head of a long history by a summary, and keep the replaced messages searchable."""
 
 from ._capability import Summarization
 from ._events import HistorySummarizedEvent

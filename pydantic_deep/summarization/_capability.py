@@ -1,4 +1,4 @@
-"""What the agent plugs in: a history that grows too long is replaced by a summary of its head, for good."""
+"""The capability that replaces the head of a long history by a summary, permanently."""
 
 from __future__ import annotations
 
@@ -40,21 +40,22 @@ from ._types import Fraction, Keep, Messages, Tokens, Trigger
 _LOGGER = logging.getLogger('pydantic_deep')
 
 TRIGGER: tuple[Trigger, ...] = (Fraction(0.8), Tokens(20_000))
-"""When a history is summarized by default.
+"""The default triggers of summarization.
 
-Each request pays for the whole history again, a tenth of the price at best. What stays longer than it is needed costs
-more than a summary: of the sessions in `benchmarks/`, the one of coding costs 2.4 times as much at 100,000. What is in the summary no more is found again by a search, or read again from its file.
+Each request pays for the complete history, at a tenth of the price at best, so a history that is longer than necessary
+costs more than a summary: in the sessions of `benchmarks/`, the coding session costs 2.4 times as much with a trigger
+of 100,000 tokens. Details that are missing from a summary can be searched, or read again from files.
 """
 
 KEEP = Tokens(4_000)
-"""What stays by default: the last two or three steps, those that the model is in the middle of."""
+"""The default size of the part that is retained: the last two or three steps, which the model is working on."""
 
 TIMEOUT_SECONDS = 120.0
-"""How long a summary may take: 600 words are written in less than a minute by the slowest models."""
+"""Default timeout for a summary, in seconds. The slowest models write 600 words in less than a minute."""
 
 MIN_GAIN = 0.2
-"""How much of a request must go for a summary to be worth it. Where the tail, or the instructions and tools, are too long
-themselves, there would be one at each request.
+"""Minimum part of a request that a summary must remove. Otherwise, a long tail or long instructions and tools would
+cause a summary at each request.
 """
 
 Reason = Literal['fraction', 'tokens', 'messages', 'overflow']
@@ -62,49 +63,53 @@ Reason = Literal['fraction', 'tokens', 'messages', 'overflow']
 
 @dataclass(kw_only=True)
 class Summarization(AbstractCapability[object]):
-    """Replaces the head of a history that has grown too long by a summary: once, for good, in the conversation.
+    """Replaces the head of a history that has grown too long by a summary, permanently.
 
-    What is replaced stays: in the store of a `VersionedAgent`, else in the metadata of the summary, which models are
-    not sent. The model finds it with `search_history`. Whatever becomes of the summarizer, the run goes on: without it,
-    the summary says what was asked and what the rooms carry over.
+    The replaced messages are stored in the store of a `VersionedAgent`, otherwise in the metadata of the summary, which
+    models do not receive. The model can search them with `search_history`. If the summarizer fails, the run continues:
+    the summary then consists of the user's requests and the state that other capabilities carry over.
 
-    A request that the provider refuses as too long is made once more after a cut. If it is the last of its run,
-    `result.new_messages()` is empty, for pydantic-ai has counted before; `result.all_messages()` is right.
+    If a provider rejects a request as too long, the history is shortened and the request retried once. If it is the
+    last request of a run, `result.new_messages()` is empty, as pydantic-ai determines its start beforehand;
+    `result.all_messages()` is correct.
     """
 
     id: str | None = 'summarization'
-    """Which capability it is: one replaces another."""
+    """The id of the capability. A capability with the same id replaces it."""
     trigger: Trigger | Sequence[Trigger] = TRIGGER
-    """How large a history may be; the first that is reached counts. Empty for none: then only an overflow is a reason."""
+    """The size of a history that triggers a summary; with several triggers, the first one that is reached. If empty,
+    only a rejected request triggers one.
+    """
     keep: Keep = KEEP
-    """How much of its end stays word for word; more where a call would be parted from its result."""
+    """The size of the part that is retained unchanged. It is larger where a call would be separated from its result."""
     summarizer: Summarizer | None = None
-    """Who writes summaries. `None` for the model of the run, which has the conversation in its cache; a model or its
-    name, for a cheaper one that is sent a transcript; `'provider'` for the provider's own compaction where the model
-    has one; or an async function that takes the messages and returns what is to be remembered."""
+    """The author of summaries. `None` means the model of the run, which has the conversation in its cache. A model or
+    its name receives a transcript, and may be cheaper. `'provider'` means the provider's own compaction, if the model
+    supports it. An async function receives the messages and returns the summary.
+    """
     counter: TokenCounter = count_tokens_approximately
-    """What counts the tokens of a text where the provider has not told them."""
+    """Counts the tokens of texts for which the provider has not reported a count."""
     timeout_seconds: float = TIMEOUT_SECONDS
-    """How long a summary may take."""
+    """Maximum time for a summary, in seconds."""
     _tokens: MessageTokens = field(default_factory=MessageTokens, init=False, repr=False, compare=False)
     _is_writing: bool = field(default=False, init=False, repr=False, compare=False)
     _windows: dict[int, int | None] = field(
         default_factory=dict[int, 'int | None'], init=False, repr=False, compare=False
     )
     _wrapper: OverflowModel | None = field(default=None, init=False, repr=False, compare=False)
-    _keeper: SupportsHistory | None = field(default=None, init=False, repr=False, compare=False)
-    """What keeps the messages of the run, if anything does; looked up once."""
-    _knows_keeper: bool = field(default=False, init=False, repr=False, compare=False)
+    _recorder: SupportsHistory | None = field(default=None, init=False, repr=False, compare=False)
+    """The capability that stores the messages of the run, if any. It is looked up once."""
+    _has_looked_up_recorder: bool = field(default=False, init=False, repr=False, compare=False)
     _request: tuple[RunContext[object], ModelRequestContext, ModelRequestContext] | None = field(
         default=None, init=False, repr=False, compare=False
     )
 
     def __post_init__(self) -> None:
-        """Refuse limits that cannot be met.
+        """Validate the configuration.
 
         Raises:
-            TypeError: A limit does not say what it counts, or nobody can write summaries.
-            ValueError: More is to be kept than a trigger allows, or a timeout is no time.
+            TypeError: A limit or the summarizer has an invalid type.
+            ValueError: `keep` is not less than a trigger, or the timeout is not positive.
         """
         for trigger in self._triggers:
             if not isinstance(cast('object', trigger), (Fraction, Tokens, Messages)):
@@ -113,13 +118,13 @@ class Summarization(AbstractCapability[object]):
                     '`pydantic_deep.summarization`, or a list of these.'
                 )
             if type(trigger) is type(self.keep) and trigger.value <= self.keep.value:
-                raise ValueError(f'`keep` is {self.keep} and `trigger` {trigger}: keep less than that.')
+                raise ValueError(f'`keep` is {self.keep} and `trigger` {trigger}: `keep` must be less.')
         if not isinstance(cast('object', self.keep), (Tokens, Messages)):
             raise TypeError(f'`keep` is {self.keep!r}. Pass `Tokens` or `Messages`.')
         if not (self.summarizer is None or isinstance(self.summarizer, (str, Model)) or callable(self.summarizer)):
             raise TypeError(
-                f"`summarizer` is {self.summarizer!r}. Pass a model, its name, `'provider'`, an async function, or leave "
-                'it out.'
+                f"`summarizer` is {self.summarizer!r}. Pass a model, its name, `'provider'`, an async function, or remove "
+                'it.'
             )
         if not self.timeout_seconds > 0:
             raise ValueError(f'`timeout_seconds` is {self.timeout_seconds!r}. Pass a number above 0.')
@@ -129,11 +134,13 @@ class Summarization(AbstractCapability[object]):
         return self.trigger if isinstance(self.trigger, Sequence) else (self.trigger,)
 
     def get_ordering(self) -> CapabilityOrdering:
-        """Come after all others: what asks a model again opens its stream late, and would not hear that it overflows."""
+        """Run innermost: an outer capability that retries requests opens its stream lazily, and would not see an
+        overflow.
+        """
         return CapabilityOrdering(position='innermost')
 
     async def for_run(self, ctx: RunContext[object]) -> Summarization:
-        """Return this run's instance, which has counted its history."""
+        """Return a copy with the state of this run."""
         run = replace(self)
         run._tokens = MessageTokens(counter=self.counter)
         return run
@@ -141,16 +148,17 @@ class Summarization(AbstractCapability[object]):
     def get_toolset(self) -> AgentToolset[object]:
         """Return the toolset with `search_history`.
 
-        It is shown from the beginning: a tool that came with the first summary would change what stands before all
-        messages, and nothing of them would be read from the cache, by the request for the summary neither.
+        The tool is always visible: adding it with the first summary would change the prefix before all messages, so
+        that neither the next request nor the request for the summary could be read from the cache.
         """
         return RunToolset(function_toolset(), self._history)
 
     def get_wrapper_model(self, model: Model) -> Model | None:
-        """Make a request that is refused as too long once more, after a cut; not one for a summary."""
+        """Wrap the model to retry a rejected request after shortening the history, except for requests for summaries."""
         if self._is_writing:
             return None
-        if self._wrapper is None or self._wrapper.wrapped is not model:  # others keep what they put around it, too
+        # Other capabilities cache their wrapper of this one, too.
+        if self._wrapper is None or self._wrapper.wrapped is not model:
             self._wrapper = OverflowModel(model, self._after_overflow)
         return self._wrapper
 
@@ -158,17 +166,20 @@ class Summarization(AbstractCapability[object]):
         self, ctx: RunContext[object], request_context: ModelRequestContext
     ) -> ModelRequestContext:
         """Summarize the history if it is too long."""
-        if not self._knows_keeper:
-            self._knows_keeper, self._keeper = True, next(iter(find_capabilities(ctx, SupportsHistory)), None)
-        if self._keeper is not None and self._keeper.has_overflowed():
+        if not self._has_looked_up_recorder:
+            self._has_looked_up_recorder, self._recorder = (
+                True,
+                next(iter(find_capabilities(ctx, SupportsHistory)), None),
+            )
+        if self._recorder is not None and self._recorder.has_overflowed():
             await self._summarize(ctx, request_context, 'overflow', self._keep_after_overflow(ctx.messages))
         elif (reason := self._reason(ctx.messages, request_context)) is not None:
             await self._summarize(ctx, request_context, reason, self.keep)
-        self._request = ctx, request_context, copy(request_context)  # its model is put into others yet, this room's too
+        self._request = ctx, request_context, copy(request_context)  # pydantic-ai has yet to wrap its model
         return request_context
 
     def _reason(self, messages: Sequence[ModelMessage], request: ModelRequestContext) -> Reason | None:
-        """Return why a history is too long; `None` if it is not. Costs what is new in it."""
+        """Return the trigger that the history exceeds; `None` if there is none. The cost depends only on new messages."""
         tokens: int | None = None
         for trigger in self._triggers:
             if isinstance(trigger, Messages):
@@ -187,7 +198,7 @@ class Summarization(AbstractCapability[object]):
     def _limit(self, trigger: Tokens | Fraction, model: Model) -> float | None:
         if isinstance(trigger, Tokens):
             return trigger.value
-        if id(model) not in self._windows:  # a model puts its profile together each time that it is asked
+        if id(model) not in self._windows:  # computing the profile of a model is slow
             self._windows[id(model)] = model.context_window
         window = self._windows[id(model)]
         return None if window is None else window * trigger.value
@@ -195,24 +206,24 @@ class Summarization(AbstractCapability[object]):
     async def _summarize(
         self, ctx: RunContext[object], request: ModelRequestContext, reason: Reason, keep: Keep
     ) -> bool:
-        """Replace the head of the history; return whether that was worth it."""
+        """Replace the head of the history, and return whether that was worthwhile."""
         messages = ctx.messages
         sums = list(self._tokens.sums(messages))
         cut = find_cut(messages, sums, keep)
-        if cut == 0 and reason == 'messages':  # many short ones, which all fit into what is to be kept
+        if cut == 0 and reason == 'messages':  # many short messages, which all fit into the retained part
             cut = find_cut(messages, sums, Messages(len(messages) // 2))
         before = self._tokens.context(messages, request.model_request_parameters)
         earlier = 1 if messages and any(map(is_summary, messages[0].parts)) else 0
         if cut <= earlier or not self._is_worth_it(request, reason, sums, cut, earlier):
             return False
         replaced, tail = messages[:cut], messages[cut:]
-        keeper = self._keeper
-        if keeper is not None:
-            await keeper.persist(ctx, messages[:-1])
-        recorded = None if keeper is None else keeper.next_summary()
+        recorder = self._recorder
+        if recorder is not None:
+            await recorder.persist(ctx, messages[:-1])
+        replayed = None if recorder is None else recorder.next_summary()
         error = None
-        if recorded is not None:
-            first = recorded
+        if replayed is not None:
+            first = replayed
         else:
             first, error = await self._first(ctx, request, reason, replaced, tail)
         ctx.messages[:] = [first, *tail]
@@ -233,7 +244,7 @@ class Summarization(AbstractCapability[object]):
     def _is_worth_it(
         self, request: ModelRequestContext, reason: Reason, sums: Sequence[int], cut: int, earlier: int
     ) -> bool:
-        """Return whether enough goes with a cut: counted alike on both sides, for a provider may tell far more tokens."""
+        """Return whether a cut removes enough. Both sides are estimates, as providers may report many more tokens."""
         gain = sums[cut] - sums[earlier]
         match reason:
             case 'overflow':
@@ -251,7 +262,7 @@ class Summarization(AbstractCapability[object]):
         replaced: Sequence[ModelMessage],
         tail: Sequence[ModelMessage],
     ) -> tuple[ModelMessage, str | None]:
-        """Return the message that stands for others, and why no model has written it if none has."""
+        """Return the message that replaces others, and the error of the summarizer if it failed."""
         written, error = await self._write(ctx, request, replaced)
         summarizers_usage = usage_of(written.responses)
         _count(ctx, summarizers_usage)
@@ -261,8 +272,8 @@ class Summarization(AbstractCapability[object]):
         latest = last_request(replaced) or (known.latest if known is not None else '')
         earlier_text = known.written if known is not None else ''
         carried = {
-            str(getattr(room, 'id', type(room).__name__)): room.carry_over(ctx, replaced)
-            for room in find_capabilities(ctx, SupportsCarryOver)
+            str(getattr(capability, 'id', type(capability).__name__)): capability.carry_over(ctx, replaced)
+            for capability in find_capabilities(ctx, SupportsCarryOver)
         }
         state = SummaryMetadata(
             reason=reason,
@@ -270,9 +281,9 @@ class Summarization(AbstractCapability[object]):
             goal=goal,
             latest=latest,
             written=written.text or earlier_text,
-            carried={id: each.state for id, each in carried.items() if each.state is not None},
+            carried={id: item.state for id, item in carried.items() if item.state is not None},
             usage=usage_of(replaced) + summarizers_usage,
-            messages=None if self._keeper is not None else whole(replaced),
+            messages=None if self._recorder is not None else whole(replaced),
         )
         if written.native is not None:
             return _native(written.native, state), error
@@ -280,69 +291,69 @@ class Summarization(AbstractCapability[object]):
             goal=goal,
             latest='' if last_request(tail) else latest,
             written=written.text or '\n\n'.join(filter(None, (earlier_text, NO_SUMMARY.format(count=len(replaced))))),
-            carried=[each.text for each in carried.values()],
+            carried=[item.text for item in carried.values()],
         )
         return _request_with(replaced, state.part(text)), error
 
     async def _write(
         self, ctx: RunContext[object], request: ModelRequestContext, replaced: Sequence[ModelMessage]
     ) -> tuple[Written, str | None]:
-        """Have a summary written; whatever goes wrong with it, the run goes on without one."""
-        written, told = Written(keeper=self._keeper), None
+        """Request a summary. If that fails for any reason, the run continues without one."""
+        written, error_text = Written(recorder=self._recorder), None
         self._is_writing = True
         try:
             with anyio.fail_after(self.timeout_seconds):
                 await write_summary(ctx, request, replaced, self.summarizer, written)
-        except Exception as error:  # of a model, or of the user's function
-            told = f'{type(error).__name__}: {error}' if str(error) else type(error).__name__
+        except Exception as error:  # of a model or of the user's function
+            error_text = f'{type(error).__name__}: {error}' if str(error) else type(error).__name__
             _LOGGER.warning('No summary could be written of %d messages.', len(replaced), exc_info=error)
             written = Written(responses=written.responses, failed=written.failed)
         finally:
             self._is_writing = False
         for attempt in written.failed:
             _count(ctx, attempt.usage or RequestUsage())
-        if self._keeper is not None:
-            self._keeper.record_billed_attempts(written.failed)
-        return written, told
+        if self._recorder is not None:
+            self._recorder.record_billed_attempts(written.failed)
+        return written, error_text
 
     async def _after_overflow(self, prepare: Prepare) -> list[ModelMessage] | None:
-        """Return a shorter history for a request that was refused as too long; `None` if nothing of it can go."""
+        """Return a shortened history after a request was rejected as too long; `None` if it cannot be shortened."""
         if self._request is None:
             return None
         ctx, sent, asked = self._request
         if not await self._summarize(ctx, asked, 'overflow', self._keep_after_overflow(ctx.messages)):
             return None
-        sent.messages = prepare(ctx.messages)  # who looks at the request afterwards sees what was sent
+        sent.messages = prepare(ctx.messages)  # for hooks that inspect the request afterwards
         return sent.messages
 
     def _keep_after_overflow(self, messages: Sequence[ModelMessage]) -> Keep:
-        """Return how much stays of what was too long: half of it at most."""
+        """Return the size to retain of a history that was too long: at most half of it."""
         half = Tokens(max(self._tokens.sums(messages)[-1] // 2, 1))
         return half if isinstance(self.keep, Messages) or half.value < self.keep.value else self.keep
 
     def _history(self, ctx: RunContext[object]) -> History:
         async def earlier() -> Sequence[ModelMessage]:
-            keeper = self._keeper
-            return replaced_messages(ctx.messages) if keeper is None else await keeper.earlier_messages(ctx)
+            recorder = self._recorder
+            return replaced_messages(ctx.messages) if recorder is None else await recorder.earlier_messages(ctx)
 
         return History(earlier)
 
 
 def _count(ctx: RunContext[object], usage: RunUsage | RequestUsage) -> None:
-    """Count what a summary has used in the run, and in the delegation that it is part of."""
+    """Add the usage of a summary to the run and to its delegation."""
     ctx.usage.incr(usage)
     for delegated in find_capabilities(ctx, SupportsDelegationUsage):
         delegated.add_usage(usage)
 
 
 def _request_with(replaced: Sequence[ModelMessage], summary: CompactionPart) -> ModelRequest:
-    """Return the request that stands for messages: with their system prompts, which belong to the agent."""
+    """Return the request that replaces messages: their system prompts, which belong to the agent, and the summary."""
     system: list[Any] = list(takewhile(lambda part: isinstance(part, SystemPromptPart), replaced[0].parts))
     return ModelRequest(parts=[*system, summary])
 
 
 def _native(response: ModelResponse, state: SummaryMetadata) -> ModelResponse:
-    """Return the compaction of a provider, with what ours has besides its text."""
+    """Return a provider's compaction with our metadata added."""
     metadata = state.part('').metadata
     return replace(
         response,

@@ -1,9 +1,9 @@
-"""Where a history can be cut so that what is left is one that providers accept. Pure.
+"""Find positions where a history can be cut so that providers accept the rest. Pure.
 
-A result needs its call: providers refuse one without the other. So a cut is safe where no result after it answers a
-call before it, be they in messages next to each other or far apart, as with calls that waited for a person. What was
-asked and has no answer yet stays too, and so does the request that is being made. What is left begins with a response:
-pydantic-ai would make one message of a summary and a request after it, for good, and the history would change once more.
+Providers reject a result without its call. So a cut is safe if no result after it belongs to a call before it, even if
+many messages are between them, as with calls that needed approval. Unanswered calls and the current request are
+retained, too. The rest starts with a response: otherwise pydantic-ai would merge the summary and the following request
+into one message permanently, which would change the history again.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _RETURN_TYPES: Final = (ToolReturnPart, NativeToolReturnPart)
 
 
 def find_cut(messages: Sequence[ModelMessage], sums: Sequence[int], keep: Keep) -> int:
-    """Return how many messages from the beginning can go; 0 if none can.
+    """Return the number of messages to remove from the start; 0 if none can be removed.
 
-    The cut keeps as much as is asked for or, where that is not safe, a little more. Where nothing before it is safe,
-    as after a response with very many calls, it keeps less: the first safe place after it.
+    The cut retains the requested size, or a little more to be safe. If no earlier position is safe, such as after a
+    response with a large number of calls, it retains less: the first safe position after it.
 
     Args:
-        messages: The history, with the request that is being made at its end.
-        sums: What each beginning of it takes in tokens, the empty one first.
-        keep: How much of its end is to stay.
+        messages: The history, with the current request at its end.
+        sums: The token counts of all prefixes of the history, starting with the empty one.
+        keep: The size of the end to retain.
     """
     safe = safe_cuts(messages)
     if isinstance(keep, Messages):
@@ -49,31 +49,32 @@ def find_cut(messages: Sequence[ModelMessage], sums: Sequence[int], keep: Keep) 
 
 
 def safe_cuts(messages: Sequence[ModelMessage]) -> list[int]:
-    """Return all places where a history can be cut, in order: the numbers of messages that go, never all of them."""
+    """Return all safe positions in order, as numbers of messages to remove. They never include the complete history."""
     bound = [0] * len(messages)
     for start, end in _spans(messages):
         bound[start] = max(bound[start], end)
     reaches = list(accumulate(bound, max))
-    begins = (
+    starts = (
         index
         for index, (before, message) in enumerate(pairwise(messages), start=1)
-        if isinstance(message, ModelResponse) and not isinstance(before, ModelResponse)  # two are one answer
+        # Adjacent responses belong together.
+        if isinstance(message, ModelResponse) and not isinstance(before, ModelResponse)
     )
-    return [index for index in begins if _is_safe_cutoff_point(reaches, index)]
+    return [index for index in starts if _is_safe_cutoff_point(reaches, index)]
 
 
 def _is_safe_cutoff_point(reaches: Sequence[int], index: int) -> bool:
-    """Return whether a history can begin with its message at that index.
+    """Return whether a history can start with the message at an index.
 
     Args:
-        reaches: For each message the last one that must stay with it or with one before it.
-        index: The place.
+        reaches: For each message, the index of the last message that must stay together with it or an earlier one.
+        index: The index of the first remaining message.
     """
     return reaches[index - 1] < index
 
 
 def _spans(messages: Sequence[ModelMessage]) -> list[tuple[int, int]]:
-    """Return which messages belong together, as pairs of the first and the last."""
+    """Return groups of messages that belong together, as pairs of the first and the last index."""
     spans: list[tuple[int, int]] = []
     asked: dict[tuple[bool, str], int] = {}
     answered: set[tuple[bool, str]] = set()
@@ -84,7 +85,7 @@ def _spans(messages: Sequence[ModelMessage]) -> list[tuple[int, int]]:
         for part in message.parts:
             if isinstance(part, _CALL_TYPES):
                 key = isinstance(part, ToolCallPart), part.tool_call_id
-                asked[key] = index  # ids repeat: an answer is for the newest call of that id
+                asked[key] = index  # ids may repeat; a result belongs to the latest call with its id
                 answered.discard(key)
             elif isinstance(part, _RETURN_TYPES):
                 key = isinstance(part, ToolReturnPart), part.tool_call_id
@@ -92,5 +93,5 @@ def _spans(messages: Sequence[ModelMessage]) -> list[tuple[int, int]]:
                     spans.append((asked[key], index))
                     answered.add(key)
     if any(index == last_response and key not in answered for key, index in asked.items()):
-        spans.append((last_response, len(messages) - 1))  # somebody may still answer
+        spans.append((last_response, len(messages) - 1))  # a result may still follow
     return spans

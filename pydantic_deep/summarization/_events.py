@@ -1,4 +1,4 @@
-"""What the room tells the world: that a history was summarized."""
+"""The event of this capability: a history was summarized."""
 
 from dataclasses import dataclass
 
@@ -7,17 +7,17 @@ from pydantic_ai import CapabilityEvent
 
 @dataclass(kw_only=True)
 class HistorySummarizedEvent(CapabilityEvent, namespace='summarization', name='summarized'):
-    """The head of a history was replaced, for good. Nothing is lost: `search_history` finds all of it."""
+    """The head of a history was replaced by a summary. The replaced messages remain available to `search_history`."""
 
     reason: str
-    """Why: `tokens`, `messages`, `fraction`, or `overflow` where the provider refused the request as too long."""
+    """The trigger: `tokens`, `messages` or `fraction`, or `overflow` if the provider rejected a request as too long."""
     replaced_messages: int
-    """How many messages the summary stands for."""
+    """The number of messages that the summary replaces."""
     tokens_before: int
-    """What the request would have taken, as far as it is known."""
+    """The size of the request before the summary, as far as it is known."""
     tokens_after: int
-    """What the shorter history takes, counted."""
+    """The size of the shortened history, as counted locally."""
     is_plain: bool
-    """Whether no model could write the summary, and what must not be forgotten was only listed."""
+    """Whether no model wrote the summary, so that it only lists the most important state."""
     error: str | None = None
-    """Why no model could: the type of the error, and what it says."""
+    """The error of the summarizer: its type and message."""

@@ -1,4 +1,4 @@
-"""A model that makes a request once more, with a shorter history, where the provider refused it as too long."""
+"""A model wrapper that retries a request with a shorter history if the provider rejected it as too long."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 
 Prepare: TypeAlias = Callable[[Sequence[ModelMessage]], list[ModelMessage]]
-"""Makes of messages what the model is sent."""
+"""Prepares messages for the model."""
 
 
 class OverflowModel(WrapperModel):
-    """Asks a model, and once more with a shorter history if it says that the first was too long.
+    """Retries a request once, with a shorter history, if it was rejected as too long.
 
     Args:
         wrapped: The model.
-        shorten: Makes the history shorter, for good, and returns it prepared; `None` if nothing of it can go.
+        shorten: Shortens the history permanently and returns it prepared; `None` if it cannot be shortened.
     """
 
     def __init__(self, wrapped: Model, shorten: Callable[[Prepare], Awaitable[list[ModelMessage] | None]]) -> None:
@@ -35,7 +35,7 @@ class OverflowModel(WrapperModel):
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        """Ask for a whole answer."""
+        """Request a complete response."""
         try:
             return await self.wrapped.request(messages, model_settings, model_request_parameters)
         except ModelContextWindowExceededError:
@@ -52,7 +52,7 @@ class OverflowModel(WrapperModel):
         model_request_parameters: ModelRequestParameters,
         run_context: RunContext[Any] | None = None,
     ) -> AsyncGenerator[StreamedResponse]:
-        """Ask for an answer in pieces; it is refused, if at all, before the first one."""
+        """Request a streamed response. A rejection occurs before the first event."""
         async with AsyncExitStack() as stack:
 
             async def begin(sent: list[ModelMessage]) -> StreamedResponse:
@@ -73,7 +73,7 @@ class OverflowModel(WrapperModel):
 
 
 def sendable(model: Model, messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> list[ModelMessage]:
-    """Return messages as an agent hands them to a model: mended, in the form that the model takes, mended again."""
-    mended = repair_messages(messages)
-    prepared = model.prepare_messages(mended, parameters)
-    return prepared if prepared is mended else repair_messages(prepared)
+    """Return messages as an agent passes them to a model: repaired, prepared for the model, and repaired again."""
+    repaired = repair_messages(messages)
+    prepared = model.prepare_messages(repaired, parameters)
+    return prepared if prepared is repaired else repair_messages(prepared)

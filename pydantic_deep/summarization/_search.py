@@ -1,4 +1,4 @@
-"""Where words stand in messages: what `search_history` answers. Pure."""
+"""Search for words in messages, for the tool `search_history`. Pure."""
 
 from __future__ import annotations
 
@@ -13,48 +13,50 @@ from pydantic_ai.messages import ModelMessage
 from ._text import lines_of
 
 TOOL_NAME = 'search_history'
-"""The tool that searches."""
+"""The name of the search tool."""
 
 PIECE_CHARS = 600
-"""The longest piece of a message that is shown at once: some paragraphs."""
+"""Maximum length of a result, in characters."""
 
 MAX_PIECES = 8
-"""How many pieces an answer has at most: with their length some 1,200 tokens."""
+"""Maximum number of results, about 1,200 tokens in total."""
 
 _OWN = (f'call {TOOL_NAME}: ', f'result of {TOOL_NAME}: ')
 
 _WORD = re.compile(r'\w+')
 
 MIN_PART_CHARS = 4
-"""How long a word must be to be found within longer ones: shorter ones are everywhere."""
+"""Minimum length of a word that also matches within longer words. Shorter ones would match everywhere."""
 
 _PART_WEIGHT = 0.3
-"""What a word counts that is only part of another."""
+"""The weight of a match within a longer word."""
 
 
 class Piece(NamedTuple):
-    """A piece of a message."""
+    """A section of a message."""
 
     number: int
-    """The place of the message in the conversation, from 1."""
+    """The number of the message in the conversation, from 1."""
     text: str
 
 
 def search(messages: Sequence[ModelMessage], query: str) -> str:
-    """Return the pieces that match a query best, newest first among equals, or that there are none.
+    """Return the sections that match a query best, newer ones first if equal, or a message that there are none.
 
-    A word counts the more, the fewer pieces it stands in: those of a question that are everywhere find nothing.
+    Words that occur in fewer sections have more weight, so that common words of a question do not matter.
     """
     words = set(_WORD.findall(query.casefold()))
     if not words:
         return 'The query has no words. Search for words that were used.'
-    matches = [(piece, found) for piece in pieces_of(messages) if (found := words_in(piece.text, words))]
+    matches = [(piece, weights) for piece in pieces_of(messages) if (weights := words_in(piece.text, words))]
     if not matches:
         return f'None of these words is in the {len(messages)} earlier messages. Try others.'
-    count_by_word = Counter(word for _, found in matches for word in found)
+    count_by_word = Counter(word for _, weights in matches for word in weights)
     weight_by_word = {word: log((len(matches) + 1) / count) for word, count in count_by_word.items()}
-    ranked = [(sum(weight_by_word[word] * found[word] for word in sorted(found)), piece) for piece, found in matches]
-    ranked.sort(key=lambda each: (each[0], each[1].number), reverse=True)
+    ranked = [
+        (sum(weight_by_word[word] * weights[word] for word in sorted(weights)), piece) for piece, weights in matches
+    ]
+    ranked.sort(key=lambda item: (item[0], item[1].number), reverse=True)
     shown = [f'[message {piece.number}] {piece.text}' for _, piece in ranked[:MAX_PIECES]]
     rest = len(ranked) - len(shown)
     notice = [f'[{rest} more match less well or are older: search for more words]'] if rest else []
@@ -62,7 +64,7 @@ def search(messages: Sequence[ModelMessage], query: str) -> str:
 
 
 def words_in(text: str, words: set[str]) -> dict[str, float]:
-    """Return those of the words that stand in a text, and how well: 1 as words of their own, less within longer ones."""
+    """Return the words that occur in a text with their weight: 1 for whole words, less within longer words."""
     folded = text.casefold()
     own = set(_WORD.findall(folded))
     within = {word for word in words - own if len(word) >= MIN_PART_CHARS and word in folded}
@@ -70,9 +72,9 @@ def words_in(text: str, words: set[str]) -> dict[str, float]:
 
 
 def pieces_of(messages: Sequence[ModelMessage]) -> Iterator[Piece]:
-    """Yield what messages say, in pieces that overlap by a fifth so that nothing is cut apart in all of them.
+    """Yield the text of messages in sections that overlap by a fifth, so that a phrase is complete in one of them.
 
-    What earlier searches were and found is left out: it stands elsewhere.
+    Earlier searches and their results are skipped, as they repeat other messages.
     """
     step = PIECE_CHARS * 4 // 5
     for number, message in enumerate(messages, start=1):

@@ -1,8 +1,8 @@
-"""Who writes a summary: the run's own model, another one, a function, or the provider of the model.
+"""Request a summary from the model of the run, another model, a function, or the provider.
 
-The run's own model is sent the very messages that are to be replaced, with the same tools and instructions, and a
-question at their end: so its provider reads all but the question from its cache. Another model, and the same one where
-that is too long for it, is sent a transcript, in pieces that fit into its window, each with the summary of those before.
+The model of the run receives the messages to be replaced with the same tools and instructions, followed by a question,
+so its provider reads all but the question from its cache. Another model, or the same one if this is too long for it,
+receives a transcript in sections that fit into its context window, each with the summary of the previous ones.
 """
 
 from __future__ import annotations
@@ -34,38 +34,38 @@ from ._overflow import sendable
 from ._text import ASK, ASK_TRANSCRIPT, render_transcript
 
 Summarizer: TypeAlias = Model[Any] | KnownModelName | str | Callable[[Sequence[ModelMessage]], Awaitable[str]]
-"""A model, the name of one, `'provider'`, or a function that returns what is to be remembered of messages."""
+"""A model, its name, `'provider'`, or a function that returns a summary of messages."""
 
 PROVIDER: Literal['provider'] = 'provider'
-"""The summarizer that is the provider of the run's model: OpenAI's Responses API and Anthropic have one."""
+"""Selects the compaction of the model's provider, which OpenAI's Responses API and Anthropic support."""
 
 TRANSCRIPT_FRACTION = 0.6
-"""How much of a summarizer's window a transcript may fill: the question, the summary so far and the answer need room,
-and four characters are a token only about.
+"""Maximum fraction of the summarizer's context window for a transcript. The rest is for the question, the previous
+summary, the answer, and the error of the estimate of four characters per token.
 """
 
 
 class NoSummaryError(Exception):
-    """A model has answered, and not with a summary."""
+    """A model answered, but not with a summary."""
 
 
 @dataclass(kw_only=True)
 class Written:
-    """What a summarizer has made."""
+    """The result of a summarizer."""
 
     text: str = ''
     """The text of the summary."""
     native: ModelResponse | None = None
-    """The summary of the provider, in a form that its models read."""
+    """The compaction of the provider, in a form that its models can read."""
     responses: list[ModelResponse] = field(default_factory=list[ModelResponse])
-    """The responses of models that it took."""
+    """The responses of models during summarization."""
     failed: list[ModelRequestAttempt] = field(default_factory=list[ModelRequestAttempt])
-    """The attempts that failed and that no response tells of."""
-    keeper: SupportsHistory | None = None
-    """What is told of each response at once."""
+    """Failed attempts that no response contains."""
+    recorder: SupportsHistory | None = None
+    """Records each response immediately."""
 
     async def ask(self, request: ModelRequestContext, answer: Awaitable[ModelResponse]) -> ModelResponse:
-        """Return the response to a request, which counts from now on."""
+        """Await the response to a request, and record it."""
         started_at, begun = time.time_ns() // 1000, time.perf_counter_ns()
         try:
             response = await answer
@@ -73,9 +73,9 @@ class Written:
             self.failed += error.attempts
             raise
         self.responses.append(response)
-        if self.keeper is not None:
+        if self.recorder is not None:
             duration_us = (time.perf_counter_ns() - begun) // 1000
-            await self.keeper.record_summary(request, response, started_at=started_at, duration_us=duration_us)
+            await self.recorder.record_summary(request, response, started_at=started_at, duration_us=duration_us)
         return response
 
 
@@ -86,24 +86,24 @@ async def write_summary(
     summarizer: Summarizer | None,
     written: Written,
 ) -> None:
-    """Have a summary written.
+    """Request a summary.
 
     Args:
         ctx: The run.
-        request: The request that is being made.
-        replaced: What is to be summarized.
-        summarizer: Who writes it; `None` for the model of the request.
-        written: Takes what is made: responses also where there is no summary in the end.
+        request: The current request.
+        replaced: The messages to summarize.
+        summarizer: The author of the summary; `None` for the model of the request.
+        written: Collects the result. It includes responses even if there is no summary.
 
     Raises:
-        NoSummaryError: The model has answered without a text.
-        Exception: Whatever a model or a function raises.
+        NoSummaryError: The model answered without text.
+        Exception: An error of a model or function.
     """
     if summarizer is None:
         model = _served(ctx, request.model)
         try:
             await _ask_in_place(model, request, replaced, written)
-        except ModelContextWindowExceededError:  # as after a request that was
+        except ModelContextWindowExceededError:  # as the rejected request was
             await _ask_with_transcript(model, replaced, written)
     elif summarizer == PROVIDER:
         await _ask_provider(_served(ctx, request.model), request, replaced, written)
@@ -114,14 +114,14 @@ async def write_summary(
     else:
         written.text = (await summarizer(replaced)).strip()
         if not written.text:
-            raise NoSummaryError('The function has returned an empty text.')
+            raise NoSummaryError('The function returned an empty text.')
 
 
 def _served(ctx: RunContext[object], model: Model[Any]) -> Model[Any]:
-    """Return a model with what the capabilities of the run put around it: that it is asked again, above all.
+    """Return a model with the wrappers of the run's capabilities, most importantly retries.
 
-    Those that record and replay a run do it for requests that are in its history. Whoever summarizes puts nothing
-    around a model while it does.
+    Capabilities that record and replay a run are skipped, as they only apply to requests in its history. The
+    summarization capability itself adds no wrapper while it writes.
     """
     for capability in reversed(list(ctx.capabilities.values())):
         if not isinstance(capability, SupportsHistory):
@@ -165,7 +165,7 @@ async def _ask_provider(
     )
     response = await written.ask(asked, model.compact_messages(asked))
     if not any(isinstance(part, CompactionPart) for part in response.parts):
-        raise NoSummaryError(f'{model.model_name} has answered without a compaction.')
+        raise NoSummaryError(f'{model.model_name} answered without a compaction.')
     written.native = response
 
 
@@ -173,22 +173,25 @@ def _text_of(response: ModelResponse) -> str:
     text = '\n'.join(part.content for part in response.parts if isinstance(part, TextPart)).strip()
     if not text:
         kinds = ', '.join(sorted({part.part_kind for part in response.parts})) or 'nothing'
-        raise NoSummaryError(f'{response.model_name} has answered with {kinds} instead of a text.')
+        raise NoSummaryError(f'{response.model_name} answered with {kinds} instead of text.')
     return text
 
 
 def _answering_with_text(model: Model, request: ModelRequestContext) -> ModelRequestParameters:
-    """Return parameters with which a model may answer with a text. Tools and instructions stay as they are, also what
-    they say of an output in JSON: they come before all messages.
+    """Return request parameters that allow a text response. Tools and instructions, including those about JSON output,
+    remain unchanged, as they precede all messages.
     """
     parameters = request.model_request_parameters
     if parameters.output_mode == 'text':
         return parameters
-    _, prepared = model.prepare_request(request.model_settings, parameters)  # only a model knows its default mode
+    _, prepared = model.prepare_request(request.model_settings, parameters)  # only the model knows its default mode
     if prepared.output_mode not in ('native', 'prompted'):
         return replace(parameters, output_mode=prepared.output_mode, allow_text_output=True)
-    said = prepared.prompted_output_instructions
-    parts = [*(parameters.instruction_parts or []), *([InstructionPart(content=said)] if said else [])]
+    output_instructions = prepared.prompted_output_instructions
+    parts = [
+        *(parameters.instruction_parts or []),
+        *([InstructionPart(content=output_instructions)] if output_instructions else []),
+    ]
     return replace(
         parameters,
         output_mode='text',

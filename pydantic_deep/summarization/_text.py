@@ -1,7 +1,7 @@
-"""What is said of messages that are replaced: what a model is asked, and what the summary says. Pure.
+"""The prompt for a summary, and the text of the summary. Pure.
 
-A summary has what no model can forget to copy: what the user asked for first and last, in their words, and what the
-rooms carry over. What a model has written stands between them.
+A summary contains parts that do not depend on a model: the user's first and last request, verbatim, and the state that
+capabilities carry over. The model's text is in between.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pydantic_ai.messages import (
 )
 
 GOAL_CHARS = 4_000
-"""How much of what the user asked first and last stays word for word: some 1,000 tokens each."""
+"""Maximum length of the user's first and last request in a summary, in characters: about 1,000 tokens each."""
 
 ASK = """Summarize the conversation above for yourself: it will be replaced by your summary, and you go on from it. \
 Call no tools. Under these headings, in at most 600 words, leaving out a heading with nothing under it:
@@ -29,22 +29,22 @@ Facts: names, paths, numbers, ids, exact values, wishes and limits of the user t
 Done: what was done, in order, with results.
 Next: what is being done now and what is left.
 Take over what an earlier summary says unless it is outdated."""
-"""What a model is asked. It comes after the very messages of the conversation, which its provider has in its cache."""
+"""The prompt after the original messages of the conversation, which the provider has cached."""
 
 ASK_TRANSCRIPT = f'<conversation>\n{{transcript}}\n</conversation>\n{ASK}'
-"""What a model is asked that has not had the conversation."""
+"""The prompt for a model that receives a transcript."""
 
 NO_SUMMARY = 'No summary could be made of these {count} messages. search_history finds what they say.'
-"""What a summary says where no model could write it."""
+"""The text of a summary that no model could write."""
 
 
 def first_request(messages: Iterable[ModelMessage]) -> str:
-    """Return what the user asked first, cut to `GOAL_CHARS`."""
+    """Return the user's first request, shortened to `GOAL_CHARS`."""
     return next((clip(text) for text in _prompts(messages)), '')
 
 
 def last_request(messages: Sequence[ModelMessage]) -> str:
-    """Return what the user asked last, cut to `GOAL_CHARS`."""
+    """Return the user's last request, shortened to `GOAL_CHARS`."""
     return next((clip(text) for text in _prompts(reversed(messages))), '')
 
 
@@ -52,24 +52,24 @@ def render_summary(*, goal: str, latest: str, written: str, carried: Iterable[st
     """Return the text of a summary.
 
     Args:
-        goal: What the user asked first.
-        latest: What they asked last; empty if that is the same, or not replaced.
-        written: What a model has written, or that none could.
-        carried: What the rooms carry over.
+        goal: The user's first request.
+        latest: The user's last request; empty if it is the same, or not replaced.
+        written: The text of the model, or a message that there is none.
+        carried: The texts that capabilities carry over.
     """
-    said = [f'The user asked first:\n{goal}'] if goal else []
+    sections = [f'The user asked first:\n{goal}'] if goal else []
     if latest and latest != goal:
-        said.append(f'The user asked last:\n{latest}')
-    return '\n\n'.join([*said, written, *(text for text in carried if text)])
+        sections.append(f'The user asked last:\n{latest}')
+    return '\n\n'.join([*sections, written, *(text for text in carried if text)])
 
 
 def render_transcript(messages: Iterable[ModelMessage]) -> str:
-    """Return what messages say, as text."""
+    """Return messages as text."""
     return '\n'.join(line for message in messages for line in lines_of(message))
 
 
 def lines_of(message: ModelMessage) -> list[str]:
-    """Return what a message says, a line or more for each part, with who says it; nothing of thinking and files."""
+    """Return a message as text, with one or more lines for each part and its role. Thinking and files are omitted."""
     lines: list[str] = []
     for part in message.parts:
         match part:
@@ -89,7 +89,7 @@ def lines_of(message: ModelMessage) -> list[str]:
 
 
 def text_of(part: UserPromptPart) -> str:
-    """Return the text of a prompt; images and documents in it have none."""
+    """Return the text of a prompt, without images and documents."""
     if isinstance(part.content, str):
         return part.content
     texts = (item.content if isinstance(item, TextContent) else item for item in part.content)
@@ -97,7 +97,7 @@ def text_of(part: UserPromptPart) -> str:
 
 
 def clip(text: str, limit: int = GOAL_CHARS) -> str:
-    """Return a text, or its head and tail with what is left out between them."""
+    """Return a text, shortened to head and tail if it is too long."""
     if len(text) <= limit:
         return text
     half = limit // 2

@@ -1,6 +1,6 @@
-"""What the model may call: `search_history`.
+"""The tool `search_history`.
 
-The function is made once for all agents; a run hands it its own history in the place of deps.
+The function is created once for all agents. Each run passes its own history as deps.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,15 +13,15 @@ from pydantic_ai.messages import ModelMessage
 from ._search import TOOL_NAME, search
 
 NOTHING_REPLACED = 'No message was replaced: all of them are above.'
-"""What the model is told where there is no summary."""
+"""The tool result if no messages were replaced."""
 
 
 @dataclass
 class History:
-    """What the history of one run was before summaries."""
+    """The replaced messages of one run."""
 
     earlier: Callable[[], Awaitable[Sequence[ModelMessage]]]
-    """Reads the messages that summaries have replaced."""
+    """Returns the messages that summaries have replaced."""
 
 
 async def search_history(ctx: RunContext[History], query: str) -> str:
@@ -32,7 +32,7 @@ async def search_history(ctx: RunContext[History], query: str) -> str:
 
 @cache
 def function_toolset() -> FunctionToolset[History]:
-    """Return the toolset of the function above, whose deps are a `History`."""
+    """Return the toolset of `search_history`. Its deps are a `History`."""
     toolset = FunctionToolset[History](id='summarization')
     toolset.add_function(search_history, name=TOOL_NAME, metadata={'effect': 'read'})
     return toolset

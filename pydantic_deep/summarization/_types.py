@@ -1,4 +1,4 @@
-"""When a history is summarized, and how much of it stays: plain values."""
+"""Thresholds of summarization, as plain values."""
 
 from __future__ import annotations
 
@@ -8,58 +8,58 @@ from typing import TypeAlias, cast
 
 @dataclass(frozen=True)
 class Fraction:
-    """A share of the model's context window. Where the window is not known, it says nothing."""
+    """A fraction of the model's context window. If the window is unknown, the threshold does not apply."""
 
     value: float
-    """Above 0, up to 1."""
+    """The fraction, above 0 and at most 1."""
 
     def __post_init__(self) -> None:
-        """Refuse what is no share.
+        """Validate the fraction.
 
         Raises:
-            ValueError: It is not above 0 and up to 1.
+            ValueError: The value is not above 0 and at most 1.
         """
         if not _is_number(self.value) or not 0 < self.value <= 1:
-            raise ValueError(f'Fraction({self.value!r}): pass a number above 0, up to 1, such as 0.8.')
+            raise ValueError(f'Fraction({self.value!r}): pass a number above 0 and at most 1, such as 0.8.')
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """A number of tokens, as providers tell them, else as they are counted."""
+    """A number of tokens, as reported by providers or otherwise counted locally."""
 
     value: int
-    """At least 1."""
+    """The number of tokens, at least 1."""
 
     def __post_init__(self) -> None:
-        """Refuse what is no number of tokens.
+        """Validate the number.
 
         Raises:
-            ValueError: It is no whole number, or below 1.
+            ValueError: The value is not a whole number, or below 1.
         """
         _refuse_no_count(self, self.value)
 
 
 @dataclass(frozen=True)
 class Messages:
-    """A number of messages: requests and responses together, so a step has two."""
+    """A number of messages. Requests and responses both count, so a step has two."""
 
     value: int
-    """At least 1."""
+    """The number of messages, at least 1."""
 
     def __post_init__(self) -> None:
-        """Refuse what is no number of messages.
+        """Validate the number.
 
         Raises:
-            ValueError: It is no whole number, or below 1.
+            ValueError: The value is not a whole number, or below 1.
         """
         _refuse_no_count(self, self.value)
 
 
 Trigger: TypeAlias = Fraction | Tokens | Messages
-"""How large a history may be."""
+"""The size of a history that triggers a summary."""
 
 Keep: TypeAlias = Tokens | Messages
-"""How much of the end of a history stays as it is."""
+"""The size of the end of a history that is retained."""
 
 
 def _refuse_no_count(given: Tokens | Messages, value: int) -> None:

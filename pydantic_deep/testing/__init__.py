@@ -1,17 +1,17 @@
-"""The test kit: models without a provider, a clock that stands still, deps with files in them.
+"""Test utilities: models without a provider, a fake clock, and deps with files.
 
-For tests and demonstrations; nothing else of the framework imports it.
+They are for tests and demonstrations. No other module imports this package.
 
 | you want | use |
 |---|---|
-| answers that you write down | `ScriptedModel`, `call` |
-| answers that a real model gave | `RecordingModel` once, then `RecordedModel` |
-| time that passes when you say so | `FakeClock` |
+| responses that you write | `ScriptedModel`, `call` |
+| responses of a real model | `RecordingModel` once, then `RecordedModel` |
+| control of time | `FakeClock` |
 | deps with files in memory | `deps_for_test` |
 
 ## The file of a recording
 
-One JSON file, `"format_version": 1`, made to be read and edited by hand:
+One JSON file, `"format_version": 1`, that can be read and edited by hand:
 
 ```json
 {
@@ -29,12 +29,13 @@ One JSON file, `"format_version": 1`, made to be read and edited by hand:
   ]
 }
 ```
-An exchange is one request and its response. `messages` is what is new in the request: before it stand the messages
-and the response of the exchange whose index `follows` names, or nothing. `instructions`, `tools` and `options` are
-indexes into the lists of that name, 0 when left out. So the file grows with the conversation and not with its
-square. There are no digests in it; they are computed when it is read, and whoever edits a text edits one place.
+An exchange is one request and its response. `messages` contains only the new messages of the request. The messages
+before them are those of the exchange with the index `follows`, and its response; without `follows` there are none.
+`instructions`, `tools` and `options` are indexes into the lists of the same name, 0 by default. So the size of the file
+is proportional to the conversation. The file contains no digests, so a text can be edited in one place; digests are
+computed when the file is read.
 
-To write a conversation by hand with the agent's real requests in it, record a script once:
+To write a conversation by hand with the agent's real requests, record a script once:
 `RecordingModel(ScriptedModel(…), path)`.
 """
 

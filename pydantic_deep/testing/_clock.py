@@ -1,55 +1,55 @@
-"""A clock that stands still until a test moves it."""
+"""A clock that only tests advance."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-"""When a fake clock begins unless told otherwise."""
+"""The default start time of a fake clock."""
 
 
 class FakeClock:
-    """A clock for tests: `now` for dates, `monotonic` for durations, and both move only when told.
+    """A clock for tests: `now` returns dates, `monotonic` durations. Both change only explicitly.
 
-    Both are plain methods, so that what takes a `Callable[[], float]` or a `Callable[[], datetime]` takes
-    `clock.monotonic` or `clock.now`.
+    Both are plain methods, so `clock.monotonic` and `clock.now` can be passed as `Callable[[], float]` or `Callable[[],
+    datetime]`.
     """
 
     def __init__(self, start: datetime = START) -> None:
         """Set the clock.
 
         Args:
-            start: The first `now()`; it must know its time zone.
+            start: The initial `now()`, with a time zone.
         """
         self._now = _aware(start)
         self._elapsed_seconds = 0.0
 
     def now(self) -> datetime:
-        """Return the date and time, in UTC."""
+        """Return the current date and time, in UTC."""
         return self._now
 
     def monotonic(self) -> float:
-        """Return seconds that never go back, from 0."""
+        """Return the elapsed time in seconds, starting at 0."""
         return self._elapsed_seconds
 
     def advance(self, seconds: float) -> None:
-        """Let time pass.
+        """Advance the time.
 
         Raises:
-            ValueError: The time is negative; `set_now` is for clocks that are put back.
+            ValueError: `seconds` is negative. To set a clock back, use `set_now`.
         """
         if seconds < 0:
-            raise ValueError(f'Time cannot pass by {seconds} seconds. To put the clock back, use `set_now`.')
+            raise ValueError(f'`seconds` is {seconds}. Pass 0 or more; to set the clock back, use `set_now`.')
         self._elapsed_seconds += seconds
         self._now += timedelta(seconds=seconds)
 
     def set_now(self, now: datetime) -> None:
-        """Put the date and time, also back, as a person or a time server does; `monotonic` does not notice."""
+        """Set the date and time, forward or back, like a system clock adjustment. `monotonic` is not affected."""
         self._now = _aware(now)
 
 
 def _aware(moment: datetime) -> datetime:
-    """Return the moment in UTC."""
+    """Return the time in UTC."""
     if moment.tzinfo is None:
         raise ValueError(f'{moment.isoformat()} has no time zone. Pass one, such as `tzinfo=UTC`.')
     return moment.astimezone(UTC)

@@ -1,4 +1,4 @@
-"""Deps with files in them, for a test."""
+"""Deps with files, for tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pydantic_deep_backends import StateBackend
 
 
 class DepsFields(TypedDict, total=False):
-    """What else `DeepAgentDeps` takes; see there."""
+    """Further fields of `DeepAgentDeps`."""
 
     todos: list[Todo]
     uploads: dict[str, Upload]
@@ -25,10 +25,10 @@ class DepsFields(TypedDict, total=False):
 
 
 def deps_for_test(files: Mapping[str, str | bytes] | None = None, **fields: Unpack[DepsFields]) -> DeepAgentDeps:
-    """Return fresh deps whose backend is in memory and holds these files.
+    """Return new deps with these files in a backend in memory.
 
     Args:
-        files: Contents by absolute path; text is written as UTF-8.
+        files: The contents, keyed by absolute path. Text is encoded as UTF-8.
         **fields: Other fields of `DeepAgentDeps`.
     """
     return DeepAgentDeps(backend=StateBackend(files), **fields)

@@ -1,6 +1,6 @@
-"""Real model traffic: `RecordingModel` writes it to a file, `RecordedModel` plays it without a model.
+"""Record and replay real model responses: `RecordingModel` writes a file, and `RecordedModel` replays it.
 
-Not here: what makes two requests the same (`_requests.canonical_request`), and the file (`_recording`).
+`_requests.canonical_request` defines when two requests are equal; `_recording` reads and writes the file.
 """
 
 from __future__ import annotations
@@ -37,39 +37,36 @@ class RecordedRequestError(DeepAgentError, AssertionError):
     """A request is not in the recording.
 
     Attributes:
-        path: The recording.
-        exchange: The index of the recorded exchange that is most like the request; `None` in an empty recording.
-        diff: A unified diff from the request recorded there to the request that was made.
+        path: The path of the recording.
+        exchange: The index of the most similar recorded exchange; `None` if the recording is empty.
+        diff: A unified diff from the recorded request to the actual one.
     """
 
     def __init__(self, path: Path, exchange: int | None, count: int, diff: str) -> None:
         self.path = path
         self.exchange = exchange
         self.diff = diff
-        nearest_text = (
-            'It is empty.' if exchange is None else f'Most like it is exchange {exchange} (of 0 to {count - 1}).'
-        )
+        hint = 'It is empty.' if exchange is None else f'The most similar exchange is {exchange} (of 0 to {count - 1}).'
         super().__init__(
-            f'{str(path)!r} has no answer to this request. {nearest_text} '
-            f'If the change is meant, record the conversation again with `RecordingModel`.\n{diff}'
+            f'{str(path)!r} has no response to this request. {hint} '
+            f'If the change is intended, record the conversation again with `RecordingModel`.\n{diff}'
         )
 
 
 class RecordingModel(WrapperModel):
-    """A model that writes what another one is asked and answers into a file, for `RecordedModel` to play.
+    """A model wrapper that records requests and responses in a file, for `RecordedModel` to replay.
 
-    The file begins anew with the first answer, holds every answer as soon as it came, and is written whole each time.
-    Everything that the model reads and says is in it, in clear: read it before you share it. An answer that failed or
-    was left before its end is not recorded.
+    The file is overwritten at the first response and rewritten after each one. It contains everything that the model
+    receives and generates in clear text, so read it before you share it. Failed and incomplete responses are not
+    recorded.
     """
 
     def __init__(self, wrapped: Model | KnownModelName, path: str | Path) -> None:
         """Record a model.
 
         Args:
-            wrapped: The model that answers. Wrap a `ScriptedModel` to write a recording by hand, with the real
-                requests in it.
-            path: The file; its directory must exist.
+            wrapped: The model that responds. Wrap a `ScriptedModel` to write a recording by hand, with real requests.
+            path: The file. Its directory must exist.
         """
         super().__init__(wrapped)
         self.path = Path(path)
@@ -81,7 +78,7 @@ class RecordingModel(WrapperModel):
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        """Ask the model, and record the answer."""
+        """Request a response, and record it."""
         asked = canonical_request(messages, model_settings, model_request_parameters)
         response = await super().request(messages, model_settings, model_request_parameters)
         self._record(asked, response)
@@ -95,7 +92,7 @@ class RecordingModel(WrapperModel):
         model_request_parameters: ModelRequestParameters,
         run_context: RunContext[Any] | None = None,
     ) -> AsyncGenerator[StreamedResponse]:
-        """Ask the model, and record the answer once it is complete."""
+        """Stream a response, and record it once it is complete."""
         asked = canonical_request(messages, model_settings, model_request_parameters)
         async with super().request_stream(messages, model_settings, model_request_parameters, run_context) as stream:
             yield stream
@@ -109,16 +106,14 @@ class RecordingModel(WrapperModel):
 
 
 class RecordedModel(CannedModel):
-    """A model that plays a recorded conversation: to a request that was recorded, the answer that was recorded.
+    """A model that replays a recording: each recorded request gets its recorded response.
 
-    A request is looked up by a digest of all that it says: instructions, tools, settings and the whole history. So
-    any number of runs can play one recording at once, in any order, streamed or not, however it was recorded; and a
-    changed prompt is an error that shows the difference. Where one request was recorded several times its answers are
-    given in order, and the last one again.
+    A request is looked up by a digest of its instructions, tools, settings and complete history. So any number of runs
+    can replay a recording concurrently, in any order, streamed or not; and a changed prompt raises an error with a
+    diff. If a request was recorded several times, its responses are returned in order, and the last one is repeated.
 
-    `match='prompt'` leaves the results of tools out of the comparison (their contents and whether they failed), for
-    conversations over files that differ from machine to machine. The recorded answers are then played whatever the
-    tools found: what the model says about results may be wrong, only what tools compute is true.
+    `match='prompt'` ignores the contents and outcomes of tool results, for conversations about files that differ
+    between machines. The recorded responses may then contradict the actual tool results.
     """
 
     def __init__(self, path: str | Path, *, match: Match = 'everything') -> None:
@@ -126,10 +121,10 @@ class RecordedModel(CannedModel):
 
         Args:
             path: The file that `RecordingModel` wrote.
-            match: What of a request must be as recorded.
+            match: The parts of a request that must match.
 
         Raises:
-            RecordingFormatError: The file is no recording.
+            RecordingFormatError: The file is not a recording.
             OSError: The file cannot be read.
         """
         self.path = Path(path)
@@ -147,23 +142,23 @@ class RecordedModel(CannedModel):
 
     @property
     def remaining(self) -> int:
-        """How many recorded exchanges were not asked for; 0 when the recording was played to its end."""
+        """The number of recorded exchanges that were not requested; 0 after a complete replay."""
         return sum(max(len(known) - self._asked[key], 0) for key, known in self._exchanges_by_request.items())
 
     @property
     def model_name(self) -> str:
-        """The model that was recorded."""
+        """The name of the recorded model."""
         return self._recording.file.model.name
 
     @property
     def system(self) -> str:
-        """The provider that was recorded."""
+        """The provider of the recorded model."""
         return self._recording.file.model.system
 
     async def answer(
         self, messages: list[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
     ) -> ModelResponse:
-        """Return what was recorded.
+        """Return the recorded response.
 
         Raises:
             RecordedRequestError: The request was not recorded.
@@ -183,12 +178,12 @@ class RecordedModel(CannedModel):
 
 
 def _key(request: CanonicalRequest) -> str:
-    """Return what a request is looked up by."""
+    """Return the lookup key of a request."""
     return f'{request.head_digest()} {request.chain()[-1]}'
 
 
 def _facts(model: Model) -> RecordedModelFacts:
-    """Return what a recording keeps of a model."""
+    """Return the properties of a model that a recording stores."""
     return RecordedModelFacts(
         name=model.model_name,
         system=model.system,
@@ -198,7 +193,7 @@ def _facts(model: Model) -> RecordedModelFacts:
 
 
 def _special(profile: ModelProfile) -> JsonObject:
-    """Return where a profile differs from the default one, as far as JSON holds it."""
+    """Return the values of a profile that differ from the default, if JSON can represent them."""
     default = cast(Mapping[str, object], DEFAULT_PROFILE)
     return {
         key: value

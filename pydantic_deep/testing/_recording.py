@@ -1,6 +1,6 @@
-"""The file of a recorded conversation: what it holds, how it is read and written, and how a request is found in it.
+"""The file of a recorded conversation: its schema, reading and writing, and looking up requests.
 
-The format is described in the docstring of `pydantic_deep.testing`.
+The docstring of `pydantic_deep.testing` describes the format.
 """
 
 from __future__ import annotations
@@ -18,42 +18,42 @@ from pydantic_deep._requests.canonical_request import CanonicalRequest, JsonObje
 from pydantic_deep.errors import DeepAgentError
 
 FORMAT_VERSION = 1
-"""The version of what `Recording.save` writes."""
+"""The format version that `Recording.save` writes."""
 
 T = TypeVar('T')
 
 _RESPONSE = TypeAdapter(ModelResponse)
 
 _RESPONSE_FIELDS = ('model_name', 'provider_name', 'finish_reason')
-"""What is kept of a response besides its parts and its usage."""
+"""The fields of a response that are stored in addition to its parts and usage."""
 
 
 class RecordingFormatError(DeepAgentError, ValueError):
-    """A file is no recording that this release can read.
+    """The file is not a recording that this release can read.
 
     Attributes:
-        path: The file.
+        path: The path of the file.
     """
 
     def __init__(self, path: Path, reason: str) -> None:
         self.path = path
-        super().__init__(f'{str(path)!r} is no recording of format version {FORMAT_VERSION}: {reason}')
+        super().__init__(f'{str(path)!r} is not a recording of format version {FORMAT_VERSION}: {reason}')
 
 
 class _Strict(BaseModel):
-    """A wire shape in which a misspelt key is an error."""
+    """Base of the models of the file, which reject unknown keys."""
 
     model_config = ConfigDict(extra='forbid')
 
 
 class RecordedModelFacts(_Strict):
-    """What must be known of the model so that its requests come out the same without it."""
+    """The properties of a model that its requests depend on."""
 
     name: str
     system: str = 'recorded'
     settings: JsonObject = Field(default_factory=dict)
     profile: JsonObject = Field(default_factory=dict)
-    """Where its profile differs from pydantic-ai's default one; of it only what JSON holds."""
+    """Values of the profile that differ from pydantic-ai's default, if JSON can represent them."""
 
 
 class Exchange(_Strict):
@@ -68,7 +68,7 @@ class Exchange(_Strict):
 
 
 class RecordingFile(_Strict):
-    """The file as it is."""
+    """The contents of the file."""
 
     format: Literal['pydantic-deep.recording'] = 'pydantic-deep.recording'
     format_version: Literal[1] = 1
@@ -81,13 +81,13 @@ class RecordingFile(_Strict):
 
 @dataclass
 class Recording:
-    """Requests with their responses, in the order in which they were made."""
+    """Requests and their responses, in the order of recording."""
 
     file: RecordingFile
     requests: list[CanonicalRequest] = field(default_factory=list[CanonicalRequest], init=False)
-    """The whole request of each exchange."""
+    """The complete request of each exchange."""
     _exchange_by_history: dict[str, int] = field(default_factory=dict[str, int], init=False)
-    """By the digest of a history that ends in a response: the exchange that ended it."""
+    """The exchange that produced a history, keyed by the digest of the history up to its response."""
 
     def __post_init__(self) -> None:
         for index, exchange in enumerate(self.file.exchanges):
@@ -98,7 +98,7 @@ class Recording:
         """Read a recording.
 
         Raises:
-            RecordingFormatError: The file holds something else.
+            RecordingFormatError: The file is not a valid recording.
         """
         try:
             return cls(RecordingFile.model_validate_json(path.read_bytes()))
@@ -106,7 +106,7 @@ class Recording:
             raise RecordingFormatError(path, str(error)) from error
 
     def save(self, path: Path) -> None:
-        """Write the recording, at once or not at all."""
+        """Write the recording atomically."""
         header = {'format': self.file.format, 'format_version': self.file.format_version}
         body = self.file.model_dump(exclude_defaults=True, exclude=set(header))
         temporary = path.with_name(f'.{path.name}.tmp')
@@ -114,7 +114,7 @@ class Recording:
         temporary.replace(path)
 
     def add(self, request: CanonicalRequest, response: ModelResponse) -> None:
-        """Append an exchange; of its history, only what no exchange before it holds."""
+        """Append an exchange, storing only messages that no earlier exchange contains."""
         chain = request.chain()
         known = [length for length, key in enumerate(chain) if key in self._exchange_by_history]
         length = known[-1] if known else 0
@@ -134,7 +134,7 @@ class Recording:
         return _load_response(self.file.exchanges[index].response)
 
     def _whole_request(self, index: int, exchange: Exchange) -> CanonicalRequest:
-        """Put a request together from what the file holds."""
+        """Return the complete request of an exchange."""
         before: list[JsonObject] = []
         if exchange.follows is not None:
             if not 0 <= exchange.follows < index:
@@ -148,7 +148,7 @@ class Recording:
         )
 
     def _index(self, request: CanonicalRequest) -> None:
-        """Make the newest exchange findable."""
+        """Add the newest exchange to the index."""
         index = len(self.requests)
         self.requests.append(request)
         self._exchange_by_history[chain_digests([*request.messages, self._canonical_response(index)])[-1]] = index
@@ -158,29 +158,29 @@ class Recording:
 
 
 def _place(items: list[T], item: T) -> int:
-    """Return the index of an item, which is appended where it is new."""
+    """Return the index of an item, appending it if it is new."""
     if item not in items:
         items.append(item)
     return items.index(item)
 
 
 def _at(items: Sequence[T], index: int, default: T, name: str) -> T:
-    """Return the item at an index that the file gave; of an empty list, the default."""
+    """Return the item at an index from the file, or the default if the list is empty."""
     if not items and index == 0:
         return default
     if not 0 <= index < len(items):
-        raise IndexError(f'There are {len(items)} {name}, and an exchange names number {index}.')
+        raise IndexError(f'An exchange refers to {name} {index}, but there are only {len(items)}.')
     return items[index]
 
 
 def _dump_response(response: ModelResponse) -> JsonObject:
-    """Return what the file keeps of a response: no times, ids of providers or zeros."""
+    """Return the stored form of a response, without times, provider ids and zeros."""
     dumped = cast(JsonObject, ModelMessagesTypeAdapter.dump_python([response], mode='json')[0])
     usage: JsonObject = {key: value for key, value in cast(JsonObject, dumped['usage']).items() if value}
-    kept: JsonObject = {'parts': canonical_message(response, keep_bytes=True)['parts'], 'usage': usage}
-    return kept | {key: dumped[key] for key in _RESPONSE_FIELDS if dumped[key] is not None}
+    stored: JsonObject = {'parts': canonical_message(response, keep_bytes=True)['parts'], 'usage': usage}
+    return stored | {key: dumped[key] for key in _RESPONSE_FIELDS if dumped[key] is not None}
 
 
-def _load_response(kept: JsonObject) -> ModelResponse:
-    """Return the response that the file keeps."""
-    return _RESPONSE.validate_python({**kept, 'kind': 'response'})
+def _load_response(stored: JsonObject) -> ModelResponse:
+    """Return the response of its stored form."""
+    return _RESPONSE.validate_python({**stored, 'kind': 'response'})

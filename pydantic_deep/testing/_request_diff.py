@@ -1,4 +1,4 @@
-"""Two canonical requests side by side, for a person to read: long texts by lines, and only the part that differs."""
+"""Compare two canonical requests, for people: long texts line by line, and only the parts that differ."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pydantic import JsonValue
 from pydantic_deep._requests.canonical_request import CanonicalRequest
 
 LIMIT_LINES = 60
-"""Lines of a difference that are shown; the first difference is the one to look at."""
+"""Maximum number of lines of a diff. The first difference is usually the relevant one."""
 
 LINE_CHARS = 110
-"""Where long lines are folded, so that a changed word in a long description can be seen."""
+"""Maximum length of a line, in characters. Longer lines are wrapped, so that a changed word is easy to find."""
 
 
 def diff_requests(recorded: CanonicalRequest, actual: CanonicalRequest) -> str:
-    """Return a unified diff from the recorded request to the actual one; empty when they are the same."""
+    """Return a unified diff from the recorded request to the actual one; empty if they are equal."""
     lines = list(
         difflib.unified_diff(render_request(recorded), render_request(actual), 'recorded', 'actual', n=2, lineterm='')
     )
@@ -30,12 +30,12 @@ def diff_requests(recorded: CanonicalRequest, actual: CanonicalRequest) -> str:
 
 
 def render_request(request: CanonicalRequest) -> list[str]:
-    """Return the request as lines."""
+    """Return the request as lines of text."""
     return list(_render('', asdict(request)))
 
 
 def _render(indent: str, value: JsonValue) -> Iterator[str]:
-    """Yield a value as indented lines, a little like YAML."""
+    """Yield a value as indented lines, in a form similar to YAML."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from _render_item(f'{indent}{key}:', indent, item)
@@ -47,7 +47,7 @@ def _render(indent: str, value: JsonValue) -> Iterator[str]:
 
 
 def _render_item(label: str, indent: str, item: JsonValue) -> Iterator[str]:
-    """Yield a labelled value: on the label's line where it is short."""
+    """Yield a labelled value, on the line of its label if it is short."""
     inner = list(_render(f'{indent}  ', item))
     if len(inner) == 1 and not isinstance(item, (dict, list)):
         yield f'{label} {inner[0].strip()}'
@@ -57,9 +57,9 @@ def _render_item(label: str, indent: str, item: JsonValue) -> Iterator[str]:
 
 
 def _render_text(indent: str, text: str) -> Iterator[str]:
-    """Yield the lines of a text, long ones folded."""
+    """Yield the lines of a text, with long ones wrapped."""
     for line in text.split('\n'):
         folded = textwrap.wrap(line, LINE_CHARS, drop_whitespace=False, replace_whitespace=False, expand_tabs=False)
         for piece in folded or ['']:
-            # What no terminal shows must not make two lines look the same.
+            # Otherwise, two lines that differ in invisible characters would look the same.
             yield indent + piece if piece.isprintable() else indent + repr(piece)

@@ -1,6 +1,6 @@
-"""A model whose answers a test writes down.
+"""A model with responses that a test defines.
 
-Not here: answers that a real model gave (`_recorded`), and how an answer is streamed (`_requests.canned_stream`).
+`_recorded` replays responses of a real model; `_requests.canned_stream` streams a response.
 """
 
 from __future__ import annotations
@@ -31,39 +31,40 @@ from pydantic_deep._requests.canned_stream import CannedModel
 from pydantic_deep.errors import DeepAgentError
 
 Answer: TypeAlias = str | ModelResponsePart | Sequence[str | ModelResponsePart] | ModelResponse
-"""What a model says to one request: a text, a part such as `call(...)`, several of them, or a whole response."""
+"""A response to one request: a text, a part such as `call(...)`, several of them, or a complete `ModelResponse`."""
 
 Script: TypeAlias = Callable[[list[ModelMessage], AgentInfo], Answer | Awaitable[Answer]]
-"""A function that answers: what `FunctionModel` takes, or one that returns something shorter."""
+"""A function that returns a response, like that of `FunctionModel` or in a shorter form."""
 
 Step: TypeAlias = Answer | BaseException | Script
-"""The answer to one request, an exception that the request raises, or a function that answers it."""
+"""The response to one request, an exception to raise, or a function that returns the response."""
 
 USAGE = RequestUsage(input_tokens=100, output_tokens=10)
-"""What each response reports unless it has usage of its own: constant, because an estimate would read all of the
-history at each request."""
+"""The usage of each response that does not define its own. It is constant, as an estimate would read the complete
+history at each request.
+"""
 
 _PROFILE = ModelProfile(
     supports_json_schema_output=True,
     supports_json_object_output=True,
-    # Without it, pydantic-ai words what it sends, and each release words it otherwise.
+    # otherwise pydantic-ai rewrites system prompts, and the wording differs between releases
     supports_inline_system_prompts=True,
 )
-"""What a scripted model can do unless a test says otherwise."""
+"""The default capabilities of a scripted model."""
 
 _SHOWN_MESSAGES = 3
-"""How many of the last messages an exhausted script shows."""
+"""Number of messages that the error of an exhausted script shows."""
 
 _SHOWN_CHARS = 400
-"""How much of each of them."""
+"""Maximum length of each of these messages, in characters."""
 
 
 class ScriptExhaustedError(DeepAgentError, AssertionError):
-    """The agent asked more often than the script answers.
+    """The agent made more requests than the script has steps.
 
     Attributes:
-        step_count: How many answers the script had.
-        messages: What the model was sent this time.
+        step_count: The number of steps in the script.
+        messages: The messages of the additional request.
     """
 
     def __init__(self, step_count: int, messages: list[ModelMessage]) -> None:
@@ -71,27 +72,27 @@ class ScriptExhaustedError(DeepAgentError, AssertionError):
         self.messages = messages
         shown = '\n'.join(f'  {_shorten(message)}' for message in messages[-_SHOWN_MESSAGES:])
         super().__init__(
-            f'The script has {step_count} answers, and the model was asked once more. Add a step, or pass `then=`. '
+            f'The script has {step_count} steps, but the agent made another request. Add a step, or pass `then=`. '
             f'The last of {len(messages)} messages:\n{shown}'
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeenRequest:
-    """What the model was sent in one request."""
+    """One request that the model received."""
 
     messages: list[ModelMessage]
-    """The history as a provider would get it, with changed instructions already in their places."""
+    """The history as a provider would receive it, with changed instructions in their positions."""
     instructions: str | None
-    """The instructions, joined."""
+    """The joined instructions."""
     settings: ModelSettings | None
-    """The settings of the model, the agent and the run, merged."""
+    """The merged settings of the model, the agent and the run."""
     parameters: ModelRequestParameters
-    """Everything else: output mode, native tools, instruction parts."""
+    """All other parameters: output mode, native tools, instruction parts."""
 
     @property
     def tools(self) -> list[ToolDefinition]:
-        """The tools that the model may call, output tools last."""
+        """The tools that the model may call, with output tools last."""
         return [*self.parameters.declared_function_tools, *self.parameters.output_tools]
 
     @property
@@ -107,15 +108,15 @@ class SeenRequest:
 
 
 def call(tool_name: str, /, **args: object) -> ToolCallPart:
-    """Return a tool call for a script; the model that plays it numbers it `call-1`, `call-2`, …
+    """Return a tool call for a script. The model assigns the ids `call-1`, `call-2`, and so on.
 
-    For an id of your own, or an argument that is no Python name, write a `ToolCallPart`.
+    For a specific id, or an argument that is not a Python identifier, use `ToolCallPart`.
     """
     return ToolCallPart(tool_name, args, tool_call_id='')
 
 
 class ScriptedModel(CannedModel):
-    """A model that gives the answers that you write down, one for each request, streamed or not.
+    """A model that returns the responses that you define, one for each request, streamed or not.
 
     ```python
     from pydantic_ai import Agent
@@ -133,8 +134,8 @@ class ScriptedModel(CannedModel):
     print(agent.run_sync('What is 1 + 2?').output)
     #> The sum is 3.
     ```
-    Steps are used up in the order in which requests arrive, over all runs of this object. For runs at the same time
-    pass `then=` a function that reads the messages.
+    Steps are consumed in the order of requests, across all runs that use this object. For concurrent runs, pass a
+    function of the messages as `then=`.
     """
 
     def __init__(
@@ -146,15 +147,16 @@ class ScriptedModel(CannedModel):
         profile: ModelProfileSpec | None = None,
         settings: ModelSettings | None = None,
     ) -> None:
-        """Write the script.
+        """Define the script.
 
         Args:
-            *steps: The answers, in order.
-            then: Answers every request after the steps.
-            model_name: The name that responses bear.
-            usage: What each response reports, unless it brings usage of its own.
-            profile: What the model can do; by default tools, output by JSON schema, and system messages anywhere.
-            settings: Settings that the model brings.
+            *steps: The responses, in order.
+            then: Responds to each request after the last step.
+            model_name: The model name in responses.
+            usage: The usage of each response that does not define its own.
+            profile: The capabilities of the model; by default tools, JSON schema output, and system messages at any
+                position.
+            settings: The default settings of the model.
         """
         super().__init__(settings=settings, profile=_PROFILE if profile is None else profile)
         self._steps = steps
@@ -163,27 +165,27 @@ class ScriptedModel(CannedModel):
         self._usage = usage
         self._call_count = 0
         self.requests: list[SeenRequest] = []
-        """What the model was sent, request by request, those that raised included."""
+        """All requests in order, including those that raised an exception."""
 
     @property
     def remaining(self) -> int:
-        """How many steps were not asked for; 0 when the script was played to its end."""
+        """The number of steps that were not requested; 0 after a complete run of the script."""
         return max(len(self._steps) - len(self.requests), 0)
 
     @property
     def model_name(self) -> str:
-        """The name that responses bear."""
+        """The model name in responses."""
         return self._model_name
 
     @property
     def system(self) -> str:
-        """No provider: `scripted`."""
+        """The provider name, `scripted`."""
         return 'scripted'
 
     async def answer(
         self, messages: list[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
     ) -> ModelResponse:
-        """Return the answer of the next step."""
+        """Return the response of the next step."""
         settings, parameters = self.prepare_request(settings, parameters)
         seen = SeenRequest(
             messages=list(messages),
@@ -205,7 +207,7 @@ class ScriptedModel(CannedModel):
         return self._then
 
     def _respond(self, answer: Answer, messages: list[ModelMessage]) -> ModelResponse:
-        """Return a new response: ids for calls that have none, the name of the model, usage."""
+        """Return a new response with ids for calls without one, the model name, and usage."""
         response = answer if isinstance(answer, ModelResponse) else ModelResponse(parts=_parts(answer))
         return replace(
             response,
@@ -217,7 +219,7 @@ class ScriptedModel(CannedModel):
     def _number_calls(
         self, parts: Sequence[ModelResponsePart], messages: list[ModelMessage]
     ) -> list[ModelResponsePart]:
-        """Give calls without an id one that the history does not have: it may come from another script."""
+        """Assign an unused id to each call without one. The history may contain calls from another script."""
         if not any(isinstance(part, ToolCallPart) and not part.tool_call_id for part in parts):
             return list(parts)
         taken = {p.tool_call_id for m in messages for p in m.parts if isinstance(p, ToolCallPart)}
@@ -236,11 +238,11 @@ class ScriptedModel(CannedModel):
 
 
 async def _ask(step: Answer | Script, seen: SeenRequest) -> Answer:
-    """Return what a step says; a function is called, and awaited if it wants."""
+    """Return the response of a step. Functions are called, and awaited if necessary."""
     if not callable(step):
         return step
-    said = step(seen.messages, _agent_info(seen))
-    return await said if inspect.isawaitable(said) else said
+    answer = step(seen.messages, _agent_info(seen))
+    return await answer if inspect.isawaitable(answer) else answer
 
 
 def _agent_info(seen: SeenRequest) -> AgentInfo:
@@ -256,7 +258,7 @@ def _agent_info(seen: SeenRequest) -> AgentInfo:
 
 
 def _parts(answer: str | ModelResponsePart | Sequence[str | ModelResponsePart]) -> list[ModelResponsePart]:
-    """Return the parts of what a step says."""
+    """Return the parts of a response."""
     items = answer if isinstance(answer, Sequence) and not isinstance(answer, str) else [answer]
     return [TextPart(item) if isinstance(item, str) else item for item in items]
 

@@ -163,7 +163,7 @@ def test_files_that_differ_from_the_recorded_ones_stop_it(
 
     monkeypatch.setattr(script, 'copy_source', copy_and_add)
     assert script.run_demo([], {}) == 1
-    assert 'has no answer to this request' in capsys.readouterr().err
+    assert 'has no response to this request' in capsys.readouterr().err
     assert not Path('demo-output/report.md').exists()
 
 

@@ -254,7 +254,7 @@ async def test_a_provider_that_compacts_nothing_leaves_a_plain_summary(
     result = await agent_of(model, room('provider')).run('go', event_stream_handler=watch)
     (event,) = watch.events
     assert event.is_plain
-    assert event.error == 'NoSummaryError: scripted has answered without a compaction.'
+    assert event.error == 'NoSummaryError: scripted answered without a compaction.'
     assert result.usage.requests == 5
 
 

@@ -65,15 +65,15 @@ MODES = ('run', 'run_stream', 'iter')
 FAILURES = {
     'raises': (fails, 'RuntimeError: no ink'),
     'hangs': (hangs, 'TimeoutError'),
-    'says nothing': (is_silent, 'NoSummaryError: The function has returned an empty text.'),
+    'says nothing': (is_silent, 'NoSummaryError: The function returned an empty text.'),
     'http error': (ScriptedModel(then=lambda m, i: _raise(ModelHTTPError(500, 'm'))), 'ModelHTTPError: status_code'),
     'calls a tool': (
         ScriptedModel(then=lambda m, i: call('work')),
-        'NoSummaryError: scripted has answered with tool-call',
+        'NoSummaryError: scripted answered with tool-call',
     ),
     'answers nothing': (
         ScriptedModel(then=lambda m, i: ModelResponse(parts=[])),
-        'NoSummaryError: scripted has answered with nothing instead of a text.',
+        'NoSummaryError: scripted answered with nothing instead of text.',
     ),
     'a name of nobody': ('nobody:nothing', 'UserError: '),
 }

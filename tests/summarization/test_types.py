@@ -11,7 +11,7 @@ from pydantic_deep.summarization import Fraction, Messages, Summarization, Token
 
 @pytest.mark.parametrize('value', [0, -0.1, 1.01, float('nan'), float('inf'), '0.8', True, None])
 def test_a_fraction_is_above_0_and_up_to_1(value: Any) -> None:
-    with pytest.raises(ValueError, match=r'^Fraction\(.*\): pass a number above 0, up to 1, such as 0.8\.$'):
+    with pytest.raises(ValueError, match=r'^Fraction\(.*\): pass a number above 0 and at most 1, such as 0.8\.$'):
         Fraction(value)
 
 
@@ -35,7 +35,7 @@ def test_a_count_is_a_whole_number_from_1(kind: Any, value: Any) -> None:
     ],
 )
 def test_as_much_as_a_trigger_allows_cannot_be_kept(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r'^`keep` is .*: keep less than that\.$'):
+    with pytest.raises(ValueError, match=r'^`keep` is .*: `keep` must be less\.$'):
         Summarization(**options)
 
 

@@ -323,8 +323,8 @@ async def test_a_changed_instruction_is_an_error_that_shows_the_difference(recor
    -\
 """)
     assert str(error) == (
-        f'{str(recording)!r} has no answer to this request. Most like it is exchange 0 (of 0 to 1). '
-        f'If the change is meant, record the conversation again with `RecordingModel`.\n{error.diff}'
+        f'{str(recording)!r} has no response to this request. The most similar exchange is 0 (of 0 to 1). '
+        f'If the change is intended, record the conversation again with `RecordingModel`.\n{error.diff}'
     )
 
 

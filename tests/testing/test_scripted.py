@@ -153,7 +153,7 @@ async def test_an_exhausted_script_shows_the_last_messages() -> None:
     assert error.step_count == 1
     assert len(error.messages) == 3
     text = str(error)
-    assert text.startswith('The script has 1 answers, and the model was asked once more.')
+    assert text.startswith('The script has 1 steps, but the agent made another request.')
     assert 'What is 1 + 2?' in text
     assert "tool_call_id='call-1'" in text
     assert max(len(line) for line in text.splitlines()) < 420
