@@ -21,11 +21,11 @@ WORKER = Subagent('worker', 'Works.')
 @pytest.mark.parametrize(
     ('given', 'said'),
     [
-        (['a'], "`subagents` holds 'a'. Write `Subagent(name, description)`."),
-        ([{'name': 'a'}], "`subagents` holds {'name': 'a'}. Write `Subagent(name, description)`."),
-        (['x' * 300], f"`subagents` holds '{'x' * 199}…. Write `Subagent(name, description)`."),
-        ('worker', "`subagents` is 'worker'. Pass a list, `[Subagent(name, description)]`, or leave it out."),
-        (None, '`subagents` is None. Pass a list, `[Subagent(name, description)]`, or leave it out.'),
+        (['a'], "`subagents` contains 'a'. Pass `Subagent(name, description)`."),
+        ([{'name': 'a'}], "`subagents` contains {'name': 'a'}. Pass `Subagent(name, description)`."),
+        (['x' * 300], f"`subagents` contains '{'x' * 199}…. Pass `Subagent(name, description)`."),
+        ('worker', "`subagents` is 'worker'. Pass a list: `[Subagent(name, description)]`."),
+        (None, '`subagents` is None. Pass a list: `[Subagent(name, description)]`.'),
     ],
 )
 def test_what_is_no_list_of_subagents_is_refused(given: Any, said: str) -> None:
@@ -43,7 +43,7 @@ def test_one_subagent_is_no_list_of_them() -> None:
 @pytest.mark.parametrize(
     ('field', 'given', 'said'),
     [
-        ('subagents', ['a'], "`subagents` holds 'a'"),
+        ('subagents', ['a'], "`subagents` contains 'a'"),
         ('usage_limits', 5, '`usage_limits` is 5. Use `UsageLimits('),
         ('timeout_seconds', 'x', "`timeout_seconds` is 'x'. Use more than 0."),
         ('max_depth', 'x', "`max_depth` is 'x'. Use 0 or more."),

@@ -1,4 +1,4 @@
-"""Subagents: `task` hands a piece of work to an agent with a history of its own. Works on any pydantic-ai agent."""
+"""Subagents: the tool `task` delegates work to an agent with its own history, for any pydantic-ai agent."""
 
 from ._capability import Subagents
 from ._children import Builder

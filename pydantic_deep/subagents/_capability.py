@@ -1,4 +1,4 @@
-"""What the agent plugs in: subagents as one capability, for any pydantic-ai agent."""
+"""Subagents as a capability for any pydantic-ai agent."""
 
 from __future__ import annotations
 
@@ -28,105 +28,110 @@ from .delegation._answer_freshness import check_answers, refuse_plain_approvals
 
 @dataclass
 class Subagents(AbstractCapability[object]):
-    """Work handed to agents with a history of their own: `Agent(model, capabilities=[Subagents([...])])`.
+    """Delegate work to agents with their own history: `Agent(model, capabilities=[Subagents([...])])`.
 
-    The model has one tool, `task`, and a line on each subagent. A child sees nothing of the conversation but its task,
-    works with deps of its own that share the files, and shares usage, limits and model settings with its parent, which
-    gets its answer, or a failed result with what it had done.
+    The model gets one tool, `task`, and one line of instructions for each subagent. A child sees only its task and
+    nothing of the conversation. It has its own deps, which share the files, and it shares usage, limits and model
+    settings with its parent. The parent gets its output, or a failed result with a report of its work.
 
-    A subagent has subagents of its own if it declares some. `deps.max_depth` is a limit on the levels below a run; each
-    level leaves one less, and with 0 there is neither the tool nor a word of it. Deps that know nothing of subagents are
-    passed on as they are, and the level is in the `metadata` of the child's run.
+    A subagent may declare subagents of its own. `deps.max_depth` limits the levels below a run and decreases by one at
+    each level; with 0 there are neither the tool nor the instructions. Deps without support for subagents are passed to
+    the child unchanged, and the level is stored in the `metadata` of the child's run.
 
     Raises:
-        TypeError: `subagents` is no list of `Subagent`s.
-        InvalidSubagentError: Two subagents have one name, or one has `skills` or `interrupt_on` and no `build` that
-            could read them.
-        UserError: At the start of a run with deps that have no files to fork, where a subagent wants a fork.
+        TypeError: `subagents` is not a list of `Subagent`s.
+        InvalidSubagentError: Two subagents have the same name, or one has `skills` or `interrupt_on` but no `build`
+            supports them.
+        UserError: At the start of a run, if a subagent requires a fork and the deps have no files.
     """
 
     subagents: Sequence[Subagent] = ()
-    """The subagents that there are, besides the general one."""
+    """The subagents, in addition to the general-purpose one."""
     _: KW_ONLY
     build: Builder | None = None
-    """Makes the agent of a `Subagent` that is not ready; without it a plain `pydantic_ai.Agent`."""
+    """Builds the agent of a `Subagent` without `agent`; by default a plain `pydantic_ai.Agent`."""
     general_purpose: bool = True
-    """Whether there is one named `general-purpose`, which is the agent itself. A `Subagent` of that name replaces it."""
+    """Whether there is a subagent `general-purpose`, which is the agent itself. A `Subagent` of that name replaces it.
+    """
     id: str | None = 'subagents'
-    _room: Planner = field(init=False, repr=False, compare=False)
-    _is_told: bool = field(default=True, init=False, repr=False, compare=False)
+    _planner: Planner = field(init=False, repr=False, compare=False)
+    _is_available: bool = field(default=True, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         problem = list_problem(self.subagents)
         if problem is not None:
             raise TypeError(problem)
-        repeated = [name for name, count in Counter(each.name for each in self.subagents).items() if count > 1]
+        repeated = [name for name, count in Counter(subagent.name for subagent in self.subagents).items() if count > 1]
         if repeated:
-            raise InvalidSubagentError(repeated[0], 'another one has that name. Rename one of them.')
+            raise InvalidSubagentError(repeated[0], 'another one has the same name. Rename one of them.')
         if self.build is None:
             check_plain(self.subagents)
-        self._room = self._new_room()
+        self._planner = self._new_planner()
 
     @classmethod
     def combine(cls, capabilities: Sequence[AbstractCapability[object]]) -> Subagents:
-        """Return one with the subagents of all, built by the last `build` that there is.
+        """Return one capability with the subagents of all, using the last `build` that is set.
 
         Raises:
-            InvalidSubagentError: Two of them have a subagent of one name.
+            InvalidSubagentError: Two subagents have the same name.
         """
-        rooms = cast('Sequence[Subagents]', capabilities)
+        instances = cast('Sequence[Subagents]', capabilities)
         return cls(
-            [subagent for room in rooms for subagent in room.subagents],
-            build=next((room.build for room in reversed(rooms) if room.build is not None), None),
-            general_purpose=all(room.general_purpose for room in rooms),
-            id=rooms[-1].id,
+            [subagent for instance in instances for subagent in instance.subagents],
+            build=next((instance.build for instance in reversed(instances) if instance.build is not None), None),
+            general_purpose=all(instance.general_purpose for instance in instances),
+            id=instances[-1].id,
         )
 
     async def for_run(self, ctx: RunContext[object]) -> Subagents:
-        """Return this run's instance, which knows what its requests are like."""
+        """Return a copy with the state of this run."""
         run = replace(self)
-        run._is_told = depth_of(ctx.deps, position_of(ctx.metadata)) != 0
+        run._is_available = depth_of(ctx.deps, position_of(ctx.metadata)) != 0
         return run
 
     def get_instructions(self) -> str | None:
-        """Return a line on each subagent, where there may be any."""
-        if not self._is_told or not self._room.subagents:
+        """Return one line for each subagent; `None` if there can be none."""
+        if not self._is_available or not self._planner.subagents:
             return None
-        named = self._room.subagents.items()
-        return render_catalogue({name: each.description if each else GENERAL_DESCRIPTION for name, each in named})
+        subagents = self._planner.subagents.items()
+        return render_catalogue(
+            {name: subagent.description if subagent else GENERAL_DESCRIPTION for name, subagent in subagents}
+        )
 
     def get_toolset(self) -> AgentToolset[object]:
         """Return the toolset with `task`."""
-        return TaskToolset(self._room)
+        return TaskToolset(self._planner)
 
     async def before_node_run(self, ctx: RunContext[object], *, node: AgentNode[object]) -> AgentNode[object]:
-        """Refuse answers that are not for what waits now, before anything runs on them.
+        """Raise for answers that do not belong to the pending calls, before any tool runs.
 
         Raises:
-            UserError: They are for an earlier pause or another conversation, or approve without an answer.
+            UserError: The answers belong to an earlier pause or another conversation, or approve without an answer.
         """
         if isinstance(node, CallToolsNode) and node.tool_call_results:
-            check_answers(node.model_response, node.tool_call_metadata, ctx.usage, self._room.subagents)
-            if not self._room.is_gated(ctx):
+            check_answers(node.model_response, node.tool_call_metadata, ctx.usage, self._planner.subagents)
+            if not self._planner.is_gated(ctx):
                 refuse_plain_approvals(node.model_response, node.tool_call_results, node.tool_call_metadata, TOOL_NAME)
         return node
 
     async def after_model_request(
         self, ctx: RunContext[object], *, request_context: ModelRequestContext, response: ModelResponse
     ) -> ModelResponse:
-        """Note what the request was like, because the calls in the response do not know."""
-        self._room.settings = request_context.model_settings
-        self._room.is_streamed = request_context.streaming
+        """Store the settings of the request, which tool calls cannot access."""
+        self._planner.settings = request_context.model_settings
+        self._planner.is_streamed = request_context.streaming
         return response
 
     async def preview(
         self, ctx: RunContext[object], *, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, object]
     ) -> Preview | None:
-        """Return why a delegation would fail; `None` for one that would begin, which its description says all of."""
+        """Return the reason why a delegation would fail; `None` if it can start, as its arguments describe it
+        completely.
+        """
         if tool_def.toolset_id != TOOLSET_ID:
             return None
         try:
-            self._room.refuse(ctx, str(args.get('subagent')))
+            self._planner.refuse(ctx, str(args.get('subagent')))
         except (ModelRetry, ToolFailed) as error:
             return Preview(kind='call', failure=error.message)
         return None
@@ -134,16 +139,16 @@ class Subagents(AbstractCapability[object]):
     async def hidden_tool_names(self, ctx: RunContext[object]) -> frozenset[str]:
         """Return the names of the tools of all subagents, at any depth.
 
-        The agents are built for it. The general one has the tools of the run, which are not hidden.
+        This builds the agents. The general-purpose subagent is skipped, as its tools are those of the run.
         """
-        declared = [each for each in self._room.subagents.values() if each is not None]
+        declared = [subagent for subagent in self._planner.subagents.values() if subagent is not None]
         return await tool_names(
-            ctx, [agent_of(each, self._room.build, self._room.cache_of(ctx.deps)) for each in declared]
+            ctx, [agent_of(subagent, self._planner.build, self._planner.cache_of(ctx.deps)) for subagent in declared]
         )
 
-    def _new_room(self) -> Planner:
+    def _new_planner(self) -> Planner:
         general = {GENERAL: None} if self.general_purpose else {}
-        declared = {each.name: each for each in self.subagents}
+        declared = {subagent.name: subagent for subagent in self.subagents}
         return Planner(subagents={**general, **declared}, build=self.build or _build_plain)
 
 

@@ -1,4 +1,4 @@
-"""What the model is told of the subagents. Pure."""
+"""Render the list of subagents for the model. Pure."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ HEADING = 'Subagents for `task`:'
 
 
 def render_catalogue(description_by_name: Mapping[str, str]) -> str:
-    """Return one line a subagent, below a heading."""
+    """Return a heading, and one line for each subagent."""
     lines = [f'- {name}: {" ".join(description.split())}' for name, description in description_by_name.items()]
     return '\n'.join([HEADING, *lines])

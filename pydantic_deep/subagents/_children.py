@@ -1,4 +1,4 @@
-"""Agents of subagents: built on first use, and found again while nothing about them changes."""
+"""Build the agents of subagents on first use, and cache them while their description is unchanged."""
 
 from __future__ import annotations
 
@@ -15,70 +15,70 @@ from ._errors import InvalidSubagentError
 from ._types import Subagent
 
 Builder: TypeAlias = Callable[[Subagent], AbstractAgent[Any, Any]]
-"""Makes the agent that a description is of."""
+"""Builds the agent of a `Subagent`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltSubagent:
-    """What the cache holds: an agent, and what it was built from."""
+    """A cache entry: an agent, and the digest of its description."""
 
     agent: AbstractAgent[Any, Any]
-    """The agent."""
+    """The agent that was built."""
     digest: Digest
-    """The description and its builder."""
+    """The digest of the description and its builder."""
 
 
 def supplied_agent(name: str, cache: dict[str, object]) -> AbstractAgent[Any, Any] | None:
-    """Return the agent of that name that a user has put into deps; `None` if there is none."""
-    found = cache.get(name)
-    if found is None or isinstance(found, BuiltSubagent):
+    """Return the agent that a user has put into deps under a name; `None` if there is none."""
+    entry = cache.get(name)
+    if entry is None or isinstance(entry, BuiltSubagent):
         return None
-    if isinstance(found, AbstractAgent):
-        return cast('AbstractAgent[Any, Any]', found)
+    if isinstance(entry, AbstractAgent):
+        return cast('AbstractAgent[Any, Any]', entry)
     raise UserError(
-        f'`deps.subagents[{name!r}]` is {type(found).__name__}, and no agent. Put a pydantic-ai agent there, or nothing.'
+        f'`deps.subagents[{name!r}]` is {type(entry).__name__}, which is not an agent. Pass a pydantic-ai agent, or remove it.'
     )
 
 
 def agent_of(subagent: Subagent, build: Builder, cache: dict[str, object]) -> AbstractAgent[Any, Any]:
-    """Return the agent of a subagent.
+    """Return the agent of a subagent, building it if necessary.
 
-    Nothing waits in here, so that two calls at the same time cannot both build.
+    Nothing is awaited here, so two concurrent calls cannot both build.
     """
     ready = supplied_agent(subagent.name, cache) or subagent.agent
     if ready is not None:
         return ready
     digest = digest_of(subagent, build)
-    found = cache.get(subagent.name)
-    if isinstance(found, BuiltSubagent) and found.digest.value == digest.value:
-        return found.agent
+    entry = cache.get(subagent.name)
+    if isinstance(entry, BuiltSubagent) and entry.digest.value == digest.value:
+        return entry.agent
     agent = build(subagent)
     cache[subagent.name] = BuiltSubagent(agent=agent, digest=digest)
     return agent
 
 
 def check_plain(subagents: Sequence[Subagent]) -> None:
-    """Refuse subagents that a plain agent cannot be."""
+    """Raise for subagents with settings that a plain agent does not support."""
     for subagent in _all(subagents):
         unread = [f'`{name}`' for name in ('skills', 'interrupt_on') if getattr(subagent, name)]
         if unread:
             raise InvalidSubagentError(
                 subagent.name,
-                f'{" and ".join(unread)} would be left unread by a plain agent. '
+                f'{" and ".join(unread)} would be ignored by a plain agent. '
                 'Use `create_deep_agent`, or pass the capabilities for it.',
                 field=unread[0].strip('`'),
             )
 
 
-def plain_builder(make_room: Callable[[Sequence[Subagent]], AbstractCapability[Any]]) -> Builder:
-    """Return what builds a plain `pydantic_ai.Agent` with what a `Subagent` says, and nothing more.
+def plain_builder(make_capability: Callable[[Sequence[Subagent]], AbstractCapability[Any]]) -> Builder:
+    """Return a builder of plain `pydantic_ai.Agent`s.
 
     Args:
-        make_room: Makes the capability for subagents of its own.
+        make_capability: Creates the capability for nested subagents.
     """
 
     def build(subagent: Subagent) -> AbstractAgent[Any, Any]:
-        rooms = [make_room(subagent.subagents)] if subagent.subagents else []
+        capabilities = [make_capability(subagent.subagents)] if subagent.subagents else []
         return Agent[Any, Any](
             subagent.model,
             name=subagent.name,
@@ -87,7 +87,7 @@ def plain_builder(make_room: Callable[[Sequence[Subagent]], AbstractCapability[A
             output_type=subagent.output_type,
             tools=subagent.tools,
             toolsets=subagent.toolsets,
-            capabilities=[*rooms, *subagent.capabilities],
+            capabilities=[*capabilities, *subagent.capabilities],
         )
 
     return build

@@ -1,6 +1,4 @@
-"""What deps say of subagents, whatever deps they are: asked by the names of their attributes, because the room works
-on any agent.
-"""
+"""Access the subagent state of deps by attribute names, as subagents work with deps of any type."""
 
 from __future__ import annotations
 
@@ -13,16 +11,16 @@ from ._tree_position import TreePosition
 
 @runtime_checkable
 class HasSubagents(Protocol):
-    """Deps that know of subagents, as `DeepAgentDeps` do."""
+    """Deps with support for subagents, such as `DeepAgentDeps`."""
 
     backend: Any
-    """Where the files are."""
+    """The backend with the files."""
     todos: list[Any]
-    """The plan."""
+    """The todo list."""
     subagents: dict[str, object]
-    """Agents by name: what was built, and what the user supplies."""
+    """Agents by name: those that were built, and those that the user supplies."""
     max_depth: int | None
-    """How many levels may be below the run; `None` for as many as are declared."""
+    """Maximum number of levels below the run; `None` allows all declared ones."""
 
     def clone_for_subagent(self, max_depth: int | None = 0) -> Any:
         """Return deps for a subagent."""
@@ -30,16 +28,16 @@ class HasSubagents(Protocol):
 
 
 def depth_of(deps: object, place: TreePosition) -> int | None:
-    """Return how many levels may be below a run; `None` for as many as are declared.
+    """Return the maximum number of levels below a run; `None` allows all declared ones.
 
-    Asked at each step, so it does without `isinstance` of a protocol.
+    This is called in each step, so it avoids `isinstance` with a protocol, which is slow.
     """
     max_depth = getattr(deps, 'max_depth', None)
     return max_depth if isinstance(max_depth, int) and hasattr(deps, 'clone_for_subagent') else place.max_depth
 
 
 def clone_deps(deps: object, max_depth: int | None) -> object:
-    """Return deps for a child: a clone where they know how, else the same object."""
+    """Return deps for a child: a clone if they support it, otherwise the same object."""
     return deps.clone_for_subagent(max_depth=max_depth) if isinstance(deps, HasSubagents) else deps
 
 
@@ -49,7 +47,7 @@ def dump_todos(deps: object) -> JsonValue:
 
 
 def load_todos(deps: object, value: JsonValue) -> None:
-    """Put todos that were dumped into fresh deps."""
+    """Restore dumped todos into new deps."""
     if value is not None and isinstance(deps, HasSubagents):
         deps.todos[:] = _todos_adapter(deps).validate_python(value)
 

@@ -1,4 +1,4 @@
-"""When a subagent must be built anew: the digest of all that is said of it. Pure."""
+"""Compute a digest of a subagent's description, to decide whether its agent must be rebuilt. Pure."""
 
 from __future__ import annotations
 
@@ -16,25 +16,27 @@ from ._types import Subagent
 
 @dataclass(frozen=True, kw_only=True)
 class Digest:
-    """What a description comes to."""
+    """The digest of a description."""
 
     value: str
-    """Another one if anything in the description is another: by value for texts, numbers, limits and nested
-    subagents, by identity for objects such as functions, models and capabilities.
+    """Changes if anything in the description changes. Texts, numbers, limits and nested subagents are compared by
+    value, and other objects such as functions, models and capabilities by identity.
     """
     live: tuple[object, ...]
-    """The objects that count by identity. Keep them as long as the value: it says nothing once one is gone."""
+    """The objects that are compared by identity. Hold them as long as the digest, as ids are reused after an object is
+    freed.
+    """
 
 
 def digest_of(subagent: Subagent, build: Callable[..., object]) -> Digest:
-    """Return the digest of a subagent that `build` would make."""
+    """Return the digest of a subagent and its builder."""
     live: list[object] = []
     text = _text([subagent, build], live)
     return Digest(value=hashlib.sha256(text.encode()).hexdigest(), live=tuple(live))
 
 
 def _text(value: object, live: list[object]) -> str:
-    """Return what stands for a value, and add to `live` what stands there by its identity."""
+    """Return the text of a value for the digest, and add objects compared by identity to `live`."""
     if value is None or isinstance(value, str | int | float | Decimal):
         return repr(value)
     if isinstance(value, Subagent | UsageLimits):

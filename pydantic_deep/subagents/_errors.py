@@ -1,4 +1,4 @@
-"""What is refused when a subagent is described, before any run."""
+"""Errors in the description of a subagent, raised before any run."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pydantic_deep.errors import ValidationError
 
 
 class InvalidSubagentError(ValidationError):
-    """A subagent is described in a way that cannot work.
+    """The description of a subagent is invalid.
 
     Attributes:
-        name: Its name, as it was given.
-        field: The field that cannot be.
+        name: The given name of the subagent.
+        field: The invalid field.
     """
 
     def __init__(self, name: object, reason: str, *, field: str = 'name') -> None:

@@ -1,4 +1,4 @@
-"""What the room tells the world: an event of a subagent, with the way to it."""
+"""The event of this capability, which forwards an event of a subagent with its path."""
 
 from collections.abc import AsyncIterable, Awaitable, Callable
 from dataclasses import dataclass
@@ -7,27 +7,27 @@ from typing import Any, TypeAlias
 from pydantic_ai import AgentStreamEvent, CapabilityEvent, RunContext
 
 Forward: TypeAlias = Callable[[RunContext[Any], AsyncIterable[AgentStreamEvent]], Awaitable[None]]
-"""What pydantic-ai calls with the stream of a run."""
+"""The type of pydantic-ai's event stream handler."""
 
 
 @dataclass(kw_only=True)
 class SubagentEvent(CapabilityEvent, namespace='subagents', name='event'):
-    """Something that a subagent did, as its own stream has it.
+    """An event of a subagent, as in its own event stream.
 
-    It is emitted where the parent's run is streamed. `tool_call_id` is the `task` call of the parent in whose stream
-    it stands. An event from further below is no event within an event: its path is longer.
+    It is emitted into the stream of the parent. `tool_call_id` is the `task` call in that stream. Events of nested
+    subagents are not nested themselves, but have a longer path.
     """
 
     path: tuple[str, ...]
-    """The names of the subagents that lead to it, from the top."""
+    """The names of the subagents that lead to the event, outermost first."""
     conversation_id: str
-    """The conversation of the subagent that it came from."""
+    """The conversation id of the subagent that emitted the event."""
     event: AgentStreamEvent
     """The event of the subagent; never a `SubagentEvent`."""
 
 
 def forward_to(parent: RunContext[object], path: tuple[str, ...]) -> Forward:
-    """Return what carries the stream of a child over to the stream of its parent.
+    """Return an event stream handler that forwards events of a child to the stream of its parent.
 
     Args:
         parent: The context of the parent's `task` call.
@@ -37,10 +37,10 @@ def forward_to(parent: RunContext[object], path: tuple[str, ...]) -> Forward:
     async def forward(child: RunContext[Any], events: AsyncIterable[AgentStreamEvent]) -> None:
         conversation_id = child.conversation_id or ''
         async for event in events:
-            if isinstance(event, SubagentEvent):  # of its own child, with the whole path in it
-                raised = SubagentEvent(path=event.path, conversation_id=event.conversation_id, event=event.event)
+            if isinstance(event, SubagentEvent):  # from a nested subagent, with its complete path
+                forwarded = SubagentEvent(path=event.path, conversation_id=event.conversation_id, event=event.event)
             else:
-                raised = SubagentEvent(path=path, conversation_id=conversation_id, event=event)
-            await parent.emit(raised)
+                forwarded = SubagentEvent(path=path, conversation_id=conversation_id, event=event)
+            await parent.emit(forwarded)
 
     return forward

@@ -1,4 +1,4 @@
-"""The names of the tools of subagents, without running any of them."""
+"""Determine the tool names of subagents without running them."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from ._types import Subagent
 
 
 async def tool_names(ctx: RunContext[object], agents: Iterable[AbstractAgent[Any, Any]]) -> frozenset[str]:
-    """Return the names of all tools of agents, and of those that they name themselves.
+    """Return the names of all tools of agents and of their subagents.
 
-    Toolsets are asked for their tools, so an MCP server of a subagent is reached.
+    This lists the tools of their toolsets, so it connects to the MCP servers of subagents.
     """
     names: set[str] = set()
     for agent in agents:
         capabilities: list[AbstractCapability[Any]] = []
         agent.root_capability.apply(capabilities.append)
-        registered = {each.id or f'<{position}>': each for position, each in enumerate(capabilities)}
-        # pydantic-ai finds the owner of each toolset among the capabilities. The deps are those of a child, so that
-        # agents from further below are not kept as if they were the run's own.
+        registered = {capability.id or f'<{position}>': capability for position, capability in enumerate(capabilities)}
+        # pydantic-ai looks up the owner of each toolset among the capabilities. The deps are those of a child, so that
+        # nested agents are not cached as if they were the run's own.
         seen = replace(ctx, agent=None, deps=clone_deps(ctx.deps, max_depth=1), capabilities=registered)
         for toolset in agent.toolsets:
             names |= await _names_of(toolset, seen)
@@ -41,25 +41,25 @@ async def tool_names(ctx: RunContext[object], agents: Iterable[AbstractAgent[Any
 async def check_gated_names(
     ctx: RunContext[object], subagents: Iterable[Subagent], agent_of: Callable[[Subagent], AbstractAgent[Any, Any]]
 ) -> None:
-    """Refuse an `interrupt_on` of a subagent that names what none of its tools is called, at any depth.
+    """Raise if `interrupt_on` of a subagent names an unknown tool, at any depth.
 
     Raises:
-        UserError: There is such a name.
+        UserError: No tool of the subagent has one of the names.
     """
-    for each in subagents:
-        if each.interrupt_on:
-            known = await tool_names(ctx, [agent_of(each)])
-            unknown = sorted(each.interrupt_on.keys() - known)
+    for subagent in subagents:
+        if subagent.interrupt_on:
+            known = await tool_names(ctx, [agent_of(subagent)])
+            unknown = sorted(subagent.interrupt_on.keys() - known)
             if unknown:
                 raise UserError(
-                    f'`interrupt_on` of the subagent {each.name!r} names {", ".join(map(repr, unknown))}, and no tool of '
-                    f'it is called so. Its tools: {", ".join(sorted(known))}.'
+                    f'`interrupt_on` of the subagent {subagent.name!r} names {", ".join(map(repr, unknown))}, but no tool of '
+                    f'it has this name. Its tools: {", ".join(sorted(known))}.'
                 )
-        await check_gated_names(ctx, each.subagents, agent_of)
+        await check_gated_names(ctx, subagent.subagents, agent_of)
 
 
 async def _names_of(toolset: AbstractToolset[Any], ctx: RunContext[object]) -> set[str]:
-    """Return the tools that a toolset has where a run begins, one that is made for each run included."""
+    """Return the tools of a toolset at the start of a run, including one that is created per run."""
     running = await toolset.for_run(ctx)
     async with running:
         return set(await (await running.for_run_step(ctx)).get_tools(ctx))

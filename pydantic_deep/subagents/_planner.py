@@ -1,4 +1,4 @@
-"""The state of the capability during one run, and how a `task` call becomes a plan."""
+"""The state of the capability during one run, and the plan for each `task` call."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Planner:
     """Plans the delegations of one run."""
 
     subagents: Mapping[str, Subagent | None]
-    """The subagents by name; `None` stands for the agent itself."""
+    """The subagents by name; `None` is the agent itself."""
     build: Builder
-    """Makes the agents."""
+    """Builds the agents."""
     settings: ModelSettings | None = None
-    """What the last request had; `None` before the first."""
+    """The settings of the last request; `None` before the first."""
     is_streamed: bool | None = None
     """Whether the last request was streamed; `None` before the first."""
     deps: object = None
@@ -52,8 +52,8 @@ class Planner:
     _cache: dict[str, object] = field(default_factory=dict[str, object], init=False)
     _inherits: Sequence[SupportsInheritance] | None = field(default=None, init=False)
 
-    def see(self, deps: object) -> None:
-        """Take note of deps, and refuse those that a subagent cannot work with."""
+    def set_deps(self, deps: object) -> None:
+        """Store the deps, and raise if a subagent cannot work with them."""
         if self._is_checked and deps is self.deps:
             return
         self.deps, self._is_checked = deps, True
@@ -62,10 +62,10 @@ class Planner:
                 check_forkable(name, deps)
 
     async def check_names(self, ctx: RunContext[object]) -> None:
-        """Refuse a gate of a subagent that names no tool of it: once, where the tree of subagents begins.
+        """Raise if `interrupt_on` of a subagent names an unknown tool. The check runs once, in the topmost run.
 
         Raises:
-            UserError: There is one.
+            UserError: No tool of the subagent has one of the names.
         """
         if self._must_check_names:
             self._must_check_names = False
@@ -74,29 +74,29 @@ class Planner:
             built: dict[str, object] = {}
             await check_gated_names(
                 ctx,
-                [each for each in self.subagents.values() if each is not None],
-                lambda each: agent_of(each, self.build, built),
+                [subagent for subagent in self.subagents.values() if subagent is not None],
+                lambda subagent: agent_of(subagent, self.build, built),
             )
 
     def is_open(self, ctx: RunContext[object]) -> bool:
-        """Return whether the tool is there: subagents are allowed, or there is a call of it that waits.
+        """Return whether the tool is available: more levels are allowed, or one of its calls is pending.
 
-        The latter, from a history that went deeper, is refused when it runs.
+        A pending call from a history with more levels is refused when it runs.
         """
         if not self.subagents:
             return False
         return depth_of(ctx.deps, position_of(ctx.metadata)) != 0 or _awaits_task(ctx.messages)
 
     async def delegate(self, ctx: RunContext[object], name: str, description: str) -> ToolReturn[object]:
-        """Do what a `task` call asks for.
+        """Execute a `task` call.
 
-        A call that was approved without answers is refused unless calls of the tool are gated themselves: a child
-        that waits would begin anew, and do once more what it had done.
+        An approval without answers is refused, unless the calls of the tool are gated themselves: a suspended child
+        would start from the beginning, and repeat its work.
         """
         try:
             answer = parse_answer(ctx.tool_call_metadata)
         except ValueError as error:
-            raise ToolFailed(f'The subagent cannot go on: {error}') from error
+            raise ToolFailed(f'The subagent cannot resume: {error}') from error
         if isinstance(answer, StillPending):
             raise ApprovalRequired(metadata=answer.request)
         self.refuse(ctx, name)
@@ -105,37 +105,37 @@ class Planner:
             return await delegation.resume(answer)
         if answer is None and ctx.tool_call_approved and not self.is_gated(ctx):
             raise ToolFailed(
-                f'The subagent {name!r} waits for answers, and a plain approval has none, so nothing ran. '
-                'A person gives them with `answer_approvals`.'
+                f'The subagent {name!r} needs answers, and a plain approval has none, so nothing ran. '
+                'Create them with `answer_approvals`.'
             )
         return await delegation.start(description)
 
     def refuse(self, ctx: RunContext[object], name: str) -> None:
-        """Refuse to delegate to a subagent that there is not, or below the last level.
+        """Raise if a subagent is unknown, or no further level is allowed.
 
         Raises:
-            ModelRetry: There are others.
+            ModelRetry: There is no such subagent.
             ToolFailed: No more levels are allowed.
         """
         if name not in self.subagents:
-            raise ModelRetry(f'There is no subagent {name!r}. There are: {", ".join(self.subagents)}.')
-        place = position_of(ctx.metadata)
-        depth = depth_of(ctx.deps, place)
-        chain = ' > '.join((*place.path, name))
+            raise ModelRetry(f'There is no subagent {name!r}. Subagents: {", ".join(self.subagents)}.')
+        position = position_of(ctx.metadata)
+        depth = depth_of(ctx.deps, position)
+        chain = ' > '.join((*position.path, name))
         if depth == 0:
             raise ToolFailed(f'No more levels of subagents are allowed here, so {chain} cannot run. Do it yourself.')
-        if depth is None and len(place.path) >= MAX_LEVELS:
+        if depth is None and len(position.path) >= MAX_LEVELS:
             raise ToolFailed(f'At most {MAX_LEVELS} levels of subagents run, so {chain} cannot. Do it yourself.')
 
     def _checked_plan(self, ctx: RunContext[object], name: str) -> Plan:
-        place = position_of(ctx.metadata)
+        position = position_of(ctx.metadata)
         try:
-            return self._plan(ctx, name, place=place, depth=depth_of(ctx.deps, place))
-        except Exception as error:  # builders and inherited capabilities are the user's, and may raise anything
+            return self._plan(ctx, name, position=position, depth=depth_of(ctx.deps, position))
+        except Exception as error:  # user code, which may raise anything
             _LOGGER.warning('Subagent %r cannot be built', name, exc_info=error)
             raise ToolFailed(f'The subagent {name!r} cannot be built: {describe_error(error)}') from error
 
-    def _plan(self, ctx: RunContext[object], name: str, *, place: TreePosition, depth: int | None) -> Plan:
+    def _plan(self, ctx: RunContext[object], name: str, *, position: TreePosition, depth: int | None) -> Plan:
         subagent = self.subagents[name]
         agent = self._agent(ctx, subagent)
         is_parent = agent is ctx.agent
@@ -143,7 +143,7 @@ class Planner:
         return Plan(
             name=name,
             agent=agent,
-            place=TreePosition(path=(*place.path, name), max_depth=self._depth_below(depth, subagent, agent)),
+            place=TreePosition(path=(*position.path, name), max_depth=self._depth_below(depth, subagent, agent)),
             is_parent=is_parent,
             model=model,
             has_parents_model=has_parents_model,
@@ -159,23 +159,23 @@ class Planner:
         )
 
     def _depth_below(self, depth: int | None, subagent: Subagent | None, agent: AbstractAgent[Any, Any]) -> int | None:
-        """Return how many levels may be below a child; `None` for as many as it declares.
+        """Return the maximum number of levels below a child; `None` allows all that it declares.
 
-        The agent itself, as its own general-purpose subagent, declares none.
+        The agent itself, as its general-purpose subagent, declares none.
         """
         declared = () if subagent is None else declared_by(agent)
-        given = None if subagent is None else subagent.max_depth
+        own_limit = None if subagent is None else subagent.max_depth
         if depth is None:
             levels = levels_of(declared)
-            below = None if levels and (given is None or given >= levels) else given if levels else 0
+            below = None if levels and (own_limit is None or own_limit >= levels) else own_limit if levels else 0
         else:
-            below = depth - 1 if given is None else min(depth - 1, given)
+            below = depth - 1 if own_limit is None else min(depth - 1, own_limit)
         if below == 0 and declared:
             _LOGGER.warning(
                 'The subagent %r cannot call the subagents that it declares (%s): `max_depth` of the deps or of a '
-                'subagent leaves no level for them. Raise it, or leave it out.',
+                'subagent leaves no level for them. Raise or remove it.',
                 cast('Subagent', subagent).name,
-                ', '.join(repr(each.name) for each in declared),
+                ', '.join(repr(subagent.name) for subagent in declared),
             )
         return below
 
@@ -183,14 +183,14 @@ class Planner:
         cache = self.cache_of(ctx.deps)
         if subagent is not None:
             return agent_of(subagent, self.build, cache)
-        return supplied_agent(GENERAL, cache) or cast('AbstractAgent[Any, Any]', ctx.agent)  # a run always has one
+        return supplied_agent(GENERAL, cache) or cast('AbstractAgent[Any, Any]', ctx.agent)  # a run always has an agent
 
     def cache_of(self, deps: object) -> dict[str, object]:
-        """Return where built agents are kept: in the deps, or for this run."""
+        """Return the cache of built agents: that of the deps, or of this run."""
         return deps.subagents if isinstance(deps, HasSubagents) else self._cache
 
     def is_gated(self, ctx: RunContext[object]) -> bool:
-        """Return whether an approval may be for the call of the tool, and not for what a child waits for."""
+        """Return whether calls of the tool themselves may need approval, in addition to those of children."""
         return any(gate.may_require_approval(TOOL_NAME) for gate in find_capabilities(ctx, SupportsApprovalGate))
 
     def _inherited(self, ctx: RunContext[object]) -> Sequence[SupportsInheritance]:
@@ -200,9 +200,9 @@ class Planner:
 
 
 def _model(ctx: RunContext[object], subagent: Subagent | None, agent: AbstractAgent[Any, Any]) -> tuple[Any, bool]:
-    """Return the model for the run of a child, `None` for the agent's own, and whether it is that of the parent.
+    """Return the model for the run of a child, `None` for its own, and whether it is the model of the parent.
 
-    That of the description comes first where it describes this agent, then that of the agent, then the parent's.
+    The model of the description takes precedence if it describes this agent, then that of the agent, then the parent's.
     """
     described = None if subagent is None else subagent.model
     has_own = agent.model is not None or agent.root_capability.get_model() is not None

@@ -1,4 +1,4 @@
-"""`Shared`: a capability that subagents have too."""
+"""`Shared`: pass a capability on to subagents."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pydantic_deep.extensions import SupportsInheritance
 
 @dataclass
 class Shared(WrapperCapability[Any]):
-    """Marks a capability that is carried on into every subagent, at any depth: `Shared(MyHooks())`.
+    """Passes a capability on to every subagent, at any depth: `Shared(MyHooks())`.
 
-    It is transparent: it has the `id` and does the work of the capability in it. A subagent's run gets the capability
-    as you made it, with a state of its own, not the parent's state of its run.
+    The wrapper is transparent: it has the `id` and the behavior of the wrapped capability. The run of a subagent gets
+    the capability as it was created, with its own run state and not that of the parent.
     """
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._as_made = self  # a run works with a copy, which carries this on
+        self._original = self  # `for_run` returns a copy, which retains this reference
 
     def for_subagent(self) -> AbstractCapability[Any]:
-        """Return the capability for the run of a subagent: this one, as it was made.
+        """Return the capability for the run of a subagent, as it was created.
 
-        What is carried on anyway is carried on in its own way, which may know of this run: under its `id`, `Approvals`
-        would take the place of those of the subagent, and budgets are those of this run.
+        Capabilities that support inheritance are inherited in their own way, which may depend on the run: `Approvals`
+        with the same `id` would replace those of the subagent, and budgets share their account.
         """
-        return self.wrapped.for_subagent() if isinstance(self.wrapped, SupportsInheritance) else self._as_made
+        return self.wrapped.for_subagent() if isinstance(self.wrapped, SupportsInheritance) else self._original

@@ -1,6 +1,6 @@
-"""What the model may call: `task`.
+"""The tool `task`.
 
-The function is made once for all agents; a run hands it its own room in the place of deps.
+The function is created once for all agents. Each run passes its planner as deps.
 """
 
 from dataclasses import replace
@@ -21,30 +21,30 @@ TOOLSET_ID = 'subagents'
 
 async def task(ctx: RunContext[Planner], subagent: str, description: str) -> ToolReturn[object]:
     """Hand work to a subagent. It sees only the description, and you only its answer. Several calls run in parallel."""
-    room = ctx.deps
-    return await room.delegate(cast('RunContext[object]', replace(ctx, deps=room.deps)), subagent, description)
+    planner = ctx.deps
+    return await planner.delegate(cast('RunContext[object]', replace(ctx, deps=planner.deps)), subagent, description)
 
 
 @cache
 def function_toolset() -> FunctionToolset[Planner]:
-    """Return the toolset of the function above, whose deps are a `Planner`."""
+    """Return the toolset of `task`. Its deps are a `Planner`."""
     toolset = FunctionToolset[Planner](id=TOOLSET_ID)
     toolset.add_function(task, name=TOOL_NAME, metadata={'effect': 'external', DELEGATES: True})
     return toolset
 
 
 class TaskToolset(RunToolset[Planner]):
-    """The tool, where a run may have subagents."""
+    """The toolset of a run, which is empty if the run cannot have subagents."""
 
-    def __init__(self, room: Planner) -> None:
-        self._room = room
-        super().__init__(function_toolset(), self._seen)
+    def __init__(self, planner: Planner) -> None:
+        self._planner = planner
+        super().__init__(function_toolset(), self._planner_of)
 
     async def get_tools(self, ctx: RunContext[object]) -> dict[str, ToolsetTool[object]]:
-        """Return the tool, or nothing."""
-        await self._room.check_names(ctx)
-        return await super().get_tools(ctx) if self._room.is_open(ctx) else {}
+        """Return the tool if it is available."""
+        await self._planner.check_names(ctx)
+        return await super().get_tools(ctx) if self._planner.is_open(ctx) else {}
 
-    def _seen(self, ctx: RunContext[object]) -> Planner:
-        self._room.see(ctx.deps)
-        return self._room
+    def _planner_of(self, ctx: RunContext[object]) -> Planner:
+        self._planner.set_deps(ctx.deps)
+        return self._planner

@@ -1,4 +1,4 @@
-"""The noun of the room: what a subagent is. How it is built and run is not here."""
+"""The description of a subagent."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from pydantic_deep._checks import check_model, check_unicode
 from ._errors import InvalidSubagentError
 
 Isolation: TypeAlias = Literal['shared', 'fork']
-"""Whose files a subagent works on: its parent's, or a copy-on-write view of them."""
+"""The files of a subagent: those of its parent, or a copy-on-write view of them."""
 
 _NAME = re.compile(r'[A-Za-z0-9_-]{1,64}')
-"""What every provider takes as the name of a tool."""
+"""Tool names that all providers accept."""
 
 MAX_LEVELS = 16
-"""How many levels of subagents may be declared below one another. Real ones have one to three."""
+"""Maximum number of declared levels of subagents. In practice there are one to three."""
 
 _BUILDS = (
     'instructions',
@@ -39,58 +39,58 @@ _BUILDS = (
     'output_type',
     'interrupt_on',
 )
-"""The fields that say how an agent is built, and have nothing to say of a ready one."""
+"""Fields that describe how to build an agent, and do not apply to an existing one."""
 
 
 @dataclass(frozen=True)
 class Subagent:
-    """An agent that another agent may hand work to.
+    """An agent that another agent can delegate work to.
 
-    Either it is described, and built on first use, or `agent` is a ready one. Agents are stateless, so one
-    description, and one ready agent, may serve any number of users.
+    The agent is either described here, and built on first use, or passed as `agent`. Agents are stateless, so a
+    description or an agent can serve any number of users.
 
     Raises:
-        InvalidSubagentError: The name is no name for the model, the description is empty, a ready agent is to be
-            built differently, or a limit is none.
+        InvalidSubagentError: The name is not a valid tool name, the description is empty, an existing agent is combined
+            with fields for building one, or a limit is invalid.
     """
 
     name: str
-    """What the model calls it by: up to 64 letters, digits, `_` and `-`."""
+    """The name for the model: up to 64 letters, digits, `_` and `-`."""
     description: str
-    """What it is for, in one line; the model chooses by it, and pays for it on every request."""
+    """The purpose of the subagent in one line, by which the model selects it. It is part of each request."""
     _: KW_ONLY
     instructions: str | Sequence[str] | None = None
-    """What it is told, besides what its rooms add."""
+    """The instructions, in addition to those of capabilities."""
     model: Model | KnownModelName | str | None = None
-    """Its model; `None` for that of a ready agent, or else of its parent."""
+    """The model; `None` means that of `agent`, otherwise that of the parent."""
     tools: Sequence[Tool[Any] | ToolFuncEither[Any, ...]] = ()
-    """Functions that it may call."""
+    """Functions that the subagent may call."""
     toolsets: Sequence[AgentToolset[Any]] = ()
-    """pydantic-ai toolsets that it has."""
+    """pydantic-ai toolsets of the subagent."""
     capabilities: Sequence[AgentCapability[Any]] = ()
-    """pydantic-ai capabilities that it has."""
+    """pydantic-ai capabilities of the subagent."""
     skills: Sequence[object] = ()
-    """Skills that it has, for the factory to read."""
+    """Skills of the subagent, which `create_deep_agent` supports."""
     subagents: Sequence[Subagent] = ()
-    """Subagents of its own. It can call them unless a `max_depth` leaves no level for them, which the log says."""
+    """Nested subagents. If `max_depth` leaves no level for them, they are unavailable and a warning is logged."""
     output_type: OutputSpec[Any] = str
-    """What it answers with: text, or data of that type."""
+    """The output type: text, or data of a type."""
     interrupt_on: Mapping[str, object] | None = None
-    """Calls that wait for a person besides those of its parent, for the factory to read."""
+    """Further tools that need approval, in addition to those of the parent. `create_deep_agent` supports it."""
     max_depth: int | None = None
-    """How many levels may be below it, if fewer than it declares and its parent leaves."""
+    """Maximum number of levels below the subagent, if lower than the declared ones and the limit of its parent."""
     usage_limits: UsageLimits | None = None
-    """What one delegation to it may use, with all that is below it. The limits of its parent hold besides.
+    """Limits for one delegation, including nested subagents, in addition to the limits of the parent.
 
-    pydantic-ai's `UsageLimits` stop at 50 requests unless `request_limit` says otherwise. Tokens are counted when a
-    response is there: `count_tokens_before_request` is not looked at.
+    pydantic-ai's `UsageLimits` allow 50 requests unless `request_limit` is set. Tokens are counted after each response;
+    `count_tokens_before_request` has no effect.
     """
     timeout_seconds: float | None = None
-    """How long one run of it may take; the time in which it waits for a person does not count."""
+    """Maximum time for one run of the subagent in seconds, excluding pauses for approval."""
     isolation: Isolation = 'shared'
-    """Whether its files are those of its parent, or a view of them that is merged when it ends well."""
+    """Whether the files are those of the parent, or a view that is merged after a successful run."""
     agent: AbstractAgent[Any, Any] | None = None
-    """A ready agent, in the place of all that says how to build one."""
+    """An existing agent, instead of the fields that describe how to build one."""
 
     def __post_init__(self) -> None:
         self._check_model_facing()
@@ -112,7 +112,7 @@ class Subagent:
             raise InvalidSubagentError(self.name, 'its name is not 1 to 64 letters, digits, `_` and `-`.')
         if not isinstance(self.description, str) or not self.description.strip():  # pyright: ignore[reportUnnecessaryIsInstance] - as above
             raise InvalidSubagentError(
-                self.name, 'it has no description, by which a model would choose it. Add one.', field='description'
+                self.name, 'it has no description, by which a model selects it. Add one.', field='description'
             )
         check_unicode('description', self.description)
 
@@ -120,7 +120,7 @@ class Subagent:
         if isinstance(self.model, str) and not self.model.strip():
             raise InvalidSubagentError(
                 self.name,
-                f'`model` is {self.model!r}. Name a model, or leave it out for that of the agent or its parent.',
+                f'`model` is {self.model!r}. Pass a model, or `None` to use that of the agent or its parent.',
                 field='model',
             )
         check_model('model', self.model)
@@ -149,42 +149,47 @@ class Subagent:
         if not isinstance(agent, AbstractAgent):
             raise InvalidSubagentError(
                 self.name,
-                f'`agent` is {type(agent).__name__}, and no pydantic-ai agent. Pass an `Agent`.',
+                f'`agent` is {type(agent).__name__}, which is not a pydantic-ai agent. Pass an `Agent`.',
                 field='agent',
             )
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         values = {name: getattr(self, name) for name in _BUILDS}
-        given = [f'`{name}`' for name, value in values.items() if value and value != defaults[name]]
-        if given:
+        ignored = [f'`{name}`' for name, value in values.items() if value and value != defaults[name]]
+        if ignored:
             raise InvalidSubagentError(
                 self.name,
-                f'it has a ready `agent` and {", ".join(given)}, which would be left unread. '
-                'Build the agent with them, or leave `agent` out.',
+                f'it has a ready `agent` and {", ".join(ignored)}, which would be ignored. '
+                'Build the agent with them, or remove `agent`.',
                 field='agent',
             )
 
 
 def levels_of(subagents: Sequence[Subagent]) -> int:
-    """Return how many levels of subagents are declared, those in a list and below them."""
-    below = (each.subagents if each.agent is None else declared_by(each.agent) for each in subagents)
-    return max((1 + levels_of(each) for each in below), default=0)
+    """Return the number of declared levels of subagents, including nested ones."""
+    children = (subagent.subagents if subagent.agent is None else declared_by(subagent.agent) for subagent in subagents)
+    return max((1 + levels_of(subagent) for subagent in children), default=0)
 
 
 def declared_by(agent: AbstractAgent[Any, Any]) -> list[Subagent]:
-    """Return the subagents that an agent declares: those of its capability for them, whose attribute they are."""
+    """Return the subagents that an agent declares, from its capability with that attribute."""
     capabilities: list[AbstractCapability[Any]] = []
     agent.root_capability.apply(capabilities.append)
-    lists: list[object] = [getattr(each, 'subagents', None) for each in capabilities]
-    return [each for given in lists if list_problem(given) is None for each in cast('Collection[Subagent]', given)]
+    lists: list[object] = [getattr(capability, 'subagents', None) for capability in capabilities]
+    return [
+        capability
+        for value in lists
+        if list_problem(value) is None
+        for capability in cast('Collection[Subagent]', value)
+    ]
 
 
 def list_problem(subagents: object) -> str | None:
-    """Return why something is no list of subagents, and what to write; `None` if it is one."""
+    """Return an error message if a value is not a list of subagents; `None` if it is."""
     if isinstance(subagents, str) or not isinstance(subagents, Collection):
-        return f'`subagents` is {_short(subagents)}. Pass a list, `[Subagent(name, description)]`, or leave it out.'
-    for each in cast('Collection[object]', subagents):
-        if not isinstance(each, Subagent):
-            return f'`subagents` holds {_short(each)}. Write `Subagent(name, description)`.'
+        return f'`subagents` is {_short(subagents)}. Pass a list: `[Subagent(name, description)]`.'
+    for item in cast('Collection[object]', subagents):
+        if not isinstance(item, Subagent):
+            return f'`subagents` contains {_short(item)}. Pass `Subagent(name, description)`.'
     return None
 
 

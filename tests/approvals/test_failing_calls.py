@@ -172,7 +172,7 @@ async def test_a_file_that_would_be_too_large_fails_at_once(monkeypatch: pytest.
     [
         (call('execute', command='ls', timeout_seconds=0), 'timeout_seconds is 0'),
         (call('execute', command='ls', timeout_seconds=1e9), 'timeout_seconds is 1e+09'),
-        (call('execute', command='l\0s'), 'has a NUL'),
+        (call('execute', command='l\0s'), 'contains a NUL'),
         (call('execute', command='l\ud800s'), 'lone surrogate'),
         (call('task', subagent='nobody', description='x'), "There is no subagent 'nobody'"),
         (call('load_skill', name='nothing'), "'nothing'"),

@@ -273,7 +273,9 @@ async def test_a_task_call_that_was_gated_itself_starts_when_it_is_approved() ->
 async def test_a_bare_approval_of_a_delegation_is_refused_before_anything_runs() -> None:
     parent, world, first = await paused()
     results = first.output.build_results(approve_all=True)
-    with pytest.raises(UserError, match="The call 't' of 'task' is approved, and what its subagent waits for is not"):
+    with pytest.raises(
+        UserError, match="The call 't' of 'task' is approved, but the pending calls of its subagent are not"
+    ):
         await parent.run(conversation=first.conversation, deferred_tool_results=results, deps=DeepAgentDeps())
     assert (world.ran, world.asked) == ([], ['top 0', 'flat 0'])
 
@@ -291,7 +293,7 @@ async def test_a_bare_approval_given_within_the_run_runs_nothing_again() -> None
     assert (world.ran, world.asked) == ([], ['top 0', 'flat 0', 'top 1'])
     [delegated] = returns(result.all_messages())
     assert delegated.outcome == 'failed'
-    assert str(delegated.content).startswith("The subagent 'flat' waits for answers, and a plain approval has none")
+    assert str(delegated.content).startswith("The subagent 'flat' needs answers, and a plain approval has none")
 
 
 async def test_a_bare_approval_of_a_gated_task_call_starts_it() -> None:
@@ -336,7 +338,7 @@ async def test_what_a_budget_has_left_survives_the_pause(answer: Answering, relo
     results = answer(pending(conversation), {('t', 'a'): True})
     second = await parent.run(conversation=conversation, deferred_tool_results=results, deps=DeepAgentDeps())
     assert world.asked == ['top 0', 'flat 0', 'flat 1', 'flat 2', 'top 1']
-    assert second.output.startswith("The subagent 'flat' has used up its budget: ")
+    assert second.output.startswith("The subagent 'flat' exceeded its budget: ")
     assert '- wipe({"x":"a"}): success' in second.output
 
 
@@ -425,7 +427,7 @@ async def test_an_agent_with_output_validators_that_cannot_pause_says_so(ask: An
     returned = await ask(Subagent('flat', 'x', agent=agent))
     assert returned.outcome == 'failed'
     assert returned.content.startswith(
-        "The subagent 'flat' has a call that must wait for a person, and cannot wait: it has output validators"
+        "The subagent 'flat' has a call that needs approval, but cannot pause: it has output validators"
     )
     assert world.ran == []
 
@@ -448,7 +450,7 @@ async def test_an_agent_with_output_validators_may_pause_by_its_own_output_type(
 
 
 async def go_on(change: Callable[[dict[str, Any]], None]) -> tuple[str, World]:
-    """Return what the parent is told when what was kept of its child is changed."""
+    """Return what the parent is told when the stored state of its child is changed."""
     parent, world, first = await paused()
     request = parse_request(first.output.metadata['t'])
     assert isinstance(request, DelegationRequest)
@@ -482,16 +484,16 @@ def answered(value: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ('change', 'said'),
     [
-        (of_no_kind, 'The subagent cannot go on: The metadata of a pending call is not'),
-        (with_request(messages=[{'kind': 'nonsense'}]), 'what was kept of it is damaged'),
-        (with_request(messages=None), 'what was kept of it is damaged'),
-        (with_request(state={'usage': 'much'}), 'what was kept of it is damaged'),
-        (with_request(state={'usage': {'requests': -1}}), 'what was kept of it is damaged'),
-        (with_request(state={'usage': {'details': {'x': -1}}}), 'what was kept of it is damaged'),
-        (with_request(state={'usage': {'audio_seconds': 'NaN'}}), 'what was kept of it is damaged'),
-        (with_request(messages=[]), 'what was kept of it is another conversation'),
+        (of_no_kind, 'The subagent cannot resume: The metadata of a pending call is not'),
+        (with_request(messages=[{'kind': 'nonsense'}]), 'its stored state is damaged'),
+        (with_request(messages=None), 'its stored state is damaged'),
+        (with_request(state={'usage': 'much'}), 'its stored state is damaged'),
+        (with_request(state={'usage': {'requests': -1}}), 'its stored state is damaged'),
+        (with_request(state={'usage': {'details': {'x': -1}}}), 'its stored state is damaged'),
+        (with_request(state={'usage': {'audio_seconds': 'NaN'}}), 'its stored state is damaged'),
+        (with_request(messages=[]), 'its stored state belongs to another conversation'),
         (with_request(subagent='general-purpose'), "the answers are for 'general-purpose'"),
-        (others, 'what was kept of it is another conversation'),
+        (others, 'its stored state belongs to another conversation'),
         (answered, 'Tool call results were provided, but the message history does not contain any unprocessed'),
     ],
 )

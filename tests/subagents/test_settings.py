@@ -164,7 +164,7 @@ async def test_a_budget_of_its_own_ends_the_child_with_what_it_had_done(
     used = RequestUsage(input_tokens=100, output_tokens=10, cost=Decimal('0.3'))
     returned = await ask(worker(*[call('ping')] * 9, usage=used, usage_limits=limits), usage=RunUsage(requests=40))
     assert returned.outcome == 'failed'
-    assert returned.content.startswith(f"The subagent 'worker' has used up its budget: {said}")
+    assert returned.content.startswith(f"The subagent 'worker' exceeded its budget: {said}")
     assert '- ping({}): ' in returned.content
 
 
@@ -217,7 +217,7 @@ async def test_what_is_below_a_child_draws_on_its_budget(ask: Any) -> None:
     )
     usage = RunUsage()
     returned = await ask(outer, deps=DeepAgentDeps(max_depth=2), usage=usage)
-    assert returned.content.startswith("The subagent 'worker' has used up its budget: The next request would exceed")
+    assert returned.content.startswith("The subagent 'worker' exceeded its budget: The next request would exceed")
     assert '- task(' in returned.content
     assert usage.requests == 6
 

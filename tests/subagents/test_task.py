@@ -59,7 +59,7 @@ async def test_a_name_that_nobody_has_is_a_retry_that_says_who_is_there(parent: 
     result = await agent.run('go', deps=DeepAgentDeps())
     [returned] = returns(result.all_messages())
     assert returned.outcome == 'retried'
-    assert returned.content == "There is no subagent 'wroker'. There are: general-purpose, worker."
+    assert returned.content == "There is no subagent 'wroker'. Subagents: general-purpose, worker."
 
 
 def returns(messages: list[ModelMessage]) -> list[ToolReturnPart]:
@@ -221,7 +221,7 @@ async def test_something_else_in_the_place_of_an_agent_is_a_failed_result(
 ) -> None:
     returned = await ask(worker('x'), deps=DeepAgentDeps(subagents={'worker': 'openai:gpt'}))
     assert returned.outcome == 'failed'
-    assert "`deps.subagents['worker']` is str, and no agent" in returned.content
+    assert "`deps.subagents['worker']` is str, which is not an agent" in returned.content
 
 
 async def test_a_builder_that_raises_is_a_failed_result(ask: Any, caplog: pytest.LogCaptureFixture) -> None:

@@ -48,18 +48,18 @@ def test_a_ready_agent_may_be_any_agent_and_may_have_limits() -> None:
 
 
 def test_two_subagents_cannot_have_one_name() -> None:
-    with pytest.raises(InvalidSubagentError, match='another one has that name'):
+    with pytest.raises(InvalidSubagentError, match='another one has the same name'):
         Subagents([Subagent('worker', 'a'), Subagent('worker', 'b')])
 
 
 def test_what_a_plain_agent_would_not_read_is_refused_at_any_depth() -> None:
     inner = Subagent('inner', 'x', skills=['s'], interrupt_on={'t': True})
-    with pytest.raises(InvalidSubagentError, match=r"'inner' .*`skills` and `interrupt_on` would be left unread"):
+    with pytest.raises(InvalidSubagentError, match=r"'inner' .*`skills` and `interrupt_on` would be ignored"):
         Subagents([Subagent('outer', 'x', subagents=[inner])])
     Subagents([inner], build=lambda subagent: Agent(name=subagent.name))
 
 
 def test_what_is_no_subagent_is_refused_by_the_room() -> None:
     given: Any = ['a']
-    with pytest.raises(TypeError, match="`subagents` holds 'a'"):
+    with pytest.raises(TypeError, match="`subagents` contains 'a'"):
         Subagents(given)

@@ -109,7 +109,7 @@ async def test_answers_of_another_conversation_are_refused(wiper: Wiper) -> None
     ann = await parent(wiper, 'ann').run('go', deps=DeepAgentDeps())
     bob = await parent(wiper, 'bob').run('go', deps=DeepAgentDeps())
     results = answer_approvals(ann.output, {'t/c0': Approve()})
-    with pytest.raises(UserError, match='are of another conversation'):
+    with pytest.raises(UserError, match='belong to another conversation'):
         await resume(parent(wiper, 'bob'), bob.conversation, results)
     assert wiper.ran == []
 

@@ -420,7 +420,7 @@ async def test_a_plain_approval_of_everything_runs_nothing_in_a_child(wiper: Wip
     await desk.begin()
     requests = desk.conversation.deferred_tool_requests
     assert requests is not None
-    with pytest.raises(UserError, match='what its subagent waits for is not answered'):
+    with pytest.raises(UserError, match='the pending calls of its subagent are not answered'):
         await desk.go_on(requests.build_results(approve_all=True))
     assert wiper.ran == []
 

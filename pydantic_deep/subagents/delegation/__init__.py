@@ -1,4 +1,4 @@
 """One delegation: the run of a subagent, its budget, its files and its report.
 
-Not here: which delegations a `task` call may start (`_planner`), and where a run is in the tree (`_tree_position`).
+`_planner` decides which delegations a `task` call may start; `_tree_position` describes where a run is in the tree.
 """

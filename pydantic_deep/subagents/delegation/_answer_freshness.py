@@ -1,8 +1,9 @@
-"""Checks that answers are for the calls that are pending now, before anything runs.
+"""Check that answers belong to the calls that are pending now, before any tool runs.
 
-pydantic-ai refuses answers for calls that have a result. A subagent that was answered in part stays suspended under the
-same call, and answers for its earlier pause would run the same calls again. So each pause of a child has a number, stored
-with the pause and, while the child is suspended, in the `details` of the usage, which a `Conversation` carries along.
+pydantic-ai rejects answers for calls with a result. A subagent that was answered in part, however, stays suspended
+under the same call, and answers for its earlier pause would run the same calls again. So each pause of a child has a
+number. It is stored with the pause and, while the child is suspended, in the `details` of the usage, which a
+`Conversation` contains.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from pydantic_deep._messages.deferred_metadata import DelegationAnswers, parse_a
 from pydantic_deep.subagents._tree_position import PausedChild
 
 _PREFIX = 'pydantic_deep.pause.'
-"""How keys of `RunUsage.details` begin that are ours; the conversation of the child follows."""
+"""Prefix of our keys in `RunUsage.details`, followed by the conversation id of the child."""
 
 
 def number_pause(usage: RunUsage, conversation_id: str) -> int:
-    """Return the number of a new pause of a child, and note that it is the one that waits."""
+    """Return the number of a new pause of a child, and record it as the current one."""
     key = _PREFIX + conversation_id
     number = usage.details.get(key, 0) + 1
     usage.details[key] = number
@@ -31,13 +32,13 @@ def number_pause(usage: RunUsage, conversation_id: str) -> int:
 
 
 def forget_pauses(usage: RunUsage, conversation_id: str) -> None:
-    """Forget the pauses of a child that has ended."""
+    """Remove the recorded pause of a child that has ended."""
     usage.details.pop(_PREFIX + conversation_id, None)
 
 
 def conversation_of(messages: list[ModelMessage]) -> str | None:
-    """Return the conversation in which the last response was given: a fork of it keeps that."""
-    return next((each.conversation_id for each in reversed(messages) if isinstance(each, ModelResponse)), None)
+    """Return the conversation id of the last response, which a forked conversation retains."""
+    return next((message.conversation_id for message in reversed(messages) if isinstance(message, ModelResponse)), None)
 
 
 def check_answers(
@@ -46,16 +47,16 @@ def check_answers(
     usage: RunUsage,
     names: Collection[str],
 ) -> None:
-    """Refuse answers for a subagent that are not for what it waits for now.
+    """Raise for answers that do not belong to the current pause of a subagent.
 
     Args:
-        response: The response whose calls are answered.
-        metadata_by_id: The metadata of the answers, by the id of the call.
+        response: The response with the answered calls.
+        metadata_by_id: The metadata of the answers, keyed by call id.
         usage: The usage of the run.
-        names: The subagents that there are.
+        names: The names of the subagents.
 
     Raises:
-        UserError: They are for another conversation, for an earlier pause, or for a subagent that there is not.
+        UserError: The answers belong to another conversation, an earlier pause, or an unknown subagent.
     """
     for call_id, metadata in (metadata_by_id or {}).items():
         try:
@@ -64,35 +65,35 @@ def check_answers(
                 continue
             state = PausedChild.model_validate(answer.request.state)
         except (ValidationError, ValueError):
-            continue  # what is damaged is refused where it would be used
+            continue  # damaged answers are refused where they are used
         if answer.request.subagent not in names:
             raise UserError(
                 f'The answers are for the subagent {answer.request.subagent!r}, and this agent has '
-                f'{", ".join(names) or "none"}. Go on with an agent that has it; nothing has run.'
+                f'{", ".join(names) or "none"}. Resume with an agent that has it; nothing has run.'
             )
         if state.parent_conversation_id != response.conversation_id:
             raise UserError(
-                f'The answers for the subagent {answer.request.subagent!r} (call {call_id!r}) are of another '
-                'conversation. List what waits in this one with `pending_approvals`, and answer that.'
+                f'The answers for the subagent {answer.request.subagent!r} (call {call_id!r}) belong to another '
+                'conversation. List the pending calls of this one with `pending_approvals`, and answer those.'
             )
         waiting = usage.details.get(_PREFIX + answer.request.conversation_id)
         if waiting is not None and waiting != state.pause_number:
             raise UserError(
-                f'The answers for the subagent {answer.request.subagent!r} (call {call_id!r}) were used before: it has '
-                'gone on since, and waits for something else. List it with `pending_approvals`, and answer that.'
+                f'The answers for the subagent {answer.request.subagent!r} (call {call_id!r}) were already used: it '
+                'has resumed since, and other calls are pending. List them with `pending_approvals`, and answer those.'
             )
 
 
 def refuse_plain_approvals(
     response: ModelResponse, results: Mapping[str, object], metadata_by_id: Mapping[str, object] | None, tool: str
 ) -> None:
-    """Refuse to approve a subagent that waits without an answer for what it waits for.
+    """Raise for an approval of a suspended subagent without answers to its pending calls.
 
     Args:
-        response: The response whose calls are answered.
-        results: The answers, by the id of the call.
-        metadata_by_id: The metadata of the answers, by the id of the call.
-        tool: The name of the tool that runs subagents, whose own calls nobody gates.
+        response: The response with the answered calls.
+        results: The results, keyed by call id.
+        metadata_by_id: The metadata of the answers, keyed by call id.
+        tool: The name of the tool that runs subagents. Its own calls are not gated.
 
     Raises:
         UserError: There is such an approval.
@@ -101,6 +102,6 @@ def refuse_plain_approvals(
         is_plain = call.tool_call_id not in (metadata_by_id or {})
         if call.tool_name == tool and is_plain and isinstance(results.get(call.tool_call_id), ToolApproved):
             raise UserError(
-                f'The call {call.tool_call_id!r} of {tool!r} is approved, and what its subagent waits for is not '
-                'answered. Make the results with `answer_approvals`; nothing has run, and the conversation waits on.'
+                f'The call {call.tool_call_id!r} of {tool!r} is approved, but the pending calls of its subagent are not '
+                'answered. Create the results with `answer_approvals`. Nothing has run, and the calls are still pending.'
             )

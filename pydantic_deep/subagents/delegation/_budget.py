@@ -1,4 +1,4 @@
-"""What one delegation may use: counted apart from its parent and siblings, with whom it shares the usage object."""
+"""Limit the usage of one delegation, counted separately although parent and siblings share the usage object."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ class DelegationBudget:
     """The use of one delegation and of all that is below it, and its limits."""
 
     limits: UsageLimits | None
-    """What it may use; `None` for no limits of its own."""
+    """The limits of the delegation; `None` if it has none of its own."""
     usage: RunUsage = field(default_factory=RunUsage)
-    """What it has used."""
+    """The usage of the delegation so far."""
     exceeded: str | None = None
-    """Which limit was crossed, in words; `None` while none is."""
+    """The message of the limit that was exceeded; `None` if none was."""
     running: int = 0
-    """How many tool calls are running, which will count if they succeed."""
+    """The number of tool calls in progress. They count if they succeed."""
 
     def check_before_request(self) -> None:
-        """Refuse a request that would be too much."""
+        """Raise if another request would exceed the limits."""
         if self.limits is not None:
             with _noting(self):
                 self.limits.check_before_request(self.usage)
 
     def check_after_response(self, response: ModelResponse) -> None:
-        """Refuse to act on a response that was too much."""
+        """Raise if a response has exceeded the limits, before its tool calls run."""
         if self.limits is not None:
             with _noting(self):
                 self.limits.check_tokens(self.usage)
@@ -41,15 +41,15 @@ class DelegationBudget:
                 self.limits.check_per_request_input_tokens(response.usage.input_tokens)
 
     def check_before_tool_call(self) -> None:
-        """Refuse a tool call that would be too much, those that are running counted in."""
+        """Raise if another tool call would exceed the limits, including calls in progress."""
         if self.limits is not None:
             projected = copy(self.usage)
             projected.tool_calls += self.running + 1
             with _noting(self):
                 self.limits.check_before_tool_call(projected)
 
-    def warn_of_what_is_unknown(self) -> None:
-        """Warn, as pydantic-ai does at the end of a run, of a limit of cost where no cost is known."""
+    def warn_of_unknown_cost(self) -> None:
+        """Warn, as pydantic-ai does at the end of a run, if the cost is limited but unknown."""
         if self.limits is not None:
             self.limits.check_cost(self.usage)
 

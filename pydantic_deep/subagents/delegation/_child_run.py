@@ -1,4 +1,4 @@
-"""What rides along in the run of every subagent: it counts what is used, and holds what a person has not answered."""
+"""The capability in the run of every subagent, which counts usage and defers calls without an answer."""
 
 from __future__ import annotations
 
@@ -30,76 +30,76 @@ from pydantic_deep._requests.observed_model import ObservedModel
 from ._budget import Budgets
 
 CHILD_RUN_ID = 'subagent_run'
-"""The `id` under which the run of a subagent has this capability."""
+"""The `id` of this capability in the run of a subagent."""
 
 
 @dataclass(kw_only=True)
 class ChildRun(AbstractCapability[object]):
-    """One run of one subagent. Made for that run, so it keeps its state itself."""
+    """The state of one run of a subagent. It is created for that run."""
 
     id: str | None = CHILD_RUN_ID
     budgets: Budgets = ()
-    """What the run draws on: its own budget first, then those of the delegations above it."""
+    """The budgets that apply to the run: its own first, then those of its parent delegations."""
     is_started: bool = False
-    """Whether the run came as far as its capabilities."""
+    """Whether the run reached its capabilities."""
     has_deferred: bool = False
-    """Whether a call of the run has to wait for a person."""
-    _heard: list[RequestUsage] = field(default_factory=list[RequestUsage], init=False, repr=False)
-    """What the answers to the last request have used, as far as it is not counted."""
-    _was_asked: bool = field(default=False, init=False, repr=False)
-    """Whether a model has answered the last request."""
+    """Whether a call of the run was deferred for approval."""
+    _uncounted: list[RequestUsage] = field(default_factory=list[RequestUsage], init=False, repr=False)
+    """Usage of responses to the last request that is not counted yet."""
+    _has_model_response: bool = field(default=False, init=False, repr=False)
+    """Whether a model responded to the last request."""
     _model: ObservedModel | None = field(default=None, init=False, repr=False)
     _messages: Sequence[ModelMessage] = field(default=(), init=False, repr=False)
-    """The history, with the last request, as long as its answer is not counted."""
+    """The history with the last request, until its response is counted."""
 
     @property
     def delegation_usage(self) -> RunUsage:
-        """What the delegation has used so far, with all that is below it."""
+        """The usage of the delegation so far, including nested ones."""
         return self.budgets[0].usage
 
     def add_usage(self, used: RunUsage | RequestUsage) -> None:
-        """Count in this delegation and those above it what no request of the run has used."""
+        """Add usage other than that of requests to this delegation and its parents."""
         for budget in self.budgets:
             budget.usage.incr(used)
 
     async def for_run(self, ctx: RunContext[object]) -> ChildRun:
-        """Note that the run has started."""
+        """Record that the run has started."""
         self.is_started = True
         return self
 
     def get_wrapper_model(self, model: Model) -> Model | None:
-        """Hear what is answered, whatever becomes of it."""
+        """Observe all responses, including those that are rejected later."""
         if self._model is None or self._model.wrapped is not model:
-            self._model = ObservedModel(model, self._hear)
+            self._model = ObservedModel(model, self._observe)
         return self._model
 
-    def _hear(self, response: ModelResponse | None, failed: Sequence[ModelRequestAttempt]) -> None:
-        self._heard += [attempt.usage for attempt in failed if attempt.usage is not None]
-        self._heard += [] if response is None else [response.usage]
-        self._was_asked = self._was_asked or response is not None
+    def _observe(self, response: ModelResponse | None, failed: Sequence[ModelRequestAttempt]) -> None:
+        self._uncounted += [attempt.usage for attempt in failed if attempt.usage is not None]
+        self._uncounted += [] if response is None else [response.usage]
+        self._has_model_response = self._has_model_response or response is not None
 
-    def _count_heard(self) -> None:
-        """Count what answers have used; what they cost is known only after the request."""
+    def _count_observed(self) -> None:
+        """Count the usage of responses. Their cost is known only after the request."""
         for budget in self.budgets:
-            for usage in self._heard:
+            for usage in self._uncounted:
                 budget.usage.incr(usage)
-        self._heard = []
+        self._uncounted = []
 
     def _count_request(self, response: ModelResponse) -> None:
-        """Count a request, whose response is in the history now."""
-        self._count_heard()
+        """Count a request with a response in the history."""
+        self._count_observed()
         for budget in self.budgets:
             budget.usage.requests += 1
-            if not self._was_asked:  # a capability has answered in place of the model
+            if not self._has_model_response:  # a capability responded instead of the model
                 budget.usage.incr(response.usage)
         self._messages = ()
 
     async def wrap_run(self, ctx: RunContext[object], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
-        """Count the answer that a run ends in the middle of."""
+        """Count the last response of a run that ends abruptly."""
         try:
             return await handler()
         except BaseException:
-            self._count_heard()
+            self._count_observed()
             if self._messages and isinstance(last := self._messages[-1], ModelResponse) and last.parts:
                 self._count_request(last)
             raise
@@ -107,23 +107,25 @@ class ChildRun(AbstractCapability[object]):
     async def before_model_request(
         self, ctx: RunContext[object], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Refuse a request that a budget has no room for."""
+        """Raise if a request would exceed a budget."""
         for budget in self.budgets:
             budget.check_before_request()
-        self._was_asked, self._messages = False, ctx.messages
+        self._has_model_response, self._messages = False, ctx.messages
         return request_context
 
     async def after_model_request(
         self, ctx: RunContext[object], *, request_context: ModelRequestContext, response: ModelResponse
     ) -> ModelResponse:
-        """Count a response."""
-        self._count_heard()
+        """Count the usage of a response."""
+        self._count_observed()
         return response
 
     async def after_node_run(
         self, ctx: RunContext[object], *, node: AgentNode[object], result: NodeResult[object]
     ) -> NodeResult[object]:
-        """Stop before acting on a response that was too much. It is in the history by now, to be reported."""
+        """Raise if a response has exceeded a budget, before its tool calls run. The history already contains it, for
+        the report.
+        """
         if isinstance(node, ModelRequestNode) and isinstance(response := ctx.messages[-1], ModelResponse):
             self._count_request(response)
             for budget in self.budgets:
@@ -131,8 +133,8 @@ class ChildRun(AbstractCapability[object]):
         return result
 
     async def after_run(self, ctx: RunContext[object], *, result: Any) -> Any:
-        """Warn where a limit could not be watched."""
-        self.budgets[0].warn_of_what_is_unknown()
+        """Warn if a limit could not be checked."""
+        self.budgets[0].warn_of_unknown_cost()
         return result
 
     async def wrap_tool_execute(
@@ -144,7 +146,7 @@ class ChildRun(AbstractCapability[object]):
         args: ValidatedToolArgs,
         handler: WrapToolExecuteHandler,
     ) -> Any:
-        """Count a tool call that succeeds, and refuse one that a budget has no room for."""
+        """Count a successful tool call, and refuse one that would exceed a budget."""
         for budget in self.budgets:
             budget.check_before_tool_call()
         for budget in self.budgets:
@@ -161,9 +163,9 @@ class ChildRun(AbstractCapability[object]):
     async def after_tool_validate(
         self, ctx: RunContext[object], *, call: ToolCallPart, tool_def: ToolDefinition, args: ValidatedToolArgs
     ) -> ValidatedToolArgs:
-        """Hold a call that nobody has answered yet, whatever else the run has to say of it."""
-        if ctx.tool_call_metadata and isinstance(held := parse_answer(ctx.tool_call_metadata), StillPending):
-            raise (CallDeferred if tool_def.kind == 'external' else ApprovalRequired)(metadata=held.request)
+        """Defer a call without an answer, before any other check."""
+        if ctx.tool_call_metadata and isinstance(answer := parse_answer(ctx.tool_call_metadata), StillPending):
+            raise (CallDeferred if tool_def.kind == 'external' else ApprovalRequired)(metadata=answer.request)
         return args
 
     async def on_tool_validate_error(
@@ -175,7 +177,7 @@ class ChildRun(AbstractCapability[object]):
         args: RawToolArgs,
         error: ValidationError | ModelRetry,
     ) -> ValidatedToolArgs:
-        """Let a call that is held come as far as the hook above: it carries no arguments to run with."""
+        """Accept a call without an answer, which has no valid arguments, so that `after_tool_validate` can defer it."""
         if ctx.tool_call_metadata and isinstance(parse_answer(ctx.tool_call_metadata), StillPending):
             return {}
         raise error
@@ -183,6 +185,6 @@ class ChildRun(AbstractCapability[object]):
     async def handle_deferred_tool_calls(
         self, ctx: RunContext[object], *, requests: DeferredToolRequests
     ) -> DeferredToolResults | None:
-        """Note that there is something to wait for."""
+        """Record that a call was deferred."""
         self.has_deferred = True
         return None

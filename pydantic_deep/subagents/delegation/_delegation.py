@@ -1,4 +1,4 @@
-"""One `task` call: a child is made ready, run, and what came of it becomes a result, a pause or a failure."""
+"""Execute one `task` call: prepare and run a child, and convert its outcome into a result, a pause or a failure."""
 
 from __future__ import annotations
 
@@ -44,44 +44,44 @@ _LOGGER = logging.getLogger('pydantic_deep')
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How a child is to be run: what its description and its parent make of it."""
+    """How to run a child, derived from its description and its parent."""
 
     name: str
-    """What the model called it by."""
+    """The name of the subagent."""
     agent: AbstractAgent[Any, Any]
-    """The agent."""
+    """The agent to run."""
     place: TreePosition
-    """Where it stands."""
+    """The position in the subagent tree."""
     is_parent: bool
-    """Whether it is the parent's own agent."""
+    """Whether the agent is the parent itself."""
     model: Model | KnownModelName | str | None
     """The model of the run; `None` for the agent's own."""
     has_parents_model: bool
-    """Whether that is the model of the parent."""
+    """Whether the model is that of the parent."""
     settings: dict[str, Any] | None
     """The settings of the parent's requests; `None` if it has made none in this run."""
     is_streamed: bool | None
-    """Whether the parent's run is streamed; `None` if nobody knows yet."""
+    """Whether the parent's run is streamed; `None` if it is unknown."""
     output_type: OutputSpec[Any] | None
-    """What it may answer with, a pause included; `None` for what the agent says."""
+    """The output type of the run, including a pause; `None` for that of the agent."""
     capabilities: Sequence[Any]
-    """What it inherits."""
+    """The inherited capabilities."""
     limits: UsageLimits | None
-    """Its own limits."""
+    """The limits of the subagent itself; `None` if it has none."""
     timeout_seconds: float | None
-    """How long it may run."""
+    """Maximum time of the run in seconds; `None` for no limit."""
     is_fork: bool
-    """Whether it works on a view of the files."""
+    """Whether it works on a copy-on-write view of the files."""
 
 
 @dataclass(kw_only=True)
 class Delegation:
-    """One run of a child, from the `task` call of its parent."""
+    """One run of a child, for a `task` call of its parent."""
 
     ctx: RunContext[object]
     """The context of the call, with the deps of the run."""
     plan: Plan
-    """How to run it."""
+    """How to run the child."""
     _messages: Sequence[ModelMessage] = field(default=(), init=False)
     _run: ChildRun = field(init=False)
     _overlay: OverlayBackend | None = field(default=None, init=False)
@@ -90,33 +90,33 @@ class Delegation:
         """Run the child on a new task.
 
         Raises:
-            ToolFailed: It did not end well, for whatever reason.
-            ApprovalRequired: It waits for a person.
+            ToolFailed: The run failed.
+            ApprovalRequired: The run paused for approval.
         """
         recorder = next(iter(find_capabilities(self.ctx, SupportsRecovery)), None)
-        begun = None if recorder is None else await recorder.recovered_conversation_id()
-        return await self._settle(None, user_prompt=description, conversation_id=begun or 'new')
+        recovered_id = None if recorder is None else await recorder.recovered_conversation_id()
+        return await self._settle(None, user_prompt=description, conversation_id=recovered_id or 'new')
 
     async def resume(self, answers: DelegationAnswers) -> ToolReturn[object]:
-        """Go on with a child that has waited, with what was answered.
+        """Resume a suspended child with answers.
 
         Raises:
-            ToolFailed: It did not end well, or the answers are for something else.
-            ApprovalRequired: It waits again.
+            ToolFailed: The run failed, or the answers do not match the suspended child.
+            ApprovalRequired: The run paused for approval again.
         """
         request = answers.request
         try:
             history = parse_history(request.messages)
             state = PausedChild.model_validate(request.state)
         except ValidationError as error:
-            raise ToolFailed(
-                f'The subagent {self.plan.name!r} cannot go on: what was kept of it is damaged.'
-            ) from error
+            raise ToolFailed(f'The subagent {self.plan.name!r} cannot resume: its stored state is damaged.') from error
         if request.subagent != self.plan.name:
-            raise ToolFailed(f'The subagent {self.plan.name!r} cannot go on: the answers are for {request.subagent!r}.')
+            raise ToolFailed(
+                f'The subagent {self.plan.name!r} cannot resume: the answers are for {request.subagent!r}.'
+            )
         if not history or history[-1].conversation_id != request.conversation_id:
             raise ToolFailed(
-                f'The subagent {self.plan.name!r} cannot go on: what was kept of it is another conversation.'
+                f'The subagent {self.plan.name!r} cannot resume: its stored state belongs to another conversation.'
             )
         return await self._settle(
             state,
@@ -126,7 +126,7 @@ class Delegation:
         )
 
     async def _settle(self, state: PausedChild | None, **run: Any) -> ToolReturn[object]:
-        """Run the child, and make of what comes whatever the parent's tool call has to be."""
+        """Run the child, and return or raise the outcome of the parent's tool call."""
         usage = RunUsage() if state is None else state.usage
         above = self.ctx.capabilities.get(CHILD_RUN_ID)
         budgets = above.budgets if isinstance(above, ChildRun) else ()
@@ -151,26 +151,25 @@ class Delegation:
                 forget_pauses(self.ctx.usage, result.conversation_id)
                 return self._returned(result, merge)
             pause = dump(await self._request(result, deps, settings, is_streamed=is_streamed))
-        except Exception as error:  # the code of the child is the user's, and may raise anything
+        except Exception as error:  # user code, which may raise anything
             forget_pauses(self.ctx.usage, run['conversation_id'])
             raise self._failure(error) from error
         raise ApprovalRequired(metadata=pause)
 
     async def _deps(self, state: PausedChild | None) -> object:
-        """Return the deps of the child, as they were when it paused."""
+        """Return the deps of the child, restored to their state at the pause."""
         deps = clone_deps(self.ctx.deps, self.plan.place.max_depth)
         if state is not None:
             load_todos(deps, state.todos)
         if self.plan.is_fork:
-            dumped, there = (None, None) if state is None else (state.overlay, state.working_dir)
-            self._overlay = await fork_files(cast('Any', deps), dumped, there)
+            dumped, working_dir = (None, None) if state is None else (state.overlay, state.working_dir)
+            self._overlay = await fork_files(cast('Any', deps), dumped, working_dir)
         return deps
 
-    def _parents(self, state: PausedChild | None) -> tuple[dict[str, Any], bool]:
-        """Return the parent's settings, and whether it is streamed.
+    def _parent_request_options(self, state: PausedChild | None) -> tuple[dict[str, Any], bool]:
+        """Return the settings of the parent, and whether it is streamed.
 
-        A run that has made no request yet, because it began with answers, does not know: then what the child had
-        before it paused still holds.
+        A resumed run that has made no request yet does not know them. In that case, those of the suspended child apply.
         """
         settings, is_streamed = self.plan.settings, self.plan.is_streamed
         if settings is None:
@@ -180,18 +179,18 @@ class Delegation:
         return settings, is_streamed
 
     def _settings(self, settings: dict[str, Any]) -> Any:
-        """Return the settings of the run: those of the parent below the child's own. The parent's own agent has none
-        that are not the parent's.
+        """Return the settings of the run: those of the parent, overridden by the child's own. If the child is the
+        parent agent, it has no other settings than those of the parent.
         """
         if self.plan.is_parent:
             return settings
         return settings_below(settings, is_same_model=self.plan.has_parents_model) if settings else None
 
     async def _run_child(self, **run: Any) -> AgentRunResult[object]:
-        """Run the agent so that it can pause.
+        """Run the agent with an output type that allows a pause.
 
-        One with output validators refuses an output type for a run, before anything has run. Then it runs as it is,
-        and can pause only if its own output type says so.
+        An agent with output validators rejects an output type for a run before it starts. It then runs with its own
+        output type, and can pause only if that allows it.
         """
         try:
             return await self._captured(output_type=self.plan.output_type, **run)
@@ -221,7 +220,7 @@ class Delegation:
     async def _request(
         self, result: AgentRunResult[object], deps: object, settings: dict[str, Any], *, is_streamed: bool
     ) -> DelegationRequest:
-        """Return what the pause of the child rises with: all that is needed to go on anywhere."""
+        """Return the request for the pause of the child, with all state that is needed to resume anywhere."""
         state = PausedChild(
             parent_conversation_id=conversation_of(self.ctx.messages),
             pause_number=number_pause(self.ctx.usage, result.conversation_id),
@@ -241,14 +240,14 @@ class Delegation:
         )
 
     def _failure(self, error: Exception) -> ToolFailed:
-        """Return the failed result: the reason, and what the child had done."""
+        """Return the failed result: the reason, and a report of the child's work."""
         discarded = () if self._overlay is None else self._overlay.changed_paths
         return ToolFailed(render_failure(self.plan.name, self._reason(error), self._messages, discarded))
 
     def _reason(self, error: Exception) -> str:
         exceeded = self._run.budgets[0].exceeded
         if exceeded is not None:
-            return f'has used up its budget: {exceeded}'
+            return f'exceeded its budget: {exceeded}'
         if isinstance(error, UsageLimitExceeded):
             return f'was stopped by a limit: {error}'
         if isinstance(error, RunTimedOut):
@@ -257,8 +256,8 @@ class Delegation:
             return f'was cancelled: {error}'
         if isinstance(error, UserError) and self._run.has_deferred:
             return (
-                'has a call that must wait for a person, and cannot wait: it has output validators, and its '
-                '`output_type` is without `DeferredToolRequests`.'
+                'has a call that needs approval, but cannot pause: it has output validators, and its '
+                '`output_type` does not include `DeferredToolRequests`.'
             )
         _LOGGER.warning('Subagent %r failed with %s', self.plan.name, type(error).__name__, exc_info=error)
         return f'failed: {describe_error(error)}'
@@ -269,20 +268,20 @@ class Delegation:
 
 
 def _with_notice(output: object, notice: str | None) -> object:
-    """Return an answer with a notice to it; data stays data."""
+    """Return an output with a notice. Structured output is wrapped in a mapping."""
     if notice is None:
         return output
     return f'{output}\n\n{notice}' if isinstance(output, str) else {'result': output, 'notice': notice}
 
 
 def _json_part(settings: dict[str, Any]) -> dict[str, JsonValue]:
-    """Return those settings that JSON can hold."""
+    """Return the settings that JSON can represent."""
     part: dict[str, JsonValue] = {}
     adapter = _json_adapter()
     for name, value in settings.items():
         try:
             part[name] = adapter.validate_python(value)
-        except ValidationError:  # such as a timeout of httpx
+        except ValidationError:  # such as an httpx timeout
             continue
     return part
 

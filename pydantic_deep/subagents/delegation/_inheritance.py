@@ -1,4 +1,4 @@
-"""What the run of a subagent has from its parent: capabilities, and settings of the model."""
+"""The capabilities and model settings that the run of a subagent inherits."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_deep.extensions import SupportsInheritance
 
 _OF_ONE_REQUEST = frozenset({'tool_choice'})
-"""Settings that speak of the parent's own tools, and mean nothing to a child."""
+"""Settings that refer to the parent's own tools, and do not apply to a child."""
 
 
 def inherited_capabilities(
-    found: Sequence[SupportsInheritance], agent: AbstractAgent[Any, Any]
+    inheritable: Sequence[SupportsInheritance], agent: AbstractAgent[Any, Any]
 ) -> list[AbstractCapability[Any]]:
-    """Return the capabilities that a run of `agent` gets from its parent, but for those that it has itself: the very
+    """Return the capabilities that a run of `agent` inherits from its parent, except those that it already has as the
     same objects.
     """
     own: list[AbstractCapability[Any]] = []
     agent.root_capability.apply(own.append)
     known = [capability.for_subagent() for capability in own if isinstance(capability, SupportsInheritance)]
-    passed = [capability.for_subagent() for capability in found]
+    passed = [capability.for_subagent() for capability in inheritable]
     return [capability for capability in passed if not any(capability is other for other in known)]
 
 
 def settings_below(parent: Mapping[str, Any], *, is_same_model: bool) -> Callable[[RunContext[Any]], ModelSettings]:
-    """Return settings for a run that has those of the parent wherever it has none of its own.
+    """Return settings for a run: those of the parent, overridden by its own.
 
     Args:
-        parent: What the parent's requests have.
-        is_same_model: Whether the run has its model from the parent: what is set in that model is then no choice of
-            the child, and the parent's own choice holds.
+        parent: The settings of the parent's requests.
+        is_same_model: Whether the run uses the parent's model. Settings of that model are then not settings of the
+            child, and do not override those of the parent.
     """
 
     def settings(ctx: RunContext[Any]) -> ModelSettings:
@@ -51,5 +51,5 @@ def settings_below(parent: Mapping[str, Any], *, is_same_model: bool) -> Callabl
 
 
 def passed_settings(settings: ModelSettings | None) -> dict[str, Any]:
-    """Return what a child gets of the settings of its parent."""
+    """Return the settings that a child inherits."""
     return {name: value for name, value in (settings or {}).items() if name not in _OF_ONE_REQUEST}

@@ -1,4 +1,4 @@
-"""What a child may answer with, so that a pause can rise through it. Pure."""
+"""Extend the output type of a child so that it can pause. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pydantic_ai.output import OutputSpec
 
 
 def with_pause(output_type: OutputSpec[Any]) -> OutputSpec[Any] | None:
-    """Return an output type that allows for a pause besides; `None` where the given one does already.
+    """Return an output type that also allows a pause; `None` if the given one already does.
 
-    Markers such as `NativeOutput` cannot hold it and stand beside it.
+    Markers such as `NativeOutput` cannot contain the pause, so it is added next to them.
     """
     if _allows_pause(output_type):
         return None

@@ -1,4 +1,4 @@
-"""What is told of a subagent that did not end well: why, and what it had done. Bounded and pure."""
+"""Render the report of a failed subagent: the reason, and its work so far. Pure, with bounded length."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from collections.abc import Sequence
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 
 _MAX_TEXT_CHARS = 2_000
-"""How much of its last text, and of a reason, is shown: some 500 tokens each."""
+"""Maximum length of its last text and of the reason in characters, about 500 tokens each."""
 
 _MAX_CALLS = 20
-"""How many of its last tool calls are shown."""
+"""Maximum number of tool calls, most recent ones first."""
 
 _MAX_ARGS_CHARS = 200
-"""How much of the arguments of each."""
+"""Maximum length of the arguments of a call, in characters."""
 
 _MAX_FILES = 50
-"""How many of the files that it had changed are named."""
+"""Maximum number of changed files to list."""
 
 
 def render_failure(name: str, reason: str, messages: Sequence[ModelMessage], discarded: Sequence[str]) -> str:
-    """Return what the parent's model is told of a subagent that failed.
+    """Return the message to the parent's model about a failed subagent.
 
     Args:
-        name: Its name.
-        reason: A sentence that goes on from its name.
-        messages: Its history as far as it came.
-        discarded: Files that it had changed in a fork and that are not kept: all, or what a merge that failed has left.
+        name: The name of the subagent.
+        reason: A sentence that continues its name.
+        messages: The history of the subagent so far.
+        discarded: Discarded file changes of a fork: all, or those that a failed merge did not apply.
     """
     paragraphs = [f'The subagent {name!r} {_shorten(reason, _MAX_TEXT_CHARS)}', *_done(messages)]
     if discarded:
@@ -37,9 +37,9 @@ def render_failure(name: str, reason: str, messages: Sequence[ModelMessage], dis
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the name of an exception and its message, printable."""
+    """Return the class name and the message of an exception, with invalid characters escaped."""
     described = f'{type(error).__name__}: {error}'.removesuffix(': ')
-    return described.encode(errors='backslashreplace').decode()  # half a character would break the next request
+    return described.encode(errors='backslashreplace').decode()  # a lone surrogate would break the next request
 
 
 def _done(messages: Sequence[ModelMessage]) -> list[str]:

@@ -88,7 +88,7 @@ async def conflicting(deps: DeepAgentDeps, answer: Answer, **options: Any) -> An
     return Subagent('worker', 'x', model=child.model, tools=[*child.tools, meanwhile], isolation='fork', **options)
 
 
-NOTICE = 'Not merged, because these files were changed meanwhile; they are as they were:\n- /a.txt: content'
+NOTICE = 'Not merged, because these files were changed meanwhile; they are unchanged:\n- /a.txt: content'
 
 
 async def test_a_conflict_is_told_and_reported_as_data_and_the_parents_file_stays(ask: Any) -> None:
@@ -158,7 +158,7 @@ async def test_a_fork_goes_through_a_pause(answer: Any, reload: Callable[[Conver
 async def test_deps_that_cannot_be_forked_are_refused_before_the_first_request(deps: object) -> None:
     model = ScriptedModel()
     parent = Agent[Any, Any](model, capabilities=[Subagents([worker()])])
-    with pytest.raises(UserError, match=r"The subagent 'worker' has `isolation='fork'`, and `deps` is "):
+    with pytest.raises(UserError, match=r"The subagent 'worker' has `isolation='fork'`, but `deps` is "):
         await parent.run('go', deps=deps)
     assert model.requests == []
 
