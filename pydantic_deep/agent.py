@@ -1,7 +1,7 @@
-"""The list of rooms: `create_deep_agent` makes it, and hands it to a plain `pydantic_ai.Agent`.
+"""`create_deep_agent`: build a plain `pydantic_ai.Agent` from a list of capabilities.
 
-Its many parameters are those of `Agent` that a deep agent needs, and one for each room that the framework promises.
-There will be no more of them: a new feature is a capability.
+Its parameters are those of `Agent` that a deep agent needs, and one for each built-in capability. New features are
+capabilities, not parameters.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .failures import ToolFailures
 from .filesystem import Filesystem
 from .todos import Todos
 
-if TYPE_CHECKING:  # a room is imported when an agent has it: together they would double the time of an import
+if TYPE_CHECKING:  # a capability is imported when an agent has it: importing all would double the import time
     from .approvals import InterruptOn
     from .skills import SkillSource
     from .subagents import Subagent
@@ -38,9 +38,10 @@ DepsT = TypeVar('DepsT', bound=DeepAgentDeps, default=DeepAgentDeps)
 OutputT = TypeVar('OutputT', default=str)
 
 TOOL_RETRIES = 10
-"""How often in a row a tool may be called wrongly before pydantic-ai counts it as out of retries.
+"""Maximum number of consecutive invalid calls of a tool before pydantic-ai raises.
 
-Its default of 1 lets the second call of a tool that does not exist end a long run. `ToolFailures` handles the rest.
+With pydantic-ai's default of 1, the second call of an unknown tool ends a long run. `ToolFailures` handles the last
+one.
 """
 
 
@@ -112,39 +113,39 @@ def create_deep_agent(
 ) -> Agent[DepsT, Any]:
     """Return an agent that plans with todos, works on the files of `deps.backend`, and delegates to subagents.
 
-    It is a plain `pydantic_ai.Agent` and holds no state: share it between users, and pass each of them deps of their
-    own. A run without `deps=` works on fresh ones.
+    The agent is a plain `pydantic_ai.Agent` without state: share it between users, and pass separate deps for each. A
+    run without `deps=` uses new ones.
 
     Args:
-        model: A model or its name; `None` if `agent.run(model=…)` names it.
-        instructions: What this agent is for. The rooms add their own.
-        output_type: What a run returns: `str`, a Pydantic model, or whatever pydantic-ai accepts.
+        model: A model or its name; `None` if it is passed to `agent.run(model=…)`.
+        instructions: The instructions of the agent. The capabilities add their own.
+        output_type: The output of a run: `str`, a Pydantic model, or any other output type of pydantic-ai.
         deps_type: `DeepAgentDeps` or a subclass of it.
         name: The agent's name, for traces.
-        tools: Functions that the model may call besides.
-        toolsets: pydantic-ai toolsets, MCP servers among them.
-        capabilities: pydantic-ai capabilities. One with the `id` of a room (`todos`, `filesystem`, `subagents`,
-            `skills`, `approvals`, `summarization`, `retries`, `cache_watch`, `deps`, `tool_failures`)
-            takes that room's place.
-        subagents: Agents that the model may delegate to, besides the general-purpose one.
-        skills: Directories of skills, or `Skill` objects. Without any, nothing is said of skills.
-        interrupt_on: Which tools wait for a person: `{'write_file': True, 'execute': ApprovalRule(…)}`, whoever
-            provides them, in every subagent. A run may then return `DeferredToolRequests`; `{}` gates nothing, and
-            lets tools that ask by themselves wait.
+        tools: Further functions that the model may call.
+        toolsets: pydantic-ai toolsets, including MCP servers.
+        capabilities: Further pydantic-ai capabilities. One with the `id` of a built-in capability (`todos`,
+            `filesystem`, `subagents`, `skills`, `approvals`, `summarization`, `retries`, `cache_watch`, `deps`,
+            `tool_failures`) replaces it.
+        subagents: Agents that the model may delegate to, in addition to the general-purpose one.
+        skills: Directories of skills, or `Skill` objects. Without any, the agent has no instructions about skills.
+        interrupt_on: Which tools need approval: `{'write_file': True, 'execute': ApprovalRule(…)}`. It applies to all
+            tools, and to every subagent. A run may then return `DeferredToolRequests`. `{}` gates nothing, but lets
+            tools that require approval themselves pause the run.
         include_todo: Whether the model plans with `write_todos`.
         include_filesystem: Whether the model works on files.
         include_subagents: Whether the model delegates with `task`.
         include_skills: Whether the model loads skills.
         summarization: Whether a history that grows too long is replaced by a summary.
-        model_settings: Settings of every request, such as `{'temperature': 0}`. The prompt is cached where the provider
-            wants marks for that; `{'cache': False}` sets none.
+        model_settings: Settings of every request, such as `{'temperature': 0}`. Prompt caching is enabled for providers
+            that need cache markers; `{'cache': False}` disables it.
 
     Raises:
-        TypeError: `subagents` or `skills` are no list of them.
-        ValueError: A subagent waits for a person, and this agent, without `interrupt_on`, cannot say so.
+        TypeError: `subagents` or `skills` is not a list of them.
+        ValueError: A subagent may need approval, but this agent cannot pause, as it has no `interrupt_on`.
     """
     can_pause = interrupt_on is not None or _can_pause(output_type)
-    rooms = default_capabilities(
+    built_in = default_capabilities(
         deps_type=deps_type,
         subagents=subagents,
         skills=skills,
@@ -159,33 +160,33 @@ def create_deep_agent(
     check_name('name', name)
     check_numbers(model_settings or {})
     if not can_pause:
-        _refuse_unheard_subagents(subagents)
-    taken = {given.id for given in capabilities if isinstance(given, AbstractCapability)}
+        _check_subagents_can_pause(subagents)
+    replaced_ids = {capability.id for capability in capabilities if isinstance(capability, AbstractCapability)}
     agent = Agent(
         model,
         output_type=[output_type, DeferredToolRequests] if interrupt_on is not None else output_type,
         instructions=instructions,
         deps_type=deps_type,
         name=name,
-        # What `Caching()` sets; a capability more would cost each step.
+        # The effect of `Caching()`, without the cost of another capability in each step.
         model_settings={'cache': True, **(model_settings or {})},
         retries={'tools': TOOL_RETRIES},
         tools=tools,
         toolsets=toolsets,
-        capabilities=[*(room for room in rooms if room.id not in taken), *capabilities],
+        capabilities=[*(capability for capability in built_in if capability.id not in replaced_ids), *capabilities],
     )
-    given = [instructions] if isinstance(instructions, str) else instructions or ()
-    _LITERAL[id(agent)] = '\n\n'.join(given).strip()
+    texts = [instructions] if isinstance(instructions, str) else instructions or ()
+    _LITERAL[id(agent)] = '\n\n'.join(texts).strip()
     finalize(agent, _LITERAL.pop, id(agent))
     return agent
 
 
 _LITERAL: dict[int, str] = {}
-"""The instructions of each agent that was made here, by its identity, while it lives: pydantic-ai does not tell them."""
+"""The instructions of each living agent that was created here, by its id: pydantic-ai does not expose them."""
 
 
 def literal_instructions(agent: AbstractAgent[Any, Any]) -> str | None:
-    """Return the `instructions` that `create_deep_agent` was given for an agent; `None` if it has not made the agent."""
+    """Return the `instructions` that were passed to `create_deep_agent` for an agent; `None` for other agents."""
     while isinstance(agent, WrapperAgent):
         agent = agent.wrapped
     return _LITERAL.get(id(agent))
@@ -203,15 +204,15 @@ def default_capabilities(
     include_skills: bool = True,
     summarization: bool = True,
 ) -> list[AbstractCapability[DeepAgentDeps]]:
-    """Return the rooms of `create_deep_agent`, for those who build their `Agent` themselves.
+    """Return the capabilities of `create_deep_agent`, for use with your own `Agent`.
 
-    With `interrupt_on`, `DeferredToolRequests` must be among the agent's output types.
+    With `interrupt_on`, the agent's output types must include `DeferredToolRequests`.
 
     Args:
         deps_type: The `deps_type` of the agent.
-        subagents: Agents that the model may delegate to, besides the general-purpose one.
+        subagents: Agents that the model may delegate to, in addition to the general-purpose one.
         skills: Directories of skills, or `Skill` objects.
-        interrupt_on: Which tools wait for a person; `None` for no room of approvals.
+        interrupt_on: Which tools need approval; `None` to omit the approvals capability.
         include_todo: Whether the model plans with `write_todos`.
         include_filesystem: Whether the model works on files.
         include_subagents: Whether the model delegates with `task`.
@@ -219,18 +220,18 @@ def default_capabilities(
         summarization: Whether a history that grows too long is replaced by a summary.
 
     Raises:
-        TypeError: `subagents` or `skills` are no list of them.
-        ValueError: `subagents` or `skills` were given, and their room was left out.
+        TypeError: `subagents` or `skills` is not a list of them.
+        ValueError: `subagents` or `skills` are passed, but their capability is excluded.
     """
-    _refuse_what_is_no_list(skills)
+    _check_skills(skills)
     if not isinstance(cast('object', summarization), bool):
         raise TypeError(
-            f'`summarization` is {summarization!r}. Pass True or False, and a `Summarization(…)` in `capabilities`.'
+            f'`summarization` is {summarization!r}. Pass a bool; for options, pass a `Summarization(…)` in `capabilities`.'
         )
     from .caching import CacheWatch
     from .retries import Retries
 
-    rooms: list[AbstractCapability[DeepAgentDeps]] = [
+    capabilities: list[AbstractCapability[DeepAgentDeps]] = [
         DepsWorkspace(deps_type=deps_type),
         ToolFailures(),
         CacheWatch(),
@@ -239,34 +240,34 @@ def default_capabilities(
     if interrupt_on is not None:
         from .approvals import Approvals
 
-        rooms.append(Approvals(interrupt_on=interrupt_on))
+        capabilities.append(Approvals(interrupt_on=interrupt_on))
     if include_todo:
-        rooms.append(Todos())
+        capabilities.append(Todos())
     if include_filesystem:
-        rooms.append(Filesystem())
+        capabilities.append(Filesystem())
     if summarization:
         from .summarization import Summarization
 
-        rooms.append(Summarization())  # after files: what they keep beside the conversation is not in it
+        capabilities.append(Summarization())  # after the filesystem, so that offloaded results are not counted
     if include_skills and skills:
         from .skills import Skills
 
-        rooms.append(Skills(skills))
+        capabilities.append(Skills(skills))
     if include_subagents:
         from .subagents import Subagents
 
-        rooms.append(Subagents(subagents, build=partial(_build, deps_type=deps_type)))
-    for name, given, is_included in (
+        capabilities.append(Subagents(subagents, build=partial(_build, deps_type=deps_type)))
+    for name, values, is_included in (
         ('subagents', subagents, include_subagents),
         ('skills', skills, include_skills),
     ):
-        if given and not is_included:
-            raise ValueError(f'`{name}` are given, and `include_{name}` is False. Leave one of them out.')
-    return rooms
+        if values and not is_included:
+            raise ValueError(f'`{name}` is passed, but `include_{name}` is False. Remove one of them.')
+    return capabilities
 
 
 def _build(subagent: Subagent, *, deps_type: type[DeepAgentDeps]) -> Agent[Any, Any]:
-    """Return the agent that a `Subagent` describes: one of ours."""
+    """Build the deep agent that a `Subagent` describes."""
     return create_deep_agent(
         subagent.model,
         instructions=subagent.instructions,
@@ -278,29 +279,29 @@ def _build(subagent: Subagent, *, deps_type: type[DeepAgentDeps]) -> Agent[Any, 
         capabilities=subagent.capabilities,
         subagents=subagent.subagents,
         skills=cast('Sequence[SkillSource]', subagent.skills),
-        # Either is right here: how the child answers when it waits is the subagents room's to say.
+        # Both types are valid here: the subagents capability determines how a child pauses.
         interrupt_on=cast('InterruptOn', subagent.interrupt_on),
     )
 
 
 def _can_pause(output_type: OutputSpec[Any]) -> bool:
-    """Return whether a run may end with calls that wait for a person."""
+    """Return whether a run may end with pending approvals."""
     if isinstance(output_type, Sequence):
         return any(_can_pause(item) for item in cast('Sequence[OutputSpec[Any]]', output_type))
     return output_type is DeferredToolRequests or DeferredToolRequests in get_args(output_type)
 
 
-def _refuse_what_is_no_list(skills: object) -> None:
-    """Refuse what would pass for no skills at all; the rooms refuse everything else themselves."""
+def _check_skills(skills: object) -> None:
+    """Raise for invalid `skills` that would be mistaken for none. The capabilities validate everything else."""
     if isinstance(skills, str) or not isinstance(skills, Collection):
-        raise TypeError(f'`skills` is {skills!r}. Pass a list of directories or of `Skill`s, or leave it out.')
+        raise TypeError(f'`skills` is {skills!r}. Pass a list of directories or `Skill` objects.')
 
 
-def _refuse_unheard_subagents(subagents: Sequence[Subagent]) -> None:
+def _check_subagents_can_pause(subagents: Sequence[Subagent]) -> None:
     for subagent in subagents:
         if subagent.interrupt_on is not None:
             raise ValueError(
-                f'The subagent {subagent.name!r} has `interrupt_on`, and this agent could not say that it waits. '
+                f'The subagent {subagent.name!r} has `interrupt_on`, but this agent cannot pause. '
                 'Pass `interrupt_on` here too; `{}` gates nothing of its own.'
             )
-        _refuse_unheard_subagents(subagent.subagents)
+        _check_subagents_can_pause(subagent.subagents)

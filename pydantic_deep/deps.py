@@ -1,7 +1,7 @@
-"""What one run works with: `DeepAgentDeps`, and the uploads in it.
+"""`DeepAgentDeps`, the state of a run, and its uploads.
 
-All state of a run lives here, so that an agent object holds none and any number of users can share it.
-Not here: how an agent sees the backend (`_workspace`), and what the model is told of it (the rooms).
+All state of a run is in its deps, so that an agent is stateless and can be shared by any number of users. `_workspace`
+connects deps with an agent; the capabilities describe their contents to the model.
 """
 
 from __future__ import annotations
@@ -29,85 +29,87 @@ from .todos import Todo
 __all__ = ('DeepAgentDeps', 'Upload')
 
 UPLOADS = 'uploads'
-"""The directory of uploads, below the backend's working directory."""
+"""The directory of uploads, relative to the backend's working directory."""
 
 FORMAT_VERSION = 1
-"""The version of what `to_json` writes."""
+"""The format version that `to_json` writes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Upload:
-    """A file that a user gave, and what is known of it."""
+    """A file that a user uploaded."""
 
     name: str
-    """The name that it was given, relative to the uploads."""
+    """The name, relative to the directory of uploads."""
     path: str
-    """Where the agent finds it."""
+    """The path where the agent finds the file."""
     size_bytes: int
-    """Its size."""
+    """The size in bytes."""
     encoding: str | None
-    """The codec of a text; `None` for what is not text, or could not be told."""
+    """The encoding of a text file; `None` for other files, or if it is unknown."""
     line_count: int | None
-    """The number of lines of a text."""
+    """The number of lines of a text file; `None` for other files."""
     media_type: str
-    """By the name first, then by the content; a name can be wrong."""
+    """The media type, derived from the name or otherwise from the content. It may be wrong if the name is misleading.
+    """
 
 
 @dataclass(kw_only=True)
 class DeepAgentDeps:
-    """Everything that belongs to one user of a deep agent. Pass it to every `agent.run()`.
+    """The state of one user of a deep agent. Pass it to every `agent.run()`.
 
-    Subclass it to add fields of your own (`@dataclass(kw_only=True)`). A field that cannot be written as JSON, such
-    as a connection, is marked `field(metadata={'live': True})` and stays behind in `to_json`.
+    Subclass it to add fields (`@dataclass(kw_only=True)`). Mark a field that cannot be represented as JSON, such as a
+    connection, with `field(metadata={'live': True})`; `to_json` omits it.
     """
 
     backend: BackendProtocol = field(default_factory=StateBackend, metadata={'live': True})
-    """Where the agent's files live. By default in memory, gone with this object."""
+    """The backend with the agent's files. The default one is in memory and lasts as long as this object."""
     todos: list[Todo] = field(default_factory=list[Todo])
-    """The plan, as the model wrote it last."""
+    """The todo list that the model wrote."""
     uploads: dict[str, Upload] = field(default_factory=dict[str, Upload])
-    """The files that the user gave, by name."""
+    """The files that the user uploaded, keyed by name."""
     subagents: dict[str, object] = field(default_factory=dict[str, object], metadata={'live': True})
-    """Subagents that were built, by name; they are made again when missing."""
+    """Cached agents of subagents, keyed by name. They are rebuilt if missing."""
     usage_limits: UsageLimits | None = None
-    """What a run may use. pydantic-ai takes limits as an argument of `run`: pass `usage_limits=deps.usage_limits`."""
+    """Usage limits. pydantic-ai takes them as an argument: pass `usage_limits=deps.usage_limits` to `run`."""
     metadata: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
-    """What you want to keep with the run; nothing here reads it."""
+    """Your own values for the run. The framework does not use them."""
     max_depth: int | None = None
-    """How many levels of subagents may be below this run, 0 for none. `None` is as deep as subagents are declared: one
-    that declares subagents of its own can call them, and one that does not has none."""
+    """Maximum number of levels of subagents below this run, 0 for none. `None` allows as many as are declared: a
+    subagent can call the subagents that it declares itself.
+    """
 
     _offload: StateBackend = field(default_factory=StateBackend, init=False, repr=False, metadata={'live': True})
     _format: ClassVar[str] = 'pydantic-deep.deps'
 
     def __post_init__(self) -> None:
-        """Refuse a depth that is none.
+        """Validate the depth.
 
         Raises:
             ValueError: `max_depth` is neither `None` nor a number, or below 0.
         """
         if self.max_depth is not None and (not isinstance(cast('object', self.max_depth), int) or self.max_depth < 0):
             raise ValueError(
-                f'{type(self).__name__}(max_depth={self.max_depth!r}): pass how many levels of subagents there may be, '
+                f'{type(self).__name__}(max_depth={self.max_depth!r}): pass the maximum number of levels of subagents, '
                 '0 for none, or None for as many as are declared.'
             )
 
     async def upload(self, name: str, data: bytes) -> Upload:
-        """Write a file below the uploads of the backend, and remember what it is.
+        """Write a file to the backend's directory of uploads, and add it to `uploads`.
 
-        An upload of the same name is replaced.
+        An upload with the same name is replaced.
 
         Args:
             name: A file name, or a relative path such as `2026/sales.csv`.
             data: The contents.
 
         Raises:
-            InvalidUploadError: The name is empty, absolute, or leaves the uploads.
-            UploadTooLargeError: The contents have more than `MAX_FILE_BYTES`, so that no version could have them.
-            TypeError: The contents are no bytes.
+            InvalidUploadError: The name is empty, absolute, or outside of the directory of uploads.
+            UploadTooLargeError: The contents exceed `MAX_FILE_BYTES`, the maximum size of a file in a version.
+            TypeError: The contents are not bytes.
         """
         if not isinstance(cast('object', data), bytes | bytearray | memoryview):
-            raise TypeError(f'`data` is {type(data).__name__}. Pass bytes: encode a text with `.encode()`.')
+            raise TypeError(f'`data` is {type(data).__name__}. Pass bytes: encode text with `.encode()`.')
         size_bytes = memoryview(data).nbytes
         if size_bytes > MAX_FILE_BYTES:
             raise UploadTooLargeError(name, size_bytes, MAX_FILE_BYTES)
@@ -127,93 +129,95 @@ class DeepAgentDeps:
         return upload
 
     async def remove_upload(self, name: str) -> None:
-        """Forget an upload, and remove its file if it is still there.
+        """Remove an upload, and its file if it still exists.
 
         Args:
             name: The name of the upload, as in `uploads`.
 
         Raises:
-            UploadNotFoundError: There is no upload of that name.
+            UploadNotFoundError: No upload has this name.
         """
         check_name('name', name)
         if name not in self.uploads:
             raise UploadNotFoundError(name)
-        with suppress(FileNotFoundError):  # an agent may have removed or moved it
+        with suppress(FileNotFoundError):  # an agent may have deleted or moved it
             await self.backend.remove(self.uploads[name].path)
         del self.uploads[name]
 
     def clone_for_subagent(self, max_depth: int | None = 0) -> Self:
-        """Return deps for a subagent: empty todos and subagents, the same backend and the same uploads.
+        """Return deps for a subagent: with empty todos and subagents, and the same backend and uploads.
 
         Args:
-            max_depth: How many levels of subagents the subagent may have below it; `None` for as many as it declares.
+            max_depth: Maximum number of levels of subagents below the subagent; `None` for as many as it declares.
         """
         return dataclasses.replace(self, todos=[], subagents={}, max_depth=max_depth).with_offload(self._offload)
 
     def with_offload(self, offload: StateBackend) -> Self:
-        """Take the backend with the large results of tools, and return these deps: for what keeps or copies deps."""
+        """Set the backend of offloaded tool results, and return these deps. Used when deps are stored or copied."""
         self._offload = offload
         return self
 
     def to_json(self) -> str:
-        """Return everything except live handles as JSON: not the backend, the subagents, and offloaded results.
+        """Return all fields as JSON except live ones. The backend, the subagents and offloaded results are omitted.
 
         Raises:
-            DeepAgentError: A field holds what JSON cannot.
+            DeepAgentError: JSON cannot represent the value of a field.
         """
         fields = {name: self._dump(name, adapter) for name, adapter in _adapters(type(self)).items()}
         document = {'format': self._format, 'format_version': FORMAT_VERSION, **fields}
         try:
             return json.dumps(document, ensure_ascii=False, allow_nan=False)
         except ValueError:
-            raise DeepAgentError('The deps hold NaN or infinity, which JSON cannot. Use None instead.') from None
+            raise DeepAgentError(
+                'The deps contain NaN or infinity, which JSON cannot represent. Use None instead.'
+            ) from None
 
     @classmethod
     def from_json(cls, text: str | bytes, **live: object) -> Self:
-        """Return deps from what `to_json` wrote.
+        """Return deps from the result of `to_json`.
 
         Args:
             text: The JSON.
-            **live: The handles that JSON cannot hold, such as `backend=`; one that is left out has its default.
+            **live: The live fields, such as `backend=`. Those that are omitted have their default.
 
         Raises:
-            DeepAgentError: The text was not written by `to_json` of this class, or by a newer version of it.
+            DeepAgentError: The text was not written by `to_json` of this class, or has a newer format.
         """
         values = _parse_document(text)
         version = values.pop('format_version', None)
         if values.pop('format', None) != cls._format or not isinstance(version, int):
-            raise DeepAgentError('This is not what `DeepAgentDeps.to_json` wrote. Pass its text unchanged.')
+            raise DeepAgentError('This text was not written by `DeepAgentDeps.to_json`. Pass its result unchanged.')
         if version > FORMAT_VERSION:
             raise DeepAgentError(
-                f'These deps have format version {version}, and this release reads up to {FORMAT_VERSION}. '
+                f'These deps have format version {version}, but this release reads up to {FORMAT_VERSION}. '
                 'Upgrade pydantic-deep.'
             )
         adapters = _adapters(cls)
-        foreign = sorted(values.keys() - adapters.keys())
-        if foreign:
-            raise DeepAgentError(f'{cls.__name__} has no {", ".join(foreign)}. Use the class that wrote these deps.')
+        unknown = sorted(values.keys() - adapters.keys())
+        if unknown:
+            raise DeepAgentError(f'{cls.__name__} has no {", ".join(unknown)}. Use the class that wrote these deps.')
         try:
             known = {name: adapters[name].validate_python(value) for name, value in values.items()}
             return cls(**cast('dict[str, Any]', known | live))
         except (ValueError, TypeError) as error:
-            raise DeepAgentError(f'These are no {cls.__name__}: {error}') from error
+            raise DeepAgentError(f'These are not valid {cls.__name__}: {error}') from error
 
     def _dump(self, name: str, adapter: TypeAdapter[object]) -> object:
         try:
             return adapter.dump_python(getattr(self, name), mode='json')
-        except (PydanticSerializationError, UnicodeDecodeError) as error:  # bytes are written as UTF-8
+        except (PydanticSerializationError, UnicodeDecodeError) as error:  # bytes are decoded as UTF-8
             raise DeepAgentError(
-                f"JSON cannot hold the field {name!r}: {error}. Mark it `field(metadata={{'live': True}})` to leave it out."
+                f"JSON cannot represent the field {name!r}: {error}. Mark it `field(metadata={{'live': True}})` to omit it."
             ) from error
 
 
 def offload_of(deps: DeepAgentDeps) -> StateBackend:
-    """Return the backend with the large results of tools, which `to_json` leaves out."""
+    """Return the backend of offloaded tool results, which `to_json` omits."""
     return deps._offload  # pyright: ignore[reportPrivateUsage] - of a class of this file
 
 
 def _parse_name(name: str) -> str:
-    """Return the name as an absolute path below the uploads."""
+    """Return the absolute path of an upload name, below the directory of uploads."""
     if not isinstance(cast('object', name), str):
         check_name('name', name)
     if not name.strip():
@@ -223,7 +227,7 @@ def _parse_name(name: str) -> str:
     try:
         path = parse_path(f'/{name}')
     except InvalidPathError as error:
-        reason = 'it leaves the uploads. Leave out `..`.' if '..' in name.split('/') else error.reason
+        reason = 'it is outside of the uploads. Remove `..`.' if '..' in name.split('/') else error.reason
         raise InvalidUploadError(name, reason) from None
     if path == '/':
         raise InvalidUploadError(name, 'it is the directory of the uploads. Use a file name.')
@@ -240,7 +244,7 @@ def _parse_document(text: str | bytes) -> dict[str, object]:
 
 @cache
 def _adapters(deps_type: type[DeepAgentDeps]) -> dict[str, TypeAdapter[object]]:
-    """Return an adapter for each field that JSON holds."""
+    """Return an adapter for each field that is included in JSON."""
     hints = get_type_hints(deps_type)
     return {
         f.name: TypeAdapter[object](hints[f.name])

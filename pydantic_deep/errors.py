@@ -1,99 +1,99 @@
-"""The errors of the framework, one tree under `DeepAgentError`.
+"""The errors of the framework, all derived from `DeepAgentError`.
 
 ```
 DeepAgentError
-├── ValidationError           (ValueError) an argument cannot be used or kept; it names the `field`
-│   ├── InvalidUploadError        the name of an upload leaves `/uploads`
+├── ValidationError           (ValueError) an argument is invalid; `field` is its name
+│   ├── InvalidUploadError        the name of an upload is not a path below `/uploads`
 │   ├── in `pydantic_deep.subagents`
-│   │   └── InvalidSubagentError  a subagent is described in a way that cannot work
+│   │   └── InvalidSubagentError  the description of a subagent is invalid
 │   └── in `pydantic_deep.server`
-│       └── InvalidKeyError       a key cannot be made like that
-├── UploadNotFoundError       (LookupError) there is no upload of that name
-├── UploadTooLargeError       (ValueError) an upload is larger than a file of a version can be
+│       └── InvalidKeyError       the arguments for an API key are invalid
+├── UploadNotFoundError       (LookupError) no upload has this name
+├── UploadTooLargeError       (ValueError) an upload exceeds the maximum file size
 ├── in `pydantic_deep.skills`
-│   └── SkillNotFoundError    (LookupError) there is no skill of that name
+│   └── SkillNotFoundError    (LookupError) no skill has this name
 ├── in `pydantic_deep.approvals`
-│   └── ApprovalError         (ValueError) answers do not fit what is pending; nothing has run
-│       ├── NothingPendingError      nothing waits
-│       ├── UnknownApprovalError     no pending call has that id
-│       ├── InvalidDecisionError     the call does not take this answer
-│       ├── UnansweredApprovalError  a call that cannot wait on was left out
-│       └── MalformedApprovalError   what waits is not what this release writes
+│   └── ApprovalError         (ValueError) decisions do not match the pending calls
+│       ├── NothingPendingError      no calls are pending
+│       ├── UnknownApprovalError     no pending call has this id
+│       ├── InvalidDecisionError     the call does not accept this decision
+│       ├── UnansweredApprovalError  a call that cannot stay pending has no decision
+│       └── MalformedApprovalError   the metadata of a pending call has an unknown format
 ├── in `pydantic_deep.budgets`
-│   └── BudgetExceededError   (pydantic_ai.UsageLimitExceeded) a budget is used up
+│   └── BudgetExceededError   (pydantic_ai.UsageLimitExceeded) a budget is exceeded
 ├── in `pydantic_deep.retries`
-│   └── CutAnswerError        (pydantic_ai.ModelConnectionError) an answer was cut, each time
+│   └── CutAnswerError        (pydantic_ai.ModelConnectionError) a response is incomplete
 ├── in `pydantic_deep.store`
-│   └── StoreError            a store refused something; what was acknowledged before is safe
-│       ├── StoreUnavailableError   (OSError) it cannot be opened, read or written now
-│       │   └── UnknownCommitError  whether a commit became true is not known
-│       ├── StoreFormatError        (ValueError) it is no store, or of a newer release
-│       ├── StoreClosedError        (RuntimeError) it was closed
-│       ├── VersionNotFoundError    (LookupError) there is no version of that id
-│       ├── AssetNotFoundError      (LookupError) there are no contents of that digest
-│       ├── ApprovalNotFoundError   (LookupError) there is no approval of that id
-│       ├── ApprovalAnsweredError   somebody was faster, or it expired
-│       ├── VersionConflictError    somebody else moved the head first
-│       ├── BranchExistsError       (ValueError) the name of the branch is taken
-│       ├── RunTakenOverError       another process goes on with the run
-│       ├── UnfinishedCheckoutError  a checkout into the directory was cut off
-│       └── QueryError              (ValueError) a query does more than read, or fails
+│   └── StoreError            base class of store errors; acknowledged data is safe
+│       ├── StoreUnavailableError   (OSError) the store cannot be opened, read or written
+│       │   └── UnknownCommitError  it is unknown whether a commit succeeded
+│       ├── StoreFormatError        (ValueError) it is not a store, or has a newer format
+│       ├── StoreClosedError        (RuntimeError) the store was closed
+│       ├── VersionNotFoundError    (LookupError) no version has this id
+│       ├── AssetNotFoundError      (LookupError) no asset has this digest
+│       ├── ApprovalNotFoundError   (LookupError) no approval has this id
+│       ├── ApprovalAnsweredError   the approval was already answered, or has expired
+│       ├── VersionConflictError    the head was moved concurrently
+│       ├── BranchExistsError       (ValueError) a branch with this name exists
+│       ├── RunTakenOverError       another process has taken over the run
+│       ├── UnfinishedCheckoutError  a checkout into the directory was interrupted
+│       └── QueryError              (ValueError) a query is not read-only, or fails
 ├── in `pydantic_deep.versions`
-│   ├── ApprovalsPendingError    (ValueError) the version waits for a person
-│   ├── NothingAnsweredError     (ValueError) nothing that it waits for has an answer
-│   ├── MergeConflictError       two versions changed the same
-│   ├── NoCommonVersionError     (ValueError) two versions come from nothing common
-│   ├── NoFilesError             (ValueError) its files cannot be put anywhere
-│   ├── WorkspaceBusyError       a run works in the directory
-│   ├── WorkspaceReplacedError   the directory is another one now, with files of its own
+│   ├── ApprovalsPendingError    (ValueError) the version has pending approvals
+│   ├── NothingAnsweredError     (ValueError) no pending approval has an answer
+│   ├── MergeConflictError       two versions have conflicting changes
+│   ├── NoCommonVersionError     (ValueError) two versions have no common ancestor
+│   ├── NoFilesError             (ValueError) the files of the version cannot be restored
+│   ├── WorkspaceBusyError       the directory is in use by a run
+│   ├── WorkspaceReplacedError   the directory was replaced by another one with files
 │   ├── UnversionedBackendError  (ValueError) the files of the backend cannot be versioned
-│   └── UnversionedChangesError  a checkout would lose what no version has
+│   └── UnversionedChangesError  a checkout would lose unversioned changes
 ├── in `pydantic_deep.repository`
-│   └── RepositoryError          a repository refused something
-│       ├── RowNotFoundError         (LookupError) there is no row with that key
-│       ├── RowExistsError           (ValueError) there is one already
-│       ├── UnknownFieldError        (ValueError) a field cannot be asked by
-│       ├── InvalidQuestionError     (ValueError) a question cannot be answered
-│       ├── InvalidCursorError       (ValueError) a cursor is of another question
-│       ├── InvalidFieldError        (ValueError) a field cannot be key or be asked by
-│       ├── InvalidRowError          (ValueError) a row cannot be kept
-│       ├── UnreadableRowError       (ValueError) a row is none of the model any more
-│       ├── RepositoryFormatError    (ValueError) what is there is something else
-│       ├── RepositoryClosedError    (RuntimeError) it was closed
-│       └── RepositoryUnavailableError  (OSError) it cannot be opened, read or written now
+│   └── RepositoryError          base class of repository errors
+│       ├── RowNotFoundError         (LookupError) no row has this key
+│       ├── RowExistsError           (ValueError) a row with this key exists
+│       ├── UnknownFieldError        (ValueError) a field cannot be used in a query
+│       ├── InvalidQuestionError     (ValueError) a query is invalid
+│       ├── InvalidCursorError       (ValueError) a cursor belongs to another query
+│       ├── InvalidFieldError        (ValueError) a field cannot be a key or an index
+│       ├── InvalidRowError          (ValueError) a row cannot be stored
+│       ├── UnreadableRowError       (ValueError) a stored row does not match the model
+│       ├── RepositoryFormatError    (ValueError) the storage has a different format
+│       ├── RepositoryClosedError    (RuntimeError) the repository was closed
+│       └── RepositoryUnavailableError  (OSError) it cannot be opened, read or written
 ├── in `pydantic_deep.audit`
 │   └── AuditError
 │       ├── RunNotFoundError         (LookupError) the store has no such run
-│       └── NoHistoryError           (ValueError) a record has no conversation to make again
+│       └── NoHistoryError           (ValueError) the history of a record is in a store
 ├── in `pydantic_deep.fluent`
-│   ├── TranscriptError          (ValueError) something is no transcript
-│   ├── EmptyMessageError        (ValueError) a message was to say nothing
-│   ├── ConversationBusyError    (RuntimeError) a turn is being waited for
+│   ├── TranscriptError          (ValueError) a value is not a valid transcript
+│   ├── EmptyMessageError        (ValueError) a message is empty
+│   ├── ConversationBusyError    (RuntimeError) a turn is being awaited
 │   ├── TurnStoppedError         (RuntimeError) the turn was stopped
-│   └── NothingToAnswerError     (ValueError) the user has said nothing new
+│   └── NothingToAnswerError     (ValueError) there is no new user message
 ├── in `pydantic_deep.streaming`
 │   └── FrameTooLargeError       (ValueError) a frame of a stream is too large
 ├── in `pydantic_deep.server`
-│   ├── InvalidAgentsError       (ValueError) agents cannot be served like that
-│   └── InvalidSettingsError     (ValueError) a setting is unknown or cannot be
+│   ├── InvalidAgentsError       (ValueError) the agents to serve are invalid
+│   └── InvalidSettingsError     (ValueError) a setting is unknown or invalid
 └── in `pydantic_deep.testing`
-    ├── ScriptExhaustedError  (AssertionError) a scripted model was asked once more than it answers
+    ├── ScriptExhaustedError  (AssertionError) a scripted model has no more steps
     ├── RecordedRequestError  (AssertionError) a request differs from the recorded one
-    └── RecordingFormatError  (ValueError) a file is no recording
+    └── RecordingFormatError  (ValueError) a file is not a recording
 ```
-Files have the errors of `pydantic_deep_backends.errors`, runs have those of `pydantic_ai.exceptions`.
-A tool that fails is a result that the model sees, never one of these.
+Backends raise the errors of `pydantic_deep_backends.errors`, and runs those of `pydantic_ai.exceptions`. A failing tool
+produces a failed result for the model and raises none of these.
 """
 
 from __future__ import annotations
 
 
 class DeepAgentError(Exception):
-    """Something that the framework refused or could not do."""
+    """Base class of all errors of the framework."""
 
 
 class UploadNotFoundError(DeepAgentError, LookupError):
-    """There is no upload of that name.
+    """No upload has the given name.
 
     Attributes:
         name: The name.
@@ -101,16 +101,16 @@ class UploadNotFoundError(DeepAgentError, LookupError):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        super().__init__(f'There is no upload {name[:200]!r}. See `uploads` for those that there are.')
+        super().__init__(f'There is no upload {name[:200]!r}. See `uploads` for existing ones.')
 
 
 class UploadTooLargeError(DeepAgentError, ValueError):
-    """An upload is larger than a file of a version can be.
+    """An upload exceeds the maximum size of a file in a version.
 
     Attributes:
-        name: The name that it was given.
-        size_bytes: How large it is.
-        max_bytes: How large it may be.
+        name: The name of the upload.
+        size_bytes: Its size.
+        max_bytes: The maximum size.
     """
 
     def __init__(self, name: str, size_bytes: int, max_bytes: int) -> None:
@@ -118,15 +118,15 @@ class UploadTooLargeError(DeepAgentError, ValueError):
         self.size_bytes = size_bytes
         self.max_bytes = max_bytes
         super().__init__(
-            f'The upload {name[:200]!r} has {size_bytes:,} bytes; at most {max_bytes:,} can be kept. Split it.'
+            f'The upload {name[:200]!r} has {size_bytes:,} bytes; at most {max_bytes:,} can be stored. Split it.'
         )
 
 
 class ValidationError(DeepAgentError, ValueError):
-    """An argument is not one that can be used or kept: an empty prompt, a setting that is no number, a negative limit.
+    """An argument is invalid: an empty prompt, a setting that is not a number, a negative limit.
 
     Attributes:
-        field: Which: the name of the argument or of the setting, such as `prompt`, `temperature`, `limit` or `metadata`.
+        field: The name of the argument or setting, such as `prompt`, `temperature`, `limit` or `metadata`.
     """
 
     def __init__(self, field: str, message: str) -> None:
@@ -135,10 +135,10 @@ class ValidationError(DeepAgentError, ValueError):
 
 
 class InvalidUploadError(ValidationError):
-    """The name of an upload is no path below `/uploads`.
+    """The name of an upload is not a path below `/uploads`.
 
     Attributes:
-        name: The name as it was given.
+        name: The invalid name.
     """
 
     def __init__(self, name: str, reason: str) -> None:

@@ -1,6 +1,6 @@
-"""A tool that fails is a result that the model sees; it never ends the run.
+"""Convert exceptions of tools into failed results for the model, so that they do not end the run.
 
-Not here: a tool's `prepare`, which fails before there is a call that could have a result, and ends the run.
+A tool's `prepare` function is not covered: it runs before there is a call that could have a result.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ from ._toolsets.sequential_toolset import with_sequential_toolsets
 _LOGGER = logging.getLogger('pydantic_deep')
 
 _MAX_CHARS = 4_000
-"""How much of a message the model is shown: a traceback of some depth, and a bound on what a request costs."""
+"""Maximum length of a message for the model, in characters. It fits a traceback of some depth."""
 
 _TAIL_CHARS = 1_000
-"""How much of that comes from the end, where a long message often says what went wrong."""
+"""The part of this length for the end of a message, which often names the cause."""
 
 _MAX_LEAVES = 5
-"""How many of the exceptions of a group are shown."""
+"""Maximum number of exceptions of a group to show."""
 
 
 @dataclass(kw_only=True)
 class ToolFailures(AbstractCapability[object]):
-    """Turns what a tool raises into a failed result: the name of the exception and its message.
+    """Converts exceptions of tools into failed results with the name of the exception and its message.
 
-    Where pydantic-ai would end the run because a tool used up its retries, the last answer is a failed result too.
-    Cancellation, deferral and a used-up budget are no failures of a tool and pass.
-    Each failure is logged with its traceback by the logger `pydantic_deep`, as a warning.
+    When a tool has used up its retries, the last error also becomes a failed result, where pydantic-ai would end the
+    run. Cancellation, deferral and exceeded limits are not failures of a tool, and are raised. Each failure is logged
+    as a warning with its traceback, by the logger `pydantic_deep`.
     """
 
     id: str | None = 'tool_failures'
     propagate: tuple[type[Exception], ...] = ()
-    """Exceptions that end the run after all, such as `(AssertionError,)` while you look for a bug."""
+    """Exceptions that end the run nevertheless, such as `(AssertionError,)` for debugging."""
 
     async def on_tool_execute_error(
         self,
@@ -62,7 +62,7 @@ class ToolFailures(AbstractCapability[object]):
         args: ValidatedToolArgs,
         error: Exception,
     ) -> Any:
-        """Fail the call with what was raised, and log it: the model sees a sentence, the developer the traceback."""
+        """Fail the call with the exception, and log the traceback."""
         failed = self._failed(error)
         _LOGGER.warning('Tool %r failed with %s', call.tool_name, type(error).__name__, exc_info=error)
         raise failed from error
@@ -76,27 +76,27 @@ class ToolFailures(AbstractCapability[object]):
         args: RawToolArgs,
         error: ValidationError | ModelRetry,
     ) -> ValidatedToolArgs:
-        """Fail the call where another retry would end the run."""
+        """Fail the call if another retry would end the run."""
         if ctx.retry < ctx.max_retries:
             raise error
         raise ToolFailed(error.message if isinstance(error, ModelRetry) else str(error)) from error
 
     def get_wrapper_toolset(self, toolset: AbstractToolset[object]) -> AbstractToolset[object]:
-        """Fail the call where a tool's own `args_validator` raises what is no judgement of the arguments."""
+        """Fail the call if a tool's own `args_validator` raises an unexpected exception."""
         return _WithFailingValidators(with_sequential_toolsets(toolset), failed=self._failed)
 
     def _failed(self, error: Exception) -> ToolFailed:
-        """Return what the model is told of an exception; raise the exception if it is no failure of the tool."""
+        """Return the failed result for an exception; raise the exception if it is not a failure of the tool."""
         if isinstance(error, (RunCancelled, UsageLimitExceeded, *self.propagate)):
             raise error
         if isinstance(error, UnexpectedModelBehavior) and isinstance(error.__cause__, ModelRetry):
-            return ToolFailed(error.__cause__.message)  # how core reports that the retries are used up
+            return ToolFailed(error.__cause__.message)  # pydantic-ai reports exhausted retries like this
         return ToolFailed(_describe(error))
 
 
 @dataclass
 class _WithFailingValidators(WrapperToolset[object]):
-    """The tools of a toolset, with validators that raise nothing but what pydantic-ai expects of them."""
+    """The tools of a toolset, with validators that raise only exceptions that pydantic-ai expects."""
 
     failed: Callable[[Exception], ToolFailed]
 
@@ -116,21 +116,21 @@ class _WithFailingValidators(WrapperToolset[object]):
                     await judgement
             except (ValidationError, ModelRetry, ToolFailed, CallDeferred, ApprovalRequired):
                 raise
-            except Exception as error:  # the code is the user's, and may raise anything
+            except Exception as error:  # user code, which may raise anything
                 raise self.failed(error) from error
 
         return replace(tool, args_validator_func=guarded)
 
 
 def _describe(error: BaseException) -> str:
-    """Return the name of an exception and its message: bounded, printable, and never an error of its own."""
+    """Return the name and message of an exception, printable and with bounded length. Never raises."""
     described = f'{type(error).__name__}: {_message(error)}'.removesuffix(': ')
     if isinstance(error, BaseExceptionGroup):
         leaves = list(_leaves(cast('BaseExceptionGroup[BaseException]', error)))
         shown = [_describe(leaf) for leaf in leaves[:_MAX_LEAVES]]
         rest = [f'and {len(leaves) - _MAX_LEAVES} more'] if len(leaves) > _MAX_LEAVES else []
         described = '\n- '.join([described, *shown, *rest])
-    described = described.encode(errors='backslashreplace').decode()  # half a character would break the next request
+    described = described.encode(errors='backslashreplace').decode()  # a lone surrogate would break the next request
     if len(described) <= _MAX_CHARS:
         return described
     head, tail = described[: _MAX_CHARS - _TAIL_CHARS], described[-_TAIL_CHARS:]
@@ -140,8 +140,8 @@ def _describe(error: BaseException) -> str:
 def _message(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # noqa: BLE001 - the code is the user's, and may raise anything
-        return 'it has no message that can be shown'
+    except Exception:  # noqa: BLE001 - user code, which may raise anything
+        return 'its message cannot be shown'
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:

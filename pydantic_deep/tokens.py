@@ -1,7 +1,7 @@
-"""How many tokens messages take: approximately with any model, exactly with a tokenizer of yours.
+"""Count the tokens of messages, approximately for any model, or exactly with a tokenizer.
 
-A counter takes a text and returns a number. What is no text (images, documents) is counted by its kind, since no
-tokenizer of text knows it. Not here: what was counted when, so that nothing is counted twice (`MessageTokens`).
+A counter takes a text and returns the number of its tokens. Images, documents and other media are estimated by their
+type. `MessageTokens` counts a growing history incrementally.
 """
 
 from __future__ import annotations
@@ -42,36 +42,42 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_core import to_json
 
 TokenCounter: TypeAlias = Callable[[str], int]
-"""Returns how many tokens a text takes. It is called once for each new text of a conversation."""
+"""Returns the number of tokens of a text. It is called once for each new text of a conversation."""
 
 CHARS_PER_TOKEN: Final = 4
-"""Characters of English in a token, for the tokenizers of OpenAI and Anthropic alike: https://platform.openai.com/tokenizer"""
+"""Average characters per token of English text, for the tokenizers of OpenAI and Anthropic:
+https://platform.openai.com/tokenizer
+"""
 
 PART_TOKENS: Final = 4
-"""What a part costs besides its text, for its role and its marks: between 3 and 7 with the providers known."""
+"""Tokens of a message part in addition to its text, for its role and delimiters: between 3 and 7 for known providers.
+"""
 
 IMAGE_TOKENS: Final = 1_600
-"""What an image costs at most with Anthropic, 1568 pixels by side; Google takes 258 for each tile, OpenAI 85 to 1,445."""
+"""Maximum tokens of an image with Anthropic, at 1568 pixels per side. Google counts 258 per tile, OpenAI 85 to 1,445.
+"""
 
 DOCUMENT_TOKENS: Final = 10_000
-"""What a document is taken for whose pages cannot be counted: four pages at 1,500 to 3,000 each with Anthropic."""
+"""Estimate for a document with an unknown number of pages: four pages at 1,500 to 3,000 tokens each with Anthropic."""
 
 MEDIA_TOKENS: Final = 5_000
-"""What audio or video is taken for: 2.5 minutes of audio, or 20 seconds of video, with Google (32 and 258 a second)."""
+"""Estimate for audio or video: 2.5 minutes of audio, or 20 seconds of video, with Google (32 and 258 tokens per
+second).
+"""
 
 
 def count_tokens_approximately(text: str) -> int:
-    """Return about how many tokens a text takes: a quarter of its characters, rounded up."""
+    """Return the approximate number of tokens of a text: a quarter of its characters, rounded up."""
     return -(-len(text) // CHARS_PER_TOKEN)
 
 
 def count_message(message: ModelMessage, counter: TokenCounter = count_tokens_approximately) -> int:
-    """Return how many tokens a message takes, all its parts counted: calls, results, thinking, images and documents."""
+    """Return the number of tokens of a message, including calls, results, thinking, images and documents."""
     return sum(count_part(part, counter) for part in message.parts)
 
 
 def count_part(part: ModelRequestPart | ModelResponsePart, counter: TokenCounter = count_tokens_approximately) -> int:
-    """Return how many tokens a part of a message takes."""
+    """Return the number of tokens of a message part."""
     match part:
         case UserPromptPart():
             content = [part.content] if isinstance(part.content, str) else part.content
@@ -85,17 +91,17 @@ def count_part(part: ModelRequestPart | ModelResponsePart, counter: TokenCounter
         case ToolCallPart() | NativeToolCallPart():
             tokens = counter(part.tool_name) + counter(part.args_as_json_str())
         case InstructionBaselinePart() | ModelSettingsDeltaPart():
-            return 0  # kept for the application, and sent to no model as a message
+            return 0  # for the application only, not sent to models as a message
         case ToolAvailabilityDeltaPart():
             tokens = counter(' '.join(part.tools_added))
-        case _:  # what has a text: prompts of the system, answers, thinking, speech, summaries, changed instructions
-            text = part.content or ''  # a summary that only its provider can read has none
+        case _:  # parts with text: system prompts, responses, thinking, speech, summaries, changed instructions
+            text = part.content or ''  # an encrypted summary of a provider has none
             tokens = counter(text if isinstance(text, str) else to_json(text, fallback=str).decode())
     return tokens + PART_TOKENS
 
 
 def count_head(parameters: ModelRequestParameters, counter: TokenCounter = count_tokens_approximately) -> int:
-    """Return how many tokens a request takes besides its messages: instructions, and schemas of tools and of output."""
+    """Return the number of tokens of a request without its messages: instructions, and schemas of tools and output."""
     instructions = InstructionPart.join(parameters.instruction_parts or []) or ''
     tools = [
         {'name': tool.name, 'description': tool.description, 'parameters': tool.parameters_json_schema}
@@ -108,45 +114,46 @@ def count_head(parameters: ModelRequestParameters, counter: TokenCounter = count
 
 @dataclass(kw_only=True)
 class MessageTokens:
-    """Counts a history that grows, each message once: a message is known by its identity."""
+    """Counts a growing history, each message once. Messages are compared by identity."""
 
     counter: TokenCounter = count_tokens_approximately
-    """What counts a text."""
+    """Counts the tokens of a text."""
     _messages: list[ModelMessage] = field(default_factory=list[ModelMessage], init=False, repr=False)
     _sums: list[int] = field(default_factory=lambda: [0], init=False, repr=False)
-    """What each beginning of the messages takes, the empty one first."""
+    """The token counts of all prefixes of the messages, starting with the empty one."""
 
     def sums(self, messages: Sequence[ModelMessage]) -> Sequence[int]:
-        """Return what each beginning of a history takes, the empty one first: one number more than there are messages.
+        """Return the token counts of all prefixes of a history, starting with the empty one.
 
-        What was counted last time is not counted again. The result holds until the next call.
+        Messages that were counted in the previous call are not counted again. The result is valid until the next call.
         """
-        same = sum(1 for _ in takewhile(bool, map(is_, self._messages, messages)))
-        del self._messages[same:], self._sums[same + 1 :]
-        for message in messages[same:]:
+        common = sum(1 for _ in takewhile(bool, map(is_, self._messages, messages)))
+        del self._messages[common:], self._sums[common + 1 :]
+        for message in messages[common:]:
             self._messages.append(message)
             self._sums.append(self._sums[-1] + count_message(message, self.counter))
         return self._sums
 
     def context(self, messages: Sequence[ModelMessage], parameters: ModelRequestParameters | None = None) -> int:
-        """Return what a history takes as context: by the usage of its last response, and what came after it counted.
+        """Return the context size of a history: the usage of its last response, plus the messages after it.
 
-        Where the last response has told none, or the history was cut since, all of it is counted. Costs what is new.
+        If the last response has no usage, or the history was shortened since, all messages are counted. The cost
+        depends only on new messages.
 
         Args:
             messages: The history.
-            parameters: What a request says besides messages. It is part of what a response tells, and counted else.
+            parameters: The other parts of a request. The usage of a response includes them; otherwise they are counted.
         """
         for index in range(len(messages) - 1, -1, -1):
             message = messages[index]
             if isinstance(message, ModelResponse):
-                told = message.usage
-                if told.input_tokens:
-                    after = sum(count_message(each, self.counter) for each in messages[index + 1 :])
-                    return told.input_tokens + told.output_tokens + after
+                usage = message.usage
+                if usage.input_tokens:
+                    after = sum(count_message(later, self.counter) for later in messages[index + 1 :])
+                    return usage.input_tokens + usage.output_tokens + after
                 break
             if any(isinstance(part, CompactionPart) for part in message.parts):
-                break  # what a response before it has told was true of a longer history
+                break  # the usage of earlier responses refers to a longer history
         return self.sums(messages)[-1] + (0 if parameters is None else count_head(parameters, self.counter))
 
 
@@ -154,7 +161,7 @@ def _count_content(item: UserContent, counter: TokenCounter) -> int:
     match item:
         case str():
             return counter(item)
-        case TextContent():  # structured content is one
+        case TextContent():  # including structured content
             return counter(item.content)
         case CachePoint():
             return 0
@@ -171,11 +178,11 @@ def _count_content(item: UserContent, counter: TokenCounter) -> int:
 
 
 def _count_media(media_type: str) -> int:
-    """Return what a file takes that is no text, by its media type."""
+    """Return the estimate for a media file, by its media type."""
     kind = media_type.partition('/')[0]
     return {'image': IMAGE_TOKENS, 'audio': MEDIA_TOKENS, 'video': MEDIA_TOKENS}.get(kind, DOCUMENT_TOKENS)
 
 
 def _is_text(media_type: str) -> bool:
-    """Return whether models are sent the text of such a file, however long it is."""
+    """Return whether models receive the complete text of such a file."""
     return media_type.startswith('text/') or media_type in ('application/json', 'application/xml', 'application/yaml')

@@ -1,7 +1,7 @@
-"""Where the tokens of a conversation go: counted by what they are, beside what providers have told.
+"""Report the token usage of a conversation: counts by category, and the usage that providers reported.
 
-What is counted is what the next request would send; what was told is of requests that were made. The two differ by
-what no counter sees: images, marks of the provider, and, with the approximate counter, the language.
+Counts refer to the next request, and reported usage to past requests. They differ by parts that cannot be counted:
+images, provider delimiters and, with the approximate counter, languages other than English.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from ._requests.prices import price_of, window_of
 from .tokens import TokenCounter, count_part, count_tokens_approximately
 
 FILE_TOOLS: Final = frozenset({'ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'execute'})
-"""The tools of the filesystem room: what they are asked and what they answer counts as files."""
+"""Tools of the filesystem capability, with calls and results that count as files."""
 
 Kind: TypeAlias = Literal['system', 'skills', 'files', 'summary', 'history']
-"""What a part of a message counts for; schemas of tools are in no message."""
+"""The category of a message part. Tool schemas are not part of messages."""
 
 
 @runtime_checkable
@@ -51,47 +51,50 @@ class RecordedVersion(Protocol):
 
     @property
     def usage(self) -> RunUsage:
-        """What the conversation has used up to it."""
+        """The usage of the conversation up to this version."""
         ...
 
     async def messages(self) -> list[ModelMessage]:
-        """Return its history."""
+        """Return the message history."""
         ...
 
     async def request_parameters(self) -> Mapping[str, JsonValue] | None:
-        """Return what the last request said besides messages; `None` if there was none."""
+        """Return the other parts of the last request; `None` if there was none."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class UsageReport:
-    """The tokens of a conversation. The first six are counted, and parts of the context that the next request sends."""
+    """The token usage of a conversation. The first six fields are counts for the context of the next request."""
 
     system: int | None
-    """Instructions and system prompts, without the catalogue of skills; `None` where they are not known."""
+    """Instructions and system prompts, without the catalogue of skills; `None` if unknown."""
     tools: int | None
-    """The schemas of the tools and of the output; `None` where they are not known."""
+    """Tool and output schemas; `None` if unknown."""
     skills: int | None
-    """The catalogue of skills, and what was loaded of them; `None` where neither is known."""
+    """The catalogue of skills and loaded skills; `None` if unknown."""
     files: int
-    """Calls and results of the tools on files, notices of uploads, and images and documents in prompts."""
+    """Calls and results of file tools, notices of uploads, and images and documents in prompts."""
     summary: int
-    """Summaries in place of earlier messages."""
+    """Summaries of earlier messages."""
     history: int
-    """Everything else that was said: prompts, answers, thinking, other calls and their results."""
+    """All other messages: prompts, responses, thinking, other calls and their results."""
     counted: int
-    """The sum of those that are known."""
+    """The sum of the known counts."""
     context_window: int | None
-    """How many tokens the model takes; `None` where it is not known."""
+    """The context window of the model in tokens; `None` if unknown."""
     last: RequestUsage | None
-    """What the provider told of the last request: `input_tokens`, `cache_read_tokens` and `cache_write_tokens` among
-    them, `output_tokens`; `None` if it told nothing."""
+    """The usage of the last request as reported by the provider, including `input_tokens`, `cache_read_tokens`,
+    `cache_write_tokens` and `output_tokens`; `None` if it reported none.
+    """
     total: RunUsage
-    """What providers told of all requests of the conversation, those that were summarized included."""
+    """The reported usage of all requests of the conversation, including summarized ones."""
     cost: Decimal | None
-    """US dollars, of the requests whose price is known; `None` if that is none of them."""
+    """The cost in US dollars of all requests with a known price; `None` if there are none."""
     unpriced_requests: int
-    """How many requests the cost is without: their price is not known, or a store has their messages."""
+    """The number of requests that are missing in the cost, as their price is unknown or only a store has their
+    messages.
+    """
 
 
 async def usage_report(
@@ -101,38 +104,39 @@ async def usage_report(
     counter: TokenCounter = count_tokens_approximately,
     context_window: int | None = None,
 ) -> UsageReport:
-    """Return where the tokens of a conversation go.
+    """Return a report on the token usage of a conversation.
 
     Args:
-        conversation: A conversation of pydantic-ai, a history, the result of a run, or an `AgentVersion`.
-        parameters: What requests say besides messages, as a capability sees it in
-            `request_context.model_request_parameters`. A version knows what its last request said. Without either, the
-            instructions are those in the messages, and the tools are not known.
-        counter: What counts a text; `load_tokenizer(model)` of `pydantic_deep.tokenizers` is exact for OpenAI's models.
-        context_window: How many tokens the model takes: `model.context_window`. Without it, it is looked up by the name
-            of the model that answered last.
+        conversation: A pydantic-ai conversation, a history, the result of a run, or an `AgentVersion`.
+        parameters: The other parts of requests, as in a capability's `request_context.model_request_parameters`. A
+            version contains those of its last request. Otherwise, instructions are taken from the messages, and tools
+            are unknown.
+        counter: Counts the tokens of a text. `load_tokenizer(model)` of `pydantic_deep.tokenizers` is exact for
+            OpenAI's models.
+        context_window: The context window in tokens: `model.context_window`. By default it is looked up by the name of
+            the model of the last response.
 
     Raises:
-        TypeError: It is none of these.
+        TypeError: `conversation` is none of these.
     """
     known: Mapping[str, JsonValue] | None = None
-    given: object = conversation
-    if isinstance(given, AgentRunResult):
-        given = cast('AgentRunResult[object]', given).conversation
-    if isinstance(given, Conversation):
-        messages = given.messages
-        # That of a run which was handed a history has its own requests only; one with subagents has theirs too.
-        total = max(given.usage, usage_of(messages), key=lambda usage: usage.requests)
-    elif isinstance(given, Sequence) and not isinstance(given, str | bytes):
-        messages = given
+    source: object = conversation
+    if isinstance(source, AgentRunResult):
+        source = cast('AgentRunResult[object]', source).conversation
+    if isinstance(source, Conversation):
+        messages = source.messages
+        # A run with a message history has the usage of its own requests only; one with subagents includes theirs.
+        total = max(source.usage, usage_of(messages), key=lambda usage: usage.requests)
+    elif isinstance(source, Sequence) and not isinstance(source, str | bytes):
+        messages = source
         total = usage_of(messages)
-    elif isinstance(given, RecordedVersion):
-        messages, total = await given.messages(), given.usage
-        known = await given.request_parameters()
+    elif isinstance(source, RecordedVersion):
+        messages, total = await source.messages(), source.usage
+        known = await source.request_parameters()
     else:
         raise TypeError(
-            f'There is no conversation in {type(given).__name__}. Pass a `Conversation`, a list of messages, the '
-            '`AgentRunResult` of a run that has ended, or an `AgentVersion`.'
+            f'There is no conversation in {type(source).__name__}. Pass a `Conversation`, a list of messages, the '
+            '`AgentRunResult` of a completed run, or an `AgentVersion`.'
         )
     if parameters is not None:
         head = canonical_request((), None, parameters)
@@ -153,7 +157,7 @@ def _report(
             for kind, piece in _split(part):
                 sums[kind] += count_part(piece, counter)
     instructions = _last_instructions(messages) if known is None else cast('str | None', known['instructions']) or ''
-    catalogue, rest = _part_catalogue(instructions or '')
+    catalogue, rest = _split_catalogue(instructions or '')
     has_system = instructions is not None or sums['system'] > 0
     system = sums['system'] + counter(rest) if has_system else None
     skills = sums['skills'] + counter(catalogue) if has_system or sums['skills'] else None
@@ -169,7 +173,7 @@ def _report(
         history=sums['history'],
         counted=(system or 0) + (tools or 0) + (skills or 0) + sums['files'] + sums['summary'] + sums['history'],
         context_window=context_window or _last_window(messages),
-        last=_last_told(messages),
+        last=_last_usage(messages),
         total=replace(total),
         cost=sum(priced, Decimal()) if priced else None,
         unpriced_requests=max(total.requests, len(costs)) - len(priced),
@@ -179,9 +183,11 @@ def _report(
 def _split(
     part: ModelRequestPart | ModelResponsePart,
 ) -> list[tuple[Kind, ModelRequestPart | ModelResponsePart]]:
-    """Return a part as what it counts for; only a prompt with files in it is more than one thing."""
+    """Return a part by category. Only a prompt with files has several."""
     match part:
-        case SystemPromptPart() if any(noticed(part, each) is not None for each in (UPLOADS_HEADING, FILES_HEADING)):
+        case SystemPromptPart() if any(
+            noticed(part, heading) is not None for heading in (UPLOADS_HEADING, FILES_HEADING)
+        ):
             return [('files', part)]
         case SystemPromptPart() if noticed(part, TODOS_HEADING) is not None:
             return [('history', part)]
@@ -205,15 +211,15 @@ def _split(
             return [('history', part)]
 
 
-def _part_catalogue(instructions: str) -> tuple[str, str]:
+def _split_catalogue(instructions: str) -> tuple[str, str]:
     """Return the catalogue of skills, and the instructions without it."""
-    blocks = instructions.split('\n\n')  # as pydantic-ai joins them; in the catalogue is no empty line
+    blocks = instructions.split('\n\n')  # pydantic-ai joins instructions with an empty line, and the catalogue has none
     catalogue = [block for block in blocks if block.startswith(CATALOGUE_HEADING)]
     return '\n\n'.join(catalogue), '\n\n'.join(block for block in blocks if block not in catalogue)
 
 
 def _last_instructions(messages: Sequence[ModelMessage]) -> str | None:
-    """Return what the last request was made with; `None` if no message says it."""
+    """Return the instructions of the last request; `None` if no message has any."""
     requests = (message for message in reversed(messages) if isinstance(message, ModelRequest))
     return next((message.instructions for message in requests if message.instructions is not None), None)
 
@@ -230,6 +236,6 @@ def _last_window(messages: Sequence[ModelMessage]) -> int | None:
     return None if last is None else window_of(last)
 
 
-def _last_told(messages: Sequence[ModelMessage]) -> RequestUsage | None:
+def _last_usage(messages: Sequence[ModelMessage]) -> RequestUsage | None:
     responses = (message for message in reversed(messages) if isinstance(message, ModelResponse))
     return next((replace(message.usage) for message in responses if message.usage.input_tokens), None)

@@ -392,9 +392,9 @@ async def test_two_hundred_users_on_one_agent_share_nothing() -> None:
 
 
 def test_a_room_that_is_left_out_has_nothing_to_say() -> None:
-    with pytest.raises(ValueError, match='`subagents` are given, and `include_subagents` is False'):
+    with pytest.raises(ValueError, match='`subagents` is passed, but `include_subagents` is False'):
         create_deep_agent(subagents=[Subagent('a', 'Does a.')], include_subagents=False)
-    with pytest.raises(ValueError, match='`skills` are given, and `include_skills` is False'):
+    with pytest.raises(ValueError, match='`skills` is passed, but `include_skills` is False'):
         create_deep_agent(skills=['.'], include_skills=False)
 
 
@@ -433,5 +433,5 @@ async def test_an_output_type_with_deferred_requests_can_pause(output_type: Any)
 
 def test_summarization_is_chosen_by_a_flag_and_set_as_a_capability() -> None:
     room: Any = Summarization()
-    with pytest.raises(TypeError, match=r'Pass True or False, and a `Summarization\(…\)` in `capabilities`\.$'):
+    with pytest.raises(TypeError, match=r'Pass a bool; for options, pass a `Summarization\(…\)` in `capabilities`\.$'):
         create_deep_agent('test', summarization=room)

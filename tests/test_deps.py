@@ -159,7 +159,7 @@ def test_a_field_without_a_value_is_asked_for() -> None:
     class Owned(DeepAgentDeps):
         owner: str
 
-    with pytest.raises(DeepAgentError, match=r'These are no Owned: .*owner'):
+    with pytest.raises(DeepAgentError, match=r'These are not valid Owned: .*owner'):
         Owned.from_json(DeepAgentDeps().to_json())
 
 
@@ -178,5 +178,5 @@ def test_json_of_something_else_is_refused(text: str) -> None:
 
 
 def test_json_of_a_newer_release_is_refused_by_its_version() -> None:
-    with pytest.raises(DeepAgentError, match='format version 2, and this release reads up to 1'):
+    with pytest.raises(DeepAgentError, match='format version 2, but this release reads up to 1'):
         DeepAgentDeps.from_json('{"format": "pydantic-deep.deps", "format_version": 2}')

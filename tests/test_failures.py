@@ -38,7 +38,7 @@ async def told(error: Exception) -> str:
 
 
 async def test_a_message_that_cannot_be_made_ends_no_run() -> None:
-    assert await told(Unprintable()) == 'Unprintable: it has no message that can be shown'
+    assert await told(Unprintable()) == 'Unprintable: its message cannot be shown'
 
 
 async def test_without_a_message_the_name_says_it() -> None:

@@ -90,11 +90,11 @@ async def test_another_file_is_found_to_be_one_at_the_first_run(tmp_path: Path) 
 
 @pytest.mark.parametrize('depth', [-1, 'x', 0.5])
 def test_a_depth_that_is_none_is_refused(depth: Any) -> None:
-    with pytest.raises(ValueError, match=r'DeepAgentDeps\(max_depth=.*\): pass how many levels'):
+    with pytest.raises(ValueError, match=r'DeepAgentDeps\(max_depth=.*\): pass the maximum number of levels'):
         DeepAgentDeps(max_depth=depth)
 
 
 def test_a_depth_that_is_none_is_refused_in_json() -> None:
     text = DeepAgentDeps(max_depth=1).to_json().replace('"max_depth": 1', '"max_depth": -1')
-    with pytest.raises(DeepAgentError, match=r'These are no DeepAgentDeps: .*max_depth=-1'):
+    with pytest.raises(DeepAgentError, match=r'These are not valid DeepAgentDeps: .*max_depth=-1'):
         DeepAgentDeps.from_json(text)
