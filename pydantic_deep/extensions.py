@@ -290,14 +290,14 @@ def find_capabilities(ctx: RunContext[object], kind: type[T]) -> list[T]:
         ctx: The run.
         kind: A protocol of this module or of your own, or a class.
     """
-    found: list[T] = []
+    matches: list[T] = []
     for capability in ctx.capabilities.values():
         inner: object = capability
         while isinstance(inner, WrapperCapability) and not _is_of(inner, kind):
             inner = inner.wrapped
         if _is_of(inner, kind):
-            found.append(cast('T', inner))
-    return found
+            matches.append(cast('T', inner))
+    return matches
 
 
 def _is_of(inner: object, kind: type[object]) -> bool:

@@ -132,7 +132,7 @@ class Approvals(AbstractCapability[object]):
         gate, tool = self._gate or self._open(ctx), self._tools.get(tool_name)
         rules = gate.rules_by_tool.get(tool_name, ())
         asks = bool(rules) or (tool is not None and is_marked(tool.tool_def) and not gate.inherited)
-        return asks and not any(each.inherited for each in rules)
+        return asks and not any(rule.inherited for rule in rules)
 
     async def for_run(self, ctx: RunContext[object]) -> Approvals:
         """Return a copy with the state of this run."""

@@ -215,8 +215,8 @@ class Gate:
             allowed.append(DECISIONS)
         return allowed
 
-    def _verdict(self, each: RunRule, call: Call, subject: Subject) -> Verdict:
-        return verdict_of(each.rule, subject, tool=call.tool_def.name, args=call.args)
+    def _verdict(self, rule: RunRule, call: Call, subject: Subject) -> Verdict:
+        return verdict_of(rule.rule, subject, tool=call.tool_def.name, args=call.args)
 
     def _is_preapproved(self, call: Call) -> bool:
         return any(
@@ -281,8 +281,8 @@ def open_gate(ctx: RunContext[object], layers: Sequence[tuple[Mapping[str, bool 
 
 
 def _refuse(rules: Sequence[RunRule], subject: Subject) -> None:
-    for each in rules:
-        refusal = refusal_of(each.rule, subject)
+    for rule in rules:
+        refusal = refusal_of(rule.rule, subject)
         if refusal is not None:
             raise ToolFailed(refusal)
 

@@ -32,7 +32,7 @@ class Edit:
     args: Mapping[str, JsonValue]
     """The complete arguments of the call, not only the changed ones."""
     digest: str | None = field(default=None, kw_only=True, compare=False)
-    """Same as `Approve.digest`."""
+    """The `digest` of the call that was shown, as in `Approve`."""
 
 
 _DENIED = 'A person denied this call'
@@ -46,7 +46,7 @@ class Deny:
     reason: str = f'{_DENIED}.'
     """The text that the model receives as the result."""
     digest: str | None = field(default=None, kw_only=True, compare=False)
-    """Same as `Approve.digest`."""
+    """The `digest` of the call that was shown, as in `Approve`."""
 
     @classmethod
     def because(cls, reason: str) -> Deny:
@@ -66,7 +66,7 @@ class Respond:
     content: JsonValue
     """The result of the call that the model sees."""
     digest: str | None = field(default=None, kw_only=True, compare=False)
-    """Same as `Approve.digest`."""
+    """The `digest` of the call that was shown, as in `Approve`."""
 
 
 Decision: TypeAlias = Approve | Edit | Deny | Respond

@@ -82,7 +82,7 @@ class RunObserver:
     record: AuditRecord
     """The record at the start of the run."""
     redact: Redact
-    """Redacts secrets."""
+    """Redacts secrets in JSON values."""
     live: Sequence[ModelMessage] = ()
     """The live history, which keeps growing."""
     settings: Mapping[str, Any] | None = None

@@ -17,9 +17,9 @@ class BudgetWarningEvent(CapabilityEvent, namespace='budgets', name='warning'):
     measure: Measure
     """The measure that is limited."""
     limit: Decimal
-    """The maximum amount."""
+    """The maximum amount, in the unit of `measure`."""
     used: Decimal
-    """The used amount."""
+    """The amount used so far, in the unit of `measure`."""
 
 
 @dataclass(kw_only=True)
@@ -31,9 +31,9 @@ class LastAnswerEvent(CapabilityEvent, namespace='budgets', name='last_answer'):
     measure: Measure
     """The measure that is limited."""
     limit: Decimal
-    """The maximum amount."""
+    """The maximum amount, in the unit of `measure`."""
     used: Decimal
-    """The used amount."""
+    """The amount used so far, in the unit of `measure`."""
 
 
 @dataclass(kw_only=True)

@@ -85,7 +85,7 @@ class Files:
     """The files and state that the tools of one run use."""
 
     backend: BackendProtocol
-    """The user's backend."""
+    """The backend with the user's files."""
     commands: SupportsCommands | None
     """The same backend if it can run commands."""
     run: RunState

@@ -55,6 +55,6 @@ class Position:
     """The start of a section of a text. Both numbers start at 1."""
 
     line: int
-    """The line number."""
+    """The number of the line."""
     char: int = 1
     """The character within the line."""

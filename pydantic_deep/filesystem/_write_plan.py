@@ -27,7 +27,7 @@ class Written:
     """The result of a write."""
 
     data: bytes
-    """The new contents."""
+    """The new contents as bytes."""
     replaced: bool
     """Whether the file existed before."""
     encoding: str

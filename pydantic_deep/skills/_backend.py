@@ -91,7 +91,7 @@ def parse_contents(data: bytes, path: str, directory: str, name: str, scope: Sco
     skill = parse_whole(data, name, report)
     if skill is not None:
         skill = located(skill, directory=directory, source=path, scope=scope)
-    return Parsed(skill, tuple(report.found))
+    return Parsed(skill, tuple(report.diagnostics))
 
 
 def _reason(error: Exception) -> str:

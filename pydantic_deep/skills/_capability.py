@@ -250,7 +250,9 @@ class Skills(AbstractCapability[object]):
         index = await self._library.index()
         if backend is None or not self._in_backend:
             return index
-        discovered = DiscoveredSkills(skills=list(index.found.skills), diagnostics=list(index.found.diagnostics))
+        discovered = DiscoveredSkills(
+            skills=list(index.discovered.skills), diagnostics=list(index.discovered.diagnostics)
+        )
         for source in self._in_backend:
             scan = BackendScan(backend=backend, source=source)
             await scan.run()

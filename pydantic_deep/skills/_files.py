@@ -116,7 +116,7 @@ def _visible(skill: Skill, body: str, commands: tuple[str, ...]) -> Loaded:
     visible = strip_invisible(body)
     if visible != body:
         report.add('warning', 'invisible-characters', None, 'The body has invisible characters, which are removed.')
-    return Loaded(body=visible, diagnostics=report.found, commands=commands)
+    return Loaded(body=visible, diagnostics=report.diagnostics, commands=commands)
 
 
 async def list_files(place: Place) -> tuple[list[str], bool]:

@@ -42,7 +42,7 @@ class SkillIndex:
     catalog: SkillCatalog
     catalogue: Catalogue
     """The catalogue for the model."""
-    found: DiscoveredSkills
+    discovered: DiscoveredSkills
     """All discovered skills, before duplicates were resolved."""
     allowing: tuple[Skill, ...] = ()
     """Skills with commands that can be granted."""
@@ -95,7 +95,7 @@ class Library:
         return SkillIndex(
             catalog=catalog,
             catalogue=render_catalogue(catalog.skills.values(), self.max_catalog_tokens),
-            found=discovered,
+            discovered=discovered,
             allowing=tuple(
                 skill
                 for skill in catalog.skills.values()

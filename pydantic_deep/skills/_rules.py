@@ -54,11 +54,11 @@ class Report:
 
     path: str
     """The path of the file."""
-    found: list[SkillDiagnostic] = field(default_factory=list[SkillDiagnostic])
+    diagnostics: list[SkillDiagnostic] = field(default_factory=list[SkillDiagnostic])
 
     def add(self, severity: Severity, code: str, line: int | None, message: str) -> None:
         """Add a diagnostic."""
-        self.found.append(
+        self.diagnostics.append(
             SkillDiagnostic(severity=severity, path=shown_path(self.path), line=line, message=message, code=code)
         )
 

@@ -187,7 +187,7 @@ def parse_file(path: str, size: int, mtime_ns: int, ctime_ns: int, directory: st
         skill = _parse(path, name, report)
     if skill is not None:
         skill = located(skill, directory=Path(directory), source=path, scope=scope)
-    return Parsed(skill, tuple(report.found))
+    return Parsed(skill, tuple(report.diagnostics))
 
 
 def _parse(path: str, name: str, report: Report) -> Skill | None:

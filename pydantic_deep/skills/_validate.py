@@ -38,13 +38,13 @@ def validate_skill(path: str | os.PathLike[str]) -> list[SkillDiagnostic]:
     file = skill_path if skill_path.name == FILE_NAME else skill_path / FILE_NAME
     report = Report(path=str(file))
     try:
-        diagnostics = [*strict(_parsed(file, report)), *report.found]
+        diagnostics = [*strict(_parsed(file, report)), *report.diagnostics]
     except FileNotFoundError:
         report.add('error', 'no-skill-file', None, f'There is no {FILE_NAME}. Write one, or pass its directory.')
-        diagnostics = report.found
+        diagnostics = report.diagnostics
     except OSError as error:
         report.add('error', 'unreadable', None, f'It cannot be read: {error.strerror}.')
-        diagnostics = report.found
+        diagnostics = report.diagnostics
     return sorted(diagnostics, key=lambda diagnostic: (diagnostic.severity != 'error', diagnostic.line or 0))
 
 

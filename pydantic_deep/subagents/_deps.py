@@ -16,7 +16,7 @@ class HasSubagents(Protocol):
     backend: Any
     """The backend with the files."""
     todos: list[Any]
-    """The todo list."""
+    """The todo list of the run."""
     subagents: dict[str, object]
     """Agents by name: those that were built, and those that the user supplies."""
     max_depth: int | None

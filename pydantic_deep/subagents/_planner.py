@@ -40,7 +40,7 @@ class Planner:
     subagents: Mapping[str, Subagent | None]
     """The subagents by name; `None` is the agent itself."""
     build: Builder
-    """Builds the agents."""
+    """Builds the agents of subagents."""
     settings: ModelSettings | None = None
     """The settings of the last request; `None` before the first."""
     is_streamed: bool | None = None

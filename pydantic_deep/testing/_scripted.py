@@ -84,7 +84,7 @@ class SeenRequest:
     messages: list[ModelMessage]
     """The history as a provider would receive it, with changed instructions in their positions."""
     instructions: str | None
-    """The joined instructions."""
+    """All instructions as one text; `None` if there are none."""
     settings: ModelSettings | None
     """The merged settings of the model, the agent and the run."""
     parameters: ModelRequestParameters

@@ -41,20 +41,20 @@ def test_any_frontmatter_gives_a_skill_or_an_error(header: str) -> None:
     report = Report(path='SKILL.md')
     skill = parse_frontmatter(header, 2, 'folder', report)
     if skill is None:
-        assert [d.severity for d in report.found].count('error') == 1
+        assert [d.severity for d in report.diagnostics].count('error') == 1
     else:
         assert 1 <= len(skill.name) <= 64
         assert 1 <= len(skill.description) <= 1024
         assert '\n' not in skill.name + skill.description
         assert find_invisible(skill.name + skill.description) is None
-        assert all(d.severity == 'warning' for d in report.found)
+        assert all(d.severity == 'warning' for d in report.diagnostics)
 
 
 @given(st.one_of(st.binary(max_size=400), st.binary(max_size=200).map(lambda data: b'---\n' + data + b'\n---\n')))
 def test_any_bytes_give_a_skill_or_an_error(data: bytes) -> None:
     report = Report(path='SKILL.md')
     skill = parse_whole(data, 'folder', report)
-    assert (skill is None) == any(d.severity == 'error' for d in report.found)
+    assert (skill is None) == any(d.severity == 'error' for d in report.diagnostics)
 
 
 @given(st.binary(max_size=300), st.binary(max_size=100), st.sampled_from([b'\n', b'\r\n']))
@@ -71,7 +71,7 @@ def test_a_description_comes_back_whatever_it_is(text: str) -> None:
     header = yaml.safe_dump({'name': 'folder', 'description': f'x {text}'}, allow_unicode=True)
     skill = parse_frontmatter(header, 2, 'folder', report)
     assert skill is not None
-    if report.found == []:
+    if report.diagnostics == []:
         assert skill.description == ' '.join(f'x {text}'.split())
 
 
@@ -141,7 +141,7 @@ def test_lines_are_those_of_the_file() -> None:
     assert skill is not None
     assert dict(skill.metadata) == {'a': 'b', 'n': '1'}
     assert skill.license == '["MIT"]'
-    assert [str(d) for d in report.found] == snapshot(
+    assert [str(d) for d in report.diagnostics] == snapshot(
         [
             "SKILL.md:5: warning: 'version' is not a skill field. Move it to `metadata`, or remove it. [unknown-field]",
             "SKILL.md:2: warning: The name 'Folder' has uppercase letters. Write it like `my-skill`. [name-form]",
@@ -159,7 +159,7 @@ def test_lines_are_those_of_the_file() -> None:
 def test_what_is_wrong_with_a_name_is_said(name: str, problem: str) -> None:
     report = Report(path='SKILL.md')
     assert parse_frontmatter(f'name: {name}\ndescription: Fine.', 2, name, report) is not None
-    assert [(d.code, problem in d.message) for d in report.found] == [('name-form', True)]
+    assert [(d.code, problem in d.message) for d in report.diagnostics] == [('name-form', True)]
 
 
 class TestInvisible:

@@ -65,7 +65,7 @@ class Plan:
     output_type: OutputSpec[Any] | None
     """The output type of the run, including a pause; `None` for that of the agent."""
     capabilities: Sequence[Any]
-    """The inherited capabilities."""
+    """The capabilities that it inherits from the parent."""
     limits: UsageLimits | None
     """The limits of the subagent itself; `None` if it has none."""
     timeout_seconds: float | None
