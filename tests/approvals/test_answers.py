@@ -62,7 +62,7 @@ def delegated(id: str, requests: DeferredToolRequests, *, subagent: str = 'child
 
 class TestListing:
     @pytest.mark.parametrize('output', ['done', None, 3, {'approvals': []}, DeferredToolRequests()])
-    def test_nothing_waits_in_anything_else(self, output: object) -> None:
+    def test_other_outputs_have_no_pending_approvals(self, output: object) -> None:
         assert pending_approvals(output) == []
 
     def test_ids_are_paths_and_no_id_passes_for_a_path(self) -> None:
@@ -219,7 +219,7 @@ class TestAgentsWithoutApprovals:
         await seen.answer(Edit({'x': 3}), Approve())
         assert seen.results == {'a': ('success', 3), 'b': ('success', 2)}
 
-    def test_a_delegation_that_was_not_touched_waits_on_whole(self) -> None:
+    def test_a_delegation_without_answers_stays_pending(self) -> None:
         inner = DeferredToolRequests(approvals=[part('a'), part('b')])
         requests = delegated('t', inner)
         results = answer_approvals(requests, {})

@@ -101,9 +101,7 @@ class TestDecisions:
             'c4': ('success', 'kept'),
         }
 
-    async def test_what_is_not_answered_waits_on_and_nothing_happens_meanwhile(
-        self, desk: DeskType, fake_previews: Make
-    ) -> None:
+    async def test_unanswered_calls_stay_pending_and_do_not_run(self, desk: DeskType, fake_previews: Make) -> None:
         files = fake_previews({})
         seen = await desk(
             [wiping('a', 'c1'), wiping('b', 'c2')], tools=[wipe], interrupt_on=GATED, capabilities=lambda: [files]
@@ -141,7 +139,7 @@ class TestDecisions:
 
 
 class TestEdits:
-    async def test_an_edit_runs_with_its_arguments_and_the_model_is_told(self, desk: DeskType) -> None:
+    async def test_an_edit_runs_with_its_arguments_and_notifies_the_model(self, desk: DeskType) -> None:
         seen = await desk(wiping(), tools=[wipe], interrupt_on=GATED).start()
         await seen.answer(Edit({'x': 'only this'}))
         assert (ran, seen.results) == (['only this'], {'c1': ('success', 'wiped only this')})
@@ -169,7 +167,7 @@ class TestEdits:
             'A person changed the arguments of this call, and they are not valid, so it did not run: only a',
         )
 
-    async def test_the_fields_of_a_result_are_kept_beside_the_note(self, desk: DeskType) -> None:
+    async def test_a_note_preserves_the_fields_of_a_result(self, desk: DeskType) -> None:
         def wipe(x: str) -> ToolReturn[str]:
             contents: dict[str, Any] = {'text': 'more', 'list': ['even', 'more'], 'none': None}
             return ToolReturn(f'wiped {x}', content=contents[x], metadata={'by': 'tool'})
@@ -524,7 +522,7 @@ class TestNames:
         )
         assert seen.requests == 0
 
-    async def test_all_unknown_names_are_told(self, desk: DeskType) -> None:
+    async def test_all_unknown_names_are_reported(self, desk: DeskType) -> None:
         with pytest.raises(UserError) as caught:
             await desk(interrupt_on={'wipe': True, 'xyz': False}).start()
         assert str(caught.value) == (

@@ -103,7 +103,7 @@ async def test_an_edit_that_would_fail_fails_and_says_whose_arguments_they_were(
     assert 'A person changed the arguments' in str(returned.content)
 
 
-async def test_a_denied_path_is_said_before_a_failure() -> None:
+async def test_a_denied_path_is_reported_before_a_failure() -> None:
     """A rule that denies is what the model is told, also of a call that would fail."""
     model = ScriptedModel(edit('not there'), 'done')
     deps = DeepAgentDeps(backend=StateBackend({'/a': 'text\n'}))
@@ -150,7 +150,7 @@ async def test_a_change_of_what_is_read_only_fails_at_once(backend: BackendProto
         (CompositeBackend(HANDBOOK, {'/out': StateBackend()}), '/out/new'),
     ],
 )
-async def test_a_write_beside_what_is_read_only_waits(backend: BackendProtocol, path: str) -> None:
+async def test_a_write_outside_of_read_only_paths_needs_approval(backend: BackendProtocol, path: str) -> None:
     """What lies over read-only files, or beside them, can be written, and a person is asked."""
     agent = create_deep_agent(ScriptedModel(write(path)), interrupt_on=GATES)
     result = await agent.run('go', deps=DeepAgentDeps(backend=backend))
@@ -179,7 +179,7 @@ async def test_a_file_that_would_be_too_large_fails_at_once(monkeypatch: pytest.
         (call('load_skill', name='greeting', file='a.md'), 'has no files'),
     ],
 )
-async def test_a_call_of_another_room_that_would_fail_is_not_put_before_a_person(
+async def test_an_invalid_call_of_another_capability_needs_no_approval(
     given: ToolCallPart, said: str, tmp_path: Path
 ) -> None:
     """A command that no shell takes, a subagent and a skill that there are not: no person is asked about them."""
@@ -203,7 +203,7 @@ async def test_a_call_of_another_room_that_would_fail_is_not_put_before_a_person
         call('load_skill', name='with-file', file='a.md'),
     ],
 )
-async def test_a_call_of_another_room_that_would_run_waits(given: ToolCallPart, tmp_path: Path) -> None:
+async def test_a_valid_call_of_another_capability_needs_approval(given: ToolCallPart, tmp_path: Path) -> None:
     """What could run is put before a person, as before."""
     folder = tmp_path / 'skills' / 'with-file'
     folder.mkdir(parents=True)

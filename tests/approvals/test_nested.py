@@ -171,7 +171,7 @@ async def test_a_child_asks_for_more_than_its_parent_and_never_for_less(desk: De
     assert (ran, top.output) == (['a'], 'done')
 
 
-async def test_a_subagent_that_is_forged_deeper_while_it_waits_is_not_run(desk: DeskType, tasks: Tasks) -> None:
+async def test_a_pending_subagent_with_a_forged_depth_does_not_run(desk: DeskType, tasks: Tasks) -> None:
     family = Family(desk, tasks)
     top = await family.top.start()
     results = answer_approvals(top.output, {'t1/m3': Approve()})

@@ -189,7 +189,7 @@ async def test_a_rule_on_the_delegating_tool_holds_for_its_arguments(desk: DeskT
     assert (seen.ids, ran) == ((['t'], []) if decisions == ('approve',) else ([], ['b']))
 
 
-async def test_a_handler_in_the_run_cannot_edit_what_the_rule_lets_nobody_edit() -> None:
+async def test_a_deferred_call_handler_cannot_edit_against_the_rule() -> None:
     """A capability that answers within the run is bound by the rule too."""
 
     class Edits(AbstractCapability[Any]):
@@ -211,7 +211,7 @@ async def test_a_handler_in_the_run_cannot_edit_what_the_rule_lets_nobody_edit()
 @pytest.mark.parametrize('decisions', [('approve',), ('approve', 'edit', 'respond')])
 @pytest.mark.parametrize('is_alone', [True, False])
 @pytest.mark.parametrize('denial', [False, ToolDenied('no')])
-async def test_a_handler_in_the_run_cannot_deny_what_the_rule_lets_nobody_deny(
+async def test_a_deferred_call_handler_cannot_deny_against_the_rule(
     decisions: Any, is_alone: bool, denial: Any
 ) -> None:
     """A raw denial within the run is checked as one between runs is, also where another call waits on."""
@@ -261,7 +261,7 @@ async def test_answers_for_tools_that_are_not_there_or_not_gated_are_left_to_pyd
     assert again.results == {'c': ('success', 'made up')}
 
 
-async def test_an_edit_to_what_another_rule_lets_nobody_edit_asks_again(desk: DeskType) -> None:
+async def test_an_edit_that_another_rule_does_not_allow_asks_again(desk: DeskType) -> None:
     """The edited call is decided by the rules on it too: one that takes no edit asks again."""
 
     def is_b(args: Mapping[str, Any]) -> bool:

@@ -242,7 +242,7 @@ async def test_a_pattern_that_is_no_glob_is_one_for_commands(desk: DeskType) -> 
     assert seen.ids == ['c']
 
 
-async def test_a_tool_is_told_by_its_preview_that_it_runs_a_command(desk: DeskType) -> None:
+async def test_a_preview_identifies_a_tool_that_runs_a_command(desk: DeskType) -> None:
     class Shell(AbstractCapability[object]):
         async def preview(self, ctx: object, *, call: object, tool_def: object, args: dict[str, Any]) -> Preview:
             return Preview(kind='command', text=f'sh {args["script"]}')

@@ -308,7 +308,7 @@ async def test_what_was_done_when_a_run_is_cut_off_is_in_its_record(rows: Rows) 
     assert outcomes == {'fast': ('success', 'was done'), 'bad': ('failed', None), 'slow': ('interrupted', None)}
 
 
-async def test_a_pause_for_approval_is_recorded_and_so_is_what_goes_on(rows: Rows) -> None:
+async def test_a_pause_and_its_resumption_are_both_recorded(rows: Rows) -> None:
     agent = Agent[Any, Any](
         ScriptedModel([call('pay'), call('look')], 'paid'),
         capabilities=[Audit(rows)],
@@ -355,7 +355,7 @@ async def test_calls_that_are_rejected_are_recorded_as_retried(audited: MakeAgen
     assert [each.started_at is None for each in record.tool_calls] == [True, False, False]
 
 
-async def test_what_is_large_is_told_by_digest_and_size_and_whole_in_the_messages(
+async def test_large_contents_have_digest_and_size_and_are_complete_in_the_messages(
     audited: MakeAgent, rows: Rows
 ) -> None:
     await audited(ScriptedModel(call('work'), 'end'), work=lambda: 'x' * 5000).run('Go')
@@ -403,7 +403,7 @@ async def test_the_cost_is_what_known_prices_make_it(rows: Rows) -> None:
     assert (await rows.one()).cost == Decimal('1.25')
 
 
-async def test_the_cost_is_what_the_provider_told_if_it_did(audited: MakeAgent, rows: Rows) -> None:
+async def test_the_cost_reported_by_the_provider_takes_precedence(audited: MakeAgent, rows: Rows) -> None:
     model = ScriptedModel(call('work'), 'ok', usage=RequestUsage(input_tokens=1, cost=Decimal('0.125')))
     await audited(model).run('Go')
 
@@ -474,7 +474,7 @@ async def test_where_a_record_goes_can_depend_on_the_run(rows: Rows) -> None:
 
 
 @pytest.mark.parametrize('status', ['running', 'success'])
-async def test_a_repository_that_fails_ends_no_run_and_is_told_loudly(
+async def test_a_failing_repository_is_logged_and_does_not_end_the_run(
     audited: MakeAgent, rows: Rows, caplog: pytest.LogCaptureFixture, status: str
 ) -> None:
     rows.fails.add(status)
@@ -503,7 +503,7 @@ async def test_a_repository_that_hangs_ends_no_run(
     assert 'the write has not completed in 0.01 seconds' in caplog.text
 
 
-async def test_a_repository_that_cancels_itself_is_told_too(
+async def test_a_repository_that_cancels_itself_is_logged(
     audited: MakeAgent, rows: Rows, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows.gives_up.add('success')

@@ -106,7 +106,7 @@ async def test_numbers_and_what_is_no_secret_stay(rows: MemoryRepository[AuditRe
     assert result.value['input_tokens'] == 4
 
 
-async def test_no_secret_is_in_what_is_told_of_a_record_that_is_not_written(logged: Callable[[], str]) -> None:
+async def test_the_log_of_an_unwritten_record_has_no_secrets(logged: Callable[[], str]) -> None:
     def choose(_: object) -> MemoryRepository[AuditRecord]:
         raise OSError(ALL)
 

@@ -175,7 +175,7 @@ def test_keys_of_providers_are_found_by_their_shape(name: str, around: str) -> N
 
 
 @pytest.mark.parametrize('name', BESIDE)
-def test_only_the_secret_goes_of_what_stands_beside_it(name: str) -> None:
+def test_only_the_secret_is_redacted_and_its_context_remains(name: str) -> None:
     before, secret, after = BESIDE[name]
 
     found = redact(before + secret + after)
@@ -221,7 +221,7 @@ def test_counts_of_tokens_are_no_secrets() -> None:
     assert redact(counts) == counts
 
 
-def test_what_is_not_there_is_told_as_it_is() -> None:
+def test_empty_values_and_flags_are_not_redacted() -> None:
     empty: JsonValue = {'password': None, 'api_key': '', 'has_secret': True, 'credentials': [], 'author': 'me'}
 
     assert redact(empty) == empty

@@ -44,7 +44,7 @@ def look(key: str) -> list[Any]:
     return [key, PNG, {'nested': [1.5, None]}]
 
 
-async def test_a_conversation_goes_on_from_its_record(rows: MemoryRepository[AuditRecord]) -> None:
+async def test_a_conversation_continues_from_its_record(rows: MemoryRepository[AuditRecord]) -> None:
     """004-26: exchanges, tool use and media come back, after JSON, and an agent goes on with them."""
     agent = Agent[Any, Any](
         ScriptedModel(call('look', key='a'), 'one', 'two', 'three'), capabilities=[Audit(rows)], tools=[look]
@@ -129,7 +129,7 @@ async def test_a_run_that_failed_in_its_first_call_can_be_gone_on_with(rows: Mem
     assert (await agent.run('Go on', message_history=messages)).output == 'on'
 
 
-async def test_a_run_that_waits_can_be_answered(rows: MemoryRepository[AuditRecord]) -> None:
+async def test_a_pending_run_can_be_answered(rows: MemoryRepository[AuditRecord]) -> None:
     def pay(ctx: RunContext[Any]) -> str:
         if not ctx.tool_call_approved:
             raise ApprovalRequired

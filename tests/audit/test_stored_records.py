@@ -117,7 +117,7 @@ async def test_a_failure_and_its_cost_are_in_the_projection(store: SqlStore) -> 
     assert record.usage.cache_read_tokens == 5
 
 
-async def test_a_pause_and_what_goes_on_are_in_the_projection(make: Make, rows: Rows, store: SqlStore) -> None:
+async def test_a_pause_and_its_resumption_are_in_stored_records(make: Make, rows: Rows, store: SqlStore) -> None:
     def pay(ctx: RunContext[Any]) -> str:
         if not ctx.tool_call_approved:
             raise ApprovalRequired
@@ -170,7 +170,7 @@ async def test_subagents_of_a_store_are_audited_with_their_own_version(rows: Row
 
 
 @pytest.mark.parametrize('is_first', [True, False])
-async def test_a_recorder_alone_is_known_wherever_it_stands(rows: Rows, store: SqlStore, is_first: bool) -> None:
+async def test_a_recorder_is_found_at_any_position(rows: Rows, store: SqlStore, is_first: bool) -> None:
     capabilities: list[Any] = [Audit(rows), Recorder(store=store)]
     agent = Agent[Any, Any](ScriptedModel('ok'), capabilities=capabilities if is_first else capabilities[::-1])
     result = await agent.run('Go')
@@ -198,7 +198,7 @@ async def test_whose_conversation_it_is_is_whose_run_it_is(rows: Rows, store: Sq
     assert (await audit_of_run(store, above.run_id)).owner == 'me'
 
 
-async def test_a_run_that_is_not_there_is_told(store: SqlStore) -> None:
+async def test_a_missing_run_raises(store: SqlStore) -> None:
     with pytest.raises(RunNotFoundError, match="no run 'x'"):
         await audit_of_run(store, 'x')
 
@@ -319,7 +319,7 @@ async def test_a_run_that_crashed_before_its_first_answer_has_its_question(url: 
         assert (record.version_id, await rehydrate(record, store)) == (run.base_id, [])
 
 
-async def test_a_run_that_is_recovered_says_which_one_it_goes_on_with(url: str) -> None:
+async def test_a_recovered_run_refers_to_the_run_it_resumes(url: str) -> None:
     rows = Dying(AuditRecord, fields=AUDIT_FIELDS)
     await crash(url, rows, starts_pay, call('fast'), call('pay'))
     rows.is_dead = False

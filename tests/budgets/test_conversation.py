@@ -170,7 +170,7 @@ async def test_a_child_that_waited_brings_what_it_used_before(working: Make) -> 
     assert ended.usage.total_tokens == 500
 
 
-async def test_a_run_that_goes_on_after_an_answer_is_a_new_run(working: Make) -> None:
+async def test_a_run_resumed_after_an_approval_is_a_new_run(working: Make) -> None:
     def ask() -> str:
         return 'asked'
 
@@ -204,7 +204,7 @@ async def test_a_budget_of_a_child_is_of_its_conversation_too(working: Make, age
     assert read_before(seen).used['tokens'] == 110
 
 
-async def test_a_version_that_a_budget_stopped_goes_on_with_a_larger_one(told: Told) -> None:
+async def test_a_version_stopped_by_a_budget_continues_with_a_larger_one(told: Told) -> None:
     def agent(requests: int, *steps: Answer) -> Any:
         budgets = Budgets(conversation=Budget(requests=requests))
         return create_deep_agent(ScriptedModel(*steps), name='worker', capabilities=[budgets])
@@ -225,7 +225,7 @@ async def test_a_version_that_a_budget_stopped_goes_on_with_a_larger_one(told: T
     assert told(messages)[-1] == LAST_ANSWER
 
 
-async def test_an_earlier_price_that_is_not_known_is_said(working: Make, agent_of: AgentOf, watch: Any) -> None:
+async def test_an_unknown_earlier_price_is_reported(working: Make, agent_of: AgentOf, watch: Any) -> None:
     history = [ModelRequest(parts=[UserPromptPart('go')]), _response(5, cost=Decimal('0.5')), _response(7)]
     priced = working('done', usage=RequestUsage(input_tokens=1, cost=Decimal('0.01')))
     agent = agent_of(priced, Budgets(conversation=Budget(cost=5)))
@@ -262,13 +262,13 @@ def test_what_is_no_stamp_tells_nothing() -> None:
     assert read_before([_response(5), odd]).used['tokens'] == 12
 
 
-def test_a_summary_tells_what_it_stands_for() -> None:
+def test_a_summary_has_the_usage_of_replaced_messages() -> None:
     summary = _summary([_response(5), _response(7)])
     before = read_before([ModelRequest(parts=[summary]), _response(11)])
     assert (before.used['tokens'], before.used['requests']) == (23, 3)
 
 
-def test_a_summary_tells_what_the_stamps_among_its_messages_told() -> None:
+def test_a_summary_has_the_stamps_of_replaced_messages() -> None:
     stamp = Stamp(used={'tokens': Decimal(500), 'seconds': Decimal(9)}, warned={'tokens': Decimal(600)})
     summary = _summary([_response(5), _response(7)], budgets=stamp.model_dump(mode='json'))
     before = read_before([ModelRequest(parts=[summary, UserPromptPart('on')]), _response(11)])

@@ -108,7 +108,7 @@ async def test_output_tools_stay(agent_of: AgentOf) -> None:
     assert model.requests[-1].tool_names == ['work', 'final_result']
 
 
-async def test_a_model_that_goes_on_is_stopped_before_the_next_request(agent_of: AgentOf, told: Told) -> None:
+async def test_a_model_that_continues_is_stopped_before_the_next_request(agent_of: AgentOf, told: Told) -> None:
     model = ScriptedModel(then=lambda messages, info: call('work'))
     with capture_run_messages() as messages, pytest.raises(BudgetExceededError) as raised:
         await agent_of(model, Budgets(run=Budget(tokens=330), warn_at=1)).run('go')
@@ -155,7 +155,7 @@ async def test_each_limit_is_warned_of_on_its_own(working: Make, agent_of: Agent
     ]
 
 
-async def test_who_is_told_of_the_last_answer_is_not_told_to_finish_soon(
+async def test_the_final_answer_message_replaces_the_warning(
     working: Make, agent_of: AgentOf, told: Told, watch: Any
 ) -> None:
     result = await agent_of(working(), Budgets(run=Budget(requests=1))).run('go', event_stream_handler=watch)
@@ -163,7 +163,9 @@ async def test_who_is_told_of_the_last_answer_is_not_told_to_finish_soon(
     assert [type(event) for event in watch.events] == [BudgetWarningEvent, LastAnswerEvent]
 
 
-async def test_nothing_is_said_while_there_is_room(working: Make, agent_of: AgentOf, told: Told, watch: Any) -> None:
+async def test_there_is_no_warning_below_the_threshold(
+    working: Make, agent_of: AgentOf, told: Told, watch: Any
+) -> None:
     budgets = Budgets(run=Budget(tokens=10**6, requests=100, seconds=3_600))
     result = await agent_of(working(call('work'), 'done'), budgets).run('go', event_stream_handler=watch)
     assert told(result.all_messages()) == []
@@ -171,7 +173,7 @@ async def test_nothing_is_said_while_there_is_room(working: Make, agent_of: Agen
     assert all(message.metadata is None for message in result.all_messages())
 
 
-async def test_a_price_that_is_not_known_is_said_once(
+async def test_an_unknown_price_is_reported_once(
     working: Make, agent_of: AgentOf, watch: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     budgets = Budgets(run=Budget(cost=1))
@@ -182,7 +184,7 @@ async def test_a_price_that_is_not_known_is_said_once(
     ]
 
 
-async def test_a_response_without_usage_is_said(agent_of: AgentOf, watch: Any) -> None:
+async def test_a_response_without_usage_is_reported(agent_of: AgentOf, watch: Any) -> None:
     silent = ScriptedModel('done', usage=RequestUsage(unmeasured_requests=1))
     budgets = Budgets(run=Budget(tokens=1_000, requests=5))
     await agent_of(silent, budgets).run('go', event_stream_handler=watch)
@@ -226,7 +228,7 @@ async def test_its_repr_shows_what_is_used(working: Make, agent_of: AgentOf, wat
     )
 
 
-async def test_the_limit_of_pydantic_ai_stands_beside_it(working: Make, agent_of: AgentOf) -> None:
+async def test_the_limit_of_pydantic_ai_applies_in_addition(working: Make, agent_of: AgentOf) -> None:
     agent = agent_of(working(), Budgets(run=Budget(requests=60)))
     with pytest.raises(Exception, match='request_limit of 50'):
         await agent.run('go')
@@ -263,7 +265,7 @@ async def test_a_tool_that_the_last_answer_calls_nevertheless_does_not_run() -> 
     assert [(part.outcome, part.content) for part in returns] == [('success', 'worked'), ('failed', NO_TOOLS)]
 
 
-async def test_a_later_run_is_not_told_that_the_budget_has_ended(working: Make, agent_of: AgentOf) -> None:
+async def test_a_later_run_has_no_final_answer_message(working: Make, agent_of: AgentOf) -> None:
     agent = agent_of(working(), Budgets(run=Budget(requests=3), warn_at=1))
     first = await agent.run('go')
     notes = [part for message in first.all_messages() for part in message.parts if isinstance(part, SystemPromptPart)]

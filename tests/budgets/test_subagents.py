@@ -57,9 +57,7 @@ async def test_a_child_leaves_the_tokens_that_its_parent_needs(working: Make, ag
     assert result.output == 'what is done'
 
 
-async def test_a_child_that_finds_only_what_is_kept_fails_and_its_parent_answers(
-    working: Make, agent_of: AgentOf
-) -> None:
+async def test_a_child_within_the_reserve_fails_and_its_parent_answers(working: Make, agent_of: AgentOf) -> None:
     child, model = working(), working(_tasks('worker'))
     subagents = Subagents([Subagent('worker', 'Works.', agent=agent_of(child))])
     result = await agent_of(model, subagents, Budgets(run=Budget(requests=2))).run('go')
@@ -176,7 +174,7 @@ async def test_a_grandchild_leaves_room_for_all_above_it(working: Make, agent_of
     assert (len(model.requests), len(child.requests), len(grandchild.requests)) == (2, 2, 3)
 
 
-async def test_a_child_is_told_of_its_last_answer_and_only_the_owner_is_warned(
+async def test_a_child_gets_the_final_answer_message_and_only_the_owner_a_warning(
     working: Make, agent_of: AgentOf, told: Told
 ) -> None:
     child, model = working(), working(_tasks('worker'))
@@ -186,7 +184,7 @@ async def test_a_child_is_told_of_its_last_answer_and_only_the_owner_is_warned(
     assert told(result.all_messages()) == [LAST_ANSWER]
 
 
-async def test_a_child_that_two_budgets_end_is_told_once(working: Make, agent_of: AgentOf, told: Told) -> None:
+async def test_a_child_limited_by_two_budgets_gets_one_message(working: Make, agent_of: AgentOf, told: Told) -> None:
     child, model = working(), working(_tasks('worker'))
     own = Budgets(run=Budget(requests=3))
     subagents = Subagents([Subagent('worker', 'Works.', agent=agent_of(child, own))])
@@ -195,7 +193,7 @@ async def test_a_child_that_two_budgets_end_is_told_once(working: Make, agent_of
     assert told(child.requests[-1].messages) == [LAST_ANSWER]
 
 
-async def test_time_goes_on_in_a_child(agent_of: AgentOf, clock: FakeClock) -> None:
+async def test_time_counts_in_a_child(agent_of: AgentOf, clock: FakeClock) -> None:
     def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
         clock.advance(10)
         return 'what is done' if (info.model_settings or {}).get('tool_choice') == 'none' else call('work')
@@ -229,7 +227,7 @@ async def test_to_mark_them_as_shared_changes_nothing(working: Make, agent_of: A
     assert [part.content for part in _returns(model)] == ['what is done']
 
 
-async def test_a_price_that_a_child_does_not_know_is_said_for_its_parent(
+async def test_an_unknown_price_of_a_child_is_reported_for_its_parent(
     working: Make, agent_of: AgentOf, caplog: pytest.LogCaptureFixture
 ) -> None:
     priced = RequestUsage(input_tokens=1, cost=Decimal('0.01'))

@@ -88,7 +88,7 @@ def test_budgets_cannot_be_loaded_later() -> None:
         Budgets(run=Budget(tokens=1), defer_loading=True, description='Budgets')
 
 
-def test_limits_are_told_with_their_units() -> None:
+def test_limits_are_rendered_with_their_units() -> None:
     assert render_use('tokens', Decimal(1_234), Decimal(10_000)) == '1,234 of 10,000 tokens'
     assert render_use('requests', Decimal(4), Decimal(5)) == '4 of 5 requests'
     assert render_use('cost', Decimal('0.08125'), Decimal('0.50')) == '$0.0812 of $0.50'
@@ -107,7 +107,7 @@ def test_the_error_has_facts_and_says_what_to_do() -> None:
     )
 
 
-def test_the_error_of_a_subagent_says_that_something_is_kept() -> None:
+def test_the_error_of_a_subagent_mentions_the_reserve() -> None:
     error = BudgetExceededError(
         scope='conversation', measure='requests', limit=Decimal(5), used=Decimal(4), is_inherited=True
     )

@@ -238,7 +238,7 @@ async def test_a_summary_is_meant_and_a_reason_of_its_own(caplog: pytest.LogCapt
     assert caplog.messages == []
 
 
-async def test_a_summary_that_says_what_the_last_one_said_is_one_too() -> None:
+async def test_a_summary_equal_to_the_previous_one_is_detected() -> None:
     def summary(count: int) -> ModelMessage:
         return ModelRequest([CompactionPart(content='what was', metadata={'count': count})])
 
@@ -275,7 +275,7 @@ async def test_a_summary_by_the_provider_is_one_too() -> None:
     assert events == [('summarized', 'by the provider, which is sent nothing from before it')]
 
 
-async def test_the_next_turn_goes_on_from_json_without_a_false_alarm() -> None:
+async def test_the_next_turn_from_json_raises_no_false_alarm() -> None:
     agent = create_deep_agent(ScriptedModel(call('ls'), 'one', call('ls'), 'two'), capabilities=[CacheWatch()])
     deps = DeepAgentDeps()
     first = await agent.run('go', deps=deps)
@@ -284,7 +284,7 @@ async def test_the_next_turn_goes_on_from_json_without_a_false_alarm() -> None:
     assert await events_of(agent, 'again', message_history=history, deps=deps) == []
 
 
-async def test_the_next_turn_with_other_instructions_is_told() -> None:
+async def test_the_next_turn_with_changed_instructions_is_reported() -> None:
     first = await Agent(ScriptedModel('one'), instructions='Be brief.').run('go')
     other = Agent(ScriptedModel('two'), instructions='Be long.', capabilities=[CacheWatch()])
 

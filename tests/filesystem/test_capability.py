@@ -186,7 +186,7 @@ async def test_a_deep_agent_without_deps_works_in_memory() -> None:
 # What the model is told
 
 
-async def test_all_that_the_model_is_told_is_short(tmp_path: Path) -> None:
+async def test_model_facing_text_is_short(tmp_path: Path) -> None:
     model = ScriptedModel('done')
     await Agent(model, capabilities=[Filesystem()]).run('go', workspace=LocalWorkspaceBackend(tmp_path))
     tools = [

@@ -215,7 +215,7 @@ async def test_a_character_that_the_encoding_lacks_changes_nothing(play: Play) -
     assert await backend.read_bytes('/a.txt') == before
 
 
-async def test_a_mode_is_kept(play: Play, tmp_path: Path) -> None:
+async def test_the_file_mode_is_preserved(play: Play, tmp_path: Path) -> None:
     script = tmp_path / 'run.sh'
     script.write_text('echo one\n')
     script.chmod(0o755)

@@ -124,7 +124,7 @@ async def test_a_run_that_resumes_an_answer_has_no_prompt_of_its_own() -> None:
     assert prompts(result.all_messages()) == [LARGE]
 
 
-async def test_the_same_large_prompt_again_is_kept_once_and_another_beside_it() -> None:
+async def test_equal_large_prompts_are_stored_once_and_others_separately() -> None:
     deps = DeepAgentDeps()
     model = ScriptedModel('a', 'b', 'c')
     agent = create_deep_agent(model)
@@ -176,7 +176,7 @@ async def test_a_streamed_run_sends_head_and_tail_too() -> None:
     assert prompts(model.requests[0].messages) == [SHORT]
 
 
-async def test_a_run_that_waited_goes_on_with_what_was_sent() -> None:
+async def test_a_resumed_run_continues_with_the_sent_messages() -> None:
     model = ScriptedModel(call('write_file', path='/a', content='x'), 'done')
     agent = create_deep_agent(model, interrupt_on={'write_file': True})
     deps = DeepAgentDeps()

@@ -44,7 +44,7 @@ async def told(backend: BackendProtocol) -> list[str]:
         (('x' * 255,), [f'Files:\n"{"x" * 59}…"']),
     ],
 )
-async def test_names_are_told_on_one_line(names: Sequence[str], expected: list[str]) -> None:
+async def test_names_are_listed_on_one_line(names: Sequence[str], expected: list[str]) -> None:
     assert await told(StateBackend({f'/{name}': '' for name in names})) == expected
 
 
@@ -68,7 +68,7 @@ async def test_a_name_cannot_add_lines(tmp_path: Path) -> None:
     assert all(char.isprintable() for char in text.splitlines()[1])
 
 
-async def test_it_is_told_once_for_each_change_and_changes_nothing_that_was_sent() -> None:
+async def test_a_notice_is_sent_once_per_change_and_preserves_the_prefix() -> None:
     backend = StateBackend({'/a.py': ''})
     model = ScriptedModel(call('write_file', path='b.py', content=''), 'one', 'two', 'three', 'four')
     agent = create_deep_agent(model)
@@ -118,7 +118,7 @@ async def test_one_directory_is_listed_and_only_when_a_turn_begins() -> None:
     assert listed == ['/']
 
 
-async def test_uploads_are_not_told_twice() -> None:
+async def test_uploads_are_announced_once() -> None:
     deps = DeepAgentDeps(backend=StateBackend({'/a': ''}))
     await deps.upload('b.txt', b'text')
     model = ScriptedModel('done')
@@ -126,7 +126,7 @@ async def test_uploads_are_not_told_twice() -> None:
     assert notices(model.requests[0]) == ['Files:\na']
 
 
-async def test_a_directory_that_cannot_be_listed_is_not_told() -> None:
+async def test_an_unreadable_directory_has_no_notice() -> None:
     class Broken(StateBackend):
         async def list_dir(self, path: str) -> Sequence[FileEntry]:
             raise PermissionError(13, 'Permission denied', path)
@@ -134,7 +134,7 @@ async def test_a_directory_that_cannot_be_listed_is_not_told() -> None:
     assert await told(Broken({'/a': ''})) == []
 
 
-async def test_a_subagent_is_told_too() -> None:
+async def test_a_subagent_gets_the_notice() -> None:
     child = ScriptedModel('ok')
     agent = create_deep_agent(
         ScriptedModel(call('task', subagent='worker', description='go'), 'done'),
@@ -146,7 +146,7 @@ async def test_a_subagent_is_told_too() -> None:
     assert 'ok' in [part.content for part in returns if isinstance(part, ToolReturnPart)]
 
 
-async def test_a_replay_tells_what_was_told_then(tmp_path: Path) -> None:
+async def test_a_replay_repeats_the_recorded_notice(tmp_path: Path) -> None:
     """The directory has what no version has, and is another one by now."""
     for name in ('.gitignore', 'a.py'):
         (tmp_path / name).write_text('built\n')

@@ -216,7 +216,7 @@ async def test_a_command_is_shown_exactly(preview: Ask) -> None:
     assert found == Preview(kind='command', text=command)
 
 
-async def test_a_backend_that_cannot_be_reached_is_said_and_not_raised(preview: Ask) -> None:
+async def test_an_unreachable_backend_becomes_a_diagnostic(preview: Ask) -> None:
     class Broken(StateBackend):
         async def read_bytes(self, path: str) -> bytes:
             raise ConnectionError(111, 'Connection refused', path)

@@ -54,7 +54,7 @@ def test_what_an_earlier_summary_has_is_taken_over_and_the_oldest_go() -> None:
     assert list(found.state) == [*(f'/{number}' for number in range(1, MAX_FILES)), '/new']
 
 
-async def test_a_summary_names_the_uploads_that_the_model_was_told_of() -> None:
+async def test_a_summary_lists_the_announced_uploads() -> None:
     model = ScriptedModel(*(call('ls') for _ in range(4)), 'Facts: none.', 'done')
     agent = create_deep_agent(model, capabilities=[Summarization(trigger=Messages(8), keep=Messages(3))])
     deps = DeepAgentDeps()

@@ -80,7 +80,7 @@ def test_an_offset_past_the_end_is_refused() -> None:
         show('a\nb\n', '1:2')
 
 
-def test_a_long_line_is_cut_with_the_offset_that_goes_on() -> None:
+def test_a_long_line_is_cut_with_the_offset_of_the_rest() -> None:
     text = 'a\n' + 'x' * 5000 + '\nb\n'
     assert show(text).replace('x' * MAX_LINE_CHARS, '<2000 x>') == snapshot("""\
 1	a

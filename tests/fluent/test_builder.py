@@ -220,7 +220,7 @@ def test_a_continuation_holds_a_reference_and_no_messages() -> None:
         ('openai:gpt-5', 'openai:gpt-5'),
     ],
 )
-def test_a_provider_stands_for_its_newest_large_model(provider: str, model: str) -> None:
+def test_a_provider_selects_its_newest_large_model(provider: str, model: str) -> None:
     """001-22: `.provider('anthropic')`."""
     assert repr(prompt(Agent(name='a')).provider(provider)).endswith(f': model {model!r}>')
 

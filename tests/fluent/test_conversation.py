@@ -138,7 +138,7 @@ async def test_text_is_left_as_messages_are(begin: Begin, tools: Tools) -> None:
     assert conversation.state == 'interrupted'
 
 
-async def test_an_output_of_a_type_is_told_with_its_result(begin: Begin, told: Told) -> None:
+async def test_a_typed_output_ends_with_its_tool_result(begin: Begin, told: Told) -> None:
     class Sum(BaseModel):
         value: int
 
@@ -162,7 +162,7 @@ async def test_a_turn_of_a_deep_agent_keeps_todos_and_files_for_the_next(begin: 
     assert conversation.usage.requests == 4
 
 
-async def test_limits_of_deps_are_kept(begin: Begin, tools: Tools) -> None:
+async def test_usage_limits_of_deps_apply(begin: Begin, tools: Tools) -> None:
     deps = DeepAgentDeps(usage_limits=UsageLimits(request_limit=1))
     agent = create_deep_agent(ScriptedModel(call('ls'), 'Never.'))
     conversation = begin(agent, deps=deps).user('Go').start()
@@ -224,7 +224,7 @@ async def test_what_is_done_stays_when_a_turn_is_stopped(begin: Begin, tools: To
     assert len(tools.ran) == 2
 
 
-async def test_calls_that_run_when_a_turn_is_stopped_are_interrupted_and_others_kept(
+async def test_stopping_a_turn_interrupts_running_calls_and_preserves_others(
     begin: Begin, tools: Tools, told: Told, store: Store
 ) -> None:
     """C12: of two parallel calls one has ended, and one has not."""
@@ -254,7 +254,7 @@ async def test_a_conversation_is_left_as_a_context(begin: Begin, tools: Tools, t
     assert tools.ran == []
 
 
-async def test_a_loop_whose_turn_was_replaced_is_told_so(begin: Begin, tools: Tools, told: Told) -> None:
+async def test_a_loop_over_a_replaced_turn_raises(begin: Begin, tools: Tools, told: Told) -> None:
     """001-27: a turn that nobody waits for is stopped by the next one, and its loop does not end as if it were done."""
     conversation = begin(tools.agent(PARALLEL, 'Inner.')).user('Go').start()
 
@@ -328,7 +328,7 @@ async def test_a_turn_that_was_replaced_is_not_gone_on_with(begin: Begin, tools:
     assert await anext(conversation, None) is None
 
 
-async def test_nothing_is_told_twice(begin: Begin) -> None:
+async def test_no_message_is_emitted_twice(begin: Begin) -> None:
     conversation = begin(Agent(ScriptedModel('Hi.'))).user('Hello').start()
     assert len([message async for message in conversation]) == 1
     assert [message async for message in conversation] == []
@@ -345,7 +345,7 @@ async def test_who_says_nothing_gets_no_answer(begin: Begin) -> None:
         await conversation.continuation.prompt()
 
 
-async def test_what_was_said_and_not_asked_is_not_lost(begin: Begin, told: Told) -> None:
+async def test_messages_without_a_turn_are_not_lost(begin: Begin, told: Told) -> None:
     """001-27: two builders that are started one after the other have both said something."""
     conversation = begin(Agent(ScriptedModel('Hi.'))).user('Hello').start()
     conversation.continuation.user('Are you there?').start()
@@ -405,7 +405,7 @@ async def test_conversations_share_no_message_that_can_be_changed(begin: Begin, 
     assert not {id(message) for message in first.messages} & {id(message) for message in branch.messages}
 
 
-async def test_a_branch_goes_on_beside_its_conversation(begin: Begin, told: Told) -> None:
+async def test_a_branch_continues_independently(begin: Begin, told: Told) -> None:
     """C4: `branch()` makes two that share what was before."""
     answers = {'left': 'L', 'right': 'R'}
 
@@ -542,7 +542,7 @@ def gated(*steps: Any) -> Any:
     return create_deep_agent(ScriptedModel(*steps), interrupt_on={'write_file': True})
 
 
-async def test_a_turn_waits_for_a_person_and_goes_on(begin: Begin, told: Told) -> None:
+async def test_a_turn_pauses_for_approval_and_resumes(begin: Begin, told: Told) -> None:
     agent = gated([call('write_file', path='a.txt', content='A'), call('ls')], 'Written.')
     conversation = begin(agent).user('Write').start()
     yielded = [message async for message in conversation]
@@ -567,7 +567,7 @@ async def test_what_a_person_denies_does_not_run(begin: Begin) -> None:
     assert exchange.result.outcome == 'denied'
 
 
-async def test_a_conversation_that_waits_is_answered_before_it_goes_on(begin: Begin) -> None:
+async def test_pending_approvals_must_be_answered_before_the_next_turn(begin: Begin) -> None:
     conversation = begin(gated(call('write_file', path='a.txt', content='A'), 'Done.', 'Hi.')).user('Write').start()
     await conversation.run()
     [waiting] = conversation.pending
@@ -581,7 +581,7 @@ async def test_a_conversation_that_waits_is_answered_before_it_goes_on(begin: Be
     assert await conversation.run() == 'Hi.'  # to what was said meanwhile
 
 
-async def test_nothing_is_answered_where_nothing_waits(begin: Begin) -> None:
+async def test_resuming_without_pending_approvals_raises(begin: Begin) -> None:
     conversation = begin(Agent(ScriptedModel())).user('Hello').start()
     with pytest.raises(NothingPendingError, match=r'Nothing waits in the conversation .*: it is ready\.'):
         await conversation.resume({})
@@ -634,7 +634,7 @@ async def test_a_list_that_ends_with_results_has_nothing_to_answer(begin: Begin)
         await conversation.run()
 
 
-async def test_calls_of_a_transcript_that_nobody_answered_are_interrupted(begin: Begin, told: Told) -> None:
+async def test_unanswered_calls_of_a_transcript_are_interrupted(begin: Begin, told: Told) -> None:
     """C12: they are never run later, not even by an agent that has such a tool."""
     ran: list[str] = []
     agent = Agent(ScriptedModel('Fine.'))
@@ -678,7 +678,7 @@ async def test_a_turn_that_anext_has_begun_is_run_to_its_end(begin: Begin, tools
     assert told([message async for message in conversation]) == ['Two.']
 
 
-async def test_what_is_said_after_a_loop_that_anext_began_is_answered(begin: Begin, tools: Tools, told: Told) -> None:
+async def test_messages_added_after_anext_are_answered(begin: Begin, tools: Tools, told: Told) -> None:
     """A loop over the rest of a turn ends it: what is said then is another turn, for a loop, `anext` and `run`."""
     conversation = begin(tools.agent(PARALLEL, 'One.', 'Two.', 'Three.', 'Four.')).user('Go').start()
     await anext(conversation)

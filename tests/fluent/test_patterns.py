@@ -45,7 +45,7 @@ async def test_pattern_1_a_fresh_conversation(begin: Begin, told: Told) -> None:
     assert model.requests[0].instructions == 'You are a mathematician.'
 
 
-async def test_pattern_2_a_conversation_goes_on_on_the_same_object(begin: Begin, told: Told) -> None:
+async def test_pattern_2_a_conversation_continues_on_the_same_object(begin: Begin, told: Told) -> None:
     """001-12, 001-20, 001-32: `conversation.continuation.request().prompt_conversation()`."""
     conversation = begin(Agent(ScriptedModel('Four.', 'Six.'))).request('What is 2 + 2?').prompt_conversation()
     await conversation.run()

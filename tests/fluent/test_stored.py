@@ -37,7 +37,7 @@ from .conftest import Begin, Told
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_conversation_goes_on_in_another_process(tmp_path: Path, told: Told) -> None:
+async def test_a_conversation_continues_in_another_process(tmp_path: Path, told: Told) -> None:
     """001-02: by its id; what was injected and the instructions of the conversation are kept, tools and models are
     given anew.
     """
@@ -188,7 +188,7 @@ async def test_to_stop_a_turn_that_somebody_overtook_is_a_conflict(store: Store,
         await anext(iterator)
 
 
-async def test_a_handle_goes_on_from_where_another_one_is(store: Store, told: Told) -> None:
+async def test_a_handle_continues_from_the_state_of_another(store: Store, told: Told) -> None:
     """001-09, 001-16: state is never stale."""
     one, other = await two_handles(store, ScriptedModel('Hi.', '1', '2'))
     await one.continuation.user('one').prompt()
@@ -327,7 +327,7 @@ def summarizing(*steps: Any) -> Any:
 
 
 @pytest.mark.parametrize('kept', [False, True])
-async def test_an_export_has_what_a_summary_stands_for(store: Store, kept: bool, told: Told) -> None:
+async def test_an_export_includes_summarized_messages(store: Store, kept: bool, told: Told) -> None:
     """C3, C32: a store keeps it beside the history; the transcript that leaves the store brings it along."""
     agent = summarizing('one', 'two', 'three')
     conversation = prompt(agent, store=store if kept else None).user('a').start()
@@ -488,7 +488,7 @@ async def test_a_turn_that_is_cancelled_while_its_end_is_written_has_ended(
     assert told(conversation.messages) == ['user: Go.', 'Done.', 'user: On.', 'More.']
 
 
-async def test_what_waits_for_a_person_waits_also_if_the_turn_was_cancelled_as_it_ended(
+async def test_approvals_stay_pending_if_the_turn_is_cancelled_at_its_end(
     store: Store, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = create_deep_agent(

@@ -98,7 +98,7 @@ def test_a_transcript_has_messages_and_a_format_version_and_nothing_else(every_k
     assert document['format_version'] == FORMAT_VERSION == 1
 
 
-def test_messages_come_back_as_they_were_said(every_kind: list[ModelMessage], spoken: list[ModelMessage]) -> None:
+def test_messages_survive_a_round_trip(every_kind: list[ModelMessage], spoken: list[ModelMessage]) -> None:
     """001-02, 001-30: `to_dict` and `from_dict` lose nothing that was said, of any kind of part."""
     document = json.loads(json.dumps(MessageList(every_kind).to_dict()))
     assert list(MessageList.from_dict(document)) == spoken
@@ -202,7 +202,7 @@ async def test_a_system_prompt_that_was_put_there_by_hand_stays_the_only_one(beg
     assert 'New.' not in str(model.requests[0].messages)
 
 
-def test_messages_that_a_summary_stands_for_are_saved_as_they_were_said(every_kind: list[ModelMessage]) -> None:
+def test_summarized_messages_survive_a_round_trip(every_kind: list[ModelMessage]) -> None:
     """001-11: what a summary keeps of earlier messages is a transcript too."""
     kept = MessageList(every_kind).to_dict()['messages']
     written = ModelMessagesTypeAdapter.dump_python(every_kind, mode='json')
@@ -505,7 +505,7 @@ def test_a_file_that_is_not_there_is_an_error_of_files(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_document_that_is_no_transcript_is_told_why(document: object, field: str | None, message: str) -> None:
+def test_an_invalid_transcript_raises_with_the_reason(document: object, field: str | None, message: str) -> None:
     """R12, C30, C3: settings and tools are refused, newer formats by name."""
     error = refused(document)
     assert (error.index, error.role, error.field, str(error)) == (None, None, field, message)
@@ -580,7 +580,7 @@ def test_what_is_no_message_has_no_role(message: object, said: str) -> None:
     assert str(error).startswith(said)
 
 
-def test_what_is_no_json_is_told_so(tmp_path: Path) -> None:
+def test_invalid_json_raises(tmp_path: Path) -> None:
     (tmp_path / 'a.json').write_bytes(b'\xff\xfe not JSON')
     with pytest.raises(TranscriptError, match=r'This is no JSON: .* It begins with '):
         MessageList.load(tmp_path / 'a.json')
@@ -655,7 +655,7 @@ def test_an_older_transcript_is_migrated_step_by_step() -> None:
 
 
 @pytest.mark.usefixtures('older')
-def test_an_older_transcript_that_is_wrong_is_told_so_in_its_own_words() -> None:
+def test_an_invalid_older_transcript_raises_in_its_own_terms() -> None:
     assert refused({'format_version': -1}).field == 'text'
     assert str(refused({'format_version': -2})) == (
         'There is no format_version -2: formats begin with -1. Was it written by pydantic-deep?'

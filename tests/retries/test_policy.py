@@ -66,7 +66,7 @@ def http(kind: type[ModelAPIError] | None, status: int, **headers: str) -> Model
         (UnexpectedModelBehavior('secret'), 'unreadable answer'),
     ],
 )
-def test_what_passes_is_worth_another_attempt_and_is_said_without_contents(error: Exception, reason: str) -> None:
+def test_transient_errors_are_retried_and_described_without_content(error: Exception, reason: str) -> None:
     assert reason_to_retry(error) == reason
 
 

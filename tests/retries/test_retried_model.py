@@ -99,7 +99,7 @@ async def test_each_retry_is_logged_without_contents(waits: Waits, caplog: pytes
     ]
 
 
-async def test_a_stream_begins_anew_and_every_part_that_began_has_an_end(waits: Waits) -> None:
+async def test_a_retried_stream_ends_every_started_part(waits: Waits) -> None:
     events: list[ModelResponseStreamEvent] = []
     model = FaultyModel((cut(TEXT), lost()), cut(TEXT), whole(TEXT))
     response = await read(retried(model, waits.retries()), events)
@@ -113,7 +113,7 @@ async def test_a_stream_begins_anew_and_every_part_that_began_has_an_end(waits: 
     ]
 
 
-async def test_a_part_that_has_no_pieces_is_ended_too_before_the_stream_begins_anew(waits: Waits) -> None:
+async def test_a_part_without_deltas_ends_before_the_stream_is_retried(waits: Waits) -> None:
     events: list[ModelResponseStreamEvent] = []
     image = FilePart(BinaryContent(b'x', media_type='image/png'))
     await read(retried(FaultyModel((cut(image), lost()), whole(TEXT)), waits.retries()), events)
@@ -152,7 +152,7 @@ async def test_a_model_without_a_price_has_its_tokens_recorded(waits: Waits) -> 
     assert [(usage.input_tokens, usage.cost) for usage in usages if usage] == [(7, None), (7, None)]
 
 
-async def test_a_job_that_goes_on_at_the_provider_is_not_begun_twice(waits: Waits) -> None:
+async def test_a_job_that_continues_at_the_provider_is_not_retried(waits: Waits) -> None:
     job = replace(cut(TEXT), state='suspended')
     model = FaultyModel((job, lost()))
     with pytest.raises(ModelAPIError):
@@ -173,7 +173,7 @@ async def test_a_reader_that_leaves_closes_the_stream(waits: Waits) -> None:
     assert model.asked == 1
 
 
-async def test_a_stream_that_the_user_stops_is_not_begun_anew(waits: Waits) -> None:
+async def test_a_cancelled_stream_is_not_retried(waits: Waits) -> None:
     model = FaultyModel((cut(TEXT), lost()))
     async with retried(model, waits.retries()).request_stream(MESSAGES, None, PARAMETERS) as stream:
         async for event in stream:
@@ -191,7 +191,7 @@ async def test_a_failure_because_the_user_has_stopped_is_raised_as_it_is(waits: 
     assert (model.asked, waits.seconds) == (1, [])
 
 
-async def test_a_stream_that_is_stopped_while_it_waits_ends(waits: Waits) -> None:
+async def test_a_stream_cancelled_during_the_delay_ends(waits: Waits) -> None:
     streams: list[StreamedResponse] = []
 
     async def stop(seconds: float) -> None:
@@ -238,7 +238,7 @@ async def test_an_attempt_asks_all_models_of_a_fallback(waits: Waits) -> None:
         assert len(response.failed_attempts or ()) == 3
 
 
-async def test_what_all_models_were_billed_is_told_by_the_error_of_a_fallback(waits: Waits) -> None:
+async def test_the_error_of_a_fallback_has_the_usage_of_all_models(waits: Waits) -> None:
     model = retried(FallbackModel(FaultyModel(lost(), lost()), FaultyModel(lost(), lost())), waits.retries(attempts=2))
     with pytest.raises(FallbackExceptionGroup) as caught:
         await model.request(MESSAGES, None, PARAMETERS)

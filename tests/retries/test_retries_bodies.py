@@ -101,7 +101,7 @@ def as_json(body: bytes, **headers: str) -> tuple[str, dict[str, str], bytes]:
     return 'application/json', {name.replace('_', '-'): value for name, value in headers.items()}, body
 
 
-async def test_a_stream_of_anthropic_that_does_not_begin_is_begun_anew(bodies: Bodies, waits: Waits) -> None:
+async def test_an_anthropic_stream_without_a_start_is_retried(bodies: Bodies, waits: Waits) -> None:
     bodies.bodies = [sse(*CLAUDE_REST), sse(CLAUDE_START, *CLAUDE_REST)]
     turn = await take_turn(anthropic(bodies.url), waits, streamed=True)
     assert (turn.result.output, bodies.asked) == (ANSWER, 2)

@@ -85,7 +85,7 @@ async def test_a_failure_that_passes_leaves_no_trace_in_the_history(
 @pytest.mark.parametrize('fault', ['disconnect', 'truncate', 'malformed'])
 @pytest.mark.parametrize('after_chunks', [0, 4])
 @each_wire
-async def test_a_stream_that_breaks_is_begun_anew_and_its_call_runs_once(
+async def test_a_broken_stream_is_retried_and_its_call_runs_once(
     server: LLMockServer, waits: Waits, wire: str, fault: Any, after_chunks: int
 ) -> None:
     provider, make = WIRES[wire]

@@ -104,7 +104,7 @@ async def test_the_history_is_that_of_a_run_without_faults(waits: Waits) -> None
     assert rings == ['ring']
 
 
-async def test_a_retry_is_told_before_what_follows_it(waits: Waits) -> None:
+async def test_a_retry_event_precedes_the_next_attempt(waits: Waits) -> None:
     agent, _ = ringing(FaultyModel(lost(), (cut(TEXT), lost()), whole(TEXT)), waits.retries())
     events: list[AgentStreamEvent] = []
     async with agent.run_stream_events('go') as stream:
@@ -191,7 +191,7 @@ async def test_a_failure_that_a_script_plays_is_tried_again(waits: Waits) -> Non
     assert (await agent.run('go')).output == 'hello'
 
 
-async def test_two_runs_of_one_agent_are_told_of_their_own_retries(waits: Waits) -> None:
+async def test_two_runs_of_one_agent_get_their_own_retry_events(waits: Waits) -> None:
     agent, _ = ringing(FaultyModel(lost(), whole(TEXT), whole(TEXT)), waits.retries())
     counts: list[int] = []
     for _ in range(2):
@@ -213,7 +213,7 @@ async def test_a_subagent_has_the_policy_of_its_parent(waits: Waits) -> None:
     assert waits.seconds == [0.5]
 
 
-async def test_a_turn_that_is_replayed_asks_nobody_and_waits_for_nothing(waits: Waits) -> None:
+async def test_a_replayed_turn_makes_no_request_and_no_delay(waits: Waits) -> None:
     # Recorded without the room, with answers that it would refuse.
     recorded, _ = ringing(FaultyModel(cut(CALL), cut(TEXT)))
     model = FaultyModel()
@@ -237,7 +237,7 @@ async def test_a_version_has_the_whole_answers_only(waits: Waits) -> None:
     assert rings == ['ring']
 
 
-async def test_outside_of_a_run_nobody_is_told(waits: Waits) -> None:
+async def test_a_retry_outside_of_a_run_emits_no_event(waits: Waits) -> None:
     half = replace(cut(TEXT), provider_name='anthropic')
     model = waits.retries(attempts=2).get_wrapper_model(FaultyModel(lost(), whole(TEXT), half, half))
     assert model is not None

@@ -202,7 +202,7 @@ def about(catalog: SkillCatalog, directory: Path) -> list[str]:
     ]
 
 
-def test_every_good_one_loads_and_every_bad_one_is_said_to_be_bad(library: Path) -> None:
+def test_valid_skills_load_and_invalid_ones_are_reported(library: Path) -> None:
     assert len(UNUSABLE) + len(USABLE) >= 60
     catalog = discover_skills([library])
     used = {Path(skill.source or '').parent.name for skill in catalog.skills.values()}
@@ -227,7 +227,7 @@ def test_validation_refuses_what_cannot_be_used_and_passes_what_is_good(library:
         assert [d for d in validate_skill(library / name) if d.severity == 'error'] == [], name
 
 
-def test_a_name_that_is_no_utf_8_is_shown_and_hides_nobody(tmp_path: Path) -> None:
+def test_a_name_that_is_not_utf_8_is_shown_and_hides_no_skill(tmp_path: Path) -> None:
     text(f'---\nname: good\n{D}\n---\n')(tmp_path / 'good')
     bad = os.fsencode(tmp_path) + b'/b\xff\n\x1b'
     os.mkdir(bad)

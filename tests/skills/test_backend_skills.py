@@ -105,7 +105,7 @@ async def test_one_that_did_not_change_is_not_parsed_again(play: Play) -> None:
     assert backend_scan.parse_contents.cache_info().misses == 1
 
 
-async def test_bad_ones_hide_nobody(tmp_path: Path) -> None:
+async def test_invalid_skills_hide_no_others(tmp_path: Path) -> None:
     root = tmp_path / 'skills'
     for name in ('bad', 'dir', 'fifo', 'good', 'huge', 'link', 'none'):
         (root / name).mkdir(parents=True)
@@ -130,7 +130,7 @@ async def test_bad_ones_hide_nobody(tmp_path: Path) -> None:
     ]
 
 
-async def test_what_is_no_directory_is_said_and_a_missing_one_is_not() -> None:
+async def test_a_file_is_reported_and_a_missing_directory_is_not() -> None:
     assert await found(await files(**{'/skills': b'a file'})) == ([], ['unreadable'])
     assert await found(StateBackend()) == ([], [])
 

@@ -110,7 +110,7 @@ def test_names_that_look_the_same_are_the_same(write_skill: Callable[..., Path],
     assert 'shadowed' in codes(catalog)
 
 
-def test_what_nobody_vouches_for_is_named_and_not_used(write_skill: Callable[..., Path]) -> None:
+def test_untrusted_skills_are_reported_and_not_used(write_skill: Callable[..., Path]) -> None:
     catalog = discover_skills([SkillDirectory(write_skill('pdf').parent, trusted=False)])
     assert (dict(catalog.skills), codes(catalog)) == ({}, ['untrusted'])
 
@@ -229,7 +229,9 @@ class TestLinks:
         catalog = discover_skills([tmp_path / 'skills'])
         assert (dict(catalog.skills), codes(catalog)) == ({}, ['link-outside'])
 
-    def test_a_link_to_a_folder_without_a_skill_is_said(self, write_skill: Callable[..., Path], tmp_path: Path) -> None:
+    def test_a_link_to_a_folder_without_a_skill_is_reported(
+        self, write_skill: Callable[..., Path], tmp_path: Path
+    ) -> None:
         write_skill('good')
         (tmp_path / 'skills/.none').mkdir()
         (tmp_path / 'skills/link').symlink_to('.none')
@@ -254,7 +256,7 @@ class TestRaces:
         monkeypatch.setattr(scan.os, 'lstat', before)
         assert codes(discover_skills([tmp_path / 'skills'])) == ['not-a-file']
 
-    def test_a_file_that_cannot_be_opened_is_said(
+    def test_an_unreadable_file_is_reported(
         self, write_skill: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         write_skill('a')
@@ -266,7 +268,7 @@ class TestRaces:
         catalog = discover_skills([tmp_path / 'skills'])
         assert [d.message for d in catalog.diagnostics] == ['It cannot be read: Permission denied.']
 
-    def test_a_directory_that_cannot_be_listed_is_said(
+    def test_an_unreadable_directory_is_reported(
         self, write_skill: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         write_skill('good')

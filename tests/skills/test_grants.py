@@ -346,14 +346,16 @@ async def test_code_can_refuse_grants_without_asking(skills: Callable[[str], Pat
 
 
 @pytest.mark.parametrize('gates', [{}, {'write_todos': True}, {'execute': False}])
-async def test_nobody_is_asked_where_no_command_waits(skills: Callable[[str], Path], gates: dict[str, Any]) -> None:
+async def test_no_grant_is_requested_if_no_command_needs_approval(
+    skills: Callable[[str], Path], gates: dict[str, Any]
+) -> None:
     """Where commands run without asking anyway, a load asks nobody and grants nothing."""
     desk = Desk(skills('Bash(git status:*)'), gates=gates)
     assert await desk.go(LOAD, run('git status')) == []
     assert desk.loaded == [('Use git.', None)]
 
 
-async def test_a_gate_on_load_skill_itself_is_no_grant_where_no_command_waits(skills: Callable[[str], Path]) -> None:
+async def test_approval_of_load_skill_is_no_grant_if_no_command_needs_approval(skills: Callable[[str], Path]) -> None:
     """The preview of a load says nothing of grants where there is nothing to grant."""
     desk = Desk(skills('Bash(git status:*)'), gates={'load_skill': True})
     [pending] = await desk.go(LOAD)
@@ -545,7 +547,7 @@ def test_grants_need_trust() -> None:
         SkillDirectory('x', trusted=False, grants=True)
 
 
-async def test_a_run_without_approvals_grants_nothing_to_nobody(skills: Callable[[str], Path]) -> None:
+async def test_a_run_without_approvals_has_no_grants_by_a_person(skills: Callable[[str], Path]) -> None:
     """Without a gate there is nothing to lift; a grant of code is noted all the same."""
     model = ScriptedModel(LOAD, 'done')
     agent = Agent(model, capabilities=[Skills([SkillDirectory(skills('Bash(git status:*)'), grants=True)])])

@@ -156,7 +156,7 @@ def test_lines_are_those_of_the_file() -> None:
     ('name', 'problem'),
     [('a--b', 'hyphen'), ('-a', 'hyphen'), ('a-', 'hyphen'), ('a_b', 'characters other than'), ('Ä', 'uppercase')],
 )
-def test_what_is_wrong_with_a_name_is_said(name: str, problem: str) -> None:
+def test_a_malformed_name_is_reported(name: str, problem: str) -> None:
     report = Report(path='SKILL.md')
     assert parse_frontmatter(f'name: {name}\ndescription: Fine.', 2, name, report) is not None
     assert [(d.code, problem in d.message) for d in report.diagnostics] == [('name-form', True)]
@@ -207,7 +207,7 @@ Skills are instructions for a kind of task. When one fits, load_skill it first.
         assert text.startswith(f'{CATALOGUE_HEADING} Only their names fit here: skill-0000, skill-0001, ')
         assert text.endswith('skill-0039')
 
-    def test_then_only_their_number_is_said(self) -> None:
+    def test_the_smallest_catalogue_has_only_the_number_of_skills(self) -> None:
         found = render_catalogue(make(5_000), 2_000)
         assert found.is_searched
         assert (

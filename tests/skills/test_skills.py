@@ -136,7 +136,7 @@ class TestLoading:
             '# Do it',
         ]
 
-    async def test_no_path_of_this_machine_is_told(self, play: Play, write_skill: WriteSkill, tmp_path: Path) -> None:
+    async def test_no_host_path_is_exposed(self, play: Play, write_skill: WriteSkill, tmp_path: Path) -> None:
         write_skill('pdf', files=['a.md'])
         calls = [
             call('load_skill', name='pdf'),
@@ -145,7 +145,7 @@ class TestLoading:
         answers = await play([tmp_path / 'skills'], *calls)
         assert not any(str(tmp_path) in answer for answer in answers)
 
-    async def test_a_directory_that_the_backend_shows_is_told(
+    async def test_a_directory_exposed_by_the_backend_is_named(
         self, play: Play, write_skill: WriteSkill, tmp_path: Path
     ) -> None:
         write_skill('pdf', files=['a.md'])
@@ -249,7 +249,7 @@ class TestLoading:
             'digest': snapshot('sha256:c8e2c1437abb87b67330d0dddbd1de9a179ca6be207497f14873894c26e7d742'),
         }
 
-    async def test_a_name_that_is_not_known_is_told_which_are(self, play: Play) -> None:
+    async def test_an_unknown_name_lists_similar_ones(self, play: Play) -> None:
         many = [Skill(f'skill-{n}', 'x', body='x') for n in range(20)]
         wrong = call('load_skill', name='greting')
         assert await play([GREETING], wrong) == ["retried: No skill named 'greting'. Similar: greeting."]
@@ -269,7 +269,7 @@ class TestLoading:
             ('x' * 1_100_000, 'SKILL.md has 1,100,000 bytes; at most 1,048,576 are read'),
         ],
     )
-    async def test_a_file_that_is_no_skill_any_more_is_said(
+    async def test_a_file_that_is_no_longer_a_skill_is_reported(
         self, play: Play, write_skill: WriteSkill, tmp_path: Path, contents: str | None, reason: str
     ) -> None:
         file = write_skill('pdf') / 'SKILL.md'
@@ -318,7 +318,7 @@ class TestLoading:
         assert one.endswith('here: a.md]')
         assert two.startswith('# Do it')
 
-    async def test_invisible_characters_are_left_out_and_said(
+    async def test_invisible_characters_are_removed_and_reported(
         self, play: Play, write_skill: WriteSkill, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.INFO, 'pydantic_deep')
@@ -374,7 +374,7 @@ class TestFiles:
         assert answer.startswith('retried: ')
         assert 'SECRET' not in answer
 
-    async def test_a_missing_file_is_told_which_there_are(
+    async def test_a_missing_file_lists_existing_ones(
         self, play: Play, write_skill: WriteSkill, tmp_path: Path
     ) -> None:
         write_skill('pdf', files=['a.md', 'b.md'])
@@ -390,7 +390,7 @@ class TestFiles:
             "failed: The skill 'greeting' has no files.",
         ]
 
-    async def test_what_is_no_text_or_too_large_is_said(
+    async def test_binary_and_large_files_are_refused(
         self, play: Play, write_skill: WriteSkill, tmp_path: Path
     ) -> None:
         directory = write_skill('pdf')

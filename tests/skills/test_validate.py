@@ -78,7 +78,7 @@ def test_a_body_that_is_no_text_is_an_error(write_skill: WriteSkill) -> None:
     assert ('error', 'not-text', None) in told(directory)
 
 
-def test_what_is_not_there_or_no_file_is_said(tmp_path: Path) -> None:
+def test_missing_and_special_files_are_reported(tmp_path: Path) -> None:
     assert told(tmp_path / 'none') == [('error', 'no-skill-file', None)]
     (tmp_path / 'SKILL.md').mkdir()
     assert told(tmp_path) == [('error', 'not-a-file', None)]
@@ -165,7 +165,7 @@ when: date 2, ambiguous date 1; missing 0; distinct 3
             (b'{broken', 'no line of it is a JSON object'),
         ],
     )
-    def test_what_is_no_table_is_said(self, data: bytes, reason: str) -> None:
+    def test_a_file_that_is_not_a_table_is_reported(self, data: bytes, reason: str) -> None:
         done = self.profile('-', data=data)
         assert (done.returncode, done.stdout) == (1, b'')
         assert done.stderr.decode() == f'- cannot be profiled: {reason}.\n'

@@ -68,5 +68,5 @@ def test_the_digest_changes_with_the_builder_and_deep_below() -> None:
     assert digest_of(outer, build).value != digest_of(changed, build).value
 
 
-def test_objects_that_count_by_identity_are_kept_alive() -> None:
+def test_objects_compared_by_identity_stay_alive() -> None:
     assert digest_of(replace(BASE, output_type=int), build).live == (tool, int, build)

@@ -97,7 +97,7 @@ async def test_an_event_may_be_made_by_hand() -> None:
     assert event.kind == 'subagents.event'
 
 
-async def test_a_child_that_paused_in_a_stream_goes_on_in_the_stream(answer: Any) -> None:
+async def test_a_child_that_paused_in_a_stream_resumes_in_the_stream(answer: Any) -> None:
     child = Subagent(
         'worker',
         'x',

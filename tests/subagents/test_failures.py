@@ -95,7 +95,7 @@ async def test_a_child_that_cancels_itself(ask: Any) -> None:
     assert told[0].startswith("The subagent 'worker' was cancelled: ")
 
 
-async def test_the_run_goes_on_beside_a_child_that_fails(
+async def test_the_run_continues_after_a_child_fails(
     parent: Callable[..., Agent[Any, Any]], caplog: pytest.LogCaptureFixture
 ) -> None:
     tasks = [call('task', subagent=name, description='x') for name in ('worker', 'other')]

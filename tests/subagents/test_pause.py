@@ -236,7 +236,7 @@ async def test_a_call_of_an_external_tool_of_a_child_rises_and_its_result_comes_
     assert second.output == 'far away'
 
 
-async def test_a_held_delegation_waits_on_with_its_request_and_nothing_runs() -> None:
+async def test_an_unanswered_delegation_stays_pending_and_does_not_run() -> None:
     parent, world, first = await paused()
     results = first.output.build_results(
         approvals={'t': True}, metadata={'t': dump(StillPending(request=first.output.metadata['t']))}
@@ -311,7 +311,7 @@ async def test_a_bare_approval_of_a_gated_task_call_starts_it() -> None:
 # What goes with a pause, beside the history.
 
 
-async def test_a_child_goes_on_in_its_own_conversation_with_its_todos(answer: Answering, reload: Reload) -> None:
+async def test_a_child_resumes_in_its_conversation_with_its_todos(answer: Answering, reload: Reload) -> None:
     seen = list[Any]()
 
     def note(ctx: RunContext[DeepAgentDeps]) -> str:
@@ -393,7 +393,7 @@ async def test_a_structured_child_pauses_and_then_answers_with_data(answer: Answ
     assert part.content == Report(text='done')
 
 
-async def test_a_pause_that_cannot_be_kept_is_a_failed_result(ask: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_pause_that_cannot_be_stored_is_a_failed_result(ask: Any, caplog: pytest.LogCaptureFixture) -> None:
     def strange() -> str:
         raise ApprovalRequired(metadata={'handle': object()})
 

@@ -222,7 +222,7 @@ async def test_what_is_below_a_child_draws_on_its_budget(ask: Any) -> None:
     assert usage.requests == 6
 
 
-async def test_a_cost_that_nobody_knows_is_said(ask: Any) -> None:
+async def test_an_unknown_cost_is_reported(ask: Any) -> None:
     with pytest.warns(CostNotFoundWarning):
         returned = await ask(worker('answer', usage_limits=UsageLimits(cost_limit=Decimal(1))))
     assert returned.content == 'answer'

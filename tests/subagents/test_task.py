@@ -54,7 +54,7 @@ async def test_the_room_is_not_there_with_a_depth_of_0() -> None:
     assert (request.instructions, request.tool_names) == (None, [])
 
 
-async def test_a_name_that_nobody_has_is_a_retry_that_says_who_is_there(parent: Make) -> None:
+async def test_an_unknown_subagent_is_a_retry_that_lists_the_others(parent: Make) -> None:
     agent = parent(call('task', subagent='wroker', description='x'), 'done', subagents=[worker()])
     result = await agent.run('go', deps=DeepAgentDeps())
     [returned] = returns(result.all_messages())
@@ -193,7 +193,7 @@ async def test_two_first_uses_at_the_same_time_build_once() -> None:
     assert built == ['worker: None']
 
 
-async def test_a_changed_description_is_built_anew(ask: Any) -> None:
+async def test_a_changed_description_is_rebuilt(ask: Any) -> None:
     built: list[str] = []
     deps, build = DeepAgentDeps(), counting(built)
     for instructions in ('one', 'two', 'two'):
@@ -266,7 +266,7 @@ class Theirs:
     name: str
 
 
-async def test_deps_of_others_are_passed_on_as_they_are_and_agents_kept_for_the_run() -> None:
+async def test_third_party_deps_are_passed_unchanged_and_agents_cached_per_run() -> None:
     seen: list[object] = []
     built: list[str] = []
 

@@ -193,7 +193,7 @@ async def test_anthropic_is_asked_to_compact_and_sent_what_it_signed(
 
 
 @pytest.mark.parametrize('name', ['openai chat', 'google'])
-async def test_a_provider_without_compaction_is_said_to_have_none(name: str) -> None:
+async def test_a_provider_without_compaction_is_reported(name: str) -> None:
     model: Model = (
         OpenAIChatModel('gpt-5.2', provider=OpenAIProvider(api_key=KEY))
         if name == 'openai chat'

@@ -401,7 +401,7 @@ def test_every_safe_cut_leaves_what_every_provider_takes(messages: list[ModelMes
 @pytest.mark.slow
 @settings(max_examples=300)
 @given(histories())
-def test_no_safe_cut_changes_what_is_told_of_the_calls_after_it(messages: list[ModelMessage]) -> None:
+def test_no_safe_cut_changes_the_results_of_later_calls(messages: list[ModelMessage]) -> None:
     told = exchanges(messages)
     for cut in safe_cuts(messages):
         after = exchanges(cut_at(messages, cut))
@@ -463,7 +463,7 @@ def test_the_signatures_of_thinking_are_sent_as_they_came() -> None:
 
 
 @pytest.mark.parametrize('wire', WIRES, ids=lambda wire: wire.name)
-def test_what_a_summary_knows_besides_its_text_is_sent_to_nobody(wire: Wire) -> None:
+def test_the_metadata_of_a_summary_is_not_sent_to_models(wire: Wire) -> None:
     messages: list[ModelMessage] = [
         ModelRequest(parts=[UserPromptPart(METADATA_MARK)]),
         ModelResponse(parts=[TextPart('yes')]),

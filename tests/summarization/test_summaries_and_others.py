@@ -68,7 +68,7 @@ async def test_a_delegation_that_is_replaced_keeps_its_answer_searchable() -> No
 
 
 @pytest.mark.parametrize('as_json', [False, True])
-async def test_an_approval_that_waits_is_answered_after_a_summary(as_json: bool) -> None:
+async def test_a_pending_approval_is_answered_after_a_summary(as_json: bool) -> None:
     model = ScriptedModel(
         *(call('ls', path='/') for _ in range(6)),
         call('write_file', path='/a.txt', content='a'),
@@ -93,7 +93,7 @@ async def test_an_approval_that_waits_is_answered_after_a_summary(as_json: bool)
     assert [part.outcome for part in calls if part.tool_name == 'write_file'] == ['success']
 
 
-async def test_a_call_that_waits_is_never_replaced(agent_of: Callable[..., Agent[Any, Any]]) -> None:
+async def test_a_pending_call_is_never_replaced(agent_of: Callable[..., Agent[Any, Any]]) -> None:
     """A pause among parallel calls: those that are done stay with the one that waits."""
 
     def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:

@@ -224,7 +224,7 @@ async def test_a_search_within_the_turn_finds_what_its_summary_replaced(world: W
     assert 'result 0 x' in told[0]
 
 
-async def test_what_was_said_without_calls_is_kept_when_it_is_replaced(tmp_path: Path) -> None:
+async def test_replaced_messages_without_calls_are_stored(tmp_path: Path) -> None:
     async def writes(messages: Sequence[ModelMessage]) -> str:
         return 'Facts: none.'
 
@@ -339,7 +339,7 @@ async def _all(version: Version) -> list[ModelMessage]:
     return [message for each in [*await version.steps(), version] for message in await each.messages()]
 
 
-async def test_an_approval_that_waits_over_a_summary_is_resumed(world: World, store: MortalStore) -> None:
+async def test_an_approval_pending_across_a_summary_is_resumed(world: World, store: MortalStore) -> None:
     agent = world.agent(store, interrupt_on={'write_file': True})
 
     def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
@@ -392,7 +392,7 @@ class Compacts(ScriptedModel):
         return ModelResponse(parts=[part], model_name='scripted', provider_name='scripted')
 
 
-async def test_a_compaction_of_the_provider_is_told_again_as_it_was(tmp_path: Path) -> None:
+async def test_a_provider_compaction_is_replayed_unchanged(tmp_path: Path) -> None:
     async with SqlStore(await open_engine(f'sqlite:///{tmp_path}/s.db')) as store:
         model = Compacts(*(call('work', n=n) for n in range(9)), 'done')
         room = Summarization(trigger=Messages(8), keep=Messages(4), summarizer='provider')
@@ -413,7 +413,7 @@ async def test_a_compaction_of_the_provider_is_told_again_as_it_was(tmp_path: Pa
 
 
 @pytest.mark.parametrize('by_tokens', [False, True])
-async def test_a_turn_that_overflowed_is_told_again(tmp_path: Path, by_tokens: bool) -> None:
+async def test_a_turn_with_an_overflow_is_replayed(tmp_path: Path, by_tokens: bool) -> None:
     async def writes(messages: Sequence[ModelMessage]) -> str:
         return 'Facts: none.'
 
@@ -475,7 +475,7 @@ async def test_a_run_that_overflowed_and_died_is_recovered_with_its_summary(tmp_
         assert await _difference(version) is None
 
 
-async def test_a_history_that_was_only_set_anew_has_no_summary(tmp_path: Path) -> None:
+async def test_a_rewritten_history_has_no_summary(tmp_path: Path) -> None:
     async with SqlStore(await open_engine(f'sqlite:///{tmp_path}/s.db')) as store:
         agent = VersionedAgent(Agent[Any, str](ScriptedModel('one')), store)
         first = await (await agent.create()).advance('go')
@@ -492,7 +492,7 @@ async def test_a_history_that_was_only_set_anew_has_no_summary(tmp_path: Path) -
         ]
 
 
-async def test_a_replay_asks_nobody_for_what_was_replaced() -> None:
+async def test_a_replay_requests_no_summary() -> None:
     found: list[int] = []
 
     class Asks(AbstractCapability[object]):

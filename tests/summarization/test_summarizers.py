@@ -112,7 +112,7 @@ async def test_a_structured_output_changes_neither_tools_nor_instructions(
     assert getattr(result.output, 'text', result.output) == 'done'
 
 
-async def test_a_native_output_whose_schema_stands_in_the_instructions_is_left_there(
+async def test_a_native_output_schema_in_the_instructions_remains(
     agent_of: Callable[..., Agent[Any, Any]], split: Split
 ) -> None:
     profile = ModelProfile(
@@ -170,7 +170,7 @@ class Small(ScriptedModel):
         return 250
 
 
-async def test_a_transcript_is_told_in_pieces_that_fit(agent_of: Callable[..., Agent[Any, Any]]) -> None:
+async def test_a_transcript_is_summarized_in_sections_that_fit(agent_of: Callable[..., Agent[Any, Any]]) -> None:
     model, other = says('done'), Small(then=lambda messages, info: f'Facts: piece {len(other.requests)}.')
     result = await agent_of(model, room(other), text='word ' * 100).run('go')
     prompts = [prompt_of(request) for request in other.requests]

@@ -168,7 +168,7 @@ async def test_what_was_replaced_is_found_in_another_process(agent_of: Callable[
     assert '7-B' in str(model.requests[1].tool_returns[-1].content)
 
 
-def test_images_are_kept_as_they_were() -> None:
+def test_images_are_preserved() -> None:
     image = BinaryContent(b'\x89PNG', media_type='image/png')
     messages: list[ModelMessage] = [ModelRequest(parts=[UserPromptPart(['see', image])])]
     part = SummaryMetadata(
@@ -265,7 +265,7 @@ def test_a_long_message_is_found_by_its_middle_and_shown_in_part() -> None:
     assert len(found) < 2_000
 
 
-def test_what_is_nowhere_is_said_to_be() -> None:
+def test_a_search_without_matches_says_so() -> None:
     assert search(said('a door'), 'window') == 'None of these words is in the 1 earlier messages. Try others.'
     assert search(said('a door'), ' .,') == 'The query has no words. Search for words that were used.'
 

@@ -85,7 +85,7 @@ def _raise(error: Exception) -> str:
 
 @pytest.mark.parametrize('mode', MODES)
 @pytest.mark.parametrize('failure', FAILURES)
-async def test_the_run_goes_on_with_a_plain_summary_that_says_so(
+async def test_the_run_continues_with_a_plain_summary_that_says_so(
     agent_of: Callable[..., Agent[Any, Any]], watch: Any, failure: str, mode: str
 ) -> None:
     summarizer, told = FAILURES[failure]
@@ -217,7 +217,7 @@ async def test_nothing_to_cut_leaves_the_error(agent_of: Callable[..., Agent[Any
     assert len(model.requests) == 1
 
 
-async def test_what_overflows_is_halved_where_more_was_to_be_kept(agent_of: Callable[..., Agent[Any, Any]]) -> None:
+async def test_an_overflow_halves_the_retained_part(agent_of: Callable[..., Agent[Any, Any]]) -> None:
     model = ScriptedModel(overflow(), 'done')
     agent = agent_of(model, Summarization(trigger=(), keep=Tokens(100_000), summarizer=plain))
     await agent.run('go', message_history=HISTORY)

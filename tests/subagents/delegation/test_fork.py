@@ -91,7 +91,7 @@ async def conflicting(deps: DeepAgentDeps, answer: Answer, **options: Any) -> An
 NOTICE = 'Not merged, because these files were changed meanwhile; they are unchanged:\n- /a.txt: content'
 
 
-async def test_a_conflict_is_told_and_reported_as_data_and_the_parents_file_stays(ask: Any) -> None:
+async def test_a_merge_conflict_is_reported_and_preserves_the_parents_file(ask: Any) -> None:
     deps = await files(a='base')
     returned = await ask(await conflicting(deps, 'all done'), deps=deps)
     assert returned.content == f'all done\n\n{NOTICE}'

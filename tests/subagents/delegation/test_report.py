@@ -5,7 +5,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Text
 from pydantic_deep.subagents.delegation._report import describe_error, render_failure
 
 
-def test_a_child_that_did_nothing_is_said_to_have_done_nothing() -> None:
+def test_the_report_of_an_idle_child_says_so() -> None:
     assert render_failure('worker', 'ran out of time.', [], []) == (
         "The subagent 'worker' ran out of time.\nIt had done nothing."
     )
