@@ -113,7 +113,7 @@ def test_a_number_that_json_lacks_is_refused() -> None:
 
 
 async def test_the_reason_fits_the_name() -> None:
-    with pytest.raises(InvalidUploadError, match='Leave out'):
+    with pytest.raises(InvalidUploadError, match='Remove'):
         await DeepAgentDeps().upload('../x', b'')
 
 
@@ -173,7 +173,7 @@ async def test_a_text_is_no_upload() -> None:
     'text', ['nonsense', '[]', '{}', '{"format": "else", "format_version": 1}', '{"format": "pydantic-deep.deps"}']
 )
 def test_json_of_something_else_is_refused(text: str) -> None:
-    with pytest.raises(DeepAgentError, match=r'not what `DeepAgentDeps\.to_json` wrote'):
+    with pytest.raises(DeepAgentError, match=r'not written by `DeepAgentDeps\.to_json`'):
         DeepAgentDeps.from_json(text)
 
 

@@ -82,6 +82,7 @@ class PendingApproval:
     path: tuple[str, ...]
     """The names of the subagents that lead to the call; empty for a call of the agent itself."""
     tool: str
+    """The name of the tool that would run."""
     arguments: Mapping[str, Any]
     """All arguments, as the model wrote them."""
     tool_call_id: str

@@ -66,6 +66,7 @@ class ApprovalView(_Shape):
     path: tuple[EscapedText, ...]
     """The names of the subagents that lead to the call; empty for a call of the agent itself."""
     tool: EscapedText
+    """The name of the tool that would run."""
     arguments: tuple[ArgumentView, ...]
     """All arguments, in the order in which the model wrote them."""
     preview: PreviewView | None
