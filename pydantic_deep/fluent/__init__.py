@@ -1,4 +1,4 @@
-"""Conversations as one writes them: `prompt(agent).user(…).start()`."""
+"""A fluent interface for conversations: `prompt(agent).user(…).start()`."""
 
 from ._builder import PromptBuilder
 from ._conversation import Conversation, ConversationState

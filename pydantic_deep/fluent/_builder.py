@@ -1,4 +1,4 @@
-"""`PromptBuilder`: what is to be said next, and how, gathered immutably and aimed at a conversation."""
+"""`PromptBuilder`: collects the next messages and the configuration of a conversation, immutably."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MODEL_BY_PROVIDER: Final[Mapping[str, str]] = {
     'mistral': ModelName.MISTRAL_LARGE,
     'openai': ModelName.GPT,
 }
-"""What `provider` asks, where it is told no model."""
+"""The models that `provider` selects if only a provider is given."""
 
 DepsInvT = TypeVar('DepsInvT')
 OutputCoT = TypeVar('OutputCoT', covariant=True)
@@ -43,16 +43,16 @@ class Runnable(Protocol[OutputCoT]):
     """A conversation that can run its next turn."""
 
     async def run(self) -> OutputCoT:
-        """Run the turn to its end, and return its output."""
+        """Run the turn to completion, and return its output."""
         ...
 
 
 class PromptBuilder(Generic[DepsT, ConversationT]):
-    """What is to be said next, and how. It never changes: each method returns another builder, so any of them can be
-    kept and used again.
+    """Collects the next messages and the configuration of a conversation. A builder is immutable: each method returns a
+    new one, so any builder can be stored and reused.
 
-    It holds what it adds and a reference to its conversation, nothing of the conversation itself: whenever it is
-    started, it goes on from where the conversation is then.
+    A builder holds its additions and a reference to its conversation, but no state of the conversation: when it is
+    started, it continues from the current state.
 
     ```python
     from pydantic_ai import Agent
@@ -79,15 +79,15 @@ class PromptBuilder(Generic[DepsT, ConversationT]):
 
     def __repr__(self) -> str:
         config = self._delta.config
-        said = [f'{len(self._delta.messages)} messages'] if self._delta.messages else []
-        said += [f'{len(config.instructions)} instructions'] if config.instructions else []
-        said += [f'{len(config.toolsets)} toolsets'] if config.toolsets else []
-        said += [f'model {_name(config.model)}'] if config.model is not None else []
-        said += [f'settings {dict(config.settings)}'] if config.settings else []
-        return f'<PromptBuilder on {self._target!r}: {", ".join(said) or "nothing"}>'
+        additions = [f'{len(self._delta.messages)} messages'] if self._delta.messages else []
+        additions += [f'{len(config.instructions)} instructions'] if config.instructions else []
+        additions += [f'{len(config.toolsets)} toolsets'] if config.toolsets else []
+        additions += [f'model {_name(config.model)}'] if config.model is not None else []
+        additions += [f'settings {dict(config.settings)}'] if config.settings else []
+        return f'<PromptBuilder on {self._target!r}: {", ".join(additions) or "nothing"}>'
 
     def instructions(self, text: str) -> PromptBuilder[DepsT, ConversationT]:
-        """Tell the agent something besides its own instructions, in this conversation.
+        """Add instructions to those of the agent, for this conversation.
 
         Raises:
             EmptyMessageError: The text is empty.
@@ -96,15 +96,15 @@ class PromptBuilder(Generic[DepsT, ConversationT]):
         return self._configured(Config(instructions=(text,)))
 
     def user(self, content: str | Sequence[UserContent]) -> PromptBuilder[DepsT, ConversationT]:
-        """Let the user say something: text, or text with media. What is said last is answered.
+        """Add a user message: text, or text with media. The agent responds to the last user messages.
 
         Raises:
-            EmptyMessageError: Nothing is said.
+            EmptyMessageError: The content is empty.
         """
         return PromptBuilder(self._target, self._delta.with_message(user_message(content)))
 
     def assistant(self, text: str) -> PromptBuilder[DepsT, ConversationT]:
-        """Let the assistant have said something, without the spaces around it: to prime a model, or to correct it.
+        """Add an assistant message, stripped of whitespace, to prime a model or to correct it.
 
         Raises:
             EmptyMessageError: The text is empty.
@@ -114,7 +114,7 @@ class PromptBuilder(Generic[DepsT, ConversationT]):
     def tools(
         self, *tools: Tool[DepsT] | ToolFuncEither[DepsT, ...] | AbstractToolset[DepsT]
     ) -> PromptBuilder[DepsT, ConversationT]:
-        """Let the model call functions or toolsets besides those of the agent, from here on."""
+        """Add functions or toolsets to those of the agent, from here on."""
         functions: list[Tool[DepsT] | ToolFuncEither[DepsT, ...]] = []
         toolsets: list[AbstractToolset[DepsT]] = []
         for tool in tools:
@@ -127,62 +127,63 @@ class PromptBuilder(Generic[DepsT, ConversationT]):
         return self._configured(Config(toolsets=tuple(toolsets)))
 
     def model(self, model: Model | KnownModelName | str) -> PromptBuilder[DepsT, ConversationT]:
-        """Ask this model from here on.
+        """Use this model from here on.
 
         Raises:
-            ValidationError: Its name is blank.
+            ValidationError: The name is blank.
         """
         check_model('model', model)
         return self._configured(Config(model=model))
 
     def settings(self, **settings: Unpack[ModelSettings]) -> PromptBuilder[DepsT, ConversationT]:
-        """Ask with these settings from here on, such as `temperature=0`; those of before stay.
+        """Use these model settings from here on, such as `temperature=0`. Earlier settings remain in effect.
 
         Raises:
-            ValidationError: One is no number where it must be, or out of bounds. Its `field` is the name.
+            ValidationError: A value is not a number where one is required, or out of bounds. `field` is the name of the
+                setting.
         """
         check_numbers(settings)
         return self._configured(Config(settings=settings))
 
     def start(self) -> ConversationT:
-        """Return the conversation, with all of this said and set. Nothing runs before it is iterated over.
+        """Return the conversation with all additions. Nothing runs until it is iterated.
 
-        A new conversation each time, unless the builder is the `continuation` of one. What that was still doing is
-        stopped when the new turn begins; what it has done by then stays.
+        This is a new conversation each time, unless the builder is the `continuation` of one. A turn that is still
+        running on that conversation is stopped when the next turn starts; its messages remain.
 
         Raises:
-            ConversationBusyError: Somebody is waiting for a turn of the conversation. Nothing has changed.
+            ConversationBusyError: A turn of the conversation is being awaited. Nothing has changed.
         """
         return self._target.begin(self._delta)
 
     async def prompt(self: PromptBuilder[DepsT, Runnable[OutputT]]) -> OutputT:
-        """Start, run to the end, and return the output: `await builder.start().run()`.
+        """Start the conversation, run it to completion, and return the output: `await builder.start().run()`.
 
         Raises:
-            NothingToAnswerError: Nothing was said by the user.
-            ConversationBusyError: Somebody is waiting for a turn of the conversation. Nothing has changed.
+            NothingToAnswerError: There is no user message to respond to.
+            ConversationBusyError: A turn of the conversation is being awaited. Nothing has changed.
         """
         return await self.start().run()
 
     def agent(self, text: str) -> PromptBuilder[DepsT, ConversationT]:
-        """Return `instructions(text)`."""
+        """Alias of `instructions`."""
         return self.instructions(text)
 
     def request(self, text: str) -> PromptBuilder[DepsT, ConversationT]:
-        """Return `user(text)`."""
+        """Alias of `user`."""
         return self.user(text)
 
     def context(self, text: str) -> PromptBuilder[DepsT, ConversationT]:
-        """Return `user(text)`."""
+        """Alias of `user`."""
         return self.user(text)
 
     def provider(self, name: str) -> PromptBuilder[DepsT, ConversationT]:
-        """Return `model(name)`; the name of a provider alone stands for its newest large model of `Model`."""
+        """Alias of `model`. The name of a provider alone selects its newest large model in `Model`."""
         check_name('name', name)
         return self.model(_MODEL_BY_PROVIDER.get(name, name))
 
     def prompt_conversation(self) -> ConversationT:
-        """Return `start()`."""
+        """Alias of `start`."""
         return self.start()
 
     def _configured(self, config: Config[DepsT]) -> PromptBuilder[DepsT, ConversationT]:

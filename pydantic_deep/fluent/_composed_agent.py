@@ -21,14 +21,14 @@ is the last of the history, or comes after it."""
 
 @dataclass
 class MessageTap(AbstractCapability[Any]):
-    """Passes each complete message to a listener before it is used: before the calls of a response run, and before
-    their results are sent.
+    """Passes each complete message to a listener before it is used: a response before its calls run, and a request
+    before it is sent.
     """
 
     listener: MessageListener
 
     async def before_node_run(self, ctx: RunContext[Any], *, node: AgentNode[Any]) -> AgentNode[Any]:
-        """Pass on the response whose calls run next, or the request that is sent next."""
+        """Pass on the response with the next calls, or the next request."""
         if isinstance(node, CallToolsNode):
             await self.listener(ctx.messages, node.model_response)
         elif isinstance(node, ModelRequestNode):
@@ -39,24 +39,29 @@ class MessageTap(AbstractCapability[Any]):
 class ComposedAgent(WrapperAgent[DepsT, OutputT]):
     """An agent with the instructions and tools of a conversation in each run. The wrapped agent is not changed.
 
-    Each conversation has its own, and one turn at a time.
+    Each conversation has its own instance, and runs one turn at a time.
     """
 
     listener: MessageListener
-    """The listener of the current turn; each turn sets it before it runs."""
+    """The listener of the current turn. Each turn sets it before it runs."""
 
     def __init__(self, wrapped: AbstractAgent[DepsT, OutputT]) -> None:
         super().__init__(wrapped)
         self.config: Config[DepsT] = Config()
-        """Instructions, tools and capabilities that its runs have in addition."""
+        """Additional instructions, tools and capabilities of its runs."""
 
     @asynccontextmanager
     async def iter(self, *args: Any, **arguments: Any) -> AsyncGenerator[AgentRun[DepsT, Any]]:
-        """Run the agent, with all of this."""
+        """Run the agent with the additional configuration."""
         config = self.config
-        given: Sequence[str] = arguments.get('instructions') or ()  # of a version: they are kept with it
-        if said := [*given, *(text for text in config.instructions if text not in given)]:
-            arguments['instructions'] = said
+        version_instructions: Sequence[str] = (
+            arguments.get('instructions') or ()
+        )  # those of the version, which stores them
+        if merged := [
+            *version_instructions,
+            *(text for text in config.instructions if text not in version_instructions),
+        ]:
+            arguments['instructions'] = merged
         arguments['toolsets'] = [*(arguments.get('toolsets') or ()), *config.toolsets]
         arguments['capabilities'] = [*(arguments.get('capabilities') or ()), MessageTap(self.listener)]
         async with self.wrapped.iter(*args, **arguments) as run:

@@ -1,4 +1,4 @@
-"""`Conversation`: the handle that a user holds, always current, and iterated over for what comes next."""
+"""`Conversation`: the current state of a dialogue, which runs the next turn when it is iterated."""
 
 from __future__ import annotations
 
@@ -35,41 +35,44 @@ from pydantic_deep.versions import AgentVersion, ApprovalsPendingError, Versione
 
 from ._builder import PromptBuilder
 from ._composed_agent import ComposedAgent
-from ._delta import Delta, DepsT, OutputT, joined, split_prompt
+from ._delta import Delta, DepsT, OutputT, merge_messages, split_prompt
 from ._runtime import InMemory, Runtime, TurnOutcome, TurnRequest, Versioned
 from ._transcript import MessageList
 from ._turn import Turn
 from .errors import ConversationBusyError, NothingToAnswerError
 
 ConversationState = Literal['ready', 'running', 'complete', 'awaiting_approval', 'interrupted', 'failed', 'suspended']
-"""What a conversation is at: nothing was asked yet, or what became of its last turn. A `suspended` turn has no end in the
-store: `VersionedAgent.recover` resumes it, and `VersionedAgent.cancel` ends it."""
+"""The state of a conversation: `ready` before the first turn, otherwise the state of its last turn. A `suspended` turn
+has no end in the store: `VersionedAgent.recover` resumes it, and `VersionedAgent.cancel` ends it.
+"""
 
 
 class Conversation(Generic[DepsT, OutputT]):
-    """One dialogue with an agent. It moves with each turn, so that whoever holds it never sees an old state.
+    """One dialogue with an agent. The object always reflects its current state.
 
-    Iterate over it for the messages that the turn makes, each when it is complete: a response of the model before its
-    calls run, a request with all of their results before it is sent. To stop, stop iterating: pending calls are
-    answered as interrupted and never run. `await anext(conversation)` takes one message; the turn then waits for the
-    next `anext` or loop, until it is stopped or another one begins. `continuation` is a builder for what is said next, at any moment.
+    Iterate over a conversation for the messages of the next turn, each as soon as it is complete: a response before its
+    calls run, and a request with their results before it is sent. To stop the turn, stop iterating: calls without a
+    result get one that says that they were interrupted, and never run. `await anext(conversation)` returns one message;
+    the turn is then suspended until the next `anext` or loop, until it is stopped, or until another turn starts.
+    `continuation` is a builder for the next messages, at any time.
 
-    The list `messages` may be changed: what is at its end when a turn begins is answered. Configuration is never in it.
+    The list `messages` may be modified: a turn responds to the user messages at its end. It never contains
+    configuration.
 
-    One turn runs at a time: of several builders on one conversation, whoever starts while somebody waits for a turn gets
-    `ConversationBusyError` and can start again, and who starts while nobody waits stops the turn before. `branch()`
-    makes another conversation that goes on beside this one.
+    Only one turn runs at a time. Starting a builder while a turn is being awaited raises `ConversationBusyError`, and
+    the builder can be started again; starting it otherwise stops the previous turn. `branch()` returns another
+    conversation that continues independently.
 
-    With a store every turn is a version, kept as it happens. Several conversations of the same id, in any processes,
-    are handles of one; of two that run turns at once, one moves the head, and the other gets `VersionConflictError`
-    and its turn is kept as a branch.
+    With a store, every turn is a version, which is stored while it runs. Several `Conversation` objects with the same
+    id, in any processes, represent the same conversation. If two of them run turns concurrently, one moves the head;
+    the other gets `VersionConflictError`, and its turn is stored as a branch.
 
     Args:
-        messages: What was said before, such as a transcript that was loaded. A `MessageList` is used as it is.
-        agent: The agent, or a `VersionedAgent`, whose store is used; by default a deep agent.
-        deps: The deps of all turns; by default fresh ones, made once.
-        store: Where versions are kept; without one, the conversation lasts as long as the object.
-        conversation_id: The conversation, to go on with it where the store has it; by default a new one.
+        messages: The message history, such as a loaded transcript. A `MessageList` is used without copying.
+        agent: The agent, or a `VersionedAgent` with its store; by default a deep agent.
+        deps: The deps of all turns; by default new ones, created once.
+        store: The store for versions. Without one, the conversation lasts as long as the object.
+        conversation_id: The id of the conversation, which is continued if the store contains it; by default a new one.
     """
 
     @overload
@@ -110,85 +113,87 @@ class Conversation(Generic[DepsT, OutputT]):
         self._runtime = runtime
         self._messages = messages
         self._known = 0
-        """How many messages, from the first on, the ground knows or a turn has made. Those after them are new."""
+        """The number of messages that the runtime knows or a turn has added. Later messages are new."""
         self._state: ConversationState = 'ready'
         self._output: OutputT | None = None
         self._turn: Turn[Any] | None = None
         self._iteration: AsyncGenerator[ModelMessage] | None = None
-        """The turn that `anext` has begun."""
-        self._is_waited_for = False
+        """The turn that `anext` started."""
+        self._is_awaited = False
 
     def __repr__(self) -> str:
         return f'<Conversation {self.id}: {self.state}, {len(self.messages)} messages>'
 
     @property
     def id(self) -> str:
-        """The `conversation_id`."""
+        """The id of the conversation."""
         return self._runtime.conversation_id
 
     @property
     def messages(self) -> MessageList:
-        """All messages up to now, also while a turn runs; the only thing of a conversation that is serialized."""
+        """All messages so far, including those of a running turn. Only these are serialized."""
         return self._messages
 
     @property
     def continuation(self) -> PromptBuilder[DepsT, Conversation[DepsT, OutputT]]:
-        """A builder of what is said next. It holds no messages: what it starts goes on from where this is then."""
+        """A builder for the next messages. It holds no messages: it continues from the state of this conversation when
+        started.
+        """
         return PromptBuilder(self)
 
     @property
     def state(self) -> ConversationState:
-        """What became of the last turn, or that one runs."""
+        """The state of the last turn, or `running`."""
         return self._state
 
     @property
     def output(self) -> OutputT | None:
-        """What the last turn answered with; `None` if it has not."""
+        """The output of the last turn; `None` if it has none."""
         return self._output
 
     @property
     def usage(self) -> RunUsage:
-        """What the conversation has used; it grows while a turn runs."""
+        """The usage of the conversation, including a running turn."""
         return self._runtime.usage
 
     @property
     def pending(self) -> list[PendingApproval]:
-        """What waits for a person, subagents included: answer it with `resume`."""
+        """Pending approvals, including those of subagents. Answer them with `resume`."""
         return self._runtime.pending
 
     @property
     def head(self) -> AgentVersion[DepsT, OutputT] | None:
-        """The version that the conversation is at; `None` without a store, and before the first turn or `load`."""
+        """The version at the head of the conversation; `None` without a store, and before the first turn or `load`."""
         return self._runtime.head if isinstance(self._runtime, Versioned) else None
 
     @property
     def versions(self) -> VersionedConversation[DepsT, OutputT] | None:
-        """The conversation as its store has it, with all branches; `None` without a store."""
+        """The conversation in the store, with all branches; `None` without a store."""
         return self._runtime.handle if isinstance(self._runtime, Versioned) else None
 
     def begin(self, delta: Delta[DepsT]) -> Self:
-        """Say and set what a builder has gathered: `PromptBuilder.start` calls it.
+        """Apply the additions of a builder. Called by `PromptBuilder.start`.
 
         Raises:
-            ConversationBusyError: Somebody is waiting for a turn. Nothing has changed.
+            ConversationBusyError: A turn is being awaited. Nothing has changed.
         """
-        if self._is_waited_for:
+        if self._is_awaited:
             raise ConversationBusyError(self.id)
         self._iteration = None
         self._runtime.agent.config = self._runtime.agent.config.plus(delta.config)
         self._known = min(self._known, len(self.messages))
-        for message in deepcopy(delta.messages):  # another conversation may be started with the same ones
-            whole = joined(self.messages[-1], message) if len(self.messages) > self._known else None
-            if whole is None:
+        for message in deepcopy(delta.messages):  # the same messages may start another conversation
+            merged = merge_messages(self.messages[-1], message) if len(self.messages) > self._known else None
+            if merged is None:
                 self.messages.append(message)
             else:
-                self.messages[-1] = whole
+                self.messages[-1] = merged
         return self
 
     def branch(self) -> Conversation[DepsT, OutputT]:
-        """Return another conversation that goes on from here, with the same configuration, beside this one.
+        """Return another conversation that continues from here independently, with the same configuration.
 
-        With a store its turns are versions on branches of the same conversation, and leave the head where it is.
+        With a store, its turns are versions on branches of the same conversation, and do not move the head.
         """
         branch = cast('Conversation[DepsT, OutputT]', object.__new__(Conversation))
         branch._begin_on(self._runtime.branch(), MessageList(deepcopy(list(self.messages))))
@@ -196,7 +201,9 @@ class Conversation(Generic[DepsT, OutputT]):
         return branch
 
     async def load(self) -> Self:
-        """Take in what the store has of the conversation, and return it. A turn does so before it begins."""
+        """Load the messages of the conversation from the store, and return this object. Each turn does so when it
+        starts.
+        """
         newest = await self._runtime.refresh()
         if newest is not None:
             self.messages[: self._known] = newest
@@ -218,7 +225,7 @@ class Conversation(Generic[DepsT, OutputT]):
         return self._iterate(is_text=False) if self._iteration is None else self._iteration
 
     async def __anext__(self) -> ModelMessage:
-        if self._is_waited_for:
+        if self._is_awaited:
             raise ConversationBusyError(self.id)
         iteration = self._iteration = self._iteration or self._iterate(is_text=False)
         try:
@@ -229,73 +236,76 @@ class Conversation(Generic[DepsT, OutputT]):
             raise
 
     def text_stream(self) -> AsyncGenerator[str]:
-        """Run the turn as an iteration does, and yield the text of the answers as it comes."""
+        """Run the turn like an iteration, and yield the text of the responses as it is generated."""
         return self._iterate(is_text=True)
 
     async def run(self) -> OutputT:
-        """Run the turn to its end, and return its output: that which `anext` has begun, or else a new one. Whoever is
-        cancelled here stops it.
+        """Run the turn to completion and return its output: the turn that `anext` started, otherwise a new one.
+        Cancelling this call stops the turn.
 
         Raises:
-            NothingToAnswerError: The last message is none of the user.
-            ConversationBusyError: Somebody else is waiting for a turn.
-            ApprovalsPendingError: Calls wait for a person: `resume`.
-            VersionConflictError: Somebody else moved the head meanwhile. The turn is kept as a branch.
+            NothingToAnswerError: The last message is not from the user.
+            ConversationBusyError: A turn is being awaited elsewhere.
+            ApprovalsPendingError: Approvals are pending. Call `resume`.
+            VersionConflictError: The head was moved concurrently. The turn is stored as a branch.
         """
-        with self._waiting():
-            begun = self._iteration if len(self.messages) <= self._known else None  # else something else is asked
-            turn = await self._open(is_text=False) if begun is None else self._turn
+        with self._awaiting():
+            started = (
+                self._iteration if len(self.messages) <= self._known else None
+            )  # otherwise there are new messages to respond to
+            turn = await self._open(is_text=False) if started is None else self._turn
             if turn is None:
                 raise NothingToAnswerError(self.id)
             try:
                 return await self._drain(turn)
             finally:
-                if begun is not None:
-                    await begun.aclose()
+                if started is not None:
+                    await started.aclose()
 
     async def resume(
         self, answers: Mapping[str, Decision] | None = None, *, by: str | None = None, reason: str | None = None
     ) -> OutputT:
-        """Go on with what waits, to the end, and return the output. What is not answered waits on.
+        """Resume pending calls, run to completion, and return the output. Calls without an answer stay pending.
 
         Args:
-            answers: By the `id` of each of `pending`; with a store also without any, for what its inbox has.
-            by: Who answers; a store keeps it.
-            reason: Why.
+            answers: Decisions, keyed by the `id` of each item in `pending`. With a store, answers in its inbox are
+                used, too.
+            by: Who answers. The name is stored.
+            reason: The reason for the decisions.
 
         Raises:
-            NothingPendingError: Nothing waits.
-            UnknownApprovalError: No pending call has such an id.
-            ConversationBusyError: Somebody else is waiting for a turn.
+            NothingPendingError: No approvals are pending.
+            UnknownApprovalError: No pending call has the id of an answer.
+            ConversationBusyError: A turn is being awaited elsewhere.
         """
-        with self._waiting():
+        with self._awaiting():
             await self.stop()
             await self.load()
             if not self.pending:
-                raise NothingPendingError(f'Nothing waits in the conversation {self.id}: it is {self.state}.')
+                raise NothingPendingError(
+                    f'No approvals are pending in the conversation {self.id}: it is {self.state}.'
+                )
             history = self.messages[: self._known]
             ask = TurnRequest(history=history, known=self._known, words=[], answers=answers or {}, by=by, reason=reason)
             return await self._drain(self._begin_turn(ask, is_text=False))
 
     async def stop(self) -> None:
-        """Stop the turn that runs, if one does: what it has done stays, and what it has not is never done."""
+        """Stop the running turn, if any. Its messages remain, and further calls do not run."""
         self._iteration = None
         await self._stop_turn()
 
     async def export(self) -> MessageList:
-        """Return the messages with all that summaries among them stand for, which a store keeps elsewhere."""
+        """Return the messages, with those that summaries have replaced, which a store contains."""
         return MessageList(await self._runtime.export(list(self.messages)))
 
-    # Within
-
     async def _iterate(self, *, is_text: bool) -> AsyncGenerator[Any]:
-        with self._waiting():
+        with self._awaiting():
             turn = await self._open(is_text=is_text)
         if turn is None:
             return
         try:
             while True:
-                with self._waiting():
+                with self._awaiting():
                     item = await turn.next()
                 if item is None:
                     return
@@ -306,17 +316,17 @@ class Conversation(Generic[DepsT, OutputT]):
             await turn.stop()
 
     @contextmanager
-    def _waiting(self) -> Generator[None]:
-        if self._is_waited_for:
+    def _awaiting(self) -> Generator[None]:
+        if self._is_awaited:
             raise ConversationBusyError(self.id)
-        self._is_waited_for = True
+        self._is_awaited = True
         try:
             yield
         finally:
-            self._is_waited_for = False
+            self._is_awaited = False
 
     async def _open(self, *, is_text: bool) -> Turn[Any] | None:
-        """Return the turn that answers what the user says at the end of the messages; `None` if that is nothing."""
+        """Return the turn that responds to the user messages at the end of the list; `None` if there are none."""
         await self._stop_turn()
         await self.load()
         self._known = min(self._known, len(self.messages))
@@ -326,7 +336,9 @@ class Conversation(Generic[DepsT, OutputT]):
         check_prompt('prompt', prompt)
         if self.pending:
             head = self.head
-            raise ApprovalsPendingError(self.id if head is None else head.id, [each.id for each in self.pending])
+            raise ApprovalsPendingError(
+                self.id if head is None else head.id, [approval.id for approval in self.pending]
+            )
         if history and not self._known and await self._add_system_prompt(history):
             history, _ = split_prompt(self.messages)
         words = self.messages[len(history) :]
@@ -335,10 +347,10 @@ class Conversation(Generic[DepsT, OutputT]):
         return self._begin_turn(ask, is_text=is_text)
 
     async def _add_system_prompt(self, history: Sequence[ModelMessage]) -> bool:
-        """Put the system prompts of the agent before messages that came without: an agent adds them to no history.
+        """Add the system prompts of the agent to messages without any: agents do not add them to an existing history.
 
         Returns:
-            Whether there are any.
+            Whether the agent has any.
         """
         if any(isinstance(part, SystemPromptPart) for message in history for part in message.parts):
             return False
@@ -392,7 +404,7 @@ class Conversation(Generic[DepsT, OutputT]):
     async def _see(
         self, seen: _Seen, turn: Turn[Any] | None, history: Sequence[ModelMessage], message: ModelMessage
     ) -> None:
-        """Take in a message that is complete, and hand it out, unless it was there before the turn: its prompt."""
+        """Add a complete message, and emit it, unless it is the prompt, which existed before the turn."""
         is_within = bool(history) and history[-1] is message
         common = min(identical(self._sequence, history), self._known)
         new = [*history[common:], *(() if is_within else (message,))]
@@ -403,24 +415,24 @@ class Conversation(Generic[DepsT, OutputT]):
             await turn.emit(message)
 
     async def _settle(self, ask: TurnRequest, result: AgentRunResult[OutputT] | None) -> None:
-        """Take in what has become of a turn, whoever is cancelled."""
+        """Add the outcome of a turn, even during cancellation."""
         settled = await self._settled(ask, result)
-        if settled is None:  # as if it had not been asked: it can be asked again
+        if settled is None:  # the turn had no effect, so it can be repeated
             self.messages[: self._known] = [*ask.history, *ask.words]
             self._known = ask.known
             self._state = 'awaiting_approval' if self.pending else self._state
             return
         start = min(identical(self._sequence, settled.history), self._known)
         new = settled.history[start:]
-        if result is None and not settled.is_whole:  # calls that have no result will never have one
+        if result is None and not settled.is_whole:  # calls without a result will never have one
             start = min(start, settled.common)
             new = [*settled.history[start : settled.common], *repair_messages(settled.history[settled.common :])]
         self.messages[start : self._known] = new
         self._known = identical(self._sequence, settled.history)
         if result is not None:
             self._output = result.output
-            waits = isinstance(result.output, DeferredToolRequests)
-            self._state = 'awaiting_approval' if waits else 'complete'
+            is_paused = isinstance(result.output, DeferredToolRequests)
+            self._state = 'awaiting_approval' if is_paused else 'complete'
         elif settled.is_whole and (head := self.head) is not None:
             self._state, self._output = head.state, head.output
 
@@ -438,8 +450,8 @@ class Conversation(Generic[DepsT, OutputT]):
 
 
 def _repaired(history: list[ModelMessage], known: int) -> list[ModelMessage]:
-    """Return a history in which every call has a result, after its first messages, which have them: a transcript may
-    have been taken when they ran.
+    """Return a history in which every call has a result. Its first messages are complete; the others may come from a
+    transcript that was saved during a turn.
     """
     if known >= len(history):
         return history
@@ -448,7 +460,7 @@ def _repaired(history: list[ModelMessage], known: int) -> list[ModelMessage]:
 
 
 class _Seen:
-    """What a turn has shown so far."""
+    """The progress of a turn."""
 
     is_begun = False
 
@@ -469,7 +481,7 @@ def _runtime_for(
 ) -> Runtime[Any, Any]:
     if isinstance(agent, VersionedAgent):
         if store is not None and store is not agent.store:
-            raise ValueError('The versioned agent has a store of its own. Pass the agent without it, or no `store`.')
+            raise ValueError('The versioned agent already has a store. Pass the plain agent, or remove `store`.')
         return Versioned(ComposedAgent(agent.agent), agent, deps, conversation_id)
     composed = ComposedAgent(agent)
     if store is None:

@@ -1,4 +1,4 @@
-"""What builders add to a conversation: messages and configuration. Values only; nothing here runs. Pure."""
+"""The additions of a builder to a conversation: messages and configuration, as plain values. Pure."""
 
 from __future__ import annotations
 
@@ -30,26 +30,27 @@ DepsT = TypeVar('DepsT', default=object)
 OutputT = TypeVar('OutputT', default=str)
 
 Prompt = str | Sequence[UserContent]
-"""What a user says: text, or text with media."""
+"""The content of a user message: text, or text with media."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Generic[DepsT]):
-    """How a conversation asks its agent, beside what the agent brings. It is never serialized."""
+    """The configuration of a conversation, in addition to that of the agent. It is never serialized."""
 
     instructions: tuple[str, ...] = ()
-    """What the agent is told besides, in this order."""
+    """Additional instructions, in this order."""
     toolsets: tuple[AbstractToolset[DepsT], ...] = ()
-    """What the model may call besides."""
+    """Additional tools."""
     model: Model | str | None = None
     """The model, instead of the agent's."""
     settings: ModelSettings = field(default_factory=ModelSettings)
-    """Settings of the model, over those of the agent."""
+    """Model settings, which override those of the agent."""
 
     def plus(self, delta: Config[DepsT]) -> Config[DepsT]:
-        """Return this with a delta on it: instructions and tools are added, models and settings replaced.
+        """Return this configuration with a delta applied: instructions and tools are added, models and settings
+        replaced.
 
-        Settings are copied: a dictionary among them is of one builder or one conversation only.
+        Settings are copied, so that no dictionary is shared between builders or conversations.
         """
         return Config(
             instructions=self.instructions + delta.instructions,
@@ -61,48 +62,48 @@ class Config(Generic[DepsT]):
 
 @dataclass(frozen=True, kw_only=True)
 class Delta(Generic[DepsT]):
-    """What a builder has gathered."""
+    """The additions of a builder."""
 
     messages: tuple[ModelMessage, ...] = ()
-    """What is said, in this order."""
+    """The messages, in this order."""
     config: Config[DepsT] = field(default_factory=Config[DepsT])
-    """How it is asked."""
+    """The configuration."""
 
     def with_message(self, message: ModelMessage) -> Delta[DepsT]:
-        """Return this with one more message."""
+        """Return this delta with another message."""
         return replace(self, messages=(*self.messages, message))
 
     def with_config(self, config: Config[DepsT]) -> Delta[DepsT]:
-        """Return this with more configuration."""
+        """Return this delta with further configuration."""
         return replace(self, config=self.config.plus(config))
 
 
 def user_message(content: Prompt) -> ModelRequest:
-    """Return what a user says as a message.
+    """Return a user message.
 
     Raises:
-        EmptyMessageError: It says nothing.
+        EmptyMessageError: The content is empty.
     """
     _check('user', content)
     return ModelRequest([UserPromptPart(content if isinstance(content, str) else deepcopy(list(content)))])
 
 
 def assistant_message(text: str) -> ModelResponse:
-    """Return what an assistant is to have said, without the spaces around it.
+    """Return an assistant message, stripped of whitespace.
 
     Raises:
-        EmptyMessageError: It says nothing.
+        EmptyMessageError: The text is blank.
     """
     _check('assistant', text)
     return ModelResponse([TextPart(text.strip())])
 
 
 def check_instructions(text: str) -> None:
-    """Refuse instructions that say nothing.
+    """Validate instructions.
 
     Raises:
-        EmptyMessageError: They are blank.
-        ValidationError: They are no text or no Unicode.
+        EmptyMessageError: The text is blank.
+        ValidationError: The text is not a string, or not valid Unicode.
     """
     _check('instructions', text)
 
@@ -116,7 +117,7 @@ def _check(role: str, content: Prompt) -> None:
         check_text(role, content)
 
 
-def joined(before: ModelMessage, message: ModelMessage) -> ModelMessage | None:
+def merge_messages(before: ModelMessage, message: ModelMessage) -> ModelMessage | None:
     """Return two messages of builders as one, if both are of the same role: models take turns. Else `None`."""
     if isinstance(before, ModelRequest) and isinstance(message, ModelRequest):
         return replace(before, parts=[*before.parts, *message.parts])
@@ -126,18 +127,18 @@ def joined(before: ModelMessage, message: ModelMessage) -> ModelMessage | None:
 
 
 def split_prompt(messages: Sequence[ModelMessage]) -> tuple[list[ModelMessage], Prompt | None]:
-    """Return the history, and what a user says at its end; `None` if its end is to be answered by nobody."""
+    """Return the history and the user prompt at its end; `None` as the prompt if there is nothing to respond to."""
     end = len(messages)
-    said: list[UserContent] = []
+    content: list[UserContent] = []
     while end and isinstance(last := messages[end - 1], ModelRequest):
         others, words = _split_request(last)
         if not words:
             break
-        said[:0] = words
+        content[:0] = words
         end -= 1
-        if others:  # the results of tools, which come first, are history
-            return [*messages[:end], replace(last, parts=others)], _prompt(said)
-    return list(messages[:end]), _prompt(said) if said else None
+        if others:  # tool results come first, and are history
+            return [*messages[:end], replace(last, parts=others)], _prompt(content)
+    return list(messages[:end]), _prompt(content) if content else None
 
 
 def _split_request(request: ModelRequest) -> tuple[list[ModelRequestPart], list[UserContent]]:
@@ -153,5 +154,5 @@ def _split_request(request: ModelRequest) -> tuple[list[ModelRequestPart], list[
     return others, words
 
 
-def _prompt(said: list[UserContent]) -> Prompt:
-    return said[0] if len(said) == 1 and isinstance(said[0], str) else said
+def _prompt(content: list[UserContent]) -> Prompt:
+    return content[0] if len(content) == 1 and isinstance(content[0], str) else content

@@ -1,4 +1,4 @@
-"""A call of a tool and its result, seen as one. Messages have them apart, as models are sent them. Pure."""
+"""Pairs of a tool call and its result, which are in separate messages. Pure."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, Tool
 
 @dataclass(frozen=True, kw_only=True)
 class ToolExchange:
-    """What a model asked a tool, and what it was told."""
+    """A tool call and its result."""
 
     call: ToolCallPart
     """The call, with its arguments as the model wrote them."""
     result: ToolReturnPart | None
-    """The result, also of a call that failed, was denied or interrupted; `None` while it runs or waits."""
+    """The result, including that of a failed, denied or interrupted call; `None` if the call is running or pending."""
 
 
 def pair_exchanges(messages: Iterable[ModelMessage]) -> list[ToolExchange]:
-    """Return the calls of messages with their results, in the order of the calls.
+    """Return the calls in messages with their results, in the order of the calls.
 
-    Ids of calls may repeat in later runs: a result is that of the newest call with its id.
+    Ids may repeat in later runs: a result belongs to the latest call with its id.
     """
     calls: list[ToolCallPart] = []
     results: dict[int, ToolReturnPart] = {}

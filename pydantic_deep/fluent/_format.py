@@ -1,8 +1,8 @@
-"""The format of transcripts: what a document has in it, which formats can be read, and what is said of a wrong one. Pure.
+"""The transcript format: its contents, supported versions, and error messages. Pure.
 
-Format 1 is `{"format_version": 1, "messages": […]}`. Messages are those of pydantic-ai, as its
-`ModelMessagesTypeAdapter` writes them, without configuration (`_portable_messages`). Earlier releases wrote instructions and
-system prompts into them: these are left out when such a document is read.
+Format 1 is `{"format_version": 1, "messages": […]}`. Messages have the form of pydantic-ai's
+`ModelMessagesTypeAdapter`, without configuration (`_portable_messages`). Earlier releases included instructions and
+system prompts, which are removed when such a document is loaded.
 """
 
 from __future__ import annotations
@@ -24,27 +24,30 @@ from ._short_repr import short_repr
 from .errors import TranscriptError
 
 FORMAT_VERSION: Final = 1
-"""The format that is written."""
+"""The format version that is written."""
 
 MAX_DEPTH: Final = 100
-"""How deeply a transcript may be nested. A subagent's history within a history takes about 10 levels; what is nested
-deeper than Python can follow must not stop the program that loads it."""
+"""Maximum nesting depth of a transcript. The nested history of a subagent takes about 10 levels; documents that exceed
+Python's recursion limit must not crash the program that loads them.
+"""
 
 Document = dict[str, JsonValue]
 """A transcript as JSON."""
 
 MIGRATIONS: Final[dict[int, Callable[[Document], Document]]] = {}
-"""What makes of a document of a format one of the next: there is one for each format but the newest. It may trust
-nothing of the document but its `format_version`, and raises `TranscriptError` for what it cannot read."""
+"""Functions that convert a document from one format version to the next, for each version but the latest. They can rely
+only on `format_version`, and raise `TranscriptError` for documents that they cannot read.
+"""
 
 BYTE_ORDER_MARK: Final = '\ufeff'
-"""What some editors put before a text. It is no JSON, and says nothing of UTF-8."""
+"""A byte order mark, which some editors add. It is not valid JSON."""
 
 _MAX_ROLE_CHARS: Final = 40
-"""How long a `kind` may be to be called the role of a message."""
+"""Maximum length of a `kind` that is shown as the role of a message."""
 
 _MAX_PROBLEM_CHARS: Final = 700
-"""How much is said of what is wrong: the longest list of kinds that a part may have, and not all of a wrong one."""
+"""Maximum length of a validation error message: the longest list of allowed kinds fits, but an invalid value may not.
+"""
 
 _KEYS = ('format_version', 'messages')
 
@@ -53,7 +56,7 @@ def dump_messages(messages: Sequence[ModelMessage]) -> list[JsonValue]:
     """Return messages as JSON, without configuration.
 
     Raises:
-        TranscriptError: JSON cannot hold one of them. It says which, and what of it.
+        TranscriptError: JSON cannot represent a message. The error names the message and the value.
     """
     try:
         return _dump(messages)
@@ -63,13 +66,13 @@ def dump_messages(messages: Sequence[ModelMessage]) -> list[JsonValue]:
                 _dump([message])
             except ValueError as error:
                 raise TranscriptError(
-                    f'Message {index} ({message.kind}) cannot be written: JSON cannot hold what is in it. {error}. '
-                    'Change that value or leave the message out.',
+                    f'Message {index} ({message.kind}) cannot be written: JSON cannot represent it. {error}. '
+                    'Change the value or remove the message.',
                     index=index,
                     role=message.kind,
                     value=message,
                 ) from None
-        raise  # pragma: no cover - messages that JSON cannot hold together have one that it cannot hold
+        raise  # pragma: no cover - at least one message is invalid by itself
 
 
 def _dump(messages: Sequence[ModelMessage]) -> list[JsonValue]:
@@ -79,20 +82,20 @@ def _dump(messages: Sequence[ModelMessage]) -> list[JsonValue]:
 
 
 def render_document(document: Document) -> bytes:
-    """Return a transcript as JSON that `parse_text` and `parse_document` read.
+    """Return a transcript as JSON that `parse_text` and `parse_document` can read.
 
     Raises:
-        TranscriptError: There is none. It says which message is wrong.
+        TranscriptError: A message is invalid. The error names it.
     """
     _check_depth(document)
     try:
         return to_json(document)
-    except ValueError:  # a text with half a character in it
+    except ValueError:  # a text with a lone surrogate
         messages = cast('list[JsonValue]', document['messages'])
     index = next(index for index, message in enumerate(messages) if not _is_writable(message))
     raise TranscriptError(
-        f'{_where(index, messages[index])} cannot be written: a text in it is no Unicode, such as half of a surrogate '
-        'pair. Correct it or leave the message out.',
+        f'{_where(index, messages[index])} cannot be written: it contains invalid Unicode, such as a lone '
+        'surrogate. Correct it or remove the message.',
         index=index,
         role=_role(messages[index]),
         value=messages[index],
@@ -107,17 +110,17 @@ def _is_writable(message: JsonValue) -> bool:
 
 
 def parse_text(text: str | bytes) -> JsonValue:
-    """Return what JSON says.
+    """Parse JSON.
 
     Raises:
-        TranscriptError: It is no JSON.
+        TranscriptError: The text is not valid JSON.
     """
     text = text.removeprefix(BYTE_ORDER_MARK) if isinstance(text, str) else text.removeprefix(BYTE_ORDER_MARK.encode())
     try:
         return from_json(text)
     except ValueError as error:
         raise TranscriptError(
-            f'This is no JSON: {error}. It begins with {short_repr(text[:40])}.', value=text
+            f'This is not valid JSON: {error}. It begins with {short_repr(text[:40])}.', value=text
         ) from None
 
 
@@ -125,16 +128,16 @@ def parse_document(document: object, media: Mapping[str, bytes]) -> list[ModelMe
     """Return the messages of a transcript.
 
     Args:
-        document: The transcript, as JSON.
-        media: The bytes of media that it has by digest.
+        document: The transcript as JSON.
+        media: The bytes of media that the transcript refers to, keyed by digest.
 
     Raises:
-        TranscriptError: It is none.
+        TranscriptError: The document is not a valid transcript.
     """
     if not isinstance(document, Mapping):
         raise TranscriptError(
-            f'A transcript is an object with `format_version` and `messages`, and this is {short_repr(document)}. Make one '
-            'of messages that are objects of pydantic-ai with `MessageList(messages)`.',
+            f'A transcript is an object with `format_version` and `messages`, but this is {short_repr(document)}. Create one '
+            'from pydantic-ai messages with `MessageList(messages)`.',
             value=document,
         )
     _check_depth(cast('Mapping[object, object]', document))
@@ -142,37 +145,37 @@ def parse_document(document: object, media: Mapping[str, bytes]) -> list[ModelMe
     for key in current:
         if key not in _KEYS:
             raise TranscriptError(
-                f'A transcript has {" and ".join(map(repr, _KEYS))} and nothing else, and this one has {key!r}. Leave '
-                'it out: settings and tools belong to the conversation.',
+                f'A transcript has {" and ".join(map(repr, _KEYS))} and nothing else, but this one has {key!r}. Remove '
+                'it: settings and tools belong to the conversation.',
                 field=key,
                 value=current[key],
             )
     messages = current.get('messages')
     if not isinstance(messages, list):
         raise TranscriptError(
-            f'The `messages` of a transcript are a list, and here they are {short_repr(messages)}.',
+            f'The `messages` of a transcript must be a list, but are {short_repr(messages)}.',
             field='messages',
             value=messages,
         )
     written = _inlined(messages, media)
     validated = _validated(written)
-    said = [portable(message) for message in written]
-    return validated if said == written else _validated(said)
+    portable_messages = [portable(message) for message in written]
+    return validated if portable_messages == written else _validated(portable_messages)
 
 
 def _migrated(document: Document) -> Document:
-    """Return a document in the newest format."""
+    """Return a document in the latest format."""
     version = document.get('format_version')
     if not isinstance(version, int) or isinstance(version, bool):
         raise TranscriptError(
-            f'The `format_version` of a transcript is a whole number, and here it is {short_repr(version)}. '
+            f'The `format_version` of a transcript must be a whole number, but is {short_repr(version)}. '
             f'This release writes {FORMAT_VERSION}.',
             field='format_version',
             value=version,
         )
     if version > FORMAT_VERSION:
         raise TranscriptError(
-            f'The transcript has format_version {short_repr(version)}, and this release reads up to {FORMAT_VERSION}. '
+            f'The transcript has format_version {short_repr(version)}, but this release reads up to {FORMAT_VERSION}. '
             'Update pydantic-deep.',
             field='format_version',
             value=version,
@@ -191,19 +194,21 @@ def _migrated(document: Document) -> Document:
 
 
 def _check_depth(document: object) -> None:
-    """Refuse what is nested too deeply, without following it down."""
+    """Raise if a document is nested too deeply, without recursion."""
     level: list[object] = [document]
     for _ in range(MAX_DEPTH):
-        below: list[object] = []
+        children: list[object] = []
         for value in level:
             if isinstance(value, Mapping):
-                below += cast('Mapping[object, object]', value).values()
+                children += cast('Mapping[object, object]', value).values()
             elif isinstance(value, (list, tuple)):
-                below += cast('Sequence[object]', value)
-        if not below:
+                children += cast('Sequence[object]', value)
+        if not children:
             return
-        level = below
-    raise TranscriptError(f'The transcript is nested more than {MAX_DEPTH} levels deep. No conversation is.')
+        level = children
+    raise TranscriptError(
+        f'The transcript is nested more than {MAX_DEPTH} levels deep. No conversation is nested that deeply.'
+    )
 
 
 def _inlined(messages: list[JsonValue], media: Mapping[str, bytes]) -> list[JsonValue]:
@@ -227,21 +232,23 @@ def _validated(messages: list[JsonValue]) -> list[ModelMessage]:
     try:
         return ModelMessagesTypeAdapter.validate_python(messages)
     except ValidationError as error:
-        found = [_Wrong.of(each, messages) for each in error.errors(include_url=False)]
-    # Where several kinds may stand, each says why it is not it: the one that got furthest says it best.
-    wrong = max((each for each in found if each.at == found[0].at), key=lambda each: each.depth)
-    message = messages[wrong.at]
+        problems = [_MessageProblem.of(candidate, messages) for candidate in error.errors(include_url=False)]
+    # For a union there is an error for each member. The one that matched deepest is the most helpful.
+    problem = max(
+        (candidate for candidate in problems if candidate.at == problems[0].at), key=lambda candidate: candidate.depth
+    )
+    message = messages[problem.at]
     raise TranscriptError(
-        f'{_where(wrong.at, message)} is wrong at `{wrong.field}`: {short_repr(wrong.value)}. {wrong.problem}. '
-        'Correct it or leave the message out; if a newer release wrote it, update pydantic-ai.',
-        index=wrong.at,
+        f'{_where(problem.at, message)} is invalid at `{problem.field}`: {short_repr(problem.value)}. {problem.problem}. '
+        'Correct it or remove the message; if a newer release wrote it, update pydantic-ai.',
+        index=problem.at,
         role=_role(message),
-        field=wrong.field,
-        value=wrong.value,
+        field=problem.field,
+        value=problem.value,
     )
 
 
-class _Wrong(NamedTuple):
+class _MessageProblem(NamedTuple):
     """What is wrong with a message, in the words of the document."""
 
     at: int
@@ -253,16 +260,16 @@ class _Wrong(NamedTuple):
     problem: str
 
     @classmethod
-    def of(cls, error: ErrorDetails, messages: list[JsonValue]) -> _Wrong:
+    def of(cls, error: ErrorDetails, messages: list[JsonValue]) -> _MessageProblem:
         """Say where in a message an error is; in its location, names of unions stand between the fields."""
         location, kind = error['loc'], error['type']
         index = cast('int', location[0])
         at: object = messages[index]
         path, depth = '', 0
         for step in location[1:]:
-            below = _below(at, step)
-            if below is not None:
-                at, depth = below.value, depth + 1
+            child = _child_at(at, step)
+            if child is not None:
+                at, depth = child.value, depth + 1
                 path += f'[{step}]' if isinstance(step, int) else f'.{step}'
         value: object = error['input']
         if kind == 'missing':
@@ -274,16 +281,16 @@ class _Wrong(NamedTuple):
         return cls(index, depth, path.removeprefix('.') or 'kind', value, error['msg'][:_MAX_PROBLEM_CHARS])
 
 
-class _Below(NamedTuple):
+class _Child(NamedTuple):
     value: object
 
 
-def _below(value: object, step: str | int) -> _Below | None:
+def _child_at(value: object, step: str | int) -> _Child | None:
     """Return what is at a step of a location; `None` if the step is no place in the document."""
     if isinstance(value, dict) and step in value:
-        return _Below(cast('dict[str | int, object]', value)[step])
+        return _Child(cast('dict[str | int, object]', value)[step])
     if isinstance(value, list) and isinstance(step, int):
-        return _Below(cast('list[object]', value)[step])
+        return _Child(cast('list[object]', value)[step])
     return None
 
 

@@ -1,7 +1,7 @@
-"""Messages as JSON without the configuration of their agent, as a transcript has them. Pure.
+"""Messages as JSON without the configuration of their agent, for transcripts. Pure.
 
-A transcript says what was said and done. The instructions, system prompts, tools and settings of an agent, its model and
-provider, and the ids of its runs belong to whoever runs it, and are set again where the transcript is loaded.
+A transcript contains the content of a conversation. Instructions, system prompts, tools, settings, the model and
+provider, and run ids belong to the agent, and are configured again where the transcript is loaded.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from pydantic import JsonValue
 from pydantic_deep._messages.grants import GRANTS_KEY, LOAD_TOOL, parse_grant
 from pydantic_deep._messages.summary_metadata import KEY as SUMMARY_KEY
 
-_SAID_FIELDS: Final = ('kind', 'parts', 'timestamp', 'usage', 'finish_reason', 'state')
-"""Fields of messages that a transcript has: what was said, when, how it ended and what it used. All others are left out,
-also those that a later pydantic-ai adds. Parts that only one provider can read, such as signed thoughts, keep their own
-`provider_name`: it says who may be sent them."""
+_CONTENT_FIELDS: Final = ('kind', 'parts', 'timestamp', 'usage', 'finish_reason', 'state')
+"""The message fields in a transcript: content, times, usage and completion. All others are removed, including those
+that later pydantic-ai releases may add. Parts that only one provider can read, such as signed thinking, retain
+`provider_name`, which determines who receives them.
+"""
 
 _CONFIGURED_PARTS: Final = frozenset(
     {
@@ -24,15 +25,15 @@ _CONFIGURED_PARTS: Final = frozenset(
         'capability-load-delta', 'model-settings-delta',
     }
 )  # fmt: skip
-"""Kinds of parts that are left out: prompts of the agent, and changes of its instructions, tools and settings."""
+"""Kinds of parts that are removed: system prompts, and changes of instructions, tools and settings."""
 
 
 def portable(message: JsonValue) -> JsonValue:
-    """Return a message without configuration; what is no message, as it is."""
+    """Return a message without configuration. Values that are not messages are not changed."""
     if not isinstance(message, dict) or not isinstance(parts := message.get('parts'), list):
         return message
-    said = {key: value for key, value in message.items() if key in _SAID_FIELDS}
-    return {**said, 'parts': [_portable_part(part) for part in parts if not _is_configured(part)]}
+    content = {key: value for key, value in message.items() if key in _CONTENT_FIELDS}
+    return {**content, 'parts': [_portable_part(part) for part in parts if not _is_configured(part)]}
 
 
 def _is_configured(part: JsonValue) -> bool:
@@ -40,7 +41,9 @@ def _is_configured(part: JsonValue) -> bool:
 
 
 def _portable_part(part: JsonValue) -> JsonValue:
-    """Return a part without configuration: a result can hold instructions or name tools, and a summary whole messages."""
+    """Return a part without configuration: results can contain instructions or tool names, and summaries complete
+    messages.
+    """
     if not isinstance(part, dict):
         return part
     part = _portable_retry(part)
@@ -56,25 +59,27 @@ def _portable_part(part: JsonValue) -> JsonValue:
 
 
 def _is_granted_by_person(metadata: dict[str, JsonValue]) -> bool:
-    """Return whether a person has granted commands to a skill: for that conversation, and not for whoever has its file.
+    """Return whether a person granted commands to a skill. Such a grant is valid only for its own conversation.
 
-    What code granted stays, since the code of the agent that loads it decides again.
+    Grants by code remain, as the code of the loading agent decides about them again.
     """
     grant = parse_grant(metadata)
     return grant is not None and grant.by == 'person'
 
 
 def _portable_retry(part: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return a part without the limit of retries, and without the tools that the answer to an unknown one lists."""
+    """Return a part without the retry limit, and without the list of tools in the response to an unknown one."""
     retry = part.get('retry')
     if not isinstance(retry, dict):
         return part
-    said = {**part, 'retry': {key: value for key, value in retry.items() if key != 'max_retries'}}
+    portable_part = {**part, 'retry': {key: value for key, value in retry.items() if key != 'max_retries'}}
     if retry.get('cause') == 'unknown_tool':
-        said['content'] = f'Unknown tool name: {part.get("tool_name")!r}.'
-    return said
+        portable_part['content'] = f'Unknown tool name: {part.get("tool_name")!r}.'
+    return portable_part
 
 
 def _portable_summary(summary: dict[str, JsonValue]) -> dict[str, JsonValue]:
     messages = summary.get('messages')
-    return {**summary, 'messages': [portable(each) for each in messages]} if isinstance(messages, list) else summary
+    return (
+        {**summary, 'messages': [portable(message) for message in messages]} if isinstance(messages, list) else summary
+    )

@@ -1,4 +1,4 @@
-"""`prompt`: where a new conversation begins."""
+"""`prompt`: start a new conversation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ._delta import Delta, DepsT, OutputT
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Origin(Generic[DepsT, OutputT]):
-    """What new conversations are made of: each start makes one."""
+    """A factory of new conversations. Each start creates one."""
 
     agent: AbstractAgent[DepsT, OutputT] | VersionedAgent[DepsT, OutputT]
     deps: DepsT | None
@@ -32,7 +32,7 @@ class Origin(Generic[DepsT, OutputT]):
         return f'a new conversation with {self.agent.name!r}'
 
     def begin(self, delta: Delta[DepsT]) -> Conversation[DepsT, OutputT]:
-        """Return a new conversation with a delta on it."""
+        """Return a new conversation with a delta applied."""
         return Conversation(
             agent=self.agent, deps=self.deps, store=self.store, conversation_id=self.conversation_id
         ).begin(delta)
@@ -65,7 +65,7 @@ def prompt(
     store: Store | None = None,
     conversation_id: str | None = None,
 ) -> PromptBuilder[Any, Conversation[Any, Any]]:
-    """Return a builder of conversations with an agent: say something, start it, or ask for the answer.
+    """Return a builder for conversations with an agent.
 
     ```text
     answer = await prompt(agent).user('What is 1 + 2?').prompt()
@@ -77,11 +77,11 @@ def prompt(
     ```
 
     Args:
-        agent: The agent; a `VersionedAgent`, whose store is used; or a model, for a deep agent with nothing besides.
-        deps: The deps of all turns; by default fresh ones for each conversation. Deps that are given are shared by all
-            conversations that this builder starts.
-        store: Where versions are kept. Without one, a conversation lasts as long as its object.
-        conversation_id: The conversation, to go on with it where the store has it.
+        agent: The agent; a `VersionedAgent` with its store; or a model, for a deep agent with default settings.
+        deps: The deps of all turns, shared by all conversations of this builder; by default new ones for each
+            conversation.
+        store: The store for versions. Without one, a conversation lasts as long as its object.
+        conversation_id: The id of the conversation, which is continued if the store contains it.
     """
     check_model('model', agent)
     check_names(conversation_id=conversation_id)

@@ -1,7 +1,7 @@
 """Where a conversation runs: in memory (`InMemory`), or with versions in a store (`Versioned`).
 
-A runtime runs turns and reports their outcome. Not here: the pace of a turn (`_turn`), and the list of messages that
-users see (`_conversation`).
+A runtime runs turns and reports their outcome. `_turn` controls the pace of a turn, and `_conversation` the list of
+messages that users see.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ._composed_agent import ComposedAgent
 from ._delta import DepsT, OutputT, Prompt
 
 Events = AsyncIterator[AgentStreamEvent | AgentRunResultEvent[OutputT]]
-"""What a run tells of itself; the last is its result."""
+"""The events of a run, ending with its result."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,13 +40,13 @@ class TurnRequest:
     """The input of a turn."""
 
     history: list[ModelMessage]
-    """What was said before."""
+    """The messages before the turn."""
     known: int
-    """How many of these the runtime knew."""
+    """The number of these messages that the runtime knew."""
     words: list[ModelMessage]
-    """What is answered, as messages."""
+    """The prompt as messages."""
     prompt: Prompt | None = None
-    """What is answered; `None` for a turn that goes on with answers to approvals."""
+    """The prompt; `None` if the turn resumes with answers to approvals."""
     answers: Mapping[str, Decision] = field(default_factory=dict[str, Decision])
     by: str | None = None
     reason: str | None = None
@@ -56,41 +56,41 @@ class TurnOutcome(NamedTuple):
     """The outcome of a turn."""
 
     history: Sequence[ModelMessage]
-    """All messages, those before the turn included."""
+    """All messages, including those before the turn."""
     common: int
-    """How many of these were there before."""
+    """The number of messages before the turn."""
     is_whole: bool = False
-    """Whether a turn that was stopped, or failed, had ended by then: it was too late, and nothing is cut off."""
+    """Whether a cancelled or failed turn had already completed, so that nothing is removed."""
 
 
 class Runtime(ABC, Generic[DepsT, OutputT]):
     """Runs the turns of one conversation and holds its state."""
 
     conversation_id: str
-    """The conversation."""
+    """The id of the conversation."""
     agent: ComposedAgent[DepsT, OutputT]
     """The agent, with the configuration of the conversation."""
     _deps: DepsT | None
-    """The deps of all turns, if they were given."""
+    """The deps of all turns, if they were passed."""
 
     @property
     @abstractmethod
     def usage(self) -> RunUsage:
-        """What the conversation has used; it grows while a turn runs."""
+        """The usage of the conversation, including a running turn."""
 
     @property
     @abstractmethod
     def pending(self) -> list[PendingApproval]:
-        """What waits for a person."""
+        """The pending approvals."""
 
     @property
     def is_suspended(self) -> bool:
-        """Whether the turn that raised just now has no end in the store, so that it can be resumed."""
+        """Whether the failed turn has no end in the store, so that it can be resumed."""
         return False
 
     @abstractmethod
     async def refresh(self) -> Sequence[ModelMessage] | None:
-        """Return the history, if it is not what it was when this was asked last."""
+        """Return the history if it has changed since the last call; otherwise `None`."""
 
     async def system_prompt(self, history: Sequence[ModelMessage]) -> list[SystemPromptPart]:
         """Return the system prompts of the agent, for a history without any."""
@@ -110,17 +110,17 @@ class Runtime(ABC, Generic[DepsT, OutputT]):
     async def settle(
         self, ask: TurnRequest, result: AgentRunResult[OutputT] | None, seen: Sequence[ModelMessage]
     ) -> TurnOutcome | None:
-        """Return what became of a turn that has ended; `None` if nothing has come of it, so that it can run again.
+        """Return the outcome of a turn; `None` if it had no effect, so that it can be repeated.
 
         Args:
-            ask: What it was to do.
-            result: What it ended with; `None` if it was stopped, or failed.
-            seen: The messages up to the last that was complete.
+            ask: The input of the turn.
+            result: The result; `None` if the turn was cancelled or failed.
+            seen: The messages up to the last complete one.
         """
 
     @abstractmethod
     async def export(self, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-        """Return messages with all that summaries in them stand for."""
+        """Return messages, with those that summaries have replaced."""
 
     @abstractmethod
     def branch(self) -> Self:
@@ -170,7 +170,7 @@ class InMemory(Runtime[DepsT, OutputT]):
             yield events
 
     def _take_deps(self) -> DepsT:
-        """Return the deps of all turns: files and todos outlive a turn."""
+        """Return the deps of all turns, so that files and todos persist between turns."""
         if self._deps is None and issubclass(self.agent.deps_type, DeepAgentDeps):
             self._deps = cast('DepsT', self.agent.deps_type())
         return cast('DepsT', self._deps)
@@ -187,7 +187,7 @@ class InMemory(Runtime[DepsT, OutputT]):
             return None
         try:
             live = events.all_messages()
-        except UserError:  # it has not come as far as to have messages
+        except UserError:  # the run stopped before it had messages
             return None
         done = _at_end(live, seen)
         common = identical(ask.history, done)
@@ -224,12 +224,12 @@ class Versioned(Runtime[DepsT, OutputT]):
         self._backend: BackendProtocol | None = deps.backend if isinstance(deps, DeepAgentDeps) else None
         self._moves_head = True
         self.head: AgentVersion[DepsT, OutputT] | None = None
-        """The version that the conversation is at."""
+        """The version at the head of the conversation."""
         self._stream: TurnStream[DepsT, OutputT] | None = None
 
     @property
     def handle(self) -> VersionedConversation[DepsT, OutputT]:
-        """The conversation, as versions have it."""
+        """The conversation as the store has it."""
         return self._versioned.conversation(self.conversation_id, backend=self._backend)
 
     @property
@@ -283,27 +283,28 @@ class Versioned(Runtime[DepsT, OutputT]):
         )
 
     async def _with_instructions(self, head: AgentVersion[DepsT, OutputT]) -> AgentVersion[DepsT, OutputT]:
-        """Return the version to go on from: it keeps what builders have told the agent, for whoever loads it.
+        """Return the version to continue from. It stores the instructions of builders, for other handles of the
+        conversation.
 
         Raises:
-            VersionConflictError: Somebody else moved the head meanwhile. Nothing has run.
+            VersionConflictError: The head was moved concurrently. Nothing has run.
         """
         new = [text for text in self.agent.config.instructions if text not in head.instructions]
         if not new:
             return head
-        told = await head.with_metadata(instructions=[*head.instructions, *new])
+        updated = await head.with_metadata(instructions=[*head.instructions, *new])
         if self._moves_head:
-            move = HeadMove(conversation_id=self.conversation_id, expected_id=head.id, version_id=told.id)
+            move = HeadMove(conversation_id=self.conversation_id, expected_id=head.id, version_id=updated.id)
             await self._session.store.commit(Commit(heads=[move]))
-        return told
+        return updated
 
     async def _with_history(
         self, head: AgentVersion[DepsT, OutputT], history: list[ModelMessage]
     ) -> AgentVersion[DepsT, OutputT]:
-        """Return the version to go on from: what was said by hand is a version of its own.
+        """Return the version to continue from. Messages that were added without a run become a version of their own.
 
         Raises:
-            VersionConflictError: Somebody else moved the head meanwhile. Nothing has run.
+            VersionConflictError: The head was moved concurrently. Nothing has run.
         """
         record = await with_messages(self._session, head.record, history)
         if record is None:
@@ -323,7 +324,7 @@ class Versioned(Runtime[DepsT, OutputT]):
             raise stream.conflict
         tip = await self._session.load(stream.version_id, self._backend)
         history, _ = await self._session.history(tip.record)
-        common = _told_before(ask.history, history)
+        common = _common_length(ask.history, history)
         if result is None and ask.prompt is not None and not _is_answered(history[common:]):
             return None
         if (
@@ -344,17 +345,17 @@ class Versioned(Runtime[DepsT, OutputT]):
         agent.config = self.agent.config
         branch = type(self)(agent, self._versioned, self._deps, self.conversation_id)
         branch._moves_head = False
-        if self.head is not None:  # what goes on from it is run by the agent of the branch
+        if self.head is not None:  # turns of the branch use its own agent
             branch.head = replace(self.head, _session=branch._session)
         return branch
 
 
 def _at_end(live: Sequence[ModelMessage], seen: Sequence[ModelMessage]) -> Sequence[ModelMessage]:
-    """Return the messages of a run that was stopped: results of calls may have been seen and not be in its list yet."""
+    """Return the messages of a stopped run. Call results may have been emitted before they are in its list."""
     return seen if len(live) == len(seen) - 1 and identical(live, seen) == len(live) else live
 
 
-def _told_before(before: Sequence[ModelMessage], history: Sequence[ModelMessage]) -> int:
+def _common_length(before: Sequence[ModelMessage], history: Sequence[ModelMessage]) -> int:
     """Return with how much of an earlier history one from a store begins: all of it, or nothing if it was told anew."""
     count = len(before)
     is_same = count <= len(history) and before[:1] == history[: min(count, 1)] and before[-1:] == history[:count][-1:]
@@ -366,7 +367,7 @@ def _is_answered(messages: Sequence[ModelMessage]) -> bool:
 
 
 def _with_replaced(message: ModelMessage, earlier: Sequence[ModelMessage]) -> ModelMessage:
-    """Return a message whose summary has the messages in it that it stands for."""
+    """Return a message whose summary includes the messages that it replaced."""
     if not any(map(is_summary, message.parts)) or isinstance(message, ModelResponse):
         return message
     parts = [

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 _SHOWN_CHARS = 200
-"""How much of a wrong value an error shows."""
+"""Maximum number of characters of a value in an error."""
 
 
 def short_repr(value: object) -> str:
-    """Return a value for an error, and no more of it than helps."""
+    """Return the `repr` of a value, shortened for an error message."""
     text = repr(value)
     return text if len(text) <= _SHOWN_CHARS else f'{text[:_SHOWN_CHARS]}…'

@@ -1,6 +1,6 @@
-"""`MessageList`: the messages of a conversation, and the only thing of it that is serialized.
+"""`MessageList`: the messages of a conversation, and its only serialized part.
 
-Not here: the format (`_format`), and media in it (`_media`).
+`_format` defines the format, and `_media` converts media.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from ._short_repr import short_repr
 
 
 class MessageList(MutableSequence[ModelMessage]):
-    """The messages of a conversation, in their order; those of pydantic-ai.
+    """The messages of a conversation in order, as pydantic-ai messages.
 
-    It is a list that can be written to a file and read again, at any moment, also while a turn runs. A transcript holds
-    what was said and done. Nothing that an agent or a builder was configured with is in it, neither instructions, system
-    prompts, tools and settings nor names and ids of models, runs and conversations: load it under any configuration.
+    This is a list that can be saved and loaded at any time, even during a turn. A transcript contains the content of
+    the conversation and no configuration: no instructions, system prompts, tools or settings, and no names or ids of
+    models, runs and conversations. It can be loaded with any configuration.
 
     ```python
     from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart
@@ -79,7 +79,7 @@ class MessageList(MutableSequence[ModelMessage]):
         del self._messages[index]
 
     def insert(self, index: int, value: ModelMessage) -> None:
-        """Put a message before that of an index."""
+        """Insert a message before an index."""
         self._messages.insert(index, _checked(value))
 
     def __eq__(self, other: object) -> bool:
@@ -91,18 +91,18 @@ class MessageList(MutableSequence[ModelMessage]):
         return f'<MessageList of {len(self)} messages>'
 
     def exchanges(self) -> list[ToolExchange]:
-        """Return the calls of tools with their results, in the order of the calls."""
+        """Return tool calls with their results, in the order of the calls."""
         return pair_exchanges(self._messages)
 
     def to_dict(self, *, inline_media: bool = True) -> Document:
-        """Return the transcript: `format_version` and `messages`, all of it JSON.
+        """Return the transcript as JSON: `format_version` and `messages`.
 
         Args:
-            inline_media: Whether images and other media are in it as base64. Without, it has their digests, and
-                `media()` has their bytes.
+            inline_media: Whether to include images and other media as base64. Otherwise the transcript contains their
+                digests, and `media()` returns their bytes.
 
         Raises:
-            TranscriptError: JSON cannot hold a message, such as one with `NaN` in it. It says which.
+            TranscriptError: JSON cannot represent a message, such as one with `NaN`. The error names it.
         """
         dumped = dump_messages(self._messages)
         messages = [escape_media(message) if inline_media else externalize_media(message)[0] for message in dumped]
@@ -110,24 +110,25 @@ class MessageList(MutableSequence[ModelMessage]):
 
     @classmethod
     def from_dict(cls, document: Mapping[str, object], *, media: Mapping[str, bytes] | None = None) -> Self:
-        """Return the messages of a transcript; those of older formats too.
+        """Return the messages of a transcript, including older formats.
 
-        Nothing in it is run, fetched or trusted. A transcript of somebody else may name URLs that a provider or
-        pydantic-ai would fetch: pass its messages through `pydantic_ai.messages.sanitize_messages` first.
+        Nothing in it is executed, fetched or trusted. A transcript from another source may contain URLs that a provider
+        or pydantic-ai would fetch: pass its messages through `pydantic_ai.messages.sanitize_messages` first.
 
         Args:
-            document: What `to_dict` returned.
-            media: Bytes by digest, where it was written without media.
+            document: The result of `to_dict`.
+            media: Bytes keyed by digest, if the transcript was written without media.
 
         Raises:
-            TranscriptError: It is no transcript, or of a newer format. It says which message is wrong, and where.
+            TranscriptError: The document is not a transcript, or has a newer format. The error names the invalid
+                message and field.
         """
         loaded = cls()
         loaded._messages = parse_document(document, media or {})
         return loaded
 
     def media(self) -> dict[str, bytes]:
-        """Return the bytes of all media by their digests (SHA-256)."""
+        """Return the bytes of all media, keyed by their digest (SHA-256)."""
         dumped = dump_messages(self._messages)
         return {media.digest: media.data for message in dumped for media in externalize_media(message)[1]}
 
@@ -135,17 +136,18 @@ class MessageList(MutableSequence[ModelMessage]):
         """Write the transcript as JSON.
 
         Args:
-            target: A path, or an open stream, which stays open. Missing directories are created. A file is replaced as a
-                whole or not at all; of a link, that to which it leads; a device or a pipe is written to.
+            target: A path, or an open stream, which stays open. Missing directories are created. A file is replaced
+                atomically, following links; a device or a pipe is written to.
 
         Raises:
-            TranscriptError: It could not be loaded again. It says which message is wrong. Nothing was written.
-            ValueError: A path that is a `str` begins with `{`, as JSON does: `load` could not tell. Pass a `Path`.
+            TranscriptError: The transcript could not be loaded again. The error names the invalid message. Nothing was
+                written.
+            ValueError: A `str` path starts with `{` like JSON, so `load` could not distinguish it. Pass a `Path`.
         """
         data = render_document(self.to_dict())
         if isinstance(target, str):
             if _is_json(target):
-                raise ValueError(f'{short_repr(target)} looks like JSON and not like a path. Pass a `Path`.')
+                raise ValueError(f'{short_repr(target)} looks like JSON instead of a path. Pass a `Path`.')
             target = Path(target)
         if isinstance(target, Path):
             _replace_file(target, data)
@@ -159,17 +161,18 @@ class MessageList(MutableSequence[ModelMessage]):
         *,
         media: Mapping[str, bytes] | None = None,
     ) -> Self:
-        """Return the messages of a transcript, wherever it is.
+        """Return the messages of a transcript from a file, stream or value.
 
         Args:
-            source: A `Path` of a file; an open stream; what `to_dict` returned; or a `str`, which is JSON if it begins
-                with `{` (spaces and a byte order mark aside), and else a path.
-            media: Bytes by digest, where it was written without media.
+            source: A `Path`; an open stream; the result of `to_dict`; or a `str`, which is JSON if it starts with `{`
+                (after whitespace or a byte order mark), otherwise a path.
+            media: Bytes keyed by digest, if the transcript was written without media.
 
         Raises:
-            TranscriptError: It is no transcript, or of a newer format. It says which message is wrong, and where.
-            OSError: The file cannot be read, or is none, such as a device, which may have no end. Open it, and pass the
-                stream.
+            TranscriptError: The source is not a transcript, or has a newer format. The error names the invalid message
+                and field.
+            OSError: The file cannot be read, or is not a regular file, such as a device, which may be endless. Open it,
+                and pass the stream.
         """
         if isinstance(source, Mapping):
             return cls.from_dict(source, media=media)
@@ -186,7 +189,7 @@ def _checked(message: object) -> ModelMessage:
     if isinstance(message, (ModelRequest, ModelResponse)):
         return message
     raise TypeError(
-        f'{short_repr(message)} is no message. Messages are `ModelRequest`s and `ModelResponse`s; read a transcript with '
+        f'{short_repr(message)} is not a message. Messages are `ModelRequest`s and `ModelResponse`s; read a transcript with '
         '`MessageList.load`.'
     )
 
@@ -196,16 +199,16 @@ def _is_json(text: str) -> bool:
 
 
 def _read_file(path: Path) -> bytes:
-    """Return what is in a file; what is no file is not opened, since a pipe may never have anything in it."""
+    """Return the contents of a regular file. Other files are not opened, as reading a pipe may block forever."""
     if stat.S_ISREG(path.stat().st_mode):
         return path.read_bytes()
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    raise OSError(errno.EINVAL, 'It is no file. Open it, and pass the stream', str(path))
+    raise OSError(errno.EINVAL, 'It is not a regular file. Open it, and pass the stream', str(path))
 
 
 def _write(stream: IO[str] | IO[bytes], data: bytes) -> None:
-    """Write to a stream of text or of bytes: which one it is, only writing tells for every kind of stream."""
+    """Write to a text or binary stream. For some kinds of stream, only writing reveals which one it is."""
     try:
         cast('IO[bytes]', stream).write(data)
     except TypeError:
@@ -213,20 +216,20 @@ def _write(stream: IO[str] | IO[bytes], data: bytes) -> None:
 
 
 def _replace_file(path: Path, data: bytes) -> None:
-    """Replace a file: whoever reads it, also after a crash, finds all of the old contents or all of the new."""
+    """Replace a file atomically: readers see either the old or the new contents, even after a crash."""
     path = Path(os.path.realpath(path))
-    if path.exists() and not path.is_file():  # a device would be gone
+    if path.exists() and not path.is_file():  # replacing would remove a device
         path.write_bytes(data)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f'.{path.name}.{secrets.token_hex(8)}')
+    temporary = path.with_name(f'.{path.name}.{secrets.token_hex(8)}')
     try:
-        with beside.open('xb') as file:
+        with temporary.open('xb') as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(path)
+        temporary.replace(path)
     except BaseException:
         with suppress(FileNotFoundError):
-            beside.unlink()
+            temporary.unlink()
         raise

@@ -1,7 +1,7 @@
-"""`Turn`: a run in a task of its own that goes on only as far as somebody asks it to.
+"""`Turn`: a run in its own task, which proceeds only when the reader asks for the next item.
 
-The run belongs to its task, and is opened and closed there, whoever reads along and from where. Not here: what runs
-(`_runtime`), and what becomes of it (`_conversation`).
+The run is opened and closed within its task, regardless of its readers. `_runtime` defines the run, and `_conversation`
+handles its outcome.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ ItemT = TypeVar('ItemT')
 
 
 class Turn(Generic[ItemT]):
-    """A turn that yields what it makes, and waits after each until more is wanted.
+    """A turn that emits items, and is suspended after each one until the reader asks for the next.
 
     Args:
-        conversation_id: Whose turn, for errors.
-        work: Runs the turn, and calls `emit` with what it makes.
+        conversation_id: The id of the conversation, for errors.
+        work: Runs the turn, and calls `emit` with each item.
     """
 
     def __init__(self, conversation_id: str, work: Callable[[Turn[ItemT]], Coroutine[object, object, None]]) -> None:
@@ -38,7 +38,7 @@ class Turn(Generic[ItemT]):
         self._is_stopped = False
 
     async def next(self) -> ItemT | None:
-        """Return what comes next; `None` at the end. Whoever is cancelled here stops the turn.
+        """Return the next item; `None` at the end. Cancelling this call stops the turn.
 
         Raises:
             TurnStoppedError: The turn was stopped.
@@ -71,14 +71,14 @@ class Turn(Generic[ItemT]):
         await self._wanted.wait()
 
     async def stop(self) -> None:
-        """Stop the turn where it is, and return when it is closed, also if that is cancelled; nothing if it has ended.
+        """Stop the turn, and return when it is closed, even during cancellation. Does nothing if the turn has ended.
 
         Raises:
-            BaseException: What went wrong while it was closed.
+            BaseException: An error while the turn was closing.
         """
         if self._task is None or self._task.done():
             return
-        if not self._is_stopped:  # what is closing must not be cut off by who asks again
+        if not self._is_stopped:  # a second call must not interrupt the closing
             self._is_stopped = True
             self._task.cancel()
         await run_to_completion(_ended(self._task))
@@ -87,5 +87,5 @@ class Turn(Generic[ItemT]):
 
 
 async def _ended(task: asyncio.Task[None]) -> None:
-    """Return when a task has ended, however it has."""
+    """Return when a task has ended, with or without an error."""
     await asyncio.wait([task])

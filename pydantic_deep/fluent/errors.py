@@ -1,4 +1,4 @@
-"""What conversations and transcripts refuse."""
+"""Errors of conversations and transcripts."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from pydantic_deep.errors import DeepAgentError, ValidationError
 
 
 class TranscriptError(DeepAgentError, ValueError):
-    """Something is no transcript, or one that this release cannot read.
+    """The value is not a transcript, or one that this release cannot read.
 
     Attributes:
-        index: Which message is wrong, from 0; `None` if it is not a message that is.
+        index: The index of the invalid message, from 0; `None` if the error concerns the whole document.
         role: The `kind` of that message, `request` or `response`; `None` if it has none.
-        field: Where in it, such as `parts[0].content`, or which key of the document.
-        value: What stands there.
+        field: The location within the message, such as `parts[0].content`, or the key in the document.
+        value: The invalid value.
     """
 
     def __init__(
@@ -32,61 +32,61 @@ class TranscriptError(DeepAgentError, ValueError):
 
 
 class EmptyMessageError(ValidationError):
-    """A message was to say nothing.
+    """A message is empty.
 
     Attributes:
-        role: Whose: `user`, `assistant` or `instructions`.
-        field: The same, but `prompt` for the user.
+        role: The role of the message: `user`, `assistant` or `instructions`.
+        field: The same, except `prompt` for the user.
     """
 
     def __init__(self, role: str) -> None:
         self.role = role
         super().__init__(
-            'prompt' if role == 'user' else role, f'The message of the {role} is empty. Leave it out, or give it words.'
+            'prompt' if role == 'user' else role, f'The message of the {role} is empty. Remove it, or pass some text.'
         )
 
 
 class ConversationBusyError(DeepAgentError, RuntimeError):
-    """A turn of the conversation is being waited for, so no other can begin on this handle. Nothing has changed.
+    """A turn of the conversation is being awaited, so no other can start on this object. Nothing has changed.
 
     Attributes:
-        conversation_id: The conversation.
+        conversation_id: The id of the conversation.
     """
 
     def __init__(self, conversation_id: str) -> None:
         self.conversation_id = conversation_id
         super().__init__(
-            f'A turn of the conversation {conversation_id} is running, and somebody waits for it. Wait for its end, '
-            '`await conversation.stop()` it, or go on beside it with `conversation.branch()`. The builder can be used '
+            f'A turn of the conversation {conversation_id} is running and being awaited. Wait for its end, '
+            'call `await conversation.stop()`, or continue separately with `conversation.branch()`. The builder can be used '
             'again.'
         )
 
 
 class TurnStoppedError(DeepAgentError, RuntimeError):
-    """A turn was stopped, and somebody asked it for more. What it did until then is in `conversation.messages`.
+    """A turn was stopped, but its next item was requested. Its messages so far are in `conversation.messages`.
 
     Attributes:
-        conversation_id: The conversation.
+        conversation_id: The id of the conversation.
     """
 
     def __init__(self, conversation_id: str) -> None:
         self.conversation_id = conversation_id
         super().__init__(
-            f'This turn of the conversation {conversation_id} was stopped, or another one was begun. What it did is in '
-            '`conversation.messages`. Iterate over the conversation again for what comes next.'
+            f'This turn of the conversation {conversation_id} was stopped, or another one was started. Its messages are in '
+            '`conversation.messages`. Iterate over the conversation again for the next turn.'
         )
 
 
 class NothingToAnswerError(DeepAgentError, ValueError):
-    """A conversation has no new words of a user, so there is nothing to answer.
+    """A conversation has no new user message, so there is nothing to respond to.
 
     Attributes:
-        conversation_id: The conversation.
+        conversation_id: The id of the conversation.
     """
 
     def __init__(self, conversation_id: str) -> None:
         self.conversation_id = conversation_id
         super().__init__(
-            f'Nothing in the conversation {conversation_id} is to be answered: its last message is none of the user. '
-            "Say something with `conversation.continuation.user('…')`."
+            f'The conversation {conversation_id} has nothing to respond to: its last message is not from the user. '
+            "Add one with `conversation.continuation.user('…')`."
         )

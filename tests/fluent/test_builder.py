@@ -121,7 +121,7 @@ async def test_an_assistant_is_corrected_in_the_middle_of_a_conversation(begin: 
 @pytest.mark.parametrize('empty', ['', '  \n'])
 def test_a_message_says_something(empty: str) -> None:
     builder = prompt(Agent())
-    with pytest.raises(EmptyMessageError, match=r'The message of the assistant is empty. Leave it out'):
+    with pytest.raises(EmptyMessageError, match=r'The message of the assistant is empty. Remove it'):
         builder.assistant(empty)
     with pytest.raises(EmptyMessageError, match='user'):
         builder.user(empty)

@@ -236,7 +236,7 @@ async def test_stopping_a_turn_interrupts_running_calls_and_preserves_others(
     while conversation.versions is not None and not await has_ended(store, 'a'):
         await anyio.lowlevel.checkpoint()
     await conversation.stop()
-    with pytest.raises(TurnStoppedError, match='was stopped, or another one was begun'):
+    with pytest.raises(TurnStoppedError, match='was stopped, or another one was started'):
         await running
     assert tools.ran == ['a']
     assert told(conversation.messages) == ['user: Go', 'call a + call b', 'a: A + b: interrupted']
@@ -332,7 +332,7 @@ async def test_no_message_is_emitted_twice(begin: Begin) -> None:
     conversation = begin(Agent(ScriptedModel('Hi.'))).user('Hello').start()
     assert len([message async for message in conversation]) == 1
     assert [message async for message in conversation] == []
-    with pytest.raises(NothingToAnswerError, match=r'Say something with `conversation.continuation.user\('):
+    with pytest.raises(NothingToAnswerError, match=r'Add one with `conversation.continuation.user\('):
         await conversation.run()
     assert conversation.output == 'Hi.'
 
@@ -368,7 +368,7 @@ async def test_one_turn_runs_at_a_time(begin: Begin, tools: Tools, told: Told) -
         with pytest.raises(ConversationBusyError) as caught:
             await refused
         assert caught.value.conversation_id == conversation.id
-    with pytest.raises(ConversationBusyError, match=r'go on beside it with `conversation.branch\(\)`'):
+    with pytest.raises(ConversationBusyError, match=r'continue separately with `conversation.branch\(\)`'):
         other.start()
     assert told(conversation.messages) == before
     tools.may_end.set()
@@ -583,7 +583,7 @@ async def test_pending_approvals_must_be_answered_before_the_next_turn(begin: Be
 
 async def test_resuming_without_pending_approvals_raises(begin: Begin) -> None:
     conversation = begin(Agent(ScriptedModel())).user('Hello').start()
-    with pytest.raises(NothingPendingError, match=r'Nothing waits in the conversation .*: it is ready\.'):
+    with pytest.raises(NothingPendingError, match=r'No approvals are pending in the conversation .*: it is ready\.'):
         await conversation.resume({})
 
 

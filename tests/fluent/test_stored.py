@@ -287,7 +287,7 @@ async def test_a_versioned_agent_brings_its_store(store: Store) -> None:
     assert (conversation.head.name, conversation.head.parent_id) == ('Q3', root.id)
     assert await prompt(versioned, store=store).user('b').prompt() == '2'
     async with open_store('memory:') as other:
-        with pytest.raises(ValueError, match='The versioned agent has a store of its own'):
+        with pytest.raises(ValueError, match='The versioned agent already has a store'):
             prompt(versioned, store=other).start()
 
 

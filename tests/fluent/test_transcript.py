@@ -325,7 +325,7 @@ def test_a_message_list_is_a_list() -> None:
 
 def test_what_is_no_message_is_refused_at_once() -> None:
     wrong: Any = 'Hello'
-    with pytest.raises(TypeError, match=r"'Hello' is no message. Messages are `ModelRequest`s"):
+    with pytest.raises(TypeError, match=r"'Hello' is not a message. Messages are `ModelRequest`s"):
         MessageList([wrong])
     with pytest.raises(TypeError):
         MessageList().append(wrong)
@@ -382,7 +382,7 @@ def test_a_transcript_is_loaded_from_its_json_and_from_a_dictionary(messages: Me
 
 def test_a_path_that_looks_like_json_is_not_written_as_a_str(tmp_path: Path, messages: MessageList) -> None:
     """What `save` took as a path, `load` takes as one too."""
-    with pytest.raises(ValueError, match=r"'\{a\}.json' looks like JSON and not like a path. Pass a `Path`."):
+    with pytest.raises(ValueError, match=r"'\{a\}.json' looks like JSON instead of a path. Pass a `Path`."):
         messages.save('{a}.json')
     messages.save(tmp_path / '{a}.json')
     assert MessageList.load(tmp_path / '{a}.json') == messages
@@ -425,9 +425,9 @@ def test_what_is_no_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
 def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
     """Nothing may ever be in a pipe, and there is no end of a device."""
     os.mkfifo(tmp_path / 'pipe')
-    with pytest.raises(OSError, match=r'It is no file\. Open it, and pass the stream'):
+    with pytest.raises(OSError, match=r'It is not a regular file\. Open it, and pass the stream'):
         MessageList.load(tmp_path / 'pipe')
-    with pytest.raises(OSError, match='It is no file'):
+    with pytest.raises(OSError, match='It is not a regular file'):
         MessageList.load('/dev/zero')
     with pytest.raises(IsADirectoryError):
         MessageList.load(tmp_path)
@@ -448,7 +448,7 @@ def test_what_could_not_be_loaded_again_is_not_written(tmp_path: Path) -> None:
         MessageList([ModelRequest([ToolReturnPart('look', nested, 'c')])]).save(tmp_path / 'a.json')
     half = ModelRequest.user_text_prompt('\ud83d')
     with pytest.raises(
-        TranscriptError, match=r'Message 1 \(request\) cannot be written: a text in it is no Unicode'
+        TranscriptError, match=r'Message 1 \(request\) cannot be written: it contains invalid Unicode'
     ) as error:
         MessageList([ModelRequest.user_text_prompt('a'), half]).save(tmp_path / 'a.json')
     assert (error.value.index, error.value.role) == (1, 'request')
@@ -469,23 +469,23 @@ def test_a_file_that_is_not_there_is_an_error_of_files(tmp_path: Path) -> None:
         (
             [],
             None,
-            'A transcript is an object with `format_version` and `messages`, and this is []. Make one of messages that '
-            'are objects of pydantic-ai with `MessageList(messages)`.',
+            'A transcript is an object with `format_version` and `messages`, but this is []. Create one '
+            'from pydantic-ai messages with `MessageList(messages)`.',
         ),
         (
             {'messages': []},
             'format_version',
-            'The `format_version` of a transcript is a whole number, and here it is None. This release writes 1.',
+            'The `format_version` of a transcript must be a whole number, but is None. This release writes 1.',
         ),
         (
             {'format_version': True, 'messages': []},
             'format_version',
-            'The `format_version` of a transcript is a whole number, and here it is True. This release writes 1.',
+            'The `format_version` of a transcript must be a whole number, but is True. This release writes 1.',
         ),
         (
             {'format_version': 7, 'messages': []},
             'format_version',
-            'The transcript has format_version 7, and this release reads up to 1. Update pydantic-deep.',
+            'The transcript has format_version 7, but this release reads up to 1. Update pydantic-deep.',
         ),
         (
             {'format_version': 0, 'messages': []},
@@ -495,13 +495,13 @@ def test_a_file_that_is_not_there_is_an_error_of_files(tmp_path: Path) -> None:
         (
             {'format_version': 1},
             'messages',
-            'The `messages` of a transcript are a list, and here they are None.',
+            'The `messages` of a transcript must be a list, but are None.',
         ),
         (
             {'format_version': 1, 'messages': [], 'tools': ['rm']},
             'tools',
-            "A transcript has 'format_version' and 'messages' and nothing else, and this one has 'tools'. Leave it "
-            'out: settings and tools belong to the conversation.',
+            "A transcript has 'format_version' and 'messages' and nothing else, but this one has 'tools'. Remove it"
+            ': settings and tools belong to the conversation.',
         ),
     ],
 )
@@ -511,7 +511,7 @@ def test_an_invalid_transcript_raises_with_the_reason(document: object, field: s
     assert (error.index, error.role, error.field, str(error)) == (None, None, field, message)
 
 
-ADVICE = 'Correct it or leave the message out; if a newer release wrote it, update pydantic-ai.'
+ADVICE = 'Correct it or remove the message; if a newer release wrote it, update pydantic-ai.'
 
 
 @pytest.mark.parametrize(
@@ -521,44 +521,44 @@ ADVICE = 'Correct it or leave the message out; if a newer release wrote it, upda
             {'part_kind': 'hologram', 'content': 'x'},
             'request',
             'parts[0].part_kind',
-            "Message 1 (request) is wrong at `parts[0].part_kind`: 'hologram'. Input tag 'hologram' found using",
+            "Message 1 (request) is invalid at `parts[0].part_kind`: 'hologram'. Input tag 'hologram' found using",
         ),
         (
             {'content': 'x'},
             'request',
             'parts[0].part_kind',
-            'Message 1 (request) is wrong at `parts[0].part_kind`: None',
+            'Message 1 (request) is invalid at `parts[0].part_kind`: None',
         ),
         (
             {'part_kind': 'user-prompt', 'content': 5},
             'request',
             'parts[0].content',
-            'Message 1 (request) is wrong at `parts[0].content`: 5. Input should be a valid string.',
+            'Message 1 (request) is invalid at `parts[0].content`: 5. Input should be a valid string.',
         ),
         (
             {'part_kind': 'user-prompt', 'content': ['x', {'kind': 'hologram', 'url': 'x'}]},
             'request',
             'parts[0].content[1].kind',
-            "Message 1 (request) is wrong at `parts[0].content[1].kind`: 'hologram'. Input should be",
+            "Message 1 (request) is invalid at `parts[0].content[1].kind`: 'hologram'. Input should be",
         ),
         (
             {'part_kind': 'tool-return', 'content': 'x'},
             'request',
             'parts[0].tool_name',
-            "Message 1 (request) is wrong at `parts[0].tool_name`: {'part_kind': 'tool-return', 'content': 'x'}. "
+            "Message 1 (request) is invalid at `parts[0].tool_name`: {'part_kind': 'tool-return', 'content': 'x'}. "
             'Field required.',
         ),
         (
             {'part_kind': 'file', 'content': {'kind': 'binary', 'data': '!!!', 'media_type': 'image/png'}},
             'response',
             'parts[0].content.data',
-            "Message 1 (response) is wrong at `parts[0].content.data`: '!!!'. Data should be valid base64",
+            "Message 1 (response) is invalid at `parts[0].content.data`: '!!!'. Data should be valid base64",
         ),
         (
             {'part_kind': 'text', 'content': 'x'},
             'oracle',
             'kind',
-            "Message 1 (oracle) is wrong at `kind`: 'oracle'. Input tag 'oracle' found using 'kind'",
+            "Message 1 (oracle) is invalid at `kind`: 'oracle'. Input tag 'oracle' found using 'kind'",
         ),
     ],
 )
@@ -572,7 +572,7 @@ def test_a_wrong_message_is_named_with_its_field_and_value(part: object, kind: s
 
 @pytest.mark.parametrize(
     ('message', 'said'),
-    [('Hello', "Message 0 is wrong at `kind`: 'Hello'."), ({'parts': []}, 'Message 0 is wrong at `kind`: None.')],
+    [('Hello', "Message 0 is invalid at `kind`: 'Hello'."), ({'parts': []}, 'Message 0 is invalid at `kind`: None.')],
 )
 def test_what_is_no_message_has_no_role(message: object, said: str) -> None:
     error = refused({'format_version': 1, 'messages': [message]})
@@ -582,9 +582,9 @@ def test_what_is_no_message_has_no_role(message: object, said: str) -> None:
 
 def test_invalid_json_raises(tmp_path: Path) -> None:
     (tmp_path / 'a.json').write_bytes(b'\xff\xfe not JSON')
-    with pytest.raises(TranscriptError, match=r'This is no JSON: .* It begins with '):
+    with pytest.raises(TranscriptError, match=r'This is not valid JSON: .* It begins with '):
         MessageList.load(tmp_path / 'a.json')
-    with pytest.raises(TranscriptError, match='This is no JSON'):
+    with pytest.raises(TranscriptError, match='This is not valid JSON'):
         MessageList.load('{"format_version": 1, "messages": [')
 
 
@@ -603,11 +603,14 @@ def test_what_is_nested_too_deeply_is_refused_and_does_not_stop_the_program(nest
     for _ in range(100_000):
         value = nest(value)
     document = with_part({'part_kind': 'tool-return', 'tool_name': 't', 'tool_call_id': 'c', 'content': value})
-    assert str(refused(document)) == f'The transcript is nested more than {MAX_DEPTH} levels deep. No conversation is.'
+    assert (
+        str(refused(document))
+        == f'The transcript is nested more than {MAX_DEPTH} levels deep. No conversation is nested that deeply.'
+    )
     while isinstance(value, (list, dict)):  # or to forget it would use up the stack
         value = next(iter(value.values() if isinstance(value, dict) else value))  # pyright: ignore[reportUnknownVariableType,reportUnknownArgumentType]
     text = '{"format_version": 1, "messages": ' + '[' * 100_000 + ']' * 100_000 + '}'
-    with pytest.raises(TranscriptError, match='This is no JSON: recursion limit exceeded'):
+    with pytest.raises(TranscriptError, match='This is not valid JSON: recursion limit exceeded'):
         MessageList.load(text)
 
 
