@@ -318,7 +318,7 @@ async def test_subagents_in_parallel(capsys: pytest.CaptureFixture[str]) -> None
     await example.main(by_task({example.TASK: [calls, 'One counter failed, and one heading was left out.'], **tasks}))
     assert capsys.readouterr().out == snapshot("""\
 counter: {"region":"north","total":120}
-failed: The subagent 'counter' has used up its budget
+failed: The subagent 'counter' exceeded its budget
 critic: It lacks a year.
 changed: ['/title.md']
 conflicts: ['/title.md']

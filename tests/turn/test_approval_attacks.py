@@ -96,7 +96,7 @@ async def test_partial_answers_of_a_subagent_serve_once(wiper: Wiper) -> None:
     results = answer_approvals(first.output, {'t/c0': Approve()})
     second = await resume(parent(wiper, 'a', 'b'), first.conversation, results)
     assert wiper.ran == ['a']
-    with pytest.raises(UserError, match=r"the subagent 'kid' \(call 't'\) were used before"):
+    with pytest.raises(UserError, match=r"the subagent 'kid' \(call 't'\) were already used"):
         await resume(parent(wiper, 'a', 'b'), second.conversation, results)
     assert wiper.ran == ['a']
     rest = answer_approvals(second.output, {'t/c1': Approve()})
