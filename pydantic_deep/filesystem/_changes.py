@@ -52,7 +52,7 @@ def decide_write(place: Place, content: str) -> Callable[[bytes | None, str | No
 
 
 def decide_edit(old: str, new: str, *, replace_all: bool) -> Callable[[Place, bytes], tuple[bytes, AppliedEdit]]:
-    """Return the decision of `edit_file`, which takes the file and its contents now.
+    """Return the function that decides an `edit_file`, given the file and its current contents.
 
     Raises:
         ModelRetry: The arguments cannot change any file.

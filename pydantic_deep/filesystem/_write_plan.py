@@ -72,7 +72,7 @@ def plan_write(content: str, before: bytes | None, known: str | None) -> Written
 
 
 def plan_edit(before: bytes, old: str, new: str, *, replace_all: bool) -> tuple[bytes, AppliedEdit]:
-    """Return the bytes of a file after an edit, and what was done. Broken bytes stay as they are.
+    """Return the bytes of a file after an edit, and the edit. Invalid bytes are preserved.
 
     Raises:
         NotTextError: The file is not text.

@@ -15,7 +15,7 @@ from pydantic_ai.usage import RunUsage, UsageLimits
 
 @dataclass(kw_only=True)
 class DelegationBudget:
-    """The use of one delegation and of all that is below it, and its limits."""
+    """The usage of one delegation, including nested ones, and its limits."""
 
     limits: UsageLimits | None
     """The limits of the delegation; `None` if it has none of its own."""
@@ -56,7 +56,7 @@ class DelegationBudget:
 
 @contextmanager
 def _noting(budget: DelegationBudget) -> Generator[None]:
-    """Note in the budget that a limit of its own was crossed: limits of the parent raise the same error."""
+    """Record that a limit of this budget was exceeded: limits of the parent raise the same error."""
     try:
         yield
     except UsageLimitExceeded as error:
@@ -65,4 +65,4 @@ def _noting(budget: DelegationBudget) -> Generator[None]:
 
 
 Budgets: TypeAlias = Sequence[DelegationBudget]
-"""Those that a run draws on: its own first, then those of the delegations above it."""
+"""The budgets that apply to a run: its own first, then those of its parent delegations."""

@@ -131,7 +131,7 @@ class Delegation:
         above = self.ctx.capabilities.get(CHILD_RUN_ID)
         budgets = above.budgets if isinstance(above, ChildRun) else ()
         self._run = ChildRun(budgets=(DelegationBudget(limits=self.plan.limits, usage=usage), *budgets))
-        settings, is_streamed = self._parents(state)
+        settings, is_streamed = self._parent_request_options(state)
         try:
             deps = await self._deps(state)
             result = await self._run_child(
