@@ -9,7 +9,7 @@ from pydantic_ai.messages import ModelMessage
 
 from pydantic_deep.store import Append, Commit, NewAsset, NewMessage, VersionRecord, new_id
 
-from .recording._messages import encode_message
+from ._messages import encode_message
 
 if TYPE_CHECKING:
     from ._session import Session

@@ -34,6 +34,7 @@ from pydantic_deep_backends import BackendProtocol, ReadOnlyBackend, StateBacken
 
 from ._instructions_check import warn_of_other_instructions
 from ._lru import LRUCache
+from ._messages import decode_messages, load_history
 from ._output_types import output_adapter
 from ._settings import (
     check_settings,
@@ -54,7 +55,6 @@ from .comparison._version_diff import Replay, VersionDiff, diff_files
 from .errors import ApprovalsPendingError, ValidationError
 from .files._version_checkout import checkout_version
 from .pauses import _answers
-from .recording._messages import decode_messages, load_history
 from .recording._prompts import Prompt
 from .recording._recorded_run import RecordedRun
 from .recording._request_log import RequestLog

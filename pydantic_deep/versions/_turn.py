@@ -63,12 +63,12 @@ from .files._directory_claim import DirectoryClaim, find_noted, make_missing
 from .files._protected_files import protected_changes, protected_states, states_before, states_key, warn_of_protected
 from .files._run_files import RunFiles, UnversionedFilesWarning, open_run_files, warn_of_omitted, why_unversioned
 from .files._turn_files import TurnFiles
+from .recording._attempts import CrashRemnants, end_of_attempt
 from .recording._deps_state import load_deps
 from .recording._prompts import Prompt, encode_prompt
 from .recording._recorded_run import FAILED, CallKey, RecordedRun, RunStart, load_usage
 from .recording._recorder import Recorder, suspension_note
 from .recording._request_log import RequestLog
-from .recovery._attempts import CrashRemnants, end_of_attempt
 
 _LOGGER = logging.getLogger('pydantic_deep')
 

@@ -28,8 +28,8 @@ from pydantic_deep.fluent import Conversation, MessageList, TurnStoppedError, pr
 from pydantic_deep.store import Commit, Committed, Store, StoreUnavailableError, VersionConflictError, open_store
 from pydantic_deep.summarization import Messages, Summarization
 from pydantic_deep.testing import Answer, ScriptedModel, call
-from pydantic_deep.versions import VersionedAgent, _history_edit
-from pydantic_deep.versions.recording import _messages, _recorded_run
+from pydantic_deep.versions import VersionedAgent, _history_edit, _messages
+from pydantic_deep.versions.recording import _recorded_run
 from pydantic_deep_backends import digest_of
 
 from .conftest import Begin, Told

@@ -41,14 +41,14 @@ from pydantic_deep.versions._turn import missing_failures
 from pydantic_deep.versions.files._backend_descriptions import runs_commands
 from pydantic_deep.versions.pauses._answers import answers_of
 from pydantic_deep.versions.pauses._pause_histories import load_pause
+from pydantic_deep.versions.recording._attempts import attempts_of, load_script
 from pydantic_deep.versions.recording._deps_state import load_deps
 from pydantic_deep.versions.recording._ledger import replay_result
 from pydantic_deep.versions.recording._presummary_history import all_messages
 from pydantic_deep.versions.recording._prompts import Prompt, prompt_from
 from pydantic_deep.versions.recording._recorded_run import load_usage
+from pydantic_deep.versions.recording._recovery_script import RecoveryScript
 from pydantic_deep.versions.recording._request_log import RequestLog, named_messages
-from pydantic_deep.versions.recovery._attempts import attempts_of, load_script
-from pydantic_deep.versions.recovery._recovery_script import RecoveryScript
 from pydantic_deep_backends import BackendUnavailableError, Command, CommandResult, StateBackend, Tree
 
 from ._difference_origins import Origins, Probe, said, said_by

@@ -16,7 +16,7 @@ from pydantic_ai import DeferredToolRequests
 from pydantic_deep._messages.deferred_metadata import KEY
 from pydantic_deep._messages.message_json import dump_history
 from pydantic_deep.store import Store, VersionFilter, VersionRecord
-from pydantic_deep.versions.recording._messages import load_history
+from pydantic_deep.versions._messages import load_history
 
 from ._pause import decode_pause, encode_pause
 

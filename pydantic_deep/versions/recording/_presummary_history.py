@@ -12,8 +12,7 @@ from pydantic_ai.messages import ModelMessage
 
 from pydantic_deep._messages.summary_metadata import find_summary, read_summary, without_summaries
 from pydantic_deep.store import BranchRecord, MessageRecord, Store, VersionRecord
-
-from ._messages import decode_messages
+from pydantic_deep.versions._messages import decode_messages
 
 
 class _Rewrite(NamedTuple):

@@ -50,6 +50,7 @@ from pydantic_deep.store import (
     now,
 )
 from pydantic_deep.versions._instructions_check import warn_of_other_instructions
+from pydantic_deep.versions._messages import encode_message
 from pydantic_deep.versions._settings import with_agent_instructions
 from pydantic_deep.versions.files._backend_descriptions import with_omitted
 from pydantic_deep.versions.files._directory_claim import DirectoryClaim
@@ -60,7 +61,6 @@ from pydantic_deep_backends import ProtectedChange, digest_of
 
 from ._deps_state import DepsState
 from ._ledger import with_deps
-from ._messages import encode_message
 from ._request_log import RequestEntry, RequestLog
 
 FAILED = (StoreUnavailableError, StoreClosedError, RunTakenOverError)

@@ -82,8 +82,8 @@ from pydantic_deep.versions._instructions_check import literal_instructions_in
 from pydantic_deep.versions.files._run_files import OmittedFile, name_omitted
 from pydantic_deep.versions.pauses._pause import approvals_of
 from pydantic_deep.versions.pauses._pause_histories import store_pause
-from pydantic_deep.versions.recovery._attempts import calls_before_pause, usage_of_call
-from pydantic_deep.versions.recovery._recovery_script import RecoveryScript
+from pydantic_deep.versions.recording._attempts import calls_before_pause, usage_of_call
+from pydantic_deep.versions.recording._recovery_script import RecoveryScript
 from pydantic_deep_backends.paths import display_path
 
 from ._ledger import (

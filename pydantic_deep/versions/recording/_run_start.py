@@ -36,7 +36,8 @@ from pydantic_deep.store import (
     new_id,
     now,
 )
-from pydantic_deep.versions.recovery._attempts import (
+from pydantic_deep.versions._messages import encode_message, load_history
+from pydantic_deep.versions.recording._attempts import (
     asked_by,
     attempts_of,
     last_deps,
@@ -46,11 +47,10 @@ from pydantic_deep.versions.recovery._attempts import (
     settled_calls,
     usage_of_requests,
 )
-from pydantic_deep.versions.recovery._recovery_script import RecoveryScript
+from pydantic_deep.versions.recording._recovery_script import RecoveryScript
 from pydantic_deep_backends.overlay import OverlayBackend
 
 from ._deps_state import restore_deps, restore_fork
-from ._messages import encode_message, load_history
 from ._recorded_run import CallKey, RecordedRun, RunStart
 
 MAIN = 'main'

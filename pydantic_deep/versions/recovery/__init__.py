@@ -1,6 +1,5 @@
-"""Recovery of crashed runs: which runs are suspended, what their processes stored, and how they are resumed or ended.
+"""Recovery of crashed runs: which runs are suspended, and how they are resumed or ended.
 
-Model responses of a recovered run come from its recording (`RecoveryScript`), tool results from the ledger.
-
-Not here: replays, which repeat a finished turn to compare its requests (`comparison`).
+Not here: what a crashed process stored (`recording/_attempts.py`), and replays, which repeat a finished turn to compare
+its requests (`comparison`).
 """

@@ -33,11 +33,7 @@ from pydantic_deep.versions.files._backend_descriptions import workspace_key
 from pydantic_deep.versions.files._directory_claim import DirectoryClaim
 from pydantic_deep.versions.pauses._answers import answers_of
 from pydantic_deep.versions.pauses._pause_histories import load_pause
-from pydantic_deep.versions.recording._ledger import told_parts
-from pydantic_deep.versions.recording._prompts import decode_prompt
-from pydantic_deep.versions.recording._recorded_run import RecordedRun, RunStart, load_usage, response_id_of
-
-from ._attempts import (
+from pydantic_deep.versions.recording._attempts import (
     asked_by,
     attempts_of,
     crash_remnants,
@@ -48,6 +44,10 @@ from ._attempts import (
     usage_of_requests,
     usage_of_runs,
 )
+from pydantic_deep.versions.recording._ledger import told_parts
+from pydantic_deep.versions.recording._prompts import decode_prompt
+from pydantic_deep.versions.recording._recorded_run import RecordedRun, RunStart, load_usage, response_id_of
+
 from ._suspended_runs import has_moved_on, last_version
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 
 from pydantic_deep.store import RunRecord, Store, VersionFilter, VersionNotFoundError, VersionRecord
 from pydantic_deep.versions._turn import ALL_RUNS
-
-from ._attempts import attempts_of
+from pydantic_deep.versions.recording._attempts import attempts_of
 
 
 @dataclass(frozen=True, kw_only=True)
