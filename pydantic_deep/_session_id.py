@@ -16,12 +16,6 @@ def current_session_id() -> str | None:
     return _SESSION_ID.get()
 
 
-def session_option() -> dict[str, str]:
-    """Return the `session_id` that holds as an option of a run, for whoever recovers or audits it; empty without one."""
-    session_id = current_session_id()
-    return {} if session_id is None else {'session_id': session_id}
-
-
 @contextmanager
 def session_scope(session_id: str | None) -> Generator[None]:
     """Give a `session_id` to what begins in this block; with `None`, leave the one that holds.

@@ -312,7 +312,7 @@ class Versioned(Runtime[DepsT, OutputT]):
         if self._moves_head:
             move = HeadMove(conversation_id=self.conversation_id, expected_id=head.id, version_id=record.id)
             await self._session.store.commit(Commit(heads=[move]))
-        return await self._session.handle(record, self._backend)
+        return (await self._versioned.wrap([record], backend=self._backend))[0]
 
     async def settle(
         self, ask: TurnRequest, result: AgentRunResult[OutputT] | None, seen: Sequence[ModelMessage]
@@ -322,7 +322,7 @@ class Versioned(Runtime[DepsT, OutputT]):
             return None
         if stream.conflict is not None:
             raise stream.conflict
-        tip = await self._session.load(stream.version_id, self._backend)
+        tip = await self._versioned.load(stream.version_id, backend=self._backend)
         history, _ = await self._session.history(tip.record)
         common = _common_length(ask.history, history)
         if result is None and ask.prompt is not None and not _is_answered(history[common:]):

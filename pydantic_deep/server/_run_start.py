@@ -23,7 +23,6 @@ from pydantic_deep.approvals import (
     answer_approvals,
 )
 from pydantic_deep.store import ApprovalAnsweredError
-from pydantic_deep.versions._turn import refuse_replaced
 
 from ._state import ServerState
 from .access._callers import Caller
@@ -84,7 +83,7 @@ async def start_run(
     if branch is not None and branch in {each.name for each in await state.store.branches(version.conversation_id)}:
         raise ServerError('conflict', f'The conversation has a branch {branch!r} already. Choose another name.')
     await _refuse_if_busy_error(state, version)
-    await refuse_replaced(state.agents[version.agent_name].session, version.record, version.backend)
+    await version.check_directory()
     conversation = await state.store.conversation(version.conversation_id)
     limits = await _usage_limits(state, version, max_iterations)
     with refusals_as_errors():

@@ -30,8 +30,8 @@ moved on, it resumes only when a person names it.
 from ._conversation import VersionedConversation
 from ._instructions_check import InstructionsWarning
 from ._subagent_threads import SubagentThread, ThreadEvent, attempt_ids
-from ._turn_stream import TurnStream
-from ._version import AgentVersion, Lineage
+from ._turn_options import TurnOptions
+from ._version import AgentVersion, Lineage, TurnStream
 from ._versioned_agent import VISIBLE_KINDS, VersionedAgent
 from .comparison._version_diff import FileDiff, Replay, RequestDifference, VersionDiff
 from .errors import (
@@ -77,6 +77,7 @@ __all__ = (
     'SubagentThread',
     'SuspendedRun',
     'ThreadEvent',
+    'TurnOptions',
     'TurnStream',
     'UnversionedBackendError',
     'UnversionedChangesError',

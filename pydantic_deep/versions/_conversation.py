@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Generic
+from typing import Generic
 
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
@@ -17,13 +17,11 @@ from pydantic_deep.store import BranchRecord, Commit, HeadMove
 from pydantic_deep_backends import BackendProtocol
 
 from ._history_edit import with_messages
+from ._session import DepsT, OutputT, Session
 from ._state_edit import with_name
-from ._version import AgentVersion, DepsT, OutputT
+from ._version import AgentVersion, load_current
 from .errors import ConversationNotFoundError
 from .recording._prompts import Prompt
-
-if TYPE_CHECKING:
-    from ._session import Session
 
 
 class VersionedConversation(Generic[DepsT, OutputT]):
@@ -54,7 +52,7 @@ class VersionedConversation(Generic[DepsT, OutputT]):
             raise ConversationNotFoundError(self.id)
         if conversation.head_id is None:
             raise LookupError(f'The conversation {self.id!r} has no head: it was deleted. Set one with `move_to`.')
-        return await self._session.load(conversation.head_id, self._backend)
+        return await load_current(self._session, conversation.head_id, self._backend)
 
     async def advance(
         self, prompt: Prompt, *, deps: DepsT | None = None, model: Model | str | None = None,
@@ -108,9 +106,8 @@ class VersionedConversation(Generic[DepsT, OutputT]):
         """
         check_name('name', name)
         head = await self.head()
-        return await self._session.load(
-            (await with_name(self._session, head.record, head.backend, name)).id, self._backend
-        )
+        record = await with_name(self._session, head.record, head.backend, name)
+        return await load_current(self._session, record.id, self._backend)
 
     async def set(self, messages: Sequence[ModelMessage]) -> AgentVersion[DepsT, OutputT]:
         """Give the head this history, as a version of its own, and return it; the same history makes no version.
@@ -122,7 +119,11 @@ class VersionedConversation(Generic[DepsT, OutputT]):
         """
         head = await self.head()
         record = await with_messages(self._session, head.record, messages)
-        return head if record is None else await self._move(head, await self._session.load(record.id, self._backend))
+        return (
+            head
+            if record is None
+            else await self._move(head, await load_current(self._session, record.id, self._backend))
+        )
 
     async def messages(self) -> list[ModelMessage]:
         """Return the history of the head."""

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic_ai.messages import ModelMessage
 
 from pydantic_deep.store import Append, Commit, NewAsset, NewMessage, VersionRecord, new_id
 
 from ._messages import encode_message
-
-if TYPE_CHECKING:
-    from ._session import Session
+from ._session import Session
 
 
 async def with_messages(
@@ -49,5 +47,5 @@ async def with_messages(
         rewrites=len(history) if common == 0 and history else None,
     )
     await session.store.commit(Commit(assets=assets, append=append, versions=[child]))
-    session.keep_history(child.id, list(messages), [*ids[:common], *(each.id for each in news)])
+    session.cache_history(child.id, list(messages), [*ids[:common], *(each.id for each in news)])
     return await session.store.version(child.id)

@@ -1,4 +1,4 @@
-"""The defaults of a version's turns: which settings a user may keep in a version, and the model that was asked for."""
+"""The settings, instructions and metadata of a version as JSON, and which settings a version can have."""
 
 from __future__ import annotations
 
@@ -111,3 +111,17 @@ def listed(instructions: str | Sequence[str]) -> Sequence[str]:
     if isinstance(instructions, str) or not isinstance(cast('object', instructions), Sequence):
         return [cast('str', instructions)]
     return instructions
+
+
+def dump_metadata(metadata: Mapping[str, object] | None) -> str:
+    """Return metadata as a version stores them.
+
+    Raises:
+        ValidationError: They are no JSON.
+    """
+    try:
+        text = json.dumps(dict(metadata or {}), sort_keys=True, allow_nan=False)
+        json.dumps(json.loads(text), ensure_ascii=False).encode()  # no half of a surrogate pair
+        return text
+    except (TypeError, ValueError) as error:
+        raise ValidationError('metadata', f'JSON cannot hold this: {error}.') from None

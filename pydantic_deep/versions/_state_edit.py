@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 
@@ -11,14 +11,12 @@ from pydantic_deep.deps import UPLOADS, DeepAgentDeps, Upload
 from pydantic_deep.store import Commit, HeadMove, VersionConflictError, VersionRecord
 from pydantic_deep_backends import BackendProtocol
 
-from ._turn import OpenFiles, TurnRequest, open_files
+from ._session import Session
 from .errors import ApprovalsPendingError, UnversionedBackendError
 from .files._backend_descriptions import with_omitted
+from .files._open_files import FilesRequest, OpenFiles, open_files
 from .files._run_files import name_omitted
 from .recording._deps_state import DepsState, load_deps
-
-if TYPE_CHECKING:
-    from ._session import Session
 
 
 async def with_upload(
@@ -47,7 +45,7 @@ async def with_name(
     """Store and return a child of a version with another name, and move the head to it."""
     if record.state == 'awaiting_approval':
         raise await _waiting(session, record)
-    opened = await open_files(session, TurnRequest(base=record, backend=backend))
+    opened = await open_files(session.trees, FilesRequest(base=record, backend=backend))
     held = base = record if opened is None else opened.base
     try:
         child = base.child('edit', name=name)
@@ -62,9 +60,8 @@ async def with_name(
     finally:
         if opened is not None:
             with anyio.CancelScope(shield=True):
-                if opened.claim is not None:
-                    await opened.claim.let_go(held.id)
-                await opened.files.files.aclose()
+                await opened.release(held.id)
+                await opened.aclose()
 
 
 async def _waiting(session: Session[Any, Any], record: VersionRecord) -> ApprovalsPendingError:
@@ -82,7 +79,7 @@ async def _with(
 ) -> VersionRecord:
     if record.state == 'awaiting_approval':
         raise await _waiting(session, record)
-    opened = await open_files(session, TurnRequest(base=record, backend=backend))
+    opened = await open_files(session.trees, FilesRequest(base=record, backend=backend))
     if opened is None:
         raise UnversionedBackendError(
             f'The files of the version {record.id} are not versioned, so nothing can be added.'
@@ -91,7 +88,7 @@ async def _with(
         return await _keep(session, record, opened, change, moves_head=moves_head)
     finally:
         with anyio.CancelScope(shield=True):
-            await opened.files.files.aclose()
+            await opened.aclose()
 
 
 async def _keep(
@@ -106,7 +103,7 @@ async def _keep(
     held = base  # what the directory has, whatever fails
     store = session.store
     try:
-        deps = await load_deps(store, base.deps, session.make_deps(), opened.files.files.backend)
+        deps = await load_deps(store, base.deps, session.make_deps(), opened.backend)
         if not isinstance(deps, DeepAgentDeps):
             raise UnversionedBackendError(f'The deps of {session.name!r} are no `DeepAgentDeps`: they hold no uploads.')
         state = DepsState(digest=base.deps)
@@ -116,7 +113,7 @@ async def _keep(
         assets = await state.dump(deps)
         new = await opened.files.capture()
         if upload is not None and not any(path in new.files for path in (upload.path, f'/{UPLOADS}/{upload.name}')):
-            await opened.files.files.backend.remove(upload.path)
+            await opened.backend.remove(upload.path)
             raise UnversionedBackendError(
                 f'The upload {upload.name!r} would be in no version: {name_omitted(new.omitted) or "a .gitignore names it"}. '
                 'Choose another name.'
@@ -136,5 +133,4 @@ async def _keep(
             await opened.claim.note(child.id)
         return await store.version(child.id)
     finally:
-        if opened.claim is not None:
-            await opened.claim.let_go(held.id)
+        await opened.release(held.id)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic_deep.store import DelegationRecord, RunState, Store, VersionFilter, VersionRecord
+from pydantic_deep.store import DelegationRecord, RequestRecord, RunState, Store, VersionFilter, VersionRecord
 
 from ._frozen_json import FrozenJson, freeze
 
@@ -97,6 +97,11 @@ async def attempt_ids(store: Store, record: VersionRecord) -> list[str]:
         run = await store.run(run_id)
         run_id = None if run is None else run.attempt_of
     return run_ids[::-1]
+
+
+async def load_requests(store: Store, record: VersionRecord) -> list[RequestRecord]:
+    """Return the model requests of the turn of a version."""
+    return [each for run_id in await attempt_ids(store, record) for each in await store.requests(run_id)]
 
 
 async def _thread(store: Store, link: DelegationRecord) -> SubagentThread:

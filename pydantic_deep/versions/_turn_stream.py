@@ -1,57 +1,34 @@
-"""A turn as a stream: its text, or its events, and in the end its version."""
+"""A turn as a stream: its text, or its events. Not here: the version that it ends with (`TurnStream` in `_version`)."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, aclosing
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from types import TracebackType
-from typing import Any, Generic, Self
+from typing import Generic, Self
 
 import anyio
 from pydantic_ai import AgentRunResultEvent, AgentStreamEvent, PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
 from pydantic_ai.usage import RunUsage
 
-from pydantic_deep.store import VersionConflictError
+from pydantic_deep.store import VersionConflictError, VersionRecord
 from pydantic_deep_backends import BackendProtocol
 
-from ._turn import OpenTurn, TurnOutcome
-from ._version import AgentVersion, DepsT, OutputT
+from ._session import DepsT, OutputT, Session
+from ._turn import OpenTurn, TurnRequest, open_turn
 
 
-class TurnStream(Generic[DepsT, OutputT]):
-    """A turn that runs while it is iterated over: yields the text of the answers as it comes.
+class TurnEvents(Generic[DepsT, OutputT]):
+    """The run of a turn, which runs while its text or its events are iterated over."""
 
-    Iterate once. Use it as `async with`, so that leaving early stops the run at once.
-    """
-
-    def __init__(
-        self,
-        start: Callable[[], AbstractAsyncContextManager[OpenTurn]],
-        run: Callable[[OpenTurn], AbstractAsyncContextManager[AsyncIterator[Any]]],
-        version_of: Callable[[OpenTurn], Any],
-        outcome: TurnOutcome,
-    ) -> None:
-        self._start = start
-        self._run = run
-        self._version_of = version_of
-        self._outcome = outcome
+    def __init__(self, session: Session[DepsT, OutputT], request: TurnRequest) -> None:
+        self._session = session
+        self._request = request
         self._turn: OpenTurn | None = None
         self.begun = anyio.Event()
         """Set when the store knows of the run: from then on it can be recovered."""
-        self._version: AgentVersion[DepsT, OutputT] | None = None
         self._events: AsyncGenerator[AgentStreamEvent | AgentRunResultEvent[OutputT]] | None = None
         self._texts: AsyncGenerator[str] | None = None
-
-    @property
-    def version(self) -> AgentVersion[DepsT, OutputT]:
-        """The version that the turn ended with.
-
-        Raises:
-            RuntimeError: The run has not ended, or it failed.
-        """
-        if self._version is None:
-            raise RuntimeError('The turn has no version yet. Iterate over the stream to its end first.')
-        return self._version
 
     @property
     def version_id(self) -> str | None:
@@ -66,7 +43,7 @@ class TurnStream(Generic[DepsT, OutputT]):
     @property
     def is_suspended(self) -> bool:
         """Whether the turn raised and the store does not have its end: `recover` resumes the run, `cancel` ends it."""
-        return self._outcome.is_suspended
+        return self._request.outcome.is_suspended
 
     @property
     def conflict(self) -> VersionConflictError | None:
@@ -76,12 +53,12 @@ class TurnStream(Generic[DepsT, OutputT]):
     @property
     def usage(self) -> RunUsage | None:
         """What the conversation has used so far: it grows while the turn runs."""
-        return None if self._turn is None else self._turn.arguments['usage']
+        return None if self._turn is None else self._turn.usage
 
     @property
     def deps(self) -> DepsT | None:
         """The deps of the run, with the todos and uploads of the version: they change while the turn runs."""
-        return None if self._turn is None else self._turn.arguments['deps']
+        return None if self._turn is None else self._turn.deps
 
     @property
     def backend(self) -> BackendProtocol | None:
@@ -110,17 +87,21 @@ class TurnStream(Generic[DepsT, OutputT]):
         """
         if self._events is not None:
             raise RuntimeError('A turn runs once: this stream is iterated over already.')
-        self._events = self._tell()
+        self._events = self._run()
         return self._events
 
-    async def _tell(self) -> AsyncGenerator[AgentStreamEvent | AgentRunResultEvent[OutputT]]:
-        async with self._start() as turn:
+    async def _run(self) -> AsyncGenerator[AgentStreamEvent | AgentRunResultEvent[OutputT]]:
+        token = self._request.options.cancellation_token
+        async with open_turn(self._session, self._request) as turn:
             self._turn = turn
             self.begun.set()
-            async with self._run(turn) as events:
+            async with self._session.agent.run_stream_events(**turn.arguments, cancellation_token=token) as events:
                 async for event in events:
                     yield event
-        self._version = await self._version_of(turn)
+        await self._end(turn.recording.tip)
+
+    async def _end(self, record: VersionRecord) -> None:
+        """Take the version that the turn ended with."""
 
     async def _text(self) -> AsyncGenerator[str]:
         async with aclosing(self.events()) as events:

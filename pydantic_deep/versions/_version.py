@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Generic, Self, cast
+from typing import Generic, Self, cast
 
 from pydantic import JsonValue
 from pydantic_ai import CancellationToken, DeferredToolRequests
@@ -14,32 +14,56 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage, UsageLimits
-from typing_extensions import TypeVar, Unpack
+from typing_extensions import Unpack
 
-from pydantic_deep._checks import check_index
+from pydantic_deep._checks import check_index, check_names
+from pydantic_deep.agent import literal_instructions
 from pydantic_deep.approvals import Decision, PendingApproval, pending_approvals
 from pydantic_deep.deps import Upload
-from pydantic_deep.store import RequestRecord, VersionKind, VersionRecord, VersionState
+from pydantic_deep.store import (
+    Commit,
+    RequestRecord,
+    VersionFilter,
+    VersionKind,
+    VersionRecord,
+    VersionState,
+    new_id,
+    now,
+)
 from pydantic_deep.todos import Todo
-from pydantic_deep_backends import BackendProtocol, ProtectedChange, Tree
+from pydantic_deep_backends import BackendProtocol, ProtectedChange, ReadOnlyBackend, StateBackend, Tree
 from pydantic_deep_backends.tracking import OmittedFile
 
 from ._frozen_json import FrozenJson, freeze
-from ._settings import load_agent_instructions, load_instructions, load_settings
+from ._instructions_check import warn_of_other_instructions
+from ._messages import decode_messages, load_history
+from ._session import DepsT, OutputT, Session
+from ._settings import (
+    dump_metadata,
+    dump_settings,
+    listed,
+    load_agent_instructions,
+    load_instructions,
+    load_settings,
+    with_agent_instructions,
+)
+from ._state_edit import with_upload, without_upload
+from ._subagent_threads import SubagentThread, attempt_ids, load_requests, load_subagents
+from ._turn import TurnRequest, run_turn, turn_request
+from ._turn_options import TurnOptions
+from ._turn_stream import TurnEvents
+from .comparison._merge import merge_versions
+from .comparison._replay import replay
+from .comparison._version_diff import Replay, VersionDiff, diff_files, usage_between
+from .errors import ApprovalsPendingError
 from .files._backend_descriptions import omitted_in
+from .files._open_files import refuse_replaced
 from .files._protected_files import load_changes
+from .files._version_checkout import checkout_version
+from .pauses._answers import fresh_approvals
 from .pauses._pause import decode_pause
 from .recording._prompts import Prompt
 from .recording._recorded_run import load_usage
-
-if TYPE_CHECKING:
-    from ._session import Session
-    from ._subagent_threads import SubagentThread
-    from ._turn_stream import TurnStream
-    from .comparison._version_diff import Replay, VersionDiff
-
-DepsT = TypeVar('DepsT', default=object)
-OutputT = TypeVar('OutputT', default=str)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,8 +286,10 @@ class AgentVersion(Generic[DepsT, OutputT]):
             ApprovalsPendingError: The version waits for a person: `resume` it.
             BranchExistsError: The conversation has a branch of that name.
         """
-        return await self._session.advance(
-            self, prompt, deps=deps, model=model, branch=branch, usage_limits=usage_limits, model_settings=settings
+        return await self.run(
+            TurnOptions(
+                prompt=prompt, deps=deps, model=model, branch=branch, usage_limits=usage_limits, model_settings=settings
+            )
         )
 
     def advance_stream(
@@ -305,17 +331,18 @@ class AgentVersion(Generic[DepsT, OutputT]):
                 meanwhile it stays there (`TurnStream.conflict`), and where the model has not answered at all.
             **settings: Settings of this turn, such as `temperature=0`; they win over those of the version.
         """
-        return self._session.advance_stream(
-            self,
-            prompt,
-            deps=deps,
-            model=model,
-            branch=branch,
-            usage_limits=usage_limits,
-            cancellation_token=cancellation_token,
-            run_id=run_id,
-            moves_head=moves_head,
-            model_settings=settings,
+        return self.stream(
+            TurnOptions(
+                prompt=prompt,
+                deps=deps,
+                model=model,
+                model_settings=settings,
+                branch=branch,
+                usage_limits=usage_limits,
+                cancellation_token=cancellation_token,
+                run_id=run_id,
+                moves_head=moves_head,
+            )
         )
 
     async def resume(
@@ -346,8 +373,8 @@ class AgentVersion(Generic[DepsT, OutputT]):
             ApprovalAnsweredError: Somebody was faster, or another run acts on the answers already.
             UnansweredApprovalError: A call that cannot wait on has no answer.
         """
-        return await self._session.resume(
-            self, answers or {}, by=by, reason=reason, deps=deps, usage_limits=usage_limits
+        return await self.run(
+            TurnOptions(answers=answers or {}, by=by, reason=reason, deps=deps, usage_limits=usage_limits)
         )
 
     def resume_stream(
@@ -366,17 +393,40 @@ class AgentVersion(Generic[DepsT, OutputT]):
 
         The answers are given when the iteration begins, and errors of them raised there.
         """
-        return self._session.resume_stream(
-            self,
-            answers or {},
-            by=by,
-            reason=reason,
-            deps=deps,
-            usage_limits=usage_limits,
-            cancellation_token=cancellation_token,
-            run_id=run_id,
-            moves_head=moves_head,
+        return self.stream(
+            TurnOptions(
+                answers=answers or {},
+                by=by,
+                reason=reason,
+                deps=deps,
+                usage_limits=usage_limits,
+                cancellation_token=cancellation_token,
+                run_id=run_id,
+                moves_head=moves_head,
+            )
         )
+
+    async def run(self, options: TurnOptions) -> AgentVersion[DepsT, OutputT]:
+        """Run a turn from here: `advance` if the options have a prompt, else `resume`."""
+        record = await run_turn(self._session, self._request(options))
+        return await load_handle(self._session, record, self._backend)
+
+    def stream(self, options: TurnOptions) -> TurnStream[DepsT, OutputT]:
+        """Stream a turn from here: `advance_stream` if the options have a prompt, else `resume_stream`."""
+        return TurnStream(self._session, self._request(options))
+
+    def _request(self, options: TurnOptions) -> TurnRequest:
+        if options.prompt is not None and self.state == 'awaiting_approval':
+            raise ApprovalsPendingError(self.id, [pending.id for pending in self.pending])
+        return turn_request(self._record, options, self._backend)
+
+    async def check_directory(self) -> None:
+        """Check that a turn can work in the directory of the files, before one is started.
+
+        Raises:
+            WorkspaceReplacedError: The path leads to another directory now, which has files of its own.
+        """
+        await refuse_replaced(self._session.trees, self._record, self._backend)
 
     async def messages(self, *, start: int = 0, stop: int | None = None) -> list[ModelMessage]:
         """Return the history, or the messages of it from the `start`th to before the `stop`th.
@@ -387,7 +437,10 @@ class AgentVersion(Generic[DepsT, OutputT]):
         check_index('start', start)
         if stop is not None:
             check_index('stop', stop)
-        return await self._session.messages_of(self._record, start, stop)
+        # Read again: the caller may change them, and those in the cache must not change.
+        end = self.message_count if stop is None else min(stop, self.message_count)
+        records = await self._session.store.messages(self._record.branch_id, end, start=start)
+        return await decode_messages(records, self._session.read_asset)
 
     async def lineage(self) -> Lineage[DepsT, OutputT]:
         """Return the versions from the root to this one, both included.
@@ -395,7 +448,8 @@ class AgentVersion(Generic[DepsT, OutputT]):
         Raises:
             VersionNotFoundError: One on the way is missing, and nobody has deleted it: the store is damaged.
         """
-        return await self._session.lineage_of(self._record)
+        found = await self._session.store.lineage(self.id)
+        return Lineage(await load_handles(self._session, found.versions), found.truncated_at)
 
     async def children(self, *, steps: bool = False) -> list[AgentVersion[DepsT, OutputT]]:
         """Return the versions that came from this one, oldest first.
@@ -403,11 +457,17 @@ class AgentVersion(Generic[DepsT, OutputT]):
         Args:
             steps: Also those in the middle of turns.
         """
-        return await self._session.children_of(self._record, steps=steps)
+        found = await self._session.store.children(self.id)
+        return await load_handles(self._session, [child for child in found if steps or child.kind != 'step'])
 
     async def steps(self) -> list[AgentVersion[DepsT, OutputT]]:
         """Return the versions in the middle of the turn that made this one, in their order."""
-        return await self._session.steps_of(self._record)
+        store = self._session.store
+        found: list[VersionRecord] = []
+        for run_id in await attempt_ids(store, self._record):
+            steps = await store.versions(VersionFilter(run_id=run_id, kinds=['step']), limit=1_000_000)
+            found += [step for step in reversed(steps) if step.number < (self._record.number or step.number + 1)]
+        return await load_handles(self._session, found)
 
     async def clone(self) -> AgentVersion[DepsT, OutputT]:
         """Return a new version with all that this one has and the same parent: a sibling. (Not what `git clone` does.)
@@ -417,7 +477,9 @@ class AgentVersion(Generic[DepsT, OutputT]):
         Raises:
             VersionNotFoundError: This one was deleted.
         """
-        return await self._session.clone(self)
+        record = await self._session.store.version(self.id)
+        clone = record._replace(id=new_id(), number=0, cloned_from=record.id, created_at=now())
+        return await self._commit(clone, record)
 
     async def with_metadata(
         self,
@@ -434,9 +496,27 @@ class AgentVersion(Generic[DepsT, OutputT]):
             ValidationError: A setting cannot be kept, or an instruction is blank.
             ValidationError: The metadata are no JSON.
         """
-        return await self._session.edit(
-            self, metadata=metadata, name=name, model_settings=model_settings, instructions=instructions
+        check_names(name=name)
+        record = await self._session.store.version(self.id)
+        settings, model = load_settings(record.model_settings)
+        texts = load_instructions(record.model_settings) if instructions is None else listed(instructions)
+        child = record.child(
+            'edit',
+            name=record.name if name is None else name,
+            metadata=record.metadata if metadata is None else dump_metadata(metadata),
+            model_settings=with_agent_instructions(
+                dump_settings(settings if model_settings is None else model_settings, model, texts),
+                load_agent_instructions(record.model_settings),
+            ),
         )
+        return await self._commit(child, record)
+
+    async def _commit(self, record: VersionRecord, source: VersionRecord) -> AgentVersion[DepsT, OutputT]:
+        """Commit a version in which the approvals of another one are pending once more."""
+        store = self._session.store
+        approvals = await fresh_approvals(store, source, record.id)
+        await store.commit(Commit(versions=[record], approvals=approvals))
+        return await load_handle(self._session, await store.version(record.id), self._backend)
 
     async def upload(self, name: str, data: bytes, *, moves_head: bool = False) -> AgentVersion[DepsT, OutputT]:
         """Return a child with one more file among its uploads, where the next turn finds it: see `DeepAgentDeps.upload`.
@@ -456,7 +536,8 @@ class AgentVersion(Generic[DepsT, OutputT]):
                 hold no uploads.
             VersionConflictError: Somebody else moved the head meanwhile. The child is kept.
         """
-        return await self._session.upload(self, name, data, moves_head=moves_head)
+        child = await with_upload(self._session, self._record, self._backend, name, data, moves_head=moves_head)
+        return await load_handle(self._session, child, self._backend)
 
     async def remove_upload(self, name: str, *, moves_head: bool = False) -> AgentVersion[DepsT, OutputT]:
         """Return a child without one of the uploads and without its file. Earlier versions still have both.
@@ -471,11 +552,26 @@ class AgentVersion(Generic[DepsT, OutputT]):
             UnversionedBackendError: Its files are not versioned, or the agent's deps hold no uploads.
             VersionConflictError: Somebody else moved the head meanwhile. The child is kept.
         """
-        return await self._session.remove_upload(self, name, moves_head=moves_head)
+        child = await without_upload(self._session, self._record, self._backend, name, moves_head=moves_head)
+        return await load_handle(self._session, child, self._backend)
 
     async def diff(self, other: AgentVersion[DepsT, OutputT]) -> VersionDiff:
         """Return what is different in `other`: messages, files as unified diffs, todos, usage."""
-        return await self._session.diff(self, other)
+        old, old_ids = await load_history(self._session.store, self._record)
+        new, new_ids = await load_history(self._session.store, other._record)
+        common = next(
+            (index for index, (a, b) in enumerate(zip(old_ids, new_ids, strict=False)) if a != b),
+            min(len(old_ids), len(new_ids)),
+        )
+        return VersionDiff(
+            messages_common=common,
+            messages_removed=old[common:],
+            messages_added=new[common:],
+            files=await diff_files(await self.file_tree(), await other.file_tree(), self._session.read_asset),
+            todos_before=self.todos,
+            todos_after=other.todos,
+            usage=usage_between(self.usage, other.usage),
+        )
 
     async def merge(self, other: AgentVersion[DepsT, OutputT]) -> AgentVersion[DepsT, OutputT]:
         """Return a child with the files and uploads of both: what each changed since they parted.
@@ -486,7 +582,8 @@ class AgentVersion(Generic[DepsT, OutputT]):
             MergeConflictError: Both changed the same; it lists where. Nothing is made.
             NoCommonVersionError: They come from no common version.
         """
-        return await self._session.merge(self, other)
+        merged = await merge_versions(self._session, self._record, other._record)
+        return await load_handle(self._session, merged, self._backend)
 
     async def checkout(self, *, force: bool = False, backend: BackendProtocol | None = None) -> None:
         """Make the files of the directory those of this version.
@@ -503,26 +600,32 @@ class AgentVersion(Generic[DepsT, OutputT]):
             WorkspaceBusyError: A run works in the directory.
             NoFilesError: The version has no files, or it is not known where they go.
         """
-        await self._session.checkout(self, force=force, backend=backend)
+        await checkout_version(self._session.trees, self._record, backend or self._backend, force=force)
 
     async def files(self) -> BackendProtocol:
         """Return its files, to be read; contents are fetched when they are."""
-        return await self._session.files_of(self._record)
+        return ReadOnlyBackend(StateBackend.of(await self.file_tree(), self._session.read_asset))
 
     async def file_tree(self) -> Tree:
         """Return the tree of its files; empty where files are not versioned."""
-        return Tree() if self.tree is None else await self._session.tree(self.tree)
+        return await self._session.trees.load(self.tree)
 
     async def requests(self) -> Sequence[RequestRecord]:
         """Return the requests to models of its turn: model, effective settings, tokens, cost, duration of each."""
-        return await self._session.requests_of(self._record)
+        return await load_requests(self._session.store, self._record)
 
     async def request_parameters(self) -> Mapping[str, JsonValue] | None:
         """Return what the last request up to here said besides messages; `None` if there was none.
 
         Under `instructions` is a text, under `tools` their schemas, and under `options` what else shapes an answer.
         """
-        return await self._session.request_parameters_of(self._record)
+        store = self._session.store
+        for record in reversed((await store.lineage(self.id)).versions):
+            requests = [each for each in await load_requests(store, record) if each.kind != 'summary']
+            found = [request.parameters for request in requests if request.parameters]
+            if found:
+                return json.loads(await self._session.read_asset(found[-1]))
+        return None
 
     async def subagents(self, *, whole_conversation: bool = False) -> Sequence[SubagentThread]:
         """Return the delegations of its turn as a tree: each thread has the threads that it delegated to.
@@ -530,7 +633,11 @@ class AgentVersion(Generic[DepsT, OutputT]):
         Args:
             whole_conversation: Return those of all turns up to this version, oldest first.
         """
-        return await self._session.subagents_of(self._record, whole_conversation=whole_conversation)
+        store = self._session.store
+        records = (await store.lineage(self.id)).versions if whole_conversation else (self._record,)
+        records = {each.run_id: each for each in records}.values()
+        run_ids = [run_id for each in records for run_id in await attempt_ids(store, each)]
+        return await load_subagents(store, list(dict.fromkeys(run_ids)))
 
     async def replay(self) -> Replay:
         """Run its turn again with the answers and results that were recorded: no model, no tool.
@@ -540,7 +647,30 @@ class AgentVersion(Generic[DepsT, OutputT]):
         Raises:
             ValueError: It is no end of a turn.
         """
-        return await self._session.replay(self)
+        return await replay(self._session, self._record)
+
+
+class TurnStream(TurnEvents[DepsT, OutputT]):
+    """A turn that runs while it is iterated over: yields the text of the answers as it comes.
+
+    Iterate once. Use it as `async with`, so that leaving early stops the run at once.
+    """
+
+    _version: AgentVersion[DepsT, OutputT] | None = None
+
+    @property
+    def version(self) -> AgentVersion[DepsT, OutputT]:
+        """The version that the turn ended with.
+
+        Raises:
+            RuntimeError: The run has not ended, or it failed.
+        """
+        if self._version is None:
+            raise RuntimeError('The turn has no version yet. Iterate over the stream to its end first.')
+        return self._version
+
+    async def _end(self, record: VersionRecord) -> None:
+        self._version = await load_handle(self._session, record, self._request.backend)
 
 
 class Lineage(tuple[AgentVersion[DepsT, OutputT], ...], Generic[DepsT, OutputT]):
@@ -558,3 +688,39 @@ class Lineage(tuple[AgentVersion[DepsT, OutputT], ...], Generic[DepsT, OutputT])
     def truncated_at(self) -> str | None:
         """The id of the deleted version at which it ends; `None` if it reaches a root."""
         return self._truncated_at
+
+
+async def load_current(
+    session: Session[DepsT, OutputT], id: str, backend: BackendProtocol | None = None
+) -> AgentVersion[DepsT, OutputT]:
+    """Return the version of an id, with a warning if the instructions of the agent have changed since it was made."""
+    record = await session.store.version(id)
+    instructions = literal_instructions(session.agent)
+    if instructions is not None:
+        warn_of_other_instructions(session.store, record, instructions)
+    return await load_handle(session, record, backend)
+
+
+async def load_handle(
+    session: Session[DepsT, OutputT], record: VersionRecord, backend: BackendProtocol | None = None
+) -> AgentVersion[DepsT, OutputT]:
+    """Return the handle of a version."""
+    return (await load_handles(session, [record], backend))[0]
+
+
+async def load_handles(
+    session: Session[DepsT, OutputT], records: Collection[VersionRecord], backend: BackendProtocol | None = None
+) -> list[AgentVersion[DepsT, OutputT]]:
+    """Return the handles of versions. Deps and approvals that several share are read once."""
+    wanted = {digest for record in records for digest in (record.deps, record.pending) if digest is not None}
+    found = await session.store.assets(wanted) if wanted else {}
+    data = {digest: asset.data for digest, asset in found.items()}
+    # Thousands of versions refer to the same few: a lineage makes these once.
+    loaded = {
+        key: Loaded(deps=data.get(key[0] or ''), pending=data.get(key[1] or ''))
+        for key in {(record.deps, record.pending) for record in records}
+    }
+    return [
+        AgentVersion(_session=session, _record=record, _loaded=loaded[record.deps, record.pending], _backend=backend)
+        for record in records
+    ]

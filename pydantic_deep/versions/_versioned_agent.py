@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Generic
@@ -32,14 +32,14 @@ from pydantic_deep.store import (
 from pydantic_deep_backends import BackendProtocol, Tree
 
 from ._conversation import VersionedConversation
-from ._session import Session, dump_metadata
-from ._settings import dump_settings, listed
+from ._session import DepsT, OutputT, Session
+from ._settings import dump_metadata, dump_settings, listed
 from ._subagent_threads import ThreadEvent, load_events
-from ._turn import open_files_of
-from ._version import AgentVersion, DepsT, OutputT
+from ._version import AgentVersion, load_current, load_handle, load_handles
 from .errors import ConversationNotFoundError, ValidationError
 from .files._backend_descriptions import describe_backend, with_omitted, workspace_key
 from .files._directory_claim import DirectoryClaim
+from .files._open_files import open_files_of
 from .files._run_files import warn_of_omitted
 from .files._turn_files import TurnFiles
 from .recording._deps_state import DepsState
@@ -173,7 +173,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
                 workspaces=await _workspaces_of(self.store, root, backend),
             )
         )
-        return await self._session.handle(await self.store.version(root.id), backend)
+        return await load_handle(self._session, await self.store.version(root.id), backend)
 
     async def load(self, id: str, *, backend: BackendProtocol | None = None) -> AgentVersion[DepsT, OutputT]:
         """Return a version.
@@ -191,7 +191,18 @@ class VersionedAgent(Generic[DepsT, OutputT]):
                 `create_deep_agent` has not made this is known, and warned of, with the first request of the next turn.
         """
         check_name('id', id)
-        return await self._session.load(id, backend)
+        return await load_current(self._session, id, backend)
+
+    async def wrap(
+        self, records: Collection[VersionRecord], *, backend: BackendProtocol | None = None
+    ) -> builtins.list[AgentVersion[DepsT, OutputT]]:
+        """Return the versions of records that were read from the store, in their order.
+
+        Args:
+            records: The records.
+            backend: Their files, as for `load`.
+        """
+        return await load_handles(self._session, records, backend)
 
     async def list(
         self,
@@ -224,7 +235,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
             limit=limit,
             offset=offset,
         )
-        return await self._session.handles(found)
+        return await load_handles(self._session, found)
 
     async def count(
         self,
@@ -261,7 +272,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
             limit=limit,
             offset=offset,
         )
-        return await self._session.handles(records)
+        return await load_handles(self._session, records)
 
     def conversation(self, id: str, *, backend: BackendProtocol | None = None) -> VersionedConversation[DepsT, OutputT]:
         """Return the handle of a conversation, whose head moves with each turn.
@@ -334,7 +345,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
                 resumed whose conversation has not.
         """
         check_names(run_id=run_id)
-        return await _recovery.recover(self._session, run_id)
+        return await load_handles(self._session, await _recovery.recover(self._session, run_id))
 
     async def suspended(self, conversation_id: str | None = None) -> list[SuspendedRun]:
         """Return the suspended runs of this agent, oldest first: those without an end whose process does not work on them.
@@ -365,7 +376,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         run. If no crashed run ends at this version, the version is returned unchanged.
         """
         record = await _recovery.finish_crashed(self._session, version.record)
-        return version if record is version.record else await self._session.handle(record, version.backend)
+        return version if record is version.record else await load_handle(self._session, record, version.backend)
 
     def _filter(
         self,

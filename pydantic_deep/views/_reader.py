@@ -27,7 +27,6 @@ from pydantic_deep.store import (
     VersionRecord,
 )
 from pydantic_deep.versions import AgentVersion, InboxItem, VersionedAgent
-from pydantic_deep_backends import Tree
 
 from ._approvals import StoredApproval
 from ._base import moment
@@ -64,7 +63,7 @@ class StoreReader:
         for id in dict.fromkeys(record.conversation_id for record in records):
             conversation = await self.store.conversation(id)
             heads[id] = None if conversation is None else conversation.head_id
-        handles = await self.agent.session.handles(records)
+        handles = await self.agent.wrap(records)
         return [await self._version(each, turns, heads[each.conversation_id]) for each in handles]
 
     async def version(self, record: VersionRecord) -> Version:
@@ -76,7 +75,7 @@ class StoreReader:
         turns = TurnLineages(store=self.store)
         version, lineage = await self.agent.load(record.id), await turns.lineage(record)
         messages = await version.messages(start=await turns.first_message_index(lineage))
-        parts = await self.agent.session.handles(list({each.run_id: each for each in lineage.versions}.values()))
+        parts = await self.agent.wrap(list({each.run_id: each for each in lineage.versions}.values()))
         before = None if lineage.base is None else await self.agent.load(lineage.base.id)
         subagents = {each.conversation_id: each for part in parts for each in await part.subagents()}
         return VersionDetails(
@@ -202,7 +201,7 @@ class StoreReader:
             return None
         if parent is None or parent.tree == version.tree:
             return []
-        before = Tree() if parent.tree is None else await self.agent.session.tree(parent.tree)
+        before = await self.agent.session.trees.load(parent.tree)
         diff = before.diff(await version.file_tree())
         return sorted([*diff.added, *diff.removed, *diff.changed])
 

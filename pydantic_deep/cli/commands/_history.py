@@ -207,7 +207,7 @@ def _replay(
         runtime = create_runtime(environment, settings, approvals=approvals)
         versions = VersionedAgent(runtime.agent, reader.store)
         try:
-            return record, await (await versions.session.handle(record)).replay()
+            return record, await (await versions.wrap([record]))[0].replay()
         except ValueError as error:
             raise error_exit(str(error), USAGE_ERROR_CODE) from None
 

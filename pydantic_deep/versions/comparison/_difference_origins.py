@@ -27,6 +27,7 @@ from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.toolsets import DynamicToolset
 
 from pydantic_deep._requests.canonical_request import canonical_message
+from pydantic_deep.versions.recording._capabilities import is_framework, overrides
 from pydantic_deep.versions.recording._request_log import RequestLog
 
 Capability: TypeAlias = AbstractCapability[Any]
@@ -248,16 +249,6 @@ def _unique(capabilities: Sequence[Capability]) -> Sequence[Capability]:
 
 def _is_active(capability: Capability, ctx: RunContext[object]) -> bool:
     return capability.defer_loading is not True or capability.id in ctx.loaded_capability_ids
-
-
-def is_framework(capability: Capability) -> bool:
-    """Return whether a capability is of this framework, or one that pydantic-ai adds by itself."""
-    return type(capability).__module__.startswith(('pydantic_deep.', 'pydantic_ai.capabilities._'))
-
-
-def overrides(capability: Capability, *names: str) -> bool:
-    """Return whether a capability has a method of its own of any of these names."""
-    return any(getattr(type(capability), name) is not getattr(AbstractCapability, name) for name in names)
 
 
 def _dynamic_toolsets(ctx: RunContext[object]) -> list[str]:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic_deep.store import Commit, NewAsset, VersionRecord
+from pydantic_deep.versions._session import Session
 from pydantic_deep.versions.errors import MergeConflictError, NoCommonVersionError
 from pydantic_deep.versions.pauses._answers import fresh_approvals
-from pydantic_deep_backends import Tree, digest_of, merge_trees, needed_for_merge
-
-if TYPE_CHECKING:
-    from pydantic_deep.versions._session import Session
+from pydantic_deep_backends import digest_of, merge_trees, needed_for_merge
 
 
 async def merge_versions(session: Session[Any, Any], ours: VersionRecord, theirs: VersionRecord) -> VersionRecord:
@@ -23,9 +21,7 @@ async def merge_versions(session: Session[Any, Any], ours: VersionRecord, theirs
         MergeConflictError: Both changed the same.
     """
     base = await _common(session, ours, theirs)
-    base_tree, our_tree, their_tree = [
-        Tree() if each.tree is None else await session.tree(each.tree) for each in (base, ours, theirs)
-    ]
+    base_tree, our_tree, their_tree = [await session.trees.load(each.tree) for each in (base, ours, theirs)]
     blobs = {
         digest: await session.read_asset(digest) for digest in sorted(needed_for_merge(base_tree, our_tree, their_tree))
     }

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import takewhile, zip_longest
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from pydantic import JsonValue
 from pydantic_ai import AgentRunResult, DeferredToolRequests, DeferredToolResults, RunContext, ToolDefinition
@@ -29,19 +29,21 @@ from pydantic_ai.messages import (
     repair_messages,
 )
 from pydantic_ai.models import Model, ModelRequestContext
-from pydantic_ai.settings import ModelSettings, merge_model_settings
+from pydantic_ai.settings import merge_model_settings
 from pydantic_ai.usage import UsageLimits
 
 from pydantic_deep._messages.notice import noticed
 from pydantic_deep._requests.canonical_request import canonical_message
 from pydantic_deep.approvals import Approvals, answer_approvals
 from pydantic_deep.store import RequestRecord, RunRecord, RunState, Store, VersionRecord
+from pydantic_deep.versions._run_options import load_options
+from pydantic_deep.versions._session import Session
 from pydantic_deep.versions._settings import load_instructions, load_settings
-from pydantic_deep.versions._turn import missing_failures
 from pydantic_deep.versions.files._backend_descriptions import runs_commands
 from pydantic_deep.versions.pauses._answers import answers_of
 from pydantic_deep.versions.pauses._pause_histories import load_pause
 from pydantic_deep.versions.recording._attempts import attempts_of, load_script
+from pydantic_deep.versions.recording._capabilities import missing_failures
 from pydantic_deep.versions.recording._deps_state import load_deps
 from pydantic_deep.versions.recording._ledger import replay_result
 from pydantic_deep.versions.recording._presummary_history import all_messages
@@ -49,13 +51,10 @@ from pydantic_deep.versions.recording._prompts import Prompt, prompt_from
 from pydantic_deep.versions.recording._recorded_run import load_usage
 from pydantic_deep.versions.recording._recovery_script import RecoveryScript
 from pydantic_deep.versions.recording._request_log import RequestLog, named_messages
-from pydantic_deep_backends import BackendUnavailableError, Command, CommandResult, StateBackend, Tree
+from pydantic_deep_backends import BackendUnavailableError, Command, CommandResult, StateBackend
 
 from ._difference_origins import Origins, Probe, said, said_by
 from ._version_diff import Replay, RequestDifference
-
-if TYPE_CHECKING:
-    from pydantic_deep.versions._session import Session
 
 
 class _ReplayEndedError(Exception):
@@ -247,7 +246,11 @@ class _Turn:
         messages = dict(await all_messages(store, record))
         note = (await _sent(session, recorded[0])).get('prompt') if recorded else None
         run_ids = {attempt.id for attempt in attempts}
-        prompt = None if _resumes(attempts[-1]) is not None else prompt_from(note, list(messages.values()), run_ids)
+        prompt = (
+            None
+            if load_options(attempts[-1]).resumes is not None
+            else prompt_from(note, list(messages.values()), run_ids)
+        )
         waits = None if record.pending is None else await load_pause(store, await session.read_asset(record.pending))
         return cls(
             session=session,
@@ -278,21 +281,18 @@ class _Turn:
     async def run(self, replayer: _Replayer) -> AgentRunResult[Any] | None:
         """Run the turn once more, up to the first request that is not as recorded."""
         session, base = self.session, self.base
-        tree = Tree() if base.tree is None else await session.tree(base.tree)
-        view = self.files.of(tree, session.read_asset)
+        view = self.files.of(await session.trees.load(base.tree), session.read_asset)
         deps = await load_deps(session.store, base.deps, session.make_deps(), view)
         settings, model = load_settings(base.model_settings)
-        options: dict[str, Any] = json.loads(self.attempts[-1].options)
+        options = load_options(self.attempts[-1])
         try:
             return await session.agent.run(
                 self.prompt,
                 message_history=repair_messages(self.history) if self.prompt is not None else self.history,
                 deferred_tool_results=await _results(session, self.attempts),
                 conversation_id=base.conversation_id,
-                model=options.get('model') or model,
-                model_settings=merge_model_settings(
-                    settings, cast('ModelSettings', options.get('model_settings') or {})
-                ),
+                model=options.model or model,
+                model_settings=merge_model_settings(settings, options.settings),
                 instructions=load_instructions(base.model_settings) or None,
                 deps=deps,
                 usage=load_usage(base.usage),
@@ -330,7 +330,7 @@ async def _sent(session: Session[Any, Any], request: RequestRecord) -> Mapping[s
 
 
 async def _results(session: Session[Any, Any], attempts: Sequence[RunRecord]) -> DeferredToolResults | None:
-    pause_id = _resumes(attempts[-1])
+    pause_id = load_options(attempts[-1]).resumes
     if pause_id is None:
         return None
     run_ids = {attempt.id for attempt in attempts}  # the first one has claimed them
@@ -338,14 +338,6 @@ async def _results(session: Session[Any, Any], attempts: Sequence[RunRecord]) ->
     answers = answers_of([each for each in approvals if each.resumed_by in run_ids])
     pending = (await session.store.version(pause_id)).pending or ''
     return answer_approvals(await load_pause(session.store, await session.read_asset(pending)), answers)
-
-
-def _resumes(run: RunRecord) -> str | None:
-    """Return the version whose answers a run acts on, which begins without a prompt then.
-
-    Its first request may have words of a user even so: what a tool had to say besides its result.
-    """
-    return json.loads(run.options).get('resumes')
 
 
 async def _requests_of(store: Store, attempts: Sequence[RunRecord], script: RecoveryScript) -> list[RequestRecord]:

@@ -6,19 +6,19 @@ pause, compares with the same moment. The difference is part of the version that
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pydantic_deep.store import Store
+from pydantic_deep.versions._run_options import load_options
 from pydantic_deep_backends import ProtectedChange, ScanLimitError, SupportsProtection, digest_of
 from pydantic_deep_backends.errors import BackendError
 from pydantic_deep_backends.paths import display_path, path_parts
 from pydantic_deep_backends.protection import compare_protected, is_git_name
 
 PROTECTED: Final = 'protected'
-"""The key of the states among the options of a run, and of the changes in the state of deps of a version."""
+"""The key of the changes in the state of deps of a version."""
 
 MAX_WARNED = 10
 """How many files a warning names."""
@@ -60,17 +60,12 @@ async def states_before(
     run = None if now is None or run_id is None else await store.run(run_id)
     if run is None or now is None:
         return now
-    options = json.loads(run.options)
-    stored: dict[str, str] | None = options.get(states_key(in_place=in_place))
-    if stored is None and not in_place and (there := options.get(PROTECTED)) is not None:
+    options = load_options(run)
+    stored = options.protected if in_place else options.protected_in_view
+    if stored is None and not in_place and options.protected is not None:
         # A view has of the directory only what versions have.
-        stored = {path: state for path, state in there.items() if path in now}
+        stored = {path: state for path, state in options.protected.items() if path in now}
     return now if stored is None else stored
-
-
-def states_key(*, in_place: bool) -> str:
-    """Return the key of the states among the options of a run, in the directory or in a view of it."""
-    return PROTECTED if in_place else f'{PROTECTED}_in_view'
 
 
 async def protected_changes(

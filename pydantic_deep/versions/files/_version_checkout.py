@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 from pydantic_deep.store import (
     Commit,
     NewAsset,
+    Store,
     VersionFilter,
     VersionRecord,
     checkout_claim,
@@ -32,16 +33,14 @@ from ._backend_descriptions import attach_backend, describe_backend, workspace_k
 from ._checkout import CheckedOut, checkout
 from ._directory_claim import DirectoryClaim, find_noted, make_missing
 from ._protected_files import protected_changes, protected_states, warn_of_protected
-
-if TYPE_CHECKING:
-    from pydantic_deep.versions._session import Session
+from ._tree_store import TreeStore
 
 _CHANGED_NOTHING = (UnversionedChangesError, UnversionedBackendError, MissingBlobError, ReadOnlyError, ScanLimitError)
 """Why a checkout may have left all files as they were."""
 
 
 async def checkout_version(
-    session: Session[Any, Any], record: VersionRecord, backend: BackendProtocol | None, *, force: bool
+    trees: TreeStore, record: VersionRecord, backend: BackendProtocol | None, *, force: bool
 ) -> CheckedOut:
     """Make the files of a directory those of a version.
 
@@ -54,7 +53,7 @@ async def checkout_version(
         backend = attach_backend(record.backend)
     if backend is None or record.tree is None:
         raise NoFilesError(record.id, has_files=record.tree is not None)
-    store = session.store
+    store = trees.store
     described = describe_backend(backend)
     key = None if described is None else workspace_key(described)
     workspace = None if key is None else await store.workspace(key)
@@ -71,20 +70,20 @@ async def checkout_version(
         await make_missing(backend)
 
         async def keep(captured: Captured) -> None:
-            await _keep(session, held or record, captured)
+            await _keep(trees, held or record, captured)
 
         states = await protected_states(backend)
-        current = None if held is None or held.tree is None else await session.tree(held.tree)
-        target, known = await session.tree(record.tree), await _begun(session, before)
+        current = None if held is None or held.tree is None else await trees.load(held.tree)
+        target, known = await trees.load(record.tree), await _begun(trees, before)
         holds = held_id, claim.run_id
         try:
             done = await checkout(
                 backend,
                 current=current,
                 target=target,
-                read_blob=session.read_asset,
+                read_blob=trees.read_blob,
                 known=known,
-                is_known=lambda tree: _is_known(session, record.conversation_id, tree),
+                is_known=lambda tree: _is_known(trees.store, record.conversation_id, tree),
                 keep=keep if force else None,
             )
         except _CHANGED_NOTHING:
@@ -101,10 +100,10 @@ async def checkout_version(
         await claim.let_go(*holds)
 
 
-async def _begun(session: Session[Any, Any], version_ids: Sequence[str]) -> list[Tree]:
+async def _begun(trees: TreeStore, version_ids: Sequence[str]) -> list[Tree]:
     """Return the files that checkouts were to put there when they were cut off: some of them may be there already."""
-    begun = [await find_noted(session.store, id) for id in version_ids]
-    return [await session.tree(version.tree) for version in begun if version is not None and version.tree is not None]
+    begun = [await find_noted(trees.store, id) for id in version_ids]
+    return [await trees.load(version.tree) for version in begun if version is not None and version.tree is not None]
 
 
 async def _written_before(
@@ -120,17 +119,17 @@ async def _written_before(
     return [ProtectedChange(path=path, change=kind) for kind, found in kinds for path in found if path in paths]
 
 
-async def _is_known(session: Session[Any, Any], conversation_id: str, tree: Tree) -> bool:
+async def _is_known(store: Store, conversation_id: str, tree: Tree) -> bool:
     """Return whether some version of a conversation has exactly these files."""
-    found = await session.store.versions(VersionFilter(conversation_id=conversation_id), limit=1_000_000)
+    found = await store.versions(VersionFilter(conversation_id=conversation_id), limit=1_000_000)
     return any(version.tree == tree.digest for version in found)
 
 
-async def _keep(session: Session[Any, Any], parent: VersionRecord, captured: Captured) -> None:
+async def _keep(trees: TreeStore, parent: VersionRecord, captured: Captured) -> None:
     """Make a version of files that are in none."""
-    known = set[str]() if parent.tree is None else {digest for digest, _ in (await session.tree(parent.tree)).nodes()}
+    known = set[str]() if parent.tree is None else {digest for digest, _ in (await trees.load(parent.tree)).nodes()}
     edit = parent.child('edit', state='complete', output=None, pending=None, tree=captured.tree.digest)
-    await session.store.commit(
+    await trees.store.commit(
         Commit(
             assets=[NewAsset(digest=digest, data=data) for digest, data in captured.blobs.items()],
             nodes=dict(captured.tree.nodes(known)),

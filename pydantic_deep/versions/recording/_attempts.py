@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal, cast
 
@@ -15,6 +14,7 @@ from pydantic_ai.usage import RequestUsage, RunUsage
 from pydantic_deep._messages.summary_metadata import is_summary
 from pydantic_deep.store import CallRecord, RequestRecord, RunEnd, RunRecord, Store, VersionFilter, VersionRecord
 from pydantic_deep.versions._messages import decode_bodies, decode_messages, load_history
+from pydantic_deep.versions.files._open_files import CrashRemnants
 from pydantic_deep.versions.recording._deps_state import fork_of
 from pydantic_deep.versions.recording._ledger import deps_of, result_of
 from pydantic_deep.versions.recording._presummary_history import Summarized, all_records, summaries_since
@@ -27,16 +27,6 @@ _BASE = ''
 
 _ALL = 1_000_000
 """As many runs as there can be below one."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CrashRemnants:
-    """The files after the last call that ended, of those that no version has."""
-
-    tree: str
-    """The digest of the tree."""
-    at: int
-    """When the call ended."""
 
 
 async def attempts_of(store: Store, run: RunRecord) -> list[RunRecord]:

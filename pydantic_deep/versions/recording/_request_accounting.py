@@ -33,7 +33,7 @@ from pydantic_deep._requests.observed_model import ObservedModel
 from pydantic_deep._requests.prices import price_of
 from pydantic_deep.store import NewAsset, RequestKind, now
 from pydantic_deep.versions._messages import encode_message
-from pydantic_deep.versions.comparison._difference_origins import is_framework, overrides
+from pydantic_deep.versions.recording._capabilities import is_framework, overrides
 
 from ._recorded_run import RecordedRun
 from ._request_log import RequestEntry, RequestLog, clock_us

@@ -15,7 +15,7 @@ from pydantic_ai import RunContext
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.usage import RunUsage
 
-from pydantic_deep._session_id import session_option
+from pydantic_deep._session_id import current_session_id
 from pydantic_deep._spans import trace_id
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import (
@@ -37,6 +37,7 @@ from pydantic_deep.store import (
     now,
 )
 from pydantic_deep.versions._messages import encode_message, load_history
+from pydantic_deep.versions._run_options import RunOptions
 from pydantic_deep.versions.recording._attempts import (
     asked_by,
     attempts_of,
@@ -113,7 +114,7 @@ async def begin_run(
         state='running',
         owner=None,
         prompt=None,
-        options=json.dumps(session_option()),
+        options=RunOptions(session_id=current_session_id()).dump(),
         usage='{}',
         cost=None,
         error=None,

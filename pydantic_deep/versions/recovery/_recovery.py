@@ -10,11 +10,10 @@ import json
 import logging
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal
 
 from pydantic_ai import DeferredToolResults, RunCancelled
 from pydantic_ai.messages import ModelRequest, ModelRequestPart, ModelResponse, UserPromptPart
-from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage
 
 from pydantic_deep._session_id import session_scope
@@ -28,7 +27,10 @@ from pydantic_deep.store import (
     VersionNotFoundError,
     VersionRecord,
 )
-from pydantic_deep.versions._turn import ALL_RUNS, TurnRequest, load_limits
+from pydantic_deep.versions._run_options import load_options
+from pydantic_deep.versions._session import Session
+from pydantic_deep.versions._turn import ALL_RUNS, TurnRequest, run_turn
+from pydantic_deep.versions._turn_options import TurnOptions
 from pydantic_deep.versions.files._backend_descriptions import workspace_key
 from pydantic_deep.versions.files._directory_claim import DirectoryClaim
 from pydantic_deep.versions.pauses._answers import answers_of
@@ -49,10 +51,6 @@ from pydantic_deep.versions.recording._prompts import decode_prompt
 from pydantic_deep.versions.recording._recorded_run import RecordedRun, RunStart, load_usage, response_id_of
 
 from ._suspended_runs import has_moved_on, last_version
-
-if TYPE_CHECKING:
-    from pydantic_deep.versions._session import Session
-    from pydantic_deep.versions._version import AgentVersion
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
@@ -75,10 +73,10 @@ async def cancel(session: Session[Any, Any], run_id: str) -> bool:
     return True
 
 
-async def recover(session: Session[Any, Any], run_id: str | None = None) -> list[AgentVersion[Any, Any]]:
+async def recover(session: Session[Any, Any], run_id: str | None = None) -> list[VersionRecord]:
     """Resume one suspended run of an agent, or all whose conversation has not moved on."""
     store = session.store
-    versions: list[AgentVersion[Any, Any]] = []
+    versions: list[VersionRecord] = []
     for run in await store.orphans(ALL_RUNS):
         if run.parent_run_id is not None:
             await _end_stray(store, run, run.parent_run_id)
@@ -134,7 +132,7 @@ async def _close(
     parts: list[ModelRequestPart] = [part for call in known if call is not None for part in told_parts(call)]
     if run.prompt is not None:  # no version of the run has it yet
         parts.append(UserPromptPart(decode_prompt(run.prompt)))
-    options: dict[str, Any] = json.loads(run.options)
+    options = load_options(run)
     left, deps = await crash_remnants(store, attempts, response_id), await left_deps(store, attempts, response_id)
     parent_id = await _origin(store, attempts[0])
     lost = await _lost_usage(store, attempts, last)
@@ -148,8 +146,8 @@ async def _close(
         run_record=run,
         parent_id=parent_id,
         claim=await _claim_of(run, store, last),
-        pause_id=options.get('resumes'),
-        head_id=options.get('head'),
+        pause_id=options.resumes,
+        head_id=options.head,
     )
     told = [ModelRequest(parts, state='interrupted', run_id=run.id, conversation_id=run.conversation_id)]
     return await RecordedRun(store=store, start=start).end(
@@ -182,11 +180,11 @@ async def _claim_of(run: RunRecord, store: Store, version: VersionRecord) -> Dir
     return DirectoryClaim(store=store, workspace=held.backend, run_id=run.id, noted=held)
 
 
-async def _go_on(session: Session[Any, Any], run: RunRecord) -> AgentVersion[Any, Any] | None:
+async def _go_on(session: Session[Any, Any], run: RunRecord) -> VersionRecord | None:
     """Recover a run that is ours, and return the version that it ends with; `None` if it fails."""
     try:
-        with session_scope(json.loads(run.options).get('session_id')):
-            return await session.run_turn(await _request(session, run))
+        with session_scope(load_options(run).session_id):
+            return await run_turn(session, await _request(session, run))
     except ApprovalAnsweredError:
         _LOGGER.info('The run %s ends here: another acts on the answers that it was to act on', run.id)
         await _end(session.store, run)
@@ -212,22 +210,23 @@ async def _request(session: Session[Any, Any], run: RunRecord) -> TurnRequest:
     newest = await store.versions(VersionFilter(run_id=run.id), limit=1)
     base = newest[0] if newest else await store.version(run.base_id or '')
     attempts = await attempts_of(store, run)
-    options: dict[str, Any] = json.loads(run.options)
-    pause_id: str | None = options.get('resumes')
+    options = load_options(run)
     messages, ids = await session.history(base)
     response_id = response_id_of(messages, ids)
     origin_id = await _origin(store, attempts[0])
     lost = await _lost_usage(store, attempts, base)
     return TurnRequest(
         base=base,
-        prompt=None if run.prompt is None else decode_prompt(run.prompt),
-        results=None if pause_id is None or newest else await _results(session, attempts, pause_id),
-        pause_id=pause_id,
-        model=options.get('model'),
-        model_settings=cast('ModelSettings', options.get('model_settings') or {}),
-        branch=None if newest else options.get('branch'),
-        head_id=options.get('head'),
-        usage_limits=load_limits(options),
+        options=TurnOptions(
+            prompt=None if run.prompt is None else decode_prompt(run.prompt),
+            model=options.model,
+            model_settings=options.settings,
+            branch=None if newest else options.branch,
+            usage_limits=options.usage_limits,
+        ),
+        results=None if options.resumes is None or newest else await _results(session, attempts, options.resumes),
+        pause_id=options.resumes,
+        head_id=options.head,
         attempt_of=run.id,
         attempts=attempts,
         settled=await settled_calls(store, attempts),
@@ -251,7 +250,7 @@ async def _origin(store: Store, first: RunRecord) -> str | None:
 
 async def _is_void(store: Store, run: RunRecord) -> bool:
     """Return whether a run was to act on answers that another run acts on: it can only be ended."""
-    pause_id: str | None = json.loads(run.options).get('resumes')
+    pause_id = load_options(run).resumes
     if pause_id is None or await store.versions(VersionFilter(run_id=run.id), limit=1):
         return False
     own = {None, *(attempt.id for attempt in await attempts_of(store, run))}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pydantic_deep.store import RunRecord, Store, VersionFilter, VersionNotFoundError, VersionRecord
+from pydantic_deep.versions._run_options import load_options
 from pydantic_deep.versions._turn import ALL_RUNS
 from pydantic_deep.versions.recording._attempts import attempts_of
 
@@ -72,11 +72,11 @@ async def has_moved_on(store: Store, run: RunRecord) -> bool:
     """Return whether a later turn began while a run was suspended, or the head that it was to move is elsewhere."""
     own = {attempt.id for attempt in await attempts_of(store, run)}
     for later in await store.runs(conversation_id=run.conversation_id, limit=ALL_RUNS):
-        if not own.isdisjoint(json.loads(later.options).get('after', ())):
+        if not own.isdisjoint(load_options(later).after):
             was_refused = later.state == 'failed' and not await store.versions(VersionFilter(run_id=later.id), limit=1)
             if not was_refused:  # such as one that came too late for the answers that the suspended run acts on
                 return True
-    expected: str | None = json.loads(run.options).get('head')
+    expected = load_options(run).head
     conversation = await store.conversation(run.conversation_id)
     if expected is None or conversation is None or conversation.head_id in (None, expected):
         return False

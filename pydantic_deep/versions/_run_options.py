@@ -1,0 +1,84 @@
+"""The options that a run was started with, as the store has them: whoever recovers the run starts it with the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cache
+from typing import Any, cast
+
+from pydantic import JsonValue, TypeAdapter
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.usage import UsageLimits
+
+from pydantic_deep.store import RunRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """The content of `RunRecord.options`."""
+
+    model: str | None = None
+    """The name of the model of this turn; `None` for that of the version, or for a model that was given as an object."""
+    model_settings: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    """The model settings of this turn, as far as JSON can hold them."""
+    usage_limits: UsageLimits | None = None
+    """The usage limits of the conversation."""
+    branch: str | None = None
+    """The name of the branch that begins with the turn."""
+    head: str | None = None
+    """The head of the conversation that the end of the run moves; `None` if it moves none."""
+    resumes: str | None = None
+    """The version that is resumed by the answers to its approvals; such a run begins without a prompt.
+
+    Its first request may have words of a user even so: a tool can return some besides its result.
+    """
+    after: Sequence[str] = ()
+    """The suspended runs of the conversation that this turn moves on from."""
+    session_id: str | None = None
+    """The caller's own id."""
+    protected: Mapping[str, str] | None = None
+    """The states of the protected files of the directory when the turn began, by path."""
+    protected_in_view: Mapping[str, str] | None = None
+    """The same of a view of the files."""
+
+    @property
+    def settings(self) -> ModelSettings:
+        """The model settings, for a run."""
+        return cast('ModelSettings', self.model_settings)
+
+    def dump(self) -> str:
+        """Return the options as JSON, without those that are `None`."""
+        document = {each.name: getattr(self, each.name) for each in fields(self)}
+        if self.usage_limits is not None:
+            document['usage_limits'] = _limits().dump_python(self.usage_limits, mode='json', exclude_defaults=True)
+        return json.dumps({name: value for name, value in document.items() if value is not None})
+
+
+def load_options(run: RunRecord) -> RunOptions:
+    """Return the options of a run; those that this release does not know are left out."""
+    document: dict[str, Any] = json.loads(run.options)
+    limits = document.pop('usage_limits', None)
+    known = {each.name for each in fields(RunOptions)}
+    return RunOptions(
+        usage_limits=None if limits is None else _limits().validate_python(limits),
+        **{name: value for name, value in document.items() if name in known},
+    )
+
+
+def json_settings(settings: ModelSettings | None) -> dict[str, JsonValue]:
+    """Return the settings that JSON can hold."""
+    found: dict[str, JsonValue] = {}
+    for name, value in (settings or {}).items():
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError):
+            continue
+        found[name] = cast('JsonValue', value)
+    return found
+
+
+@cache
+def _limits() -> TypeAdapter[UsageLimits]:
+    return TypeAdapter(UsageLimits)

@@ -1,0 +1,30 @@
+"""Trees of files and their contents, read from a store."""
+
+from __future__ import annotations
+
+from pydantic_deep.store import Store
+from pydantic_deep.versions._lru import LRUCache
+from pydantic_deep_backends import Tree
+
+
+class TreeStore:
+    """Reads trees from a store; recent ones are cached."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._trees = LRUCache[Tree]()
+
+    async def load(self, digest: str | None) -> Tree:
+        """Return a tree by its digest; an empty one for `None`, the tree of a version whose files are not versioned."""
+        if digest is None:
+            return Tree()
+        tree = self._trees.get(digest)
+        return self.cache(Tree.from_nodes(digest, await self.store.nodes(digest))) if tree is None else tree
+
+    def cache(self, tree: Tree) -> Tree:
+        """Cache a tree that is in the store, and return it."""
+        return self._trees.set(tree.digest, tree)
+
+    async def read_blob(self, digest: str) -> bytes:
+        """Return the contents of a file by their digest."""
+        return (await self.store.asset(digest)).data
