@@ -20,7 +20,6 @@ from typer.core import TyperGroup
 
 from pydantic_deep._text.escapes import visible
 from pydantic_deep.cli.approvals._policy import ApprovalMode, ChatApprovalMode
-from pydantic_deep.cli.approvals._prompter import ApprovalPrompter
 from pydantic_deep.cli.commands._approvals import approvals_app
 from pydantic_deep.cli.commands._branching import changes_app
 from pydantic_deep.cli.commands._chat import chat
@@ -56,15 +55,13 @@ from pydantic_deep.cli.commands._resume import Resumption, find_pending
 from pydantic_deep.cli.commands._server import keys_app, serve_app
 from pydantic_deep.cli.commands._skills import skills_app
 from pydantic_deep.cli.commands._store import store_app
+from pydantic_deep.cli.commands._task import AgentOptions, run_task
 from pydantic_deep.cli.history._revisions import Revisions
 from pydantic_deep.cli.history._store import choose_store, open_chosen_store
 from pydantic_deep.cli.terminal._deferred_warnings import deferred_warnings
 from pydantic_deep.cli.turn._failures import EXIT_CODES
-from pydantic_deep.cli.turn._models import choose_model
 from pydantic_deep.cli.turn._providers import list_providers
-from pydantic_deep.cli.turn._runner import run_turn
-from pydantic_deep.cli.turn._runtime import MAX_TOKENS, Settings, create_runtime
-from pydantic_deep.cli.turn._turn_presenter import decider_for
+from pydantic_deep.cli.turn._runtime import MAX_TOKENS, create_runtime
 
 from ._environment import Environment
 
@@ -184,28 +181,8 @@ def _run(
     )
     if no_store and approvals is ApprovalMode.pause:
         raise typer.BadParameter('a paused turn has to be stored. Leave out --no-store.')
-    with exit_on_error(json=json), deferred_warnings():
-        settings = Settings(
-            directory=str(directory),
-            model=choose_model(model, environment.variables),
-            max_tokens=max_tokens,
-            max_cost=max_cost,
-            skills=tuple(map(str, skills or ())),
-            user_skills=not no_user_skills,
-            sandbox=sandbox,
-        )
-        runtime = create_runtime(environment, settings, approvals=approvals)
-
-        async def work() -> int:
-            async with start.open(runtime, settings) as conversation:
-                turn = await choose_presenter(json=json)(
-                    runtime,
-                    partial(run_turn, conversation, text),
-                    make_decider=decider_for(approvals, ApprovalPrompter(environment=environment)),
-                )
-            return turn.exit_code
-
-        raise typer.Exit(anyio.run(work))
+    options = AgentOptions(directory, model, sandbox, skills, no_user_skills, max_tokens, max_cost)
+    raise run_task(start, options, text, approvals=approvals, json=json)
 
 
 @app.command(
@@ -299,16 +276,9 @@ def _chat(
     start = ConversationStart(
         environment, store, no_store=no_store, continues=continues, base=base, instructions=instructions
     )
+    options = AgentOptions(directory, model, sandbox, skills, no_user_skills, max_tokens, max_cost)
     with exit_on_error(json=False):
-        settings = Settings(
-            directory=str(directory),
-            model=choose_model(model, environment.variables),
-            max_tokens=max_tokens,
-            max_cost=max_cost,
-            skills=tuple(map(str, skills or ())),
-            user_skills=not no_user_skills,
-            sandbox=sandbox,
-        )
+        settings = options.settings(environment)
         mode = ApprovalMode(approvals.value)
         runtime = create_runtime(environment, settings, approvals=mode)
 

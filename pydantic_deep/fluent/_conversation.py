@@ -31,7 +31,13 @@ from pydantic_deep.agent import create_deep_agent
 from pydantic_deep.approvals import Decision, NothingPendingError, PendingApproval
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import Store, VersionConflictError
-from pydantic_deep.versions import AgentVersion, ApprovalsPendingError, VersionedAgent, VersionedConversation
+from pydantic_deep.versions import (
+    AgentVersion,
+    ApprovalsPendingError,
+    TurnOptions,
+    VersionedAgent,
+    VersionedConversation,
+)
 
 from ._builder import PromptBuilder
 from ._composed_agent import ComposedAgent
@@ -286,7 +292,8 @@ class Conversation(Generic[DepsT, OutputT]):
                     f'No approvals are pending in the conversation {self.id}: it is {self.state}.'
                 )
             history = self.messages[: self._known]
-            ask = TurnRequest(history=history, known=self._known, words=[], answers=answers or {}, by=by, reason=reason)
+            options = TurnOptions(answers=answers or {}, by=by, reason=reason)
+            ask = TurnRequest(history=history, known=self._known, words=[], options=options)
             return await self._drain(self._begin_turn(ask, is_text=False))
 
     async def stop(self) -> None:
@@ -342,7 +349,8 @@ class Conversation(Generic[DepsT, OutputT]):
         if history and not self._known and await self._add_system_prompt(history):
             history, _ = split_prompt(self.messages)
         words = self.messages[len(history) :]
-        ask = TurnRequest(history=_repaired(history, self._known), known=self._known, words=words, prompt=prompt)
+        options = TurnOptions(prompt=prompt)
+        ask = TurnRequest(history=_repaired(history, self._known), known=self._known, words=words, options=options)
         self._known = len(self.messages)
         return self._begin_turn(ask, is_text=is_text)
 

@@ -7,9 +7,9 @@ messages that users see.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, Self, cast
 
 from pydantic_ai import AgentRunResultEvent, AgentStreamEvent, DeferredToolRequests, UserError
@@ -20,10 +20,10 @@ from pydantic_ai.usage import RunUsage, UsageLimits
 
 from pydantic_deep._messages.coalesced_requests import identical
 from pydantic_deep._messages.summary_metadata import find_summary, is_summary, read_summary
-from pydantic_deep.approvals import Decision, PendingApproval, answer_approvals, pending_approvals
+from pydantic_deep.approvals import PendingApproval, answer_approvals, pending_approvals
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import Commit, HeadMove, new_id
-from pydantic_deep.versions import AgentVersion, TurnStream, VersionedAgent, VersionedConversation
+from pydantic_deep.versions import AgentVersion, TurnOptions, TurnStream, VersionedAgent, VersionedConversation
 from pydantic_deep.versions._history_edit import with_messages
 from pydantic_deep.versions.recording._presummary_history import earlier_messages
 from pydantic_deep_backends import BackendProtocol
@@ -45,11 +45,13 @@ class TurnRequest:
     """The number of these messages that the runtime knew."""
     words: list[ModelMessage]
     """The prompt as messages."""
-    prompt: Prompt | None = None
-    """The prompt; `None` if the turn resumes with answers to approvals."""
-    answers: Mapping[str, Decision] = field(default_factory=dict[str, Decision])
-    by: str | None = None
-    reason: str | None = None
+    options: TurnOptions
+    """The prompt, or the answers to pending approvals."""
+
+    @property
+    def prompt(self) -> Prompt | None:
+        """The prompt; `None` if the turn resumes with answers to approvals."""
+        return self.options.prompt
 
 
 class TurnOutcome(NamedTuple):
@@ -157,7 +159,7 @@ class InMemory(Runtime[DepsT, OutputT]):
         async with self.agent.run_stream_events(
             ask.prompt,
             message_history=ask.history,
-            deferred_tool_results=answer_approvals(self._requests, ask.answers) if ask.prompt is None else None,
+            deferred_tool_results=answer_approvals(self._requests, ask.options.answers) if ask.prompt is None else None,
             conversation_id=self.conversation_id,
             model=config.model,
             model_settings=config.settings,
@@ -263,15 +265,11 @@ class Versioned(Runtime[DepsT, OutputT]):
     async def run(self, ask: TurnRequest) -> AsyncGenerator[Events[OutputT]]:
         config = self.agent.config
         head = self.head or await self._create()
-        if ask.prompt is None:
-            stream = head.resume_stream(
-                ask.answers, by=ask.by, reason=ask.reason, deps=self._deps, moves_head=self._moves_head
-            )
-        else:
+        options = replace(ask.options, deps=self._deps, moves_head=self._moves_head)
+        if ask.prompt is not None:
             head = self.head = await self._with_instructions(await self._with_history(head, ask.history))
-            stream = head.advance_stream(
-                ask.prompt, deps=self._deps, model=config.model, moves_head=self._moves_head, **config.settings
-            )
+            options = replace(options, model=config.model, model_settings=config.settings)
+        stream = head.stream(options)
         async with stream:
             self._stream = stream
             yield stream.events()

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any
 
 from pydantic import TypeAdapter
-from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import UsageLimits
 
 from pydantic_deep._checks import check_names, check_prompt
@@ -23,12 +22,13 @@ from pydantic_deep.approvals import (
     answer_approvals,
 )
 from pydantic_deep.store import ApprovalAnsweredError
+from pydantic_deep.versions import TurnOptions
 
 from ._state import ServerState
 from .access._callers import Caller
 from .access._ownership import ServedVersion
 from .http._errors import ServerError
-from .runs._pool import ServerStoppingError, TooManyRunsError, Turn, VersionBusyError
+from .runs._pool import ServerStoppingError, TooManyRunsError, VersionBusyError
 from .runs._renderings import Rendering
 from .runs._server_run import ServerRun
 from .runs._stored_runs import load_run, load_running_runs
@@ -43,25 +43,19 @@ async def start_run(
     state: ServerState,
     caller: Caller,
     version: ServedVersion,
-    turn: Turn,
+    options: TurnOptions,
     *,
-    reason: str | None = None,
-    branch: str | None = None,
-    model_settings: ModelSettings | None = None,
     max_iterations: int | None = None,
     session_id: str | None = None,
     renderings: Mapping[str, Rendering] | None = None,
 ) -> ServerRun:
-    """Start a run from a version that the caller owns. The head moves with it if it is at the version.
+    """Start a turn from a version that the caller owns. The head moves with it if it is at the version.
 
     Args:
         state: The state of the server.
-        caller: The caller, who also decides.
-        version: The version that the run starts from.
-        turn: A prompt, or decisions on pending approvals; an empty mapping to resume with the answers of the inbox.
-        reason: The reason for the decisions.
-        branch: The name of a new branch.
-        model_settings: Model settings of this turn.
+        caller: The caller, who also answers.
+        version: The version that the turn starts from.
+        options: The prompt or the answers, and what else the client chose.
         max_iterations: The maximum number of model requests; the limit of the server applies too.
         session_id: The caller's own id.
         renderings: See `RunPool.start`.
@@ -75,29 +69,29 @@ async def start_run(
         WorkspaceReplacedError: The directory is not the one that had the files of the version, and has others.
     """
     check_names(session_id=session_id)
-    if isinstance(turn, Mapping):
-        await _check_answers(state, version, turn)
+    branch = options.branch
+    if options.prompt is None:
+        await _check_answers(state, version, options.answers)
     else:
         _refuse_if_pending(version)
-        check_prompt('prompt', turn)
+        check_prompt('prompt', options.prompt)
     if branch is not None and branch in {each.name for each in await state.store.branches(version.conversation_id)}:
         raise ServerError('conflict', f'The conversation has a branch {branch!r} already. Choose another name.')
     await _refuse_if_busy_error(state, version)
     await version.check_directory()
     conversation = await state.store.conversation(version.conversation_id)
-    limits = await _usage_limits(state, version, max_iterations)
+    options = replace(
+        options,
+        by=caller.owner,
+        usage_limits=await _usage_limits(state, version, max_iterations),
+        moves_head=conversation is not None and conversation.head_id == version.id,
+    )
     with refusals_as_errors():
         return state.runs.start(
             version,
-            turn,
+            options,
             owner=caller.owner,
             key_id=caller.key_id,
-            by=caller.owner,
-            reason=reason,
-            branch=branch,
-            moves_head=conversation is not None and conversation.head_id == version.id,
-            model_settings=model_settings,
-            usage_limits=limits,
             session_id=session_id,
             renderings=renderings,
         )

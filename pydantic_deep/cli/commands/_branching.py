@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import anyio
 import typer
 
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli._schemas import CheckoutReport, MergeConflict, MergeReport
 from pydantic_deep.cli.approvals._policy import ApprovalMode
-from pydantic_deep.cli.approvals._prompter import ApprovalPrompter
 from pydantic_deep.cli.history._reader import VersionReader
 from pydantic_deep.cli.history._revisions import UnknownVersionError
 from pydantic_deep.cli.render._ids import HEAD, short_id
 from pydantic_deep.cli.render._log import count_files, summarize
 from pydantic_deep.cli.render._terminal_text import escape_invisible, first_line
-from pydantic_deep.cli.terminal._deferred_warnings import deferred_warnings
-from pydantic_deep.cli.turn._conversation import Conversation
-from pydantic_deep.cli.turn._models import choose_model
-from pydantic_deep.cli.turn._runner import run_turn
-from pydantic_deep.cli.turn._runtime import MAX_TOKENS, Settings, create_runtime
-from pydantic_deep.cli.turn._turn_presenter import decider_for
-from pydantic_deep.store import BranchExistsError, VersionFilter, VersionRecord
+from pydantic_deep.cli.turn._runtime import MAX_TOKENS
+from pydantic_deep.store import VersionFilter, VersionRecord
 from pydantic_deep.versions import VISIBLE_KINDS, MergeConflictError, UnversionedChangesError, workspace_key
 from pydantic_deep.views import Version
 from pydantic_deep_backends import LocalBackend
@@ -34,7 +26,6 @@ from ._options import (
     APPROVALS_HELP,
     BUDGET_HELP,
     RUN_EXIT_CODE_HELP,
-    USAGE_ERROR_CODE,
     ApprovalsOption,
     BudgetOption,
     ConversationStart,
@@ -49,13 +40,12 @@ from ._options import (
     StoreOption,
     TargetDirectoryOption,
     VersionsDirectoryOption,
-    choose_presenter,
     error_exit,
-    exit_on_error,
     print_document,
     read,
     read_task,
 )
+from ._task import AgentOptions, run_task
 
 changes_app = typer.Typer()
 
@@ -200,36 +190,8 @@ def _branch(
     environment = context.find_object(Environment) or Environment()
     start = ConversationStart(environment, store, no_store=False, continues=False, base=base)
     text = read_task(task)
-    with exit_on_error(json=json), deferred_warnings():
-        settings = Settings(
-            directory=str(directory),
-            model=choose_model(model, environment.variables),
-            max_tokens=max_tokens,
-            max_cost=max_cost,
-            skills=tuple(map(str, skills or ())),
-            user_skills=not no_user_skills,
-            sandbox=sandbox,
-        )
-        runtime = create_runtime(environment, settings, approvals=approvals)
-
-        async def work() -> int:
-            async with start.open(runtime, settings) as conversation:
-                await _check_branch_name(conversation, name, base)
-                turn = await choose_presenter(json=json)(
-                    runtime,
-                    partial(run_turn, conversation, text, branch=name),
-                    make_decider=decider_for(approvals, ApprovalPrompter(environment=environment)),
-                )
-            return turn.exit_code
-
-        raise typer.Exit(anyio.run(work))
-
-
-async def _check_branch_name(conversation: Conversation, name: str, base: str) -> None:
-    """Refuse a branch name that the conversation of a version already uses."""
-    conversation_id = (await conversation.revisions.find(base)).conversation_id
-    if name in {branch.name for branch in await conversation.store.branches(conversation_id)}:
-        raise error_exit(str(BranchExistsError(name)), USAGE_ERROR_CODE)
+    options = AgentOptions(directory, model, sandbox, skills, no_user_skills, max_tokens, max_cost)
+    raise run_task(start, options, text, approvals=approvals, json=json, branch=name)
 
 
 async def _check_out(reader: VersionReader, record: VersionRecord, *, force: bool) -> Version | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, TypeAlias, cast
 
 from pydantic import JsonValue
@@ -44,7 +43,7 @@ from pydantic_deep.streaming import (
     read_answer,
     render_frame,
 )
-from pydantic_deep.versions import AgentVersion
+from pydantic_deep.versions import AgentVersion, TurnOptions
 from pydantic_deep.versions.pauses._answers import decode_decision
 
 from ._dialogue import Content, Dialogue, text_of, to_model_messages
@@ -169,16 +168,18 @@ async def start_turn(
     """
     agent = authorize_agent(state, caller, agent_name)
     check_names(session_id=session_id)  # before a conversation is created for it
-    start = partial(start_run, state, caller, model_settings=dialogue.model_settings, session_id=session_id)
+    run: ServerRun | None = None
     if dialogue.decisions:
         found = await _authorize_decisions(state, caller, agent_name, dialogue.decisions)
-        turn = {found[id].record.pending_id: decision for id, decision in dialogue.decisions.items()}
-        run = _run_of_decisions(state, found, dialogue.decisions) or await start(
-            next(iter(found.values())).version, turn
-        )
+        run = _run_of_decisions(state, found, dialogue.decisions)
+        version = next(iter(found.values())).version
+        answers = {found[id].record.pending_id: decision for id, decision in dialogue.decisions.items()}
+        options = TurnOptions(answers=answers)
     else:
         version, prefix = await _base_version(state, caller, agent, agent_name, dialogue, session_id)
-        run = await start(version, _prompt([*prefix, *dialogue.prompt]))
+        prompt = _prompt([*prefix, *dialogue.prompt])
+        options = TurnOptions(prompt=prompt, model_settings=dialogue.model_settings)
+    run = run or await start_run(state, caller, version, options, session_id=session_id)
     return CompatTurn(state=state, owner=caller.owner, agent_name=agent_name, request=dialogue, run=run)
 
 

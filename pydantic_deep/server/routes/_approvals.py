@@ -21,7 +21,7 @@ from pydantic_deep.server.schemas._approvals import (
 )
 from pydantic_deep.server.schemas._fields import Name
 from pydantic_deep.store import ApprovalAnsweredError, ApprovalStatus, VersionFilter
-from pydantic_deep.versions import ApprovalInbox
+from pydantic_deep.versions import ApprovalInbox, TurnOptions
 from pydantic_deep.views import StoredApproval
 
 from ._parameters import Cursor
@@ -103,7 +103,7 @@ async def answer_approval(
         raise answered_error(error) from None
     run_id = None
     if resume and not await state.store.approvals(status='pending', version_id=own.version.id, limit=1):
-        run_id = (await start_run(state, caller, own.version, {})).id
+        run_id = (await start_run(state, caller, own.version, TurnOptions())).id
     (answered,) = await state.views.approvals([await state.store.approval(own.record.id)])
     return AnsweredApproval(approval=answered, run_id=run_id)
 

@@ -41,10 +41,10 @@ from pydantic_deep.server.schemas._runs import (
     NewTurn,
     Resumption,
     RunList,
-    TurnSettings,
     build_run,
 )
 from pydantic_deep.streaming import EventGroup, selected_groups
+from pydantic_deep.versions import TurnOptions
 from pydantic_deep.views import Run
 
 from ._parameters import Runner
@@ -103,9 +103,8 @@ async def create_turn(
     own = await authorize_conversation(state, caller, conversation)
     version = await version_in(state, caller, own, body.from_version)
     run = await start_run(
-        state, caller, version, body.prompt, branch=body.branch, model_settings=model_settings_from(body.model_settings),
-        max_iterations=body.max_iterations, session_id=body.session_id,
-    )  # fmt: skip
+        state, caller, version, options_from(body), max_iterations=body.max_iterations, session_id=body.session_id
+    )
     return await run_response(request, state, caller, run, selection, wait=wait)
 
 
@@ -128,9 +127,8 @@ async def create_branch(
     """A turn that goes on from any version. Unless that is the head, the head stays where it is."""
     base = await authorize_version(state, caller, version)
     run = await start_run(
-        state, caller, base, body.prompt, branch=body.branch, model_settings=model_settings_from(body.model_settings),
-        max_iterations=body.max_iterations, session_id=body.session_id,
-    )  # fmt: skip
+        state, caller, base, options_from(body), max_iterations=body.max_iterations, session_id=body.session_id
+    )
     return await run_response(request, state, caller, run, selection, wait=wait)
 
 
@@ -156,10 +154,10 @@ async def resume(
     own = await authorize_conversation(state, caller, conversation)
     version = await version_in(state, caller, own, body.from_version)
     answers = {id: to_decision(answer) for id, answer in body.answers.items()}
+    options = TurnOptions(answers=answers, reason=body.reason)
     run = await start_run(
-        state, caller, version, answers,
-        reason=body.reason, max_iterations=body.max_iterations, session_id=body.session_id,
-    )  # fmt: skip
+        state, caller, version, options, max_iterations=body.max_iterations, session_id=body.session_id
+    )
     return await run_response(request, state, caller, run, selection, wait=wait)
 
 
@@ -311,6 +309,7 @@ async def run_response(
     return JSONResponse(shape.model_dump(mode='json'), 200 if wait else 202, headers=headers)
 
 
-def model_settings_from(settings: TurnSettings | None) -> ModelSettings | None:
-    """Return the settings of a turn as pydantic-ai takes them."""
-    return None if settings is None else cast('ModelSettings', settings.model_dump(exclude_none=True))
+def options_from(body: NewTurn | NewBranch) -> TurnOptions:
+    """Return the options of a turn that a client sent."""
+    settings = {} if body.model_settings is None else body.model_settings.model_dump(exclude_none=True)
+    return TurnOptions(prompt=body.prompt, branch=body.branch, model_settings=cast('ModelSettings', settings))

@@ -7,25 +7,23 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import anyio
 from anyio.abc import TaskGroup
-from pydantic_ai import UserContent
-from pydantic_ai.settings import ModelSettings
-from pydantic_ai.usage import RunUsage, UsageLimits
+from pydantic_ai.usage import RunUsage
 
 from pydantic_deep._session_id import session_scope
-from pydantic_deep.approvals import Decision
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.server._metrics import ServerMetrics
 from pydantic_deep.server._settings import ServerSettings
 from pydantic_deep.store import new_id
 from pydantic_deep.streaming import EXPECTED_ERRORS, RunEvents, StatusEvent, StreamEvent
-from pydantic_deep.versions import AgentVersion, TurnStream
+from pydantic_deep.versions import AgentVersion, TurnOptions, TurnStream
 
 from ._log_cache import LogCache
 from ._renderings import Rendering, RenderingTask
@@ -36,9 +34,6 @@ _LOGGER = logging.getLogger('pydantic_deep')
 
 CLEANUP_SECONDS = 5
 """How long a cancelled run may take to commit its interrupted version when the server stops, in seconds."""
-
-Turn: TypeAlias = str | Sequence[UserContent] | Mapping[str, Decision]
-"""The input of a run: a prompt, or decisions keyed by the `id` of each of `pending`."""
 
 
 class RunRefusedError(DeepAgentError):
@@ -178,16 +173,10 @@ class RunPool:
     def start(
         self,
         version: AgentVersion[Any, Any],
-        turn: Turn,
+        options: TurnOptions,
         *,
         owner: str,
         key_id: str | None = None,
-        by: str | None = None,
-        reason: str | None = None,
-        branch: str | None = None,
-        moves_head: bool = True,
-        model_settings: ModelSettings | None = None,
-        usage_limits: UsageLimits | None = None,
         session_id: str | None = None,
         renderings: Mapping[str, Rendering] | None = None,
     ) -> ServerRun:
@@ -197,21 +186,15 @@ class RunPool:
 
         Args:
             version: The version that the run starts from.
-            turn: A prompt, or decisions on the pending approvals of the version.
+            options: What the turn is started with. The pool sets the id of the run and its cancellation token.
             owner: The owner of the conversation.
             key_id: The key of the request, for its limit.
-            by: The person who decided.
-            reason: The reason for the decisions.
-            branch: The name of a new branch.
-            moves_head: Whether the head of the conversation moves along, if it is at the version.
-            model_settings: Model settings of this turn.
-            usage_limits: The usage limits of the conversation.
             session_id: The caller's own id.
             renderings: Other encodings of the run, by name; each has a log in `ServerRun.renderings`.
 
         Raises:
             RunRefusedError: The server is stopping, too many runs are running, or one has started from this version.
-            ApprovalsPendingError: The version has pending approvals, and the turn is a prompt.
+            ApprovalsPendingError: The version has pending approvals, and the options have a prompt.
         """
         self._check_start(version, key_id)
         run = ServerRun(
@@ -226,17 +209,7 @@ class RunPool:
             renderings={name: self._new_log() for name in renderings or {}},
         )
         try:
-            stream = (
-                version.advance_stream(
-                    turn, branch=branch, usage_limits=usage_limits, cancellation_token=run.token, run_id=run.id,
-                    moves_head=moves_head, **(model_settings or {}),
-                )
-                if not isinstance(turn, Mapping)
-                else version.resume_stream(
-                    turn, by=by, reason=reason, usage_limits=usage_limits, cancellation_token=run.token, run_id=run.id,
-                    moves_head=moves_head,
-                )
-            )  # fmt: skip
+            stream = version.stream(replace(options, run_id=run.id, cancellation_token=run.token))
         except BaseException:
             _discard_logs(run)
             raise

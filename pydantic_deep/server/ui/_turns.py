@@ -18,6 +18,7 @@ from pydantic_deep.server.runs._event_stream import HEADERS, KEEPALIVE, Position
 from pydantic_deep.server.runs._renderings import Rendering
 from pydantic_deep.server.runs._run_log import LogDiscardedError, RunLog
 from pydantic_deep.server.runs._server_run import ServerRun
+from pydantic_deep.versions import TurnOptions
 
 from ._threads import find_thread, open_thread
 
@@ -44,9 +45,7 @@ async def start_thread_run(
     check_names(session_id=thread)  # before a conversation is created for it
     if not dialogue.decisions:
         version = await open_thread(state, caller, agent, thread)
-        run = await start_run(
-            state, caller, version, _prompt(dialogue.prompt), session_id=thread, renderings=renderings
-        )
+        options = TurnOptions(prompt=_prompt(dialogue.prompt))
     else:
         if not caller.has('approve'):
             raise ServerError('forbidden', 'Decisions need a key with the scope `approve`.')
@@ -54,7 +53,8 @@ async def start_thread_run(
         if own is None:
             raise not_found()
         version = await version_in(state, caller, own, None)
-        run = await start_run(state, caller, version, dialogue.decisions, session_id=thread, renderings=renderings)
+        options = TurnOptions(answers=dialogue.decisions)
+    run = await start_run(state, caller, version, options, session_id=thread, renderings=renderings)
     await run.wait_begun()
     return run
 

@@ -18,6 +18,7 @@ from pydantic_deep.audit import AuditRecord
 from pydantic_deep.server._settings import ServerSettings
 from pydantic_deep.skills import Skill, Skills
 from pydantic_deep.testing import ScriptedModel
+from pydantic_deep.versions import TurnOptions
 from tests.server.conftest import Listen, MakeClient, Serve, Served
 
 pytestmark = pytest.mark.anyio
@@ -82,7 +83,7 @@ async def test_skills_are_told_without_where_they_are(serve: Serve, tmp_path: Pa
 async def test_metrics_count_requests_and_runs(served: Served, make_client: MakeClient) -> None:
     client = await make_client('admin')
     root = await served.state.agents['analyst'].create(metadata={'server.owner': 'ada'})
-    run = served.state.runs.start(root, 'Hello', owner='ada')
+    run = served.state.runs.start(root, TurnOptions(prompt='Hello', moves_head=True), owner='ada')
     await run.wait()
     await client.get('/api/agents/analyst')
     await client.get('/api/agents/nobody')
@@ -254,7 +255,7 @@ async def test_a_run_writes_a_record_of_its_owner_under_the_served_name(
 ) -> None:
     """004-24: the record has the owner that nobody had to pass on."""
     root = await served.state.agents['analyst'].create(metadata={'server.owner': 'ada'})
-    run = served.state.runs.start(root, 'Hello', owner='ada', session_id='s-1')
+    run = served.state.runs.start(root, TurnOptions(prompt='Hello', moves_head=True), owner='ada', session_id='s-1')
     await run.wait()
     client = await make_client('audit')
     [item] = (await client.get('/api/audit')).json()['items']
@@ -267,7 +268,7 @@ async def test_a_run_writes_a_record_of_its_owner_under_the_served_name(
 async def test_a_failed_run_writes_a_record_too(serve: Serve) -> None:
     async with serve(agents={'analyst': create_deep_agent(ScriptedModel())}) as served:
         root = await served.state.agents['analyst'].create(metadata={'server.owner': 'ada'})
-        run = served.state.runs.start(root, 'Hello', owner='ada')
+        run = served.state.runs.start(root, TurnOptions(prompt='Hello', moves_head=True), owner='ada')
         await run.wait()
         [item] = (await served.state.audit.list({'owner': 'ada'})).items
         assert (item.run_id, item.status) == (run.id, 'failed')

@@ -16,7 +16,6 @@ from pydantic_ai.models.function import AgentInfo
 from pydantic_deep import DeepAgentDeps, LocalBackend, StateBackend, create_deep_agent, deps
 from pydantic_deep.deps import MAX_FILE_BYTES
 from pydantic_deep.errors import UploadNotFoundError
-from pydantic_deep.server import _run_start
 from pydantic_deep.server._settings import InvalidSettingsError, ServerSettings, load_settings
 from pydantic_deep.store import VersionConflictError
 from pydantic_deep.testing import Answer, ScriptedModel, call
@@ -224,7 +223,7 @@ async def test_where_it_cannot_be_known_before_the_run_of_the_turn_says_so(
         async def see_nothing(*args: object) -> None:
             pass
 
-        monkeypatch.setattr(_run_start, 'refuse_replaced', see_nothing)
+        monkeypatch.setattr(AgentVersion, 'check_directory', see_nothing)
         run = (await ada.post(f'{path}/turns', json={'prompt': 'more'})).json()
         assert (run['state'], run['version_id']) == ('failed', None)
         assert 'other.txt' in run['error']['message']

@@ -21,7 +21,7 @@ from pydantic_deep.store import Commit, Committed, SqlStore, StoreUnavailableErr
 from pydantic_deep.store.memory import MemoryEngine
 from pydantic_deep.streaming import StreamEvent
 from pydantic_deep.testing import FakeClock, ScriptedModel, Step, call
-from pydantic_deep.versions import AgentVersion, ApprovalsPendingError, VersionedAgent
+from pydantic_deep.versions import AgentVersion, ApprovalsPendingError, TurnOptions, VersionedAgent
 from tests.server.conftest import Gate
 
 pytestmark = pytest.mark.anyio
@@ -51,7 +51,7 @@ async def test_a_run_ends_without_anybody(pool: RunPool, store: SqlStore):
     """004-12"""
     root = await root_of(store, 'Hello.')
 
-    run = pool.start(root, 'hi', owner='ada')
+    run = pool.start(root, TurnOptions(prompt='hi', moves_head=True), owner='ada')
 
     assert (run.state, pool.get(run.id), pool.running_count) == ('running', run, 1)
     await run.wait()
@@ -68,7 +68,7 @@ async def test_a_run_ends_without_anybody(pool: RunPool, store: SqlStore):
 
 async def test_a_run_has_begun_when_the_store_knows_of_it(pool: RunPool, store: SqlStore, gate: Gate):
     root = await root_of(store, call('hold'), 'Done.', tools=[gate.hold])
-    run = pool.start(root, 'hi', owner='ada')
+    run = pool.start(root, TurnOptions(prompt='hi', moves_head=True), owner='ada')
 
     await run.wait_begun()
 
@@ -81,7 +81,7 @@ async def test_what_is_wrong_with_a_turn_is_told_by_the_log(pool: RunPool, store
     agent = VersionedAgent(create_deep_agent(ScriptedModel('Hello.')), store)
     root = await agent.create(model='nobody:knows')
 
-    run = pool.start(root, 'hi', owner='ada')
+    run = pool.start(root, TurnOptions(prompt='hi', moves_head=True), owner='ada')
     await run.wait()
     await run.wait_begun()
 
@@ -93,14 +93,18 @@ async def test_what_is_wrong_with_a_turn_is_told_by_the_log(pool: RunPool, store
 
 async def test_a_version_that_waits_takes_answers_and_no_prompt(pool: RunPool, store: SqlStore):
     root = await root_of(store, call('ls', path='/'), 'Done.', interrupt_on={'ls': True})
-    first = pool.start(root, 'list', owner='ada')
+    first = pool.start(root, TurnOptions(prompt='list', moves_head=True), owner='ada')
     await first.wait()
     agent = VersionedAgent(create_deep_agent(ScriptedModel('Done.'), interrupt_on={'ls': True}), store)
     pause = await agent.load(first.version_id or '')
 
     with pytest.raises(ApprovalsPendingError):
-        pool.start(pause, 'more', owner='ada')
-    second = pool.start(pause, {pause.pending[0].id: Approve()}, owner='ada', by='ada', reason='Fine.')
+        pool.start(pause, TurnOptions(prompt='more', moves_head=True), owner='ada')
+    second = pool.start(
+        pause,
+        TurnOptions(answers={pause.pending[0].id: Approve()}, by='ada', reason='Fine.', moves_head=True),
+        owner='ada',
+    )
     await second.wait()
 
     assert (first.state, second.state, second.output) == ('awaiting_approval', 'complete', 'Done.')
@@ -110,10 +114,10 @@ async def test_a_version_that_waits_takes_answers_and_no_prompt(pool: RunPool, s
 
 async def test_one_run_at_a_time_goes_on_from_a_version(pool: RunPool, store: SqlStore, gate: Gate):
     root = await root_of(store, call('hold'), 'Done.', tools=[gate.hold])
-    run = pool.start(root, 'hi', owner='ada')
+    run = pool.start(root, TurnOptions(prompt='hi', moves_head=True), owner='ada')
 
     with pytest.raises(VersionBusyError) as caught:
-        pool.start(root, 'hi', owner='bob')
+        pool.start(root, TurnOptions(prompt='hi', moves_head=True), owner='bob')
 
     assert caught.value.run_id == run.id
     assert (pool.run_from(root.id), pool.runs_in(root.conversation_id)) == (run, [run])
@@ -129,12 +133,12 @@ async def test_runs_are_counted_by_key_and_in_all(store: SqlStore, gate: Gate):
     settings = ServerSettings(max_runs=3, max_runs_per_key=2, shutdown_seconds=0)
     async with RunPool(settings) as pool:
         for root in roots[:2]:
-            pool.start(root, 'hi', owner='ada', key_id='one')
+            pool.start(root, TurnOptions(prompt='hi', moves_head=True), owner='ada', key_id='one')
         with pytest.raises(TooManyRunsError, match='2 runs of this key'):
-            pool.start(roots[2], 'hi', owner='ada', key_id='one')
-        pool.start(roots[2], 'hi', owner='ada')
+            pool.start(roots[2], TurnOptions(prompt='hi', moves_head=True), owner='ada', key_id='one')
+        pool.start(roots[2], TurnOptions(prompt='hi', moves_head=True), owner='ada')
         with pytest.raises(TooManyRunsError, match='3 runs of this server'):
-            pool.start(roots[3], 'hi', owner='bob', key_id='two')
+            pool.start(roots[3], TurnOptions(prompt='hi', moves_head=True), owner='bob', key_id='two')
 
 
 async def test_a_closed_pool_begins_nothing(pool: RunPool, store: SqlStore):
@@ -142,7 +146,7 @@ async def test_a_closed_pool_begins_nothing(pool: RunPool, store: SqlStore):
     pool.close()
 
     with pytest.raises(ServerStoppingError):
-        pool.start(root, 'hi', owner='ada')
+        pool.start(root, TurnOptions(prompt='hi', moves_head=True), owner='ada')
     assert pool.is_closed
 
 
@@ -154,7 +158,7 @@ async def test_a_pool_that_is_not_open_has_no_tasks():
 async def test_what_has_no_time_left_is_kept_as_interrupted(store: SqlStore, gate: Gate):
     root = await root_of(store, call('hold'), 'Done.', tools=[gate.hold])
     async with RunPool(ServerSettings(shutdown_seconds=0), metrics=ServerMetrics()) as pool:
-        run = pool.start(root, 'hi', owner='ada')
+        run = pool.start(root, TurnOptions(prompt='hi', moves_head=True), owner='ada')
         await gate.reached.wait()
 
     assert (run.state, run.outcome) == ('interrupted', 'interrupted')
@@ -166,7 +170,7 @@ async def test_a_pool_that_is_cancelled_stops_its_runs(store: SqlStore, gate: Ga
     runs: list[ServerRun] = []
     with anyio.CancelScope() as scope:
         async with RunPool(ServerSettings()) as pool:
-            runs.append(pool.start(root, 'hi', owner='ada'))
+            runs.append(pool.start(root, TurnOptions(prompt='hi', moves_head=True), owner='ada'))
             await gate.reached.wait()
             scope.cancel()
             await anyio.lowlevel.checkpoint()
@@ -186,7 +190,7 @@ async def names_of(events: AsyncIterator[Any]) -> AsyncIterator[bytes]:
 async def test_a_run_is_rendered_in_other_forms_beside_it(pool: RunPool, store: SqlStore):
     root = await root_of(store, 'Hello there.')
 
-    run = pool.start(root, 'hi', owner='ada', renderings={'names': names_of})
+    run = pool.start(root, TurnOptions(prompt='hi', moves_head=True), owner='ada', renderings={'names': names_of})
     chunks = [chunk async for _, chunk in run.renderings['names'].tail()]
 
     assert chunks[-2:] == [AgentRunResultEvent.__name__.encode(), b'end']
@@ -207,7 +211,7 @@ async def test_a_rendering_that_fails_or_hangs_harms_nobody(
     root = await root_of(store, call('ls', path='/'), 'Hello.')
     renderings = {'failing': failing, 'hanging': hanging, 'names': names_of}
 
-    run = pool.start(root, 'hi', owner='ada', renderings=renderings)
+    run = pool.start(root, TurnOptions(prompt='hi', moves_head=True), owner='ada', renderings=renderings)
     await run.wait()
 
     assert (run.state, run.output) == ('complete', 'Hello.')
@@ -229,7 +233,9 @@ async def test_a_rendering_is_told_that_the_run_failed(
 
     root = await root_of(store, RuntimeError('no connection'))
 
-    run = pool.start(root, 'hi', owner='ada', renderings={'careful': careful, 'names': names_of})
+    run = pool.start(
+        root, TurnOptions(prompt='hi', moves_head=True), owner='ada', renderings={'careful': careful, 'names': names_of}
+    )
     chunks = [chunk async for _, chunk in run.renderings['careful'].tail()]
 
     assert chunks[-1] == b'no connection'
@@ -245,7 +251,7 @@ async def test_a_store_that_goes_away_ends_the_run_with_an_error(pool: RunPool):
             return await super().commit(commit)
 
     async with Leaving(MemoryEngine.open()) as store:
-        run = pool.start(await root_of(store, 'Hello.'), 'hi', owner='ada')
+        run = pool.start(await root_of(store, 'Hello.'), TurnOptions(prompt='hi', moves_head=True), owner='ada')
         await run.wait_begun()
 
     assert run.state == 'failed'
@@ -256,7 +262,7 @@ async def test_a_store_that_goes_away_ends_the_run_with_an_error(pool: RunPool):
 async def test_what_ended_is_counted(store: SqlStore):
     metrics = ServerMetrics()
     async with RunPool(ServerSettings(), metrics=metrics) as pool:
-        await pool.start(await root_of(store, 'Hello.'), 'hi', owner='ada').wait()
+        await pool.start(await root_of(store, 'Hello.'), TurnOptions(prompt='hi', moves_head=True), owner='ada').wait()
 
         text = metrics.render().decode()
         assert 'pydantic_deep_runs_total{agent="deep-agent",state="complete"} 1.0' in text

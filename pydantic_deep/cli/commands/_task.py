@@ -1,0 +1,99 @@
+"""One task for the agent, as `run` and `branch` do it, and the options that choose the agent, which `chat` has too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+
+import anyio
+import typer
+
+from pydantic_deep.cli._environment import Environment
+from pydantic_deep.cli.approvals._policy import ApprovalMode
+from pydantic_deep.cli.approvals._prompter import ApprovalPrompter
+from pydantic_deep.cli.render._ids import HEAD
+from pydantic_deep.cli.terminal._deferred_warnings import deferred_warnings
+from pydantic_deep.cli.turn._conversation import Conversation
+from pydantic_deep.cli.turn._models import choose_model
+from pydantic_deep.cli.turn._runner import run_turn
+from pydantic_deep.cli.turn._runtime import Settings, create_runtime
+from pydantic_deep.cli.turn._turn_presenter import decider_for
+from pydantic_deep.store import BranchExistsError
+
+from ._options import USAGE_ERROR_CODE, ConversationStart, choose_presenter, error_exit, exit_on_error
+
+
+@dataclass(frozen=True)
+class AgentOptions:
+    """The options that choose the agent and its limits."""
+
+    directory: Path
+    model: str | None
+    sandbox: bool
+    skills: list[Path] | None
+    no_user_skills: bool
+    max_tokens: int
+    max_cost: Decimal | None
+
+    def settings(self, environment: Environment) -> Settings:
+        """Return the settings of the agent.
+
+        Raises:
+            UnusableModelError: No model is chosen, and none can be used by default.
+        """
+        return Settings(
+            directory=str(self.directory),
+            model=choose_model(self.model, environment.variables),
+            max_tokens=self.max_tokens,
+            max_cost=self.max_cost,
+            skills=tuple(map(str, self.skills or ())),
+            user_skills=not self.no_user_skills,
+            sandbox=self.sandbox,
+        )
+
+
+def run_task(
+    start: ConversationStart,
+    options: AgentOptions,
+    task: str,
+    *,
+    approvals: ApprovalMode,
+    json: bool,
+    branch: str | None = None,
+) -> typer.Exit:
+    """Do one task, present it, and return the exit.
+
+    Args:
+        start: The conversation and the version that the task continues.
+        options: The agent.
+        task: What the agent shall do.
+        approvals: What happens to calls that need an approval.
+        json: Whether to print events instead of progress and the answer.
+        branch: The name of a branch that begins with the task.
+    """
+    environment = start.environment
+    with exit_on_error(json=json), deferred_warnings():
+        settings = options.settings(environment)
+        runtime = create_runtime(environment, settings, approvals=approvals)
+
+        async def work() -> int:
+            async with start.open(runtime, settings) as conversation:
+                if branch is not None:
+                    await _check_branch_name(conversation, branch, start.base or HEAD)
+                turn = await choose_presenter(json=json)(
+                    runtime,
+                    partial(run_turn, conversation, task, branch=branch),
+                    make_decider=decider_for(approvals, ApprovalPrompter(environment=environment)),
+                )
+            return turn.exit_code
+
+        return typer.Exit(anyio.run(work))
+
+
+async def _check_branch_name(conversation: Conversation, name: str, base: str) -> None:
+    """Refuse a branch name that the conversation of a version already uses."""
+    conversation_id = (await conversation.revisions.find(base)).conversation_id
+    if name in {branch.name for branch in await conversation.store.branches(conversation_id)}:
+        raise error_exit(str(BranchExistsError(name)), USAGE_ERROR_CODE)

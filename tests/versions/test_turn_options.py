@@ -1,0 +1,36 @@
+"""Turns that are started with `TurnOptions` instead of keywords."""
+
+from __future__ import annotations
+
+import pytest
+
+from pydantic_deep.approvals import Approve, NothingPendingError
+from pydantic_deep.errors import ValidationError
+from pydantic_deep.versions import TurnOptions
+from tests.versions.conftest import MakeAgent
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_prompt_starts_a_turn(make: MakeAgent):
+    root = await make('One.', 'Two.').create()
+
+    first = await root.run(TurnOptions(prompt='a', branch='draft'))
+    async with root.stream(TurnOptions(prompt='b', moves_head=True)) as stream:
+        assert [text async for text in stream] != []
+
+    assert (first.output, first.branch, stream.version.output) == ('One.', 'draft', 'Two.')
+
+
+async def test_options_without_a_prompt_resume_and_nothing_is_pending(make: MakeAgent):
+    root = await make().create()
+
+    with pytest.raises(NothingPendingError, match='waits for nothing'):
+        await root.run(TurnOptions())
+
+
+async def test_a_turn_has_a_prompt_or_answers(make: MakeAgent):
+    root = await make().create()
+
+    with pytest.raises(ValidationError, match='the turn has a prompt'):
+        root.stream(TurnOptions(prompt='a', answers={'1': Approve()}))
