@@ -6,7 +6,7 @@ Not here: what is recorded when (`_recorder`), and what users call (`_version`, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -26,7 +26,6 @@ from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import (
     ApprovalAnsweredError,
     BranchExistsError,
-    CallRecord,
     Commit,
     RunEnd,
     RunRecord,
@@ -44,7 +43,7 @@ from ._session import Session
 from ._settings import check_settings, load_instructions, load_settings
 from ._turn_options import TurnOptions
 from .errors import ValidationError
-from .files._open_files import CrashRemnants, FilesRequest, open_files
+from .files._open_files import FilesRequest, open_files
 from .files._protected_files import states_before, warn_of_protected
 from .files._run_files import warn_of_omitted
 from .pauses._answers import claim, decide
@@ -53,7 +52,7 @@ from .recording._attempts import end_of_attempt
 from .recording._capabilities import missing_failures
 from .recording._deps_state import load_deps
 from .recording._prompts import encode_prompt
-from .recording._recorded_run import FAILED, CallKey, RecordedRun, RunStart, load_usage
+from .recording._recorded_run import FAILED, CrashedRun, RecordedRun, RunStart, load_usage
 from .recording._recorder import Recorder, suspension_note
 
 ALL_RUNS = 1_000_000
@@ -69,41 +68,22 @@ class TurnOutcome:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TurnRequest:
+class TurnRequest(FilesRequest):
     """A turn to be run: from which version, with which options, and after which crash."""
 
-    base: VersionRecord
-    """The version that the turn starts from."""
     options: TurnOptions
-    backend: BackendProtocol | None = None
-    """The files of the version, if the caller has them open."""
-    run_id: str = field(default_factory=new_id)
-    results: DeferredToolResults | None = None
-    """The answers that a crashed run had claimed already."""
     head_id: str | None = None
     """The head of the conversation, if it is to move from there to the version that the turn ends with."""
-    attempt_of: str | None = None
-    """The run of a dead process that this one goes on with."""
-    attempts: Sequence[RunRecord] = ()
-    """That one, after those that it went on with."""
-    settled: Mapping[CallKey, CallRecord] = field(default_factory=dict[CallKey, CallRecord])
-    """What these have begun."""
-    asked_by: str | None = None
-    """Under which of them calls of the last response of the base are noted."""
-    lost: RunUsage = field(default_factory=RunUsage)
-    """What they have used that is neither in the usage of the base nor told again."""
-    earlier: RunUsage = field(default_factory=RunUsage)
-    """What they have used until the base, and what is lost."""
     parent_id: str | None = None
-    """The parent of the version that it ends with, if that is not the base."""
+    """The parent of the version that the turn ends with, if that is not the base."""
+    crashed: CrashedRun = field(default_factory=CrashedRun)
+    """The crashed run that the turn resumes."""
+    left_deps: str | None = None
+    """The state of deps that the crashed run left, if it is newer than that of the version."""
+    results: DeferredToolResults | None = None
+    """The answers that the crashed run had claimed."""
     pause_id: str | None = None
     """The version whose answers the crashed run acted on."""
-    left: CrashRemnants | None = None
-    """The files that the dead process left, where they are not in their directory any more."""
-    left_deps: str | None = None
-    """The state of deps that the dead process left, where it is newer than that of the version."""
-    can_pause: bool = False
-    """Whether the run must be able to wait, whatever the agent says."""
     outcome: TurnOutcome = field(default_factory=TurnOutcome)
     """Filled in when the turn fails."""
 
@@ -184,14 +164,7 @@ async def _opened(session: Session[Any, Any], request: TurnRequest) -> AsyncGene
             raise BranchExistsError(options.branch)
     if request.is_resumption:
         await _refuse_if_taken(session.store, base.id)
-    wanted = FilesRequest(
-        base=base,
-        run_id=request.run_id,
-        backend=request.backend,
-        attempt_of=request.attempt_of,
-        left=request.left,
-    )
-    opened = await open_files(session.trees, wanted)
+    opened = await open_files(session.trees, request)
     run: RunRecord | None = None
     try:
         omitted = () if opened is None else opened.files.omitted
@@ -224,11 +197,7 @@ async def _opened(session: Session[Any, Any], request: TurnRequest) -> AsyncGene
             files=None if opened is None else opened.files,
             claim=None if opened is None else opened.claim,
             branch_name=options.branch,
-            attempts=request.attempts,
-            settled=request.settled,
-            asked_by=request.asked_by,
-            lost=request.lost,
-            earlier=request.earlier,
+            crashed=request.crashed,
             parent_id=request.parent_id,
             pause_id=request.pause,
             head_id=request.head_id,
@@ -244,7 +213,7 @@ async def _opened(session: Session[Any, Any], request: TurnRequest) -> AsyncGene
             expires_at=None if timeout is None else now() + int(timeout * 1_000_000),
         )
         limits = options.usage_limits or (deps.usage_limits if isinstance(deps, DeepAgentDeps) else None)
-        usage = load_usage(base.usage) + request.lost
+        usage = load_usage(base.usage) + request.crashed.lost
         arguments: dict[str, Any] = {
             'user_prompt': options.prompt,
             'message_history': repair_messages(messages) if _needs_repair(request) else messages,
@@ -259,7 +228,7 @@ async def _opened(session: Session[Any, Any], request: TurnRequest) -> AsyncGene
             'usage_limits': limits or UsageLimits(request_limit=None),
             'capabilities': [recorder, *missing_failures(session.agent)],
         }
-        if request.can_pause:
+        if request.attempt_of is not None:  # a call that may have run becomes an approval
             arguments['output_type'] = [session.agent.output_type, DeferredToolRequests]
         turn = OpenTurn(
             arguments=arguments,

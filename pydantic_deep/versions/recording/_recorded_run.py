@@ -71,6 +71,22 @@ CallKey = tuple[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
+class CrashedRun:
+    """A crashed run that another run resumes, with all attempts at it; empty for a run that resumes none."""
+
+    attempts: Sequence[RunRecord] = ()
+    """The run after those that it resumed itself, oldest first."""
+    settled: Mapping[CallKey, CallRecord] = field(default_factory=dict[CallKey, CallRecord])
+    """The ledger entries of the calls that these have begun."""
+    asked_by: str | None = None
+    """The attempt that has the ledger entries of the calls of the last response of the base."""
+    lost: RunUsage = field(default_factory=RunUsage)
+    """The usage of the attempts that is neither in that of the base nor recorded again."""
+    earlier: RunUsage = field(default_factory=RunUsage)
+    """The usage of the attempts up to the base, `lost` included."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunStart:
     """The state in which a run starts: its base version, history, files and earlier attempts."""
 
@@ -88,16 +104,8 @@ class RunStart:
     """Of the directory in which the run works, if it has claimed one."""
     branch_name: str | None = None
     """How the branch is to be called; `None` to go on with that of the base."""
-    attempts: Sequence[RunRecord] = ()
-    """The runs of crashed processes that it goes on with, oldest first."""
-    settled: Mapping[CallKey, CallRecord] = field(default_factory=dict[CallKey, CallRecord])
-    """The calls that these have begun."""
-    asked_by: str | None = None
-    """The run under which calls of the last response of `messages` are noted; `None` for this one."""
-    lost: RunUsage = field(default_factory=RunUsage)
-    """What `attempts` have used that is neither in the usage of the base nor told again."""
-    earlier: RunUsage = field(default_factory=RunUsage)
-    """What `attempts` have used until the base, and what is lost."""
+    crashed: CrashedRun = field(default_factory=CrashedRun)
+    """The crashed run that it resumes."""
     has_loaded_deps: bool = False
     """Whether the deps have the state of the base, and nothing besides."""
     has_files: bool = True
@@ -243,7 +251,7 @@ class RecordedRun:
     @property
     def asked_by(self) -> str:
         """The run under which the calls that run now are noted: of several attempts, the one that had the response."""
-        asked_by = self.start.asked_by
+        asked_by = self.start.crashed.asked_by
         return asked_by if asked_by is not None and self.response_id == self._first_response_id else self.run_id
 
     def catch_up(self, response: ModelResponse) -> list[ModelMessage]:

@@ -237,7 +237,7 @@ class Recorder(AbstractCapability[object]):
         recording, self._script = await begin_run(self.store, ctx, self._caller)
         self.recording = recording
         self._is_behind = self._script is not None and bool(self._script.responses)
-        self._count(ctx, recording.start.lost)
+        self._count(ctx, recording.start.crashed.lost)
         return recording
 
     def _count(self, ctx: RunContext[object], used: RunUsage) -> None:
@@ -249,12 +249,12 @@ class Recorder(AbstractCapability[object]):
     @property
     def earlier_usage(self) -> RunUsage:
         """What crashed attempts at this run have used before it began, as far as it is not told again."""
-        return RunUsage() if self.recording is None else self.recording.start.earlier
+        return RunUsage() if self.recording is None else self.recording.start.crashed.earlier
 
     @property
     def lost_usage(self) -> RunUsage:
         """The part of that which is in no response of the history."""
-        return RunUsage() if self.recording is None else self.recording.start.lost
+        return RunUsage() if self.recording is None else self.recording.start.crashed.lost
 
     async def recovered_conversation_id(self) -> str | None:
         """Return the conversation in which a crashed process has begun the call that runs now; `None` if it has not."""
@@ -465,7 +465,7 @@ class Recorder(AbstractCapability[object]):
         """Mark what was noted of a call that may have run, and that a person has allowed to run now."""
         about = recording.start
         with suppress(VersionNotFoundError):  # the pause was deleted
-            attempts = [*about.attempts, about.run_record]
+            attempts = [*about.crashed.attempts, about.run_record]
             for call in await calls_before_pause(self.store, attempts, entry.response_id, entry.tool_call_id):
                 recording.supersede(call)
 
@@ -474,7 +474,7 @@ class Recorder(AbstractCapability[object]):
     ) -> object:
         """Return what a call of a crashed process has returned; what subagents have used in it is counted."""
         if is_delegation:
-            attempts = recording.start.attempts
+            attempts = recording.start.crashed.attempts
             now_used, before = await usage_of_call(self.store, attempts, known.response_id, known.tool_call_id)
             self._count(ctx, now_used)
             for counter in find_capabilities(ctx, SupportsConversationUsage):
@@ -496,7 +496,8 @@ class Recorder(AbstractCapability[object]):
         if told is not None:
             known = told.calls.get(tool_call_id)
         else:
-            known = start.settled.get((recording.response_id, tool_call_id)) if start.settled else None
+            settled = start.crashed.settled
+            known = settled.get((recording.response_id, tool_call_id)) if settled else None
         if known is None or known.effect != 'write':
             return known
         is_lost = (
@@ -599,7 +600,7 @@ class Recorder(AbstractCapability[object]):
         return (
             base.kind != 'step'
             and base.state == state
-            and base.run_id in {each.id for each in recording.start.attempts}
+            and base.run_id in {each.id for each in recording.start.crashed.attempts}
         )
 
     async def _pause(self, recording: RecordedRun, result: AgentRunResult[Any], requests: DeferredToolRequests) -> None:

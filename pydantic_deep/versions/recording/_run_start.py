@@ -7,13 +7,12 @@ and after the step of its parent.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
 from pydantic_ai import RunContext
 from pydantic_ai.messages import ModelMessage
-from pydantic_ai.usage import RunUsage
 
 from pydantic_deep._session_id import current_session_id
 from pydantic_deep._spans import trace_id
@@ -52,7 +51,7 @@ from pydantic_deep.versions.recording._recovery_script import RecoveryScript
 from pydantic_deep_backends.overlay import OverlayBackend
 
 from ._deps_state import restore_deps, restore_fork
-from ._recorded_run import CallKey, RecordedRun, RunStart
+from ._recorded_run import CrashedRun, RecordedRun, RunStart
 
 MAIN = 'main'
 """The first branch of a conversation."""
@@ -132,16 +131,21 @@ async def begin_run(
         )
     own_fork = _own_fork(ctx.deps, caller)
     script: RecoveryScript | None = None
-    settled: Mapping[CallKey, CallRecord] = {}
-    lost = RunUsage()
+    crashed = CrashedRun()
     try:
         await store.commit(commit)
         if attempts:
             await _restore(store, attempts, ctx.deps, own_fork)
             script = await load_script(store, attempts)
-            settled = await settled_calls(store, attempts)
             told = [each.id for each in script.responses]
             lost = await usage_of_requests(store, [attempt.id for attempt in attempts], without=told)
+            crashed = CrashedRun(
+                attempts=attempts,
+                settled=await settled_calls(store, attempts),
+                asked_by=await asked_by(store, attempts, base),
+                lost=lost,
+                earlier=lost,
+            )
     except BaseException:
         store.mark_orphaned(run.id)  # nobody else knows of it
         raise
@@ -155,11 +159,7 @@ async def begin_run(
         files=files,
         has_files=files is not None and _has_backend(ctx.deps, files.files.backend),
         fork=conversation_id if own_fork is not None else _fork_above(ctx.deps, caller),
-        attempts=attempts,
-        settled=settled,
-        asked_by=await asked_by(store, attempts, base) if attempts else None,
-        lost=lost,
-        earlier=lost,
+        crashed=crashed,
         parent_id=origin,
         pause_id=base.id if base.state == 'awaiting_approval' and not attempts else None,
     )

@@ -48,7 +48,7 @@ from pydantic_deep.versions.recording._attempts import (
 )
 from pydantic_deep.versions.recording._ledger import told_parts
 from pydantic_deep.versions.recording._prompts import decode_prompt
-from pydantic_deep.versions.recording._recorded_run import RecordedRun, RunStart, load_usage, response_id_of
+from pydantic_deep.versions.recording._recorded_run import CrashedRun, RecordedRun, RunStart, load_usage, response_id_of
 
 from ._suspended_runs import has_moved_on, last_version
 
@@ -228,15 +228,16 @@ async def _request(session: Session[Any, Any], run: RunRecord) -> TurnRequest:
         pause_id=options.resumes,
         head_id=options.head,
         attempt_of=run.id,
-        attempts=attempts,
-        settled=await settled_calls(store, attempts),
-        asked_by=await asked_by(store, attempts, base),
-        lost=lost,
-        earlier=lost + await _earlier_usage(store, origin_id, base),
+        crashed=CrashedRun(
+            attempts=attempts,
+            settled=await settled_calls(store, attempts),
+            asked_by=await asked_by(store, attempts, base),
+            lost=lost,
+            earlier=lost + await _earlier_usage(store, origin_id, base),
+        ),
         parent_id=origin_id,
         left=await crash_remnants(store, attempts, response_id),
         left_deps=await left_deps(store, attempts, response_id),
-        can_pause=True,
     )
 
 
