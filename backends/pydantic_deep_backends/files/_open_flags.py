@@ -27,8 +27,8 @@ CREATE = _flags('O_WRONLY', 'O_CREAT', 'O_EXCL', 'O_NOFOLLOW')
 
 
 def check_platform() -> None:
-    """Raise `BackendUnavailableError` where directories have no descriptors, as on Windows."""
-    if os.open not in os.supports_dir_fd:
+    """Raise `BackendUnavailableError` where a directory cannot be opened without following links, as on Windows."""
+    if not (hasattr(os, 'O_DIRECTORY') and hasattr(os, 'O_NOFOLLOW')):
         raise BackendUnavailableError(
             f'`LocalBackend` and `SandboxBackend` need Linux or macOS, and this is {sys.platform!r}. Use '
             '`StateBackend`, which holds files in memory, or run the program under WSL or in a container.'
