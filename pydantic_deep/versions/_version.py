@@ -16,7 +16,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage, UsageLimits
 from typing_extensions import Unpack
 
-from pydantic_deep._checks import check_index, check_names
+from pydantic_deep._checks import check_index, check_names, check_prompt
 from pydantic_deep.agent import literal_instructions
 from pydantic_deep.approvals import Decision, PendingApproval, pending_approvals
 from pydantic_deep.deps import Upload
@@ -286,6 +286,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
             ApprovalsPendingError: The version waits for a person: `resume` it.
             BranchExistsError: The conversation has a branch of that name.
         """
+        check_prompt('prompt', prompt)
         return await self.run(
             TurnOptions(
                 prompt=prompt, deps=deps, model=model, branch=branch, usage_limits=usage_limits, model_settings=settings
@@ -331,6 +332,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
                 meanwhile it stays there (`TurnStream.conflict`), and where the model has not answered at all.
             **settings: Settings of this turn, such as `temperature=0`; they win over those of the version.
         """
+        check_prompt('prompt', prompt)
         return self.stream(
             TurnOptions(
                 prompt=prompt,

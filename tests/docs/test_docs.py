@@ -11,10 +11,11 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from opentelemetry.propagate import get_global_textmap, set_global_textmap
+from opentelemetry.trace import NoOpTracerProvider, get_tracer_provider
 from pydantic_ai import models
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, UserPromptPart
 from pydantic_ai.models import Model
@@ -209,6 +210,9 @@ def played_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[No
     propagator = get_global_textmap()
     yield
     set_global_textmap(propagator)  # a block that configures Logfire lets it warn of traces, in all tests that follow
+    provider: Any = get_tracer_provider()
+    if hasattr(provider, 'set_provider'):  # Logfire's, whose processors the block shut down
+        provider.set_provider(NoOpTracerProvider())
     asyncio.set_event_loop(None)
     loop.close()
 

@@ -588,7 +588,7 @@ def test_it_works_for_who_is_not_root(tmp_path: Path) -> None:
 
 UNPRIVILEGED = """
 import os, sys
-import anyio, anyio._backends._asyncio, asyncio
+import anyio, anyio._backends._asyncio, asyncio, fcntl, resource
 from pydantic_deep_backends import SandboxBackend, SandboxLimits
 from pydantic_deep_backends.sandbox._perl import read_program
 read_program('init.pl'), read_program('isolation_probe.pl')  # this interpreter may be in a directory of root
