@@ -35,8 +35,21 @@ SCHEMAS: dict[Path, TypeAdapter[Any]] = {
 TODOS = ROOT / 'pydantic_deep/todos/_types.py'
 TODO_NAMES = ('Todo', 'TodoStatus')
 
-VIEWS = (ROOT / 'pydantic_deep/approvals/_view.py', ROOT / 'pydantic_deep/_text/line_diff.py')
-VIEW_NAMES = ('ApprovalView', 'ArgumentView', 'PreviewView', 'DiffView', 'DiffHunk', 'DiffLine', 'LineKind')
+VIEWS = (
+    ROOT / 'pydantic_deep/approvals/_view.py',
+    ROOT / 'pydantic_deep/_text/line_diff.py',
+    ROOT / 'pydantic_deep/_messages/deferred_metadata.py',
+)
+VIEW_NAMES = (
+    'DecisionKind',
+    'ApprovalView',
+    'ArgumentView',
+    'PreviewView',
+    'DiffView',
+    'DiffHunk',
+    'DiffLine',
+    'LineKind',
+)
 
 NAMED = (
     'UsageEvent|FileEvent|TurnWorkspace|FinishReason|RunStatus|Usage|FileChange|ApprovalView|ArgumentView|PreviewView|DiffView|DiffHunk|DiffLine|LineKind|Approval|DecisionKind|TodoStatus|Todo|Status|Outcome|'

@@ -25,7 +25,7 @@ DELEGATES = 'pydantic_deep_delegates'
 calls of any other tool."""
 
 DecisionKind: TypeAlias = Literal['approve', 'edit', 'deny', 'respond']
-"""What a person may answer."""
+"""An answer to a pending call; `respond` gives its result in place of the tool."""
 
 DECISIONS: tuple[DecisionKind, ...] = ('approve', 'edit', 'deny', 'respond')
 """All of them."""
