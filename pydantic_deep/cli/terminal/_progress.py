@@ -71,6 +71,7 @@ class ProgressDisplay:
         self._text = ''
         self._todos: list[Todo] = []
         self._usage = UsageEvent()
+        self._successful_calls = 0
         self._approvals: list[Approval] = []
         self._error: ErrorEvent | None = None
         self._shown_tasks: set[str] = set()
@@ -132,6 +133,7 @@ class ProgressDisplay:
                 call = call or ToolCallEvent(id=event.id, name=event.name, path=event.path, args='')
                 self._call_line(call, event)
                 self._shown_tasks.discard(event.id)
+                self._successful_calls += event.outcome == 'success'
             case TodosEvent():
                 self._todos = event.todos
                 if not self._is_live:
@@ -232,6 +234,6 @@ class ProgressDisplay:
         """Return what is going on now: unfinished words, running calls, the plan, what was used."""
         unfinished = [Text(escape_invisible(self._text.rsplit('\n', 1)[-1]))] if self._text else []
         plan = [render_todos(self._todos)] if self._todos else []
-        return Group(
-            *unfinished, *self._running_calls(), *plan, render_usage(self._usage, self._clock() - self._started)
-        )
+        # A usage event follows each response only, so calls that succeeded since are counted here.
+        usage = replace(self._usage, tool_calls=max(self._usage.tool_calls, self._successful_calls))
+        return Group(*unfinished, *self._running_calls(), *plan, render_usage(usage, self._clock() - self._started))
