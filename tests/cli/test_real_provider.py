@@ -76,13 +76,13 @@ def test_a_server_on_this_machine_needs_no_key(work: Path, provider: str, monkey
 def test_a_name_that_the_provider_does_not_know_is_3(work: Path, provider: str) -> None:
     done = run(work, 'openai-chat:loacl', OPENAI_BASE_URL=provider)
     assert done.returncode == 3
-    assert done.stderr.splitlines()[-1] == ("The provider has no model 'loacl': HTTP 404. The model does not exist.")
+    assert done.stderr.splitlines()[-1] == "'loacl' answered with HTTP 404: The model does not exist."
 
 
 def test_a_key_that_the_provider_refuses_is_3(work: Path, provider: str) -> None:
     done = run(work, 'openai-chat:local', OPENAI_BASE_URL=provider, OPENAI_API_KEY='wrong-key')
     assert done.returncode == 3
-    assert "The provider refuses the key for 'local': HTTP 401. Incorrect API key provided" in done.stderr
+    assert "The provider refuses the key. 'local' answered with HTTP 401: Incorrect API key provided" in done.stderr
     assert 'Traceback' not in done.stderr
 
 

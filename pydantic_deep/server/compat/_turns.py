@@ -26,7 +26,7 @@ from pydantic_deep.server.access._ownership import (
     load_version,
 )
 from pydantic_deep.server.http._errors import NO_RETRY, ServerError
-from pydantic_deep.server.runs._event_stream import HEADERS, KEEPALIVE
+from pydantic_deep.server.runs._event_stream import HEADERS
 from pydantic_deep.server.runs._log_entries import decode_entry, is_selected
 from pydantic_deep.server.runs._run_log import LogDiscardedError
 from pydantic_deep.server.runs._server_run import ServerRun
@@ -51,6 +51,9 @@ from ._dialogue_threads import find_thread, has_new_instructions, store_thread
 
 BodyBuilder: TypeAlias = Callable[[Iterable[StreamEvent]], Mapping[str, JsonValue]]
 """Returns the body of a response that is not streamed, or of an error if the run failed."""
+
+_KEEPALIVE = b'\n'
+"""Sent while a run is silent. A blank line, because the client of Google takes a comment for a broken answer."""
 
 _READ_GROUPS = EventGroup.tool_results | EventGroup.thinking
 """The groups of events that an answer needs: calls and their pieces are not decoded."""
@@ -103,7 +106,7 @@ class CompatTurn:
         try:
             async with aclosing(_chain(first, events)) as all_events:
                 async for event in all_events:
-                    frames = KEEPALIVE if event is None else _render(encoder, event)
+                    frames = _KEEPALIVE if event is None else _render(encoder, event)
                     if isinstance(event, EndEvent) and event.finish_reason != 'error':
                         # Stored before the client can send its next request.
                         await self._store_thread(encoder.text)
@@ -124,7 +127,7 @@ class CompatTurn:
             async with aclosing(self.run.log.batches(idle_seconds=self.state.settings.keepalive_seconds)) as batches:
                 async for batch in batches:
                     entries = [entry for _, entry in batch if is_selected(entry, _READ_GROUPS)]
-                    for event in map(decode_entry, entries) if entries else (None,):
+                    for event in map(decode_entry, entries) if batch else (None,):
                         if isinstance(event, ApprovalRequiredEvent):
                             required = event  # the end event has the version that has their ids
                             continue
