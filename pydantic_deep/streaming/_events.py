@@ -14,7 +14,7 @@ from pydantic import Field, JsonValue, TypeAdapter
 from pydantic_ai.usage import RunUsage
 
 from pydantic_deep.approvals import ApprovalView, DecisionKind
-from pydantic_deep.budgets import Measure
+from pydantic_deep.budgets import Measure, Scope
 from pydantic_deep.todos import Todo
 
 FinishReason: TypeAlias = Literal['stop', 'length', 'content_filter', 'tool_call', 'error']
@@ -245,7 +245,7 @@ class SummarizedEvent:
     is_plain: bool
     """Whether no model could write the summary, so that it only lists facts that must be preserved."""
     error: str | None = None
-    """Why no model could write it."""
+    """The exception because of which no model could write it: only its name over HTTP, also its message elsewhere."""
     path: list[str] = field(default_factory=list[str])
     """The subagents that lead to the conversation."""
 
@@ -278,6 +278,8 @@ class BudgetEvent:
     """What happened."""
     measure: Measure
     """The limited amount: tokens, requests, cost in US dollars, or seconds."""
+    scope: Scope | None = None
+    """Whether the limit is for the run or for the conversation; `None` for `unknown`."""
     limit: int | float | None = None
     """The limit; `None` for `unknown`."""
     used: int | float | None = None

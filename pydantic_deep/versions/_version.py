@@ -54,7 +54,7 @@ from ._turn_options import TurnOptions
 from ._turn_stream import TurnEvents
 from .comparison._merge import merge_versions
 from .comparison._replay import replay
-from .comparison._version_diff import Replay, VersionDiff, diff_files, usage_between
+from .comparison._version_diff import FileDiff, Replay, VersionDiff, diff_files, usage_between
 from .errors import ApprovalsPendingError
 from .files._backend_descriptions import omitted_in
 from .files._open_files import refuse_replaced
@@ -569,11 +569,15 @@ class AgentVersion(Generic[DepsT, OutputT]):
             messages_common=common,
             messages_removed=old[common:],
             messages_added=new[common:],
-            files=await diff_files(await self.file_tree(), await other.file_tree(), self._session.read_asset),
+            files=await self.diff_files(other),
             todos_before=self.todos,
             todos_after=other.todos,
             usage=usage_between(self.usage, other.usage),
         )
+
+    async def diff_files(self, other: AgentVersion[DepsT, OutputT]) -> list[FileDiff]:
+        """Return the files that differ in `other`, as unified diffs. Unlike `diff`, this reads no messages."""
+        return await diff_files(await self.file_tree(), await other.file_tree(), self._session.read_asset)
 
     async def merge(self, other: AgentVersion[DepsT, OutputT]) -> AgentVersion[DepsT, OutputT]:
         """Return a child with the files and uploads of both: what each changed since they parted.

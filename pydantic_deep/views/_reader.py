@@ -17,6 +17,7 @@ from pydantic_ai.messages import (
 )
 
 from pydantic_deep.approvals import Deny, Edit
+from pydantic_deep.audit import redact
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.filesystem import exit_code_of
 from pydantic_deep.store import (
@@ -59,34 +60,30 @@ class StoreReader:
         """Return versions, in the order of the records."""
         turns = TurnLineages(store=self.store)
         turns.cache(records)
-        heads: dict[str, str | None] = {}
-        for id in dict.fromkeys(record.conversation_id for record in records):
-            conversation = await self.store.conversation(id)
-            heads[id] = None if conversation is None else conversation.head_id
-        handles = await self.agent.wrap(records)
-        return [await self._version(each, turns, heads[each.conversation_id]) for each in handles]
+        return await self._versions(await self.agent.wrap(records), turns)
 
     async def version(self, record: VersionRecord) -> Version:
         """Return one version."""
         return (await self.versions([record]))[0]
 
     async def details(self, record: VersionRecord) -> VersionDetails:
-        """Return a version and its turn up to there."""
+        """Return a version and its turn up to there; of the subagents and the error of a run, those of the whole run."""
         turns = TurnLineages(store=self.store)
-        version, lineage = await self.agent.load(record.id), await turns.lineage(record)
+        [version], lineage = await self.agent.wrap([record]), await turns.lineage(record)
+        [summary] = await self._versions([version], turns)
         messages = await version.messages(start=await turns.first_message_index(lineage))
         parts = await self.agent.wrap(list({each.run_id: each for each in lineage.versions}.values()))
-        before = None if lineage.base is None else await self.agent.load(lineage.base.id)
+        base = None if lineage.base is None else (await self.agent.wrap([lineage.base]))[0]
         subagents = {each.conversation_id: each for part in parts for each in await part.subagents()}
         return VersionDetails(
-            **dict(await self.version(record)),
+            **dict(summary),
             metadata=self.metadata(record),
             steps=list({step.id: None for part in parts for step in await part.steps()}),
             tool_calls=_tool_calls(messages),
             output=_partial_answer(record, messages) if record.output is None else stored_output_text(record),
             error=await self._error(record),
             requests=await self._requests(lineage, parts),
-            files=[] if before is None else list((await before.diff(version)).files),
+            files=[] if base is None else await base.diff_files(version),
             todos=version.todos,
             subagents=[SubagentTree.model_validate(each) for each in subagents.values()],
             approvals=await self.approvals_of(version),
@@ -94,7 +91,7 @@ class StoreReader:
 
     async def difference(self, before: VersionRecord, after: VersionRecord) -> Difference:
         """Return the differences from one version to another."""
-        one, other = await self.agent.load(before.id), await self.agent.load(after.id)
+        one, other = await self.agent.wrap([before, after])
         diff = await one.diff(other)
         return Difference(
             before=before.id,
@@ -170,6 +167,13 @@ class StoreReader:
         metadata: dict[str, JsonValue] = json.loads(record.metadata)
         return {key: value for key, value in metadata.items() if key not in self._hidden_metadata}
 
+    async def _versions(self, versions: Sequence[AgentVersion[Any, Any]], turns: TurnLineages) -> list[Version]:
+        heads: dict[str, str | None] = {}
+        for id in dict.fromkeys(version.conversation_id for version in versions):
+            conversation = await self.store.conversation(id)
+            heads[id] = None if conversation is None else conversation.head_id
+        return [await self._version(version, turns, heads[version.conversation_id]) for version in versions]
+
     async def _version(self, version: AgentVersion[Any, Any], turns: TurnLineages, head_id: str | None) -> Version:
         record, parent = version.record, await turns.parent(version.record)
         return Version(
@@ -213,7 +217,7 @@ class StoreReader:
             StoredRequest(
                 number=number,
                 model=request.model,
-                settings=json.loads(request.model_settings),
+                settings=cast('dict[str, JsonValue]', redact(json.loads(request.model_settings))),
                 input_tokens=request.input_tokens,
                 output_tokens=request.output_tokens,
                 cache_read_tokens=request.cache_read_tokens,

@@ -113,7 +113,7 @@ class StoredRequest(View):
     model: str
     """The model that answered."""
     settings: dict[str, JsonValue]
-    """The effective model settings."""
+    """The effective model settings, with secrets redacted."""
     input_tokens: int
     """Tokens sent, cached ones included."""
     output_tokens: int

@@ -397,11 +397,11 @@ class TideEvent(CapabilityEvent, namespace='streaming_tests', name='tide'):
         ),
         (
             BudgetWarningEvent(scope='run', measure='tokens', limit=Decimal(1000), used=Decimal(800)),
-            BudgetEvent(kind='warning', measure='tokens', limit=1000, used=800),
+            BudgetEvent(kind='warning', scope='run', measure='tokens', limit=1000, used=800),
         ),
         (
             LastAnswerEvent(scope='conversation', measure='cost', limit=Decimal(1), used=Decimal('0.95')),
-            BudgetEvent(kind='last_answer', measure='cost', limit=1.0, used=0.95),
+            BudgetEvent(kind='last_answer', scope='conversation', measure='cost', limit=1.0, used=0.95),
         ),
         (
             BudgetUnknownEvent(measure='cost', model_name='m'),
@@ -416,6 +416,22 @@ async def test_events_of_capabilities_are_typed_and_those_of_third_parties_have_
 ) -> None:
     nested = SubagentEvent(path=('x',), conversation_id='k', event=event)
     assert translate(event, nested) == [expected, replace(expected, path=['x'])]
+
+
+@pytest.mark.parametrize(('shows_errors', 'expected'), [(False, 'AuthError'), (True, 'AuthError: key sk-1')])
+async def test_messages_of_exceptions_are_in_events_only_on_request(shows_errors: bool, expected: str) -> None:
+    """A summarizer is code of the application, and its exceptions may hold what no client may read."""
+    summarized = HistorySummarizedEvent(
+        reason='tokens',
+        replaced_messages=8,
+        tokens_before=9,
+        tokens_after=3,
+        is_plain=True,
+        error='AuthError: key sk-1',
+    )
+    (event,) = RunEvents(shows_errors=shows_errors).translate(summarized)
+    assert isinstance(event, SummarizedEvent)
+    assert event.error == expected
 
 
 class Verdict(BaseModel):

@@ -226,3 +226,34 @@ async def test_a_page_costs_the_same_wherever_it_is_in_a_history():
     assert late <= early + 1
     assert whole <= 3 * late
     await spy.aclose()
+
+
+async def test_details_of_a_turn_do_not_read_the_history_before_it(monkeypatch: pytest.MonkeyPatch):
+    async with SpyStore(CountingEngine(MemoryEngine.open())) as spy:
+        version = await VersionedAgent(create_deep_agent(ScriptedModel(then=answer)), spy).create(
+            backend=StateBackend()
+        )
+        for number in range(6):
+            version = await version.advance(f'write /{number}.txt')
+        read: list[int] = []
+        messages = spy.messages
+
+        async def count(branch_id: str, stop: int, *, start: int = 0) -> Any:
+            read.append(stop - start)
+            return await messages(branch_id, stop, start=start)
+
+        monkeypatch.setattr(spy, 'messages', count)
+        details = await StoreReader(spy).details(version.record)
+
+        assert [file.path for file in details.files] == ['/5.txt']
+        assert version.message_count == 24
+        assert max(read) <= 6
+
+
+async def test_secrets_in_model_settings_are_redacted(store: SqlStore):
+    settings: Any = {'temperature': 0.5, 'extra_body': {'api_key': 'sk-secret'}}
+    agent = VersionedAgent(create_deep_agent(ScriptedModel('Hi.'), model_settings=settings), store)
+    version = await (await agent.create()).advance('Hello')
+
+    (request,) = (await StoreReader(store).details(version.record)).requests
+    assert request.settings == {'temperature': 0.5, 'extra_body': {'api_key': '[redacted: api key]'}}

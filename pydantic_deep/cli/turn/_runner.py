@@ -134,7 +134,7 @@ class _TurnRunner:
         self._base: Version | None = None
         self._version: Version | None = None
         self._stream: TurnStream[DeepAgentDeps, Output] | None = None
-        self._translator = RunEvents()
+        self._translator = RunEvents(shows_errors=True)
         self._is_in_directory = conversation.is_in_directory
         self._started = runtime.clock()
         self._output: str | None = None
@@ -192,7 +192,7 @@ class _TurnRunner:
     def _start_counting(self, used_before: RunUsage) -> None:
         """Count the usage of the turn from that of the conversation before it."""
         self._runtime.budget.start_turn(used_before)
-        self._translator = RunEvents(usage=self._used, usage_before=used_before)
+        self._translator = RunEvents(usage=self._used, usage_before=used_before, shows_errors=True)
 
     def _used(self) -> RunUsage | None:
         """Return the usage of the conversation so far."""

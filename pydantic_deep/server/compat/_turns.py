@@ -10,6 +10,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
+import anyio
 from pydantic import JsonValue
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
@@ -53,7 +54,7 @@ BodyBuilder: TypeAlias = Callable[[Iterable[StreamEvent]], Mapping[str, JsonValu
 """Returns the body of a response that is not streamed, or of an error if the run failed."""
 
 _KEEPALIVE = b'\n'
-"""Sent while a run is silent. A blank line, because the client of Google takes a comment for a broken answer."""
+"""Sent while a run has nothing for the client. A blank line, because the client of Google takes a comment for a broken answer."""
 
 _READ_GROUPS = EventGroup.tool_results | EventGroup.thinking
 """The groups of events that an answer needs: calls and their pieces are not decoded."""
@@ -118,16 +119,20 @@ class CompatTurn:
                 self.state.runs.tasks.start_soon(self._store_thread_at_end)
 
     async def _events(self) -> AsyncGenerator[StreamEvent | None]:
-        """Yield the events of the run, and `None` while it is silent. Approvals have the ids of the inbox.
+        """Yield the events of the run, and `None` while it has none for the client. Approvals have the ids of the inbox.
 
         A log that is removed while it is read stops without an end event, which readers treat as an error.
         """
         required: ApprovalRequiredEvent | None = None
+        keepalive_seconds, last_yielded = self.state.settings.keepalive_seconds, anyio.current_time()
         with suppress(LogDiscardedError):
-            async with aclosing(self.run.log.batches(idle_seconds=self.state.settings.keepalive_seconds)) as batches:
+            async with aclosing(self.run.log.batches(idle_seconds=keepalive_seconds)) as batches:
                 async for batch in batches:
                     entries = [entry for _, entry in batch if is_selected(entry, _READ_GROUPS)]
-                    for event in map(decode_entry, entries) if batch else (None,):
+                    if not entries and anyio.current_time() - last_yielded < keepalive_seconds:
+                        continue
+                    last_yielded = anyio.current_time()
+                    for event in map(decode_entry, entries) if entries else (None,):
                         if isinstance(event, ApprovalRequiredEvent):
                             required = event  # the end event has the version that has their ids
                             continue

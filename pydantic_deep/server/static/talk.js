@@ -96,7 +96,7 @@ function showResult(id, outcome, content) {
 }
 
 function showRetry(event) {
-  if (event.void_text && speaking) {
+  if (event.void_text && speaking && event.path.length === 0) {
     speaking.className = 'void';
     speaking = null;
   }
@@ -113,7 +113,7 @@ function summaryNote(event) {
 function budgetNote(event) {
   if (event.kind === 'unknown') return `The ${event.measure} of a response of ${event.model ?? 'a model'} is unknown: the budget does not count it.`;
   const amount = (number) => event.measure === 'cost' ? `$${number.toFixed(4)}` : `${number.toLocaleString('en')} ${event.measure}`;
-  return `Budget: ${amount(event.used)} of ${amount(event.limit)} used.${event.kind === 'last_answer' ? ' One response more is allowed.' : ''}`;
+  return `Budget of the ${event.scope}: ${amount(event.used)} of ${amount(event.limit)} used.${event.kind === 'last_answer' ? ' One response more is allowed.' : ''}`;
 }
 
 function forget() {

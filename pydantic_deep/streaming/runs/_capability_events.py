@@ -14,7 +14,7 @@ from pydantic_deep.summarization import HistorySummarizedEvent
 
 
 def capability_event(
-    event: CapabilityEvent, *, path: Sequence[str] = (), answer_text: str = ''
+    event: CapabilityEvent, *, path: Sequence[str] = (), answer_text: str = '', shows_errors: bool = False
 ) -> SummarizedEvent | RetriedEvent | BudgetEvent | StatusEvent:
     """Return the event of a stream for an event of a capability.
 
@@ -22,6 +22,8 @@ def capability_event(
         event: The event.
         path: The subagents that lead to the run.
         answer_text: The text of the current response that was emitted so far.
+        shows_errors: Whether the event has the messages of exceptions, which may hold internals of an application;
+            otherwise it has only the names of the exceptions.
     """
     match event:
         case HistorySummarizedEvent():
@@ -31,7 +33,7 @@ def capability_event(
                 tokens_before=event.tokens_before,
                 tokens_after=event.tokens_after,
                 is_plain=event.is_plain,
-                error=event.error,
+                error=event.error if event.error is None or shows_errors else event.error.partition(':')[0],
                 path=list(path),
             )
         case ModelRetriedEvent():
@@ -46,6 +48,7 @@ def capability_event(
         case BudgetWarningEvent() | LastAnswerEvent():
             return BudgetEvent(
                 kind='warning' if isinstance(event, BudgetWarningEvent) else 'last_answer',
+                scope=event.scope,
                 measure=event.measure,
                 limit=_number(event.measure, event.limit),
                 used=_number(event.measure, event.used),

@@ -75,6 +75,7 @@ class RunEvents:
         usage: UsageOf | None = None,
         usage_before: RunUsage | None = None,
         working_dir: str = '/',
+        shows_errors: bool = False,
     ) -> None:
         """Prepare to translate a run.
 
@@ -87,11 +88,14 @@ class RunEvents:
                 response, else only with the result.
             usage_before: What it returned before the run, such as the usage of the version that the run goes on from.
             working_dir: The directory that relative paths of tool calls start from.
+            shows_errors: Whether summaries that failed are explained by the messages of exceptions, which may hold
+                internals of an application; otherwise only by their names.
         """
         self._start = StartEvent(id=run_id, model=agent_name, conversation_id=conversation_id, session_id=session_id)
         self._usage = usage
         self._usage_before = usage_before or RunUsage()
         self._working_dir = working_dir
+        self._shows_errors = shows_errors
         self.usage = UsageEvent()
         """The usage of the run so far."""
         self._state_by_key: dict[str, ResponseState] = {}
@@ -168,7 +172,12 @@ class RunEvents:
                     return [told]
                 return [told, *change_events(call, part, working_dir=self._working_dir)]
             case CapabilityEvent():
-                told = capability_event(event, path=response_state.path, answer_text=response_state.said)
+                told = capability_event(
+                    event,
+                    path=response_state.path,
+                    answer_text=response_state.said,
+                    shows_errors=self._shows_errors,
+                )
                 if isinstance(told, RetriedEvent) and told.void_text:
                     response_state.forget()
                 return [told]

@@ -13,8 +13,8 @@ import openai
 import pytest
 from pydantic import BaseModel
 from pydantic_ai import ToolOutput
-from pydantic_ai.messages import ModelMessage
-from pydantic_ai.models.function import AgentInfo
+from pydantic_ai.messages import ModelMessage, ToolReturnPart
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 from starlette.responses import StreamingResponse
 
 from pydantic_deep import create_deep_agent
@@ -82,6 +82,37 @@ async def test_a_client_gets_blank_lines_while_a_run_is_silent(serve: Any, gate:
 
     assert text_of(text) == 'Begun.\n\nDone.'
     assert text.endswith('data: [DONE]\n\n')
+
+
+async def test_a_client_gets_blank_lines_while_a_model_writes_a_long_call(serve: Any, gate: Any, listen: Any) -> None:
+    async def write(messages: list[ModelMessage], info: AgentInfo) -> AsyncGenerator[str | DeltaToolCalls]:
+        if any(isinstance(part, ToolReturnPart) for message in messages for part in message.parts):
+            yield 'Done.'
+            return
+        yield 'Begun.'
+        yield {0: DeltaToolCall('hold', '{"text": "')}
+        while not gate.opened.is_set():
+            await anyio.sleep(0.01)
+            yield {0: DeltaToolCall(json_args='x')}
+        yield {0: DeltaToolCall(json_args='"}')}
+
+    async def hold(text: str) -> str:
+        return 'held'
+
+    agent = create_deep_agent(FunctionModel(stream_function=write), tools=[hold])
+    async with serve({'slow': agent}, ServerSettings(keepalive_seconds=0.2)) as served, listen(served.app) as url:
+        key = {'authorization': f'Bearer {await served.key("run")}'}
+        async with (
+            httpx.AsyncClient(base_url=url, headers=key, timeout=20) as client,
+            client.stream('POST', '/v1/chat/completions', json=body('slow', 'Go')) as response,
+        ):
+            text = ''
+            async for chunk in response.aiter_text():
+                text += chunk
+                if '\n\n\n' in text:
+                    gate.opened.set()
+
+    assert text_of(text) == 'Begun.\n\nDone.'
 
 
 async def test_a_run_that_fails_before_its_first_word_is_an_http_error_in_a_stream_too(serve: Any, gate: Any) -> None:
