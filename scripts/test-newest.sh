@@ -10,5 +10,5 @@ grep -vE '^(pydantic-ai|pydantic-graph|anthropic|openai|google-genai|genai-price
 trap 'rm -f "$constraints"' EXIT
 SKIP_GROUPS=harness,lint,docs,build bash scripts/setup.sh "$1" .venv-newest "$constraints"
 shift
-.venv-newest/bin/python -c 'import importlib.metadata as m; print("pydantic-ai-slim", m.version("pydantic-ai-slim"))'
+.venv-newest/bin/python -c 'import importlib.metadata as m, platform; print("Python", platform.python_version(), "and pydantic-ai-slim", m.version("pydantic-ai-slim"))'
 .venv-newest/bin/python -m pytest -q -n auto --dist worksteal -m "not slow" "$@"

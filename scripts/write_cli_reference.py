@@ -87,9 +87,10 @@ def render() -> str:
         '## Environment variables\n',
         table('| variable | description |', [f'| {name} | {text} |' for name, text in VARIABLES.items()]),
         '## Exit codes\n',
-        'A [`result` event](events.md) has the status that belongs to the exit code.\n',
+        'With `--json`, the name is the `status` of the [`end` event](events.md); for the codes 3 and 4 it is the `kind` '
+        'of the `error` event before it.\n',
         table(
-            '| code | status | meaning |',
+            '| code | name | meaning |',
             [
                 f'| {code} | {f"`{status}`" if status else ""} | {text} |'
                 for code, (status, text) in EXIT_CODE_MEANINGS.items()

@@ -63,6 +63,7 @@ The events of a run are the same everywhere: as server-sent events over HTTP, as
 The `type` of each is a name below; the first is `start`, the last is `end`.
 `--json` prints one event a line as soon as it is known, without `thinking` and `tool_call_delta`.
 If there is no usable model, only `error` and `end` are printed.
+As server-sent events, the `event:` line of a `tool_call` is `function_call`.
 The JSON Schema is `pydantic_deep/schemas/events.json` in the package.
 Ignore types and fields that you do not know: later releases may add some.
 
@@ -93,7 +94,7 @@ async def main() -> None:
 
 ::: pydantic_deep.views
 
-The other commands print one of the following documents with `--json`.
+`context`, `checkout`, `rewind`, `merge`, `replay`, `gc` and `store check` print the documents below; `sql` prints an object for each row.
 
 """
 

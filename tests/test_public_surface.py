@@ -860,6 +860,7 @@ def test_every_signature() -> None:
             'AgentVersion.upload': 'name, data, moves_head=…',
             'AgentVersion.remove_upload': 'name, moves_head=…',
             'AgentVersion.diff': 'other',
+            'AgentVersion.diff_files': 'other',
             'AgentVersion.merge': 'other',
             'AgentVersion.checkout': 'force=…, backend=…',
             'AgentVersion.files': '',

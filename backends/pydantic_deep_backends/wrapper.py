@@ -18,6 +18,12 @@ from .protocol import (
 )
 from .tracking import SupportsPatch, SupportsTracking
 
+_CHANGES: tuple[type, ...] = (SupportsCommands, SupportsCompareAndSwap, SupportsSnapshots, SupportsPatch)
+"""The optional protocols whose members change files."""
+
+_CHANGING = ('write_bytes', 'make_dir', 'remove')
+"""The other operations that change files."""
+
 
 class WrapperBackend:
     """Forwards every operation to another backend. Subclass it and override the operations that differ.
@@ -26,8 +32,8 @@ class WrapperBackend:
     `capabilities`. A subclass that defines a member of an optional protocol has that member whatever it wraps.
 
     Files can be changed by more than `write_bytes`, `make_dir` and `remove`: `compare_and_swap`, `restore`, `patch` and
-    `run` change them too. A subclass that checks or records changes must override these as well, or exclude their
-    protocols from `capabilities`.
+    `run` change them too. If a subclass overrides one of the first three, the protocols of the others are not forwarded,
+    so that no change bypasses the subclass. Override their members as well, or list the protocols in `capabilities`.
 
     The wrapper does not own the wrapped backend: close that where you opened it.
 
@@ -51,13 +57,20 @@ class WrapperBackend:
     def __init__(self, wrapped: BackendProtocol) -> None:
         self.wrapped: BackendProtocol = wrapped
         """The backend that performs the operations."""
+        excluded = _CHANGES if self._overrides_changes() else ()
         # On the instance, because `isinstance` of a protocol looks for its members by name.
         for capability in self.capabilities:
-            if isinstance(wrapped, capability):
+            if isinstance(wrapped, capability) and capability not in excluded:
                 names = [
                     name for name in vars(capability) if not name.startswith('_') and not hasattr(type(self), name)
                 ]
                 vars(self).update({name: getattr(wrapped, name) for name in names})
+
+    @classmethod
+    def _overrides_changes(cls) -> bool:
+        """Return whether the class overrides changes, and does not list the protocols that it forwards."""
+        overrides = [getattr(cls, name) is not getattr(WrapperBackend, name) for name in _CHANGING]
+        return any(overrides) and cls.capabilities is WrapperBackend.capabilities
 
     @property
     def ref(self) -> object:

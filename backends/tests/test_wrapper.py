@@ -14,6 +14,7 @@ from pydantic_deep_backends import (
     ReadOnlyBackend,
     StateBackend,
     SupportsSearch,
+    SupportsSnapshots,
     WrapperBackend,
 )
 
@@ -68,6 +69,26 @@ async def test_a_subclass_overrides_an_operation_and_limits_the_protocols() -> N
 
     assert (await files.read_bytes('/a'), backend.paths) == (b'1', ['/a'])
     assert capabilities_of(backend) == {'SupportsSearch'}
+
+
+def test_no_change_bypasses_a_subclass_that_overrides_one(tmp_path: Path) -> None:
+    class Refusing(WrapperBackend):
+        async def write_bytes(self, path: str, data: bytes) -> None:
+            raise PermissionError(path)
+
+    class Listing(Refusing):
+        capabilities = (SupportsSnapshots,)
+
+    class Swapping(Refusing):
+        async def compare_and_swap(self, path: str, data: bytes, *, expected: bytes | None) -> None:
+            raise PermissionError(path)
+
+    local = LocalBackend(tmp_path, allow_commands=True)
+    changing = {'SupportsCommands', 'SupportsCompareAndSwap', 'SupportsSnapshots', 'SupportsPatch'}
+    assert capabilities_of(local) >= changing
+    assert capabilities_of(Refusing(local)) == capabilities_of(local) - changing
+    assert capabilities_of(Listing(local)) == {'SupportsSnapshots'}
+    assert capabilities_of(Swapping(local)) == capabilities_of(local) - changing | {'SupportsCompareAndSwap'}
 
 
 async def test_a_member_that_the_class_defines_is_not_replaced() -> None:

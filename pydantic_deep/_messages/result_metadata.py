@@ -15,7 +15,7 @@ PATH_KEY: Final = 'path'
 EXIT_CODE_KEY: Final = 'exit_code'
 """The key of the exit code, in the result of a command."""
 
-MAX_COUNTED_BYTES: Final = 10_000_000
+MAX_COUNTED_BYTES: Final = 1_000_000
 """The maximum size of a file whose changed lines are counted: about 50 ms."""
 
 ResultT = TypeVar('ResultT')

@@ -49,7 +49,7 @@ def path_problem(pattern: str, *, denies: bool) -> str | None:
             denies_path(pattern, '/')
     except InvalidPatternError:
         return (
-            f'{pattern!r} is not a valid pattern for `deny`: a character range begins with a dot.'
+            f'{pattern!r} is not a valid pattern for `deny`: a character range begins with a dot. '
             'Write the dot separately from the range: `[.0-9]`.'
         )
     return None

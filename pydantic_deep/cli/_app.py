@@ -210,7 +210,8 @@ def _resume(
     """Answer the pending approvals of a version and resume its turn.
 
     The turn resumes in the same directory, with the same model and the remaining budget. Calls that `approvals answer`
-    has answered are not asked about again. With `--approvals=pause`, you are asked about the pending calls, and later
+    has answered are not asked about again. `--approvals=allow` and `deny` also decide the calls that are pending now.
+    Without a terminal, `ask` and `pause` refuse to start if calls are pending: exit code 2. With `--approvals=pause`, you are asked about the pending calls, and later
     ones pause the turn again; an answer of `a` does not outlive that.
 
     Each call is answered once, by whoever is first: if somebody else answers a call while you are asked, their answer
@@ -306,7 +307,7 @@ def _models(
     ] = None,
     json: Annotated[bool, typer.Option('--json', help='Print one JSON array.')] = False,
 ) -> None:
-    """List the providers, whether the key and the package of each are installed, and the model names pydantic-ai knows.
+    """List the providers, whether each has its key set and its package installed, and the model names pydantic-ai knows.
 
     Providers that you can use come first. A provider accepts names that are not listed too. The value of a key is never
     printed.

@@ -215,7 +215,8 @@ def _inlined(messages: list[JsonValue], media: Mapping[str, bytes]) -> list[Json
     inlined: list[JsonValue] = []
     for index, message in enumerate(messages):
         for digest in sorted(media_digests(message)):
-            if digest_of(media.get(digest, b'')) != digest:
+            data = media.get(digest)
+            if data is None or digest_of(data) != digest:
                 raise TranscriptError(
                     f'{_where(index, message)} refers to media with the digest {digest!r}, which `media` does not have. '
                     'Pass their bytes as `media=`, or export the transcript with `inline_media=True`.',

@@ -1,6 +1,6 @@
 """`MessageList`: the messages of a conversation, and its only serialized part.
 
-`_format` defines the format, and `_media` converts media.
+`_format` defines the format.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class BaseRepository(ABC, Generic[T]):
 
     @abstractmethod
     async def _write(self, changes: Sequence[Change[T]]) -> Collection[str]:
-        """Make all changes in one transaction; return the keys of rows that were removed or replaced."""
+        """Make all changes in one transaction; return at least the keys of removed rows."""
 
 
 class BlockingTable(Protocol):

@@ -69,6 +69,7 @@ class DuckdbTable:
             key_column=quoted[key.name],
             body_column=BODY,
             conversions=_CONVERSIONS,
+            list_types={kind: f'{type_}[]' for kind, type_ in _CELL_TYPES.items()},
         )
         """The names of the table and its columns."""
         self._key = quoted[key.name]

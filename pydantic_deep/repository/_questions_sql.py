@@ -40,6 +40,8 @@ class ColumnNames:
     """The column of the whole row."""
     conversions: Mapping[Kind, Conversion] = field(default_factory=dict[Kind, Conversion])
     """Conversions of the kinds that are not stored as cells."""
+    list_types: Mapping[Kind, str] = field(default_factory=dict[Kind, str])
+    """Types of lists of cells, in an engine that binds a list as one value."""
 
     def column(self, field: str) -> str:
         """Return the column of a field."""
@@ -59,6 +61,16 @@ class _Query:
         self.values.append(value)
         mark = f'?{len(self.values)}'
         return self.names.conversions[kind].write.format(mark) if kind in self.names.conversions else mark
+
+    def bind_all(self, values: Sequence[Cell], kind: Kind) -> str:
+        """Bind values and return what `IN (…)` takes."""
+        list_type = self.names.list_types.get(kind)
+        if list_type is None:
+            return ', '.join(self.bind(value, kind) for value in values)
+        self.values.append(cast('Value', list(values)))
+        conversion = self.names.conversions.get(kind)
+        value = 'value' if conversion is None else conversion.write.format('value')
+        return f'SELECT {value} FROM (SELECT unnest(?{len(self.values)}::{list_type}) AS value)'
 
     @property
     def where(self) -> str:
@@ -82,7 +94,7 @@ def list_rows(names: ColumnNames, question: Question) -> Operation[list[StoredRo
     """Return the rows of a page, and the row after it if there is one.
 
     Rows with null in the ordering field are queried separately, before or after the others, so that each statement
-    starts in an index and reads no more rows than it returns.
+    can start in an index and read no more rows than it returns.
     """
     rows: list[Row] = []
     order, cell = question.order, 'NULL'
@@ -152,8 +164,7 @@ def _filtered(names: ColumnNames, conditions: Sequence[Condition]) -> _Query:
 def _test(condition: Condition, query: _Query) -> str:
     column, kind = query.names.column(condition.column.name), condition.column.kind
     if isinstance(condition, OneOf):
-        values = ', '.join(query.bind(value, kind) for value in condition.values)
-        tests = [f'{column} IN ({values})'] if values else []
+        tests = [f'{column} IN ({query.bind_all(condition.values, kind)})'] if condition.values else []
         tests += [f'{column} IS NULL'] if condition.or_null else []
         return f'({" OR ".join(tests) or "1 = 0"})'
     bounds = [f'{column} {sign} {query.bind(cell, kind)}' for sign, cell in condition.bounds]

@@ -118,7 +118,7 @@ class _Database:
     def prepare(self, model: RowModel[T]) -> None:
         """Create the table; if it has other columns, create it again from its rows."""
         table = self._table
-        with self._transaction():
+        with self._file_state.writing, self._transaction():
             here = dict(cast('list[tuple[str, str]]', self._execute(table.described())))
             if not _is_same(here, table.types):
                 rows = self._rows_to_keep(model, here)
@@ -144,7 +144,7 @@ class _Database:
     def write(self, steps: Sequence[Step]) -> set[str]:
         """Make all steps in one transaction; return those of their keys that had a row before."""
         keys = list({step.key: None for step in steps})
-        with self._translate_errors('written'), self._transaction():
+        with self._translate_errors('written'), self._file_state.writing, self._transaction():
             self._check_types()
             here = {cast('str', key) for (key,) in self._execute(self._table.here(keys))}
             after = net_changes(self._model, steps, here)
@@ -160,20 +160,20 @@ class _Database:
         self._connection.close()
 
     def _read(self, operation: Operation[R]) -> R:
-        with self._translate_errors('read'):
+        with self._translate_errors('read'), self._transaction():
             self._check_types()
             return run_blocking(operation, self._execute)
 
     @contextmanager
     def _transaction(self) -> Generator[None]:
-        with self._file_state.writing:
-            self._connection.begin()
-            try:
-                yield
-            except BaseException:
-                self._connection.rollback()
-                raise
-            self._connection.commit()
+        """Run statements on one consistent state, and commit them."""
+        self._connection.begin()
+        try:
+            yield
+        except BaseException:
+            self._connection.rollback()
+            raise
+        self._connection.commit()
 
     def _rows_to_keep(self, model: RowModel[T], here: Mapping[str, str]) -> list[EncodedRow]:
         """Return all rows of a table with the same key, encoded for the new columns."""

@@ -157,7 +157,7 @@ def _apply(
 ) -> Operation[tuple[Table[T], Collection[str]]]:
     """Make all changes; return the current table and the keys of the removed rows."""
     removed: set[str] = set()
-    now = yield from current(table)
+    now = table if all(step.row is None for step in steps) else (yield from current(table))
     if now is not table:
         steps = read_steps(now.kept, changes)
     for step in steps:

@@ -102,7 +102,8 @@ class ServerSettings(BaseSettings):
     max_log_bytes: PositiveInt = 512 * 2**20
     """The total size of the logs of ended runs in bytes. Beyond it, the oldest are dropped."""
     keepalive_seconds: PositiveFloat = 15
-    """The idle time after which a stream sends a comment, so that proxies keep it open."""
+    """The idle time after which a stream sends a comment, or a blank line in the APIs of OpenAI, Anthropic and Google, so
+    that proxies keep it open."""
     shutdown_seconds: NonNegativeFloat = 20
     """How long running turns may take to end when the server stops. After that, they are stored as interrupted."""
 

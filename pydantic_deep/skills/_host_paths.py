@@ -49,7 +49,7 @@ def _layers(backend: object) -> Iterator[object]:
         if backend is None:
             return
         yield backend
-        backend = getattr(backend, 'backend', None)
+        backend = getattr(backend, 'backend', None) or getattr(backend, 'wrapped', None)
 
 
 def _roots(ref: object) -> Iterator[tuple[str, str]]:

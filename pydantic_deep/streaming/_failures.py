@@ -128,11 +128,12 @@ def _said_by_provider(error: ModelHTTPError) -> str:
 
 
 def _find_message(body: object) -> str | None:
-    """Return the `message` of a JSON body, at the top or in its `error`, or an `error` that is text itself."""
+    """Return the `message` of a JSON body, at the top or in its `error`, or an `error` or a `detail` that is text."""
     if not isinstance(body, Mapping):
         return None
     fields = cast('Mapping[str, object]', body)
     message, error = fields.get('message'), fields.get('error')
     if isinstance(message, str):
         return message
-    return error if isinstance(error, str) else _find_message(error)
+    texts = [text for text in (error, fields.get('detail')) if isinstance(text, str)]
+    return texts[0] if texts else _find_message(error)

@@ -137,7 +137,7 @@ def turn_request(base: VersionRecord, options: TurnOptions, backend: BackendProt
 async def run_turn(session: Session[Any, Any], request: TurnRequest) -> VersionRecord:
     """Run a turn, and return the version that it ends with."""
     async with open_turn(session, request) as turn:
-        await session.agent.run(**turn.arguments)
+        await session.agent.run(**turn.arguments, cancellation_token=request.options.cancellation_token)
     return turn.recording.tip
 
 
@@ -145,6 +145,11 @@ async def run_turn(session: Session[Any, Any], request: TurnRequest) -> VersionR
 async def open_turn(session: Session[Any, Any], request: TurnRequest) -> AsyncGenerator[OpenTurn]:
     """Open the files of a version, make its deps, and record that a run begins."""
     base = request.base
+    branch = request.options.branch
+    if branch is not None:  # before answers are stored and anything is paid for
+        taken = {existing.name for existing in await session.store.branches(base.conversation_id)}
+        if branch in taken:
+            raise BranchExistsError(branch)
     if request.is_resumption:
         await _give_answers(session.store, base, request.options)
     about = {AGENT_NAME: base.agent_name, CONVERSATION_ID: base.conversation_id, PARENT_ID: base.id}
@@ -158,10 +163,6 @@ async def open_turn(session: Session[Any, Any], request: TurnRequest) -> AsyncGe
 async def _opened(session: Session[Any, Any], request: TurnRequest) -> AsyncGenerator[OpenTurn]:
     base = request.base
     options = request.options
-    if options.branch is not None:  # before anything is paid for
-        taken = {branch.name for branch in await session.store.branches(base.conversation_id)}
-        if options.branch in taken:
-            raise BranchExistsError(options.branch)
     if request.is_resumption:
         await _refuse_if_taken(session.store, base.id)
     opened = await open_files(session.trees, request)

@@ -41,7 +41,7 @@ class TurnOptions:
     usage_limits: UsageLimits | None = None
     """What the conversation may use, all of its turns together."""
     cancellation_token: CancellationToken | None = None
-    """Stops the run when it is cancelled. Only streams have one."""
+    """Stops the run when it is cancelled."""
     run_id: str | None = None
     """The id of the run, a UUIDv7 of `new_id` of the store that was not used before; `None` for a new one."""
     moves_head: bool = False

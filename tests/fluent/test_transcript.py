@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from pydantic_ai import Agent, FunctionToolset, InstructionPart, ModelSettings, RunContext, Tool, ToolOutput
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import (
+    BinaryContent,
     CompactionPart,
     ModelMessage,
     ModelMessagesTypeAdapter,
@@ -292,6 +293,13 @@ def test_media_of_another_digest_are_none(every_kind: list[ModelMessage]) -> Non
     forged = dict.fromkeys(messages.media(), b'something else')
     with pytest.raises(TranscriptError, match='which `media` does not have'):
         MessageList.from_dict(messages.to_dict(inline_media=False), media=forged)
+
+
+def test_empty_media_are_missing_too_if_nobody_passes_them() -> None:
+    empty = MessageList([ModelRequest([UserPromptPart(['x', BinaryContent(b'', media_type='text/plain')])])])
+    with pytest.raises(TranscriptError, match='which `media` does not have'):
+        MessageList.from_dict(empty.to_dict(inline_media=False))
+    assert MessageList.from_dict(empty.to_dict(inline_media=False), media=empty.media()) == empty
 
 
 def test_an_error_shows_no_more_than_helps() -> None:

@@ -9,15 +9,16 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import duckdb
 import pytest
 from pydantic import BaseModel, create_model
 
 from pydantic_deep.repository import (
+    In,
     InvalidFieldError,
     Repository,
     RepositoryFormatError,
@@ -26,7 +27,7 @@ from pydantic_deep.repository import (
     Upsert,
 )
 from pydantic_deep.repository.conformance import OpenRepository, RepositorySuite
-from pydantic_deep.repository.duckdb import DuckdbRepository
+from pydantic_deep.repository.duckdb import _SETTINGS, DuckdbRepository, _Database  # pyright: ignore[reportPrivateUsage]
 
 T = TypeVar('T', bound=BaseModel)
 
@@ -89,6 +90,48 @@ async def test_a_thousand_changes_are_made_at_once(path: Path) -> None:
         assert await events.count() == 1000
         assert [event.id for event in (await events.list(order_by='-score', limit=2)).items] == ['999', '998']
         assert (await events.get('5')).score == 5.0
+
+
+async def test_a_page_is_of_one_state_while_another_repository_writes(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """004-08: rows with null in the ordering field are read by a statement of their own."""
+    async with await DuckdbRepository.open(path, Event, fields=FIELDS) as one:
+        await one.upsert(Event(id='a', score=1))
+        await one.upsert(Event(id='b', at=datetime(2026, 1, 1, tzinfo=UTC)))
+        moved = 0
+        execute = _Database._execute  # pyright: ignore[reportPrivateUsage] - the moment between two statements
+
+        def move(self: _Database, statement: Any) -> Any:
+            nonlocal moved
+            rows = execute(self, statement)
+            if statement.sql.startswith('SELECT') and 'IS NULL' in statement.sql:
+                moved += 1
+                with duckdb.connect(path, config=_SETTINGS) as other:
+                    other.execute("UPDATE event SET \"at\" = TIMESTAMP '2027-01-01' WHERE id = 'a'")
+            return rows
+
+        monkeypatch.setattr(_Database, '_execute', move)
+        page = await one.list(order_by='at')
+
+    assert ([row.id for row in page.items], moved) == (['a', 'b'], 1)
+
+
+@pytest.mark.parametrize('count', [1, 1000])
+async def test_one_of_many_values_is_one_parameter(path: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    async with await DuckdbRepository.open(path, Event, fields=FIELDS) as repository:
+        await repository.upsert(Event(id='a', score=1, at=datetime(2026, 1, 1, tzinfo=UTC)))
+        bound: list[int] = []
+        execute = _Database._execute  # pyright: ignore[reportPrivateUsage] - what reaches the database
+
+        def note(self: _Database, statement: Any) -> Any:
+            bound.append(len(statement.parameters))
+            return execute(self, statement)
+
+        monkeypatch.setattr(_Database, '_execute', note)
+        moments = [datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=day) for day in range(count)]
+        assert await repository.count({'at': In(moments), 'is_good': In([True])}) == 1
+        assert max(bound) == 2
 
 
 async def test_two_tables_of_one_model_do_not_meet(path: Path) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from pydantic_ai import CancellationToken, RunCancelled
 
 from pydantic_deep.approvals import Approve, NothingPendingError
 from pydantic_deep.errors import ValidationError
+from pydantic_deep.store import BranchExistsError
+from pydantic_deep.testing import call
 from pydantic_deep.versions import TurnOptions
 from tests.versions.conftest import MakeAgent
 
@@ -34,3 +37,29 @@ async def test_a_turn_has_a_prompt_or_answers(make: MakeAgent):
 
     with pytest.raises(ValidationError, match='the turn has a prompt'):
         root.stream(TurnOptions(prompt='a', answers={'1': Approve()}))
+
+
+async def test_answers_are_not_stored_if_the_branch_exists(make: MakeAgent):
+    paused = await (await make(call('hold'), 'Done.', tools=[hold], interrupt_on={'hold': True}).create()).advance('a')
+    answers = {paused.pending[0].id: Approve()}
+
+    with pytest.raises(BranchExistsError):
+        await paused.run(TurnOptions(answers=answers, branch='main'))
+
+    assert (await paused.run(TurnOptions(answers=answers, branch='other'))).output == 'Done.'
+
+
+async def test_a_turn_that_is_not_streamed_can_be_cancelled_too(make: MakeAgent):
+    token = CancellationToken()
+
+    async def stop() -> str:
+        token.cancel()
+        return 'stopped'
+
+    root = await make(call('stop'), 'Never.', tools=[stop]).create()
+    with pytest.raises(RunCancelled):
+        await root.run(TurnOptions(prompt='a', cancellation_token=token))
+
+
+async def hold() -> str:
+    return 'held'

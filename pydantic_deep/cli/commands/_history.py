@@ -194,7 +194,7 @@ def _replay(
 ) -> None:
     """Replay a turn from its recorded responses and results, and compare each request with the recorded one.
 
-    No model is called and no tool runs. The original model, or --model, is needed to prepare the requests, so its key
+    Only turns of this command line can be replayed; in a program, use `version.replay()`. No model is called and no tool runs. The original model, or --model, is needed to prepare the requests, so its key
     must be set.
     """
     environment = context.find_object(Environment) or Environment()

@@ -55,7 +55,8 @@ APPROVALS_HELP = (
     'Approvals: the agent asks before it writes or edits a file or runs a command, and shows the diff or the command '
     'line. Answer y to run the call, n to deny it, e to edit its arguments, a to stop asking about this tool in this '
     'conversation (for a command: about this exact command line). Of several pending calls, none runs until all are '
-    'answered. Without a terminal, these calls are denied unless you pass --approvals=allow.'
+    'answered. If standard input is a pipe, the terminal that controls the process asks. Without a terminal, these calls '
+    'are denied unless you pass --approvals=allow.'
 )
 
 BUDGET_HELP = (
@@ -195,7 +196,8 @@ InstructionsOption = Annotated[
     typer.Option(
         '--instructions',
         metavar='TEXT',
-        help='Additional instructions for all turns of a new conversation, later ones included.',
+        help='Additional instructions for all turns of a new conversation, later ones included, and after /new of a '
+        'chat. Not with --continue or --from: that conversation has its own.',
     ),
 ]
 JsonOption = Annotated[bool, typer.Option('--json', help='Print events to standard output, one JSON object a line.')]

@@ -21,11 +21,13 @@ class Interrupts:
         """Take it, in the main thread, inside the event loop."""
         self.stop = CancellationToken()
         self._loop = asyncio.get_running_loop()
+        self._is_taken = False
         self._stop_on_signal()
 
     @contextmanager
     def suspended(self) -> Generator[None]:
         """Leave Ctrl-C to prompts. Between two prompts it does nothing."""
+        self._is_taken = False
         # Not SIG_IGN: what is started here, such as an editor, would inherit that.
         signal.signal(signal.SIGINT, lambda number, frame: None)
         try:
@@ -35,13 +37,17 @@ class Interrupts:
 
     def restore_default(self) -> None:
         """Restore the default: Ctrl-C ends the program."""
+        self._is_taken = False
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def _stop_on_signal(self) -> None:
         """Handle the signal in the event loop. `loop.add_signal_handler` does so too, and Windows lacks it."""
+        self._is_taken = True
         signal.signal(signal.SIGINT, lambda number, frame: self._loop.call_soon_threadsafe(self._stop))
 
     def _stop(self) -> None:
+        if not self._is_taken:  # a signal from before `suspended` or `restore_default`, handled only now
+            return
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # an exception would wait for what does not stop
         if sys.stderr.isatty():
             print(SHOW_CURSOR, end='', file=sys.stderr, flush=True)  # noqa: T201

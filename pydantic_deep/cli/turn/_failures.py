@@ -8,14 +8,16 @@ from dataclasses import replace
 from pydantic_ai.exceptions import (
     ModelAuthenticationError,
     ModelConnectionError,
+    ModelHTTPError,
     RunCancelled,
 )
 
+from pydantic_deep.audit import redact
 from pydantic_deep.cli.render._budget_amounts import BudgetMeasure, BudgetUsage, render_amount
 from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.cli.render._terminal_text import first_line
 from pydantic_deep.retries import CutAnswerError
-from pydantic_deep.streaming import EndEvent, ErrorEvent, RunStatus
+from pydantic_deep.streaming import EXPECTED_ERRORS, EndEvent, ErrorEvent, RunStatus
 from pydantic_deep.streaming import describe_failure as describe_run_failure
 from pydantic_deep.versions import WorkspaceReplacedError
 
@@ -94,8 +96,17 @@ def _message_of(error: Exception, message: str) -> str:
             )
         case WorkspaceReplacedError():
             return _describe_replaced(error)
-        case _:
+        case ModelHTTPError(body=str(body)):
+            return f'{message.removesuffix(".")}: {_redacted(body)}'
+        case _ if isinstance(error, EXPECTED_ERRORS):
             return message
+        case _:
+            # Unlike a server, the command line has no log and no reader but its user.
+            return _redacted(f'{type(error).__name__}: {error}')
+
+
+def _redacted(text: str) -> str:
+    return first_line(redact(text), MAX_CHARS)
 
 
 def _describe_replaced(error: WorkspaceReplacedError) -> str:

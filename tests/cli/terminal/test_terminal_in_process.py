@@ -182,3 +182,17 @@ def test_a_run_that_is_interrupted_ends_with_130(invoke: Invoke) -> None:
     result = invoke('run', 'Go', model=ScriptedModel(interrupt))
     assert (result.exit_code, result.stdout) == (130, '')
     assert result.stderr.endswith('Interrupted. What was done stays done.\n')
+
+
+async def test_an_interrupt_that_arrives_as_a_prompt_begins_stops_nothing() -> None:
+    """The handler schedules its work in the event loop. A prompt, or the end of the turn, may come before that."""
+    with stop_on_interrupt() as interrupts:
+        signal.raise_signal(signal.SIGINT)
+        with interrupts.suspended():
+            await anyio.lowlevel.checkpoint()
+            await anyio.lowlevel.checkpoint()
+        assert not interrupts.stop.cancelled
+        signal.raise_signal(signal.SIGINT)
+        await anyio.lowlevel.checkpoint()
+        await anyio.lowlevel.checkpoint()
+        assert interrupts.stop.cancelled

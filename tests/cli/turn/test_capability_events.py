@@ -127,6 +127,7 @@ async def test_a_last_answer_is_told_and_the_turn_ends_with_limit(
                 'type': 'budget',
                 'path': [],
                 'kind': 'last_answer',
+                'scope': 'run',
                 'measure': 'tokens',
                 'limit': 500,
                 'used': 330,
@@ -179,6 +180,7 @@ async def test_what_a_budget_cannot_count_is_told(make_conversation: MakeConvers
                 'type': 'budget',
                 'path': [],
                 'kind': 'unknown',
+                'scope': None,
                 'measure': 'cost',
                 'limit': None,
                 'used': None,
@@ -193,7 +195,7 @@ def test_the_news_of_a_run_are_those_of_its_turn() -> None:
     cost = BudgetWarningEvent(scope='run', measure='cost', limit=Decimal('0.2'), used=Decimal('0.15'))
     event = capability_event(cost)
     assert isinstance(event, BudgetEvent)
-    assert BUDGET.to_turn_event(event) == BudgetEvent(kind='warning', measure='cost', limit=0.5, used=0.45)
+    assert BUDGET.to_turn_event(event) == BudgetEvent(kind='warning', scope='run', measure='cost', limit=0.5, used=0.45)
     unknown = BudgetEvent(kind='unknown', measure='tokens')
     assert BUDGET.to_turn_event(unknown) == unknown
 

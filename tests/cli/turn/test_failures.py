@@ -48,7 +48,9 @@ MISSPELT = ModelHTTPError.for_category(
             3,
             "'gpt-51' answered with HTTP 404: No such model. Did you mean 'openai:gpt-5.1'?",
         ),
-        (ModelHTTPError(500, 'm', 'Internal\nServer'), 1, "'m' answered with HTTP 500."),
+        (ModelHTTPError(500, 'm', 'No GPU.'), 1, "'m' answered with HTTP 500: No GPU."),
+        (ModelHTTPError(400, 'm', {'detail': 'too long'}), 1, "'m' answered with HTTP 400: too long"),
+        (ValueError(f'Not ghp_{"a1B2" * 9}'), 1, 'ValueError: Not [redacted: github token]'),
         (ModelHTTPError(500, 'm', {'error': 'overloaded'}), 1, "'m' answered with HTTP 500: overloaded"),
         (
             ModelConnectionError('m', 'Connection error.'),
