@@ -1,4 +1,4 @@
-"""Where every version of every agent lives: the `Store` protocol, its values and its errors."""
+"""Storage of agent versions: the `Store` protocol, its records and its errors."""
 
 from ._ids import new_id
 from ._open import open_engine, open_store, restore_store

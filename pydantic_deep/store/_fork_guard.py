@@ -1,4 +1,4 @@
-"""`ForkGuard`: refuses the use of a store in a forked child, where its threads and connections are gone."""
+"""`ForkGuard`: refuses the use of a store in a forked child, which lacks its threads and shares its connections."""
 
 from __future__ import annotations
 

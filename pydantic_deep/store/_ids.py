@@ -1,4 +1,4 @@
-"""Ids that sort by the time they were made: UUIDv7 (RFC 9562, section 5.7)."""
+"""Ids that sort by creation time: UUIDv7 (RFC 9562, section 5.7)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _last = 0
 
 
 def new_id() -> str:
-    """Return a new UUIDv7; those of one process grow, also when its clock goes back.
+    """Return a new UUIDv7. The ids of one process increase, even if its clock is set back.
 
-    The first 48 bits are milliseconds since 1970, the next 12 a fraction of one, and 62 are random.
+    The first 48 bits are milliseconds since 1970, the next 12 a fraction of a millisecond, and 62 are random.
     """
     global _last
     with _LOCK:

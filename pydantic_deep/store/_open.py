@@ -1,4 +1,4 @@
-"""`open_store`: the store that a URL names."""
+"""`open_store` and `restore_store`: open a store by its URL, or restore a backup into a new one."""
 
 from __future__ import annotations
 
@@ -24,22 +24,21 @@ _FORMS: Final = (
 
 @asynccontextmanager
 async def open_store(url: str, *, read_only: bool = False) -> AsyncGenerator[SqlStore]:
-    """Open the store at `url`, and close it at the end.
+    """Open the store at `url`, and close it on exit.
 
-    The store belongs to this process; one on PostgreSQL also to this event loop. A relative path is resolved now:
-    later changes of the working directory do not matter.
+    The store belongs to this process and, on PostgreSQL, to this event loop. A relative path is resolved immediately:
+    later changes of the working directory have no effect.
 
     Args:
         url: `sqlite:///agents.db` (relative), `sqlite:////srv/agents.db` (absolute), `postgresql://…`, or `memory:`.
-            `memory:NAME` is one that others of this process can open too.
-        read_only: Whether nothing may be written. The store must exist then; its file, directory and file system may be
-            read-only, the role of PostgreSQL needs no more than `SELECT`, and no lock is taken. Methods that write
-            raise `StoreReadOnlyError`.
+            `memory:NAME` is shared within this process.
+        read_only: Whether to refuse writes. The store must exist. Its file, directory and file system may be read-only,
+            a PostgreSQL role needs only `SELECT`, and no lock is taken. Methods that write raise `StoreReadOnlyError`.
 
     Raises:
-        ValueError: It is no such URL.
-        StoreFormatError: What is there is no store, or one of a newer release.
-        StoreUnavailableError: It cannot be opened.
+        ValueError: The URL has none of these forms.
+        StoreFormatError: The database exists but is not a store, or its format is that of a newer release.
+        StoreUnavailableError: The store cannot be opened.
         ImportError: The driver is not installed.
     """
     async with SqlStore(await open_engine(url, read_only=read_only)) as store:
@@ -47,21 +46,21 @@ async def open_store(url: str, *, read_only: bool = False) -> AsyncGenerator[Sql
 
 
 async def restore_store(url: str, path: str | os.PathLike[str], *, on_progress: Progress = no_progress) -> int:
-    """Bring a backup that `SqlStore.backup` made into a new store at `url`, on any engine.
+    """Restore a backup that `SqlStore.backup` made into a new store at `url`, on any engine, completely or not at all.
 
-    Either everything of it is there afterwards or nothing. Runs that were going on when it was made are orphans in
-    the new store: call `recover()` there only if the original is gone, or their calls run twice.
+    Runs that were in progress during the backup are orphans in the new store. Call `recover()` there only if the
+    original store is gone: otherwise their tool calls run twice.
 
     Args:
-        url: Where, as `open_store` takes it; a store that is there must be empty.
+        url: The target, as for `open_store`; an existing store must be empty.
         path: The backup.
-        on_progress: Is told each table and how many of its rows are there; called in any thread.
+        on_progress: Called with each table and the number of its rows restored so far, from any thread.
 
     Returns:
-        How many rows there are.
+        The number of restored rows.
 
     Raises:
-        BackupError: The file is damaged, was cut off or is something else, or the store is not empty.
+        BackupError: The file is damaged, truncated or not a backup, or the store is not empty.
         OSError: The file cannot be read.
         StoreUnavailableError: The store cannot be opened or written.
     """
@@ -76,12 +75,12 @@ async def restore_store(url: str, path: str | os.PathLike[str], *, on_progress: 
 
 
 async def open_engine(url: str, tables: Tables = migrate, *, read_only: bool = False) -> Engine:
-    """Open the engine of a URL. Raises what `open_store` raises.
+    """Open the engine of a URL. Raises the errors of `open_store`.
 
     Args:
-        url: As `open_store` takes it.
-        tables: What brings the tables up to date; a place in memory always has those of a store.
-        read_only: Whether nothing may be written.
+        url: As for `open_store`.
+        tables: Brings the tables up to date; a database in memory always has the tables of a store.
+        read_only: Whether to refuse writes.
     """
     scheme, colon, rest = url.partition(':')
     if scheme == 'memory' and colon and '/' not in rest:
@@ -100,7 +99,7 @@ async def open_engine(url: str, tables: Tables = migrate, *, read_only: bool = F
 
 
 def _without_password(url: str) -> str:
-    """Return the URL as it may be shown."""
+    """Return the URL with its password masked."""
     before, at, after = url.rpartition('@')
     user, colon, _ = before.rpartition(':')
     return f'{user}:***@{after}' if at and colon and '//' in user else url

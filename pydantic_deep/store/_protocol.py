@@ -1,4 +1,4 @@
-"""`Store`: what keeps versions. Strangers implement it, and prove it with `conformance.StoreSuite`."""
+"""`Store`: the protocol of version storage. Test an implementation of your own with `conformance.StoreSuite`."""
 
 from __future__ import annotations
 
@@ -33,40 +33,41 @@ from .records import (
 
 @runtime_checkable
 class Store(Protocol):
-    """Where versions, conversations, runs, files and approvals live.
+    """Storage of versions, conversations, runs, files and approvals.
 
-    Append-only: a version that is there never changes. What was acknowledged survives `kill -9` and power loss, as far
-    as the engine says so. Many tasks, and many processes on one place, may use it at once. Every method may raise
+    Append-only: a stored version never changes. An acknowledged commit survives `kill -9` and power loss, within the
+    guarantees of the engine. Many tasks and processes may use the same database concurrently. Every method may raise
     `StoreUnavailableError`, and `StoreClosedError` after `aclose`.
     """
 
     @property
     def url(self) -> str:
-        """What `open_store` would open it again with, without a password."""
+        """The URL that opens this store again with `open_store`, without the password."""
         ...
 
     @property
     def owner(self) -> str:
-        """Names this open store among all that are open on the same place."""
+        """A name that is unique among all open stores on the same database."""
         ...
 
     async def commit(self, commit: Commit) -> Committed:
-        """Make everything in `commit` true at once, durably; on any error nothing of it is.
+        """Apply everything in `commit` atomically and durably; an error rolls all of it back.
 
         Raises:
-            RunTakenOverError: The run of the fence is not ours any more.
-            VersionConflictError: A head was elsewhere. Everything else of the commit *is* true then.
+            RunTakenOverError: Another process has taken over the run of the fence.
+            VersionConflictError: A head had moved. Everything else in the commit has been applied.
             BranchExistsError: The name of a branch is taken.
-            VersionNotFoundError: Something refers to a version that is not there, and is not the run of the fence that
-                goes on from one which was deleted meanwhile.
+            VersionNotFoundError: The commit refers to a version that does not exist. (The run of the fence may continue
+                a
+                version that was deleted meanwhile.)
         """
         ...
 
     async def version(self, id: str) -> VersionRecord:
-        """Return a version; an unambiguous beginning of the id, of at least 8 characters, is enough.
+        """Return a version by its id, or by an unambiguous prefix of at least 8 characters.
 
         Raises:
-            VersionNotFoundError: There is none, or the beginning fits several.
+            VersionNotFoundError: No version matches, or the prefix is ambiguous.
         """
         ...
 
@@ -76,31 +77,31 @@ class Store(Protocol):
         """Return versions, newest first.
 
         Args:
-            filter: Which.
-            limit: At most how many.
-            offset: How many to leave out first.
-            before: Only those with a lower number: a page that stays where it is while versions are added.
+            filter: The conditions that a version must meet.
+            limit: Maximum number of versions.
+            offset: Number of versions to skip.
+            before: Only versions with a lower number, for pages that stay stable while versions are added.
         """
         ...
 
     async def count(self, filter: VersionFilter = ...) -> int:
-        """Return how many versions there are."""
+        """Return the number of versions."""
         ...
 
     async def lineage(self, id: str) -> LineageRecord:
-        """Return the version and all above it, root first, by one query.
+        """Return the version and all its ancestors, root first, in one query.
 
         Raises:
-            VersionNotFoundError: There is no such version, or one that it came from is missing and was not deleted.
+            VersionNotFoundError: No such version exists, or an ancestor is missing without having been deleted.
         """
         ...
 
     async def children(self, id: str) -> list[VersionRecord]:
-        """Return the versions that came from this one, steps among them, oldest first."""
+        """Return the children of this version, including steps, oldest first."""
         ...
 
     async def messages(self, branch_id: str, stop: int, *, start: int = 0) -> list[MessageRecord]:
-        """Return messages of a branch in their order, from the `start`th to before the `stop`th, by one query."""
+        """Return the messages of a branch from position `start` up to, not including, `stop`, in one query."""
         ...
 
     async def branches(self, conversation_id: str) -> list[BranchRecord]:
@@ -108,7 +109,7 @@ class Store(Protocol):
         ...
 
     async def conversation(self, id: str) -> ConversationRecord | None:
-        """Return a conversation, if there is one of this id."""
+        """Return a conversation; `None` if no conversation has this id."""
         ...
 
     async def conversations(self, *, limit: int = 100, offset: int = 0) -> list[ConversationRecord]:
@@ -116,7 +117,7 @@ class Store(Protocol):
         ...
 
     async def run(self, id: str) -> RunRecord | None:
-        """Return a run, if there is one of this id."""
+        """Return a run; `None` if no run has this id."""
         ...
 
     async def runs(
@@ -131,14 +132,14 @@ class Store(Protocol):
         ...
 
     async def orphans(self, limit: int = 1000) -> list[RunRecord]:
-        """Return the runs that are `running` and whose owner is not: their process died. Children come after parents."""
+        """Return the runs with the state `running` whose owner has crashed, parents before their children."""
         ...
 
     async def claim_run(self, run_id: str) -> bool:
         """Make this process the owner of an orphaned run; return `False` if another process owns it.
 
         The run stays `running` until a commit ends it. If this process crashes first, the run is an orphan again. The
-        directory that it worked in becomes free.
+        claim on its working directory is released.
         """
         ...
 
@@ -150,7 +151,7 @@ class Store(Protocol):
         ...
 
     async def requests(self, run_id: str) -> list[RequestRecord]:
-        """Return the requests of a run in their order."""
+        """Return the requests of a run, in order."""
         ...
 
     async def calls(self, run_ids: Sequence[str]) -> list[CallRecord]:
@@ -171,111 +172,114 @@ class Store(Protocol):
         agent_name: str | None = None,
         limit: int = 100,
     ) -> list[ApprovalRecord]:
-        """Return approvals, oldest first. One whose time is over is `expired`, whether or not anybody has looked."""
+        """Return approvals, oldest first. An approval past its deadline has the status `expired`."""
         ...
 
     async def approval(self, id: str) -> ApprovalRecord:
-        """Return an approval; an unambiguous beginning of the id, of at least 8 characters, is enough.
+        """Return an approval by its id, or by an unambiguous prefix of at least 8 characters.
 
         Raises:
-            ApprovalNotFoundError: There is none.
+            ApprovalNotFoundError: No approval matches.
         """
         ...
 
     async def decide(self, decisions: Sequence[Decision]) -> list[ApprovalRecord]:
-        """Answer approvals, all or none.
+        """Store decisions on approvals, all or none.
 
         Raises:
-            ApprovalNotFoundError: There is no such approval.
-            ApprovalAnsweredError: One is not pending any more; says who was first.
-            ValueError: A decision is for other arguments than the approval has.
+            ApprovalNotFoundError: No such approval exists.
+            ApprovalAnsweredError: An approval is no longer pending; the error names who answered it.
+            ValueError: The arguments digest of a decision differs from that of the approval.
         """
         ...
 
     async def claim_approvals(self, version_id: str, run_id: str) -> list[ApprovalRecord]:
-        """Let one run act on the answers of a version: return its approvals, all of them, and note the run.
+        """Claim the answers of a version for one run, and return all its approvals.
 
         Raises:
-            ApprovalAnsweredError: Another run has acted on an answer already.
+            ApprovalAnsweredError: Another run has already acted on an answer.
         """
         ...
 
     async def workspace(self, backend: str) -> WorkspaceRecord | None:
-        """Return what is known of a directory."""
+        """Return the record of a directory; `None` if the store has none."""
         ...
 
     async def claim_workspace(self, backend: str, run_id: str, version_id: str | None) -> bool:
-        """Let one run, or what has a `checkout_claim`, work in a directory; return whether it may.
+        """Claim a directory for a run or a checkout (see `checkout_claim`); return whether the claim succeeded.
 
-        It may if nothing that lives works in it and the directory has the files of `version_id`, or of no version yet.
+        It succeeds if no live run works in the directory and its files are those of `version_id`, or of no known
+        version.
 
         Raises:
-            UnfinishedCheckoutError: A checkout into it was cut off, and `run_id` is not the claim of another one.
+            UnfinishedCheckoutError: A checkout into the directory was interrupted, and `run_id` is not the claim of
+                another
+                checkout.
         """
         ...
 
     async def asset(self, digest: str) -> AssetRecord:
-        """Return contents. Raises `AssetNotFoundError`."""
+        """Return an asset. Raises `AssetNotFoundError`."""
         ...
 
     async def assets(self, digests: Collection[str]) -> dict[str, AssetRecord]:
-        """Return those of several contents that are there, by digest."""
+        """Return the existing assets among these digests, keyed by digest."""
         ...
 
     async def has_assets(self, digests: Collection[str]) -> set[str]:
-        """Return those of the digests that are there."""
+        """Return the digests of existing assets among these."""
         ...
 
     async def nodes(self, digest: str) -> dict[str, bytes]:
-        """Return all nodes of a tree by digest, as `Tree.from_nodes` takes them. Raises `AssetNotFoundError`."""
+        """Return all nodes of a tree, keyed by digest, as `Tree.from_nodes` takes them. Raises `AssetNotFoundError`."""
         ...
 
     async def delete(self, id: str) -> None:
-        """Delete one version. Its children stay, and their lineage ends where it was.
+        """Delete one version. Its children remain, and their lineage ends at the deleted version.
 
-        With the end of a turn go those of its steps that no other version came from, and what it waits for. A run that
-        goes on from it is kept as well.
+        Deleting the end of a turn also deletes its pending approvals, and those steps of the turn that no other version
+        descends from. A run that continues from the version is preserved.
 
         Raises:
-            VersionNotFoundError: There is no such version.
+            VersionNotFoundError: No such version exists.
         """
         ...
 
     async def delete_line(self, head_id: str) -> int:
-        """Delete a version and those above it up to the first that something else came from; return how many.
+        """Delete a version and its ancestors up to the first with other descendants; return the number deleted.
 
-        Steps go with their turns as for `delete`, and are not counted.
+        Steps are deleted with their turns, as by `delete`, and are not counted.
 
         Raises:
-            VersionNotFoundError: There is no such version.
+            VersionNotFoundError: No such version exists.
         """
         ...
 
     async def gc(self, grace_seconds: float = 3600) -> GarbageReport:
-        """Remove what no version reaches, in one transaction.
+        """Remove everything that no version reaches, in one transaction.
 
-        The conversation of a subagent is reached by the message that delegated to it, by a version of the run that did,
-        and by versions of its own that somebody made by hand.
+        A subagent's conversation is reachable from the message that delegated to it, from a version of the delegating
+        run, and from manually created versions of its own.
 
-        Two collections are needed: what the first finds unreached it condemns, and what a later one, at least
-        `grace_seconds` after, finds still condemned goes. What a turn in flight stores is safe that way; with 0 the
-        first removes it at once, which is safe only while nothing is written.
+        Removal takes two collections: the first condemns unreachable rows, and a later one, at least `grace_seconds`
+        after, removes those that are still unreachable. This protects rows stored by turns in progress. With 0 the
+        first collection removes them at once, which is safe only while nothing writes.
         """
         ...
 
     async def aclose(self) -> None:
-        """Close it. What runs ends first; a second call does nothing."""
+        """Close the store after the operations in progress. A second call does nothing."""
         ...
 
 
 @runtime_checkable
 class SupportsBackup(Protocol):
-    """A store that can look for damage in itself, and be copied to a file, as `SqlStore` can."""
+    """A store that can verify its own integrity and be backed up to a file, such as `SqlStore`."""
 
     async def check(self) -> list[Damage]:
-        """Read everything, and return what is damaged."""
+        """Read everything, and return all damage."""
         ...
 
     async def backup(self, path: str | os.PathLike[str], *, on_progress: Progress = ...) -> int:
-        """Write everything, as it is at one moment, to a file that `restore_store` takes; return how many rows."""
+        """Write a consistent snapshot to a file for `restore_store`; return the number of rows."""
         ...

@@ -1,4 +1,4 @@
-"""Records with everything filled in, for the rules of `conformance` and for tests: name what matters."""
+"""Sample records with all fields set, for the conformance suites and for tests, which override the relevant fields."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def sample_request(run_id: str, number: int = 1) -> RequestRecord:
 
 
 def sample_call(run_id: str, response_id: str, tool_call_id: str, **fields: object) -> CallRecord:
-    """Return a call that has started."""
+    """Return a call with the status `started`."""
     call = CallRecord(
         *(run_id, response_id, tool_call_id, 'write_file', '{"path": "/a"}', 'write', 'started', None, None, None),
         *(MOMENT, None),
@@ -64,7 +64,7 @@ def sample_delegation(parent_run_id: str, child_conversation_id: str) -> Delegat
 
 
 def sample_approval(version: VersionRecord, **fields: object) -> ApprovalRecord:
-    """Return an approval that a version waits for."""
+    """Return a pending approval of a version."""
     approval = ApprovalRecord(
         *(new_id(), version.id, 'call_1', version.conversation_id, version.agent_name, '[]', 'execute', '{"a":1}'),
         *(digest_of(b'arguments'), None, 'pending', None, None, None, None, None, None, None, MOMENT),
@@ -73,13 +73,13 @@ def sample_approval(version: VersionRecord, **fields: object) -> ApprovalRecord:
 
 
 def sample_asset(data: bytes, media_type: str = 'application/octet-stream') -> NewAsset:
-    """Return an asset to be kept."""
+    """Return an asset to store."""
     return NewAsset(digest=digest_of(data), data=data, media_type=media_type)
 
 
 @dataclass
 class Dialogue:
-    """A conversation that a test writes, and what is in it by now."""
+    """A conversation that a test writes to a store."""
 
     store: Store
     id: str = field(default_factory=new_id)
@@ -109,7 +109,7 @@ class Dialogue:
     async def add(
         self, parent: VersionRecord, *bodies: bytes, commit: Mapping[str, object] | None = None, **fields: object
     ) -> VersionRecord:
-        """Commit a child with new messages on the branch of its parent, or on a fork; return it as it is stored."""
+        """Commit a child with new messages on the branch of its parent, or on a fork; return it as stored."""
         child = self.version(
             parent_id=parent.id,
             branch_id=parent.branch_id,
@@ -129,11 +129,11 @@ class Dialogue:
     async def delegate(
         self, parent: VersionRecord, *, parent_run_id: str | None = None
     ) -> tuple[VersionRecord, VersionRecord]:
-        """Commit a turn whose message delegates to a thread; return it and the turn of the thread.
+        """Commit a turn whose message delegates to a subagent; return it and the subagent's turn.
 
         Args:
-            parent: The version that the turn goes on from.
-            parent_run_id: The run that its run belongs to, if it is one of a subagent itself.
+            parent: The version that the turn continues.
+            parent_run_id: The parent run of the turn's run, if that is itself the run of a subagent.
         """
         thread = Dialogue(self.store)
         run = sample_run(self.id, base_id=parent.id, state='complete', parent_run_id=parent_run_id)
@@ -142,8 +142,8 @@ class Dialogue:
         root = await thread.begin()
         below = sample_run(thread.id, base_id=root.id, state='complete', parent_run_id=run.id)
         link = sample_delegation(run.id, thread.id)._replace(response_id=message.id)
-        told = await thread.add(root, b'told', commit={'runs': [below], 'delegations': [link]}, run_id=below.id)
-        return turn, told
+        child_turn = await thread.add(root, b'told', commit={'runs': [below], 'delegations': [link]}, run_id=below.id)
+        return turn, child_turn
 
     async def history(self, version: VersionRecord) -> list[bytes]:
         """Return the bodies of the messages of a version."""
@@ -151,7 +151,7 @@ class Dialogue:
 
 
 def stored(version: VersionRecord, committed: Committed) -> VersionRecord:
-    """Return a version as a commit has stored it: with its number, on the branch where the messages went."""
+    """Return a version as a commit stored it: with its number, on the branch that received the messages."""
     branch = committed.branch
-    assert branch is not None  # noqa: S101 - for who calls it there was an append
+    assert branch is not None  # noqa: S101 - callers pass commits with an append
     return version._replace(number=committed.numbers[version.id], branch_id=branch.id, branch=branch.name)

@@ -1,4 +1,4 @@
-"""`SqlLimits`: bounds on the queries of callers."""
+"""`SqlLimits`: limits on a caller's queries."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from dataclasses import dataclass, fields
 from pydantic_deep.errors import ValidationError
 
 _LEAST_BYTES = 16 * 2**20
-"""With less memory DuckDB answers nothing."""
+"""DuckDB cannot run any query with less memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SqlLimits:
-    """What one query may take. Each runs in a process of its own, which the kernel holds to it.
+    """Limits for one query. Each query runs in a process of its own, on which the kernel enforces them.
 
     Raises:
-        ValidationError: A limit is not a number above 0, or allows less than any query needs.
+        ValidationError: A limit is not a positive number, or is below the minimum of any query.
     """
 
     timeout_seconds: float = 60
-    """How long it may run; then it is killed."""
+    """Maximum running time; a longer query is killed."""
     memory_bytes: int = 2**30
-    """How much memory it may take beside the tables, which all queries share; at least 16 MiB."""
+    """Maximum memory, excluding the tables, which all queries share; at least 16 MiB."""
     max_bytes: int = 256 * 2**20
-    """How large its result may be, in Python."""
+    """Maximum size of the result, as Python objects."""
     at_once: int = 2
-    """How many queries of one store may run at once; what comes then waits."""
+    """Maximum number of concurrent queries of one store; further queries are queued."""
     wait_seconds: float = 10
-    """How long it may wait for others."""
+    """Maximum time in the queue."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -1,4 +1,4 @@
-"""`SqlStore`: the store over any engine. The SQL is in `operations`; here is what awaits."""
+"""`SqlStore`: the store over any engine. The SQL is in `operations`; this module awaits it."""
 
 from __future__ import annotations
 
@@ -63,15 +63,17 @@ _EVERYTHING: Final = VersionFilter()
 _SQL_LIMITS: Final = SqlLimits()
 
 _INLINE_BYTES: Final = 16_384
-"""What is compressed and digested on the loop, in about a millisecond; more goes to a thread."""
+"""Maximum size of a commit that is compressed and hashed on the event loop, in about a millisecond; larger ones use a
+thread.
+"""
 
 
 class SqlStore:
-    """A `Store` on an engine, which it owns: closing it closes the engine.
+    """A `Store` on an engine, which it owns: closing the store closes the engine.
 
     Args:
         engine: An open engine whose tables are up to date.
-        clock: Returns microseconds since 1970; approvals expire by it.
+        clock: Returns microseconds since 1970; it determines when approvals expire.
     """
 
     def __init__(self, engine: Engine, *, clock: Callable[[], int] = now) -> None:
@@ -93,29 +95,29 @@ class SqlStore:
 
     @property
     def engine(self) -> Engine:
-        """The engine, for whoever reads the tables by themselves."""
+        """The engine, for code that reads the tables directly."""
         return self._engine
 
     @property
     def url(self) -> str:
-        """What `open_store` would open it again with, without a password."""
+        """The URL that opens this store again with `open_store`, without the password."""
         return self._engine.url
 
     @property
     def owner(self) -> str:
-        """Names this open store among all that are open on the same place."""
+        """A name that is unique among all open stores on the same database."""
         return self._engine.owner
 
     async def commit(self, commit: Commit) -> Committed:
-        """Make everything in `commit` true at once."""
-        self._fork_guard.check(self.url)  # before a thread is asked for: a forked child has none
+        """Apply everything in `commit` atomically."""
+        self._fork_guard.check(self.url)  # before a thread is requested: a forked child has none
         now = self._clock()
         if size_of(commit) > _INLINE_BYTES:
             prepared = await asyncio.to_thread(prepare, commit, now)
         else:
             prepared = prepare(commit, now)
-        made = commit.versions[-1] if commit.versions else None
-        about = {} if made is None else {VERSION_ID: made.id, 'pydantic_deep.version.kind': made.kind}
+        version = commit.versions[-1] if commit.versions else None
+        about = {} if version is None else {VERSION_ID: version.id, 'pydantic_deep.version.kind': version.kind}
         with open_span('store commit', about):
             committed, conflict = await self._engine.write(partial(commit_operation, prepared, self.owner, now))
         if conflict is not None:
@@ -123,7 +125,7 @@ class SqlStore:
         return committed
 
     async def version(self, id: str) -> VersionRecord:
-        """Return a version by its id, or an unambiguous beginning of it."""
+        """Return a version by its id, or by an unambiguous prefix."""
         return await self._read_existing('version', VersionNotFoundError, partial(_reads.version, id), id=id)
 
     async def versions(
@@ -133,32 +135,32 @@ class SqlStore:
         check_page(limit=limit, offset=offset)
         _check_filter(filter)
         await self._check_counts('version', 'config', 'config_field')
-        found = await self._engine.read(partial(_reads.versions, filter, limit, offset, before))
-        if not found and filter.conversation_id is not None:
+        versions = await self._engine.read(partial(_reads.versions, filter, limit, offset, before))
+        if not versions and filter.conversation_id is not None:
             await self._verify_table('conversation')
-        return found
+        return versions
 
     async def count(self, filter: VersionFilter = _EVERYTHING) -> int:
-        """Return how many versions there are."""
+        """Return the number of versions."""
         _check_filter(filter)
         await self._check_counts('version', 'config', 'config_field')
         return await self._engine.read(partial(_reads.count, filter))
 
     async def lineage(self, id: str) -> LineageRecord:
-        """Return the version and all above it, root first."""
+        """Return the version and all its ancestors, root first."""
         return await self._read_existing('version', VersionNotFoundError, partial(_reads.lineage, id), id=id)
 
     async def children(self, id: str) -> list[VersionRecord]:
-        """Return the versions that came from this one, oldest first."""
+        """Return the children of this version, oldest first."""
         return await self._read_existing('version', VersionNotFoundError, partial(_reads.children, id), id=id)
 
     async def messages(self, branch_id: str, stop: int, *, start: int = 0) -> list[MessageRecord]:
-        """Return messages of a branch, from the `start`th to before the `stop`th."""
+        """Return the messages of a branch from position `start` up to, not including, `stop`."""
         check_key('branch_id', branch_id)
-        found = await self._engine.read(partial(_reads.messages, branch_id, start, stop))
-        if not found and start < stop:
+        messages = await self._engine.read(partial(_reads.messages, branch_id, start, stop))
+        if not messages and start < stop:
             await self._verify_table('branch')
-        return found
+        return messages
 
     async def branches(self, conversation_id: str) -> list[BranchRecord]:
         """Return the branches of a conversation, oldest first."""
@@ -166,7 +168,7 @@ class SqlStore:
         return await self._engine.read(partial(_reads.branches, conversation_id))
 
     async def conversation(self, id: str) -> ConversationRecord | None:
-        """Return a conversation, if there is one of this id."""
+        """Return a conversation; `None` if no conversation has this id."""
         return await self._read_optional('conversation', partial(_reads.conversation, id), id=id)
 
     async def conversations(self, *, limit: int = 100, offset: int = 0) -> list[ConversationRecord]:
@@ -176,7 +178,7 @@ class SqlStore:
         return await self._engine.read(partial(_reads.conversations, limit, offset))
 
     async def run(self, id: str) -> RunRecord | None:
-        """Return a run, if there is one of this id."""
+        """Return a run; `None` if no run has this id."""
         return await self._read_optional('run', partial(_runs.run, id), id=id)
 
     async def runs(
@@ -196,7 +198,7 @@ class SqlStore:
         return await self._engine.read(partial(_runs.runs, conversation_id, parent_run_id, states, limit))
 
     async def orphans(self, limit: int = 1000) -> list[RunRecord]:
-        """Return the runs whose process died, parents before their children."""
+        """Return the runs whose process has crashed, parents before their children."""
         check_page(limit=limit)
         await self._check_counts('run')
         running = await self._engine.read(_runs.running)
@@ -212,7 +214,7 @@ class SqlStore:
         if run is None or run.owner is None:
             return False
         is_orphaned = self._is_marked_orphaned(run_id, run.owner)
-        self._orphaned.discard(run_id)  # before anything is awaited: of several of ours one takes it
+        self._orphaned.discard(run_id)  # before the first await: only one of our concurrent callers claims it
         if not is_orphaned and await self._engine.living_owners([run.owner]):
             return False
         try:
@@ -229,7 +231,7 @@ class SqlStore:
         return run_id in self._orphaned and owner == self.owner
 
     async def requests(self, run_id: str) -> list[RequestRecord]:
-        """Return the requests of a run in their order."""
+        """Return the requests of a run, in order."""
         check_key('run_id', run_id)
         return await self._engine.read(partial(_runs.requests, run_id))
 
@@ -263,30 +265,30 @@ class SqlStore:
         return await self._engine.read(partial(_runs.approvals, status, version_id, agent_name, limit, self._clock()))
 
     async def approval(self, id: str) -> ApprovalRecord:
-        """Return an approval by its id, or an unambiguous beginning of it."""
+        """Return an approval by its id, or by an unambiguous prefix."""
         read = partial(_runs.approval, id, self._clock())
         return await self._read_existing('approval', ApprovalNotFoundError, read, id=id)
 
     async def decide(self, decisions: Sequence[Decision]) -> list[ApprovalRecord]:
-        """Answer approvals, all or none."""
-        for each in decisions:
-            check_key('id', each.approval_id)
-            check_keys(by=each.by)
-            check_texts((each.decision, each.reason, each.arguments_digest))
+        """Store decisions on approvals, all or none."""
+        for decision in decisions:
+            check_key('id', decision.approval_id)
+            check_keys(by=decision.by)
+            check_texts((decision.decision, decision.reason, decision.arguments_digest))
         return await self._engine.write(partial(_runs.decide, decisions, self._clock()))
 
     async def claim_approvals(self, version_id: str, run_id: str) -> list[ApprovalRecord]:
-        """Let one run act on the answers of a version."""
+        """Claim the answers of a version for one run."""
         check_key('version_id', version_id)
         check_key('run_id', run_id)
         return await self._engine.write(partial(_runs.claim_approvals, version_id, run_id, self._clock()))
 
     async def workspace(self, backend: str) -> WorkspaceRecord | None:
-        """Return what is known of a directory."""
+        """Return the record of a directory; `None` if the store has none."""
         return await self._read_optional('workspace', partial(_runs.workspace, backend), backend=backend)
 
     async def claim_workspace(self, backend: str, run_id: str, version_id: str | None) -> bool:
-        """Let one run work in a directory; return whether it may."""
+        """Claim a directory for a run; return whether the claim succeeded."""
         check_key('backend', backend)
         check_key('run_id', run_id)
         check_keys(version_id=version_id)
@@ -300,46 +302,46 @@ class SqlStore:
         return await self._engine.write(claim)
 
     async def asset(self, digest: str) -> AssetRecord:
-        """Return contents."""
+        """Return an asset."""
         return await self._read_existing('asset', AssetNotFoundError, partial(_reads.asset, digest), digest=digest)
 
     async def assets(self, digests: Collection[str]) -> dict[str, AssetRecord]:
-        """Return those of several contents that are there, by digest."""
+        """Return the existing assets among these digests, keyed by digest."""
         check_texts(digests)
-        found = await self._engine.read(partial(_reads.assets, digests))
-        if not found.keys() >= set(digests):
+        assets = await self._engine.read(partial(_reads.assets, digests))
+        if not assets.keys() >= set(digests):
             await self._verify_table('asset')
-        return found
+        return assets
 
     async def has_assets(self, digests: Collection[str]) -> set[str]:
-        """Return those of the digests that are there."""
+        """Return the digests of existing assets among these."""
         check_texts(digests)
         return await self._engine.read(partial(_reads.has_assets, digests))
 
     async def nodes(self, digest: str) -> dict[str, bytes]:
-        """Return all nodes of a tree by digest."""
+        """Return all nodes of a tree, keyed by digest."""
         return await self._read_existing('node', AssetNotFoundError, partial(_reads.nodes, digest), digest=digest)
 
     async def delete(self, id: str) -> None:
-        """Delete one version; its children stay."""
+        """Delete one version; its children remain."""
         check_key('id', id)
         await self._engine.write(partial(delete, id))
 
     async def delete_line(self, head_id: str) -> int:
-        """Delete a version and those above it up to the first that something else came from."""
+        """Delete a version and its ancestors up to the first with other descendants."""
         check_key('head_id', head_id)
         return await self._engine.write(partial(delete_line, head_id))
 
     async def gc(self, grace_seconds: float = 3600) -> GarbageReport:
-        """Remove what no version reaches."""
+        """Remove everything that no version reaches."""
         check_seconds('grace_seconds', grace_seconds)
         return await self._engine.write(partial(gc, self._clock(), int(grace_seconds * 1_000_000)))
 
     async def check(self) -> list[Damage]:
-        """Read every row, and return all damage: what is wrong, in which table and row, and what depends on it.
+        """Read every row, and return all damage, with the table, the row and the problem.
 
         Returns:
-            What is damaged; nothing, if the store is whole.
+            All damage; an empty list if the store is intact.
 
         Raises:
             StoreUnavailableError: The store cannot be read at all.
@@ -358,21 +360,21 @@ class SqlStore:
         return list(dict.fromkeys(damages))
 
     async def backup(self, path: str | os.PathLike[str], *, on_progress: Progress = no_progress) -> int:
-        """Write everything in the store, as it is at one moment, to a file that `restore_store` takes on any engine.
+        """Write a consistent snapshot of the store to a file that `restore_store` accepts on any engine.
 
-        Others read and write meanwhile. The file appears under its name when it is whole and on the disk; it is for
-        its user alone (mode 0600). Rows of repositories in the same database, such as audit records and API keys, are
-        in it.
+        Other readers and writers are not blocked. The file appears under its name only when it is complete and on disk,
+        readable by its user alone (mode 0600). It includes the rows of repositories in the same database, such as audit
+        records and API keys.
 
         Args:
-            path: The file, which must not be there.
-            on_progress: Is told each table and how many of its rows are written; called in any thread.
+            path: The file, which must not exist.
+            on_progress: Called with each table and the number of its rows written so far, from any thread.
 
         Returns:
-            How many rows were written.
+            The number of rows written.
 
         Raises:
-            OSError: The file cannot be written, or is there.
+            OSError: The file exists or cannot be written.
         """
         engine = self._engine
         if not isinstance(engine, SupportsTables):
@@ -388,20 +390,20 @@ class SqlStore:
         limits: SqlLimits = _SQL_LIMITS,
         max_rows: int | None = None,
     ) -> Table:
-        """Return what a query returns over the history of every agent, in DuckDB's SQL.
+        """Run a query in DuckDB's SQL over the history of all agents, and return its rows.
 
-        The first call reads the whole store into a replica in memory, later ones what is new. `analytics.Analytics`
-        keeps the replica in a file instead, and says what a query may do.
+        The first call reads the whole store into a replica in memory; later calls read what is new. To persist the
+        replica in a file, use `analytics.Analytics`, which also documents what a query may do.
 
         Args:
-            query: One statement that only _reads.
+            query: One read-only statement.
             parameters: The values of `?`, `$1` or, as a mapping, `$name`.
-            limits: How long it may take, and how much memory.
-            max_rows: Returns the first rows only, and says whether there are more; without it more than a million are
+            limits: Limits on time, memory and concurrency.
+            max_rows: Return only the first rows, and whether there are more; without it, more than a million rows raise
                 an error.
 
         Raises:
-            QueryError: The query is refused or fails, or takes more than `limits`.
+            QueryError: The query is refused, fails, or exceeds `limits`.
             ImportError: DuckDB is not installed.
         """
         if self._analytics is None:
@@ -412,7 +414,7 @@ class SqlStore:
         return await self._analytics.sql(query, parameters, limits=limits, max_rows=max_rows)
 
     async def aclose(self) -> None:
-        """Close it and its engine."""
+        """Close the store and its engine."""
         if self._analytics is not None and not self._fork_guard.is_child:
             await self._analytics.aclose()
         await self._engine.aclose()
@@ -420,7 +422,7 @@ class SqlStore:
     async def _read_existing(
         self, table: str, absent: type[StoreError], operation: Callable[[], Operation[T]], **key: str
     ) -> T:
-        """Run a look-up; if it finds nothing, verify the table before saying so."""
+        """Run a lookup; if it finds nothing, verify the table before raising."""
         for field, value in key.items():
             check_key(field, value)
         try:
@@ -431,22 +433,22 @@ class SqlStore:
             raise
 
     async def _read_optional(self, table: str, operation: Callable[[], Operation[T | None]], **key: str) -> T | None:
-        """Run a look-up; if it finds nothing, verify the table before saying so."""
+        """Run a lookup; if it finds nothing, verify the table before returning `None`."""
         for field, value in key.items():
             check_key(field, value)
-        found = await self._engine.read(operation)
-        if found is None:
+        result = await self._engine.read(operation)
+        if result is None:
             await self._verify_table(table)
-        return found
+        return result
 
     async def _check_counts(self, *tables: str) -> None:
-        """Check once that no row of these tables is missing, before the first list of them."""
+        """Check that no row of these tables is missing, once, before the first list of them."""
         if missing := set(tables) - self._counted:
             await self._engine.read(partial(complete, sorted(missing)))
             self._counted |= missing
 
     async def _verify_table(self, table: str) -> None:
-        """Verify all rows of a table once, at the first look-up that finds nothing in it."""
+        """Verify all rows of a table, once, at the first lookup that finds nothing in it."""
         if table not in self._verified:
             engine = self._engine
             integrity = engine.dialect.integrity if isinstance(engine, SupportsTables) else ''
@@ -463,7 +465,7 @@ def _check_filter(filter: VersionFilter) -> None:
 
 
 def _parents_first(runs: Sequence[RunRecord]) -> list[RunRecord]:
-    """Order runs so that each comes after its parent, and else as they were."""
+    """Order runs so that each comes after its parent, and otherwise preserve their order."""
     run_by_id = {run.id: run for run in runs}
     ordered: dict[str, RunRecord] = {}
     for run in runs:
@@ -472,5 +474,5 @@ def _parents_first(runs: Sequence[RunRecord]) -> list[RunRecord]:
         while above is not None and above.id not in ordered and above not in line:
             line.append(above)
             above = run_by_id.get(above.parent_run_id or '')
-        ordered |= {each.id: each for each in reversed(line)}
+        ordered |= {run.id: run for run in reversed(line)}
     return list(ordered.values())

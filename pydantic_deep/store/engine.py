@@ -1,7 +1,7 @@
-"""What a database must do for `SqlStore`: run operations, which are generators that yield statements and get rows.
+"""The interface between `SqlStore` and a database: operations are generators that yield statements and receive rows.
 
-An operation knows nothing of drivers or of waiting, so that one text of it works on SQLite, in a thread, and on
-PostgreSQL, over a socket. Its SQL is what both understand; parameters are `?1`, `?2`, … in statements.
+An operation is independent of drivers and of how they block, so the same code runs on SQLite in a thread and on
+PostgreSQL over a socket. Its SQL is in the dialect that both understand; parameters are numbered `?1`, `?2`, ….
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 Value: TypeAlias = str | int | float | bytes | None
-"""What a parameter or a column may be: `TEXT`, `BIGINT`, `DOUBLE PRECISION`, `BYTEA`/`BLOB`, `NULL`."""
+"""The type of a parameter or column: `TEXT`, `BIGINT`, `DOUBLE PRECISION`, `BYTEA`/`BLOB`, `NULL`."""
 
 Row: TypeAlias = tuple[Value, ...]
 """The values of one row, in the order of the columns."""
@@ -19,18 +19,17 @@ T = TypeVar('T')
 
 
 class Statement(NamedTuple):
-    """One SQL statement."""
+    """One SQL statement and its parameters."""
 
     sql: str
-    """Parameters are numbered: `?1`, `?2`, …"""
+    """The text, with numbered parameters: `?1`, `?2`, …"""
     parameters: Sequence[Value] = ()
-    """Those of the statement."""
     many: Sequence[Sequence[Value]] | None = None
-    """If given, the statement is run once for each of these, and returns no rows."""
+    """Parameter sets: the statement runs once for each and returns no rows."""
 
 
 Operation: TypeAlias = Generator[Statement, list[Row], T]
-"""Yields statements, is sent the rows of each, returns a value. Errors of the database are raised where it yields."""
+"""Yields statements, receives the rows of each, and returns a value. Database errors are raised at the `yield`."""
 
 
 def run_blocking(operation: Operation[T], execute: Callable[[Statement], list[Row]]) -> T:
@@ -46,14 +45,14 @@ def run_blocking(operation: Operation[T], execute: Callable[[Statement], list[Ro
 
 
 class WriteNeededError(Exception):
-    """An operation that ran under `only_reading` wanted to write."""
+    """An operation that ran under `only_reading` tried to write."""
 
 
 def only_reading(operation: Operation[T]) -> Operation[T]:
-    """Run an operation up to its end, or up to the first statement that writes.
+    """Run an operation to its end, or to the first statement that writes.
 
     Raises:
-        WriteNeededError: It wants to write; nothing was changed.
+        WriteNeededError: The operation tried to write; nothing was changed.
     """
     try:
         statement = next(operation)
@@ -67,7 +66,7 @@ def only_reading(operation: Operation[T]) -> Operation[T]:
 
 
 async def read_or_write(engine: Engine, operation: Callable[[], Operation[T]]) -> T:
-    """Run an operation that seldom changes anything: without a write lock, unless it wants to write."""
+    """Run an operation that seldom writes: first without a write lock, then again with one if it tries to write."""
     try:
         return await engine.read(lambda: only_reading(operation()))
     except WriteNeededError:
@@ -75,37 +74,36 @@ async def read_or_write(engine: Engine, operation: Callable[[], Operation[T]]) -
 
 
 class Engine(Protocol):
-    """A database."""
+    """A database that runs operations in transactions."""
 
     @property
     def url(self) -> str:
-        """What `open_store` would open it again with, without a password."""
+        """The URL that opens this database again with `open_store`, without the password."""
         ...
 
     @property
     def owner(self) -> str:
-        """Names this connection among all that are open on the same place."""
+        """A name that is unique among all open connections to the same database."""
         ...
 
     async def read(self, operation: Callable[[], Operation[T]]) -> T:
-        """Run an operation that changes nothing, on one consistent state."""
+        """Run a read-only operation on one consistent snapshot."""
         ...
 
     async def write(self, operation: Callable[[], Operation[T]]) -> T:
-        """Run an operation in a transaction of its own, and return when it is durable.
+        """Run an operation in a transaction of its own, and return once it is durable.
 
-        Operations that write take turns, in all processes: each sees what the one before it has done.
+        Write operations are serialized across all processes: each sees the effects of the one before it.
 
-        It may be called several times, if the database asks for a transaction to be repeated. An exception that it
-        raises rolls back all that it did, and nothing that others did. Once begun it ends, also if the task that
-        waits is cancelled.
+        The operation may be called several times if the database requires a transaction to be retried. An exception in
+        it rolls back its own changes and no others. Once started it completes, even if the awaiting task is cancelled.
         """
         ...
 
     async def living_owners(self, owners: Sequence[str]) -> set[str]:
-        """Return those of the owners that are alive: no clock decides that, and nobody who is alive is left out."""
+        """Return the owners that are alive. Liveness does not depend on a clock, and no live owner is omitted."""
         ...
 
     async def aclose(self) -> None:
-        """End what runs, and close."""
+        """Complete the operations in progress, and close."""
         ...

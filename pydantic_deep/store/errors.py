@@ -1,4 +1,4 @@
-"""What a store refuses or cannot do: one tree under `StoreError`."""
+"""Errors of a store, all under `StoreError`."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from pydantic_deep.errors import DeepAgentError
 
 
 class StoreError(DeepAgentError):
-    """Something that a store refused or could not do; what was acknowledged before is safe."""
+    """An operation that a store refused or could not complete. Commits acknowledged before it are safe."""
 
 
 class StoreUnavailableError(StoreError, OSError):
-    """The store cannot be opened, read or written now: the disk is full, the file damaged, the server gone.
+    """The store cannot be opened, read or written: the disk is full, the file is damaged or the server is unreachable.
 
-    Nothing of the commit that failed became true, unless it is an `UnknownCommitError`. Open the store again when the
-    cause is gone.
+    The failed commit had no effect, unless the error is an `UnknownCommitError`. Open the store again once the cause is
+    resolved.
     """
 
 
 class UnknownCommitError(StoreUnavailableError):
-    """The connection ended between a commit and its answer: all of it became true, or nothing.
+    """The connection was lost between a commit and its acknowledgement: all of it was applied, or nothing.
 
-    What the store says when it can be read again is the truth. A commit that is made again, with the ids it had, is
-    refused if the first became true and brought a version or a run.
+    Read the store to find out which. A commit that is repeated with the same ids is refused if the first was applied
+    and contained a version or a run.
     """
 
 
 class StoreCorruptedError(StoreUnavailableError):
-    """Stored data is damaged: a row is missing, or a value is not the one that was written.
+    """Stored data is damaged: a row is missing, or a value differs from the one that was written.
 
-    `pydantic-deep store check` lists everything that is damaged. Restore the store from a backup.
+    `pydantic-deep store check` lists all damage. Restore the store from a backup.
 
     Attributes:
-        table: The table with the damage; `None` if it is not known, as for a damaged page of a file.
-        row: The row, by its id, digest or number; `None` if it is not known.
-        problem: What is wrong with it.
+        table: The damaged table; `None` if unknown, as for a damaged page of a file.
+        row: The id, digest or number of the row; `None` if unknown.
+        problem: Description of the damage.
     """
 
     def __init__(self, table: str | None, row: str | None, problem: str) -> None:
@@ -45,7 +45,7 @@ class StoreCorruptedError(StoreUnavailableError):
         self.row = row
         self.problem = problem
         where = '' if table is None else f' in table `{table}`' + ('' if row is None else f', row {row}')
-        StoreUnavailableError.__init__(  # and not the next class of an error that is something else as well
+        StoreUnavailableError.__init__(  # a direct call: with multiple inheritance `super()` is another class
             self,
             f'The store is damaged{where}: {problem}. Run `pydantic-deep store check` for a list of all damage, and '
             'restore the store from a backup.',
@@ -53,7 +53,7 @@ class StoreCorruptedError(StoreUnavailableError):
 
 
 class StoreFormatError(StoreError, ValueError):
-    """What is there is no store, or one of a newer release."""
+    """The database exists but is not a store, or its format is that of a newer release."""
 
 
 class StoreClosedError(StoreError, RuntimeError):
@@ -65,21 +65,21 @@ class BackupError(StoreError, ValueError):
 
 
 class StoreReadOnlyError(StoreError):
-    """The store was opened with `read_only=True` and cannot be changed."""
+    """The store was opened with `read_only=True`."""
 
 
 class StoreProcessError(StoreError, RuntimeError):
     """An open store was used outside the process that opened it, or, with PostgreSQL, outside its event loop.
 
-    A process that is forked has none of its parent's threads and shares its connections. Open the store again there.
+    A forked process lacks its parent's threads and shares its connections. Open the store again there.
     """
 
 
 class VersionNotFoundError(StoreError, LookupError):
-    """There is no version of that id.
+    """No version has this id.
 
     Attributes:
-        id: The id as it was given.
+        id: The id that was passed.
     """
 
     def __init__(self, id: str, detail: str = 'It was deleted, or belongs to another store.') -> None:
@@ -88,10 +88,10 @@ class VersionNotFoundError(StoreError, LookupError):
 
 
 class MissingVersionError(StoreCorruptedError, VersionNotFoundError):
-    """A version is missing that others came from and that was not deleted.
+    """A version with descendants is missing without having been deleted.
 
     Attributes:
-        id: The id of the version, or of the one whose parent it is.
+        id: The id of the missing version, or of its child.
     """
 
     def __init__(self, id: str) -> None:
@@ -100,10 +100,10 @@ class MissingVersionError(StoreCorruptedError, VersionNotFoundError):
 
 
 class AssetNotFoundError(StoreError, LookupError):
-    """There is no asset of that digest.
+    """No asset has this digest.
 
     Attributes:
-        digest: The digest as it was given.
+        digest: The digest that was passed.
     """
 
     def __init__(self, digest: str) -> None:
@@ -112,11 +112,11 @@ class AssetNotFoundError(StoreError, LookupError):
 
 
 class VersionConflictError(StoreError):
-    """Somebody else moved the head of a conversation first.
+    """The head of a conversation was moved concurrently.
 
     Attributes:
-        head: The id of the version that it points at now.
-        yours: The id of the version that was to be the head; it is kept, on a branch of its own.
+        head: The id of the current head.
+        yours: The id of the version that was to become the head; it is stored on a branch of its own.
     """
 
     def __init__(self, head: str | None, yours: str) -> None:
@@ -129,10 +129,10 @@ class VersionConflictError(StoreError):
 
 
 class BranchExistsError(StoreError, ValueError):
-    """A conversation has a branch of that name already.
+    """The conversation already has a branch of this name.
 
     Attributes:
-        name: The name.
+        name: The name of the branch.
     """
 
     def __init__(self, name: str) -> None:
@@ -141,22 +141,22 @@ class BranchExistsError(StoreError, ValueError):
 
 
 class QueryError(StoreError, ValueError):
-    """A query of `store.sql` is not one that only reads, or it fails; nothing has changed."""
+    """A query of `store.sql` failed or is not read-only; nothing has changed."""
 
 
 class QueryTimeoutError(QueryError, TimeoutError):
-    """A query of `store.sql` ran longer than its `timeout_seconds`, and was ended."""
+    """A query of `store.sql` exceeded its `timeout_seconds` and was killed."""
 
 
 class QueryBusyError(QueryError):
-    """A query of `store.sql` was not begun: as many as may run at once did, for as long as it may wait."""
+    """A query of `store.sql` did not start: the maximum number of queries ran for its whole `wait_seconds`."""
 
 
 class RunTakenOverError(StoreError):
-    """Another process has recovered this run, because this one seemed dead; it stops without doing more.
+    """Another process has recovered this run because this one appeared to have crashed. The run stops.
 
     Attributes:
-        run_id: The run.
+        run_id: The id of the run.
     """
 
     def __init__(self, run_id: str) -> None:
@@ -165,11 +165,11 @@ class RunTakenOverError(StoreError):
 
 
 class UnfinishedCheckoutError(StoreError):
-    """A checkout into a directory was cut off, so that its files are those of no version.
+    """A checkout into a directory was interrupted, so its files match no version.
 
     Attributes:
-        backend: The directory, as the store names it.
-        version_id: The version that was to be put there.
+        backend: The directory, as the store identifies it.
+        version_id: The version whose checkout was interrupted.
     """
 
     def __init__(self, backend: str, version_id: str) -> None:
@@ -182,7 +182,7 @@ class UnfinishedCheckoutError(StoreError):
 
 
 def _place(backend: str) -> str:
-    """Return the directory that a store names by JSON; of what is none, the text."""
+    """Return the directory that a backend's JSON names; the text itself if it is not such JSON."""
     try:
         named = cast('object', json.loads(backend))
     except ValueError:
@@ -191,10 +191,10 @@ def _place(backend: str) -> str:
 
 
 class ApprovalNotFoundError(StoreError, LookupError):
-    """There is no approval of that id.
+    """No approval has this id.
 
     Attributes:
-        id: The id as it was given.
+        id: The id that was passed.
     """
 
     def __init__(self, id: str) -> None:
@@ -203,13 +203,13 @@ class ApprovalNotFoundError(StoreError, LookupError):
 
 
 class ApprovalAnsweredError(StoreError):
-    """An approval can be answered once, and was: or it expired, or waits on under another id.
+    """The approval was already answered, has expired, or was superseded by one with another id.
 
     Attributes:
-        id: The approval.
-        status: What became of it.
-        by: Who answered it first.
-        at: When, in microseconds since 1970.
+        id: The id of the approval.
+        status: The status of the approval.
+        by: Who answered it.
+        at: The time of the answer, in microseconds since 1970.
     """
 
     def __init__(self, id: str, status: str, by: str | None, at: int | None, detail: str = '') -> None:

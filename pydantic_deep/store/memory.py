@@ -1,7 +1,7 @@
-"""The store in memory, for tests and for what nobody wants to keep.
+"""The store in memory, for tests and short-lived data.
 
-It is SQLite in memory, on the same operations: there is one implementation, so what holds for one store holds for the
-other. It lives as long as somebody has it open.
+It runs the same operations on SQLite in memory, so its behavior is that of the persistent stores. The data lives as
+long as an engine on it is open.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class _SharedDatabase:
 
 
 class MemoryEngine:
-    """SQLite in memory. Make it with `MemoryEngine.open()`.
+    """SQLite in memory, opened with `MemoryEngine.open()`.
 
-    Those that are opened with the same name share what they have, within this process; without a name nobody shares.
+    Engines opened with the same name share one database within this process; without a name the database is private.
     """
 
     _databases: ClassVar[dict[str, _SharedDatabase]] = {}
@@ -58,12 +58,12 @@ class MemoryEngine:
         """Open the database of that name, or a new one.
 
         Args:
-            name: The name of the database.
-            read_only: Whether nothing may be written to it here.
+            name: The name of the database; empty for a private one.
+            read_only: Whether this engine refuses writes.
         """
         with _LOCK:
             database = cls._databases.get(name)
-            if database is None or database.fork_guard.is_child:  # the threads of a parent process are not here
+            if database is None or database.fork_guard.is_child:  # a forked child lacks its parent's threads
                 database = _SharedDatabase()
             if name:
                 cls._databases[name] = database
@@ -71,25 +71,25 @@ class MemoryEngine:
 
     @property
     def url(self) -> str:
-        """What opens it again, if it has a name."""
+        """The URL that opens this database again, if it has a name."""
         return f'memory:{self._name}'
 
     @property
     def dialect(self) -> Dialect:
-        """That of SQLite."""
+        """The dialect of SQLite."""
         return SQLITE
 
     @property
     def owner(self) -> str:
-        """Names this open store among all on the same database."""
+        """A name that is unique among all engines on the same database."""
         return self._owner
 
     async def read(self, operation: Callable[[], Operation[T]]) -> T:
-        """Run an operation that changes nothing."""
+        """Run a read-only operation."""
         return await self._put(operation)
 
     async def write(self, operation: Callable[[], Operation[T]]) -> T:
-        """Run an operation."""
+        """Run an operation, unless this engine is read-only."""
         if self._is_read_only:
             raise StoreReadOnlyError(f'The store {self.url!r} is open for reading only. Open it without `read_only`.')
         return await self._put(operation)
@@ -98,18 +98,18 @@ class MemoryEngine:
         self._fork_guard.check(self.url)
         loop = asyncio.get_running_loop()
         job = Job(operation, loop.create_future(), loop)
-        with _LOCK:  # another thread that closes it meanwhile would leave the job behind
+        with _LOCK:  # otherwise `aclose` in another thread could leave the job without a worker
             if self._is_closed:
                 raise StoreClosedError(f'The store {self.url!r} was closed. Open another with `open_store`.')
             self._database.jobs.put(cast('Job[object]', job))
         return await job.future
 
     async def living_owners(self, owners: Sequence[str]) -> set[str]:
-        """Return those of the owners that are open."""
+        """Return the owners whose engines are open."""
         return self._database.owners.intersection(owners)
 
     async def aclose(self) -> None:
-        """Close it; the last one forgets everything. In a forked child, only stop using it."""
+        """Close the engine; the last one discards the data. In a forked child, only stop using it."""
         if self._fork_guard.is_child:
             self._is_closed = True
             return

@@ -1,7 +1,7 @@
-"""Questions about the history of every agent of a store, in SQL: a DuckDB replica that follows the store.
+"""SQL queries over the history of all agents of a store, on a DuckDB replica that follows the store.
 
-`await store.sql(query)` keeps a replica in memory. `Analytics` keeps it in a file, so that the next process goes on
-where this one stopped; `export_parquet` writes everything for other tools. Needs the extra `duckdb`.
+`await store.sql(query)` uses a replica in memory. `Analytics` can store it in a file, so that the next process
+continues from there; `export_parquet` writes all tables for other tools. Requires the extra `duckdb`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from ._schema import PUBLIC
 from ._semaphore import FairSemaphore
 from ._table import Table
 
-if find_spec('duckdb') is None:  # it is imported in another process
+if find_spec('duckdb') is None:  # another process imports it
     raise ModuleNotFoundError(
         "Analytics need DuckDB, which is not installed. Install the extra: `pip install 'pydantic-deep[duckdb]'`.",
         name='duckdb',
@@ -53,28 +53,29 @@ _LIMITS: Final = SqlLimits()
 
 
 class SupportsAnalytics(Protocol):
-    """A store whose tables can be read: `SqlStore`, on any engine."""
+    """A store whose tables can be read, such as `SqlStore` on any engine."""
 
     @property
     def engine(self) -> Engine:
-        """The engine."""
+        """The engine of the store."""
         ...
 
     async def nodes(self, digest: str) -> dict[str, bytes]:
-        """Return all nodes of a tree by digest."""
+        """Return all nodes of a tree, keyed by digest."""
         ...
 
 
 class Analytics:
-    """A DuckDB replica of a store, which each query first brings up to date.
+    """A DuckDB replica of a store, which is brought up to date before each query.
 
-    Many tasks, threads and event loops may use it at once. A process of its own holds the replica, and each query runs in
-    a fork of that; it is killed when its task is cancelled, its time is over or this process ends.
+    Many tasks, threads and event loops may use it concurrently. The replica is held by a process of its own, and each
+    query runs in a fork of that process. The fork is killed on cancellation of its task, on timeout, or when this
+    process ends.
 
     Args:
         store: The store. It must stay open, and is only read.
-        replica: A file for the replica, which may become as large as the store; `None` for memory. One process at a
-            time can have it open. It may be deleted whenever none has: the next one builds it again.
+        replica: A file for the replica, which may become as large as the store; `None` for memory. Only one process can
+            have it open at a time. It may be deleted while no process has it open, and is then rebuilt.
     """
 
     def __init__(self, store: SupportsAnalytics, replica: str | Path | None = None) -> None:
@@ -106,22 +107,23 @@ class Analytics:
         limits: SqlLimits = _LIMITS,
         max_rows: int | None = None,
     ) -> Table:
-        """Return what a query returns, over all that was committed when it was called.
+        """Run a query over everything that was committed before the call, and return its rows.
 
         Args:
-            query: One statement that only reads, in DuckDB's SQL. It reaches the replica and nothing else: no file, no
-                network, no variable, no setting.
+            query: One read-only statement in DuckDB's SQL. It has access to the replica only: no files, network,
+                variables
+                or settings.
             parameters: The values of `?`, `$1` or, as a mapping, `$name`: plain values, and lists and dicts of these.
-            limits: How long it may take, how much memory, and how many may run at once.
-            max_rows: Returns the first rows only, and says whether there are more; without it more than a million are
+            limits: Limits on time, memory and the number of concurrent queries.
+            max_rows: Return only the first rows, and whether there are more; without it, more than a million rows raise
                 an error.
 
         Raises:
-            QueryError: The query is refused or fails, or takes more than `limits`.
-            QueryTimeoutError: It ran longer than it may.
-            QueryBusyError: As many as may run at once did, for as long as it may wait.
-            StoreUnavailableError: The store cannot be read, or the replica not be kept.
-            StoreFormatError: The file of the replica is something else.
+            QueryError: The query is refused, fails, or exceeds `limits`.
+            QueryTimeoutError: The query exceeded its `timeout_seconds`.
+            QueryBusyError: The maximum number of queries ran for the whole `wait_seconds`.
+            StoreUnavailableError: The store cannot be read, or the replica cannot be stored.
+            StoreFormatError: The file of the replica is not a replica.
         """
         if max_rows is not None:
             check_page(limit=max_rows)
@@ -135,7 +137,7 @@ class Analytics:
         return await self._ask(Query(query, parameters, limits, max_rows), limits)
 
     async def aclose(self) -> None:
-        """Close the replica; one in memory is gone. A second call does nothing."""
+        """Close the replica; one in memory is discarded. A second call does nothing."""
         self._is_closed = True
         async with self._following.slot(1):
             await to_thread.run_sync(self._close)
@@ -155,7 +157,7 @@ class Analytics:
             ) from None
 
     async def _followed(self) -> Replica:
-        """Return the replica, up to date; one that is damaged is built again, once."""
+        """Return the replica, up to date; a damaged one is rebuilt once."""
         self._check_open()
         try:
             return await self._follow()
@@ -184,7 +186,7 @@ class Analytics:
         return opened.replica
 
     def _open(self) -> _Opened:
-        """Open the replica once, in a thread that goes on although its task was cancelled."""
+        """Open the replica once, in a thread that continues even if its task is cancelled."""
         with self._opening:
             self._check_open()
             if self._opened is None:
@@ -217,25 +219,24 @@ class _Opened(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Export:
-    """A table as a file."""
+    """A table exported to a file."""
 
     table: str
-    """The table."""
     path: Path
-    """A Parquet file."""
+    """The Parquet file."""
     row_count: int
-    """How many rows it has."""
+    """Number of rows."""
 
 
 async def export_parquet(store: SupportsAnalytics, directory: str | Path) -> list[Export]:
-    """Write every table to `directory`, which is made if need be, as `TABLE.parquet`.
+    """Export every table to `directory`, which is created if necessary, as `TABLE.parquet`.
 
-    Each file appears whole, in place of one of that name. They are made from a replica of their own in a temporary
-    directory below `directory`, the only place that its connection can reach; it takes as much room as they do, and
-    some more, until the end.
+    Each file appears complete, and replaces an existing one of that name. The tables come from a separate replica in a
+    temporary directory below `directory`, which is all that its connection can access. It needs somewhat more space
+    than the exported files, until the export ends.
 
     Raises:
-        StoreUnavailableError: The store cannot be read, or the directory not be written.
+        StoreUnavailableError: The store cannot be read, or the directory cannot be written.
     """
     target = Path(directory)
     try:
@@ -277,7 +278,7 @@ def _export_table(replica: Replica, table: str, target: Path, place: Path) -> Ex
 
 
 async def _interruptible(query: Query, replica: Replica) -> Table:
-    """Run a query in a thread; when the task is cancelled, kill it, and wait until it has ended."""
+    """Run a query in a thread; on cancellation of the task, kill the query and wait until it has ended."""
     work = asyncio.ensure_future(to_thread.run_sync(query.run, replica))
     try:
         return await asyncio.shield(work)
@@ -285,12 +286,12 @@ async def _interruptible(query: Query, replica: Replica) -> Table:
         query.stop()
         with anyio.CancelScope(shield=True):
             await asyncio.wait([work])
-        work.exception()  # somebody has to have looked at it
+        work.exception()  # mark as retrieved
         raise
 
 
 class _ReplicaFile:
-    """The file of a replica, and the lock beside it, which says that the file is ours to delete."""
+    """The file of a replica, and the lock file beside it, which proves that the file is ours to delete."""
 
     def __init__(self, path: Path) -> None:
         self.path: Final = path
@@ -298,7 +299,7 @@ class _ReplicaFile:
         self._lock: int | None = None
 
     def _acquire(self) -> int:
-        """Make sure that the file is a replica, or not there, and that nobody else has it open; return the lock."""
+        """Verify that the file is a replica or missing, and lock it; return the descriptor of the lock."""
         import fcntl
 
         if self._lock is not None:
@@ -329,7 +330,7 @@ class _ReplicaFile:
         return lock
 
     def open(self) -> Replica:
-        """Open it. Its process has the lock too, and so keeps it as long as it lives."""
+        """Open the replica. Its process inherits the lock, and so holds it while it lives."""
         return Replica(self.path, keep=[self._acquire()])
 
     def remove(self) -> None:
@@ -338,7 +339,7 @@ class _ReplicaFile:
             path.unlink(missing_ok=True)
 
     def release(self) -> None:
-        """Let others open the file."""
+        """Release the lock on the file."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

@@ -1,7 +1,7 @@
-"""From rows of a store to rows of its replica: plain functions on plain values, run in a thread.
+"""Conversion of store rows to replica rows: pure functions, run in a thread.
 
-Messages and deps are JSON that somebody else wrote. What is not as expected in them is left out, never an error: a
-question about costs must not fail because of one odd message.
+Messages and deps are JSON from other code. Unexpected content in them is omitted and never raises an error: a query
+about costs must not fail because of one malformed message.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pydantic_deep_backends import FileVersion, Tree
 
 Cell: TypeAlias = str | int | float | None
 Cells: TypeAlias = tuple[Cell, ...]
-"""One row of a table of the replica, in the order of its columns."""
+"""One row of a replica's table, in the order of its columns."""
 
 JsonObject: TypeAlias = Mapping[str, object]
 
@@ -72,7 +72,7 @@ def conversation_cells(row: Row) -> Cells:
 
 
 def message_cells(row: Row) -> tuple[Cells, list[Cells]]:
-    """Return a row of `messages`, and the rows of `tool_returns` that it answers calls with."""
+    """Return a row of `messages`, and the rows of `tool_returns` for the tool results in it."""
     number, id, conversation_id, branch_id, seq, body = _cells(row, _MESSAGE)
     message = _object(body)
     objects = [part for part in map(_mapping, _list(message.get('parts'))) if part]
@@ -108,7 +108,7 @@ def message_cells(row: Row) -> tuple[Cells, list[Cells]]:
 
 
 def todo_cells(deps: str, data: bytes) -> Iterator[Cells]:
-    """Yield the rows of `todo_lists` that deps, which are JSON, have."""
+    """Yield the rows of `todo_lists` for deps, which are JSON."""
     for position, item in enumerate(_list(_object(data.decode(errors='replace')).get('todos'))):
         todo = _mapping(item)
         if todo:
@@ -116,7 +116,7 @@ def todo_cells(deps: str, data: bytes) -> Iterator[Cells]:
 
 
 def file_cells(version_id: str, before: Tree, after: Tree) -> Iterator[Cells]:
-    """Yield the rows of `file_changes` of a version."""
+    """Yield the rows of `file_changes` for a version."""
     diff = before.diff(after)
     for kind, paths in (('added', diff.added), ('changed', diff.changed)):
         for path in paths:
@@ -126,7 +126,7 @@ def file_cells(version_id: str, before: Tree, after: Tree) -> Iterator[Cells]:
 
 
 def file_trees(row: Row) -> tuple[str | None, str | None]:
-    """Return the digests of the tree of a version's parent, and of its own."""
+    """Return the digests of the file trees of a version's parent and of the version."""
     after, before = _cells((row[20], row[22]), (digest_from, digest_from))
     return cast('str | None', before), cast('str | None', after)
 
@@ -162,7 +162,7 @@ _MESSAGE: Final = (None, id_from, id_from, id_from, None, _lossy_text_from)
 _CALLS: Final = frozenset({'tool-call', 'builtin-tool-call', 'native-tool-call'})
 _RETURNS: Final = frozenset({'tool-return', 'builtin-tool-return', 'native-tool-return', 'retry-prompt'})
 _QUIET: Final = frozenset({'thinking', 'system-prompt'})
-"""Parts whose text nobody said to anybody."""
+"""Parts whose text is not part of the dialogue."""
 
 
 def _role(message: JsonObject, parts: Iterable[JsonObject]) -> str:
@@ -195,7 +195,7 @@ def _file(version: FileVersion) -> tuple[str, int]:
 
 
 def _made_at(id: Cell) -> int | None:
-    """Return the moment in a UUIDv7, in microseconds; `None` for an id that is something else."""
+    """Return the timestamp of a UUIDv7, in microseconds; `None` for any other id."""
     if not isinstance(id, str) or len(id) != 36 or id[14] != '7':
         return None
     try:
@@ -213,7 +213,7 @@ def _milliseconds(start: Cell, end: Cell) -> float | None:
 
 
 def _clean(text: str) -> str:
-    """Return text without halves of characters, which no database takes."""
+    """Replace lone surrogates, which no database accepts."""
     return text.encode(errors='replace').decode()
 
 

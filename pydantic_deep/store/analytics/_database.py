@@ -1,4 +1,4 @@
-"""`Database`: a DuckDB database in a process of its own, which this one talks to over a socket. Everything blocks."""
+"""`Database`: a DuckDB database in a process of its own, accessed over a socket. All calls block."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from ._database_process import QueryRequest, Settings, Statement
 _SCRIPT: Final = str(Path(__file__).with_name('_database_process.py'))
 
 _VARIABLES: Final = ('LD_LIBRARY_PATH', 'TZ')
-"""What the process has of our environment: what an interpreter may need to start, and the zone of moments."""
+"""Environment variables that the process inherits: one that the interpreter may need to start, and the time zone."""
 
 _OVERHEAD_BYTES: Final = 2**20
-"""How much longer than the values that are in it a message may be."""
+"""Maximum overhead of a message beyond the size of its values."""
 
 
 class DatabaseError(Exception):
-    """A statement of ours fails, or there is no database any more."""
+    """A statement of ours failed, or the database process has ended."""
 
 
 class Database:
-    """A database, and the process that holds it, which ends when this one does.
+    """A database in a process of its own, which ends with this process.
 
     Args:
         path: The file; `None` for memory.
-        settings: Those of DuckDB.
-        setup: Statements that are run first.
-        keep: Descriptors that stay open as long as the process lives.
+        settings: Settings of DuckDB.
+        setup: Statements to run first.
+        keep: Descriptors that stay open while the process lives.
 
     Raises:
-        DatabaseError: It cannot be opened.
+        DatabaseError: The database cannot be opened.
     """
 
     def __init__(
@@ -51,23 +51,23 @@ class Database:
     ) -> None:
         self._lock = threading.Lock()
         self._queries: set[RunningQuery] = set()
-        self._control, theirs = socket.socketpair()
+        self._control, child_end = socket.socketpair()
         try:
             self._process = subprocess.Popen(  # noqa: S603 - our own program
-                [sys.executable, '-I', '-S', _SCRIPT, str(theirs.fileno()), *filter(None, sys.path)],
+                [sys.executable, '-I', '-S', _SCRIPT, str(child_end.fileno()), *filter(None, sys.path)],
                 cwd='/',
                 env={name: os.environ[name] for name in _VARIABLES if name in os.environ},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), *keep),
+                pass_fds=(child_end.fileno(), *keep),
                 start_new_session=True,
             )
         except OSError as error:
             self._control.close()
             raise DatabaseError(f'no process can be started for DuckDB: {error}') from error
         finally:
-            theirs.close()
+            child_end.close()
         try:
             self._request([None if path is None else str(path.absolute()), settings, list(setup)])
         except DatabaseError:
@@ -75,19 +75,19 @@ class Database:
             raise
 
     def execute(self, sql: str, parameters: object = ()) -> list[tuple[Any, ...]]:
-        """Run a statement and return its rows."""
+        """Run a statement, and return its rows."""
         return self.run([(sql, parameters)])
 
     def run(self, statements: Sequence[Statement]) -> list[tuple[Any, ...]]:
-        """Run statements in one transaction and return the rows of the last."""
+        """Run statements in one transaction, and return the rows of the last."""
         return cast('list[tuple[Any, ...]]', self._request(list(statements)))
 
     def start_query(self, request: QueryRequest) -> RunningQuery:
-        """Start a query of a caller.
+        """Start a caller's query.
 
         Raises:
-            ValueError: A parameter is none.
-            DatabaseError: There is no database any more.
+            ValueError: A parameter has an unsupported type.
+            DatabaseError: The database process has ended.
         """
         query = RunningQuery(self._queries)
         try:
@@ -103,7 +103,7 @@ class Database:
         return query
 
     def close(self) -> None:
-        """End all queries, and the process."""
+        """End all queries and the process."""
         for query in list(self._queries):
             query.end()
         self._control.close()
@@ -123,7 +123,7 @@ class Database:
 
 
 class RunningQuery:
-    """A running query: a pipe with its result, and a pipe that ends the query when this side closes it."""
+    """A running query: a pipe for its result, and a pipe that ends the query when this side closes it."""
 
     def __init__(self, running: set[RunningQuery]) -> None:
         self._answer, self.output = os.pipe()
@@ -142,29 +142,29 @@ class RunningQuery:
         self.close()
 
     def close_child_ends(self) -> None:
-        """Close the ends of the pipes that the other process has."""
+        """Close the ends of the pipes that belong to the other process."""
         os.close(self.output)
         os.close(self.cancel)
 
     def next(self, max_bytes: int) -> tuple[str, Any]:
-        """Return the kind and the value of what comes next.
+        """Return the kind and value of the next message.
 
         Raises:
-            EOFError: The query was ended.
-            ValueError: What comes next is longer than that, or none of ours.
+            EOFError: The query has ended.
+            ValueError: The message is too long or malformed.
         """
         kind, value = cast('tuple[str, Any]', process.receive(self._answer, max_bytes + _OVERHEAD_BYTES))
         return kind, value
 
     def end(self) -> None:
-        """End the query, from any thread."""
+        """End the query. May be called from any thread."""
         with self._lock:
             if not self._is_ended:
                 self._is_ended = True
                 os.close(self._cancel_fd)
 
     def close(self) -> None:
-        """End the query and forget its answer."""
+        """End the query, and discard its result."""
         self.end()
         self._running.discard(self)
         os.close(self._answer)

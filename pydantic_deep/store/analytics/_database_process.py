@@ -1,12 +1,12 @@
-"""The process that holds a DuckDB database, and the values that go to and from it.
+"""The process that holds a DuckDB database, and the encoding of the values exchanged with it.
 
-It is started as a script, with nothing but the standard library and `_duckdb`, by `_database`. Statements of ours run
-in it, one after the other. Each query of a caller runs in a fork of it: a snapshot of the database that costs no copy,
-has limits that the kernel keeps, and can be killed at any time without harm to anything.
+`_database` starts it as a script that imports only the standard library and `_duckdb`. Our own statements run in it one
+at a time. Each query of a caller runs in a fork of it: a snapshot of the database without a copy, with limits that the
+kernel enforces, which can be killed safely at any time.
 
-`_duckdb` is the extension that the package `duckdb` exports by other names: it takes a fraction of the time to import.
+`_duckdb` is the extension module behind the package `duckdb`, and takes a fraction of the time to import.
 
-Forks need a process with a single thread, so DuckDB gets none of its own here; the forks get theirs.
+Forking requires a process with a single thread, so DuckDB has no threads of its own here; it has some in the forks.
 """
 
 from __future__ import annotations
@@ -36,57 +36,58 @@ Statement: TypeAlias = tuple[str, Any]
 """SQL and the values of its parameters."""
 
 FETCHED_ROWS: Final = 2048
-"""Rows that are sent at once: a vector of DuckDB."""
+"""Number of rows per message: a vector of DuckDB."""
 
 _HEADER: Final = struct.Struct('!Q')
-"""What comes before a message: how many bytes it has."""
+"""Header of a message: its length in bytes."""
 
 _MAX_ERROR_CHARS: Final = 10_000
-"""How much of the text of an error is sent: a query can make one of any length."""
+"""Maximum length of an error text: a query can produce one of any length."""
 
 _THREADS: Final = 4
-"""Threads of a query at most: it is a guest on a machine that does other things."""
+"""Maximum number of threads of a query, as the machine has other work."""
 
 _STEP_BYTES: Final = 16 * 2**20
-"""To a multiple of what the memory that the tables take is rounded up."""
+"""The memory used by the tables is rounded up to a multiple of this."""
 
 _DUCKDB_SHARE: Final = 0.8
-"""The part of a query's memory that DuckDB may count itself: it does not count texts that are made in passing, which
-have to fit in the rest or, as all of it, below the limit of the kernel."""
+"""Share of a query's memory that DuckDB may account for. It does not account for temporary texts, which have to fit in
+the rest, or in all of it, below the limit of the kernel.
+"""
 
 _WAL_BYTES: Final = 16 * 2**20
-"""How long the log of a file becomes before it is folded into the file, as by default in DuckDB."""
+"""Length of the log at which it is checkpointed, as in DuckDB by default."""
 
 _NEVER: Final = {'wal_autocheckpoint': '1000000GB', 'auto_checkpoint_skip_wal_threshold': str(2**62)}
-"""Settings with which DuckDB does not fold the log into the file by itself, below a fork that reads the file."""
+"""Settings that disable DuckDB's automatic checkpoints, which would change the file under a fork that reads it."""
 
 _SINGLE_THREAD: Final = {'threads': '1', 'async_threads': '0'}
 
 
 class QueryRequest(NamedTuple):
-    """A query of a caller."""
+    """A query with its limits."""
 
     sql: str
     parameters: Any
-    """The values of its parameters: a list or a dict."""
+    """The values of the parameters: a list or a dict."""
     timeout_seconds: float
     memory_bytes: int
     max_bytes: int
-    """How much its result may take, in Python or as it is sent."""
+    """Maximum size of the result, both in Python and as sent."""
     max_rows: int
     may_truncate: bool
-    """Whether rows beyond `max_rows` are left out rather than an error."""
+    """Whether further rows than `max_rows` are omitted; otherwise they raise an error."""
 
 
 class TooLargeError(Exception):
-    """The result is larger than it may be."""
+    """The result is larger than allowed."""
 
 
 def encode(value: object) -> bytes:
-    """Return a value as JSON, in which every object says of what type it is.
+    """Return a value as JSON in which every object is tagged with its type.
 
     Raises:
-        ValueError: It has something that is no plain value.
+        ValueError: The value contains an unsupported type.
     """
     try:
         return _encode(_with_tags(value))
@@ -95,16 +96,16 @@ def encode(value: object) -> bytes:
 
 
 def _encode(value: object) -> bytes:
-    """Return a value as JSON: what is left of its tuples are arrays."""
+    """Return a value as JSON; remaining tuples become arrays."""
     text = json.dumps(value, default=_to_tag, ensure_ascii=False, separators=(',', ':'))
     return text.encode('utf-8', 'surrogatepass')
 
 
 def decode(data: bytes) -> object:
-    """Return what `encode` was given.
+    """Return the value that `encode` encoded.
 
     Raises:
-        ValueError: It was not.
+        ValueError: The data is not the result of `encode`.
     """
     try:
         return json.loads(data, object_hook=_from_tag)
@@ -113,7 +114,7 @@ def decode(data: bytes) -> object:
 
 
 def size_of(value: object) -> int:
-    """Return how many bytes a value takes in memory."""
+    """Return the size of a value in memory, in bytes."""
     if isinstance(value, Mapping):
         items: object = chain.from_iterable(cast('Mapping[object, object]', value).items())
     elif isinstance(value, list | tuple):
@@ -130,23 +131,23 @@ def send(file: int, message: object) -> None:
 
 def send_bytes(file: int, data: bytes) -> None:
     """Write an encoded message to a pipe."""
-    left = memoryview(_HEADER.pack(len(data)) + data)
-    while left:
-        left = left[os.write(file, left) :]
+    remaining = memoryview(_HEADER.pack(len(data)) + data)
+    while remaining:
+        remaining = remaining[os.write(file, remaining) :]
 
 
 def send_to(control: socket.socket, message: object, files: Sequence[int] = ()) -> None:
-    """Send a message over a socket, with descriptors."""
+    """Send a message over a socket, with file descriptors."""
     data = encode(message)
     socket.send_fds(control, [_HEADER.pack(len(data))], files)
     control.sendall(data)
 
 
 def receive_from(control: socket.socket) -> tuple[object, list[int]]:
-    """Return the next message of a socket and the descriptors that came with it.
+    """Return the next message of a socket, with its file descriptors.
 
     Raises:
-        EOFError: There is none.
+        EOFError: The socket was closed.
     """
     header, files, _, _ = socket.recv_fds(control, _HEADER.size, 2)
     header += _read(control.recv, _HEADER.size - len(header))
@@ -157,8 +158,8 @@ def receive(file: int, max_bytes: int) -> object:
     """Return the next message of a pipe.
 
     Raises:
-        EOFError: There is none.
-        ValueError: It is longer than that, or none of ours.
+        EOFError: The pipe was closed.
+        ValueError: The message is too long or malformed.
     """
 
     def read(count: int) -> bytes:
@@ -181,7 +182,7 @@ def _read(read: Callable[[int], bytes], count: int) -> bytes:
 
 
 def _with_tags(value: object) -> object:
-    """Return a value in which what JSON would take for something else has a tag."""
+    """Return a value in which types that JSON cannot represent are tagged."""
     if isinstance(value, Mapping):
         pairs = cast('Mapping[object, object]', value).items()
         return _Tag('dict', [[_with_tags(key), _with_tags(item)] for key, item in pairs])
@@ -241,7 +242,7 @@ def _from_tag(tag: dict[str, Any]) -> object:
 
 
 def run_query(cursor: duckdb.DuckDBPyConnection, request: QueryRequest, out: int) -> None:
-    """Run a query in a read-only transaction, and write its columns and rows, and how it ended, to a pipe."""
+    """Run a query in a read-only transaction, and write its columns, rows and outcome to a pipe."""
     import _duckdb as duckdb
 
     try:
@@ -257,10 +258,10 @@ def run_query(cursor: duckdb.DuckDBPyConnection, request: QueryRequest, out: int
 
 
 def _statement(cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
-    """Return the one statement, if it is one that only reads.
+    """Return the only statement, if it is read-only.
 
-    What DuckDB calls a `SELECT` may still write, in a `WITH`: the transaction refuses that. `EXPLAIN` is not taken,
-    because `EXPLAIN ANALYZE` runs any statement, `COMMIT` among them.
+    A statement that DuckDB classifies as `SELECT` may still write, in a `WITH`; the transaction refuses that. `EXPLAIN`
+    is not accepted, because `EXPLAIN ANALYZE` runs any statement, including `COMMIT`.
     """
     statements = cursor.extract_statements(sql)
     if len(statements) != 1:
@@ -278,12 +279,12 @@ def _send_rows(cursor: duckdb.DuckDBPyConnection, request: QueryRequest, out: in
     send(out, ['columns', columns])
     size, count = size_of(columns), 0
     while rows := cursor.fetchmany(FETCHED_ROWS):
-        room = request.max_rows - count
+        remaining = request.max_rows - count
         count += len(rows)
-        is_more = len(rows) > room
+        is_more = len(rows) > remaining
         if is_more and not request.may_truncate:
             raise TooLargeError(f'The query returns more than {request.max_rows:,} rows.')
-        rows = rows[:room]
+        rows = rows[:remaining]
         size += _size_of_rows(rows)
         data = _encode_rows(rows) if size <= request.max_bytes else b''
         if max(size, len(data)) > request.max_bytes:
@@ -301,7 +302,7 @@ def _size_of_rows(rows: Sequence[tuple[object, ...]]) -> int:
 
 
 def _encode_rows(rows: Sequence[tuple[object, ...]]) -> bytes:
-    """Return the message with some rows; most have no nested values, and cost a call for all of them."""
+    """Return a message with rows. Most rows have no nested values, and are encoded in one call."""
     return encode(['rows', list(map(list, rows))]) if _has_nested(rows) else _encode(['rows', rows])
 
 
@@ -313,11 +314,11 @@ def _error_text(error: Exception) -> str:
     return str(error).split('\n\n')[0].strip()[:_MAX_ERROR_CHARS]
 
 
-# It ends or limits the process that calls it, which can be none that is measured.
+# Ends or limits the calling process, for which coverage cannot be measured.
 def confine(connection: duckdb.DuckDBPyConnection, request: QueryRequest, cancel_fd: int) -> None:  # pragma: no cover
-    """Bound this process: how long it lives, what it takes, and that it ends as soon as a pipe is closed.
+    """Limit the lifetime and resources of this process, and end it as soon as a pipe is closed.
 
-    All of it is up to the kernel, which needs no help of a thread that has to come round to it.
+    The kernel enforces all of it, without depending on a thread being scheduled.
     """
     import fcntl  # which Windows lacks, like `resource`
     import resource
@@ -326,19 +327,19 @@ def confine(connection: duckdb.DuckDBPyConnection, request: QueryRequest, cancel
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     fcntl.fcntl(cancel_fd, fcntl.F_SETOWN, os.getpid())
-    # The kernel sends SIGIO, which ends a process, when the pipe is closed.
+    # The kernel sends SIGIO, which ends the process, when the pipe is closed.
     fcntl.fcntl(cancel_fd, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
     if select.select([cancel_fd], [], [], 0)[0]:
         os._exit(0)
-    signal.setitimer(signal.ITIMER_REAL, request.timeout_seconds)  # SIGALRM ends a process too
+    signal.setitimer(signal.ITIMER_REAL, request.timeout_seconds)  # SIGALRM also ends the process
     [(used,)] = connection.execute('SELECT sum(memory_usage_bytes)::BIGINT FROM duckdb_memory()').fetchall()
     limit = -(-used // _STEP_BYTES) * _STEP_BYTES + int(request.memory_bytes * _DUCKDB_SHARE)
-    with suppress(duckdb.Error):  # where the process itself has written there, it cannot be changed any more
+    with suppress(duckdb.Error):  # once the process has written to it, it cannot be changed any more
         connection.execute("SET temp_directory = ''")
     for setting in (
         f'threads = {_THREADS}',
         f"memory_limit = '{limit}B'",
-        "max_temp_directory_size = '0KB'",  # the files there would outlive a process that is killed
+        "max_temp_directory_size = '0KB'",  # files there would outlive a killed process
         'enable_external_access = false',
         'lock_configuration = true',
     ):
@@ -349,7 +350,7 @@ def confine(connection: duckdb.DuckDBPyConnection, request: QueryRequest, cancel
 
 
 def data_bytes(statm: Path = Path('/proc/self/statm')) -> int:
-    """Return how much of its own memory this process has mapped; 0 where the kernel does not say, and has no limit."""
+    """Return the size of this process's private memory; 0 if the kernel does not report it, and enforces no limit."""
     import resource
 
     try:
@@ -373,7 +374,7 @@ def _reap_on_signal(number: int, frame: object) -> None:  # pragma: no cover - a
 
 
 class DatabaseServer:
-    """The open database, and the requests that it serves."""
+    """The open database, and its request handlers."""
 
     def __init__(self, path: str | None, settings: Settings, setup: Sequence[Statement]) -> None:
         import _duckdb as duckdb
@@ -400,13 +401,13 @@ class DatabaseServer:
         return rows
 
     def _checkpoint(self) -> None:
-        """Write the log into the file if it is long and no fork reads the file."""
+        """Checkpoint the log if it is long and no fork reads the file."""
         with suppress(FileNotFoundError):
             if self._log is not None and self._log.stat().st_size > _WAL_BYTES and not reap_children():
                 self._connection.execute('CHECKPOINT')
 
     def fork_query(self, request: QueryRequest, out: int, cancel_fd: int, control: socket.socket) -> None:
-        """Run a query in a fork of this process, and close its descriptors here."""
+        """Run a query in a fork of this process, and close the query's descriptors here."""
         try:
             if not os.fork():
                 try:
@@ -423,7 +424,7 @@ class DatabaseServer:
             os.close(cancel_fd)
 
     def close(self) -> None:
-        """Close the database, after the last fork has ended: what asked is gone, and they with it."""
+        """Close the database once all forks have ended. Their callers are gone, so they end too."""
         while reap_children():
             with suppress(ChildProcessError):
                 os.waitpid(-1, 0)
@@ -431,7 +432,7 @@ class DatabaseServer:
 
 
 def serve(control: socket.socket) -> None:
-    """Do what comes over a socket, until it is closed. The first message says what to open."""
+    """Serve requests from a socket until it is closed. The first message names the database to open."""
     import _duckdb as duckdb
 
     with suppress(EOFError, ConnectionError):
@@ -462,7 +463,7 @@ def _reply(server: DatabaseServer, statements: list[Statement]) -> list[object]:
         return ['failed', str(error)]
 
 
-if __name__ == '__main__':  # pragma: no cover - it is a process that is not measured
+if __name__ == '__main__':  # pragma: no cover - coverage of this process is not measured
     sys.path += sys.argv[2:]
     signal.signal(signal.SIGCHLD, _reap_on_signal)
     serve(socket.socket(fileno=int(sys.argv[1])))

@@ -1,7 +1,7 @@
-"""Bringing a replica up to date: only what is new is read, in batches of bounded size.
+"""Updates of a replica: only new rows are read, in batches of bounded size.
 
-A pass sees at least what was committed when it began. It reads a batch at a time, so of what is committed meanwhile it
-may have a part: a run without its last request, a head whose version comes with the next pass.
+A pass includes everything committed before it began. As it reads in batches, it may include part of a concurrent
+commit: a run without its last request, or a head whose version is read in the next pass.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ ReadNodes = Callable[[str], Awaitable[dict[str, bytes]]]
 """Returns the nodes of a tree by its digest."""
 
 _MARKS: Final = 20_000
-"""How many numbers are compared at once."""
+"""Number of marks per query."""
 
 _MAX_TREES: Final = 8
-"""Trees that are kept: the next version is most often a child of one of the last."""
+"""Number of cached trees: the next version is usually a child of a recent one."""
 
 _MAX_NEW_NODES: Final = 16
-"""Nodes that are fetched one by one before a whole tree is: a change of one file makes one for each directory above."""
+"""Number of nodes that are fetched singly before the whole tree is: a changed file creates one per parent directory."""
 
 _AT_ONCE: Final = 50
-"""Branches, runs or deps that are asked for what they have in one query: each may have much."""
+"""Number of branches, runs or deps per query; the data of each may be large."""
 
 _SIMPLE: Final[dict[str, tuple[ReplicaTable, Callable[[Row], Cells]]]] = {
     'tool_call': (CALLS, _cells.call_cells),
@@ -59,11 +59,11 @@ _SIMPLE: Final[dict[str, tuple[ReplicaTable, Callable[[Row], Cells]]]] = {
     'approval': (APPROVALS, _cells.approval_cells),
     'conversation': (CONVERSATIONS, _cells.conversation_cells),
 }
-"""Kinds whose rows are all there is to them."""
+"""Kinds that consist of a single row."""
 
 
 class Follower:
-    """Keeps a replica up to date with an engine. One pass at a time."""
+    """Keeps a replica up to date with an engine. Passes must not overlap."""
 
     def __init__(self, engine: Engine, read_nodes: ReadNodes, replica: Replica) -> None:
         self._engine = engine
@@ -72,38 +72,43 @@ class Follower:
         self._trees: dict[str, Tree] = {}
         self._is_counted = False
         self._unreachable: dict[str, int] = {}
-        """How many of a kind the store has and we cannot, as it was when numbers were last compared."""
+        """Number of rows of each kind that the store has and we cannot reach, as of the last comparison."""
 
     async def follow(self) -> None:
         """Bring the replica up to date.
 
         Raises:
-            StoreCorruptedError: A row that is new is not what was written; when the store is read for the first time also
-                if one is missing.
+            StoreCorruptedError: A new row differs from the one that was written, or, on the first read of the store,
+                one is
+                missing.
         """
         if not self._is_counted:
             await self._engine.read(partial(complete, COUNTED))
             self._is_counted = True
-        there = await self._engine.read(_store_reads.survey)
-        here = await to_thread.run_sync(self._replica.survey)
+        store_survey = await self._engine.read(_store_reads.survey)
+        replica_survey = await to_thread.run_sync(self._replica.survey)
         unsettled = await to_thread.run_sync(self._replica.unsettled)
-        hints = await self._hints(here['version'], there['version'])
+        hints = await self._hints(replica_survey['version'], store_survey['version'])
         for kind in _store_reads.KINDS:
             stale = {*unsettled.get(kind, ()), *hints.get(kind, ())}
-            if stale or there[kind] != here[kind]:
-                await self._follow_kind(kind, here[kind], there[kind], sorted(stale))
-        if there != here or any(unsettled.values()):
-            await self._compare(there)
+            if stale or store_survey[kind] != replica_survey[kind]:
+                await self._follow_kind(kind, replica_survey[kind], store_survey[kind], sorted(stale))
+        if store_survey != replica_survey or any(unsettled.values()):
+            await self._compare(store_survey)
             await to_thread.run_sync(self._replica.settle_results)
 
     async def is_same_store(self) -> bool:
-        """Return whether the versions that are newest here are those of the store, as far as it still has them."""
-        here = await to_thread.run_sync(self._replica.newest_versions)
-        there = [_cells.version_cells(row) for row in await self._rows('version', list(here))] if here else []
-        return all(here[cast('int', number)] == id for number, id, *_ in there)
+        """Return whether the replica's newest versions are those of the store, as far as the store still has them."""
+        newest_versions = await to_thread.run_sync(self._replica.newest_versions)
+        store_versions = (
+            [_cells.version_cells(row) for row in await self._rows('version', list(newest_versions))]
+            if newest_versions
+            else []
+        )
+        return all(newest_versions[cast('int', number)] == id for number, id, *_ in store_versions)
 
     async def _hints(self, here: Survey, there: Survey) -> dict[str, list[int]]:
-        """Return what has changed, very likely, because there are new versions."""
+        """Return rows that have probably changed because there are new versions."""
         if here.last == 0 or there.last <= here.last:
             return {}
         branches, conversations = await self._engine.read(partial(_store_reads.changed_by_versions, here.last))
@@ -112,7 +117,7 @@ class Follower:
     async def _follow_kind(self, kind: str, here: Survey, there: Survey, stale: list[int]) -> None:
         for numbers in chunks(stale, MAX_NUMBERS):
             await self._fetch(kind, numbers)
-        after = here.last if kind != 'message' else there.last  # messages come with their branches
+        after = here.last if kind != 'message' else there.last  # messages are fetched with their branches
         while after < there.last and (
             marks := await self._engine.read(partial(_store_reads.marks, kind, after, there.last, MAX_NUMBERS))
         ):
@@ -120,7 +125,7 @@ class Follower:
             after = marks[-1][0]
 
     async def _compare(self, there: dict[str, Survey]) -> None:
-        """Find what was deleted, and what changed or came late without being noticed."""
+        """Find rows that were deleted, and changes and late commits that a pass missed."""
         here = await to_thread.run_sync(self._replica.survey)
         for kind in _store_reads.KINDS:
             is_same = (here[kind].total, here[kind].mark_sum) == (there[kind].total, there[kind].mark_sum)
@@ -135,25 +140,25 @@ class Follower:
                 await self._fetch(kind, numbers)
 
     async def _all_marks(self, kind: str) -> list[tuple[int, int]]:
-        found: list[tuple[int, int]] = []
+        marks: list[tuple[int, int]] = []
         while page := await self._engine.read(
-            partial(_store_reads.marks, kind, found[-1][0] if found else 0, 2**62, _MARKS)
+            partial(_store_reads.marks, kind, marks[-1][0] if marks else 0, 2**62, _MARKS)
         ):
-            found += page
-        return found
+            marks += page
+        return marks
 
     async def _fetch(self, kind: str, numbers: Sequence[int]) -> None:
-        found = await self._rows(kind, numbers)
+        rows = await self._rows(kind, numbers)
         keys: list[Cells] = [(number,) for number in numbers]
         if kind == 'version':
-            await self._apply_versions(keys, found)
+            await self._apply_versions(keys, rows)
         elif kind == 'run':
-            await self._apply_runs(keys, found)
+            await self._apply_runs(keys, rows)
         elif kind == 'branch':
-            await self._apply_branches(keys, found)
+            await self._apply_branches(keys, rows)
         else:
             table, cells_of = _SIMPLE[kind]
-            await self._apply(lambda: [Change(table, keys, [cells_of(row) for row in found])])
+            await self._apply(lambda: [Change(table, keys, [cells_of(row) for row in rows])])
 
     async def _apply_runs(self, keys: Sequence[Cells], runs: Sequence[Row]) -> None:
         requests: list[Row] = []
@@ -170,7 +175,7 @@ class Follower:
         files: list[Cells] = []
         for row in versions:
             before, after = _cells.file_trees(row)
-            if after is not None and before != after:  # a version without a tree says nothing of files
+            if after is not None and before != after:  # a version without a tree has no information about files
                 files += await self._file_cells(row, before, after)
         todos = await self._todo_cells(versions)
         await self._apply(
@@ -187,7 +192,7 @@ class Follower:
         return await to_thread.run_sync(lambda: list(_cells.file_cells(id, *trees)))
 
     async def _tree(self, digest: str | None) -> Tree:
-        """Return a tree; of one that is like the last only the nodes that are new are read."""
+        """Return a tree; if it resembles the previous one, only new nodes are read."""
         if digest is None:
             return Tree()
         tree = self._trees.pop(digest, None)
@@ -208,8 +213,8 @@ class Follower:
             try:
                 return await to_thread.run_sync(Tree.from_nodes, digest, nodes, last)
             except KeyError as missing:
-                found = await self._rows('node', [pack_digest(missing.args[0])])
-                nodes |= {digest_from(packed): bytes_from(data) for packed, data in found}
+                rows = await self._rows('node', [pack_digest(missing.args[0])])
+                nodes |= {digest_from(packed): bytes_from(data) for packed, data in rows}
         return None
 
     async def _todo_cells(self, versions: Sequence[Row]) -> list[Cells]:
@@ -221,31 +226,31 @@ class Follower:
         return cells
 
     async def _apply_branches(self, keys: Sequence[Cells], branches: Sequence[Row]) -> None:
-        """Fetch the messages of branches before the branches themselves, whose tips say how far we are."""
+        """Fetch the messages of branches before the branches, whose tips record the progress."""
         numbers = [cast('int', row[0]) for row in branches]
         known = await to_thread.run_sync(self._replica.tips, numbers)
-        wanted = [
+        missing = [
             Position(number, known.get(number, cast('int', row[5])))
             for number, row in zip(numbers, branches, strict=True)
             if known.get(number) != row[6]
         ]
-        for positions in chunks(wanted, _AT_ONCE):
+        for positions in chunks(missing, _AT_ONCE):
             await self._follow_messages(positions)
         await self._apply(lambda: [Change(BRANCHES, keys, [_cells.branch_cells(row) for row in branches])])
 
     async def _follow_messages(self, positions: list[Position]) -> None:
         while True:
-            found = await self._engine.read(partial(_store_reads.branch_messages, positions))
-            await to_thread.run_sync(self._add_messages, found)
-            if len(found) < _store_reads.MAX_MESSAGES:
+            rows = await self._engine.read(partial(_store_reads.branch_messages, positions))
+            await to_thread.run_sync(self._add_messages, rows)
+            if len(rows) < _store_reads.MAX_MESSAGES:
                 return
-            branch, seq = cast('int', found[-1][0]), cast('int', found[-1][5])
-            positions = [Position(branch, seq + 1), *(each for each in positions if each.branch > branch)]
+            branch, seq = cast('int', rows[-1][0]), cast('int', rows[-1][5])
+            positions = [Position(branch, seq + 1), *(position for position in positions if position.branch > branch)]
 
-    def _add_messages(self, found: Sequence[Row]) -> None:
+    def _add_messages(self, rows: Sequence[Row]) -> None:
         messages: dict[int, Cells] = {}
         returns: list[Cells] = []
-        for row in found:
+        for row in rows:
             cells, answers = _cells.message_cells(row[1:])
             messages.setdefault(cast('int', cells[0]), cells)
             returns += answers
@@ -255,7 +260,7 @@ class Follower:
         return await self._engine.read(partial(_store_reads.rows, kind, keys))
 
     async def _apply(self, make: Callable[[], list[Change]]) -> None:
-        """Turn rows into changes and apply them, both in a thread."""
+        """Convert rows to changes and apply them, both in a thread."""
         await to_thread.run_sync(lambda: self._replica.apply(make()))
 
 

@@ -1,8 +1,8 @@
-"""The replica: a DuckDB database with the history of a store, in memory or in a file that can be thrown away.
+"""The replica: a DuckDB database with the history of a store, in memory or in a disposable file.
 
-A process of its own holds it (`_database`), and writes what `_follower` fetched. Each query of a caller runs in a
-fork of that process, in a read-only transaction of a database that can reach nothing outside itself, with settings that
-nothing can change. Everything here blocks: call it in a thread.
+A process of its own holds it (`_database`), and writes the rows that `_follower` fetches. Each query of a caller runs
+in a fork of that process, in a read-only transaction, without access to anything outside the database and with locked
+settings. All calls block: run them in a thread.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ Parameters: TypeAlias = Sequence[object] | Mapping[str, object]
 """The values of `?` or `$1`, or of `$name`, in a query."""
 
 MAX_ROWS: Final = 1_000_000
-"""Rows that a query may return: they become Python objects, of which a million takes some hundred megabytes."""
+"""Maximum number of rows of a query: a million rows take some hundred megabytes as Python objects."""
 
 _MEMORY_LIMIT: Final = '2GB'
-"""For the replica in memory; with a file, what does not fit is written beside it."""
+"""Memory limit of the replica; with a file, further data is spilled to a directory beside it."""
 
 _MAX_TIMEOUT_SECONDS: Final = 10**8
-"""The longest timeout that a clock of the kernel is set to: three years."""
+"""Maximum timeout of a kernel timer: three years."""
 
 _MAX_MEMORY_BYTES: Final = 2**50
-"""The most memory that a limit is set to."""
+"""Maximum memory limit."""
 
 _TABLE_OF_KIND: Final = {
     'version': 'versions',
@@ -59,14 +59,14 @@ _MARK_QUERIES: Final = {
     'conversation': 'SELECT c.number AS number, coalesce(v.number, 0) AS mark'
     ' FROM conversations c LEFT JOIN versions v ON v.id = c.head_id',
 }
-"""The same as those of a store, see `_store_reads`."""
+"""Equivalents of the queries in `_store_reads`."""
 
 _UNSETTLED: Final = {
     'run': "state = 'running'",
     'tool_call': "status IN ('started', 'deferred')",
     'approval': "status = 'pending' OR (resumed_by IS NULL AND status NOT IN ('expired', 'superseded'))",
 }
-"""Rows that may be other ones by now."""
+"""Conditions of rows that may have changed since they were read."""
 
 _ORPHANS: Final = (
     'DELETE FROM requests WHERE run_id NOT IN (SELECT id FROM runs)',
@@ -74,7 +74,7 @@ _ORPHANS: Final = (
     'DELETE FROM internal.todo_lists WHERE deps NOT IN (SELECT deps FROM versions WHERE deps IS NOT NULL)',
     'DELETE FROM internal.tool_returns WHERE message NOT IN (SELECT number FROM messages)',
 )
-"""What goes with what was deleted."""
+"""Statements that remove the dependents of deleted rows."""
 
 _SETTLE_RESULTS: Final = """
     UPDATE tool_calls SET result = found.result FROM (
@@ -87,11 +87,11 @@ _SETTLE_RESULTS: Final = """
         AND asked.message < answer.message
     ) found WHERE found.number = tool_calls.number
 """
-"""A call whose result went into a message has the one that follows it: ids of calls repeat."""
+"""A call whose result is in a message takes the first matching result after the call: ids of calls repeat."""
 
 
 class Change(NamedTuple):
-    """Rows of one table, and the keys whose rows they replace."""
+    """New rows of one table, and the keys whose rows they replace."""
 
     table: ReplicaTable
     keys: Sequence[Cells]
@@ -99,7 +99,7 @@ class Change(NamedTuple):
 
 
 def _locked(method: Callable[Concatenate[Replica, P], T]) -> Callable[Concatenate[Replica, P], T]:
-    """Run one method at a time: the thread of a cancelled task may still be in another."""
+    """Serialize calls of the methods: the thread of a cancelled task may still be running one."""
 
     @wraps(method)
     def locked(self: Replica, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -110,19 +110,19 @@ def _locked(method: Callable[Concatenate[Replica, P], T]) -> Callable[Concatenat
 
 
 class Replica:
-    """A DuckDB database.
+    """A DuckDB database with the replica's tables.
 
     Raises:
-        DatabaseError: The file is damaged, or none of ours.
+        DatabaseError: The file is damaged, or is not a replica.
     """
 
     def __init__(self, path: Path | None = None, *, writable: Path | None = None, keep: Sequence[int] = ()) -> None:
-        """Open it, and make its tables if it has none.
+        """Open the database, and create its tables if it has none.
 
         Args:
             path: The file; `None` for memory.
-            writable: A directory that its own connection may write to.
-            keep: Descriptors that its process keeps open.
+            writable: A directory that the connection may write to.
+            keep: Descriptors that the process keeps open.
         """
         settings: Settings = {
             'autoinstall_known_extensions': 'false',
@@ -144,16 +144,16 @@ class Replica:
     def _prepare(self) -> None:
         has_tables = self._connection.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = 'replica'")
         if has_tables:
-            found = self._connection.execute('SELECT format FROM internal.replica')
-            if found == [(REPLICA_FORMAT,)]:
+            formats = self._connection.execute('SELECT format FROM internal.replica')
+            if formats == [(REPLICA_FORMAT,)]:
                 return
-            raise DatabaseError(f'The replica has the format {found}.')
+            raise DatabaseError(f'The replica has the format {formats}.')
         create: list[Statement] = [(sql, ()) for sql in CREATE]
         self._connection.run([*create, ('CREATE TABLE internal.replica AS SELECT ? AS format', [REPLICA_FORMAT])])
 
     @_locked
     def survey(self) -> dict[str, Survey]:
-        """Return how much there is of each kind."""
+        """Return the survey of each kind."""
         parts = (
             f"SELECT '{kind}', count(*), coalesce(max(number), 0), coalesce(sum(mark), 0)::BIGINT FROM ({sql})"  # noqa: S608
             for kind, sql in _MARK_QUERIES.items()
@@ -163,7 +163,7 @@ class Replica:
 
     @_locked
     def unsettled(self) -> dict[str, list[int]]:
-        """Return the numbers of the rows that may be other ones by now."""
+        """Return the numbers of the rows that may have changed since they were read."""
         return {
             kind: self._numbers(f'SELECT number FROM {_TABLE_OF_KIND[kind]} WHERE {condition} ORDER BY number')  # noqa: S608
             for kind, condition in _UNSETTLED.items()
@@ -171,7 +171,7 @@ class Replica:
 
     @_locked
     def tips(self, branches: Sequence[int]) -> dict[int, int]:
-        """Return up to where the branches of these numbers are here, as far as they are."""
+        """Return the message counts of those of the branches that the replica has, keyed by number."""
         rows = self._connection.execute(
             'SELECT number, message_count FROM branches WHERE number IN (SELECT unnest(?::BIGINT[]))', [list(branches)]
         )
@@ -179,7 +179,7 @@ class Replica:
 
     @_locked
     def unknown_deps(self, digests: Iterable[str]) -> list[str]:
-        """Return those of the digests of deps that no version here has."""
+        """Return the digests of deps that no version in the replica has."""
         rows = self._connection.execute(
             'SELECT unnest(?::VARCHAR[]) EXCEPT SELECT deps FROM versions', [sorted(set(digests))]
         )
@@ -187,7 +187,7 @@ class Replica:
 
     @_locked
     def apply(self, changes: Iterable[Change]) -> None:
-        """Make all of these changes, in one transaction."""
+        """Apply all changes in one transaction."""
         statements: list[Statement] = []
         for table, keys, rows in changes:
             if keys:
@@ -198,7 +198,7 @@ class Replica:
 
     @_locked
     def add_messages(self, messages: Mapping[int, Cells], returns: Sequence[Cells]) -> None:
-        """Add those of the messages, by number, that are not here: another branch may have brought them."""
+        """Add the messages, keyed by number, that are missing: some may have been added with another branch."""
         known = self._numbers(
             f'SELECT number FROM {MESSAGES.name} WHERE number IN (SELECT unnest(?::BIGINT[]))',  # noqa: S608
             [list(messages)],
@@ -213,37 +213,39 @@ class Replica:
 
     @_locked
     def settle_results(self) -> None:
-        """Give tool calls the results that are in messages."""
+        """Set the results of tool calls whose results are in messages."""
         self._connection.execute(_SETTLE_RESULTS)
 
     @_locked
     def compare(self, kind: str, marks: Sequence[tuple[int, int]]) -> list[int]:
-        """Delete what is none of these numbers, which are all that there are; return those that are others here."""
-        here = dict(cast('list[tuple[int, int]]', self._connection.execute(_MARK_QUERIES[kind])))
-        gone = here.keys() - {number for number, _ in marks}
-        if gone:
+        """Delete the rows whose numbers are not in `marks`, which is complete; return the numbers
+        whose marks differ.
+        """
+        mark_by_number = dict(cast('list[tuple[int, int]]', self._connection.execute(_MARK_QUERIES[kind])))
+        deleted = mark_by_number.keys() - {number for number, _ in marks}
+        if deleted:
             table = _TABLE_OF_KIND[kind]
             self._connection.execute(
                 f'DELETE FROM {table} WHERE number IN (SELECT unnest(?::BIGINT[]))',  # noqa: S608
-                [sorted(gone)],
+                [sorted(deleted)],
             )
             for statement in _ORPHANS:
                 self._connection.execute(statement)
-        return [number for number, mark in marks if here.get(number) != mark]
+        return [number for number, mark in marks if mark_by_number.get(number) != mark]
 
     def start_query(self, request: QueryRequest) -> RunningQuery:
-        """Start a query of a caller."""
+        """Start a caller's query."""
         return self._connection.start_query(request)
 
     @_locked
     def newest_versions(self) -> dict[int, str]:
-        """Return the ids of some versions by their numbers."""
+        """Return the ids of the newest versions, keyed by number."""
         rows = self._connection.execute('SELECT number, id FROM versions ORDER BY number DESC LIMIT 20')
         return dict(rows)
 
     @_locked
     def is_usable(self) -> bool:
-        """Return whether it can still be used after an error."""
+        """Return whether the database can still be used after an error."""
         try:
             self._connection.execute('SELECT 1')
         except DatabaseError:
@@ -252,7 +254,7 @@ class Replica:
 
     @_locked
     def copy_to(self, table: str, path: Path) -> int:
-        """Write a table or a view to a file as Parquet; return how many rows it has."""
+        """Export a table or a view to a Parquet file; return the number of rows."""
         [(count,)] = self._connection.execute(
             f"COPY (SELECT * FROM {table} ORDER BY ALL) TO '{str(path).replace(chr(39), chr(39) * 2)}'"  # noqa: S608
             ' (FORMAT parquet, COMPRESSION zstd)'
@@ -261,7 +263,7 @@ class Replica:
 
     @_locked
     def close(self) -> None:
-        """Close it."""
+        """Close the database."""
         self._connection.close()
 
     def _numbers(self, sql: str, parameters: Sequence[object] = ()) -> list[int]:
@@ -269,7 +271,7 @@ class Replica:
 
 
 class Query:
-    """One query of a caller: `run` it in a thread, `stop` it from anywhere."""
+    """One query of a caller. Call `run` in a thread; `stop` may be called from any thread."""
 
     def __init__(self, sql: str, parameters: Parameters, limits: SqlLimits, max_rows: int | None) -> None:
         self._limits = limits
@@ -286,12 +288,12 @@ class Query:
         self._is_stopped = False
 
     def run(self, replica: Replica) -> Table:
-        """Run it.
+        """Run the query.
 
         Raises:
-            QueryError: It is no single query, fails, or takes more than it may.
+            QueryError: The query is not a single one, fails, or exceeds its limits.
         """
-        began = monotonic()
+        started = monotonic()
         try:
             with replica.start_query(self._request) as running:
                 self._running = running
@@ -299,14 +301,14 @@ class Query:
                     running.end()
                 return self._table(running)
         except EOFError:
-            raise self._abort_error(monotonic() - began) from None
+            raise self._abort_error(monotonic() - started) from None
         except QueryError:
             raise
         except (DatabaseError, OSError, ValueError) as error:
             raise QueryError(str(error)) from error
 
     def stop(self) -> None:
-        """End it, also if it is yet to run."""
+        """End the query, even if it has not started yet."""
         self._is_stopped = True
         if self._running is not None:
             self._running.end()
@@ -351,7 +353,7 @@ class Query:
 
 
 def _confinement(directory: Path) -> list[Statement]:
-    """Return what lets a connection reach one directory and nothing else."""
+    """Return statements that confine a connection to one directory."""
     return [
         ('SET allowed_directories = [?]', [f'{directory}/']),
         ('SET enable_external_access = false', ()),

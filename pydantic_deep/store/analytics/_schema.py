@@ -1,6 +1,7 @@
-"""What analysts see: the tables and the macros of the replica. Nothing here touches a database.
+"""The tables, views and macros of the replica, as queries see them. Nothing here accesses a database.
 
-Moments are `TIMESTAMP`, in UTC: `TIMESTAMPTZ` would need `pytz`, which `duckdb` does not bring. Dollars are `DOUBLE`.
+Times are `TIMESTAMP`, in UTC: `TIMESTAMPTZ` would require `pytz`, which `duckdb` does not include. Dollars are
+`DOUBLE`.
 """
 
 from __future__ import annotations
@@ -8,10 +9,10 @@ from __future__ import annotations
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 REPLICA_FORMAT: Final = 2
-"""Grows with any change of this page; a replica of another format is thrown away and built again."""
+"""Increases with every change of this module; a replica of another format is discarded and rebuilt."""
 
 ColumnType: TypeAlias = Literal['VARCHAR', 'BIGINT', 'DOUBLE', 'TIMESTAMP', 'JSON']
-"""What a column is in DuckDB. A `TIMESTAMP` is given as microseconds since 1970, a `JSON` as text."""
+"""The DuckDB type of a column. A `TIMESTAMP` is passed as microseconds since 1970, `JSON` as text."""
 
 
 class ReplicaTable(NamedTuple):
@@ -19,30 +20,31 @@ class ReplicaTable(NamedTuple):
 
     name: str
     key: tuple[str, ...]
-    """The columns that say which rows are replaced by new ones: all of a run, of a tree, or a single one."""
+    """The columns that identify the rows to replace: all rows of a run or tree, or a single one."""
     columns: dict[str, ColumnType]
 
     @property
     def create_sql(self) -> str:
-        """The statement that makes it."""
+        """The statement that creates the table."""
         return f'CREATE TABLE {self.name} ({", ".join(f"{name} {type_}" for name, type_ in self.columns.items())})'
 
     @property
     def insert_sql(self) -> str:
-        """The statement that adds rows; its parameters are one list for each column.
+        """The statement that inserts rows; its parameters are one list per column.
 
-        A row costs about 3 µs this way, and 390 µs by `executemany`. Text that is no JSON becomes a JSON string.
+        A row takes about 3 µs this way, and 390 µs by `executemany`. Text that is not valid JSON becomes a JSON string.
         """
-        given = {name: 'BIGINT' if type_ == 'TIMESTAMP' else type_ for name, type_ in self.columns.items()}
+        type_by_column = {name: 'BIGINT' if type_ == 'TIMESTAMP' else type_ for name, type_ in self.columns.items()}
         lists = ', '.join(
-            f'unnest(?::{"VARCHAR" if type_ == "JSON" else type_}[]) AS {name}' for name, type_ in given.items()
+            f'unnest(?::{"VARCHAR" if type_ == "JSON" else type_}[]) AS {name}'
+            for name, type_ in type_by_column.items()
         )
         values = ', '.join(_CONVERSIONS.get(type_, '{0}').format(name) for name, type_ in self.columns.items())
         return f'INSERT INTO {self.name} SELECT {values} FROM (SELECT {lists})'  # noqa: S608 - names of ours
 
     @property
     def delete_sql(self) -> str:
-        """The statement that removes rows; its parameters are one list for each column of the key."""
+        """The statement that deletes rows; its parameters are one list per column of the key."""
         lists = ', '.join(f'unnest(?::{self.columns[name]}[])' for name in self.key)
         return f'DELETE FROM {self.name} WHERE ({", ".join(self.key)}) IN (SELECT {lists})'  # noqa: S608 - names of ours
 
@@ -257,7 +259,7 @@ TABLES: Final = (
     FILE_CHANGES,
     TODOS,
 )
-"""Everything that the replica holds."""
+"""All tables of the replica."""
 
 VIEWS: Final = {
     'approvals': """
@@ -269,8 +271,9 @@ VIEWS: Final = {
         FROM versions JOIN internal.todo_lists USING (deps)
     """,
 }
-"""What is put together when it is asked for: an approval expires without anybody writing so, and the todos of every
-version are stored once for each list of them."""
+"""Data that is computed by the query: the expiry of approvals, which is not written, and the todos of each version,
+which are stored once per list.
+"""
 
 PUBLIC: Final = (
     'versions',
@@ -285,7 +288,7 @@ PUBLIC: Final = (
     'file_changes',
     'todos',
 )
-"""The tables and views that are documented, and exported."""
+"""The tables and views that are documented and exported."""
 
 MACROS: Final = {
     'cost_per_agent_and_day()': """
@@ -328,7 +331,7 @@ MACROS: Final = {
         WHERE versions.kind <> 'step' GROUP BY ALL ORDER BY changes DESC, path LIMIT n
     """,
 }
-"""Table macros by signature: the common questions in one line each."""
+"""Table macros for common questions, keyed by signature."""
 
 CREATE: Final = (
     'CREATE SCHEMA internal',
@@ -336,4 +339,4 @@ CREATE: Final = (
     *(f'CREATE VIEW {name} AS {sql}' for name, sql in VIEWS.items()),
     *(f'CREATE MACRO {signature} AS TABLE {sql}' for signature, sql in MACROS.items()),
 )
-"""What makes an empty replica."""
+"""The statements that create an empty replica."""

@@ -1,4 +1,4 @@
-"""`FairSemaphore`: bounds how many queries of a replica run at once."""
+"""`FairSemaphore`: limits the number of concurrent queries of a replica."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from contextlib import asynccontextmanager
 
 
 class FairSemaphore:
-    """A first-come, first-served semaphore for tasks of any thread and event loop; each caller names its own limit."""
+    """A first-come, first-served semaphore for tasks of any thread and event loop. Each caller passes its own limit."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._taken = 0
-        self._waiting: deque[tuple[int, Future[None]]] = deque()
+        self._queue: deque[tuple[int, Future[None]]] = deque()
 
     @asynccontextmanager
     async def slot(self, at_once: int, wait_seconds: float | None = None) -> AsyncGenerator[None]:
-        """Wait until fewer than `at_once` slots are taken, and hold one.
+        """Acquire a slot once fewer than `at_once` are taken, and release it on exit.
 
         Raises:
-            TimeoutError: None was free within `wait_seconds`.
+            TimeoutError: No slot was available within `wait_seconds`.
         """
         await self._acquire(at_once, wait_seconds)
         try:
@@ -34,13 +34,13 @@ class FairSemaphore:
     async def _acquire(self, at_once: int, wait_seconds: float | None) -> None:
         slot: Future[None] = Future()
         with self._lock:
-            self._waiting.append((at_once, slot))
+            self._queue.append((at_once, slot))
             self._grant()
         try:
-            async with asyncio.timeout(wait_seconds):  # `wait_for` of Python 3.11 loses a cancellation that comes late
+            async with asyncio.timeout(wait_seconds):  # `wait_for` of Python 3.11 loses a late cancellation
                 await asyncio.wrap_future(slot)
         except BaseException:
-            if not slot.cancel():  # it has come meanwhile
+            if not slot.cancel():  # it was granted meanwhile
                 self._release()
             raise
 
@@ -50,8 +50,8 @@ class FairSemaphore:
             self._grant()
 
     def _grant(self) -> None:
-        while self._waiting and (self._waiting[0][1].cancelled() or self._taken < self._waiting[0][0]):
-            _, slot = self._waiting.popleft()
+        while self._queue and (self._queue[0][1].cancelled() or self._taken < self._queue[0][0]):
+            _, slot = self._queue.popleft()
             if slot.set_running_or_notify_cancel():
                 self._taken += 1
                 slot.set_result(None)

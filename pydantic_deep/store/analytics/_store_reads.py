@@ -1,10 +1,10 @@
-"""What a replica reads of a store: how much of everything there is, what is new, and rows by their numbers.
+"""Queries by which a replica follows a store: surveys, changes, and rows by number.
 
-Every kind of thing has a `number` that grows. Whoever follows a store asks with one query how many there are and up to
-which number (`survey`), fetches what is beyond its own last one, and what was not settled when it looked; if the counts
-differ then, something was deleted or came late, and comparing `marks` says what.
+Every kind of row has a `number` that increases. A follower runs one query for the count and the highest number of each
+kind (`survey`), then fetches the rows beyond its own highest number, and those that were unsettled when it read them.
+If the counts still differ, rows were deleted or committed late, and a comparison of all `marks` finds them.
 
-Rows are returned as they lie in the database; `_cells` says what they mean.
+Rows are returned as stored; `_cells` decodes them.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ _MARK_QUERIES: Final = {
     'conversation': 'SELECT c.number AS number, COALESCE(v.number, 0) AS mark'
     ' FROM conversation c LEFT JOIN version v ON v.id = c.head_id',
 }
-"""The number of each thing, and what of it moves although it is not new: the tip of a branch, the head of a
-conversation."""
+"""The number of each row, with a mark that changes when the row does: the tip of a branch, the head
+of a conversation.
+"""
 
 KINDS: Final = tuple(_MARK_QUERIES)
-"""What can be followed, in the order in which it must be."""
+"""The kinds of rows, in the order in which they must be followed."""
 
 _ROWS: Final = {
     'version': 'SELECT v.number, v.id, v.parent_id, v.cloned_from, v.merged_from, v.kind, v.state, b.conversation_id,'
@@ -63,39 +64,38 @@ _ROWS: Final = {
     'asset': 'SELECT digest, data FROM asset WHERE digest IN ({0})',
     'node': 'SELECT digest, data FROM node WHERE digest IN ({0})',
 }
-"""How rows of each kind are fetched by numbers, ids or digests."""
+"""Queries for the rows of each kind by numbers, ids or digests."""
 
 _KEYS: Final = {'request': 'run_id', 'asset': 'digest', 'node': 'digest'}
-"""The columns by which rows are fetched that are not fetched by numbers."""
+"""The key columns of kinds that are not fetched by number."""
 
 MAX_NUMBERS: Final = 500
-"""How many rows are asked for at once: below the 999 parameters that an old SQLite takes."""
+"""Maximum number of rows per query: below the 999 parameters that an old SQLite allows."""
 
 MAX_MESSAGES: Final = 128
-"""How many messages are held at once; a turn may have 200 KB of text."""
+"""Maximum number of messages in memory; a turn may have 200 KB of text."""
 
 
 class Survey(NamedTuple):
-    """How much there is of a kind."""
+    """The number of rows of a kind, and the state that they are in."""
 
     total: int
     last: int
-    """The highest number; 0 if there is nothing."""
+    """The highest number; 0 if there are no rows."""
     mark_sum: int
-    """The sum of the marks."""
 
 
 class Position(NamedTuple):
-    """Where to go on with a branch."""
+    """The position from which to continue a branch."""
 
     branch: int
-    """The number of the branch."""
+    """Number of the branch."""
     seq: int
-    """The place of the first message that is wanted."""
+    """Position of the first message to fetch."""
 
 
 def survey() -> Operation[dict[str, Survey]]:
-    """Return how much there is of each kind, by one query."""
+    """Return the survey of each kind, in one query."""
     parts = (
         f"SELECT '{kind}', COUNT(*), CAST(COALESCE(MAX(number), 0) AS BIGINT), CAST(COALESCE(SUM(mark), 0) AS BIGINT)"  # noqa: S608
         f' FROM ({sql}) AS {kind}_signs'
@@ -106,7 +106,7 @@ def survey() -> Operation[dict[str, Survey]]:
 
 
 def marks(kind: str, after: int, last: int, limit: int) -> Operation[list[tuple[int, int]]]:
-    """Return the numbers beyond `after`, up to `last`, and their marks, in order."""
+    """Return the numbers beyond `after`, up to `last`, with their marks, in order."""
     rows = yield Statement(
         f'SELECT number, mark FROM ({_MARK_QUERIES[kind]}) AS signs WHERE number > ?1 AND number <= ?2 ORDER BY number LIMIT ?3',  # noqa: S608
         (after, last, limit),
@@ -115,21 +115,21 @@ def marks(kind: str, after: int, last: int, limit: int) -> Operation[list[tuple[
 
 
 def rows(kind: str, keys: Sequence[Value]) -> Operation[list[Row]]:
-    """Return the rows of these keys, at most `MAX_NUMBERS`, that are there.
+    """Return the existing rows with these keys, of which there may be at most `MAX_NUMBERS`.
 
     Raises:
-        StoreCorruptedError: One is not what was written.
+        StoreCorruptedError: A row differs from the one that was written.
     """
     yield from verify_rows(kind, _KEYS.get(kind, 'number'), tuple(keys))
-    found = yield Statement(_ROWS[kind].format(_parameters(len(keys))), tuple(keys))
-    for row in found if kind == 'asset' else ():
+    records = yield Statement(_ROWS[kind].format(_parameters(len(keys))), tuple(keys))
+    for row in records if kind == 'asset' else ():
         if digest_of(bytes_from(row[1])) != digest_from(row[0]):
             raise StoreCorruptedError('asset', digest_from(row[0]), 'its contents have another digest')
-    return found
+    return records
 
 
 def changed_by_versions(after: int) -> Operation[tuple[list[int], list[int]]]:
-    """Return the numbers of the branches, and of the conversations, that versions beyond a number belong to."""
+    """Return the numbers of the branches and conversations that versions beyond a number belong to."""
     branches = yield Statement('SELECT DISTINCT branch FROM version WHERE number > ?1', (after,))
     conversations = yield Statement(
         'SELECT DISTINCT c.number FROM version v JOIN branch b ON b.number = v.branch'
@@ -140,13 +140,13 @@ def changed_by_versions(after: int) -> Operation[tuple[list[int], list[int]]]:
 
 
 def branch_messages(positions: Sequence[Position]) -> Operation[list[Row]]:
-    """Return the messages of branches from these places on, at most `MAX_MESSAGES`, each with its branch's number.
+    """Return at most `MAX_MESSAGES` messages of branches from these positions on, each with its branch's number.
 
     Raises:
-        StoreCorruptedError: One is missing, or not what was written.
+        StoreCorruptedError: A message is missing, or differs from the one that was written.
     """
     wanted = ', '.join(f'(CAST(?{2 * i + 1} AS BIGINT), CAST(?{2 * i + 2} AS BIGINT))' for i in range(len(positions)))
-    found = yield Statement(
+    records = yield Statement(
         f'WITH wanted (branch, seq) AS (VALUES {wanted})'  # noqa: S608
         ' SELECT e.branch, m.number, m.id, b.conversation_id, b.id, e.seq, m.body, e.message, m.seal, e.seal FROM wanted w'
         ' JOIN entry e ON e.branch = w.branch AND e.seq >= w.seq LEFT JOIN message m ON m.number = e.message'
@@ -154,7 +154,7 @@ def branch_messages(positions: Sequence[Position]) -> Operation[list[Row]]:
         [value for position in positions for value in position],
     )
     seq_by_branch: dict[Value, int] = dict(positions)
-    for row in found:
+    for row in records:
         branch, seq = row[0], _int(row[5])
         if seq != seq_by_branch[branch]:
             name = f'{id_from(row[4])}, {seq_by_branch[branch]}'
@@ -165,7 +165,7 @@ def branch_messages(positions: Sequence[Position]) -> Operation[list[Row]]:
                 'message', str(row[7]), f'it is missing, and is message {seq} of {id_from(row[4])}'
             )
         _rows.messages_from([(row[2], row[6], row[8], seq, row[9], row[4])])
-    return [row[:7] for row in found]
+    return [row[:7] for row in records]
 
 
 def _parameters(count: int) -> str:

@@ -1,4 +1,4 @@
-"""`Table`: the answer to a query, as plain values."""
+"""`Table`: the result of a query, as plain values."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from dataclasses import dataclass
 from typing import Final
 
 _MAX_ROWS_SHOWN: Final = 20
-"""Rows that the text of a table has: a screen."""
+"""Maximum number of rows in the text of a table: a screen."""
 
 _MAX_CELL_CHARS: Final = 60
-"""Characters that the text of a cell has."""
+"""Maximum number of characters in the text of a cell."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Table:
     """The rows that a query returned; iterating yields them.
 
-    Values are what Python has for them: `str`, `int`, `float`, `bool`, `None`, `datetime` (UTC, without a zone),
-    `date`, `time`, `timedelta`, `decimal.Decimal`, `uuid.UUID`, `bytes`; lists, and dicts for structs and maps, of
-    these. JSON is `str`.
+    Values have Python types: `str`, `int`, `float`, `bool`, `None`, `datetime` (UTC, without a zone), `date`, `time`,
+    `timedelta`, `decimal.Decimal`, `uuid.UUID`, `bytes`, and lists and dicts (for structs and maps) of these. JSON is
+    `str`.
     """
 
     columns: tuple[str, ...]
-    """Their names, in order; a query may name two alike."""
+    """Names of the columns, in order; a query may repeat a name."""
     rows: tuple[tuple[object, ...], ...]
-    """In the order of the query, which without `ORDER BY` is none."""
+    """The rows in the order of the query, which is undefined without `ORDER BY`."""
     is_truncated: bool = False
-    """Whether the query has more rows, beyond the `max_rows` that were asked for."""
+    """Whether the query has more rows than the requested `max_rows`."""
 
     def to_dicts(self) -> list[dict[str, object]]:
-        """Return each row as a dict; of two columns that are named alike it has the last."""
+        """Return each row as a dict. If columns have the same name, the last one is used."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
     def __iter__(self) -> Iterator[tuple[object, ...]]:
@@ -40,7 +40,7 @@ class Table:
         return len(self.rows)
 
     def __repr__(self) -> str:
-        """Return a short table: the first rows, long cells cut."""
+        """Return a short table: the first rows, with long cells truncated."""
         shown = [[_cell(value) for value in row] for row in self.rows[:_MAX_ROWS_SHOWN]]
         lines = [[_cell(name) for name in self.columns], *shown]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

@@ -1,7 +1,8 @@
-"""The promises of `Store` as tests, for everyone who writes one. Needs pytest and the pytest plugin of anyio.
+"""The contract of `Store` as a test suite, for implementations of the protocol. Requires pytest and anyio's pytest
+plugin.
 
-Subclass `StoreSuite` in a test module and provide a fixture `open_store`: a function that opens a store on one place,
-fresh for each test, again each time that it is called. What it opened the fixture closes.
+Subclass `StoreSuite` in a test module and provide a fixture `open_store`: a function that opens a store on the same
+database each time it is called. The database is new for each test, and the fixture closes the stores.
 
 ```text
 class TestMyStore(StoreSuite):
@@ -12,9 +13,9 @@ class TestMyStore(StoreSuite):
                 return await stack.enter_async_context(open_my_store(tmp_path))
             yield open_one
 ```
-A store that forgets when the last who has it open closes it says so with `is_durable = False`.
+A store whose data is lost when it is closed for the last time declares so with `is_durable = False`.
 
-Each module here has the rules about one subject. A subclass of the suite overrides a rule by its name.
+Each module contains the rules about one subject. A subclass of the suite overrides a rule by its name.
 """
 
 from __future__ import annotations
@@ -44,4 +45,4 @@ class StoreSuite(
     GarbageCollectionRules,
     ClosingRules,
 ):
-    """What holds for every store."""
+    """The rules for every store."""

@@ -16,7 +16,7 @@ from ._base import WRITERS, OpenStore, StoreRules, as_decision
 
 
 class ApprovalRules(StoreRules):
-    """Approvals."""
+    """Rules about approvals."""
 
     async def test_approvals_are_listed_oldest_first(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
@@ -50,9 +50,9 @@ class ApprovalRules(StoreRules):
         answers = await asyncio.gather(*(decide(index) for index in range(WRITERS)))
         winner = f'person {answers.index(None)}'
         assert sorted(answers, key=str) == sorted([None, *[winner] * (WRITERS - 1)], key=str)
-        found = await stores[1].approval(approval.id)
-        assert (found.status, found.decided_by, found.reason) == ('approved', winner, 'why')
-        assert found.decided_at is not None
+        stored = await stores[1].approval(approval.id)
+        assert (stored.status, stored.decided_by, stored.reason) == ('approved', winner, 'why')
+        assert stored.decided_at is not None
 
     async def test_decisions_hold_all_or_none(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
@@ -68,7 +68,7 @@ class ApprovalRules(StoreRules):
                 await store.decide([as_decision(first.id), bad])
             assert await store.approvals() == [first, second]
         decided = await store.decide([as_decision(second.id, 'denied'), as_decision(first.id, decision='{"a":2}')])
-        assert [(each.id, each.status, each.decision) for each in decided] == [
+        assert [(approval.id, approval.status, approval.decision) for approval in decided] == [
             (second.id, 'denied', '{}'), (first.id, 'approved', '{"a":2}'),
         ]  # fmt: skip
 
@@ -91,8 +91,8 @@ class ApprovalRules(StoreRules):
         store = dialogue.store
         await store.commit(Commit(approvals=[old]))
         await store.commit(Commit(approvals=[new], supersedes={old.id: new.id}))
-        found = await store.approval(old.id)
-        assert (found.status, found.superseded_by) == ('superseded', new.id)
+        superseded = await store.approval(old.id)
+        assert (superseded.status, superseded.superseded_by) == ('superseded', new.id)
         with pytest.raises(ApprovalAnsweredError, match=new.id):
             await store.decide([as_decision(old.id)])
 
@@ -103,7 +103,7 @@ class ApprovalRules(StoreRules):
         await store.commit(Commit(approvals=[first, second]))
         await store.decide([as_decision(first.id)])
         claimed = await store.claim_approvals(root.id, 'run')
-        assert [(each.id, each.status, each.resumed_by) for each in claimed] == [
+        assert [(approval.id, approval.status, approval.resumed_by) for approval in claimed] == [
             (first.id, 'approved', 'run'), (second.id, 'pending', 'run'),
         ]  # fmt: skip
         assert await store.claim_approvals(root.id, 'run') == claimed

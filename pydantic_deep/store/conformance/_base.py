@@ -1,4 +1,4 @@
-"""The fixtures of the rules."""
+"""The base class of the rules, with their fixtures."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pydantic_deep.store.records import Decision
 from pydantic_deep_backends.snapshots import digest_of
 
 OpenStore: TypeAlias = Callable[[], Awaitable[Store]]
-"""Opens a store, each time on the same place."""
+"""Opens a store; every call opens the same database."""
 
 
 WRITERS = 20
-"""How many do the same thing at once in the rules about races."""
+"""Number of concurrent writers in the rules about races."""
 
 
 def as_decision(id: str, status: str = 'approved', **fields: object) -> Decision:
@@ -26,12 +26,12 @@ def as_decision(id: str, status: str = 'approved', **fields: object) -> Decision
 
 
 class StoreRules:
-    """The fixtures of the rules."""
+    """Base class of the rules, with their fixtures."""
 
     pytestmark: ClassVar = [pytest.mark.anyio]
 
     is_durable: ClassVar[bool] = True
-    """Whether what was acknowledged is there after all have closed it."""
+    """Whether acknowledged data remains after all stores on the database have been closed."""
 
     @pytest.fixture
     async def store(self, open_store: OpenStore) -> Store:

@@ -18,7 +18,7 @@ from ._base import OpenStore, StoreRules
 
 
 class ClosingRules(StoreRules):
-    """Closing."""
+    """Rules about several open stores, closing and backups."""
 
     async def test_what_was_acknowledged_is_there_after_closing(self, open_store: OpenStore) -> None:
         if not self.is_durable:

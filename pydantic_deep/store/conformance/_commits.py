@@ -15,7 +15,7 @@ from ._base import StoreRules
 
 
 class CommitRules(StoreRules):
-    """Commits."""
+    """Rules about commits."""
 
     async def test_what_is_committed_is_read_back_as_it_was(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin(name='Q3', metadata='{"a": [1]}', model_settings='{"temperature":0}')

@@ -27,23 +27,27 @@ _ODD_TEXTS = (
     'a\nb',
     '\x01',
 )
-"""Text that is kept as it is."""
+"""Texts that must be stored unchanged."""
 
 
 _REFUSED_TEXTS = ('a\0b', '\ud800', 'a\udcffb')
-"""Text that not every database keeps."""
+"""Texts that not every database can store."""
 
 
 class ContentRules(StoreRules):
-    """Contents."""
+    """Rules about assets and trees."""
 
     async def test_contents_come_back_whole(self, store: Store) -> None:
         datas = [b'', b'x', bytes(range(256)) * 9, b'{"kind":"request"}' * 20, b'\0' * 1_000_000]
         assets = [sample_asset(data, f'text/{index}') for index, data in enumerate(datas)]
         await store.commit(Commit(assets=assets))
         for asset in assets:
-            found = await store.asset(asset.digest)
-            assert (found.data, found.media_type, found.size_bytes) == (asset.data, asset.media_type, len(asset.data))
+            record = await store.asset(asset.digest)
+            assert (record.data, record.media_type, record.size_bytes) == (
+                asset.data,
+                asset.media_type,
+                len(asset.data),
+            )
 
     async def test_contents_that_come_again_are_one(self, store: Store) -> None:
         asset = sample_asset(b'contents', 'text/plain')

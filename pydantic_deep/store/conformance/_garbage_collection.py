@@ -33,7 +33,7 @@ from ._base import StoreRules, as_decision
 
 
 class GarbageCollectionRules(StoreRules):
-    """Deletion and garbage collection."""
+    """Rules about deletion and garbage collection."""
 
     async def test_deleting_keeps_the_children_and_what_they_read(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
@@ -169,7 +169,7 @@ class GarbageCollectionRules(StoreRules):
             await store.delete(id)
         assert (await store.gc(0)).removed['message'] == 2
         assert await dialogue.history(fork) == [b'f']
-        assert [each.body for each in await store.messages(main.branch_id, 9)] == [b'1', b'2']
+        assert [message.body for message in await store.messages(main.branch_id, 9)] == [b'1', b'2']
 
     async def test_gc_keeps_what_a_run_in_flight_has(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
@@ -208,20 +208,20 @@ class GarbageCollectionRules(StoreRules):
 
     async def test_a_thread_goes_with_the_turn_that_delegated_to_it_to_any_depth(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
-        turn, told = await dialogue.delegate(root)
+        turn, child_turn = await dialogue.delegate(root)
         store = dialogue.store
         tools, file, deps, media = [sample_asset(data) for data in (b'tools', b'file', b'deps', b'media')]
         tree = Tree.of({'/file': FileVersion(digest=file.digest, size=4, mode=0o644)})
-        request = sample_request(told.run_id or '')._replace(parameters=tools.digest)
-        call = sample_call(told.run_id or '', new_id(), 'call_1', tree=tree.digest)
+        request = sample_request(child_turn.run_id or '')._replace(parameters=tools.digest)
+        call = sample_call(child_turn.run_id or '', new_id(), 'call_1', tree=tree.digest)
         await store.commit(
             Commit(assets=[tools, file, deps, media], nodes=dict(tree.nodes()), requests=[request], calls=[call])
         )
-        thread = Dialogue(store, told.conversation_id, told.branch_id)
+        thread = Dialogue(store, child_turn.conversation_id, child_turn.branch_id)
         again = sample_run(
             thread.id, state='complete', parent_run_id=turn.run_id, prompt=b'{"media":"%s"}' % media.digest.encode()
         )
-        paused = await thread.add(told, commit={'runs': [again]}, run_id=again.id, deps=deps.digest)
+        paused = await thread.add(child_turn, commit={'runs': [again]}, run_id=again.id, deps=deps.digest)
         last, deep = await thread.delegate(paused, parent_run_id=turn.run_id)
         assert set((await store.gc(0)).removed.values()) == {0}
         await store.delete(turn.id)
@@ -231,15 +231,15 @@ class GarbageCollectionRules(StoreRules):
             'conversation': 2, 'branch': 2, 'message': 4, 'node': 1, 'asset': 4, 'run': 4,
         }  # fmt: skip
         assert await store.versions() == [root]
-        assert await store.conversation(told.conversation_id) is None
+        assert await store.conversation(child_turn.conversation_id) is None
         assert await store.delegations(parent_run_id=turn.run_id) == []
         assert await store.delegations(parent_run_id=last.run_id) == []
-        assert await store.calls([told.run_id or '']) == []
+        assert await store.calls([child_turn.run_id or '']) == []
         assert set((await store.gc(0)).removed.values()) == {0}
 
     async def test_a_thread_stays_while_a_version_tells_of_it(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
-        turn, told = await dialogue.delegate(root)
+        turn, child_turn = await dialogue.delegate(root)
         child = await dialogue.add(turn, b'2')
         clone = turn._replace(id=new_id(), cloned_from=turn.id)
         store = dialogue.store
@@ -250,32 +250,32 @@ class GarbageCollectionRules(StoreRules):
         elsewhere = other.version(message_count=1)
         await other.begin()
         await store.commit(Commit(append=append, versions=[elsewhere]))
-        fork = BranchRecord(new_id(), other.id, 'fork', told.branch_id, 0, 0, None, None, MOMENT)
+        fork = BranchRecord(new_id(), other.id, 'fork', child_turn.branch_id, 0, 0, None, None, MOMENT)
         await store.commit(Commit(branches=[fork], versions=[other.version(branch_id=fork.id)]))
         for id in (turn.id, child.id, clone.id, root.id, elsewhere.id):
-            assert await store.version(told.id) == told
-            assert await other.history(told) == [b'told']
+            assert await store.version(child_turn.id) == child_turn
+            assert await other.history(child_turn) == [b'told']
             await store.delete(id)
             for _ in range(2):
                 await store.gc(0)
         with pytest.raises(VersionNotFoundError):
-            await store.version(told.id)
-        assert await store.delegations(child_conversation_id=told.conversation_id) == []
+            await store.version(child_turn.id)
+        assert await store.delegations(child_conversation_id=child_turn.conversation_id) == []
 
     async def test_what_goes_with_a_thread_is_deleted_for_what_came_from_it(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         leaf = await dialogue.add(root, b'1')
-        turn, told = await dialogue.delegate(leaf)
+        turn, child_turn = await dialogue.delegate(leaf)
         store = dialogue.store
-        thread = Dialogue(store, told.conversation_id, told.branch_id)
-        await thread.add(told, run_id=told.run_id, merged_from=root.id)
+        thread = Dialogue(store, child_turn.conversation_id, child_turn.branch_id)
+        await thread.add(child_turn, run_id=child_turn.run_id, merged_from=root.id)
         elsewhere = Dialogue(store)
         await elsewhere.begin()
-        child = elsewhere.version(parent_id=told.id)
+        child = elsewhere.version(parent_id=child_turn.id)
         await store.commit(Commit(versions=[child]))
         await store.delete(turn.id)
         await store.gc(0)
-        assert (await store.lineage(child.id)).truncated_at == told.id
+        assert (await store.lineage(child.id)).truncated_at == child_turn.id
         assert await store.delete_line(leaf.id) == 2
 
     async def test_a_thread_that_somebody_went_on_with_stays(self, store: Store) -> None:
@@ -286,40 +286,40 @@ class GarbageCollectionRules(StoreRules):
         ]  # fmt: skip
         for by_hand in hands:
             dialogue = Dialogue(store)
-            turn, told = await dialogue.delegate(await dialogue.begin())
-            thread = Dialogue(store, told.conversation_id, told.branch_id)
-            by_subagent: dict[str, object] = {'run_id': told.run_id}
-            mine = await thread.add(told, b'2', commit=None, **(by_subagent | by_hand))
+            turn, child_turn = await dialogue.delegate(await dialogue.begin())
+            thread = Dialogue(store, child_turn.conversation_id, child_turn.branch_id)
+            by_subagent: dict[str, object] = {'run_id': child_turn.run_id}
+            mine = await thread.add(child_turn, b'2', commit=None, **(by_subagent | by_hand))
             await store.delete_line(turn.id)
             await store.gc(0)
-            assert await store.version(told.id) == told
+            assert await store.version(child_turn.id) == child_turn
             assert await dialogue.history(mine) == [b'told', b'2']
             await store.delete(mine.id)
             await store.gc(0)
             assert await store.versions() == [elsewhere]
 
     async def test_a_thread_stays_while_a_run_or_an_approval_needs_it(self, dialogue: Dialogue) -> None:
-        turn, told = await dialogue.delegate(await dialogue.begin())
+        turn, child_turn = await dialogue.delegate(await dialogue.begin())
         store = dialogue.store
         above = sample_run(dialogue.id, base_id=turn.id)
         await store.commit(Commit(runs=[above]))
         await store.delete_line(turn.id)
         await store.gc(0)
-        below = sample_run(told.conversation_id, parent_run_id=turn.run_id)
+        below = sample_run(child_turn.conversation_id, parent_run_id=turn.run_id)
         await store.commit(Commit(ends=[RunEnd(run_id=above.id, state='failed')], runs=[below]))
         await store.gc(0)
-        approval = sample_approval(told)
+        approval = sample_approval(child_turn)
         await store.commit(Commit(ends=[RunEnd(run_id=below.id, state='failed')], approvals=[approval]))
         await store.gc(0)
-        assert await store.version(told.id) == told
+        assert await store.version(child_turn.id) == child_turn
         await store.decide([as_decision(approval.id)])
         await store.gc(0)
         assert await store.count() == 0
 
     async def test_a_thread_that_began_with_a_history_goes_too(self, dialogue: Dialogue) -> None:
-        turn, told = await dialogue.delegate(await dialogue.begin())
-        thread = Dialogue(dialogue.store, told.conversation_id, told.branch_id)
-        root = (await dialogue.store.lineage(told.id)).versions[0]
+        turn, child_turn = await dialogue.delegate(await dialogue.begin())
+        thread = Dialogue(dialogue.store, child_turn.conversation_id, child_turn.branch_id)
+        root = (await dialogue.store.lineage(child_turn.id)).versions[0]
         history = await thread.add(root, b'before', kind='edit')
         run = sample_run(thread.id, base_id=history.id, state='complete', parent_run_id=turn.run_id)
         await thread.add(history, b'after', commit={'runs': [run]}, run_id=run.id)
@@ -328,14 +328,14 @@ class GarbageCollectionRules(StoreRules):
         assert await dialogue.store.count() == 0
 
     async def test_a_thread_that_somebody_goes_on_with_in_time_is_pardoned(self, dialogue: Dialogue) -> None:
-        turn, told = await dialogue.delegate(await dialogue.begin())
+        turn, child_turn = await dialogue.delegate(await dialogue.begin())
         store = dialogue.store
         await store.delete_line(turn.id)
         assert (await store.gc(3600)).condemned > 0
-        mine = await Dialogue(store, told.conversation_id, told.branch_id).add(told, b'2')
+        mine = await Dialogue(store, child_turn.conversation_id, child_turn.branch_id).add(child_turn, b'2')
         await store.gc(0.000001)
-        assert await store.versions(VersionFilter(conversation_id=told.conversation_id)) == [
-            mine, told, (await store.lineage(told.id)).versions[0],
+        assert await store.versions(VersionFilter(conversation_id=child_turn.conversation_id)) == [
+            mine, child_turn, (await store.lineage(child_turn.id)).versions[0],
         ]  # fmt: skip
 
     async def test_what_waits_goes_with_its_version_and_what_was_answered_stays(self, dialogue: Dialogue) -> None:

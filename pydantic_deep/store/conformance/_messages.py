@@ -15,7 +15,7 @@ from ._base import WRITERS, StoreRules
 
 
 class MessageRules(StoreRules):
-    """Messages and branches."""
+    """Rules about messages and branches."""
 
     async def test_an_append_at_the_tip_stays_on_its_branch(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
@@ -56,9 +56,9 @@ class MessageRules(StoreRules):
         root = await dialogue.begin()
         main = await dialogue.add(root, b'0', b'1', b'2')
         fork = await dialogue.add(main._replace(message_count=2), b'3', b'4')
-        found = await dialogue.store.messages(fork.branch_id, 4, start=1)
-        assert [(message.seq, message.body) for message in found] == [(1, b'1'), (2, b'3'), (3, b'4')]
-        assert [each.seq for each in await dialogue.store.messages(fork.branch_id, 99, start=3)] == [3]
+        messages = await dialogue.store.messages(fork.branch_id, 4, start=1)
+        assert [(message.seq, message.body) for message in messages] == [(1, b'1'), (2, b'3'), (3, b'4')]
+        assert [message.seq for message in await dialogue.store.messages(fork.branch_id, 99, start=3)] == [3]
         assert await dialogue.store.messages(new_id(), 5) == []
 
     async def test_a_message_is_shared_by_its_id(self, dialogue: Dialogue) -> None:
@@ -72,8 +72,8 @@ class MessageRules(StoreRules):
         assert branch is not None
         assert (branch.parent_id, branch.rewrites_id, branch.rewrites_seq) == (None, main.branch_id, 2)
         assert branch.name == 'main.2'
-        found = await dialogue.store.messages(branch.id, branch.tip_seq)
-        assert [(each.id, each.body) for each in found] == [(known.id, b'1'), (shared[1].id, b'new')]
+        messages = await dialogue.store.messages(branch.id, branch.tip_seq)
+        assert [(message.id, message.body) for message in messages] == [(known.id, b'1'), (shared[1].id, b'new')]
         with pytest.raises(ValueError, match='no message'):
             missing = Append(branch_id=branch.id, at=2, messages=[NewMessage(id='x', body=None)], fork_id='y')
             await dialogue.store.commit(Commit(append=missing))
@@ -84,7 +84,7 @@ class MessageRules(StoreRules):
         await dialogue.store.commit(Commit(append=append))
         again = Append(branch_id=root.branch_id, at=1, messages=[NewMessage(id='m', body=b'2')], fork_id=new_id())
         await dialogue.store.commit(Commit(append=again))
-        assert [each.body for each in await dialogue.store.messages(root.branch_id, 2)] == [b'1', b'1']
+        assert [message.body for message in await dialogue.store.messages(root.branch_id, 2)] == [b'1', b'1']
 
     async def test_a_branch_has_the_name_that_is_asked_for_or_none_is_made(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()

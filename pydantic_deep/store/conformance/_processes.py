@@ -16,18 +16,18 @@ from ._base import WRITERS, OpenStore, StoreRules
 
 
 class ProcessRules(StoreRules):
-    """Crashed processes."""
+    """Rules about crashed processes and claims of directories."""
 
     async def test_a_fence_lets_only_the_owner_of_a_running_run_commit(self, open_store: OpenStore) -> None:
-        ours, theirs = await open_store(), await open_store()
-        assert ours.owner != theirs.owner
+        ours, other = await open_store(), await open_store()
+        assert ours.owner != other.owner
         dialogue = Dialogue(ours)
         run = sample_run(dialogue.id)
         await ours.commit(Commit(runs=[run]))
         await ours.commit(Commit(fence=run.id))
         asset = sample_asset(b'late')
         with pytest.raises(RunTakenOverError, match=run.id):
-            await theirs.commit(Commit(fence=run.id, assets=[asset]))
+            await other.commit(Commit(fence=run.id, assets=[asset]))
         await ours.commit(Commit(ends=[RunEnd(run_id=run.id, state='complete')]))
         with pytest.raises(RunTakenOverError):
             await ours.commit(Commit(fence=run.id, assets=[asset]))
@@ -52,11 +52,11 @@ class ProcessRules(StoreRules):
         run = sample_run('c')
         await dead.commit(Commit(runs=[run]))
         await dead.aclose()
-        taken = await asyncio.gather(*(store.claim_run(run.id) for store in living * 3))
-        assert sorted(taken) == [False] * 8 + [True]
-        found = await living[0].run(run.id)
-        assert found is not None
-        assert (found.state, found.owner) == ('running', living[taken.index(True) % 3].owner)
+        claims = await asyncio.gather(*(store.claim_run(run.id) for store in living * 3))
+        assert sorted(claims) == [False] * 8 + [True]
+        stored = await living[0].run(run.id)
+        assert stored is not None
+        assert (stored.state, stored.owner) == ('running', living[claims.index(True) % 3].owner)
         assert await living[0].orphans() == []
         assert await living[0].claim_run(new_id()) is False
 
@@ -80,17 +80,17 @@ class ProcessRules(StoreRules):
     async def test_a_directory_keeps_its_identity_whoever_claims_it(self, open_store: OpenStore) -> None:
         dead, living = await open_store(), await open_store()
         root, run = await Dialogue(living).begin(), sample_run('c')
-        held = WorkspaceRecord('{}', root.id, None, 'inode 7')
-        await dead.commit(Commit(runs=[run], workspaces=[held]))
-        assert await living.workspace('{}') == held
+        record = WorkspaceRecord('{}', root.id, None, 'inode 7')
+        await dead.commit(Commit(runs=[run], workspaces=[record]))
+        assert await living.workspace('{}') == record
         assert await dead.claim_workspace('{}', run.id, root.id) is True
-        assert await living.workspace('{}') == held._replace(run_id=run.id)
+        assert await living.workspace('{}') == record._replace(run_id=run.id)
         await dead.aclose()
         assert await living.claim_run(run.id) is True
-        assert await living.workspace('{}') == held
+        assert await living.workspace('{}') == record
         for identity in ('inode 8', None):
-            await living.commit(Commit(workspaces=[held._replace(identity=identity)]))
-            assert await living.workspace('{}') == held._replace(identity=identity)
+            await living.commit(Commit(workspaces=[record._replace(identity=identity)]))
+            assert await living.workspace('{}') == record._replace(identity=identity)
 
     async def test_a_run_marked_orphaned_is_an_orphan_for_its_own_store(self, open_store: OpenStore) -> None:
         ours, others = await open_store(), await open_store()
@@ -106,8 +106,8 @@ class ProcessRules(StoreRules):
         assert await others.claim_workspace('c', 'other', None) is False
         assert await ours.claim_workspace('d', 'other', None) is False
         assert await ours.claim_workspace('c', 'other', None) is True
-        taken = await asyncio.gather(*(ours.claim_run(run.id) for run in (orphaned, claimed) * 2))
-        assert sorted(taken) == [False, False, True, True]
+        claims = await asyncio.gather(*(ours.claim_run(run.id) for run in (orphaned, claimed) * 2))
+        assert sorted(claims) == [False, False, True, True]
         assert await ours.orphans() == []
         assert await ours.claim_workspace('e', 'other', None) is True
         await ours.commit(Commit(fence=orphaned.id, ends=[RunEnd(run_id=orphaned.id, state='interrupted')]))
@@ -136,7 +136,7 @@ class ProcessRules(StoreRules):
             with pytest.raises(UnfinishedCheckoutError, match=f'^The checkout of version {root.id} into /work was cut'):
                 await living.claim_workspace('{"id":"/work"}', new_id(), None)
             assert await living.workspace('{"id":"/work"}') == cut_off
-            await living.commit(Commit(workspaces=[cut_off]))  # says that nobody works at it, and is no claim
+            await living.commit(Commit(workspaces=[cut_off]))  # no run works there; not a claim
         assert (cut_off.checkouts, cut_off._replace(run_id='r').checkouts) == ((root.id,), ())
         assert cut_off._replace(run_id=checkout_claim('c', root.id, 'c')).checkouts == ('c', root.id)
         assert await living.claim_workspace('{"id":"/work"}', checkout_claim(new_id()), None) is True

@@ -11,7 +11,7 @@ from ._base import StoreRules
 
 
 class RunRules(StoreRules):
-    """Runs."""
+    """Rules about runs, calls, requests and delegations."""
 
     async def test_runs_are_found_newest_first(self, dialogue: Dialogue) -> None:
         await dialogue.begin()
@@ -33,11 +33,11 @@ class RunRules(StoreRules):
         await dialogue.store.commit(Commit(runs=[run]))
         end = RunEnd(run_id=run.id, state='failed', usage='{"requests":2}', cost='0.5', error='{"type":"E"}')
         await dialogue.store.commit(Commit(ends=[end]))
-        found = await dialogue.store.run(run.id)
-        assert found is not None
-        assert (found.state, found.usage, found.cost, found.error) == ('failed', end.usage, '0.5', '{"type":"E"}')
-        assert found.owner is None
-        assert found.ended_at is not None
+        stored = await dialogue.store.run(run.id)
+        assert stored is not None
+        assert (stored.state, stored.usage, stored.cost, stored.error) == ('failed', end.usage, '0.5', '{"type":"E"}')
+        assert stored.owner is None
+        assert stored.ended_at is not None
 
     async def test_a_result_and_a_prompt_go_when_a_message_has_them(self, dialogue: Dialogue) -> None:
         run = sample_run(dialogue.id)
@@ -49,9 +49,9 @@ class RunRules(StoreRules):
         assert (await store.calls([run.id]))[0] == done
         await store.commit(Commit(settled_calls=[(run.id, 'm', 'call_1')], clears_prompt_of=run.id))
         assert (await store.calls([run.id]))[0] == done._replace(result=None)
-        found = await store.run(run.id)
-        assert found is not None
-        assert found.prompt is None
+        stored = await store.run(run.id)
+        assert stored is not None
+        assert stored.prompt is None
 
     async def test_calls_are_in_the_order_in_which_they_started(self, store: Store) -> None:
         calls = [sample_call(run, 'm', f'c{n}', started_at=n) for n, run in enumerate(('a', 'b', 'a'))]

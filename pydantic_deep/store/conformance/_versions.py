@@ -16,14 +16,14 @@ from ._base import WRITERS, StoreRules
 
 
 class VersionRules(StoreRules):
-    """Heads, lineages and queries for versions."""
+    """Rules about heads, lineages and queries for versions."""
 
     async def test_a_head_moves_once_and_the_loser_keeps_everything(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         children = [dialogue.version(parent_id=root.id) for _ in range(WRITERS)]
 
         async def move(version_id: str) -> VersionConflictError | None:
-            version = next(each for each in children if each.id == version_id)
+            version = next(child for child in children if child.id == version_id)
             heads = [HeadMove(conversation_id=dialogue.id, expected_id=root.id, version_id=version_id)]
             try:
                 await dialogue.store.commit(Commit(versions=[version], heads=heads))
@@ -172,6 +172,6 @@ class VersionRules(StoreRules):
         ids = [new_id() for _ in range(3)]
         for id in ids:
             await store.commit(Commit(conversations=[ConversationRecord(id, 'analyst', None, MOMENT)]))
-        assert [each.id for each in await store.conversations(limit=2)] == ids[:0:-1]
-        assert [each.id for each in await store.conversations(offset=2)] == ids[:1]
+        assert [conversation.id for conversation in await store.conversations(limit=2)] == ids[:0:-1]
+        assert [conversation.id for conversation in await store.conversations(offset=2)] == ids[:1]
         assert await store.conversation(new_id()) is None

@@ -1,5 +1,5 @@
-"""What a store does, as generators that yield statements and receive rows: one implementation for every engine.
+"""The operations of a store, as generators that yield statements and receive rows: one implementation for all engines.
 
-Here are the operations behind `SqlStore`: commits, reads, runs and approvals, deletion, garbage collection, backups and
-the integrity check. How a record becomes a row is in `sql`; what runs an operation on a database is an engine.
+They implement `SqlStore`: commits, reads, runs and approvals, deletion, garbage collection, backups and the integrity
+check. The conversion of records to rows is in `sql`; an engine runs the operations on a database.
 """

@@ -6,8 +6,8 @@ zlib (RFC 1950) of lines of JSON, in UTF-8:
     {"tables_version": 2, "made_at": 1767225600000000}
     {"table": "asset", "columns": ["number", …]}    then an array for each row, with bytes as {"b": base64}
     …
-    {"table": "tally", "columns": ["name", …]}    how many rows were written: a restored store notices which its source lacked
-    {"table": "rows_api_key", "columns": ["key", "body"]}    of each repository, whose other columns are made from these
+    {"table": "tally", "columns": ["name", …]}    row counts as written, which reveal rows missing in the source
+    {"table": "rows_api_key", "columns": ["key", "body"]}    of each repository; other columns are derived from these
     {"rows": 1234}
 SHA-256 of everything before it, 32 bytes
 ```
@@ -38,51 +38,53 @@ from pydantic_deep.store.sql.dialect import Dialect
 from pydantic_deep.store.sql.repository_tables import NO_COLUMNS, is_rows_table, repository_table, rows_table
 
 MAGIC: Final = b'pydantic-deep backup 1\n'
-"""Begins a backup of this format."""
+"""First line of a backup of this format."""
 
 _DIGEST_BYTES: Final = 32
 
 _PAGE: Final = 500
-"""Rows that are read at once, unless they are large."""
+"""Maximum number of rows per query, unless rows are large."""
 
 _LARGE_TABLES: Final = {'asset': 'data', 'message': 'body', 'node': 'data'}
-"""Tables whose rows may be large, and the column that is."""
+"""Tables whose rows may be large, with the column that makes them so."""
 
 _SIZES: Final = 'SELECT number, LENGTH'
-"""Begins a query for the sizes of rows."""
+"""Prefix of the queries for the sizes of rows."""
 
 _PAGE_BYTES: Final = 8 * 1024 * 1024
-"""How much of large rows is read at once; one row may have more."""
+"""Maximum total size of large rows per query; a single row may exceed it."""
 
 _CHUNK_BYTES: Final = 1024 * 1024
 
 _TALLY: Final = 'tally'
 
 _OTHERS: Final = ('meta', 'repository', _TALLY)
-"""Tables that are not of the store, or count the rows of the others. Those of repositories begin with `rows_`."""
+"""Tables that are not part of the store's data, or count the rows of other tables. Names of repository tables start
+with `rows_`.
+"""
 
 _REPOSITORY_COLUMNS: Final[tuple[str, ...]] = ('name', 'key_field', 'key_kind', 'layout')
 
 Progress: TypeAlias = Callable[[str, int], None]
-"""Receives a table and the number of its rows that are done, in the thread that does the work."""
+"""Called with a table and the number of its completed rows, in the worker thread."""
 
 
 def no_progress(_table: str, _rows: int) -> None:
-    """Report nothing."""
+    """Ignore progress."""
 
 
 def tables_of(dialect: Dialect) -> Operation[list[str]]:
-    """Return the tables of a store, in the order of their names."""
+    """Return the names of a store's tables, sorted."""
     rows = yield Statement(dialect.all_tables)
     names = [str(row[0]) for row in rows]
     return sorted(name for name in names if name not in _OTHERS and not name.startswith('rows_'))
 
 
 def backup(path: Path, dialect: Dialect, now: int, progress: Progress) -> Operation[int]:
-    """Write all rows to a file, which is made; return how many. All are of one moment.
+    """Write all rows of one consistent snapshot to a new file; return their number.
 
     Raises:
-        OSError: The file cannot be written, or is there.
+        OSError: The file exists or cannot be written.
     """
     with _new_file(path) as file:
         writer = _BackupWriter(file)
@@ -117,7 +119,7 @@ def backup(path: Path, dialect: Dialect, now: int, progress: Progress) -> Operat
 
 
 def next_statement(pages: Generator[Statement, list[Row], None], page: list[Row]) -> Statement | None:
-    """Hand over the rows of a query, and return the next one; `None` after the last."""
+    """Send the rows of a query to the generator, and return its next query; `None` at the end."""
     try:
         return pages.send(page)
     except StopIteration:
@@ -125,7 +127,7 @@ def next_statement(pages: Generator[Statement, list[Row], None], page: list[Row]
 
 
 def _repositories_of(dialect: Dialect) -> Operation[list[str]]:
-    """Return the table that lists the repositories of a database, and theirs, in the order in which they are restored."""
+    """Return the table of repositories and the repositories' own tables, in the order of restoration."""
     names = [str(row[0]) for row in (yield Statement(dialect.all_tables))]
     return ['repository', *sorted(filter(is_rows_table, names))] if 'repository' in names else []
 
@@ -146,7 +148,7 @@ def _pages(
 
 
 def large_pages(table: str) -> Generator[Statement, list[Row], None]:
-    """Yield queries for all rows of a table with a number, and before some of them one for their sizes."""
+    """Yield queries for all rows of a numbered table, preceded where needed by queries for their sizes."""
     after = 0
     sizes_of = f'{_SIZES}({_LARGE_TABLES[table]}) FROM {table} WHERE number > ?1 ORDER BY number LIMIT {_PAGE}'
     while sizes := (yield Statement(sizes_of, (after,))):
@@ -175,7 +177,7 @@ def _decoded(value: object) -> Value:
 
 
 class _BackupWriter:
-    """Writes lines, compressed, and their digest."""
+    """Writes compressed lines, and a digest at the end."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -184,12 +186,12 @@ class _BackupWriter:
         self._write(MAGIC)
 
     def line(self, value: object) -> None:
-        """Write a line."""
+        """Write a value as one line."""
         text = json.dumps(value, ensure_ascii=False, separators=(',', ':'))
         self._write(self._packer.compress(f'{text}\n'.encode()))
 
     def finish(self) -> None:
-        """Write the end."""
+        """Write the digest."""
         self._write(self._packer.flush())
         self._file.write(self._digest.digest())
 
@@ -200,7 +202,7 @@ class _BackupWriter:
 
 @contextmanager
 def _new_file(path: Path) -> Generator[IO[bytes]]:
-    """Make a file that appears under its name when it is whole and on the disk, for its user alone."""
+    """Create a file for its user alone, which appears under its name once it is complete and on disk."""
     if path.exists():
         raise FileExistsError(f'There is a file {str(path)!r} already. Choose another name for the backup.')
     part = path.with_name(f'.{path.name}.{secrets.token_hex(4)}.part')
@@ -209,10 +211,10 @@ def _new_file(path: Path) -> Generator[IO[bytes]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.link(part, path)  # which refuses a name that was taken meanwhile
+        os.link(part, path)  # refuses a name that was taken meanwhile
     finally:
         part.unlink(missing_ok=True)
-    if sys.platform != 'win32':  # where a directory cannot be opened
+    if sys.platform != 'win32':  # where directories cannot be opened
         directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(directory)
@@ -221,11 +223,11 @@ def _new_file(path: Path) -> Generator[IO[bytes]]:
 
 
 def check_backup(path: Path) -> int:
-    """Make sure that a backup is whole; return the version of its tables.
+    """Verify that a backup is complete; return the version of its tables.
 
     Raises:
-        BackupError: It is damaged, was cut off, is something else or one of a newer release.
-        OSError: It cannot be read.
+        BackupError: The file is damaged, truncated, not a backup, or from a newer release.
+        OSError: The file cannot be read.
     """
     with path.open('rb') as file:
         if file.read(len(MAGIC)) != MAGIC:
@@ -244,7 +246,7 @@ def check_backup(path: Path) -> int:
 
 
 def _lines(path: Path) -> Iterator[object]:
-    """Yield the lines of a backup that is whole."""
+    """Yield the lines of a verified backup."""
     unpacker = zlib.decompressobj()
     rest = b''
     with path.open('rb') as file:
@@ -255,7 +257,7 @@ def _lines(path: Path) -> Iterator[object]:
 
 
 def restore(path: Path, dialect: Dialect, progress: Progress) -> Operation[int]:
-    """Bring all rows of a backup into the tables of an empty store, of its version; return how many.
+    """Insert all rows of a backup into the tables of an empty store of the same version; return their number.
 
     Raises:
         BackupError: The store is not empty.
@@ -277,23 +279,23 @@ def restore(path: Path, dialect: Dialect, progress: Progress) -> Operation[int]:
             progress(table, count)
             rows, size = [], 0
         if isinstance(line, dict) and 'table' in line:
-            named = cast('dict[str, list[str]]', line)
+            header = cast('dict[str, list[str]]', line)
             total += 0 if table == _TALLY else count
-            table, columns, count = str(named['table']), ', '.join(named['columns']), 0
+            table, columns, count = str(header['table']), ', '.join(header['columns']), 0
             if table == 'repository':
                 yield repository_table()
             elif table == _TALLY:
                 yield Statement('DELETE FROM tally')  # the triggers have counted the rows of the backup
             elif is_rows_table(table):
                 yield rows_table(dialect, table)
-    for each in (yield from tables_of(dialect)):
-        keys = yield Statement(dialect.keys, (each,))
+    for name in (yield from tables_of(dialect)):
+        keys = yield Statement(dialect.keys, (name,))
         if keys == [('number',)] and dialect.next_number:
-            yield Statement(dialect.next_number.format(table=each))
+            yield Statement(dialect.next_number.format(table=name))
     yield from migrate(dialect)
     return total + (0 if table == _TALLY else count)
 
 
 def migrate_to(version: int) -> Callable[[Dialect], Operation[object]]:
-    """Return what makes the tables of a version."""
+    """Return the operation that creates the tables of a version."""
     return partial(migrate, last=version)

@@ -1,4 +1,4 @@
-"""The check of a whole store: every row is read, and what it says and refers to is compared."""
+"""The integrity check: reads every row, and verifies values and references."""
 
 # ruff: noqa: S608 - names of tables and columns are ours; every value is bound
 
@@ -27,33 +27,33 @@ from ._contents import ASSET, MESSAGE
 
 @dataclass(frozen=True, kw_only=True)
 class Damage:
-    """Something that is damaged in a store, and what depends on it."""
+    """Damage in a store, and the versions that depend on it."""
 
     table: str | None
-    """The table; `None` where only a page of the file is known."""
+    """The damaged table; `None` if only a page of the file is known."""
     row: str | None
-    """The row by its id, digest or number; `None` where it is not known."""
+    """The id, digest or number of the row; `None` if unknown."""
     problem: str
-    """What is wrong with it."""
+    """Description of the damage."""
     versions: tuple[str, ...] = ()
-    """Ids of the versions that cannot be read in full because of it."""
+    """Ids of the versions that cannot be read completely because of it."""
     conversations: tuple[str, ...] = ()
-    """Ids of the conversations that these belong to."""
+    """Ids of their conversations."""
 
 
 class _DamagedRow(NamedTuple):
-    """Damage of a row, by the key of the row that depends on it."""
+    """A damaged row, and the key of the row that depends on it."""
 
     table: str
     row: str
     problem: str
     origin: str
-    """The table of the row by which dependents are found."""
+    """The table of the row whose dependents are affected."""
     key: Row
 
 
 class _Reference(NamedTuple):
-    """Rows of a table that name rows of another."""
+    """References from rows of one table to rows of another."""
 
     table: str
     keys: str
@@ -83,7 +83,7 @@ _REFERENCES: Final = (
     _Reference('tool_call', 'number', 'tree', 'node'),
     _Reference('reference', 'asset', 'asset', 'asset'),
 )
-"""What must be there because something names it. Runs, approvals and delegations may outlive what they are of."""
+"""References whose targets must exist. Runs, approvals and delegations may outlive the rows that they refer to."""
 
 _REACH: Final = (
     'WITH RECURSIVE reach (branch, seq) AS ({start} UNION'
@@ -112,14 +112,14 @@ _DEPENDENTS: Final[Mapping[str, str]] = {
     'delegation': f'{_VERSIONS}v.run_id = (SELECT parent_run_id FROM delegation WHERE number = ?1)',
     'approval': f'{_VERSIONS}v.id = (SELECT version_id FROM approval WHERE number = ?1)',
 }
-"""The versions, and their conversations, that depend on a row of a table, by its key."""
+"""Queries for the versions and conversations that depend on a row, keyed by table; the parameters are the row's key."""
 
 Part = tuple[str | None, Callable[[], Operation[list[Damage]]]]
-"""A table, and what checks it."""
+"""A table, and the operation that checks it."""
 
 
 def check_parts(dialect: Dialect) -> Iterator[Part]:
-    """Yield the parts of a check, each of which may fail without the others."""
+    """Yield the parts of a check. One part may fail without affecting the others."""
     if dialect.integrity:
         yield None, partial(_pages, dialect.integrity)
     for scan in (*SEALED, NODES):
@@ -137,19 +137,19 @@ def check_parts(dialect: Dialect) -> Iterator[Part]:
 
 
 def _pages(sql: str) -> Operation[list[Damage]]:
-    """Let the database look at its pages and indexes."""
+    """Run the database's own check of its pages and indexes."""
     rows = yield Statement(sql)
     return [Damage(table=None, row=None, problem=str(row[0])) for row in rows if row != ('ok',)]
 
 
 def _totals(table: str) -> Operation[list[Damage]]:
-    """Compare how many rows there are with how many were written."""
+    """Compare the number of rows with the number written."""
     yield from check_totals(table)
     return []
 
 
 def _references() -> Operation[list[Damage]]:
-    """Find notes of what is mentioned whose source is not there."""
+    """Find references to assets whose source does not exist."""
     rows = yield Statement(
         f'SELECT r.kind, r.source, r.asset FROM reference r LEFT JOIN message m ON r.kind = {MESSAGE}'
         f' AND m.number = r.source LEFT JOIN asset a ON r.kind = {ASSET} AND a.number = r.source'
@@ -162,17 +162,17 @@ def _references() -> Operation[list[Damage]]:
 
 
 def _with_dependents(find: Callable[[], Operation[list[_DamagedRow]]]) -> Operation[list[Damage]]:
-    """Return what is damaged, with the versions and conversations that depend on it."""
+    """Return the damage, with the versions and conversations that depend on it."""
     damages: list[Damage] = []
-    for found in (yield from find()):
-        sql = _DEPENDENTS.get(found.origin, '')
-        rows = (yield Statement(sql, found.key[: 1 + sql.count('?2')])) if sql else []
+    for damaged in (yield from find()):
+        sql = _DEPENDENTS.get(damaged.origin, '')
+        rows = (yield Statement(sql, damaged.key[: 1 + sql.count('?2')])) if sql else []
         versions, conversations = (sorted({row_name(row[place]) for row in rows if row[place]}) for place in (0, 1))
         damages.append(
             Damage(
-                table=found.table,
-                row=found.row,
-                problem=found.problem,
+                table=damaged.table,
+                row=damaged.row,
+                problem=damaged.problem,
                 versions=tuple(versions),
                 conversations=tuple(conversations),
             )
@@ -181,8 +181,8 @@ def _with_dependents(find: Callable[[], Operation[list[_DamagedRow]]]) -> Operat
 
 
 def _rows_of(scan: Scan) -> Operation[list[_DamagedRow]]:
-    """Compare the seals of a table, or, for nodes, the digests."""
-    found: list[_DamagedRow] = []
+    """Verify the seals of a table or, for nodes, the digests."""
+    damaged: list[_DamagedRow] = []
     count = len(scan.keys)
     read = reads(scan.table)(lambda row: scan.expected(row[:-1]) == row[-1])
     after: Row = ()
@@ -190,19 +190,19 @@ def _rows_of(scan: Scan) -> Operation[list[_DamagedRow]]:
         after = page[-1][:count]
         for row in page:
             if scan.table == 'entry' and None in row[count:-1]:
-                continue  # what it refers to is missing, and is reported as that
+                continue  # its missing target is reported separately
             try:
                 problem = '' if read(row[count:]) else 'a value is not the one that was written'
             except StoreCorruptedError as error:
                 problem = error.problem
             if problem:
                 name = row[count] if count == 1 else ', '.join(map(row_name, row[:count]))
-                found.append(_DamagedRow(scan.table, row_name(name), problem, scan.table, row[:count]))
-    return found
+                damaged.append(_DamagedRow(scan.table, row_name(name), problem, scan.table, row[:count]))
+    return damaged
 
 
 def _missing(reference: _Reference) -> Operation[list[_DamagedRow]]:
-    """Find rows that name one which is not there."""
+    """Find rows that refer to a missing row."""
     table, keys, column, target, target_column = reference
     named = ', '.join(f'x.{key}' for key in keys.split(', '))
     rows = yield Statement(
@@ -216,13 +216,13 @@ def _missing(reference: _Reference) -> Operation[list[_DamagedRow]]:
 
 
 def _contents() -> Operation[list[_DamagedRow]]:
-    """Compare the contents of assets with their digests."""
+    """Compare the content of assets with their digests."""
     return _digests('asset', 4, ASSET)
 
 
 def _trees() -> Operation[list[_DamagedRow]]:
-    """Find nodes and files that trees name and that are not there."""
-    found: list[_DamagedRow] = []
+    """Find nodes and files that trees refer to and that do not exist."""
+    damaged: list[_DamagedRow] = []
     children: dict[bytes, tuple[int, set[str], set[str]]] = {}
     pages = large_pages('node')
     statement: Statement | None = next(pages)
@@ -233,21 +233,21 @@ def _trees() -> Operation[list[_DamagedRow]]:
                 nodes, files = node_references(bytes_from(row[2]))
                 children[pack_digest(digest_from(row[1]))] = integer(row[0]), set(nodes), set(files)
             except (StoreCorruptedError, *DAMAGED):
-                continue  # its digest says so
+                continue  # reported by its digest
         statement = next_statement(pages, page)
     assets = {row[0] for row in (yield Statement('SELECT digest FROM asset'))}
     roots = {row[0] for row in (yield Statement('SELECT DISTINCT tree FROM version WHERE tree IS NOT NULL'))}
     for digest, (number, _, _) in children.items():
         if number in roots:
             for table, row in sorted(_absent_below(digest, children, assets)):
-                found.append(_DamagedRow(table, row, 'it is missing, and a tree refers to it', 'node', (number,)))
-    return found
+                damaged.append(_DamagedRow(table, row, 'it is missing, and a tree refers to it', 'node', (number,)))
+    return damaged
 
 
 def _absent_below(
     root: bytes, children: Mapping[bytes, tuple[int, set[str], set[str]]], assets: set[Value]
 ) -> set[tuple[str, str]]:
-    """Return the nodes and files that a tree names and that are not there."""
+    """Return the missing nodes and files of a tree."""
     absent: set[tuple[str, str]] = set()
     seen = {root}
     level = [root]
@@ -265,29 +265,29 @@ def _absent_below(
 
 
 def _bodies() -> Operation[list[_DamagedRow]]:
-    """Decode the bodies of messages, whose seals cover them as they lie."""
+    """Decode the bodies of messages, whose seals cover the stored form."""
     return _digests('message', 2, MESSAGE)
 
 
 def _digests(table: str, place: int, kind: int) -> Operation[list[_DamagedRow]]:
-    """Decode the contents of a table, and compare them with digests where there are some, and with what they mention."""
-    found: list[_DamagedRow] = []
-    noted: dict[Value, set[str]] = {}
+    """Decode the content of a table. Compare it with its digests, if any, and with the references to assets in it."""
+    damaged: list[_DamagedRow] = []
+    digests_by_source: dict[Value, set[str]] = {}
     sql = f'SELECT r.source, a.digest FROM reference r JOIN asset a ON a.number = r.asset WHERE r.kind = {kind}'
     for source, digest in (yield Statement(sql)):
-        noted.setdefault(source, set()).add(row_name(digest))
+        digests_by_source.setdefault(source, set()).add(row_name(digest))
     pages = large_pages(table)
     statement: Statement | None = next(pages)
     while statement is not None:
         page = yield statement
         for row in page if statement.sql.startswith('SELECT *') else []:
-            problem, named = '', (table, row_name(row[1]))
+            problem, location = '', (table, row_name(row[1]))
             try:
                 data = bytes_from(row[place])
                 if table == 'asset' and digest_of(data) != digest_from(row[1]):
                     problem = 'its contents have another digest'
-                elif row[0] in noted and not noted[row[0]].issubset(digests_in(data)):
-                    problem, named = (
+                elif row[0] in digests_by_source and not digests_by_source[row[0]].issubset(digests_in(data)):
+                    problem, location = (
                         'it names contents that are not mentioned there',
                         ('reference', f'{kind}, {row[0]}'),
                     )
@@ -296,49 +296,49 @@ def _digests(table: str, place: int, kind: int) -> Operation[list[_DamagedRow]]:
             except DAMAGED as error:
                 problem = f'it cannot be decoded ({error})'
             if problem:
-                found.append(_DamagedRow(*named, problem, table, row[:1]))
+                damaged.append(_DamagedRow(*location, problem, table, row[:1]))
         statement = next_statement(pages, page)
-    return found
+    return damaged
 
 
 def _gaps() -> Operation[list[_DamagedRow]]:
-    """Find branches that lack messages, or have more than they say."""
+    """Find branches with missing or surplus messages."""
     rows = yield Statement(
         'SELECT b.number, b.id, b.fork_seq, b.tip_seq, COUNT(e.seq), MIN(e.seq), MAX(e.seq) FROM branch b'
         ' LEFT JOIN entry e ON e.branch = b.number GROUP BY b.number, b.id, b.fork_seq, b.tip_seq'
         ' HAVING COUNT(e.seq) <> b.tip_seq - b.fork_seq OR MIN(e.seq) <> b.fork_seq OR MAX(e.seq) <> b.tip_seq - 1'
     )
-    found: list[_DamagedRow] = []
+    damaged: list[_DamagedRow] = []
     for number, id, fork, tip, *_ in rows:
         seqs = yield Statement('SELECT seq FROM entry WHERE branch = ?1', (number,))
         wrong = {row[0] for row in seqs} ^ set(range(integer(fork), integer(tip)))
-        for seq in sorted(integer(each) for each in wrong):
+        for seq in sorted(integer(seq) for seq in wrong):
             problem = f'message {seq} of the branch is missing, or not one of the {tip} that it has'
-            found.append(_DamagedRow('entry', f'{row_name(id)}, {seq}', problem, 'entry', (number, seq)))
-    return found
+            damaged.append(_DamagedRow('entry', f'{row_name(id)}, {seq}', problem, 'entry', (number, seq)))
+    return damaged
 
 
 def _configs() -> Operation[list[_DamagedRow]]:
-    """Compare what versions share, and what metadata can be filtered by."""
-    found: list[_DamagedRow] = []
+    """Verify the configurations that versions share, and the metadata fields for filters."""
+    damaged: list[_DamagedRow] = []
     sql = 'SELECT number, digest, agent_name, name, folded_name, metadata, model, model_settings, backend FROM config'
     fields: dict[Value, set[tuple[Value, Value]]] = {}
     for config, name, value in (yield Statement('SELECT config, name, value FROM config_field')):
         fields.setdefault(config, set()).add((name, value))
     for number, digest, *values in (yield Statement(sql)):
         if config_digest(tuple(values)) != digest:
-            found.append(
+            damaged.append(
                 _DamagedRow('config', str(number), 'a value is not the one that was written', 'config', (number,))
             )
         elif set(fields_of(str(values[3]))) != fields.get(number, set()):
             problem = 'the fields of its metadata are not those that were written'
-            found.append(_DamagedRow('config_field', str(number), problem, 'config', (number,)))
-    return found
+            damaged.append(_DamagedRow('config_field', str(number), problem, 'config', (number,)))
+    return damaged
 
 
 def _edges() -> Operation[list[_DamagedRow]]:
-    """Find versions that say another parent than the edge to it, or have no edge."""
-    found: list[_DamagedRow] = []
+    """Find versions whose edge leads to another parent than their record, or that have no edge."""
+    damaged: list[_DamagedRow] = []
     for kind, column in ((PARENT, 'parent_id'), (MERGED, 'merged_from')):
         rows = yield Statement(
             f'SELECT v.number, v.id FROM version v LEFT JOIN edge e ON e.child = v.number AND e.kind = {kind}'
@@ -347,18 +347,18 @@ def _edges() -> Operation[list[_DamagedRow]]:
             f' OR (e.parent IS NULL AND EXISTS (SELECT 1 FROM version q WHERE q.id = v.{column}))'
         )
         problem = f'it does not lead to the `{column}` of its version'
-        found += [
+        damaged += [
             _DamagedRow('edge', f'{number}, {kind}', f'{problem} {row_name(id)}', 'edge', (number,))
             for number, id in rows
         ]
     rows = yield Statement(f'SELECT child, kind FROM edge WHERE kind NOT IN ({PARENT}, {MERGED})')
-    return found + [
+    return damaged + [
         _DamagedRow('edge', f'{child}, {kind}', 'it has no such kind', 'edge', (child,)) for child, kind in rows
     ]
 
 
 def _requests() -> Operation[list[_DamagedRow]]:
-    """Find runs whose requests have gaps."""
+    """Find runs with gaps in their requests."""
     rows = yield Statement(
         'SELECT run_id, COUNT(*), MAX(number) FROM request GROUP BY run_id HAVING COUNT(*) <> MAX(number)'
     )

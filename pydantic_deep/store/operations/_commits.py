@@ -1,7 +1,7 @@
-"""The operation of `Store.commit`: everything of it, in the order of its fields.
+"""The operation of `Store.commit`, which applies a commit in the order of its fields.
 
-Each step is one statement or two, however many records it has: on PostgreSQL each is a round trip. What the commit
-refers to must be there; numbers of what is referred to are looked up once, in `CommitState`.
+A step takes one or two statements, however many records it has: on PostgreSQL each is a round trip. Rows that the
+commit refers to must exist; `CommitState` holds their numbers, each looked up once.
 """
 
 # ruff: noqa: S608 - names of tables and columns are ours; every value is bound
@@ -45,7 +45,7 @@ from ._contents import put_assets, put_mentions, put_nodes
 
 PARENT: Final = 0
 MERGED: Final = 1
-"""Kinds of edges: a version has at most one of each."""
+"""Kinds of edges; a version has at most one of each."""
 
 _VERSION: Final = (
     'id, parent_id, cloned_from, merged_from, kind, state, conversation, branch, message_count, run_id, config, usage, output,'
@@ -56,7 +56,7 @@ _CONFIG: Final = 'digest, agent_name, name, folded_name, metadata, model, model_
 
 @dataclass(kw_only=True)
 class CommitState:
-    """Values that the steps of one commit share."""
+    """State shared by the steps of one commit."""
 
     prepared: Prepared
     owner: str
@@ -64,7 +64,7 @@ class CommitState:
     assets: dict[str, int] = field(default_factory=dict[str, int])
     nodes: dict[str, int] = field(default_factory=dict[str, int])
     numbers: dict[str, int] = field(default_factory=dict[str, int])
-    """Of versions, those that are referred to and those that are new."""
+    """Numbers of the versions that the commit refers to or creates."""
     appended: Appended | None = None
 
     def asset(self, digest: str | None) -> int | None:
@@ -77,7 +77,7 @@ class CommitState:
 
 
 def commit(prepared: Prepared, owner: str, now: int) -> Operation[tuple[Committed, VersionConflictError | None]]:
-    """Apply a commit; a lost head is returned, not raised: all else of the commit stays."""
+    """Apply a commit. The conflict over a head is returned, not raised: the rest of the commit remains in effect."""
     state = CommitState(prepared=prepared, owner=owner, now=now)
     new = prepared.commit
     if new.fence is not None:
@@ -85,7 +85,7 @@ def commit(prepared: Prepared, owner: str, now: int) -> Operation[tuple[Committe
     state.assets = yield from put_assets(prepared.assets, _assets_of(new))
     state.nodes = yield from put_nodes(prepared.nodes, _trees_of(new))
     yield from insert_many(
-        'conversation', _rows.CONVERSATION, [_rows.conversation_row(each) for each in new.conversations],
+        'conversation', _rows.CONVERSATION, [_rows.conversation_row(conversation) for conversation in new.conversations],
         'ON CONFLICT (id) DO NOTHING',
     )  # fmt: skip
     yield from _put_branches(new.branches)
@@ -113,14 +113,14 @@ def _check_fence(run_id: str, owner: str) -> Operation[None]:
 
 
 def _assets_of(new: Commit) -> set[str]:
-    found = {digest for version in new.versions for digest in (version.pending, version.deps)}
-    found |= {digest for request in new.requests for digest in (request.parameters, request.message_digests)}
-    return {digest for digest in found if digest is not None}
+    digests = {digest for version in new.versions for digest in (version.pending, version.deps)}
+    digests |= {digest for request in new.requests for digest in (request.parameters, request.message_digests)}
+    return {digest for digest in digests if digest is not None}
 
 
 def _trees_of(new: Commit) -> set[str]:
-    found = {version.tree for version in new.versions} | {call.tree for call in new.calls}
-    return {digest for digest in found if digest is not None}
+    digests = {version.tree for version in new.versions} | {call.tree for call in new.calls}
+    return {digest for digest in digests if digest is not None}
 
 
 def _put_branches(branches: Iterable[BranchRecord]) -> Operation[None]:
@@ -137,7 +137,7 @@ def _put_branches(branches: Iterable[BranchRecord]) -> Operation[None]:
 
 
 def _find_branches(ids: set[str]) -> Operation[list[Row]]:
-    """Return (id, number, conversation_id, number of the conversation, name) of branches that must be there."""
+    """Return (id, number, conversation_id, number of the conversation, name) of branches that must exist."""
     sql = (
         'SELECT b.id, b.number, b.conversation_id, c.number, b.name FROM branch b'
         ' LEFT JOIN conversation c ON c.id = b.conversation_id WHERE b.id IN ({})'
@@ -149,20 +149,20 @@ def _find_branches(ids: set[str]) -> Operation[list[Row]]:
 
 
 def _find_versions(state: CommitState) -> Operation[None]:
-    """Look up all versions that the commit refers to and does not bring."""
+    """Look up the versions that the commit refers to and does not contain."""
     new = state.prepared.commit
-    brought: set[str] = set()
+    created: set[str] = set()
     wanted: set[str] = set()
     for version in new.versions:
         referred = {version.parent_id, version.cloned_from, version.merged_from}
-        wanted |= {id for id in referred if id is not None and id not in brought}
-        brought.add(version.id)
+        wanted |= {id for id in referred if id is not None and id not in created}
+        created.add(version.id)
     others = [run.base_id for run in new.runs] + [approval.version_id for approval in new.approvals]
     others += [head.version_id for head in new.heads] + [conversation.head_id for conversation in new.conversations]
-    wanted |= {id for id in others if id is not None} - brought
+    wanted |= {id for id in others if id is not None} - created
     rows = yield from select_in('SELECT id, number FROM version WHERE id IN ({})', map(_keys.pack_id, wanted))
     state.numbers = {id_from(id): integer(number) for id, number in rows}
-    # What a run goes on from may be deleted while it runs: its versions are children of a deleted one then.
+    # The base of a run may be deleted during the run: its versions are then children of a deleted one.
     known = {version.parent_id for version in new.versions if new.fence is not None and version.run_id == new.fence}
     if missing := wanted - state.numbers.keys() - known:
         raise VersionNotFoundError(min(missing))
@@ -181,10 +181,10 @@ def _put_runs(state: CommitState) -> Operation[None]:
 def _settle(new: Commit) -> Operation[None]:
     if new.settled_calls:
         settled = set(new.settled_calls)
-        found = yield from find_calls(settled)
+        calls = yield from find_calls(settled)
         rows: list[Row] = [
             (number, seal(call._replace(result=None)))
-            for key, (number, call) in found.items()
+            for key, (number, call) in calls.items()
             if key in settled and call.result is not None
         ]
         if rows:
@@ -208,12 +208,12 @@ def find_calls(keys: Iterable[_CallKey]) -> Operation[dict[_CallKey, tuple[int, 
     for run_id, response_id, _ in keys:
         responses.setdefault(run_id, set()).add(response_id)
     sql = _rows.SELECT_CALL.replace(' FROM', ', c.number FROM', 1) + ' WHERE c.run_id = ?1 AND c.response_id IN ({})'
-    found: dict[_CallKey, tuple[int, CallRecord]] = {}
+    calls: dict[_CallKey, tuple[int, CallRecord]] = {}
     for run_id, ids in responses.items():
         for row in (yield from select_in(sql, map(_keys.pack_id, ids), _keys.pack_id(run_id))):
             call = _rows.call_from(row[:-1])
-            found[call.run_id, call.response_id, call.tool_call_id] = integer(row[-1]), call
-    return found
+            calls[call.run_id, call.response_id, call.tool_call_id] = integer(row[-1]), call
+    return calls
 
 
 def _put_versions(state: CommitState) -> Operation[None]:
@@ -246,12 +246,12 @@ class _BranchRef(NamedTuple):
 
 
 def _branches_of(state: CommitState) -> Operation[dict[str, _BranchRef]]:
-    """Return the branch of each new version, keyed by the branch id that the version names."""
+    """Return the branch of each new version, keyed by the version's `branch_id`."""
     known: dict[str, _BranchRef] = {}
-    if (asked := state.prepared.commit.append) is not None and (appended := state.appended) is not None:
+    if (request := state.prepared.commit.append) is not None and (appended := state.appended) is not None:
         branch = appended.branch
         branch_ref = _BranchRef(appended.conversation, appended.number, branch.conversation_id, branch.id, branch.name)
-        known[asked.branch_id] = branch_ref
+        known[request.branch_id] = branch_ref
     if rest := {version.branch_id for version in state.prepared.commit.versions} - known.keys():
         rows = yield from _find_branches(rest)
         for row in rows:
@@ -264,14 +264,14 @@ def _branches_of(state: CommitState) -> Operation[dict[str, _BranchRef]]:
 def _put_configs(state: CommitState) -> Operation[dict[str, int]]:
     row_by_digest = {row[0]: row for row in state.prepared.configs.values()}
     rows = yield from select_in('SELECT digest, number FROM config WHERE digest IN ({})', row_by_digest)
-    found = {digest: integer(number) for digest, number in rows}
-    new = [row for digest, row in row_by_digest.items() if digest not in found]
+    number_by_digest = {digest: integer(number) for digest, number in rows}
+    new = [row for digest, row in row_by_digest.items() if digest not in number_by_digest]
     done = yield from insert('config', _CONFIG, new, 'RETURNING digest, number')
-    found |= {digest: integer(number) for digest, number in done}
+    number_by_digest |= {digest: integer(number) for digest, number in done}
     metadata_by_digest = {row[0]: str(row[4]) for row in new}
-    fields = [(integer(number), *each) for digest, number in done for each in fields_of(metadata_by_digest[digest])]
+    fields = [(integer(number), *field) for digest, number in done for field in fields_of(metadata_by_digest[digest])]
     yield from insert_many('config_field', 'config, name, value', fields)
-    return {id: found[row[0]] for id, row in state.prepared.configs.items()}
+    return {id: number_by_digest[row[0]] for id, row in state.prepared.configs.items()}
 
 
 def _version_row(state: CommitState, version: VersionRecord, branch_ref: _BranchRef, config: int) -> Row:
@@ -291,8 +291,8 @@ def _version_row(state: CommitState, version: VersionRecord, branch_ref: _Branch
 def _put_ledger(state: CommitState) -> Operation[None]:
     new = state.prepared.commit
     requests = [
-        _rows.request_row(each, state.asset(each.parameters), state.asset(each.message_digests))
-        for each in new.requests
+        _rows.request_row(request, state.asset(request.parameters), state.asset(request.message_digests))
+        for request in new.requests
     ]
     columns = _rows.REQUEST.split(', ')[2:]
     yield from insert_many(
@@ -306,16 +306,16 @@ def _put_ledger(state: CommitState) -> Operation[None]:
         ' result = excluded.result, tree = excluded.tree, error = excluded.error, ended_at = excluded.ended_at,'
         ' seal = excluded.seal',
     )  # fmt: skip
-    delegations = [_rows.delegation_row(each) for each in new.delegations]
+    delegations = [_rows.delegation_row(delegation) for delegation in new.delegations]
     yield from insert_many('delegation', _rows.DELEGATION, delegations, 'ON CONFLICT DO NOTHING')
 
 
 def _merged_calls(new: Sequence[CallRecord]) -> Operation[list[CallRecord]]:
-    """Return calls with what is stored of them already: one that is known keeps what it began with."""
+    """Merge calls with their stored versions: a stored call retains its initial fields."""
     if not new:
         return []
-    found = yield from find_calls((call.run_id, call.response_id, call.tool_call_id) for call in new)
-    known = {key: call for key, (_, call) in found.items()}
+    stored = yield from find_calls((call.run_id, call.response_id, call.tool_call_id) for call in new)
+    known = {key: call for key, (_, call) in stored.items()}
     calls: list[CallRecord] = []
     for call in new:
         key = call.run_id, call.response_id, call.tool_call_id
@@ -327,7 +327,7 @@ def _merged_calls(new: Sequence[CallRecord]) -> Operation[list[CallRecord]]:
 
 
 def _put_approvals(new: Commit) -> Operation[None]:
-    approvals = [_rows.approval_row(each) for each in new.approvals]
+    approvals = [_rows.approval_row(approval) for approval in new.approvals]
     yield from insert_many('approval', _rows.APPROVAL, approvals, 'ON CONFLICT (id) DO NOTHING')
     if new.supersedes:
         sql = f"SELECT {_rows.APPROVAL}, number FROM approval WHERE id IN ({{}}) AND status = 'pending'"
@@ -339,28 +339,28 @@ def _put_approvals(new: Commit) -> Operation[None]:
 def change_approvals(
     rows: Iterable[Row], change: Callable[[ApprovalRecord], ApprovalRecord]
 ) -> Operation[list[ApprovalRecord]]:
-    """Change approvals, of rows of `APPROVAL` and `number`; return them as they are then."""
+    """Update approvals, given as rows of `APPROVAL` and `number`; return their new state."""
     changed = [(integer(row[-1]), change(_rows.stored_approval_from(row[:-1]))) for row in rows]
     yield from update(
         'approval', 'status, decision, decided_by, reason, decided_at, resumed_by, superseded_by, seal',
         [
-            (number, new.status, new.decision, new.decided_by, new.reason, new.decided_at, id_or_none(new.resumed_by),
-             id_or_none(new.superseded_by), seal(new))
-            for number, new in changed
+            (number, approval.status, approval.decision, approval.decided_by, approval.reason, approval.decided_at, id_or_none(approval.resumed_by),
+             id_or_none(approval.superseded_by), seal(approval))
+            for number, approval in changed
         ],
     )  # fmt: skip
-    return [new for _, new in changed]
+    return [approval for _, approval in changed]
 
 
 def _end_run(end: RunEnd, now: int) -> Operation[None]:
-    found = yield from _find_run(end.run_id)
-    if not found:
+    rows = yield from _find_run(end.run_id)
+    if not rows:
         raise ValueError(f'There is no run {end.run_id!r} that could end. Commit it first.')
-    ((number, run),) = found
+    ((number, run),) = rows
     ended = run._replace(state=end.state, usage=end.usage, cost=end.cost, error=end.error, ended_at=now, owner=None)
     values = (number, end.state, text_or_none(end.usage), end.cost, end.error, now, None, seal(ended))
     yield from update('run', 'state, usage, cost, error, ended_at, owner, seal', [values])
-    if end.state == 'failed':  # of a run that nothing came of, the answers it was to act on are free again
+    if end.state == 'failed':  # no version resulted from the run: release the answers that it claimed
         sql = (
             f'SELECT {_rows.APPROVAL}, number FROM approval WHERE resumed_by = ?1'
             ' AND NOT EXISTS (SELECT 1 FROM version v WHERE v.run_id = ?1)'
@@ -370,17 +370,19 @@ def _end_run(end: RunEnd, now: int) -> Operation[None]:
 
 
 def _put_workspaces(state: CommitState) -> Operation[None]:
-    """Note what directories hold, and who works there: nobody any more where a checkout was cut off."""
+    """Store the records of directories. An interrupted checkout has no owner."""
     yield from put_workspaces(
         [
-            _rows.workspace_row(each, state.owner if each.run_id is not None and not each.checkouts else None)
-            for each in state.prepared.commit.workspaces
+            _rows.workspace_row(
+                workspace, state.owner if workspace.run_id is not None and not workspace.checkouts else None
+            )
+            for workspace in state.prepared.commit.workspaces
         ]
     )
 
 
 def put_workspaces(rows: Sequence[Row]) -> Operation[None]:
-    """Write rows of `WORKSPACE`, which replace those that are there."""
+    """Insert or replace rows of `WORKSPACE`."""
     yield from insert_many(
         'workspace', _rows.WORKSPACE, rows,
         'ON CONFLICT (backend) DO UPDATE SET version_id = excluded.version_id, run_id = excluded.run_id,'
@@ -389,7 +391,7 @@ def put_workspaces(rows: Sequence[Row]) -> Operation[None]:
 
 
 def _move_heads(heads: Iterable[HeadMove]) -> Operation[VersionConflictError | None]:
-    """Move heads that are where they were thought to be; return the first that was not."""
+    """Move the heads that are where the caller expected; return a conflict for the first that is not."""
     conflict: VersionConflictError | None = None
     for move in heads:
         sql = f'SELECT {_rows.CONVERSATION}, number FROM conversation WHERE id = ?1'
@@ -405,6 +407,6 @@ def _move_heads(heads: Iterable[HeadMove]) -> Operation[VersionConflictError | N
 
 
 def move_head(conversation: ConversationRecord, number: int, version_id: str | None) -> Operation[None]:
-    """Let the head of a conversation point at a version, or at none."""
-    moved = conversation._replace(head_id=version_id)
-    yield from update('conversation', 'head_id, seal', [(number, id_or_none(version_id), seal(moved))])
+    """Set the head of a conversation, or clear it."""
+    updated = conversation._replace(head_id=version_id)
+    yield from update('conversation', 'head_id, seal', [(number, id_or_none(version_id), seal(updated))])

@@ -1,7 +1,7 @@
-"""Operations on contents: assets, nodes of trees and messages, each stored once.
+"""Operations on content: assets, tree nodes and messages, each stored once.
 
-What comes again is found by its digest or id, and if garbage collection had condemned it, it is pardoned in the same
-transaction.
+Existing rows are found by digest or id. If garbage collection had condemned a row, using it again clears the mark in
+the same transaction.
 """
 
 # ruff: noqa: S608 - names of tables and columns are ours; every value is bound
@@ -21,29 +21,29 @@ NODE: Final = 1
 MESSAGE: Final = 2
 BRANCH: Final = 3
 CONVERSATION: Final = 4
-"""Kinds of what can be condemned, and of what can refer to an asset."""
+"""Kinds of rows that can be condemned, and of rows that can refer to an asset."""
 
 _NumberByKey = dict[str, int]
 
 
 def put_assets(new: Mapping[str, Row], referred: Iterable[str]) -> Operation[_NumberByKey]:
-    """Store assets that are not there; return the numbers of these and of those that are referred to."""
+    """Store the assets that do not exist; return the numbers of these and of the referenced ones."""
     return _put('asset', 'digest, media_type, size_bytes, data, created_at, seal', ASSET, new, set(referred))
 
 
 def put_nodes(new: Mapping[str, Row], referred: Iterable[str]) -> Operation[_NumberByKey]:
-    """Store nodes that are not there; return the numbers of these and of those that are referred to."""
+    """Store the nodes that do not exist; return the numbers of these and of the referenced ones."""
     return _put('node', 'digest, data', NODE, new, set(referred))
 
 
 def _put(table: str, columns: str, kind: int, new: Mapping[str, Row], referred: set[str]) -> Operation[_NumberByKey]:
-    found = yield from _find(table, kind, referred | new.keys())
-    rows = [row for digest, row in new.items() if digest not in found]
+    number_by_digest = yield from _find(table, kind, referred | new.keys())
+    rows = [row for digest, row in new.items() if digest not in number_by_digest]
     done = yield from insert(table, columns, rows, 'RETURNING digest, number')
-    found |= {digest_from(digest): integer(number) for digest, number in done}
-    if missing := referred - found.keys():
+    number_by_digest |= {digest_from(digest): integer(number) for digest, number in done}
+    if missing := referred - number_by_digest.keys():
         raise AssetNotFoundError(min(missing))
-    return found
+    return number_by_digest
 
 
 def _find(table: str, kind: int, digests: Iterable[str]) -> Operation[_NumberByKey]:
@@ -58,21 +58,21 @@ def _find(table: str, kind: int, digests: Iterable[str]) -> Operation[_NumberByK
 
 
 def clear_condemned(kind: int, numbers: Iterable[int]) -> Operation[None]:
-    """Take back that garbage collection has condemned something."""
+    """Remove rows from the list of condemned ones."""
     rows: list[Row] = [(kind, number) for number in numbers]
     if rows:
         yield Statement('DELETE FROM condemned WHERE kind = ?1 AND number = ?2', (), rows)
 
 
 def put_messages(bodies: Mapping[str, bytes], shared: Iterable[str]) -> Operation[_NumberByKey]:
-    """Store messages that are not there; return the numbers of these and of the shared ones."""
+    """Store the messages that do not exist; return the numbers of these and of the shared ones."""
     wanted = set(shared)
-    found: _NumberByKey = {}
+    number_by_id: _NumberByKey = {}
     if bodies:
         rows = [_rows.message_row(id, body) for id, body in bodies.items()]
         done = yield from insert('message', _rows.MESSAGE, rows, 'ON CONFLICT (id) DO NOTHING RETURNING id, number')
-        found = {id_from(id): integer(number) for id, number in done}
-    if rest := (wanted | bodies.keys()) - found.keys():
+        number_by_id = {id_from(id): integer(number) for id, number in done}
+    if rest := (wanted | bodies.keys()) - number_by_id.keys():
         known = yield from select_in(
             'SELECT m.id, m.number, g.since FROM message m LEFT JOIN condemned g ON g.kind = ?1 AND g.number = m.number'
             ' WHERE m.id IN ({})',
@@ -80,14 +80,14 @@ def put_messages(bodies: Mapping[str, bytes], shared: Iterable[str]) -> Operatio
             MESSAGE,
         )
         yield from clear_condemned(MESSAGE, [integer(number) for _, number, since in known if since is not None])
-        found |= {id_from(id): integer(number) for id, number, _ in known}
-    if missing := wanted - found.keys():
+        number_by_id |= {id_from(id): integer(number) for id, number, _ in known}
+    if missing := wanted - number_by_id.keys():
         raise ValueError(f'There is no message {min(missing)!r} that could be shared. Append it with its body.')
-    return found
+    return number_by_id
 
 
 def put_mentions(mentions: Mapping[str, list[str]], assets: _NumberByKey, messages: _NumberByKey) -> Operation[None]:
-    """Note which assets the contents of messages and of other assets mention, so that they live as long."""
+    """Record which assets each message or asset mentions, so that garbage collection preserves them."""
     rows: list[Row] = []
     for source, digests in mentions.items():
         kind, number = (MESSAGE, messages[source]) if source in messages else (ASSET, assets[source])

@@ -1,4 +1,4 @@
-"""Operations that delete versions. Children keep the id of their parent, and lose the edge to it."""
+"""Operations that delete versions. Children retain the id of their parent and lose the edge to it."""
 
 # ruff: noqa: S608 - names of tables and columns are ours; every value is bound
 
@@ -20,7 +20,7 @@ def delete(id: str) -> Operation[None]:
 
 
 def delete_line(head_id: str) -> Operation[int]:
-    """Delete a version, and those above it as long as nothing else came from them; return how many."""
+    """Delete a version and its ancestors up to the first with other descendants; return the number deleted."""
     number = yield from version_number(head_id)
     count = 0
     while True:
@@ -38,21 +38,21 @@ def delete_line(head_id: str) -> Operation[int]:
 
 
 def _remove(number: int) -> Operation[None]:
-    """Delete a version, and the steps of its turn that nothing else came from."""
+    """Delete a version, and the steps of its turn that no other version descends from."""
     steps = yield from _steps_of(number)
     yield from _remove_row(number)
     if not steps:
         return
     edges = yield from select_in('SELECT parent, child FROM edge WHERE parent IN ({})', steps)
-    kept = {parent for parent, child in edges if child not in steps}
-    while more := {parent for parent, child in edges if child in kept} - kept:
-        kept |= more
-    for step in sorted(steps - kept, reverse=True):
+    preserved = {parent for parent, child in edges if child not in steps}
+    while more := {parent for parent, child in edges if child in preserved} - preserved:
+        preserved |= more
+    for step in sorted(steps - preserved, reverse=True):
         yield from _remove_row(step)
 
 
 def _steps_of(number: int) -> Operation[set[int]]:
-    """Return the steps of the turn that a version ends, those of runs that it recovered among them."""
+    """Return the steps of the turn that a version ends, including those of the runs that it recovered."""
     sql = (
         'WITH RECURSIVE attempt (id) AS ('
         "SELECT run_id FROM version WHERE number = ?1 AND kind IN ('turn', 'pause')"
@@ -63,7 +63,7 @@ def _steps_of(number: int) -> Operation[set[int]]:
 
 
 def _remove_row(number: int) -> Operation[None]:
-    """Delete the row, cut the edges to it, and move heads that point at it to its parent."""
+    """Delete the row, cut the edges to it, and move heads that point to it to its parent."""
     above = (
         'SELECT p.id FROM version v JOIN branch b ON b.number = v.branch JOIN edge e ON e.child = v.number AND e.kind = 0'
         ' JOIN version p ON p.number = e.parent JOIN branch pb ON pb.number = p.branch'
@@ -79,8 +79,8 @@ def _remove_row(number: int) -> Operation[None]:
     for row in (yield Statement(sql, (number,))):
         above_id = None if head is None else id_from(head)
         yield from move_head(_rows.conversation_from(row[:-1]), integer(row[-1]), above_id)
-    waits = "status = 'pending' AND version_id = (SELECT id FROM version WHERE number = ?1)"
-    yield from remove('approval', waits, (number,))  # nobody can act on an answer any more
+    is_pending = "status = 'pending' AND version_id = (SELECT id FROM version WHERE number = ?1)"
+    yield from remove('approval', is_pending, (number,))  # an answer could no longer have an effect
     yield from cut_edges([number])
     yield from remove('edge', 'child = ?1', (number,))
     yield from remove('version', 'number = ?1', (number,))

@@ -1,9 +1,9 @@
-"""The operation of garbage collection: mark what is reached, condemn the rest, remove what stayed condemned.
+"""The operation of garbage collection: mark reachable rows, condemn the rest, remove rows that stayed condemned.
 
-Roots are versions that somebody made, runs that are `running`, and approvals that wait. From there: conversations;
-branches, and how many messages of each; messages; the threads that these delegated to, whose versions lead on in the
-same way; trees; assets. Sets are joined in the database; only the nodes of trees are read, since what they refer to
-stands in them.
+Roots are manually created versions, runs that are `running`, and pending approvals. Marking proceeds to conversations,
+branches (with the number of reachable messages), messages, the subagents' conversations that these delegated to, whose
+versions are marked in the same way, trees and assets. The database joins the sets; only tree nodes are read, because
+their references are in their content.
 """
 
 # ruff: noqa: S608 - names of tables and columns are ours; every value is bound
@@ -24,7 +24,7 @@ from ._contents import ASSET, BRANCH, CONVERSATION, MESSAGE, NODE
 
 _TABLES: Final = {CONVERSATION: 'conversation', BRANCH: 'branch', MESSAGE: 'message', NODE: 'node', ASSET: 'asset'}
 _CONTENTS: Final = {MESSAGE: 'body', NODE: 'data', ASSET: 'data'}
-"""Kinds whose bytes are counted, and the column that has them."""
+"""Kinds whose bytes are counted, with the column of their content."""
 
 _RUNNING: Final = "SELECT conversation_id FROM run WHERE state = 'running'"
 
@@ -46,18 +46,18 @@ _MARK_CONVERSATIONS: Final = (
     " OR (v.run_id IS NULL AND v.kind <> 'root'"
     f' AND NOT EXISTS ({_DELEGATED} d.conversation_id = c.id AND d.base_id = v.id))))'
 )
-"""Those with anything that is not of the runs of subagents: what they make lives by the message that delegated to them.
+"""Conversations with anything beyond subagent runs. The results of those are reachable from the delegating message.
 
-A run that goes on from a history which the store does not have begins from an edit.
+A run that continues a history which the store does not contain starts from an edit.
 """
 
-_IS_TOLD: Final = (
+_IS_DELEGATION_REACHABLE: Final = (
     f'EXISTS (SELECT 1 FROM message x JOIN marked m ON m.kind = {MESSAGE} AND m.number = x.number'
     ' WHERE x.id = delegation.response_id)'
 )
 _MARK_THREADS: Final = (
     f'INSERT INTO marked (kind, number) SELECT {CONVERSATION}, c.number FROM delegation'
-    f' JOIN conversation c ON c.id = delegation.child_conversation_id WHERE {_IS_TOLD}'
+    f' JOIN conversation c ON c.id = delegation.child_conversation_id WHERE {_IS_DELEGATION_REACHABLE}'
     f' OR EXISTS (SELECT 1 FROM version v WHERE v.run_id = delegation.parent_run_id AND {_IS_LIVE})'
     ' ON CONFLICT DO NOTHING RETURNING number'
 )
@@ -79,7 +79,9 @@ _REACH: Final = (
     f' UNION ALL SELECT number, tip_seq FROM branch WHERE conversation_id IN ({_RUNNING})) reached GROUP BY number'
     ' ON CONFLICT (branch) DO UPDATE SET done = reach.stop, stop = excluded.stop'
 )
-"""How many messages of each branch are reached; `done` are marked already, when threads have made it more."""
+"""The number of reachable messages per branch. `done` of them are marked already, if subagents' conversations have
+extended the range.
+"""
 _MARK_MESSAGES: Final = (
     f'INSERT INTO marked (kind, number) SELECT DISTINCT {MESSAGE}, e.message FROM reach r'
     ' JOIN entry e ON e.branch = r.branch AND e.seq >= r.done AND e.seq < r.stop WHERE 1 = 1 ON CONFLICT DO NOTHING'
@@ -99,7 +101,7 @@ _MARK_ASSETS: Final = (
 
 
 def gc(now: int, grace: int) -> Operation[GarbageReport]:
-    """Collect garbage; `grace` is in microseconds. Where a row is missing, nothing tells what it referred to."""
+    """Collect garbage; `grace` is in microseconds. A missing row is an error: its references cannot be marked."""
     yield from complete(COUNTED)
     yield Statement('CREATE TEMPORARY TABLE marked (kind BIGINT, number BIGINT, PRIMARY KEY (kind, number))')
     yield Statement('CREATE TEMPORARY TABLE doomed (kind BIGINT, number BIGINT, PRIMARY KEY (kind, number))')
@@ -121,7 +123,7 @@ def gc(now: int, grace: int) -> Operation[GarbageReport]:
 
 
 def _mark_messages() -> Operation[None]:
-    """Mark conversations, branches and messages; once more for each level of threads that these delegated to."""
+    """Mark conversations, branches and messages, and repeat for each level of subagents' conversations."""
     yield Statement(_MARK_CONVERSATIONS)
     while True:
         for sql in (_MARK_BRANCHES, _REACH, _MARK_MESSAGES):
@@ -131,7 +133,7 @@ def _mark_messages() -> Operation[None]:
 
 
 def _mark_trees() -> Operation[None]:
-    """Mark the nodes of all trees, level by level, and name the files in them."""
+    """Mark the nodes of all trees, level by level, and collect the files in them."""
     rows = yield Statement(
         f'SELECT n.digest FROM node n JOIN (SELECT tree FROM ({_LIVE_VERSIONS}) v WHERE tree IS NOT NULL UNION'
         f' SELECT tree FROM tool_call WHERE tree IS NOT NULL AND run_id IN ({_LIVE_RUNS})) t ON t.tree = n.number'
@@ -140,11 +142,11 @@ def _mark_trees() -> Operation[None]:
     seen: set[Value] = set()
     files: set[str] = set()
     while level:
-        found = yield from select_in('SELECT number, data FROM node WHERE digest IN ({})', level)
-        yield from insert_many('marked', 'kind, number', [(NODE, number) for number, _ in found])
+        rows = yield from select_in('SELECT number, data FROM node WHERE digest IN ({})', level)
+        yield from insert_many('marked', 'kind, number', [(NODE, number) for number, _ in rows])
         seen |= level
         below: set[str] = set()
-        for _, data in found:
+        for _, data in rows:
             nodes, blobs = node_references(bytes_from(data))
             below.update(nodes)
             files.update(blobs)
@@ -154,7 +156,7 @@ def _mark_trees() -> Operation[None]:
 
 
 def _mark_unsettled_assets() -> Operation[None]:
-    """Mark the assets of prompts and results that are in no message yet."""
+    """Mark the assets of prompts and results that no message contains yet."""
     for column, table, run in (('prompt', 'run', 'id'), ('options', 'run', 'id'), ('result', 'tool_call', 'run_id')):
         rows = yield Statement(f'SELECT {column} FROM {table} WHERE {column} IS NOT NULL AND {run} IN ({_LIVE_RUNS})')
         yield from _mark_assets({digest for row in rows for digest in digests_in(bytes_from(row[0]))})
@@ -166,7 +168,7 @@ def _mark_assets(digests: set[str]) -> Operation[None]:
 
 
 def _condemn(kind: int, now: int, grace: int) -> Operation[None]:
-    """Clear the mark of rows that are reached and condemn the others; rows condemned for `grace` are removed later."""
+    """Clear the mark of reachable rows and condemn the others; rows condemned for `grace` are removed later."""
     marked = f'SELECT number FROM marked WHERE kind = {kind}'
     yield Statement(f'DELETE FROM condemned WHERE kind = {kind} AND number IN ({marked})')
     yield Statement(
@@ -201,16 +203,16 @@ def _expired(kind: int) -> str:
 _EXPIRED_IDS: Final = f'SELECT id FROM conversation WHERE number IN ({_expired(CONVERSATION)})'
 _EXPIRED_RUNS: Final = f'SELECT id FROM run WHERE conversation_id IN ({_EXPIRED_IDS})'
 _EXPIRED_VERSIONS: Final = f'SELECT number FROM version WHERE conversation IN ({_expired(CONVERSATION)})'
-"""Of threads: those of other conversations keep them."""
+"""Versions of subagents' conversations; versions of other conversations keep their conversation reachable."""
 _CUT_BRANCHES: Final = f'SELECT branch FROM entry WHERE message IN ({_expired(MESSAGE)})'
 
 
 def _remove() -> Operation[None]:
-    """Delete rows condemned for long enough, and rows that belong to them alone."""
+    """Delete rows that were condemned for long enough, and rows that belong only to them."""
     for table in ('request', 'tool_call'):
         yield from remove(table, f'run_id IN ({_EXPIRED_RUNS})')
     yield from remove('delegation', f'child_conversation_id IN ({_EXPIRED_IDS})')
-    yield from remove('delegation', f'parent_run_id IN ({_EXPIRED_RUNS}) AND NOT {_IS_TOLD}')
+    yield from remove('delegation', f'parent_run_id IN ({_EXPIRED_RUNS}) AND NOT {_IS_DELEGATION_REACHABLE}')
     yield from cut_edges([row[0] for row in (yield Statement(_EXPIRED_VERSIONS))])
     yield from remove('edge', f'child IN ({_EXPIRED_VERSIONS})')
     yield from remove('version', f'conversation IN ({_expired(CONVERSATION)})')
@@ -230,7 +232,7 @@ def _remove() -> Operation[None]:
 
 
 def _cut_branches() -> Operation[None]:
-    """End branches before their first removed message."""
+    """Truncate branches before their first removed message."""
     sql = f'{_rows.SELECT_BRANCH} JOIN reach ON reach.branch = b.number WHERE b.number IN ({_CUT_BRANCHES})'
     rows = yield Statement(sql.replace(' FROM', ', reach.stop FROM', 1))
     cut: list[Row] = []

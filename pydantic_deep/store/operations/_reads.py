@@ -1,4 +1,4 @@
-"""Operations that read versions, messages and contents."""
+"""Operations that read versions, messages and content."""
 
 # ruff: noqa: S608 - names of tables and columns are ours; every value is bound
 
@@ -34,11 +34,11 @@ from pydantic_deep_backends.snapshots import digest_of, node_references
 from ._commits import PARENT
 
 _SHOWN_CANDIDATES: Final = 5
-"""How many versions an error names, if the beginning of an id fits several."""
+"""Maximum number of versions that the error for an ambiguous prefix lists."""
 
 
 def version(id: str) -> Operation[VersionRecord]:
-    """Read a version by its id or the beginning of it."""
+    """Read a version by its id or a prefix of it."""
     number = yield from version_number(id)
     rows = yield Statement(_SELECT + ' WHERE v.number = ?1', (number,))
     if not rows:
@@ -47,7 +47,7 @@ def version(id: str) -> Operation[VersionRecord]:
 
 
 def version_number(id: str) -> Operation[int]:
-    """Look up a version by its id or the beginning of it. Raises `VersionNotFoundError`."""
+    """Look up the number of a version by its id or a prefix of it. Raises `VersionNotFoundError`."""
     rows = yield from find_by_prefix('version', id)
     if len(rows) == 1:
         return integer(rows[0][1])
@@ -60,7 +60,7 @@ def version_number(id: str) -> Operation[int]:
 
 
 def find_by_prefix(table: str, id: str) -> Operation[list[Row]]:
-    """Return (id, number) of the row of this id, or else of some whose ids begin so."""
+    """Return (id, number) of the row with this id, or else of some rows with this prefix."""
     sql = f'SELECT id, number FROM {table} WHERE '
     if rows := (yield Statement(sql + 'id = ?1', (_keys.pack_id(id),))):
         return rows
@@ -74,7 +74,9 @@ _SELECT: Final = f'{_rows.SELECT_VERSION} FROM version v{_rows.FROM_VERSION}'
 
 
 _FEW: Final = 1000
-"""Up to as many versions are found by their configs and then sorted; of more, a page is found from the newest down."""
+"""Below this number, matching versions are found by their configs and sorted; above it, a page is read from the newest
+version down.
+"""
 
 
 def versions(filter: VersionFilter, limit: int, offset: int, before: int | None) -> Operation[list[VersionRecord]]:
@@ -84,7 +86,7 @@ def versions(filter: VersionFilter, limit: int, offset: int, before: int | None)
     if configs:
         probe = f'SELECT COUNT(*) FROM (SELECT 1 FROM version WHERE config IN ({configs}) LIMIT {_FEW}) found'
         is_rare = integer((yield Statement(probe, values))[0][0]) < _FEW
-        # The plus keeps the planner from the index, on both databases: it would sort all that fit for one page.
+        # The plus prevents both databases from using the index, which would sort all matches for one page.
         where.append(f'{"" if is_rare else "+"}v.config IN ({configs})')
     where += _conditions(filter, values)
     if before is not None:
@@ -103,7 +105,7 @@ def versions(filter: VersionFilter, limit: int, offset: int, before: int | None)
 
 
 def _check_versions(filter: VersionFilter) -> Operation[None]:
-    """Make sure that all versions are there of the conversation that a filter names, itself or by a run of it."""
+    """Verify that no version is missing from the conversation that a filter names, directly or by a run."""
     ids = [_keys.pack_id(filter.conversation_id)] if filter.conversation_id is not None else []
     if filter.run_id is not None:
         rows = yield Statement('SELECT conversation_id FROM run WHERE id = ?1', (_keys.pack_id(filter.run_id),))
@@ -112,8 +114,8 @@ def _check_versions(filter: VersionFilter) -> Operation[None]:
     for (number,) in rows:
         total = TOTAL.format(table='version', parent='?2')
         sql = f'SELECT COUNT(*), COALESCE({total}, 0) FROM version WHERE conversation = ?1'
-        there, written = (yield Statement(sql, (number, parent_key(number))))[0]
-        check_count('version', integer(there), integer(written), number)
+        present, written = (yield Statement(sql, (number, parent_key(number))))[0]
+        check_count('version', integer(present), integer(written), number)
 
 
 def count(filter: VersionFilter) -> Operation[int]:
@@ -133,7 +135,7 @@ def _all(conditions: list[str]) -> str:
 
 
 def _configs(filter: VersionFilter) -> tuple[str, list[Value]]:
-    """Return a query for the configs that fit, empty if all do, and its parameters: keys of metadata are bound too."""
+    """Return a query for the matching configs, empty if all match, and its parameters, which include metadata keys."""
     values: list[Value] = []
     where: list[str] = []
     if filter.name == '':
@@ -155,7 +157,7 @@ def _configs(filter: VersionFilter) -> tuple[str, list[Value]]:
 
 
 def _conditions(filter: VersionFilter, values: list[Value]) -> list[str]:
-    """Return the other conditions on a version `v`, and add their parameters."""
+    """Return the other conditions on a version `v`, and append their parameters to `values`."""
     where: list[str] = []
     for column, wanted in (('kind', filter.kinds), ('state', filter.states)):
         if wanted is not None:
@@ -173,7 +175,7 @@ def _conditions(filter: VersionFilter, values: list[Value]) -> list[str]:
     return where
 
 
-# What comes from something has the larger number. A damaged row that says otherwise must not lead round in a circle.
+# A descendant has a larger number. The condition prevents a damaged row from causing an endless recursion.
 _PARENT_EDGE: Final = f'LEFT JOIN edge e ON e.child = v.number AND e.kind = {PARENT}'
 
 _LINEAGE: Final = (
@@ -185,12 +187,12 @@ _LINEAGE: Final = (
 
 
 def lineage(id: str) -> Operation[LineageRecord]:
-    """Read the way from the root to a version."""
+    """Read the lineage of a version."""
     number = yield from version_number(id)
     rows = yield Statement(_LINEAGE, (number,))
     if not rows:
         raise StoreCorruptedError('version', id, 'its index lists it, and it is missing')
-    rows.sort(key=itemgetter(0))  # a parent's number is smaller than its child's
+    rows.sort(key=itemgetter(0))  # a parent has a smaller number than its child
     for place, row in enumerate(rows):
         if row[1] is None:
             above = 'SELECT parent_id FROM version WHERE number = ?1'
@@ -207,7 +209,7 @@ def lineage(id: str) -> Operation[LineageRecord]:
 
 
 def _with_shared(rows: list[Row], before: str | None) -> Operation[tuple[VersionRecord, ...]]:
-    """Read rows of `SELECT_LINE`, and once what they share."""
+    """Convert rows of `SELECT_LINE` to versions; rows that they share are read once."""
     branches = yield from _by_number('branch', 'conversation_id, id, name', {row[6] for row in rows})
     configs = yield from _by_number(
         'config', 'agent_name, name, metadata, model, model_settings, backend', {row[9] for row in rows}
@@ -232,7 +234,7 @@ def children(id: str) -> Operation[list[VersionRecord]]:
         f'{select} FROM edge e LEFT JOIN version v ON v.number = e.child{_rows.FROM_VERSION}'
         f' WHERE e.parent = ?1 AND e.kind = {PARENT} ORDER BY e.child'
     )
-    found: list[VersionRecord] = []
+    records: list[VersionRecord] = []
     rows = yield from counted('edge', sql, (number, parent_key(number)), number)
     for child, *row in rows:
         if row[0] is None:
@@ -240,12 +242,12 @@ def children(id: str) -> Operation[list[VersionRecord]]:
         version = _rows.version_from(tuple(row))
         if not _digits(version.parent_id or '').startswith(_digits(id)):
             raise StoreCorruptedError('edge', str(child), f'version {version.id} did not come from version {id}')
-        found.append(version)
-    return found
+        records.append(version)
+    return records
 
 
 def _digits(id: str) -> str:
-    """Return an id, or the beginning of one, as it may be written: with dashes and capitals or without."""
+    """Return an id or prefix without dashes, in lower case."""
     return id.replace('-', '').lower()
 
 
@@ -261,38 +263,38 @@ _MESSAGES: Final = (
     ' LEFT JOIN entry e ON e.branch = c.number AND e.seq < c.stop AND e.seq >= ?3'
     ' LEFT JOIN message m ON m.number = e.message'
 )
-"""A row for each message, with the branch that it is on; a branch that has none of them has a row of its own."""
+"""One row for each message, with its branch. A branch without any of these messages has one row."""
 
 
 def messages(branch_id: str, start: int, stop: int) -> Operation[list[MessageRecord]]:
-    """Read messages of a branch: its own, and those of its parents up to where it left them."""
+    """Read messages of a branch: its own, and those inherited from its ancestors."""
     rows = yield Statement(_MESSAGES, (_keys.pack_id(branch_id), stop, start))
     checked: set[Value] = set()
-    found: list[Row] = []
-    asked = _keys.pack_id(branch_id)
-    # Sorted here: a database would move the bodies, too.
+    ordered: list[Row] = []
+    packed_id = _keys.pack_id(branch_id)
+    # Sorted here because a database would also move the bodies.
     for row in sorted(rows, key=_seq):
         number, id, body, stored, seq, placed, end, branch, *_ = row
         if branch not in checked:
             _rows.check_branch(row[7:])
             checked.add(branch)
-            if branch == asked:
+            if branch == packed_id:
                 stop = integer(end)
         if seq is None:
             continue
         if id is None:
             raise StoreCorruptedError('message', str(number), f'it is missing, and is message {seq} of {branch_id}')
-        if seq != start + len(found):
+        if seq != start + len(ordered):
             break
-        found.append((id, body, stored, seq, placed, branch))
-    if checked and len(found) != max(0, stop - start):
-        missing = start + len(found)
+        ordered.append((id, body, stored, seq, placed, branch))
+    if checked and len(ordered) != max(0, stop - start):
+        missing = start + len(ordered)
         raise StoreCorruptedError('entry', f'{branch_id}, {missing}', f'message {missing} of the branch is missing')
-    return _rows.messages_from(found)
+    return _rows.messages_from(ordered)
 
 
 def _seq(row: Row) -> int:
-    """Return the place of a row of `_MESSAGES`; that of a branch without messages is first."""
+    """Return the position of a row of `_MESSAGES`; the row of a branch without messages comes first."""
     return -1 if row[4] is None else integer(row[4])
 
 
@@ -319,15 +321,15 @@ def conversations(limit: int, offset: int) -> Operation[list[ConversationRecord]
 
 
 def asset(digest: str) -> Operation[AssetRecord]:
-    """Read an asset, and make sure that it is what its digest says."""
-    found = yield from assets([digest])
-    if digest not in found:
+    """Read an asset, and verify its digest."""
+    asset_by_digest = yield from assets([digest])
+    if digest not in asset_by_digest:
         raise AssetNotFoundError(digest)
-    return found[digest]
+    return asset_by_digest[digest]
 
 
 def assets(digests: Collection[str]) -> Operation[dict[str, AssetRecord]]:
-    """Read those assets that are there, and make sure that they are what their digests say."""
+    """Read the existing assets among these digests, and verify them."""
     rows = yield from select_in(
         'SELECT digest, data, media_type, size_bytes, created_at, seal FROM asset WHERE digest IN ({})',
         map(_keys.pack_digest, set(digests)),
@@ -353,7 +355,7 @@ def _asset_from(row: Row) -> AssetRecord:
 
 
 def has_assets(digests: Collection[str]) -> Operation[set[str]]:
-    """Return those that are there, and not condemned: whoever stores the others again pardons them."""
+    """Return the digests of existing assets that are not condemned. Storing a condemned asset again clears its mark."""
     rows = yield from select_in(
         'SELECT a.digest FROM asset a LEFT JOIN condemned g ON g.kind = 0 AND g.number = a.number'
         ' WHERE g.since IS NULL AND a.digest IN ({})',
@@ -363,19 +365,19 @@ def has_assets(digests: Collection[str]) -> Operation[set[str]]:
 
 
 def nodes(digest: str) -> Operation[dict[str, bytes]]:
-    """Read all nodes of a tree, one query for each level of it."""
-    found: dict[str, bytes] = {}
+    """Read all nodes of a tree, with one query per level."""
+    data_by_digest: dict[str, bytes] = {}
     wanted = {digest}
     while wanted:
-        packed = [_keys.pack_digest(each) for each in sorted(wanted)]
+        packed = [_keys.pack_digest(node) for node in sorted(wanted)]
         rows = yield from select_in('SELECT digest, data FROM node WHERE digest IN ({})', packed)
         level = dict(map(_node_from, rows))
         if missing := wanted - level.keys():
             raise AssetNotFoundError(min(missing))
-        found |= level
-        below = {each for data in level.values() for each in node_references(data)[0]}
-        wanted = below - found.keys()
-    return found
+        data_by_digest |= level
+        below = {node for data in level.values() for node in node_references(data)[0]}
+        wanted = below - data_by_digest.keys()
+    return data_by_digest
 
 
 @reads('node')

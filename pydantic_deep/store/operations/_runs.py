@@ -1,4 +1,4 @@
-"""Operations on runs and what happened in them, on approvals, and on who works in which directory."""
+"""Operations on runs, their requests and calls, on approvals, and on claims of directories."""
 
 # ruff: noqa: S608 - names of tables and columns are ours; every value is bound
 
@@ -72,17 +72,17 @@ def running() -> Operation[list[RunRecord]]:
 
 
 def claim_run(run_id: str, dead: str | None, owner: str) -> Operation[bool]:
-    """Move a running run from its crashed owner to another one, and free the directory that it worked in."""
+    """Transfer a running run from its crashed owner to another, and release its claim on a directory."""
     id = _keys.pack_id(run_id)
     sql = f"SELECT {_rows.RUN}, number FROM run WHERE id = ?1 AND state = 'running' AND owner = ?2"
     rows = yield Statement(sql, (id, dead))
     if not rows:
         return False
-    taken = _rows.run_from(rows[0][:-1])._replace(owner=owner)
-    yield from update('run', 'owner, seal', [(rows[0][-1], owner, seal(taken))])
+    claimed = _rows.run_from(rows[0][:-1])._replace(owner=owner)
+    yield from update('run', 'owner, seal', [(rows[0][-1], owner, seal(claimed))])
     rows = yield Statement(f'SELECT {_rows.WORKSPACE} FROM workspace WHERE run_id = ?1', (id,))
     freed = [_rows.workspace_from(row)[0]._replace(run_id=None) for row in rows]
-    yield from put_workspaces([_rows.workspace_row(each, None) for each in freed])
+    yield from put_workspaces([_rows.workspace_row(workspace, None) for workspace in freed])
     return True
 
 
@@ -109,8 +109,8 @@ def calls(run_ids: Sequence[str]) -> Operation[list[CallRecord]]:
         if counts[id] != count:
             problem = f'{count} calls of the run were written, and {counts[id]} are there'
             raise StoreCorruptedError('tool_call', f'of {row_name(id)}', problem)
-    found = sorted(((_rows.call_from(row[:-2]), integer(row[-2])) for row in rows), key=_start)
-    return [call for call, _ in found]
+    numbered = sorted(((_rows.call_from(row[:-2]), integer(row[-2])) for row in rows), key=_start)
+    return [call for call, _ in numbered]
 
 
 def _start(numbered: tuple[CallRecord, int]) -> tuple[int, int]:
@@ -171,84 +171,95 @@ def approvals(
 
 
 def approval(id: str, now: int) -> Operation[ApprovalRecord]:
-    """Read an approval by its id or the beginning of it."""
+    """Read an approval by its id or a prefix of it."""
     rows = yield from find_by_prefix('approval', id)
     if len(rows) != 1:
         raise ApprovalNotFoundError(id)
-    found = yield Statement(f'{_SELECT_APPROVAL} WHERE number = ?1', (rows[0][1],))
-    if not found:
+    approvals = yield Statement(f'{_SELECT_APPROVAL} WHERE number = ?1', (rows[0][1],))
+    if not approvals:
         raise StoreCorruptedError('approval', id, 'its index lists it, and it is missing')
-    return _rows.approval_from(found[0], now)
+    return _rows.approval_from(approvals[0], now)
 
 
 def decide(decisions: Sequence[Decision], now: int) -> Operation[list[ApprovalRecord]]:
-    """Answer approvals, each by one compare-and-set; the first that cannot be answered undoes the others."""
+    """Answer approvals, each with a compare-and-set; the first that cannot be answered rolls back the others."""
     decided: list[ApprovalRecord] = []
-    for each in decisions:
+    for decision in decisions:
         sql = (
             f"SELECT {_rows.APPROVAL}, number FROM approval WHERE id = ?1 AND status = 'pending'"
             ' AND arguments_digest = ?2 AND resumed_by IS NULL AND (expires_at IS NULL OR expires_at > ?3)'
         )
-        rows = yield Statement(sql, (_keys.pack_id(each.approval_id), each.arguments_digest, now))
+        rows = yield Statement(sql, (_keys.pack_id(decision.approval_id), decision.arguments_digest, now))
         if not rows:
-            yield from _refuse(each, now)
-        answer = {'status': each.status, 'decision': each.decision, 'decided_by': each.by, 'reason': each.reason}
+            yield from _refuse(decision, now)
+        answer = {
+            'status': decision.status,
+            'decision': decision.decision,
+            'decided_by': decision.by,
+            'reason': decision.reason,
+        }
         decided += yield from change_approvals(rows, partial(ApprovalRecord._replace, **answer, decided_at=now))
     return decided
 
 
 def _refuse(decision: Decision, now: int) -> Operation[None]:
-    """Say why an approval cannot be answered so."""
+    """Raise the reason why an approval cannot be answered."""
     rows = yield Statement(f'{_SELECT_APPROVAL} WHERE id = ?1', (_keys.pack_id(decision.approval_id),))
     if not rows:
         raise ApprovalNotFoundError(decision.approval_id)
-    found = _rows.approval_from(rows[0], now)
-    if found.status != 'pending':
-        raise _answered(found)
-    if found.resumed_by is not None:
+    approval = _rows.approval_from(rows[0], now)
+    if approval.status != 'pending':
+        raise _answered(approval)
+    if approval.resumed_by is not None:
         raise ApprovalAnsweredError(
-            found.id, 'not open any more', None, None, f'The run {found.resumed_by} has gone on without an answer.'
+            approval.id,
+            'not open any more',
+            None,
+            None,
+            f'The run {approval.resumed_by} has gone on without an answer.',
         )
     raise ValueError(
-        f'The decision on {found.id} is for arguments with the digest {decision.arguments_digest!r}, and the approval '
-        f'has {found.arguments_digest!r}. Show it again, and decide on what it says.'
+        f'The decision on {approval.id} is for arguments with the digest {decision.arguments_digest!r}, and the approval '
+        f'has {approval.arguments_digest!r}. Show it again, and decide on what it says.'
     )
 
 
-def _answered(found: ApprovalRecord) -> ApprovalAnsweredError:
-    if found.status == 'expired':
-        return ApprovalAnsweredError(found.id, 'expired', None, found.expires_at, 'Nobody answered in time.')
-    if found.status == 'superseded':
-        detail = f'It waits on as {found.superseded_by}: answer that.'
-        return ApprovalAnsweredError(found.id, 'superseded', None, None, detail)
-    return ApprovalAnsweredError(found.id, found.status, found.decided_by, found.decided_at, 'The first answer counts.')
+def _answered(approval: ApprovalRecord) -> ApprovalAnsweredError:
+    if approval.status == 'expired':
+        return ApprovalAnsweredError(approval.id, 'expired', None, approval.expires_at, 'Nobody answered in time.')
+    if approval.status == 'superseded':
+        detail = f'It waits on as {approval.superseded_by}: answer that.'
+        return ApprovalAnsweredError(approval.id, 'superseded', None, None, detail)
+    return ApprovalAnsweredError(
+        approval.id, approval.status, approval.decided_by, approval.decided_at, 'The first answer counts.'
+    )
 
 
 def claim_approvals(version_id: str, run_id: str, now: int) -> Operation[list[ApprovalRecord]]:
-    """Note the run on all approvals of a version, unless another is noted on one."""
+    """Record the run on all approvals of a version, unless one has another run."""
     number = yield from version_number(version_id)
     id = (yield Statement('SELECT id FROM version WHERE number = ?1', (number,)))[0][0]
     rows = yield Statement(
         f'SELECT {_rows.APPROVAL}, number FROM approval WHERE version_id = ?1 ORDER BY number', (id,)
     )
-    found = [_rows.approval_from(row[:-1], now) for row in rows]
-    for each in found:
-        if each.resumed_by not in (None, run_id):
-            detail = f'The run {each.resumed_by} has acted on it already.'
-            raise ApprovalAnsweredError(each.id, each.status, each.decided_by, each.decided_at, detail)
-    free = [row for row, each in zip(rows, found, strict=True) if each.resumed_by is None]
-    yield from change_approvals(free, lambda each: each._replace(resumed_by=run_id))
-    return [each._replace(resumed_by=run_id) for each in found]
+    approvals = [_rows.approval_from(row[:-1], now) for row in rows]
+    for approval in approvals:
+        if approval.resumed_by not in (None, run_id):
+            detail = f'The run {approval.resumed_by} has acted on it already.'
+            raise ApprovalAnsweredError(approval.id, approval.status, approval.decided_by, approval.decided_at, detail)
+    free = [row for row, approval in zip(rows, approvals, strict=True) if approval.resumed_by is None]
+    yield from change_approvals(free, lambda approval: approval._replace(resumed_by=run_id))
+    return [approval._replace(resumed_by=run_id) for approval in approvals]
 
 
 def workspace(backend: str) -> Operation[WorkspaceRecord | None]:
-    """Read what is known of a directory."""
+    """Read the record of a directory."""
     rows = yield Statement(f'SELECT {_rows.WORKSPACE} FROM workspace WHERE backend = ?1', (backend,))
     return _rows.workspace_from(rows[0])[0] if rows else None
 
 
 def workspace_owner(backend: str) -> Operation[tuple[str, str] | None]:
-    """Return which run works in a directory, and for which open store, unless that run has ended."""
+    """Return the run that works in a directory, unless it has ended, and the open store that owns it."""
     columns = _rows.WORKSPACE.replace(', ', ', w.')
     sql = (
         f'SELECT w.{columns} FROM workspace w LEFT JOIN run r ON r.id = w.run_id'
@@ -263,7 +274,7 @@ def workspace_owner(backend: str) -> Operation[tuple[str, str] | None]:
 def claim_workspace(
     backend: str, run_id: str, version_id: str | None, owner: str, dead_run_id: str | None
 ) -> Operation[bool]:
-    """Let a run work in a directory where none works, or only one that is known to be dead."""
+    """Claim a directory for a run, if no other run works in it, or only a crashed one."""
     known = yield from workspace(backend)
     if known is not None:
         working = yield from workspace_owner(backend)

@@ -1,4 +1,4 @@
-"""What we use of `asyncpg`, which has no types of its own, and how we connect."""
+"""Typed interface to the parts of `asyncpg` that we use, and the connection settings."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import asyncpg
 from pydantic_deep.store.engine import Value
 
 _POOL: Final = 8
-"""Connections besides that of the owner's lock."""
+"""Maximum number of connections, besides that of the owner lock."""
 
 _CONNECT_SECONDS: Final = 10
 
 _STATEMENT_SECONDS: Final = 300.0
-"""How long a statement may take. Ours take milliseconds: this only ends waiting for a server that vanished."""
+"""Timeout of a statement. Statements take milliseconds: the timeout only detects a server that vanished."""
 
 CLOSE_SECONDS: Final = 5.0
-"""How long a server may take to answer that we leave, before we leave anyway."""
+"""Timeout of the server's answer when a connection is closed; then it is terminated."""
 
 _SETTINGS: Final = {
     'application_name': 'pydantic-deep',
     'idle_in_transaction_session_timeout': '30000',
-    'jit': 'off',  # it costs more than any of our queries
+    'jit': 'off',  # it costs more than it saves for our queries
     'tcp_keepalives_idle': '30',
     'tcp_keepalives_interval': '10',
     'tcp_keepalives_count': '3',
@@ -34,55 +34,55 @@ _DURABLE: Final = (
 
 
 class Connection(Protocol):
-    """What we use of a connection of `asyncpg`."""
+    """The methods of an `asyncpg` connection that we use."""
 
     async def fetch(self, query: str, *args: Value) -> Sequence[Sequence[Value]]:
-        """Run a query; prepared once for each connection."""
+        """Run a query, which is prepared once per connection."""
         ...
 
     async def execute(self, query: str) -> str:
-        """Run statements without parameters, at once; return what the last says of itself."""
+        """Run statements without parameters in one message; return the status of the last."""
         ...
 
     async def executemany(self, command: str, args: Sequence[Sequence[Value]]) -> None:
-        """Run a statement once for each of `args`, at once."""
+        """Run a statement once for each of `args`, in one batch."""
         ...
 
     def is_closed(self) -> bool:
-        """Return whether it has ended, as far as we have heard."""
+        """Return whether the connection has been closed, as far as the client knows."""
         ...
 
     def terminate(self) -> None:
-        """Leave without a word."""
+        """Close the connection without notifying the server."""
         ...
 
     async def close(self, *, timeout: float | None = None) -> None:
-        """Leave."""
+        """Close the connection."""
         ...
 
 
 class Pool(Protocol):
-    """What we use of a pool of `asyncpg`."""
+    """The methods of an `asyncpg` pool that we use."""
 
     def acquire(self) -> Awaitable[Connection]:
-        """Lend a connection: one that is there, or a new one."""
+        """Acquire a connection, existing or new."""
         ...
 
     async def release(self, connection: Connection) -> None:
-        """Take a connection back; one that has ended is replaced."""
+        """Return a connection to the pool; a closed one is replaced."""
         ...
 
     async def expire_connections(self) -> None:
-        """Have all that are there replaced before they are lent again."""
+        """Replace all current connections before their next use."""
         ...
 
     async def close(self) -> None:
-        """Close all connections; without a word if the task is cancelled meanwhile."""
+        """Close all connections; if the task is cancelled meanwhile, terminate them."""
         ...
 
 
 async def connect(url: str) -> Connection:
-    """Open a connection that is in no pool."""
+    """Open a connection outside of any pool."""
     connection = await asyncpg.connect(  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - untyped
         url,
         timeout=_CONNECT_SECONDS,
@@ -93,7 +93,7 @@ async def connect(url: str) -> Connection:
 
 
 async def create_pool(url: str, *, read_only: bool = False) -> Pool:
-    """Make a pool, which connects when it must; the server refuses to write for one that is read-only."""
+    """Create a pool, which connects on demand. With `read_only`, the server refuses writes."""
     pool = await asyncpg.create_pool(  # pyright: ignore[reportUnknownMemberType] - untyped
         url,
         min_size=0,
@@ -114,4 +114,4 @@ async def _make_durable(connection: Connection) -> None:
 
 
 async def _keep_session(_: object) -> None:
-    """Reset nothing when a connection goes back: nothing of ours is left in it, and it would be another message."""
+    """Skip the reset of a returned connection: our sessions have no state to reset, and it would cost a round trip."""

@@ -1,11 +1,11 @@
-"""The store in PostgreSQL, for many machines. It needs the extra `postgres`; releases 16 and 18 of the server are tested.
+"""The store in PostgreSQL, for many machines. Requires the extra `postgres`; tested with server releases 16 and 18.
 
-Writers take turns, as they do in SQLite: a transaction begins by taking a lock of the schema, in the same message to
-the server as `BEGIN`, and has it until its commit is durable. So nobody ever has to repeat what met another writer,
-and rows become visible in the order of their numbers: who follows a table by `number > last` misses nothing.
-Readers wait for nobody. A process that stops in the middle of a write is cut off after 30 seconds.
+Writes are serialized, as in SQLite: a transaction starts by taking a lock of the schema, in the same message to the
+server as `BEGIN`, and holds it until its commit is durable. So no write has to be retried because of another, and rows
+become visible in the order of their numbers: a reader that follows a table by `number > last` misses none. Readers are
+never blocked. A process that stops in the middle of a write is disconnected after 30 seconds.
 
-Connect to the server itself, or to a pooler that keeps sessions (`pool_mode = session`): locks and prepared statements
+Connect to the server directly, or to a pooler in session mode (`pool_mode = session`): locks and prepared statements
 belong to sessions.
 """
 
@@ -50,18 +50,19 @@ from ._url import without_password
 T = TypeVar('T')
 
 _MAX_CONFLICTS: Final = 5
-"""How often a transaction is tried that met another. Ours do not: this is for what others do to the tables."""
+"""Maximum number of attempts for a transaction with conflicts. Our own never conflict; other users of the tables may.
+"""
 
 _BEGIN_READ: Final = 'BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY'
 _BEGIN_WRITE: Final = (
     'BEGIN ISOLATION LEVEL READ COMMITTED;'
     "SELECT pg_advisory_xact_lock(x'70646565'::integer, hashtext(current_schema()))"
 )
-"""The second statement sees what was committed before it had the lock; the key is `pdee` and the schema."""
+"""The second statement sees everything committed before it obtained the lock; the key is `pdee` and the schema."""
 
 
 class PostgresEngine:
-    """PostgreSQL. Make it with `await PostgresEngine.open(url)`, in the event loop that will use it."""
+    """PostgreSQL, opened with `await PostgresEngine.open(url)` in the event loop that will use it."""
 
     def __init__(self, pool: Pool, session: OwnerSession, url: str, *, read_only: bool = False) -> None:
         self._pool = pool
@@ -77,21 +78,21 @@ class PostgresEngine:
 
     @classmethod
     async def open(cls, url: str, tables: Tables = migrate, *, read_only: bool = False) -> Self:
-        """Connect, and bring the tables up to date; of several processes that do, one does it.
+        """Connect, and bring the tables up to date; if several processes do so at once, one of them migrates.
 
         No lock is taken if the tables are up to date.
 
         Args:
-            url: `postgresql://role:password@host:port/database?…`. What is left out comes from the usual variables,
-                such as `PGPASSWORD`; `?search_path=…` names a schema for the tables.
-            tables: What brings the tables up to date: those of a store, if left out.
-            read_only: Whether nothing may be written: the role needs no more than `SELECT` then.
+            url: `postgresql://role:password@host:port/database?…`. Missing parts come from the usual variables, such as
+                `PGPASSWORD`; `?search_path=…` names a schema for the tables.
+            tables: Brings the tables up to date; those of a store by default.
+            read_only: Whether to refuse writes; the role then needs only `SELECT`.
 
         Raises:
             StoreFormatError: The database has other tables, those of a newer release, or, with `read_only`, of an older
                 one.
-            StoreUnavailableError: It cannot be reached or written.
-            ValueError: The URL cannot be read.
+            StoreUnavailableError: The database cannot be reached or written.
+            ValueError: The URL is malformed.
         """
         shown = without_password(url)
 
@@ -114,39 +115,41 @@ class PostgresEngine:
 
     @property
     def url(self) -> str:
-        """What opens it again, but for a password."""
+        """The URL that opens this database again, without the password."""
         return self._url
 
     @property
     def dialect(self) -> Dialect:
-        """That of PostgreSQL."""
+        """The dialect of PostgreSQL."""
         return POSTGRES
 
     @property
     def owner(self) -> str:
-        """Names this open store among all on the same database."""
+        """A name that is unique among all open stores on the same database."""
         return self._session.owner
 
     async def read(self, operation: Callable[[], Operation[T]]) -> T:
-        """Run an operation that changes nothing, on one consistent state."""
+        """Run a read-only operation on one consistent snapshot."""
         return await self._run_shielded(lambda: self._read(operation))
 
     async def write(self, operation: Callable[[], Operation[T]]) -> T:
-        """Run an operation in its turn, and return when it is durable.
+        """Run an operation after the writes before it, and return once it is durable.
 
         Raises:
-            UnknownCommitError: The connection ended while the server committed.
+            UnknownCommitError: The connection was lost while the server committed.
         """
         if self._is_read_only:
             raise StoreReadOnlyError(f'The store {self._url!r} is open for reading only. Open it without `read_only`.')
         return await self._run_shielded(lambda: self._write(operation))
 
     async def living_owners(self, owners: Sequence[str]) -> set[str]:
-        """Return those of the owners whose lock is held."""
+        """Return the owners whose lock is held."""
         return await self._run_shielded(lambda: self._living(owners))
 
     async def aclose(self) -> None:
-        """Finish what runs, close the connections, release the lock; in a forked child, only stop using them."""
+        """Complete running operations, close the connections and release the lock; in a forked child, only stop using
+        them.
+        """
         self._is_closed = True
         if self._fork_guard.is_child:
             return
@@ -154,11 +157,11 @@ class PostgresEngine:
             while self._tasks:
                 await asyncio.wait(self._tasks)
             async with asyncio.timeout(CLOSE_SECONDS):
-                await self._pool.close()  # which ends them without a word if the time is over
+                await self._pool.close()  # terminates them on timeout
             await self._session.aclose()
 
     async def _run_shielded(self, once: Callable[[], Coroutine[object, object, T]]) -> T:
-        """Run it in a task of its own, which the cancellation of the caller does not reach."""
+        """Run it in a task of its own, which is protected from cancellation of the caller."""
         self._fork_guard.check(self._url)
         if asyncio.get_running_loop() is not self._loop:
             raise StoreProcessError(
@@ -176,10 +179,10 @@ class PostgresEngine:
     def _forget(self, task: asyncio.Task[T]) -> None:
         self._tasks.discard(task)
         with suppress(asyncio.CancelledError):
-            task.exception()  # seen, also if nobody waits any more
+            task.exception()  # mark as retrieved, even if no task awaits the result any more
 
     async def _with_retries(self, once: Callable[[], Coroutine[object, object, T]]) -> T:
-        """Retry a conflict or a lost connection: a transaction that did not commit had no effect."""
+        """Retry after a conflict or a lost connection: a transaction that did not commit had no effect."""
         losses = conflicts = 0
         while True:
             try:
@@ -201,28 +204,28 @@ class PostgresEngine:
                 raise translate_error(error, self._url) from error
 
     async def _expire_connections(self) -> None:
-        """Replace all connections before their next use: whatever ended one has probably ended the others."""
+        """Replace all connections before their next use: the cause that ended one has probably ended the others."""
         self._session.drop_connection()
         await self._pool.expire_connections()
 
     async def _read(self, operation: Callable[[], Operation[T]]) -> T:
-        """Run it without a transaction if one statement is all that such operations have: the others begin anew."""
+        """Run it without a transaction if it has one statement; operations of kinds with more run in one."""
         async with self._connection() as connection:
-            running = operation()
-            code = cast('GeneratorType[object, object, object]', running).gi_code
+            generator = operation()
+            code = cast('GeneratorType[object, object, object]', generator).gi_code
             if code not in self._multi_statement:
                 try:
-                    return await _only_statement(connection, running)
+                    return await _only_statement(connection, generator)
                 except _MultipleStatements:
                     self._multi_statement.add(code)
-                    running = operation()
+                    generator = operation()
             async with _transaction(connection, _BEGIN_READ):
-                result = await _run_operation(connection, running)
+                result = await _run_operation(connection, generator)
                 await connection.execute('COMMIT')
                 return result
 
     async def _write(self, operation: Callable[[], Operation[T]]) -> T:
-        """Run it in a transaction; who comes first is first."""
+        """Run it in a transaction, in the order of the calls."""
         async with AsyncExitStack() as stack:
             async with self._write_lock:
                 await self._session.hold()
@@ -245,7 +248,7 @@ class PostgresEngine:
 
     @asynccontextmanager
     async def _connection(self) -> AsyncGenerator[Connection]:
-        """Lend a connection; what fails when it is given back does not undo what was done with it."""
+        """Acquire a connection; an error when it is released does not affect the work done on it."""
         connection = await self._pool.acquire()
         try:
             yield connection
@@ -255,7 +258,7 @@ class PostgresEngine:
 
 
 class _MultipleStatements(Exception):
-    """An operation wants more than one statement."""
+    """An operation has more than one statement."""
 
 
 async def _only_statement(connection: Connection, operation: Operation[T]) -> T:
@@ -290,13 +293,13 @@ async def _run_statement(connection: Connection, statement: Statement) -> list[R
 
 @lru_cache(maxsize=2048)
 def _numbered(sql: str) -> str:
-    """Return a statement with its parameters as PostgreSQL numbers them."""
+    """Return a statement with its parameters in PostgreSQL's notation."""
     return re.sub(r'\?(?=[0-9])', '$', sql)
 
 
 @asynccontextmanager
 async def _transaction(connection: Connection, begin: str) -> AsyncGenerator[None]:
-    """Begin one, and roll it back on any error; to commit it is left to whoever uses it."""
+    """Begin a transaction, and roll it back on any error; committing is up to the caller."""
     try:
         await connection.execute(begin)
         yield
@@ -306,9 +309,9 @@ async def _transaction(connection: Connection, begin: str) -> AsyncGenerator[Non
 
 
 async def _roll_back(connection: Connection) -> None:
-    """Roll back, or leave: the error that made us do so is the one that counts."""
+    """Roll back, or terminate the connection: the original error takes precedence."""
     try:
         await connection.execute('ROLLBACK')
     except LOST:
-        with suppress(asyncpg.InterfaceError):  # it was given back when it ended
+        with suppress(asyncpg.InterfaceError):  # it was released when it was closed
             connection.terminate()

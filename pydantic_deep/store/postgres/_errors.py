@@ -1,4 +1,4 @@
-"""Translates errors of `asyncpg` and of the connection into errors of a store, by class."""
+"""Translation of `asyncpg` and connection errors to store errors, by class."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOST: Final = (
     asyncpg.IdleSessionTimeoutError,
     asyncpg.IdleInTransactionSessionTimeoutError,
 )
-"""With these a connection has ended, or was never made."""
+"""Errors after which a connection is closed, or was never opened."""
 
 RETRYABLE: Final = (asyncpg.TransactionRollbackError, asyncpg.InvalidCachedStatementError)
 """The transaction conflicted with another one, or a table has changed: run it again."""
@@ -56,7 +56,7 @@ def translate_error(error: Exception, url: str) -> StoreUnavailableError:
 
     Args:
         error: The error that the driver raised.
-        url: The URL of the store, without a password.
+        url: The URL of the store, without the password.
     """
     advice = next((text for classes, text in _ADVICE if isinstance(error, classes)), _OTHER)
     new = StoreUnavailableError(f'The store {url!r} cannot be used: {error_text(error)}. {advice}')
@@ -65,7 +65,7 @@ def translate_error(error: Exception, url: str) -> StoreUnavailableError:
 
 
 def unknown_commit(error: Exception, url: str) -> UnknownCommitError:
-    """Return the error for a commit whose answer was lost."""
+    """Return the error for a commit whose acknowledgement was lost."""
     new = UnknownCommitError(
         f'The connection to {url!r} ended while a commit was under way, so whether it became true is not known: '
         f'{error_text(error)}. Look whether its version is there, or commit it again with the same ids, which is refused '

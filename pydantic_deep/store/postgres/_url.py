@@ -1,4 +1,4 @@
-"""URLs of PostgreSQL servers, and how one is shown: a password never appears in what we say."""
+"""URLs of PostgreSQL servers, with the password masked in everything that is displayed."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _UNREADABLE: Final = (
 
 
 def without_password(url: str) -> str:
-    """Return the URL as it may be shown.
+    """Return the URL without its password.
 
     Raises:
-        ValueError: It cannot be read with certainty, for which a raw special character in a password is enough.
+        ValueError: The URL is ambiguous, for example because of a raw special character in the password.
     """
     try:
         parts = urlsplit(url)
     except ValueError:
-        raise ValueError(_UNREADABLE) from None  # what it says may have the password in it
+        raise ValueError(_UNREADABLE) from None  # the message may contain the password
     if parts.scheme not in SCHEMES:
         raise ValueError('The URL of a PostgreSQL store begins with `postgresql://`.')
     login, _, hosts = parts.netloc.rpartition('@')
@@ -32,11 +32,11 @@ def without_password(url: str) -> str:
     if has_strays or not all(_has_port_or_none(host) for host in hosts.split(',')):
         raise ValueError(_UNREADABLE)
     role = login.partition(':')[0]
-    query = urlencode([each for each in parse_qsl(parts.query) if each[0] not in _SECRET], safe='/')
+    query = urlencode([pair for pair in parse_qsl(parts.query) if pair[0] not in _SECRET], safe='/')
     return f'{parts.scheme}://{role}{"@" if role else ""}{hosts}{parts.path}{"?" if query else ""}{query}'
 
 
 def _has_port_or_none(host: str) -> bool:
-    """Return whether what follows a colon outside of brackets is a number, and so no password."""
+    """Return whether the text after a colon outside of brackets is a port number, and thus not a password."""
     _, colon, port = host.rpartition(']')[2].partition(':')
     return not colon or port.isdigit()

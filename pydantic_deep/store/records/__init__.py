@@ -1,7 +1,7 @@
-"""The values that go in and out of a store. All are immutable to the last level: what is structured is JSON text.
+"""The records that a store reads and writes. All are deeply immutable: structured values are JSON text.
 
-A store knows nothing of agents. Messages, settings, todos and outputs are JSON that somebody else writes and reads;
-ids are text; moments are microseconds since 1970, UTC.
+A store knows nothing about agents. Messages, settings, todos and outputs are JSON that its callers write and read; ids
+are text; times are microseconds since 1970, UTC.
 
 Records are named tuples because a lineage has thousands of them: a tuple takes a sixth of the time of a frozen
 dataclass, and a seal covers its values in order. Only `sql/_rows.py` relies on the order. Elsewhere, pass keywords and

@@ -8,65 +8,57 @@ from typing import Literal, NamedTuple, TypeAlias
 from ._basics import Json
 
 ApprovalStatus: TypeAlias = Literal['pending', 'approved', 'edited', 'denied', 'responded', 'expired', 'superseded']
-"""What became of an approval. `superseded` is one that waits on in a later version, under another id."""
+"""Status of an approval. `superseded`: still pending in a later version, under another id."""
 
 
 class ApprovalRecord(NamedTuple):
-    """One call that waits for a person, or has waited."""
+    """The approval of one tool call, pending or answered."""
 
     id: str
-    """A UUIDv7, of this approval among all."""
+    """A UUIDv7, unique in the store."""
     version_id: str
-    """The version that waits."""
+    """The version that ended with the call pending."""
     pending_id: str
-    """Its id among what that version waits for: ids of tool calls, with `/` between."""
+    """Id within the pending calls of that version: ids of tool calls, joined by `/`."""
     conversation_id: str
-    """The conversation."""
     agent_name: str
-    """The name of the agent."""
     path: Json
-    """The names of the subagents on the way to it, an array."""
+    """A JSON array with the names of the subagents that lead to the call."""
     tool_name: str
-    """The tool."""
     arguments: Json
-    """An object."""
+    """A JSON object."""
     arguments_digest: str
-    """Of the tool and the arguments that were shown; a decision is for these."""
+    """Digest of the tool and arguments shown to the person; a decision applies only to these."""
     preview: Json | None
-    """What was shown besides, an object."""
+    """A JSON object with the preview that was shown."""
     status: ApprovalStatus
-    """What became of it."""
     decision: Json | None
-    """What was decided, an object."""
+    """A JSON object with the content of the decision."""
     decided_by: str | None
-    """Who decided."""
+    """The person or service that decided."""
     reason: str | None
-    """Why."""
+    """The reason given for the decision."""
     decided_at: int | None
-    """When it was decided."""
     resumed_by: str | None
     """The run that acts on the decision."""
     superseded_by: str | None
-    """The approval that it waits on as."""
+    """The approval that replaces this one in a later version."""
     expires_at: int | None
-    """When it counts as denied; `None` for never."""
+    """When the approval counts as denied; `None` for never."""
     created_at: int
-    """When it was asked."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What a person decided of one approval."""
+    """A person's decision on one approval."""
 
     approval_id: str
-    """The approval."""
     status: Literal['approved', 'edited', 'denied', 'responded']
-    """What is decided."""
     decision: Json
-    """What goes with it, an object: other arguments, or what the model is told."""
+    """A JSON object with the content of the decision: edited arguments, or the response to the model."""
     arguments_digest: str
-    """Of what the person was shown: a decision for something else is refused."""
+    """Digest of what the person was shown; a mismatch with the approval is an error."""
     by: str | None = None
-    """Who decides."""
+    """The person or service that decides."""
     reason: str | None = None
-    """Why."""
+    """The reason for the decision."""

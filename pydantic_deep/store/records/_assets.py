@@ -1,4 +1,4 @@
-"""Contents."""
+"""Assets: content that is stored by its digest."""
 
 from __future__ import annotations
 
@@ -7,27 +7,25 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class NewAsset:
-    """Contents to be kept, once however often they come."""
+    """Content to store. Equal content is stored once."""
 
     digest: str
-    """`digest_of` the contents."""
+    """`digest_of` the content."""
     data: bytes
-    """The contents."""
     media_type: str = 'application/octet-stream'
-    """What they are."""
+    """The media type of the content."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AssetRecord:
-    """Contents that are kept."""
+    """Stored content."""
 
     digest: str
-    """`digest_of` the contents."""
+    """`digest_of` the content."""
     data: bytes
-    """The contents."""
     media_type: str
-    """What they are, as whoever stored them first said."""
+    """The media type given by the first commit that stored the content."""
     size_bytes: int
-    """How many bytes the contents have."""
+    """Size of the content."""
     created_at: int
-    """When they were stored first."""
+    """When the content was first stored."""

@@ -10,5 +10,5 @@ Json: TypeAlias = str
 
 
 def now() -> int:
-    """Return the current moment as records store it, in microseconds since 1970."""
+    """Return the current time in microseconds since 1970, as records store it."""
     return time.time_ns() // 1000

@@ -1,4 +1,4 @@
-"""What a commit writes, and what garbage collection removes."""
+"""Commits and their results, and the report of a garbage collection."""
 
 from __future__ import annotations
 
@@ -16,132 +16,127 @@ from ._workspaces import WorkspaceRecord
 
 @dataclass(frozen=True, kw_only=True)
 class NewMessage:
-    """A message to be appended: a new one, or one that is there already."""
+    """A message to append, new or already stored."""
 
     id: str
     """A UUIDv7."""
     body: bytes | None
-    """`None` for the message of this id that is stored."""
+    """The message as JSON; `None` if a message of this id is already stored."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Append:
-    """Messages to be put on a branch after its first `at` ones.
+    """Messages to append to a branch at position `at`.
 
-    If the branch has more than these by now, somebody was faster: the messages go on a new branch that forks there.
-    If `rewrites` is set they go on a new branch anyway, and its history is that up to `at` and then these.
+    If the branch has grown past `at` meanwhile, the messages go to a new branch that forks there. If `rewrites` is set,
+    they always go to a new branch, with the first `at` messages of the old one before them.
     """
 
     branch_id: str
-    """The branch that they go on."""
+    """The target branch."""
     at: int
-    """How many messages of the branch they come after."""
+    """Number of messages on the branch that precede the new ones."""
     messages: Sequence[NewMessage]
-    """What is appended, in its order."""
+    """The messages, in order."""
     fork_id: str
-    """The id of the branch that is made if one must be."""
+    """Id of the new branch, in case one is created."""
     fork_name: str | None = None
-    """Its name; `None` to have one made."""
+    """Name of that branch; `None` to generate one."""
     is_fork: bool = False
-    """Whether a new branch is wanted in any case."""
+    """Whether to create a new branch in any case."""
     rewrites: int | None = None
-    """How many messages of the branch the new one stands for; implies `is_fork`."""
+    """Number of messages of the branch that the new one replaces, as by a summary; implies `is_fork`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunEnd:
-    """How a run ended.
+    """The end of a run.
 
-    One that failed before it made a version gives back the approvals that it has claimed.
+    A run that failed before it made a version releases its claims on approvals.
     """
 
     run_id: str
-    """The run."""
     state: RunState
-    """What became of it."""
+    """The final state."""
     usage: Json = '{}'
-    """What it has used by itself, an object."""
+    """A JSON object with the usage of this run alone."""
     cost: str | None = None
-    """US dollars, as a decimal number; `None` where no price is known."""
+    """US dollars, as a decimal number; `None` if no price is known."""
     error: Json | None = None
-    """Why it failed: an object with `type` and `message`."""
+    """A JSON object with the `type` and `message` of the failure."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeadMove:
-    """The head of a conversation moves from one version to another, if it is still where it was thought to be."""
+    """Moves the head of a conversation from one version to another, if it is still where the caller expects it."""
 
     conversation_id: str
-    """The conversation."""
     expected_id: str | None
-    """Where its head is thought to be; `None` for nowhere yet."""
+    """The expected current head; `None` for no head yet."""
     version_id: str
-    """Where it goes."""
+    """The new head."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Commit:
-    """Everything that becomes true at once, or not at all. It is applied in the order of these fields.
+    """Changes that are applied atomically, in the order of these fields.
 
-    A version that names the branch of an `append` is put on the branch where the messages went. `at` of the append
-    plus its messages is the `message_count` of such a version.
+    A version on the branch of `append` is placed on the branch that receives the messages. Its `message_count` must be
+    `at` of the append plus the number of its messages.
     """
 
     fence: str | None = None
-    """A run that this store must still be working on; `RunTakenOverError` if it is not."""
+    """A run that this store must still own; otherwise the commit raises `RunTakenOverError`."""
     assets: Sequence[NewAsset] = ()
-    """Contents; those that are there already stay as they are."""
+    """Content to store; existing assets remain as they are."""
     nodes: Mapping[str, bytes] | None = None
-    """Nodes of trees by digest, as `Tree.nodes` yields them."""
+    """Tree nodes, keyed by digest, as `Tree.nodes` yields them."""
     conversations: Sequence[ConversationRecord] = ()
-    """New ones; one that is there already stays as it is."""
+    """New conversations; existing ones remain as they are."""
     branches: Sequence[BranchRecord] = ()
-    """New ones, without messages of their own."""
+    """New branches, without messages of their own."""
     runs: Sequence[RunRecord] = ()
-    """New ones. `owner` is set by the store."""
+    """New runs. The store sets `owner`."""
     append: Append | None = None
     """Messages for one branch."""
     settled_calls: Sequence[tuple[str, str, str]] = ()
-    """Calls, as (run_id, response_id, tool_call_id), whose result a message of `append` has now."""
+    """Calls, as (run_id, response_id, tool_call_id), whose result is now in a message of `append`."""
     clears_prompt_of: str | None = None
-    """A run whose prompt a message of `append` has now."""
+    """A run whose prompt is now in a message of `append`."""
     versions: Sequence[VersionRecord] = ()
-    """New ones."""
     requests: Sequence[RequestRecord] = ()
-    """New ones, or ones that are known and are replaced: their answer has a message now."""
+    """New requests, or stored ones to replace because a message now contains their response."""
     calls: Sequence[CallRecord] = ()
-    """New ones, or ones that are known and have another status now."""
+    """New calls, or stored ones whose status changes."""
     delegations: Sequence[DelegationRecord] = ()
-    """New ones; one that is there already stays as it is."""
+    """New delegations; existing ones remain as they are."""
     approvals: Sequence[ApprovalRecord] = ()
-    """New ones."""
     supersedes: Mapping[str, str] | None = None
-    """Approvals that wait on as another: old id to new id."""
+    """Approvals that remain pending under another id: old id to new id."""
     ends: Sequence[RunEnd] = ()
-    """How runs ended."""
     workspaces: Sequence[WorkspaceRecord] = ()
-    """What is true of directories from now on."""
+    """New or updated records of directories."""
     heads: Sequence[HeadMove] = ()
-    """Heads that move; one that is elsewhere does not undo the rest of the commit."""
+    """Heads to move; a conflict does not undo the rest of the commit."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Committed:
-    """What a commit made."""
+    """The result of a commit."""
 
     branch: BranchRecord | None = None
-    """Where the messages of `append` went."""
+    """The branch that received the messages of `append`."""
     numbers: Mapping[str, int]
-    """The number of each version by its id."""
+    """The number of each new version, keyed by id."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GarbageReport:
-    """What a garbage collection has done."""
+    """The result of a garbage collection."""
 
     removed: Mapping[str, int]
-    """How many rows went, by kind: `asset`, `node`, `message`, `branch`, `conversation`, `run`."""
+    """Number of removed rows by kind: `asset`, `node`, `message`, `branch`, `conversation`, `run`."""
     condemned: int
-    """How much is unreached and younger than the grace period, or was found so for the first time."""
+    """Number of unreachable rows that are younger than the grace period or were condemned for the first time."""
     freed_bytes: int
-    """The size of the contents that went, as stored."""
+    """Stored size of the removed content."""

@@ -6,47 +6,43 @@ from typing import NamedTuple
 
 
 class MessageRecord(NamedTuple):
-    """A message in its place."""
+    """A message at its position on a branch."""
 
     id: str
-    """A UUIDv7; the same message on two branches has one."""
+    """A UUIDv7; a message on two branches has the same id on both."""
     seq: int
-    """Its place in the history, from 0."""
+    """Position in the history, from 0."""
     body: bytes
-    """JSON. Bytes of media are not in it but in assets."""
+    """The message as JSON. The bytes of media are in assets."""
 
 
 class BranchRecord(NamedTuple):
-    """A line of messages: those of its parent up to a point, then its own."""
+    """A line of messages: those of its parent up to a fork, then its own."""
 
     id: str
     """A UUIDv7."""
     conversation_id: str
-    """The conversation."""
     name: str
-    """Unique within the conversation."""
+    """Name, unique within the conversation."""
     parent_id: str | None
-    """The branch that it comes from; `None` for the first of a conversation."""
+    """The parent branch; `None` for the first of a conversation."""
     fork_seq: int
-    """How many messages it has from its parent."""
+    """Number of messages taken from the parent."""
     tip_seq: int
-    """How many messages it has in all."""
+    """Total number of messages."""
     rewrites_id: str | None
-    """The branch whose history it tells anew, such as by a summary."""
+    """The branch whose history this one replaces, as by a summary."""
     rewrites_seq: int | None
-    """How many messages of that branch it stands for."""
+    """Number of messages of that branch that are replaced."""
     created_at: int
-    """When it was made."""
 
 
 class ConversationRecord(NamedTuple):
-    """All turns of one dialogue."""
+    """A conversation with one agent."""
 
     id: str
-    """A UUIDv7, or what its creator chose."""
+    """A UUIDv7, or an id that its creator chose."""
     agent_name: str
-    """The name of the agent."""
     head_id: str | None
-    """The version that the handle of the conversation points at."""
+    """The version that the head of the conversation points to."""
     created_at: int
-    """When it was made."""

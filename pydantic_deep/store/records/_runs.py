@@ -1,4 +1,4 @@
-"""Runs, their requests, calls and delegations."""
+"""Records of runs, requests, tool calls and delegations."""
 
 from __future__ import annotations
 
@@ -7,141 +7,134 @@ from typing import Literal, NamedTuple, TypeAlias
 from ._basics import Json
 
 RequestKind: TypeAlias = Literal['answer', 'rejected', 'interrupted', 'skipped', 'summary', 'failed', 'superseded']
-"""What became of an answer: the run went on with it; a hook or a validator sent it back to the model; it was cut off, as
-by a cancelled stream; a capability gave it in place of the model, which was not asked; it is the summary of a history;
-it was billed and the run could not use it, like that of a model that a fallback replaced; it was lost in a crash, and the
-model was asked again."""
+"""Use of a response. `answer`: the run continued with it. `rejected`: a hook or validator returned it to the model.
+`interrupted`: it was cut off, as by a cancelled stream. `skipped`: a capability supplied it without a request to the
+model. `summary`: it summarizes a history. `failed`: it was billed but unusable, such as that of a model that a fallback
+replaced. `superseded`: it was lost in a crash, and the request was repeated.
+"""
 
 
 RunState: TypeAlias = Literal['running', 'complete', 'awaiting_approval', 'interrupted', 'failed']
-"""What became of a run. `interrupted` is a run that was cancelled, or whose process died and that was recovered."""
+"""State of a run. `interrupted`: it was cancelled, or its process crashed and it was recovered."""
 
 
 CallStatus: TypeAlias = Literal['started', 'done', 'failed', 'deferred', 'superseded']
-"""What is known of a tool call: it may have run; it has, with a result; it has, without; it waits; it may have run in a
-process that crashed, and is made again by a later run."""
+"""Status of a tool call. `started`: it may have run. `done`: it returned a result. `failed`: it ran without a result.
+`deferred`: it is pending. `superseded`: it may have run in a process that crashed, and a later run repeats it.
+"""
 
 
 class RunRecord(NamedTuple):
-    """One run of an agent, that of a subagent too."""
+    """One run of an agent or a subagent."""
 
     id: str
     """A UUIDv7."""
     conversation_id: str
-    """The conversation."""
     base_id: str | None
-    """The version that it began from."""
+    """The version that the run started from."""
     agent_name: str
-    """The name of the agent."""
     attempt_of: str | None
-    """The run of a dead process that it goes on with."""
+    """The run of a crashed process that this run resumes."""
     parent_run_id: str | None
-    """The run whose tool call started it."""
+    """The run whose tool call started this one."""
     state: RunState
-    """What became of it."""
     owner: str | None
-    """Which open store works on it, while it is `running`."""
+    """The open store that works on the run while it is `running`."""
     prompt: bytes | None
-    """What the user said, as JSON, until a message has it."""
+    """The user's prompt as JSON, until a message contains it."""
     options: Json
-    """What else it was started with, for whoever recovers it: an object."""
+    """A JSON object with the other options of the run, for its recovery."""
     usage: Json
-    """What it has used by itself, an object."""
+    """A JSON object with the usage of this run alone."""
     cost: str | None
-    """US dollars, as a decimal number; `None` where no price is known."""
+    """US dollars, as a decimal number; `None` if no price is known."""
     error: Json | None
-    """Why it failed: an object with `type` and `message`."""
+    """A JSON object with the `type` and `message` of the failure."""
     trace_id: str | None
-    """The trace that it is part of, 32 hexadecimal digits."""
+    """Id of the trace, 32 hexadecimal digits."""
     started_at: int
-    """When it began."""
     ended_at: int | None
-    """When it ended; `None` as long as it runs."""
+    """When the run ended; `None` while it is running."""
 
 
 class RequestRecord(NamedTuple):
-    """One request to a model that was answered, or one that a capability answered in its place."""
+    """A request to a model with its response, or a response that a capability supplied in its place."""
 
     run_id: str
-    """The run."""
     number: int
-    """From 1, within the run."""
+    """Number within the run, from 1."""
     response_id: str
-    """The message that answered it; an id of its own where no message of a version has the answer."""
+    """Id of the response message; an id of its own if no message of a version contains the response."""
     model: str
-    """The model that answered, as `provider:name`."""
+    """The model that responded, as `provider:name`."""
     model_settings: Json
-    """The effective settings, an object."""
+    """A JSON object with the effective settings."""
     parameters: str | None
-    """The digest of the asset with what was sent besides messages: tools, instructions, output mode."""
+    """Digest of the asset with the request parameters: tools, instructions, output mode."""
     digest: str
-    """Of the whole request in its canonical form."""
+    """Digest of the whole request in its canonical form."""
     message_digests: str | None
-    """The digest of the asset that says what the history does not: the prompt where a capability has rewritten it, and the
-    messages that were sent where they are not those of the history. `None` if the history tells all."""
+    """Digest of the asset with everything that cannot be derived from the history: the prompt if a capability rewrote
+    it, and the messages that were sent if they differ from the history. `None` if the history is sufficient.
+    """
     input_tokens: int
-    """What was sent, as the provider counts."""
+    """Number of input tokens, as the provider counts."""
     output_tokens: int
-    """What came back."""
+    """Number of output tokens."""
     cache_read_tokens: int
-    """What of the input came from the cache of the provider."""
+    """Number of input tokens read from the provider's cache."""
     cache_write_tokens: int
-    """What of the input went into it."""
+    """Number of input tokens written to it."""
     cost: str | None
     """US dollars, as a decimal number."""
     duration_us: int
-    """How long it took, in microseconds."""
+    """Duration in microseconds."""
     started_at: int
-    """When it was sent."""
+    """When the request was sent."""
     kind: RequestKind = 'answer'
-    """What its answer was for. Every kind but `failed` counts as a request in the usage of a version."""
+    """Use of the response. Every kind but `failed` counts as a request in the usage of a version."""
 
 
 class CallRecord(NamedTuple):
-    """One tool call: an entry of the ledger."""
+    """One tool call, as recorded in the ledger."""
 
     run_id: str
-    """The run."""
     response_id: str
-    """The message that asked for it. Ids of calls repeat, within a conversation and even within a run."""
+    """The response with the call. Ids of calls repeat, within a conversation and even within a run."""
     tool_call_id: str
-    """Its id in that message."""
+    """Id of the call within that response."""
     tool_name: str
-    """The tool."""
     arguments: str
-    """As the model wrote them."""
+    """The arguments as the model wrote them."""
     effect: str
-    """`read`, `write` or `external`; `external` where the tool does not say."""
+    """`read`, `write` or `external`; `external` if the tool does not declare its effect."""
     status: CallStatus
-    """What is known of it."""
     result: Json | None
-    """What it returned, until a message has it."""
+    """The result, until a message contains it."""
     tree: str | None
-    """The digest of the tree of files afterwards; `None` if it is not known, as of a call that only reads."""
+    """Digest of the file tree after the call; `None` if unknown, as for a call that only reads."""
     error: str | None
-    """The class of the error of a failed one."""
+    """Class of the error, if the call failed."""
     started_at: int
-    """When it began."""
     ended_at: int | None
-    """When it ended; `None` where that is not known."""
+    """When the call ended; `None` if unknown."""
 
 
 class DelegationRecord(NamedTuple):
-    """A tool call that another conversation works on."""
+    """A tool call that delegates to a conversation of a subagent."""
 
     parent_run_id: str
     """The run that made the call."""
     response_id: str
-    """The message that asked for it."""
+    """The response with the call."""
     tool_call_id: str
-    """The call."""
+    """Id of the call within that response."""
     child_conversation_id: str
-    """On the wire: `sub_agent_thread_id`."""
+    """The subagent's conversation; `sub_agent_thread_id` in the HTTP API."""
     subagent: str
-    """The name that the subagent was called by."""
+    """The name under which the subagent was called."""
     intent: str
-    """What the subagent was asked to do."""
+    """The task given to the subagent."""
     arguments: str
-    """Those of the tool call."""
+    """Arguments of the tool call."""
     created_at: int
-    """When it was made."""

@@ -1,4 +1,4 @@
-"""Versions, and how they are found."""
+"""Versions, and the filter that selects them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from pydantic_deep.store._ids import new_id
 from ._basics import Json, now
 
 VersionKind: TypeAlias = Literal['root', 'step', 'turn', 'pause', 'edit', 'merge']
-"""How a version came to be: with its conversation; in the middle of a turn; as the end of one; as the end of one that
-waits for a person; without a turn; from two others."""
+"""Origin of a version. `root`: the start of a conversation. `step`: the middle of a turn. `turn`: the end of a turn.
+`pause`: the end of a turn with pending approvals. `edit`: a change outside of a turn. `merge`: a merge of two versions.
+"""
 
 
 VersionState: TypeAlias = Literal['complete', 'awaiting_approval', 'interrupted', 'failed']
-"""What became of the turn that it ends; a step is `interrupted` until its turn has another end."""
+"""State of the turn that the version ends. A step is `interrupted` until its turn ends otherwise."""
 
 
 class VersionChanges(TypedDict, total=False):
-    """The fields in which a child of a version may differ from its parent: see `VersionRecord`."""
+    """The fields in which a child may differ from its parent; see `VersionRecord`."""
 
     parent_id: str
     merged_from: str
@@ -43,65 +44,61 @@ class VersionChanges(TypedDict, total=False):
 
 
 class VersionRecord(NamedTuple):
-    """A version as it is stored: what was true of one conversation, its files and its todos, at one moment."""
+    """A stored version: the state of a conversation, its files and its todos at one moment."""
 
     id: str
-    """A UUIDv7 (RFC 9562): whoever sees it learns when it was made."""
+    """A UUIDv7 (RFC 9562), which reveals the creation time."""
     number: int
-    """Its place in the order of commits, from 1; 0 before it is stored. It grows, and may leave gaps."""
+    """Position in the order of commits, from 1; 0 before it is stored. Numbers increase and may have gaps."""
     parent_id: str | None
-    """The version that it came from, also when that one was deleted since; `None` for a root."""
+    """The parent version, even if it has been deleted since; `None` for a root."""
     cloned_from: str | None
-    """The version that it is a clone of."""
+    """The version that this one is a clone of."""
     merged_from: str | None
     """The second parent of a merge."""
     kind: VersionKind
-    """How it came to be."""
     state: VersionState
-    """What became of the turn that it ends."""
+    """The state of the turn that the version ends."""
     conversation_id: str
-    """The conversation."""
     branch_id: str
-    """The branch that its messages are on."""
+    """The branch with its messages."""
     branch: str
-    """The name of the branch; a name is unique within its conversation."""
+    """Name of the branch, unique within its conversation."""
     message_count: int
-    """How many messages its history has: it ends after as many on its branch."""
+    """Length of its history: the version ends after this many messages of its branch."""
     run_id: str | None
-    """The run that made it."""
+    """The run that made the version."""
     agent_name: str
-    """The name of the agent."""
     name: str | None
-    """The name that it was given."""
+    """A name given by a person."""
     metadata: Json
-    """An object."""
+    """A JSON object."""
     model: str | None
-    """The model that answered last, as `provider:name`."""
+    """The model that responded last, as `provider:name`."""
     model_settings: Json
-    """The defaults of its turns, an object."""
+    """A JSON object with the default model settings of its turns."""
     usage: Json
-    """What the conversation has used up to here, an object."""
+    """A JSON object with the usage of the conversation up to this version."""
     output: Json | None
-    """What the turn answered with."""
+    """The output of the turn."""
     pending: str | None
-    """The digest of the asset with the calls that wait."""
+    """Digest of the asset with the pending calls."""
     deps: str | None
-    """The digest of the asset with the deps: todos and uploads among them."""
+    """Digest of the asset with the deps, including todos and uploads."""
     tree: str | None
-    """The digest of the tree of files."""
+    """Digest of the file tree."""
     backend: Json | None
-    """Which backend the files belong to: an object with `provider` and `id`."""
+    """A JSON object with the `provider` and `id` of the backend that the files belong to."""
     created_at: int
-    """When it was made."""
 
     def child(self, kind: VersionKind, **changes: Unpack[VersionChanges]) -> VersionRecord:
-        """Return a new version that continues this one, to be committed.
+        """Return a new, uncommitted version that continues this one.
 
-        It has an id of its own, and no run, clone or second parent unless `changes` says so. Everything else is as in
-        this version.
+        It has an id of its own, and no run, clone or second parent unless `changes` sets them. All other fields are
+        those of this version.
 
         Args:
-            kind: How it comes to be.
+            kind: The origin of the new version.
             **changes: The fields that differ.
         """
         child = self._replace(
@@ -119,37 +116,33 @@ class VersionRecord(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class VersionFilter:
-    """Which versions are wanted; what is `None` does not matter."""
+    """Conditions on versions; a field that is `None` imposes none."""
 
     kinds: Sequence[VersionKind] | None = None
-    """How they came to be."""
     name: str | None = None
-    """A part of the name, whatever the case."""
+    """A substring of the name, case-insensitive."""
     exact_name: str | None = None
-    """The name, and the case matters."""
+    """The whole name, case-sensitive."""
     agent_name: str | None = None
-    """The name of the agent."""
     model: str | None = None
-    """The model."""
     metadata: Mapping[str, str | int | float | bool | None] | None = None
-    """Values that keys of the metadata have."""
+    """Required values of metadata keys."""
     conversation_id: str | None = None
-    """The conversation."""
     run_id: str | None = None
-    """The run that made them."""
+    """The run that made the versions."""
     states: Sequence[VersionState] | None = None
-    """What became of their turns."""
+    """States of the turns that the versions end."""
     since: int | None = None
-    """Made at this moment or later."""
+    """Earliest creation time, inclusive."""
     until: int | None = None
-    """Made before this moment."""
+    """Latest creation time, exclusive."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LineageRecord:
-    """The way from the root to a version."""
+    """The ancestry of a version."""
 
     versions: tuple[VersionRecord, ...]
-    """Root first."""
+    """The versions, root first."""
     truncated_at: str | None
-    """The id of the deleted version at which it ends; `None` if it reaches a root."""
+    """Id of the deleted version at which the lineage ends; `None` if it reaches a root."""

@@ -1,4 +1,4 @@
-"""Directories in which runs work, and claims of them."""
+"""Directories that runs work in, and claims on them."""
 
 from __future__ import annotations
 
@@ -12,34 +12,36 @@ _CHECKOUT: Final = 'checkout:'
 
 
 def checkout_claim(*version_ids: str) -> str:
-    """Return what stands as `run_id` for a checkout, which is no run: another text each time.
+    """Return a unique `run_id` for the claim of a checkout, which is not a run.
 
     Args:
-        version_ids: The version, and those whose checkouts before it were cut off.
+        version_ids: The version to check out, and those of interrupted checkouts before it.
     """
     return f'{_CHECKOUT}{",".join(dict.fromkeys(version_ids))}:{new_id()}'
 
 
 def claimed_checkouts(run_id: str | None) -> tuple[str, ...]:
-    """Return the versions of which it is the claim; none if it is a run, or nothing."""
+    """Return the versions that a checkout claims; empty for a run or `None`."""
     if run_id is None or not run_id.startswith(_CHECKOUT):
         return ()
     return tuple(run_id.removeprefix(_CHECKOUT).partition(':')[0].split(','))
 
 
 class WorkspaceRecord(NamedTuple):
-    """Which version the files of a directory are."""
+    """The version that the files of a directory belong to."""
 
     backend: Json
-    """An object with `provider` and `id`, canonical: sorted keys, no spaces."""
+    """A JSON object with `provider` and `id`, canonical: sorted keys, no spaces."""
     version_id: str | None
-    """The version; `None` if it is not known."""
+    """The version of the files; `None` if unknown."""
     run_id: str | None
-    """The run that works in it now; for a checkout what `checkout_claim` returns."""
+    """The run that works in the directory, or the `checkout_claim` of a checkout."""
     identity: str | None = None
-    """What told the directory from others when it held the version (`SupportsIdentity`); `None` if it is not known."""
+    """Identity of the directory when its files were those of the version (`SupportsIdentity`); `None` if unknown."""
 
     @property
     def checkouts(self) -> tuple[str, ...]:
-        """The version that is put there now, or was to be when that was cut off, and others before it that were."""
+        """The version being checked out, or whose checkout was interrupted, and those of interrupted checkouts before
+        it.
+        """
         return claimed_checkouts(self.run_id)

@@ -1,5 +1,5 @@
-"""How records lie in a SQL database: tables and migrations, rows, checksums and row counts.
+"""The representation of records in a SQL database: tables and migrations, rows, checksums and row counts.
 
-Every module here is pure or yields statements: nothing opens a connection. What a store does with these rows is in
-`operations`; the databases are in `sqlite`, `postgres` and `memory`.
+Every module here is pure or yields statements: nothing opens a connection. The operations of a store on these rows are
+in `operations`; the databases are in `sqlite`, `postgres` and `memory`.
 """

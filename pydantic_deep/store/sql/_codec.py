@@ -1,11 +1,11 @@
-"""How contents lie in the database: one byte that says how, then the contents, as short as one of three ways makes them.
+"""Encoding of content in the database: one byte for the encoding, then the content in the shortest of three encodings.
 
 ```
-0  as they are
+0  raw
 1  zlib (RFC 1950)
 2  zlib with the preset dictionary DICTIONARY_V1, for short JSON of messages
 ```
-Released dictionaries never change: what was written with one can only be read with it.
+Released dictionaries never change: data compressed with one can only be read with it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ _ZLIB: Final = 1
 _ZLIB_V1: Final = 2
 
 _SAMPLE_BYTES: Final = 65_536
-"""How much of large contents is compressed to learn whether the rest is worth it; media never is."""
+"""Size of the sample of large content whose compressibility decides whether the rest is compressed; media never is."""
 
 _DICTIONARY_LIMIT: Final = 65_536
-"""Contents above this are not tried with the dictionary: it could save a thousandth of them."""
+"""Maximum size of content that is tried with the dictionary: it would save at most a thousandth of larger content."""
 
 _SMALLEST: Final = 128
-"""Shorter contents are not tried: a page of versions has hundreds, and to inflate them would take half its time."""
+"""Minimum size of content that is compressed: a page of versions has hundreds of shorter values, and decompressing them
+would take half its time.
+"""
 
 DICTIONARY_V1: Final = (
     b'{"type":"object","properties":{"path":{"type":"string","description":"required":["path"]'
@@ -54,24 +56,27 @@ DICTIONARY_V1: Final = (
     b'"finish_reason":"stop","run_id":"0","conversation_id":"0","metadata":null,"workspace_ref":null,'
     b'"history_digest":null,"failed_attempts":null,"state":"complete"}'
 )
-"""What the JSON of pydantic-ai's messages repeats. The likeliest is last, where references to it are shortest."""
+"""Frequent parts of the JSON of pydantic-ai's messages. The most frequent are last, where references to them are
+shortest.
+"""
 
 
 _SMALL_BYTES: Final = 4_096
-"""Contents up to this are compressed with a window of 8 KiB, into which they fit with the dictionary: the state of a
-compressor of zlib's own 32 KiB is 268 KB, and to make it takes as long as to compress a message."""
+"""Maximum size of content that is compressed with a window of 8 KiB, which holds it and the dictionary. The state of a
+compressor with zlib's default of 32 KiB is 268 KB, and creating it takes as long as compressing a message.
+"""
 
 _SMALL: Final = zlib.compressobj(wbits=13, memLevel=6)
 _SMALL_V1: Final = zlib.compressobj(wbits=13, memLevel=6, zdict=DICTIONARY_V1)
-"""Compressors to make copies of."""
+"""Prototypes of compressors, to be copied."""
 
 
 def encode(data: bytes, *, is_json_like: bool = True) -> bytes:
     """Return `data` with its encoding byte.
 
     Args:
-        data: The contents.
-        is_json_like: Whether they may have something in common with the dictionary.
+        data: The content.
+        is_json_like: Whether the content may resemble the dictionary.
     """
     best = bytes([_RAW]) + data
     if len(data) < _SMALLEST or not _is_compressible(data):
@@ -87,7 +92,7 @@ def encode(data: bytes, *, is_json_like: bool = True) -> bytes:
 
 
 def decode(stored: bytes) -> bytes:
-    """Return what `encode` was given.
+    """Return the content that `encode` encoded.
 
     Raises:
         StoreCorruptedError: The bytes are damaged.
@@ -113,7 +118,9 @@ def encode_text(text: str) -> bytes:
 
 
 def decode_text(stored: bytes) -> str:
-    """Return what `encode_text` was given. Raises `StoreCorruptedError` as `decode` does, and `UnicodeDecodeError`."""
+    """Return the text that `encode_text` encoded. Raises `StoreCorruptedError` as `decode` does, and
+    `UnicodeDecodeError`.
+    """
     return decode(stored).decode()
 
 

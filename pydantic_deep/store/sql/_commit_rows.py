@@ -1,4 +1,4 @@
-"""What can be done of a commit before its transaction: to check, to digest and to compress what it brings."""
+"""Preparation of a commit before its transaction: validation, digests and compression."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ Scalar = str | int | float | bool | None
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """A commit with its contents as the database keeps them."""
+    """A commit with its content encoded for the database."""
 
     commit: Commit
     assets: dict[str, Row]
-    """Rows of `asset` by digest."""
+    """Rows of `asset`, keyed by digest."""
     nodes: dict[str, Row]
-    """Rows of `node` by digest."""
+    """Rows of `node`, keyed by digest."""
     bodies: dict[str, bytes]
-    """Encoded bodies of messages by their ids."""
+    """Encoded bodies of messages, keyed by id."""
     mentions: dict[str, list[str]]
-    """Digests that the contents of messages and JSON assets mention, by id or digest of those."""
+    """Digests mentioned in messages and JSON assets, keyed by the id or digest of these."""
     configs: dict[str, Row]
-    """Rows of `config` by id of version."""
+    """Rows of `config`, keyed by version id."""
 
 
 def prepare(commit: Commit, now: int) -> Prepared:
-    """Check and encode what a commit brings.
+    """Validate and encode a commit.
 
     Raises:
-        ValueError: Contents that have another digest, or text that a store does not keep.
+        ValueError: Content has another digest than stated, or a text cannot be stored.
     """
     for records in _records(commit):
         for record in records:
@@ -63,20 +63,20 @@ def prepare(commit: Commit, now: int) -> Prepared:
 
 
 def size_of(commit: Commit) -> int:
-    """Return how many bytes `prepare` will have to look at."""
+    """Return the number of bytes that `prepare` will process."""
     size = sum(len(asset.data) for asset in commit.assets) + sum(map(len, (commit.nodes or {}).values()))
     return size + sum(len(message.body or b'') for message in (commit.append.messages if commit.append else ()))
 
 
 def digests_in(data: bytes) -> list[str]:
-    """Return the digests that contents mention, each once."""
+    """Return the digests that occur in the data, without duplicates."""
     if b'sha256:' not in data:
         return []
-    return sorted({found.decode() for found in _DIGEST.findall(data)})
+    return sorted({match.decode() for match in _DIGEST.findall(data)})
 
 
 def check_texts(record: Iterable[object]) -> None:
-    """Raise `ValueError` if a text among the values is one that a store does not keep."""
+    """Raise `ValueError` if a text among the values cannot be stored."""
     texts = [value for value in record if isinstance(value, str)]
     together = ''.join(texts)
     if not together.isascii() or '\0' in together:
@@ -85,7 +85,7 @@ def check_texts(record: Iterable[object]) -> None:
 
 
 def config_row(version: VersionRecord) -> Row:
-    """Return the row of `config` of a version, of which the first value is the digest of the others."""
+    """Return the row of `config` for a version; its first value is the digest of the others."""
     values = (
         *(version.agent_name, version.name, version.name and version.name.casefold(), version.metadata),
         *(version.model, version.model_settings, version.backend),
@@ -94,16 +94,17 @@ def config_row(version: VersionRecord) -> Row:
 
 
 def config_digest(values: Row) -> bytes:
-    """Return the digest of a row of `config`, of its other values."""
+    """Return the digest of a row of `config`, computed over its other values."""
     return hashlib.sha256(repr(values).encode()).digest()[:16]
 
 
 @lru_cache(maxsize=256)
 def fields_of(metadata: str) -> tuple[tuple[str, str], ...]:
-    """Return what metadata can be filtered by: its keys whose values are no arrays or objects, in canonical form.
+    """Return the metadata fields that filters can match, in canonical form: keys whose values are not arrays or
+    objects.
 
     Raises:
-        ValueError: It is not a JSON object.
+        ValueError: The metadata is not a JSON object.
     """
     try:
         parsed = cast('object', json.loads(metadata))
@@ -120,14 +121,14 @@ def fields_of(metadata: str) -> tuple[tuple[str, str], ...]:
 
 
 def canonical(value: Scalar) -> str:
-    """Return one text for each value: 1 and 1.0 are one, `true` and 1 are not, nor are 1 and `"1"`."""
+    """Return one text for equal values: 1 and 1.0 are equal, `true` and 1 are not, nor are 1 and `"1"`."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return _filterable(json.dumps(value))
 
 
 def _filterable(text: str) -> str:
-    """Return text that every database keeps and finds again: what `check_text` refuses is escaped."""
+    """Return text that every database can store and compare: characters that `check_text` refuses are escaped."""
     return text.encode('utf-8', 'backslashreplace').decode().replace('\0', '\\0')
 
 
@@ -149,7 +150,7 @@ def _asset_row(asset: NewAsset, now: int) -> Row:
 
 
 def asset_seal(digest: str, media_type: str, size_bytes: int, created_at: int) -> int:
-    """Return the seal of an asset, whose contents are covered by their digest."""
+    """Return the seal of an asset. It excludes the content, which the digest covers."""
     return seal((digest, media_type, size_bytes, created_at))
 
 
@@ -159,5 +160,5 @@ def _node_row(digest: str, data: bytes) -> Row:
 
 
 def _check_digest(digest: str, data: bytes) -> None:
-    if digest != (right := digest_of(data)):
-        raise ValueError(f'Contents of {len(data)} bytes have the digest {right!r}, not {digest!r}. Use `digest_of`.')
+    if digest != (actual := digest_of(data)):
+        raise ValueError(f'Contents of {len(data)} bytes have the digest {actual!r}, not {digest!r}. Use `digest_of`.')

@@ -1,4 +1,4 @@
-"""How ids and digests lie in the database: as few bytes as they need, and the same text when they come out again."""
+"""Packed ids and digests: the shortest bytes from which the original text can be restored."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from pydantic_deep.errors import ValidationError
 _UUID: Final = re.compile('[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}')
 _SHA256: Final = re.compile('sha256:[0-9a-f]{64}')
 _TEXT: Final = b'\0'
-"""Begins what is neither a UUID nor a digest that we know."""
+"""Prefix of ids and digests in other formats than UUID and SHA-256."""
 
 _SHA256_BYTE: Final = b'\1'
-"""Begins the 32 bytes of a SHA-256."""
+"""Prefix of the 32 bytes of a SHA-256."""
 
 MIN_PREFIX: Final = 8
-"""How much of an id must be given: 8 digits of a UUIDv7 are about a minute."""
+"""Minimum length of an id's prefix: 8 digits of a UUIDv7 cover about a minute."""
 
 _DASHES: Final = (8, 13, 18, 23)
 
 
 @lru_cache(maxsize=4096)
 def pack_id(id: str) -> bytes:
-    """Return a UUID, in its usual form, as 16 bytes, and any other text as a zero byte and UTF-8.
+    """Return a UUID in its usual form as 16 bytes, and any other text as a zero byte and UTF-8.
 
-    Text that would take 16 bytes as well gets another zero byte at its end. `id` must not contain NUL.
+    Text that would also take 16 bytes gets a trailing zero byte. `id` must not contain NUL.
     """
     if _UUID.fullmatch(id):
         return bytes.fromhex(id.replace('-', ''))
@@ -37,7 +37,7 @@ def pack_id(id: str) -> bytes:
 
 @lru_cache(maxsize=4096)
 def unpack_id(packed: bytes) -> str:
-    """Return what `pack_id` was given."""
+    """Return the id that `pack_id` packed."""
     if len(packed) != 16:
         return packed.strip(_TEXT).decode()
     digits = packed.hex()
@@ -45,7 +45,7 @@ def unpack_id(packed: bytes) -> str:
 
 
 def prefix_range(prefix: str) -> tuple[bytes, bytes] | None:
-    """Return the first and the last UUID, packed, that begin as `prefix` does; `None` if none can."""
+    """Return the first and last packed UUID with this prefix; `None` if there can be none."""
     prefix = prefix.lower()
     digits = prefix.replace('-', '')
     well_placed = all(index in _DASHES for index, char in enumerate(prefix) if char == '-')
@@ -55,7 +55,7 @@ def prefix_range(prefix: str) -> tuple[bytes, bytes] | None:
 
 
 def pack_digest(digest: str) -> bytes:
-    """Return a SHA-256 as `digest_of` writes it as 33 bytes, and any other text as a zero byte and UTF-8."""
+    """Return a SHA-256, as written by `digest_of`, as 33 bytes, and any other text as a zero byte and UTF-8."""
     if _SHA256.fullmatch(digest):
         return _SHA256_BYTE + bytes.fromhex(digest[7:])
     check_text(digest)
@@ -63,12 +63,12 @@ def pack_digest(digest: str) -> bytes:
 
 
 def unpack_digest(packed: bytes) -> str:
-    """Return what `pack_digest` was given."""
+    """Return the digest that `pack_digest` packed."""
     return f'sha256:{packed[1:].hex()}' if packed[:1] == _SHA256_BYTE else packed[1:].decode()
 
 
 def check_text(text: str) -> None:
-    """Raise `ValidationError` for text that not every database keeps."""
+    """Raise `ValidationError` for text that not every database can store."""
     if '\0' in text:
         raise ValidationError(
             'text', f'a store does not keep text with NUL: {text[:80]!r}. Remove the character, or write it as JSON.'

@@ -1,11 +1,11 @@
 """The tables, as numbered migrations that SQLite (3.35 and later) and PostgreSQL both understand.
 
-What many rows repeat lies once and is referred to by `number`, an integer that never leaves the store: messages,
-branches, assets, nodes, and the part of a version that seldom changes (`config`). Ids are bytes, see `_keys`; what is
-called `body`, `data`, `usage`, `output`, `prompt`, `options` or `result` is encoded, see `_codec`, and so are the
-`arguments` of a tool call: they are as large as the files that it writes.
+Data shared by many rows is stored once and referred to by `number`, an integer that is never exposed: messages,
+branches, assets, nodes, and the part of a version that seldom changes (`config`). Ids are packed (see `_keys`). The
+columns `body`, `data`, `usage`, `output`, `prompt`, `options` and `result` are encoded (see `_codec`), and so are the
+`arguments` of a tool call, which can be as large as the files that it writes.
 
-Nothing is a foreign key: a deleted parent is an edge that became NULL, and a missing one is damage that is reported.
+There are no foreign keys: a deleted parent is an edge that became NULL, and a missing one is damage that is reported.
 """
 
 from __future__ import annotations
@@ -92,16 +92,16 @@ MIGRATIONS: Final[tuple[tuple[str | Callable[[Dialect], Operation[None]], ...], 
     ('ALTER TABLE request ADD COLUMN kind TEXT',),
     (count_references,),
 )
-"""Statements and operations by version, from 1. What is released never changes: another version is added."""
+"""Statements and operations of each version, from 1. Released migrations never change: a change is a new version."""
 
 
 def migrate(dialect: Dialect, last: int | None = None) -> Operation[int]:
-    """Bring a database to our newest version, or to `last`; return the version that it had, 0 if it was empty.
+    """Migrate a database to the newest version, or to `last`; return its previous version, 0 if it was empty.
 
-    Run it in one transaction, before anything else.
+    Run this in one transaction, before anything else.
 
     Raises:
-        StoreFormatError: It is something else, or made by a newer release.
+        StoreFormatError: The database is not a store, or was made by a newer release.
     """
     version = yield from stored_version(dialect)
     if version == 0:
@@ -109,16 +109,16 @@ def migrate(dialect: Dialect, last: int | None = None) -> Operation[int]:
         yield Statement("INSERT INTO meta (key, value) VALUES ('format', ?1), ('version', '0')", (FORMAT,))
     newest = len(MIGRATIONS) if last is None else last
     for statements in MIGRATIONS[version:newest]:
-        for each in statements:
-            if isinstance(each, str):
-                yield Statement(_render(each, dialect))
+        for migration in statements:
+            if isinstance(migration, str):
+                yield Statement(_render(migration, dialect))
             else:
-                yield from each(dialect)
+                yield from migration(dialect)
     if version < newest:
-        now = str(newest)
+        version_text = str(newest)
         yield Statement("DELETE FROM meta WHERE key IN ('version', 'seal')")
-        sealed = str(seal((FORMAT, now)))
-        yield Statement("INSERT INTO meta (key, value) VALUES ('version', ?1), ('seal', ?2)", (now, sealed))
+        sealed = str(seal((FORMAT, version_text)))
+        yield Statement("INSERT INTO meta (key, value) VALUES ('version', ?1), ('seal', ?2)", (version_text, sealed))
     return version
 
 

@@ -1,6 +1,6 @@
-"""Each record as a row: the names of its columns, what it takes to read one, and to write one.
+"""Conversion of records to rows and back, with the columns of each table.
 
-The last column of each is its seal, see `_seals`; it is checked whenever a row is read.
+The last column of each row is its seal (see `_seals`), which is verified on every read.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FROM_VERSION: Final = (
 
 
 def version_seal(record: VersionRecord) -> int:
-    """Return the seal of a version: of all but its number."""
+    """Return the seal of a version, which excludes its number."""
     return seal((record.id, *record[2:]))
 
 
@@ -58,7 +58,7 @@ def version_from(row: Row) -> VersionRecord:
 def decode_version(row: Sequence[Any]) -> VersionRecord:
     """Decode a row.
 
-    A page has hundreds, so this is written out instead of a loop over kinds: it takes half the time.
+    This is unrolled instead of a loop over kinds, which takes twice as long: a page has hundreds of versions.
     """
     return VersionRecord(
         id_from(row[0]),
@@ -92,23 +92,24 @@ SELECT_LINE: Final = (
     'SELECT line.number, v.id, v.cloned_from, v.merged_from, v.kind, v.state, v.branch, v.message_count, v.run_id,'
     ' v.config, v.usage, v.output, v.pending, v.deps, v.tree, v.created_at, v.seal'
 )
-"""A version of a line, with the numbers of what many versions share: there are thousands, and few branches and configs.
+"""A version of a lineage, with numbers in place of rows that many versions share: there are thousands of versions, and
+few branches and configs.
 
-Each value of each row costs, so nothing is read twice: a version's parent is the one before it.
+The parent is not selected either: it is the preceding version.
 """
 
 
 class LineReferences(NamedTuple):
-    """What the versions of a line share, each by its number, as it lies in the database."""
+    """Rows that the versions of a lineage share, keyed by number, as stored."""
 
     branches: Mapping[object, Row]
-    """The ids of the conversation and of the branch, and its name."""
+    """Conversation id, branch id and branch name."""
     configs: Mapping[object, Row]
-    """What `version_from` takes from a config, `backend` last."""
+    """The columns of a config that `version_from` reads, `backend` last."""
     assets: Mapping[object, Row]
-    """Digests."""
+    """Digests of assets."""
     nodes: Mapping[object, Row]
-    """Digests."""
+    """Digests of nodes."""
 
 
 def versions_in_line(
@@ -118,8 +119,8 @@ def versions_in_line(
 
     Args:
         rows: The rows.
-        before: What the first version came from.
-        shared: What they refer to.
+        before: The parent of the first version.
+        shared: The rows that they refer to.
     """
     unpack, text = _keys.unpack_id, text_from
     branches = _DecodedRows('branch', shared.branches, lambda row: (id_from(row[0]), id_from(row[1]), row[2]))
@@ -161,7 +162,7 @@ def versions_in_line(
                 backend,
                 at,
             )
-            # `version_seal`, written out: a line has thousands.
+            # `version_seal`, unrolled: a lineage has thousands of versions.
             sealed = (
                 f'{id}\0{parent}\0{cloned}\0{merged}\0{kind}\0{state}\0{conversation}\0{branch_id}\0{branch_name}'
                 f'\0{count}\0{run}\0{agent}\0{name}\0{metadata}\0{model}\0{settings}\0{usage}\0{output}\0{pending}'
@@ -177,7 +178,7 @@ def versions_in_line(
 
 
 class _DecodedRows(dict[object, Any]):
-    """Rows by number, each decoded when it is needed first; one that is missing is damage."""
+    """Rows keyed by number, each decoded on first use; a missing one raises `StoreCorruptedError`."""
 
     def __init__(self, table: str, rows: Mapping[object, Row], decode: Callable[[Row], object]) -> None:
         self._table = table
@@ -205,12 +206,12 @@ BRANCH: Final = 'id, conversation_id, name, parent, fork_seq, tip_seq, rewrites,
 
 
 def branch_seal(record: BranchRecord, parent: Value, rewrites: Value) -> int:
-    """Return the seal of a branch, which covers the numbers of the branches that it comes from and rewrites."""
+    """Return the seal of a branch, which covers the numbers of its parent and of the branch that it rewrites."""
     return seal(branch_values(record, parent, rewrites))
 
 
 def branch_values(record: BranchRecord, parent: Value, rewrites: Value) -> tuple[object, ...]:
-    """Return what the seal of a branch covers."""
+    """Return the values that the seal of a branch covers."""
     return (*record[:3], parent, *record[4:6], rewrites, *record[7:])
 
 
@@ -227,13 +228,13 @@ def branch_from(row: Row) -> BranchRecord:
 
 @reads('branch')
 def check_branch(row: Row) -> None:
-    """Check a row of `BRANCH`."""
+    """Verify the seal of a row of `BRANCH`."""
     id, conversation_id, *values, stored = row
     check_seal('branch', id_from(id), (id_from(id), id_from(conversation_id), *values), stored)
 
 
 def branch_row(record: BranchRecord, parent: Value, rewrites: Value) -> Row:
-    """Write a row of `BRANCH`, with the numbers of the branches that it comes from and rewrites."""
+    """Return the row of `BRANCH` for a record, with the numbers of its parent and of the branch that it rewrites."""
     return (
         *(_keys.pack_id(record.id), _keys.pack_id(record.conversation_id), record.name, parent, record.fork_seq),
         *(record.tip_seq, rewrites, record.rewrites_seq, record.created_at, branch_seal(record, parent, rewrites)),
@@ -244,12 +245,14 @@ MESSAGE: Final = 'id, body, seal'
 
 
 def message_row(id: str, body: bytes) -> Row:
-    """Write a row of `MESSAGE`, with its encoded body."""
+    """Return the row of `MESSAGE` for an encoded body."""
     return _keys.pack_id(id), body, message_seal(id, body)
 
 
 def message_seal(id: str, body: bytes) -> int:
-    """Return the seal of a message, of its encoded body. A history has thousands, so it is written out."""
+    """Return the seal of a message, computed over its encoded body. It is unrolled: a history has thousands of
+    messages.
+    """
     return zlib.crc32(body, zlib.crc32(id.encode()))
 
 
@@ -257,12 +260,12 @@ ENTRY: Final = 'branch, seq, message, seal'
 
 
 def entry_seal(branch_id: str, seq: int, message_id: str) -> int:
-    """Return the seal of the place of a message in a branch: `seal` of the three, written out for the same reason."""
+    """Return the seal of a message's position on a branch. It equals `seal` of the three values, unrolled for speed."""
     return zlib.crc32(f'{branch_id}\0{seq}\0{message_id}'.encode())
 
 
 def messages_from(rows: Iterable[Row]) -> list[MessageRecord]:
-    """Read messages: the id, body and seal of each, its place, the seal of this, and the id of the branch that it is on."""
+    """Read rows of id, body, seal, position, seal of the position, and branch id of each message."""
     messages, unpack, decode = list[MessageRecord](), _keys.unpack_id, _codec.decode
     for packed, body, stored, seq, placed, packed_branch in cast('Iterable[Sequence[Any]]', rows):
         try:
@@ -292,7 +295,7 @@ def conversation_from(row: Row) -> ConversationRecord:
 
 
 def conversation_row(record: ConversationRecord) -> Row:
-    """Write a row of `CONVERSATION`."""
+    """Return the row of `CONVERSATION` for a record."""
     return _keys.pack_id(record.id), record.agent_name, id_or_none(record.head_id), record.created_at, seal(record)
 
 
@@ -315,7 +318,7 @@ def run_from(row: Row) -> RunRecord:
 
 
 def run_row(record: RunRecord) -> Row:
-    """Write a row of `RUN`."""
+    """Return the row of `RUN` for a record."""
     return (
         *(_keys.pack_id(record.id), _keys.pack_id(record.conversation_id), id_or_none(record.base_id)),
         *(record.agent_name, id_or_none(record.attempt_of), id_or_none(record.parent_run_id), record.state),
@@ -350,7 +353,9 @@ def request_from(row: Row) -> RequestRecord:
 
 
 def request_row(record: RequestRecord, parameters: int | None, message_digests: int | None) -> Row:
-    """Write a row of `REQUEST`, with the numbers of its assets. The usual kind is NULL, as in rows of older releases."""
+    """Return the row of `REQUEST` for a record, with the numbers of its assets. The kind `answer` is NULL, as in old
+    rows.
+    """
     kind = None if record.kind == 'answer' else record.kind
     return (
         *(_keys.pack_id(record.run_id), record.number, _keys.pack_id(record.response_id), record.model),
@@ -382,7 +387,7 @@ def call_from(row: Row) -> CallRecord:
 
 
 def call_row(record: CallRecord, tree: int | None) -> Row:
-    """Write a row of `CALL`, with the number of its tree."""
+    """Return the row of `CALL` for a record, with the number of its tree."""
     return (
         *(_keys.pack_id(record.run_id), _keys.pack_id(record.response_id), record.tool_call_id, record.tool_name),
         *(_codec.encode_text(record.arguments), record.effect, record.status, text_or_none(record.result), tree),
@@ -405,7 +410,7 @@ def delegation_from(row: Row) -> DelegationRecord:
 
 
 def delegation_row(record: DelegationRecord) -> Row:
-    """Write a row of `DELEGATION`."""
+    """Return the row of `DELEGATION` for a record."""
     return (
         *(_keys.pack_id(record.parent_run_id), _keys.pack_id(record.response_id), record.tool_call_id),
         *(_keys.pack_id(record.child_conversation_id), record.subagent, record.intent, record.arguments),
@@ -425,21 +430,21 @@ APPROVAL_KINDS: Final[_Kinds] = (
 
 @reads('approval')
 def stored_approval_from(row: Row) -> ApprovalRecord:
-    """Read a row of `APPROVAL` as it is stored."""
+    """Read a row of `APPROVAL` as stored."""
     record = ApprovalRecord._make(decoded(row[:-1], APPROVAL_KINDS))
     check_seal('approval', record.id, record, row[-1])
     return record
 
 
 def approval_from(row: Row, now: int) -> ApprovalRecord:
-    """Read a row of `APPROVAL`; one that waits longer than it may is expired."""
+    """Read a row of `APPROVAL`; one that is pending past its deadline is expired."""
     record = stored_approval_from(row)
     is_over = record.status == 'pending' and record.expires_at is not None and record.expires_at <= now
     return record._replace(status='expired') if is_over else record
 
 
 def approval_row(record: ApprovalRecord) -> Row:
-    """Write a row of `APPROVAL`."""
+    """Return the row of `APPROVAL` for a record."""
     return (
         *(_keys.pack_id(record.id), _keys.pack_id(record.version_id), record.pending_id),
         *(_keys.pack_id(record.conversation_id), record.agent_name, record.path, record.tool_name, record.arguments),
@@ -455,7 +460,7 @@ WORKSPACE_KINDS: Final[_Kinds] = (None, id_from, id_from, None, None)
 
 @reads('workspace')
 def workspace_from(row: Row) -> tuple[WorkspaceRecord, str | None]:
-    """Read a row of `WORKSPACE`: what is known of a directory, and for which open store a run works there."""
+    """Read a row of `WORKSPACE`, with the open store that owns the claim."""
     backend, version_id, run_id, owner, identity = decoded(row[:-1], WORKSPACE_KINDS)
     check_seal('workspace', backend, (backend, version_id, run_id, owner, identity), row[-1])
     record = WorkspaceRecord._make((backend, version_id, run_id, identity))
@@ -463,7 +468,7 @@ def workspace_from(row: Row) -> tuple[WorkspaceRecord, str | None]:
 
 
 def workspace_row(record: WorkspaceRecord, owner: str | None) -> Row:
-    """Write a row of `WORKSPACE`."""
+    """Return the row of `WORKSPACE` for a record."""
     backend, version_id, run_id, identity = record
     sealed = seal((backend, version_id, run_id, owner, identity))
     return backend, id_or_none(version_id), id_or_none(run_id), owner, identity, sealed

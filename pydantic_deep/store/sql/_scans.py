@@ -1,4 +1,4 @@
-"""Passes over all rows of a table, a page at a time: what `check` reads, and what writes seals into older stores."""
+"""Scans of all rows of a table, page by page, for `check` and for the migration that adds seals."""
 
 # ruff: noqa: S608 - names of tables and columns are ours; every value is bound
 
@@ -20,24 +20,24 @@ from ._statements import Kind, bytes_from, decoded, digest_from, id_from, intege
 from ._tallies import check_total
 
 _PAGE: Final = 500
-"""Rows that are read at once; the contents of one may be large."""
+"""Number of rows per query; the content of one may be large."""
 
 
 class Scan(NamedTuple):
-    """How the rows of a table are read in the order of their keys."""
+    """A scan of a table in the order of its keys."""
 
     table: str
     keys: tuple[str, ...]
     """Columns of the primary key."""
     columns: str
-    """What is read of each row `x` beside its key; the seal is last where there is one."""
+    """Columns of each row `x` to read beside its key; the seal, if any, is last."""
     joins: str
-    """What it is joined with."""
+    """Joins of the query."""
     expected: Callable[[Row], int]
-    """Returns the seal that a row should have, of its columns without the seal."""
+    """Computes the expected seal of a row from its columns without the seal."""
 
     def page(self, after: Row) -> Statement:
-        """Return the query for the rows after a key; an empty one is before the first."""
+        """Return the query for the page after a key; an empty key is before the first row."""
         keys = ', '.join(f'x.{key}' for key in self.keys)
         where = f' WHERE ({keys}) > ({marks(len(after))})' if after else ''
         sql = f'SELECT {keys}, {self.columns} FROM {self.table} x{self.joins}{where} ORDER BY {keys} LIMIT {_PAGE}'
@@ -112,14 +112,14 @@ SEALED: Final = (
     Scan('approval', _NUMBER, _columns(_rows.APPROVAL), '', _record(_rows.APPROVAL_KINDS)),
     Scan('workspace', ('backend',), _columns(_rows.WORKSPACE), '', _record(_rows.WORKSPACE_KINDS)),
 )
-"""The tables whose rows have seals."""
+"""Scans of the tables whose rows have seals."""
 
 
 _COLUMN: Final = re.compile(r'\bx\.(\w+)')
 
 
-def _column_or_null(there: Collection[Value], column: re.Match[str]) -> str:
-    return column[0] if column[1] in there else 'NULL'
+def _column_or_null(existing: Collection[Value], column: re.Match[str]) -> str:
+    return column[0] if column[1] in existing else 'NULL'
 
 
 def _node(row: Row) -> int:
@@ -128,18 +128,18 @@ def _node(row: Row) -> int:
 
 
 NODES: Final = Scan('node', _NUMBER, 'x.digest, x.data, 0', '', _node)
-"""Nodes have no seals: their digests are those of their contents."""
+"""Nodes have no seals: their keys are the digests of their content."""
 
 
 def verify(table: str, integrity: str) -> Operation[None]:
-    """Read all rows of a table.
+    """Verify all rows of a table.
 
     Args:
         table: The table.
-        integrity: How the database looks at its pages and indexes; empty if it does not.
+        integrity: The database's own check of pages and indexes; empty if it has none.
 
     Raises:
-        StoreCorruptedError: A row is not what was written, or an index does not list it.
+        StoreCorruptedError: A row differs from the one that was written, or an index lacks it.
     """
     for row in (yield Statement(f'{integrity}({table})')) if integrity else []:
         if row != ('ok',):
@@ -158,12 +158,12 @@ def verify(table: str, integrity: str) -> Operation[None]:
 
 
 def verify_rows(table: str, column: str, keys: Sequence[Value]) -> Operation[None]:
-    """Read the rows of a table in which a column has one of these values.
+    """Verify the rows of a table in which a column has one of these values.
 
     Raises:
-        StoreCorruptedError: One is not what was written.
+        StoreCorruptedError: A row differs from the one that was written.
     """
-    scan = next(each for each in (*SEALED, NODES) if each.table == table)
+    scan = next(scan for scan in (*SEALED, NODES) if scan.table == table)
     read = reads(table)(partial(_check, scan))
     names = ', '.join(f'x.{key}' for key in scan.keys)
     sql = f'SELECT {names}, {scan.columns} FROM {table} x{scan.joins} WHERE x.{column} IN ({marks(len(keys))})'
@@ -178,14 +178,15 @@ def _check(scan: Scan, row: Row) -> None:
 
 
 def seal_everything(columns: str) -> Operation[None]:
-    """Write the seals of all rows, of a store that had none.
+    """Write the seals of all rows of a store that had none.
 
     Args:
-        columns: A query for the columns of a table: later migrations have added some of those that are read.
+        columns: A query for the columns of a table, as later migrations have added some of the columns that a scan
+            reads.
     """
-    for each in SEALED:
-        there = {row[0] for row in (yield Statement(columns, (each.table,)))}
-        scan = each._replace(columns=_COLUMN.sub(partial(_column_or_null, there), each.columns))
+    for sealed in SEALED:
+        existing = {row[0] for row in (yield Statement(columns, (sealed.table,)))}
+        scan = sealed._replace(columns=_COLUMN.sub(partial(_column_or_null, existing), sealed.columns))
         count = len(scan.keys)
         where = ' AND '.join(f'{key} = ?{place}' for place, key in enumerate(scan.keys, 2))
         after: Row = ()

@@ -1,9 +1,9 @@
-"""Seals: a checksum in each row, so that a value which is not the one that was written is found when it is read.
+"""Seals: a checksum in each row, verified on every read, so that changed values are detected.
 
-A seal covers the values of a record, with digests and ids in the place of the numbers that stand for them in the
-database. It finds damage, and proves nothing about who has written a row: it is no signature.
+A seal covers the values of a record, with digests and ids in place of the database's row numbers. It detects damage; it
+is not a signature and does not authenticate a row.
 
-Fields may be appended to a record as long as rows that lack them have `None` there: trailing `None`s are not covered.
+Fields may be appended to a record if rows without them have `None` there: trailing `None`s are not covered.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from . import _keys
 R = TypeVar('R')
 
 DAMAGED: Final = (StoreCorruptedError, ValueError, TypeError, AttributeError, LookupError)
-"""What decoding a damaged row raises."""
+"""The exceptions that decoding a damaged row raises."""
 
 
 def seal(values: Sequence[object]) -> int:
-    """Return the seal of values: CRC-32 (ISO 3309) of their texts in UTF-8, with a NUL between them."""
+    """Return the seal of values: CRC-32 (ISO 3309) of their texts in UTF-8, joined by NUL."""
     while values and values[-1] is None:
         values = values[:-1]
     return zlib.crc32('\0'.join(map(str, values)).encode())
 
 
 def check_seal(table: str, name: object, values: Sequence[object], stored: Value) -> None:
-    """Raise `StoreCorruptedError` if a row is not what was written.
+    """Raise `StoreCorruptedError` if a row differs from the one that was written.
 
     Args:
         table: The table of the row.
-        name: What names the row in an error.
-        values: What the seal covers.
+        name: The name of the row for the error.
+        values: The values that the seal covers.
         stored: The seal in the row.
     """
     if seal(values) != stored:
@@ -45,7 +45,7 @@ def check_seal(table: str, name: object, values: Sequence[object], stored: Value
 
 
 def reads(table: str) -> Callable[[Callable[[Row], R]], Callable[[Row], R]]:
-    """Decorate a function that reads a row, whose first value names it: what it raises is damage of that row."""
+    """Decorate a function that reads a row: its exceptions become damage of that row, which the first value identifies."""
 
     def decorate(read: Callable[[Row], R]) -> Callable[[Row], R]:
         @wraps(read)
@@ -61,7 +61,7 @@ def reads(table: str) -> Callable[[Callable[[Row], R]], Callable[[Row], R]]:
 
 
 def raise_damage(table: str, key: Value, error: Exception) -> NoReturn:
-    """Raise what decoding a row has raised as a `StoreCorruptedError` that names the row."""
+    """Raise the error of decoding a row as a `StoreCorruptedError` that names the row."""
     if not isinstance(error, StoreCorruptedError):
         raise StoreCorruptedError(table, row_name(key), f'it cannot be decoded ({error})') from error
     if error.table is None:
@@ -70,7 +70,7 @@ def raise_damage(table: str, key: Value, error: Exception) -> NoReturn:
 
 
 def row_name(key: Value) -> str:
-    """Return how an error names a row by its id, digest or number."""
+    """Return the text by which an error names a row with this id, digest or number."""
     if not isinstance(key, bytes):
         return str(key)
     try:

@@ -1,4 +1,4 @@
-"""What the operations share: statements over many values, and records from rows."""
+"""Helpers of operations: statements over many values, and conversion of values."""
 
 # ruff: noqa: S608 - names of tables and columns are ours; every value is bound
 
@@ -15,7 +15,8 @@ from . import _codec, _keys
 R = TypeVar('R')
 
 CHUNK: Final = 500
-"""Values in one statement; SQLite takes 32,766, and each number of them is a statement of its own to prepare."""
+"""Maximum number of values in one statement. SQLite allows 32,766, but each count is a separate statement to prepare.
+"""
 
 Kind: TypeAlias = Callable[[object], object]
 
@@ -41,17 +42,17 @@ def bytes_from(value: object) -> bytes:
 
 
 def id_or_none(id: str | None) -> bytes | None:
-    """Write an id."""
+    """Pack an optional id."""
     return None if id is None else _keys.pack_id(id)
 
 
 def text_or_none(text: str | None) -> bytes | None:
-    """Write encoded text."""
+    """Encode optional text."""
     return None if text is None else _codec.encode_text(text)
 
 
 def decoded(row: Row, kinds: Sequence[Kind | None]) -> Iterator[object]:
-    """Yield the values of a row as its record has them; `None` among `kinds` is a value that stays as it is."""
+    """Yield the decoded values of a row; a `None` among `kinds` passes the value through unchanged."""
     return (value if kind is None or value is None else kind(value) for value, kind in zip(row, kinds, strict=True))
 
 
@@ -69,7 +70,9 @@ def marks(count: int, first: int = 1) -> str:
 
 
 def select_in(sql: str, values: Iterable[Value], *fixed: Value) -> Operation[list[Row]]:
-    """Run a query for all values; `{}` stands for their list, and the fixed parameters come before them."""
+    """Run a query for any number of values; `{}` is replaced by their placeholders, and the fixed parameters come
+    first.
+    """
     rows: list[Row] = []
     for chunk in chunks(values):
         rows += yield Statement(sql.format(marks(len(chunk), len(fixed) + 1)), (*fixed, *chunk))
@@ -77,7 +80,7 @@ def select_in(sql: str, values: Iterable[Value], *fixed: Value) -> Operation[lis
 
 
 def insert(table: str, columns: str, rows: Sequence[Row], suffix: str) -> Operation[list[Row]]:
-    """Insert rows by as few statements as can be; return what `RETURNING`, in the suffix, returns."""
+    """Insert rows with as few statements as possible; return the rows of `RETURNING` in the suffix."""
     returned: list[Row] = []
     for chunk in chunks(rows, 100):
         sql = _insert(table, columns, len(chunk), len(chunk[0]), suffix)
@@ -87,19 +90,19 @@ def insert(table: str, columns: str, rows: Sequence[Row], suffix: str) -> Operat
 
 @lru_cache(maxsize=256)
 def _insert(table: str, columns: str, rows: int, width: int, suffix: str) -> str:
-    """Return the statement: a commit has a dozen, and nearly always the same."""
+    """Return the statement. A commit needs about a dozen, mostly the same ones."""
     lines = ', '.join(f'({marks(width, 1 + width * row)})' for row in range(rows))
     return f'INSERT INTO {table} ({columns}) VALUES {lines} {suffix}'
 
 
 def insert_many(table: str, columns: str, rows: Sequence[Row], suffix: str = '') -> Operation[None]:
-    """Insert rows of which nothing is asked back."""
+    """Insert rows without returning any."""
     if rows:
         yield Statement(_insert(table, columns, 1, len(rows[0]), suffix), (), rows)
 
 
 def update(table: str, columns: str, rows: Sequence[Row]) -> Operation[None]:
-    """Write columns of rows that are known by their numbers; each of `rows` begins with its own."""
+    """Update columns of rows, identified by their numbers, which are the first values of `rows`."""
     names = columns.split(', ')
     changes = ', '.join(f'{name} = ?{place}' for place, name in enumerate(names, 2))
     if rows:

@@ -1,7 +1,7 @@
-"""Tallies: how many rows there are of a table, and how many belong to one run, conversation or version.
+"""Tallies: the number of rows of a table, and of each run, conversation or version.
 
-The database counts what is inserted, by triggers; what we delete is taken off by `remove`. A row that is gone otherwise
-is damage, which a read notices that finds fewer rows than were counted.
+Database triggers count inserted rows; `remove` subtracts the rows that we delete. If a row disappears otherwise, a read
+finds fewer rows than were counted and reports the damage.
 """
 
 # ruff: noqa: S608 - names of tables and columns are ours; every value is bound
@@ -38,34 +38,33 @@ _PARENTS: Final = {
     'approval': 'version_id',
     'reference': None,
 }
-"""The tables that are counted, and the column by which their rows are counted besides."""
+"""The counted tables, with the column by which their rows are also counted."""
 
 _LATER: Final = 'reference'
-"""Is counted since a version of the tables of its own."""
+"""Counted since a later migration."""
 
 _NUMBERS: Final = ('version', 'edge')
-"""Tables whose column is a number."""
+"""Tables whose column contains a number."""
 
 COUNTED: Final = tuple(_PARENTS)
-"""The tables that are counted."""
 
 _WITH_PARENT: Final = ' WHERE {}parent IS NOT NULL AND {}kind = 0'
-"""The edges that are counted."""
+"""Condition of the edges that are counted."""
 
 ALL: Final = b''
-"""Stands for all rows of a table in the place of a parent."""
+"""In place of a parent: all rows of the table."""
 
 TOTAL: Final = "(SELECT t.total FROM tally t WHERE t.name = '{table}' AND t.parent = {parent})"
-"""The number of rows, as a value in a query; `parent` is a parameter."""
+"""The number of rows, as an expression in a query; `parent` is a parameter."""
 
 
 def parent_key(value: Value) -> bytes:
-    """Return the key of a parent."""
+    """Return the key of a parent in the tallies."""
     return value if isinstance(value, bytes) else str(value).encode()
 
 
 def make_tallies(dialect: Dialect) -> Operation[None]:
-    """Make the table and the triggers, and count what is there."""
+    """Create the table and its triggers, and count the existing rows."""
     yield Statement(
         f'CREATE TABLE tally (name TEXT NOT NULL, parent {dialect.bytes_type} NOT NULL, total BIGINT NOT NULL,'
         f' PRIMARY KEY (name, parent)){dialect.clustered}'
@@ -76,12 +75,12 @@ def make_tallies(dialect: Dialect) -> Operation[None]:
 
 
 def count_references(dialect: Dialect) -> Operation[None]:
-    """Count what says which contents messages and other contents mention: garbage collection goes by it."""
+    """Count the rows of `reference`, on which garbage collection relies."""
     yield from _begin_to_count(_LATER, dialect)
 
 
 def _begin_to_count(table: str, dialect: Dialect) -> Operation[None]:
-    """Count the rows of a table, and make the trigger that counts what is inserted."""
+    """Count the rows of a table, and create the trigger that counts inserted rows."""
     everything = f"CAST('' AS {dialect.bytes_type})"
     yield Statement(f"INSERT INTO tally SELECT '{table}', {everything}, COUNT(*) FROM {table}")
     inserts = [_increment(table, everything)]
@@ -98,7 +97,7 @@ def _begin_to_count(table: str, dialect: Dialect) -> Operation[None]:
 
 
 def _increment(table: str, parent: str, where: str = ' WHERE 1 = 1') -> str:
-    """Return a statement of a trigger; a `WHERE` keeps its `SELECT` apart from `ON CONFLICT`."""
+    """Return a statement for a trigger. It always has a `WHERE`, which separates its `SELECT` from `ON CONFLICT`."""
     return (
         f"INSERT INTO tally (name, parent, total) SELECT '{table}', {parent}, 1{where or ' WHERE 1 = 1'}"
         ' ON CONFLICT (name, parent) DO UPDATE SET total = tally.total + 1;'
@@ -106,7 +105,7 @@ def _increment(table: str, parent: str, where: str = ' WHERE 1 = 1') -> str:
 
 
 def remove(table: str, where: str, values: Sequence[Value] = ()) -> Operation[None]:
-    """Delete rows of a table, and take them off its tallies."""
+    """Delete rows of a table, and subtract them from its tallies."""
     column = _PARENTS[table]
     returned = "''" if column is None else f'{column}, kind' if table == 'edge' else column
     rows = yield Statement(f'DELETE FROM {table} WHERE {where} RETURNING {returned}', values)
@@ -114,13 +113,13 @@ def remove(table: str, where: str, values: Sequence[Value] = ()) -> Operation[No
         parent_key(row[0]) for row in rows if column is not None and row[0] is not None and row[1:] in ((), (0,))
     )
     counts[ALL] = len(rows)
-    off: list[Row] = [(table, parent, count) for parent, count in counts.items() if count]
-    if off:
-        yield Statement('UPDATE tally SET total = total - ?3 WHERE name = ?1 AND parent = ?2', (), off)
+    decrements: list[Row] = [(table, parent, count) for parent, count in counts.items() if count]
+    if decrements:
+        yield Statement('UPDATE tally SET total = total - ?3 WHERE name = ?1 AND parent = ?2', (), decrements)
 
 
 def cut_edges(numbers: Sequence[Value]) -> Operation[None]:
-    """Let the children of deleted versions have no parent any more."""
+    """Remove the parent from the edges of the children of deleted versions."""
     rows: list[Row] = [(number,) for number in numbers]
     if rows:
         yield Statement('UPDATE edge SET parent = NULL WHERE parent = ?1', (), rows)
@@ -129,7 +128,7 @@ def cut_edges(numbers: Sequence[Value]) -> Operation[None]:
 
 
 def total_of(table: str, parents: Sequence[Value] = (ALL,)) -> Operation[int]:
-    """Return how many rows were counted."""
+    """Return the number of rows that were counted."""
     total = 0
     for parent in parents:
         rows = yield Statement('SELECT total FROM tally WHERE name = ?1 AND parent = ?2', (table, parent_key(parent)))
@@ -140,14 +139,14 @@ def total_of(table: str, parents: Sequence[Value] = (ALL,)) -> Operation[int]:
 def counted(
     table: str, sql: str, values: Sequence[Value], parent: Value = ALL, *, limit: int | None = None
 ) -> Operation[list[Row]]:
-    """Return rows without the tally that is last in each, and make sure that none is missing.
+    """Return rows without their last column, the tally, after verifying that none is missing.
 
     Args:
         table: The table of the rows.
         sql: A query whose last column is `TOTAL` of that table and parent.
-        values: Its parameters.
-        parent: Whose rows they are.
-        limit: At most how many it returns: as many may be fewer than there are.
+        values: The parameters of the query.
+        parent: The parent of the rows.
+        limit: The limit of the query: a full page is not verified.
     """
     rows = yield Statement(sql, values)
     if limit is not None and len(rows) >= limit:
@@ -158,32 +157,34 @@ def counted(
 
 
 def complete(tables: Collection[str]) -> Operation[None]:
-    """Raise `StoreCorruptedError` if a table has other than the counted number of rows."""
+    """Raise `StoreCorruptedError` if the number of rows of a table differs from the counted one."""
     for table in tables:
         sql = f'SELECT COUNT(*), {TOTAL.format(table=table, parent="?1")} FROM {table}'
-        ((found, expected),) = yield Statement(sql, (ALL,))  # at once: others may be writing
-        check_count(table, integer(found), integer(expected or 0))
+        ((present, expected),) = yield Statement(sql, (ALL,))  # in one statement: others may be writing
+        check_count(table, integer(present), integer(expected or 0))
 
 
-def check_total(table: str, found: int) -> Operation[None]:
-    """Raise `StoreCorruptedError` if a table has other than the counted number of rows."""
-    check_count(table, found, (yield from total_of(table)))
+def check_total(table: str, present: int) -> Operation[None]:
+    """Raise `StoreCorruptedError` if the number of rows of a table differs from the counted one."""
+    check_count(table, present, (yield from total_of(table)))
 
 
-def check_count(table: str, found: int, expected: int, parent: Value = ALL) -> None:
-    """Raise `StoreCorruptedError` if there are other than the counted rows of a table, or of one parent."""
-    if expected != found:
-        whose = None if parent == ALL else f'of {row_name(parent)}'
-        raise StoreCorruptedError(table, whose, f'{expected} rows were written, and {found} are there')
+def check_count(table: str, present: int, expected: int, parent: Value = ALL) -> None:
+    """Raise `StoreCorruptedError` if the number of rows of a table, or of one parent, differs from the counted one."""
+    if expected != present:
+        owner = None if parent == ALL else f'of {row_name(parent)}'
+        raise StoreCorruptedError(table, owner, f'{expected} rows were written, and {present} are there')
 
 
 def check_totals(table: str) -> Operation[None]:
-    """Raise `StoreCorruptedError` if a table, or one run, conversation or version, has other than the counted rows."""
-    found = {ALL: integer((yield Statement(f'SELECT COUNT(*) FROM {table}'))[0][0])}
+    """Raise `StoreCorruptedError` if the number of rows of a table, or of any parent in it, differs from the counted
+    one.
+    """
+    counts = {ALL: integer((yield Statement(f'SELECT COUNT(*) FROM {table}'))[0][0])}
     if (column := _PARENTS[table]) is not None:
         where = _WITH_PARENT.format('', '') if table == 'edge' else ''
         rows = yield Statement(f'SELECT {column}, COUNT(*) FROM {table}{where} GROUP BY {column}')
-        found |= {parent_key(parent): integer(count) for parent, count in rows}
+        counts |= {parent_key(parent): integer(count) for parent, count in rows}
     totals = {row[0]: row[1] for row in (yield Statement('SELECT parent, total FROM tally WHERE name = ?1', (table,)))}
-    for parent in sorted(found.keys() | totals.keys(), key=parent_key):
-        check_count(table, found.get(parent_key(parent), 0), integer(totals.get(parent, 0)), parent)
+    for parent in sorted(counts.keys() | totals.keys(), key=parent_key):
+        check_count(table, counts.get(parent_key(parent), 0), integer(totals.get(parent, 0)), parent)

@@ -1,4 +1,4 @@
-"""`Dialect`: the SQL in which SQLite and PostgreSQL differ."""
+"""`Dialect`: the parts of SQL in which SQLite and PostgreSQL differ."""
 
 from __future__ import annotations
 
@@ -9,50 +9,50 @@ from typing import Final, Protocol, TypeAlias, runtime_checkable
 from pydantic_deep.store.engine import Engine, Operation
 
 FORMAT: Final = 'pydantic-deep store'
-"""Marks a database as that of a store, in the table `meta`."""
+"""Marks a database as a store, in the table `meta`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dialect:
-    """The SQL of one database, where the two differ."""
+    """The parts of SQL that are specific to one database."""
 
     bytes_type: str
     """The type of a column of bytes."""
     serial: str
-    """The type of a growing integer key."""
+    """The type of an auto-incrementing integer key."""
     clustered: str
-    """Ends the definition of a table whose rows lie in its primary key."""
+    """Suffix of the definition of a table whose rows are stored in the order of the primary key."""
     table_exists: str
-    """A query with the name of a table as its parameter."""
+    """A query with the name of a table as its parameter, with a row if the table exists."""
     any_table: str
-    """A query whose rows are names of tables."""
+    """A query for the name of any table."""
     all_tables: str
-    """A query whose rows are the names of all tables."""
+    """A query for the names of all tables."""
     columns: str
-    """A query whose rows are the columns of a table, which is its parameter."""
+    """A query for the columns of a table, which is its parameter."""
     keys: str
-    """A query whose rows are the columns of its primary key."""
+    """A query for the columns of a table's primary key."""
     after_insert: tuple[str, ...]
-    """Statements that make `{statements}` run after a row was inserted into a `{table}`."""
+    """Statements that run `{statements}` after each insertion of a row into a `{table}`."""
     integrity: str
-    """A query by which the database looks at its pages, whose row is `ok`; empty where there is none."""
+    """A query that checks the database's pages and whose result is `ok`; empty if the database has none."""
     next_number: str
-    """Lets the growing key of a `{table}` go on after its largest; empty where that is so anyway."""
+    """Sets the next number of a `{table}` to follow its largest; empty if the database does so itself."""
     text_type: str
     """The type of text that is compared by code points."""
 
 
 Tables: TypeAlias = Callable[[Dialect], Operation[object]]
-"""Brings the tables of a database up to date, or refuses it; run in one transaction, before anything else."""
+"""Brings the tables of a database up to date, or rejects it; runs in one transaction, before anything else."""
 
 
 @runtime_checkable
 class SupportsTables(Engine, Protocol):
-    """An engine on which others than a store can have tables, too."""
+    """An engine that also accepts tables other than those of a store."""
 
     @property
     def dialect(self) -> Dialect:
-        """The SQL of its database."""
+        """The SQL dialect of the database."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The tables of repositories in the database of a store: how one is created, and how a backup recognizes one."""
+"""Tables of repositories in the database of a store: how one is created, and how a backup recognizes one."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pydantic_deep.store.engine import Statement
 from .dialect import Dialect
 
 NO_COLUMNS: Final = '{"made": 0, "columns": []}'
-"""The layout of the table of a repository that has only keys and bodies."""
+"""The layout of a repository's table that has only keys and bodies."""
 
 _ROWS_TABLE: Final = re.compile('rows_[a-z][a-z0-9_]{0,47}')
 
 
 def repository_table() -> Statement:
-    """Return what makes the table that lists the repositories of a database."""
+    """Return the statement that creates the table of a database's repositories."""
     return Statement(
         'CREATE TABLE repository (name TEXT PRIMARY KEY, key_field TEXT NOT NULL, key_kind TEXT NOT NULL,'
         ' layout TEXT NOT NULL)'
@@ -24,7 +24,7 @@ def repository_table() -> Statement:
 
 
 def rows_table(dialect: Dialect, table: str) -> Statement:
-    """Return what makes the table of a repository, with keys and bodies."""
+    """Return the statement that creates the table of a repository, with keys and bodies."""
     return Statement(
         f'CREATE TABLE {table} (key {dialect.text_type} NOT NULL, body TEXT NOT NULL,'
         f' CONSTRAINT by_key_{table} PRIMARY KEY (key))'
@@ -32,5 +32,5 @@ def rows_table(dialect: Dialect, table: str) -> Statement:
 
 
 def is_rows_table(name: str) -> bool:
-    """Return whether a table is that of a repository."""
+    """Return whether a table belongs to a repository."""
     return _ROWS_TABLE.fullmatch(name) is not None

@@ -1,4 +1,4 @@
-"""The store in one file: SQLite in WAL mode, many processes at once, durable when a commit returns."""
+"""The store in one file: SQLite in WAL mode, shared by many processes, durable when a commit returns."""
 
 from __future__ import annotations
 
@@ -36,33 +36,34 @@ from ._threads import Job, ReaderThread, WriterThread, run_operation
 T = TypeVar('T')
 
 _BUSY_SECONDS: Final = 60.0
-"""How long SQLite asks again while another process writes; each of its transactions takes milliseconds."""
+"""How long SQLite retries while another process writes; a transaction takes milliseconds."""
 
 _CREATE_LOCK: Final = threading.Lock()
 """Held while a descriptor of a new file is open."""
 
 _READERS: Final = 2
-"""Threads that read. More would wait for Python's lock."""
+"""Number of reader threads. More would compete for Python's lock."""
 
 _CACHED_STATEMENTS: Final = 256
 
 _NO_INDEX: Final = (sqlite3.SQLITE_READONLY_DIRECTORY, sqlite3.SQLITE_CANTOPEN)
-"""What SQLite says where the index of a log is missing and cannot be made."""
+"""Error codes of SQLite if the index of a log is missing and cannot be created."""
 
 _CACHE_KIB: Final = 16_384
-"""Of pages, for each connection that is used: a lineage of 10,000 versions reads about 4 MB, and SQLite's own is 2."""
+"""Page cache of each connection in use: a lineage of 10,000 versions reads about 4 MB, and SQLite's default is 2."""
 
 _PAGE_BYTES: Final = 1024
-"""Of a new file. Contents of one or two kilobytes, as most are when they are compressed, leave a third of a larger page
-empty. Measured with 200 turns and a file of 4 KB each: 2.2 MB; with 2048 it is 2.5 MB, with SQLite's 4096 2.6."""
+"""Page size of a new file. Compressed content of one or two kilobytes, as is usual, would leave a third of a larger
+page empty. Measured with 200 turns and a file of 4 KB each: 2.2 MB; with 2048 it is 2.5 MB, with SQLite's 4096 2.6.
+"""
 
 
 class SqliteEngine:
-    """SQLite in a file. Make it with `await SqliteEngine.open(path)`.
+    """SQLite in a file, opened with `await SqliteEngine.open(path)`.
 
-    One thread writes and commits what waits in one transaction: that is one `fsync` for all of them
-    (`synchronous=FULL`). Others read at the same time. A process that dies leaves nothing half done, and its lock in
-    `FILE.owners` is free at once.
+    One thread writes. It commits all pending writes in one transaction, with a single `fsync` (`synchronous=FULL`).
+    Other threads read concurrently. If the process crashes, nothing is left half written, and its lock in `FILE.owners`
+    is released immediately.
     """
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
@@ -80,30 +81,31 @@ class SqliteEngine:
 
     @classmethod
     async def open(cls, path: Path, tables: Tables = migrate, *, read_only: bool = False) -> Self:
-        """Open a file, which is made with mode 0600 if there is none, and bring its tables up to date.
+        """Open a file, creating it with mode 0600 if it is missing, and bring its tables up to date.
 
-        Links and the working directory are resolved here, once. No write lock is taken if the tables are up to date.
+        Symbolic links and the working directory are resolved once, here. No write lock is taken if the tables are up to
+        date.
 
         Args:
             path: The file.
-            tables: What does so: those of a store, if left out.
-            read_only: Whether nothing may be written: neither the file nor its directory needs to be writable then,
-                and the file must exist.
+            tables: Brings the tables up to date; those of a store by default.
+            read_only: Whether to refuse writes. The file must then exist, and neither it nor its directory needs to be
+                writable.
 
         Raises:
-            StoreFormatError: The file is something else, of a newer release, or, with `read_only`, of an older one.
-            StoreUnavailableError: It cannot be opened or written.
+            StoreFormatError: The file is not a store, is of a newer release, or, with `read_only`, of an older one.
+            StoreUnavailableError: The file cannot be opened or written.
         """
         try:
-            resolved = Path(os.path.realpath(path))  # noqa: ASYNC240 - before anything is awaited: the directory may change
+            resolved = Path(os.path.realpath(path))  # noqa: ASYNC240 - before the first await, as the directory may change
             return await asyncio.to_thread(cls._open, resolved, tables, read_only)
         except OSError as error:
             if isinstance(error, StoreUnavailableError):
                 raise
-            what = 'read' if read_only else 'written'
+            access = 'read' if read_only else 'written'
             raise StoreUnavailableError(
                 f'The store {str(path)!r} cannot be opened: {error.strerror}. Make sure that its directory exists and '
-                f'that both can be {what}.'
+                f'that both can be {access}.'
             ) from error
 
     @classmethod
@@ -117,36 +119,36 @@ class SqliteEngine:
 
     @property
     def url(self) -> str:
-        """What opens it again."""
+        """The URL that opens this file again."""
         return f'sqlite:///{self._path}'
 
     @property
     def dialect(self) -> Dialect:
-        """That of SQLite."""
+        """The dialect of SQLite."""
         return SQLITE
 
     @property
     def owner(self) -> str:
-        """Names this open store among all on the same file."""
+        """A name that is unique among all open stores on the same file."""
         return self._owner.owner
 
     async def read(self, operation: Callable[[], Operation[T]]) -> T:
-        """Run an operation that changes nothing, on one consistent state."""
+        """Run a read-only operation on one consistent snapshot."""
         return await self._put(self._reads, operation)
 
     async def write(self, operation: Callable[[], Operation[T]]) -> T:
-        """Run an operation, and return when it is durable."""
+        """Run an operation, and return once it is durable."""
         if self._writer is None:
             raise StoreReadOnlyError(f'The store {self.url!r} is open for reading only. Open it without `read_only`.')
         return await self._put(self._writes, operation)
 
     async def living_owners(self, owners: Sequence[str]) -> set[str]:
-        """Return those of the owners whose process has the file open."""
+        """Return the owners whose process has the file open."""
         self._fork_guard.check(self.url)
         return await asyncio.to_thread(self._owner.living, owners)
 
     async def aclose(self) -> None:
-        """Finish what waits, end the threads, release the lock; in a forked child, only stop using them."""
+        """Complete pending jobs, end the threads and release the lock; in a forked child, only stop using them."""
         with self._lock:
             if self._is_closed:
                 return
@@ -155,7 +157,9 @@ class SqliteEngine:
             await asyncio.shield(asyncio.to_thread(self._end))
 
     def _end(self) -> None:
-        """End the readers, then the writer: SQLite brings its log into the file when the last connection closes alone."""
+        """End the readers, then the writer: SQLite merges its log into the file when the last connection is closed
+        alone.
+        """
         for _ in self._readers:
             self._reads.put(None)
         for reader in self._readers:
@@ -169,7 +173,7 @@ class SqliteEngine:
         self._fork_guard.check(self.url)
         loop = asyncio.get_running_loop()
         job = Job(operation, loop.create_future(), loop)
-        with self._lock:  # another thread that closes it meanwhile would leave the job behind
+        with self._lock:  # otherwise `aclose` in another thread could leave the job without a worker
             if self._is_closed:
                 raise StoreClosedError(f'The store {self.url!r} was closed. Open it again with `open_store`.')
             jobs.put(cast('Job[object]', job))
@@ -179,22 +183,22 @@ class SqliteEngine:
 def _ensure_file(path: Path, *, may_create: bool) -> None:
     """Create the file if it is missing, readable by its user alone, and refuse hard links. Raises `OSError`.
 
-    A file that is there is not opened: POSIX ends all locks of a process on a file when the process closes any
-    descriptor of it, and the connections of other stores on it need theirs. Without them another process that closes
-    the file would take itself for the last one, and remove the log that this process goes on to write.
+    An existing file is not opened here: POSIX releases all locks of a process on a file when the process closes any
+    descriptor of it, and the connections of other stores depend on theirs. Without these locks, another process that
+    closes the file would consider itself the last, and remove the log to which this process is still writing.
     """
     with _CREATE_LOCK:
         if may_create and not path.exists():
             with suppress(FileExistsError):  # another process was faster
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        found = path.stat()
-    if stat.S_ISDIR(found.st_mode):
+        status = path.stat()
+    if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not os.access(path, os.R_OK | (os.W_OK if may_create else 0)):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    if found.st_nlink > 1:
+    if status.st_nlink > 1:
         raise StoreUnavailableError(
-            f'The file of the store {str(path)!r} has {found.st_nlink} names (hard links). SQLite keeps a log beside '
+            f'The file of the store {str(path)!r} has {status.st_nlink} names (hard links). SQLite keeps a log beside '
             'each name, and would lose what was written under another one. Remove the others, or open a copy.'
         )
 
@@ -205,7 +209,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def _connection(path: Path, query: str = 'mode=rw') -> sqlite3.Connection:
-    """Open a connection; `query` is that of a URI of SQLite."""
+    """Open a connection; `query` is the query of a SQLite URI."""
     return sqlite3.connect(
         f'file:{quote(str(path))}?{query}',
         uri=True,
@@ -223,14 +227,14 @@ def _configured(connection: sqlite3.Connection, *pragmas: str) -> sqlite3.Connec
     except sqlite3.Error:  # the file is damaged
         connection.close()
         raise
-    except UnicodeDecodeError as error:  # and so is the name that SQLite puts into its message
+    except UnicodeDecodeError as error:  # the damage extends to the name in SQLite's message
         connection.close()
         raise sqlite3.DatabaseError('the schema has text that is no UTF-8') from error
     return connection
 
 
 def prepare(path: Path, tables: Tables = migrate) -> None:
-    """Make sure that a file has its tables and is in WAL mode; without a write lock if it has and is."""
+    """Ensure that a file has current tables and is in WAL mode, without a write lock if it already is."""
     try:
         with closing(connect(path)) as connection:
             if _is_current(connection, tables):
@@ -245,10 +249,10 @@ def prepare(path: Path, tables: Tables = migrate) -> None:
 
 
 def prepare_read_only(path: Path, tables: Tables) -> None:
-    """Make sure that a file has its tables.
+    """Ensure that a file has current tables.
 
     Raises:
-        StoreFormatError: It has not.
+        StoreFormatError: The tables are missing or outdated.
     """
     try:
         with closing(connect_read_only(path)) as connection:
@@ -264,7 +268,7 @@ def prepare_read_only(path: Path, tables: Tables) -> None:
 
 
 def _is_current(connection: sqlite3.Connection, tables: Tables) -> bool:
-    """Return whether a file has its tables and is in WAL mode."""
+    """Return whether a file has current tables and is in WAL mode."""
     connection.execute('BEGIN')
     try:
         run_operation(connection, only_reading(tables(SQLITE)))
@@ -276,7 +280,7 @@ def _is_current(connection: sqlite3.Connection, tables: Tables) -> bool:
 
 
 def _opening_error(error: sqlite3.Error, path: Path) -> StoreError:
-    """Return the error of a store; a file that was a store before and is no database now is damaged."""
+    """Return the store error for an SQLite error; a former store that is no longer a database is damaged."""
     new = translate_error(error)
     if isinstance(new, StoreFormatError) and Path(f'{path}.owners').is_dir():
         new = StoreCorruptedError(None, None, f'{str(path)!r} is not a SQLite database any more')
@@ -284,7 +288,7 @@ def _opening_error(error: sqlite3.Error, path: Path) -> StoreError:
 
 
 def connect_read_only(path: Path) -> sqlite3.Connection:
-    """Open a connection that writes nothing, also where nothing can be written. Raises `sqlite3.Error`."""
+    """Open a connection that never writes, even on a read-only file system. Raises `sqlite3.Error`."""
     try:
         return _configured(_connection(path, 'mode=ro'), 'PRAGMA query_only = ON', 'SELECT 1 FROM sqlite_master')
     except sqlite3.OperationalError as error:
@@ -294,14 +298,14 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
 
 
 def _is_checkpointed(error: sqlite3.OperationalError, path: Path) -> bool:
-    """Return whether the log is empty, and only its index could not be written beside the file."""
+    """Return whether the log is empty, so that only its index could not be created beside the file."""
     log = Path(f'{path}-wal')
     code = error.sqlite_errorcode
     return code in _NO_INDEX and not (log.exists() and log.stat().st_size)
 
 
 class ReadOnlyThread(ReaderThread):
-    """A reader for a file that cannot be written; where no log can be shared, each operation gets a new connection."""
+    """A reader of a file that cannot be written. If no log can be shared, each operation uses a new connection."""
 
     def __init__(self, path: Path, jobs: queue.SimpleQueue[Job[object] | None]) -> None:
         self._path = path
@@ -310,5 +314,5 @@ class ReadOnlyThread(ReaderThread):
     def _work(self, job: Job[object]) -> bool:
         is_last = super()._work(job)
         if not os.access(self._path.parent, os.W_OK):
-            self._disconnect()  # SQLite does not notice what others write to a file that it takes for immutable
+            self._disconnect()  # SQLite does not notice writes by others to a file that it treats as immutable
         return is_last

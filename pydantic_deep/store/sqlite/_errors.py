@@ -1,4 +1,4 @@
-"""Translates errors of SQLite into errors of a store, by code."""
+"""Translation of SQLite errors to store errors, by code."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _OTHER: Final = 'Open the store again.'
 
 
 def translate_error(error: sqlite3.Error) -> StoreError:
-    """Return the error of a store for an error of SQLite, which becomes its cause."""
+    """Return the store error for an SQLite error, which becomes its cause."""
     code = getattr(error, 'sqlite_errorcode', 0) & 0xFF
     new: StoreError
     if code == sqlite3.SQLITE_NOTADB:
         new = StoreFormatError('The file is not a SQLite database. Choose another file.')
     elif code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR) or not hasattr(
         error, 'sqlite_errorcode'
-    ):  # text that is no UTF-8 has no code
+    ):  # invalid UTF-8 has no code
         new = StoreCorruptedError(None, None, f'SQLite says: {error}')
     else:
         new = StoreUnavailableError(f'SQLite says: {error}. {_ADVICE.get(code, _OTHER)}')

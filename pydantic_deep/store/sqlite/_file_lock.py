@@ -1,7 +1,7 @@
 """Exclusive locks on open files. The kernel releases them when the file is closed or the process ends.
 
-They are `flock` on POSIX and `msvcrt.locking` on Windows. Both belong to an open file, so that two of one process
-exclude each other too.
+They use `flock` on POSIX and `msvcrt.locking` on Windows. Both belong to an open file, so two open files in one process
+also exclude each other.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ if sys.platform == 'win32':
     import time
 
     _ATTEMPTS = 5
-    """Windows has no shared locks here: two that check the same file at the same time see each other."""
+    """Number of attempts. There are no shared locks here on Windows, so two simultaneous checks of a file conflict."""
 
     _PAUSE_SECONDS = 0.002
-    """The pause between two attempts: a check takes microseconds."""
+    """Pause between two attempts: a check takes microseconds."""
 
     def lock(descriptor: int) -> None:
-        """Lock an open file as soon as nobody else checks it. Raises `OSError` after 10 seconds."""
+        """Lock an open file once no check holds it. Raises `OSError` after 10 seconds."""
         msvcrt.locking(descriptor, msvcrt.LK_LOCK, 1)
 
     def is_locked(descriptor: int) -> bool:
@@ -38,7 +38,7 @@ else:
     import fcntl
 
     def lock(descriptor: int) -> None:
-        """Lock an open file as soon as nobody else checks it."""
+        """Lock an open file once no check holds it."""
         fcntl.flock(descriptor, fcntl.LOCK_EX)
 
     def is_locked(descriptor: int) -> bool:

@@ -1,7 +1,8 @@
-"""Who is alive: each open store holds a lock on a file of its own, which the kernel frees when its process ends.
+"""Liveness of stores: each open store holds a lock on a file of its own, which the kernel releases when its process
+ends.
 
-The files lie in `FILE.owners` beside the database. No clock is involved: `kill -9` frees a lock at once, and a process
-that is stopped for an hour keeps it. A child that was forked without `exec` shares the lock of its parent.
+The files are in `FILE.owners` beside the database. No clock is involved: `kill -9` releases a lock at once, and a
+process that is stopped for an hour retains it. A child that was forked without `exec` shares the lock of its parent.
 """
 
 from __future__ import annotations
@@ -16,19 +17,21 @@ from typing import Final
 from ._file_lock import is_locked, lock
 
 _IN_USE: Final = (FileNotFoundError, PermissionError)
-"""Another process has removed the file, or checks it: Windows removes no open file. The next sweep gets it."""
+"""Another process has removed the file or is checking it (Windows cannot remove an open file); the next sweep removes
+it.
+"""
 
 
 class OwnerWatch:
-    """Tells who is alive, and is nobody: for a store that is only read."""
+    """Checks which owners are alive without being one, for a read-only store."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.owner = secrets.token_hex(8)
-        """Names this open store, which owns nothing."""
+        """Name of this open store, which owns no runs."""
 
     def living(self, owners: Sequence[str]) -> set[str]:
-        """Return those that are alive."""
+        """Return the owners that are alive."""
         return {owner for owner in owners if owner == self.owner or self._is_locked(owner)}
 
     def release(self) -> None:
@@ -46,7 +49,7 @@ class OwnerWatch:
 
 
 class OwnerLock(OwnerWatch):
-    """The lock of one open store. Files of the dead are removed on the way."""
+    """The lock of one open store. Opening it removes the files of crashed owners."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -55,13 +58,13 @@ class OwnerLock(OwnerWatch):
         self._descriptor = self._acquire()
 
     def release(self) -> None:
-        """Be dead from now on."""
+        """Release the lock, which ends this owner's liveness."""
         os.close(self._descriptor)
         with suppress(*_IN_USE):
             (self._directory / self.owner).unlink()
 
     def _acquire(self) -> int:
-        """Create and lock our file; again if somebody swept it away between the two."""
+        """Create and lock our file; retry if another process removed it in between."""
         path = self._directory / self.owner
         while True:
             descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)

@@ -1,4 +1,4 @@
-"""Threads that run operations on connections of `sqlite3`: one that writes, with group commit, and some that read."""
+"""Threads that run operations on `sqlite3` connections: one writer, with group commit, and several readers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from ._errors import translate_error
 T = TypeVar('T')
 
 _MAX_GROUP: Final = 256
-"""At most how many operations share a transaction: others wait for the lock, and the first for the last."""
+"""Maximum number of operations in one transaction: other processes wait for its lock, and its first operation for its
+last.
+"""
 
 
 _PARAMETER: Final = re.compile(r'\?(\d+)')
@@ -39,15 +41,15 @@ def run_operation(connection: sqlite3.Connection, operation: Operation[T]) -> T:
 
     try:
         return run_blocking(operation, execute)
-    except UnicodeDecodeError as error:  # of a name or a message that `sqlite3` decodes
+    except UnicodeDecodeError as error:  # in a name or message that `sqlite3` decodes
         raise StoreCorruptedError(None, None, f'text that is no UTF-8 ({error})') from error
 
 
 @lru_cache(maxsize=256)
 def _with_positional_parameters(sql: str) -> tuple[str, Callable[[Sequence[Value]], Sequence[Value]]]:
-    """Return a statement with `?` for `?1`, `?2`, …, and what puts its parameters in the order of these.
+    """Return a statement with `?` for `?1`, `?2`, …, and a function that puts the parameters in that order.
 
-    `sqlite3` takes numbered ones for named: it looks each up, and from Python 3.14 on refuses a sequence of them.
+    `sqlite3` treats numbered parameters as named: it looks up each, and from Python 3.14 on refuses a sequence of them.
     """
     places = [int(number) - 1 for number in _PARAMETER.findall(sql)]
     in_order = places == list(range(len(places)))
@@ -56,7 +58,7 @@ def _with_positional_parameters(sql: str) -> tuple[str, Callable[[Sequence[Value
 
 @dataclass(eq=False)
 class Job(Generic[T]):
-    """An operation that somebody waits for."""
+    """An operation with the future for its result."""
 
     operation: Callable[[], Operation[T]]
     future: asyncio.Future[T]
@@ -65,14 +67,14 @@ class Job(Generic[T]):
     error: BaseException | None = None
 
     def run(self, connection: sqlite3.Connection) -> None:
-        """Run the operation, and keep what came of it for `finish`."""
+        """Run the operation, and store its result or error for `finish`."""
         try:
             self.result = run_operation(connection, self.operation())
-        except BaseException as error:  # noqa: BLE001 - whatever it is belongs to the task that waits
+        except BaseException as error:  # noqa: BLE001 - every error belongs to the awaiting task
             self.error = error
 
     def finish(self) -> None:
-        """Hand over what came of it, to a task that may have been cancelled, on a loop that may be closed."""
+        """Resolve the future. The task may have been cancelled, and its loop may be closed."""
         if not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self._resolve)
 
@@ -82,11 +84,11 @@ class Job(Generic[T]):
         if self.error is not None:
             self.future.set_exception(self.error)
         else:
-            self.future.set_result(self.result)  # pyright: ignore[reportArgumentType] - `run` has set it
+            self.future.set_result(self.result)  # pyright: ignore[reportArgumentType] - set by `run`
 
 
 class WorkerThread(ABC):
-    """A thread with a connection of its own, made by `connect` when the first job comes."""
+    """A thread with a connection of its own, which `connect` opens for the first job."""
 
     def __init__(self, connect: Callable[[], sqlite3.Connection], jobs: queue.SimpleQueue[Job[object] | None]) -> None:
         self._connect = connect
@@ -96,20 +98,20 @@ class WorkerThread(ABC):
         self._thread.start()
 
     def join(self) -> None:
-        """Wait until the thread has ended; a `None` among the jobs makes it end."""
+        """Wait until the thread has ended; a `None` among the jobs ends it."""
         self._thread.join()
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
             is_last = self._work(job)
-            del job  # what it returned may be a long history, and the next job may be long in coming
+            del job  # its result may be a long history, and the next job may arrive much later
             if is_last:
                 break
         self._disconnect()
 
     @abstractmethod
     def _work(self, job: Job[object]) -> bool:
-        """Do one job, or several; return whether the end was among them."""
+        """Run one or more jobs; return whether the end marker was among them."""
 
     def _connected(self) -> sqlite3.Connection:
         if self._connection is None:
@@ -123,7 +125,7 @@ class WorkerThread(ABC):
 
 
 class ReaderThread(WorkerThread):
-    """Runs one operation after another, each on one consistent state."""
+    """Runs one operation at a time, each on one consistent snapshot."""
 
     def _work(self, job: Job[object]) -> bool:
         try:
@@ -141,24 +143,24 @@ class ReaderThread(WorkerThread):
 
 
 class WriterThread(WorkerThread):
-    """Runs all operations that wait in one transaction, each in a savepoint if there are several: they share one sync."""
+    """Runs all pending operations in one transaction with one sync. If there are several, each has a savepoint."""
 
     def _work(self, job: Job[object]) -> bool:
-        jobs, is_last = self._waiting(job)
+        jobs, is_last = self._pending(job)
         try:
             connection = self._connected()
             connection.execute('BEGIN IMMEDIATE')
-            for each in jobs:
-                self._run_one(connection, each, is_alone=len(jobs) == 1)
+            for grouped in jobs:
+                self._run_one(connection, grouped, is_alone=len(jobs) == 1)
             if len(jobs) > 1:
                 connection.execute('COMMIT')
         except sqlite3.Error as error:
             self._fail(jobs, error)
-        for each in jobs:
-            each.finish()
+        for grouped in jobs:
+            grouped.finish()
         return is_last
 
-    def _waiting(self, first: Job[object]) -> tuple[list[Job[object]], bool]:
+    def _pending(self, first: Job[object]) -> tuple[list[Job[object]], bool]:
         jobs = [first]
         while len(jobs) < _MAX_GROUP:
             try:
@@ -171,7 +173,7 @@ class WriterThread(WorkerThread):
         return jobs, False
 
     def _run_one(self, connection: sqlite3.Connection, job: Job[object], *, is_alone: bool) -> None:
-        """Run an operation so that it does all or nothing; alone without a savepoint, which copies each changed page."""
+        """Run an operation atomically. A single one runs without a savepoint, which would copy each changed page."""
         if not is_alone:
             connection.execute('SAVEPOINT job')
         job.run(connection)
@@ -187,7 +189,9 @@ class WriterThread(WorkerThread):
             connection.execute('RELEASE job')
 
     def _fail(self, jobs: list[Job[object]], error: sqlite3.Error) -> None:
-        """Tell all that nothing was written, and begin anew: after a failed sync nothing of this connection is sure."""
+        """Fail all jobs, as nothing was written, and reconnect: after a failed sync the state of this connection is
+        unknown.
+        """
         self._disconnect()
         for job in jobs:
             if job.error is None or isinstance(job.error, sqlite3.Error):
