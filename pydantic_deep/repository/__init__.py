@@ -1,4 +1,4 @@
-"""Repositories: rows of any pydantic model that change, in whichever engine."""
+"""Repositories: mutable rows of any pydantic model, in any of several engines."""
 
 from ._copy import copy_rows
 from ._protocol import Repository, SupportsTransactions

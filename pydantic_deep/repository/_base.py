@@ -1,4 +1,4 @@
-"""The methods of `Repository` on the few operations that an engine implements."""
+"""The methods of `Repository`, based on the few operations that an engine implements."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class StoredRow(NamedTuple):
     """A row as an engine reads it."""
 
     position: Position
-    """Its position in the order of the question."""
+    """The position of the row in the order of the query."""
     body: str
     """The whole row, as JSON."""
 
 
 class BaseRepository(ABC, Generic[T]):
-    """Checks arguments, encodes rows and decodes them. A subclass stores the encoded rows.
+    """Validates arguments, encodes rows and decodes them. A subclass stores the encoded rows.
 
     Args:
-        model: How rows are encoded, and the fields that can be filtered and ordered by.
+        model: The encoding of rows, and the fields for filters and ordering.
     """
 
     def __init__(self, model: RowModel[T]) -> None:
@@ -80,7 +80,7 @@ class BaseRepository(ABC, Generic[T]):
         return await self._count(self._model.conditions(where))
 
     async def apply(self, changes: Sequence[Change[T]]) -> None:
-        """Make all changes in order and in one transaction, or none of them."""
+        """Apply all changes in order and in one transaction, or none of them."""
         self._check_open()
         await self._write(changes)
 
@@ -106,7 +106,7 @@ class BaseRepository(ABC, Generic[T]):
 
     @abstractmethod
     async def _write(self, changes: Sequence[Change[T]]) -> Collection[str]:
-        """Make all changes in one transaction; return at least the keys of removed rows."""
+        """Apply all changes in one transaction; return at least the keys of removed rows."""
 
 
 class BlockingTable(Protocol):
@@ -125,7 +125,7 @@ class BlockingTable(Protocol):
         ...
 
     def write(self, steps: Sequence[Step]) -> set[str]:
-        """Make all steps in one transaction; return those of their keys that had a row before."""
+        """Apply all steps in one transaction; return those of their keys that had a row before."""
         ...
 
     def close(self) -> None:
@@ -134,17 +134,17 @@ class BlockingTable(Protocol):
 
 
 class BlockingRepository(BaseRepository[T]):
-    """A repository on a `BlockingTable`. A call ends also if its task is cancelled; calls take turns.
+    """A repository on a `BlockingTable`. Calls run one at a time, and complete even if their task is cancelled.
 
     Args:
-        model: How rows are encoded.
+        model: The encoding of rows.
         table: The table; it is closed with the repository.
     """
 
     def __init__(self, model: RowModel[T], table: BlockingTable) -> None:
         super().__init__(model)
         self._table = table
-        self._turn = anyio.Lock()
+        self._call_lock = anyio.Lock()
 
     async def __aenter__(self) -> Self:
         return self
@@ -157,7 +157,7 @@ class BlockingRepository(BaseRepository[T]):
     async def aclose(self) -> None:
         """Close the repository and its connection. A second call does nothing."""
         await super().aclose()
-        async with self._turn:
+        async with self._call_lock:
             await to_thread.run_sync(self._table.close)
 
     async def _body(self, key: str) -> str | None:
@@ -174,6 +174,6 @@ class BlockingRepository(BaseRepository[T]):
         return await self._run(lambda: self._table.write(steps))
 
     async def _run(self, work: Callable[[], R]) -> R:
-        async with self._turn:
+        async with self._call_lock:
             self._check_open()
             return await to_thread.run_sync(work)

@@ -1,4 +1,4 @@
-"""What several changes come to, for engines that write many rows at once."""
+"""The net effect of several changes, for engines that write many rows at once."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ T = TypeVar('T', bound=BaseModel)
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One change, as engines make it."""
+    """One change, encoded for the engine."""
 
     key: str
-    """Of the row that changes."""
+    """The key of the row."""
     row: EncodedRow | None
-    """What is there afterwards; `None` if nothing is."""
+    """The row after the change; `None` if it is removed."""
     is_new: bool
-    """Whether no row may be there before."""
+    """Whether the change fails if a row has the key."""
 
 
 def read_steps(model: RowModel[T], changes: Sequence[Change[T]]) -> list[Step]:
-    """Write the rows of changes. A key that no row can have is left out.
+    """Encode the rows of changes. Deletions of keys that no row can have are omitted.
 
     Raises:
-        InvalidRowError: A row cannot be kept.
+        InvalidRowError: A row cannot be stored.
     """
     steps: list[Step] = []
     for change in changes:
@@ -44,21 +44,21 @@ def read_steps(model: RowModel[T], changes: Sequence[Change[T]]) -> list[Step]:
     return steps
 
 
-def net_changes(model: str, steps: Sequence[Step], here: Collection[str]) -> dict[str, EncodedRow | None]:
-    """Return, by key, what is there after all steps in their order: a row, or nothing.
+def net_changes(model: str, steps: Sequence[Step], present: Collection[str]) -> dict[str, EncodedRow | None]:
+    """Return the row of each key after all steps; `None` for no row.
 
     Args:
-        model: Its name, for errors.
-        steps: What is done.
-        here: Those of their keys that have a row now.
+        model: The name of the model, for errors.
+        steps: The changes, in order.
+        present: Those of their keys that have a row now.
 
     Raises:
-        RowExistsError: A row that is created is there.
+        RowExistsError: A created row exists already.
     """
     after: dict[str, EncodedRow | None] = {}
     for step in steps:
-        is_there = after[step.key] is not None if step.key in after else step.key in here
-        if step.is_new and is_there:
+        exists = after[step.key] is not None if step.key in after else step.key in present
+        if step.is_new and exists:
             raise RowExistsError(model, step.key)
         after[step.key] = step.row
     return after

@@ -1,4 +1,4 @@
-"""`copy_rows`: from one repository to another, as for an export."""
+"""`copy_rows`: copies rows from one repository to another, for example for an export."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ T = TypeVar('T', bound=BaseModel)
 
 
 async def copy_rows(source: Repository[T], target: Repository[T], where: Where | None = None) -> int:
-    """Add rows of one repository to another, in place of those with their keys; return how many.
+    """Upsert rows of one repository into another; return their number.
 
-    They are read in pages of a thousand, by key. Where the target has transactions, a page is one.
+    Rows are read by key, in pages of a thousand. If the target supports transactions, each page is one.
 
     Args:
-        source: Where they are. What is added meanwhile may be copied or not.
-        target: Where they go.
-        where: Which; all if left out.
+        source: The repository to read. Rows added meanwhile may or may not be copied.
+        target: The repository to write.
+        where: Conditions on the rows; all rows by default.
     """
     count, cursor = 0, None
     while True:

@@ -1,9 +1,9 @@
 """The table of a repository in DuckDB: its columns, and the statements that create and change it.
 
-Every value is bound; the names of the table and its columns are checked and quoted.
+Every value is bound; the names of the table and its columns are validated and quoted.
 """
 
-# ruff: noqa: S608 - names that are checked and quoted; every value is bound
+# ruff: noqa: S608 - names are validated and quoted; every value is bound
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._model import EncodedRow
 from ._questions_sql import ColumnNames, Conversion
 
 BODY: Final = '_row'
-"""The column with the whole row, as JSON; no field of a model begins with an underscore."""
+"""The column of the whole row, as JSON; no field of a model starts with an underscore."""
 
 Value: TypeAlias = Cell | list[str] | list[Cell | None] | None
 
@@ -35,10 +35,10 @@ _TYPES: Final = {
     Kind.BOOLEAN: 'BOOLEAN',
     Kind.MOMENT: 'TIMESTAMP',
 }
-"""Types of columns, as other programs expect them."""
+"""Column types, as other programs expect them."""
 
 _CELL_TYPES: Final = {**_TYPES, Kind.BOOLEAN: 'BIGINT', Kind.MOMENT: 'BIGINT'}
-"""Types of cells."""
+"""Types of cells, as they are bound."""
 
 _CONVERSIONS: Final = {
     Kind.BOOLEAN: Conversion('{}::BOOLEAN', '{}::BIGINT'),
@@ -47,17 +47,17 @@ _CONVERSIONS: Final = {
 
 
 class DuckdbTable:
-    """A table with a column for the key, one for each field that can be asked by, and one for the row.
+    """A table with columns for the key, for each filterable field, and for the row.
 
     Args:
-        name: That of the table.
+        name: The name of the table.
         key: The key.
-        columns: The fields that can be asked by, but for the key.
+        columns: The filterable fields other than the key.
     """
 
     def __init__(self, name: str, key: Column, columns: Iterable[Column]) -> None:
         self.name = name
-        """That of the table."""
+        """The name of the table."""
         self._table = _quoted(name)
         self._columns = [key, *sorted(columns, key=lambda column: column.name)]
         names = _column_names(column.name for column in self._columns)
@@ -75,42 +75,42 @@ class DuckdbTable:
         self._key = quoted[key.name]
         types = [_TYPES[column.kind] for column in self._columns]
         self.types: Mapping[str, str] = {**dict(zip(names.values(), types, strict=True)), BODY: 'VARCHAR'}
-        """The types of its columns by name, in order."""
+        """The types of the table's columns, keyed by name, in order."""
 
     def described(self) -> Query:
-        """Return the name and the type of each column that the table has, if it is there."""
+        """Select the names and types of the table's columns; no rows if the table does not exist."""
         return Query(
             'SELECT column_name, data_type FROM duckdb_columns() WHERE lower(table_name) = ? ORDER BY column_index',
             [self.name.lower()],  # DuckDB ignores case
         )
 
     def create(self) -> Query:
-        """Make the table."""
+        """Create the table."""
         columns = [f'{_quoted(name)} {type_}' for name, type_ in self.types.items()]
         columns[0] += ' PRIMARY KEY'
         columns[-1] += ' NOT NULL'
         return Query(f'CREATE TABLE {self._table} ({", ".join(columns)})')
 
     def drop(self) -> Query:
-        """Remove the table."""
+        """Drop the table."""
         return Query(f'DROP TABLE {self._table}')
 
     def all_rows(self) -> Query:
-        """Return the key and the body of every row."""
+        """Select the key and the body of every row."""
         return Query(f'SELECT {self._key}, {BODY} FROM {self._table}')
 
-    def here(self, keys: list[str]) -> Query:
-        """Return which of the keys have a row."""
+    def existing(self, keys: list[str]) -> Query:
+        """Select those of the keys that have a row."""
         return Query(
             f'SELECT {self._key} FROM {self._table} WHERE {self._key} IN (SELECT unnest(?::VARCHAR[]))', [keys]
         )
 
     def delete(self, keys: list[str]) -> Query:
-        """Remove the rows with these keys."""
+        """Delete the rows with these keys."""
         return Query(f'DELETE FROM {self._table} WHERE {self._key} IN (SELECT unnest(?::VARCHAR[]))', [keys])
 
     def insert(self, rows: Sequence[EncodedRow]) -> Query:
-        """Add rows: a list for each column is a hundred times as fast as a statement for each row."""
+        """Insert rows. One list per column is a hundred times as fast as one statement per row."""
         kinds = [*(column.kind for column in self._columns), Kind.TEXT]
         lists = ', '.join(f'unnest(?::{_CELL_TYPES[kind]}[]) AS c{index}' for index, kind in enumerate(kinds))
         values = ', '.join(
@@ -126,7 +126,9 @@ class DuckdbTable:
 
 
 def _column_names(fields: Iterable[str]) -> dict[str, str]:
-    """Return a column for each field: its name, with underscores where DuckDB, which ignores case, has it already."""
+    """Return a column for each field: its name, with underscores appended if DuckDB, which ignores
+    case, has that name.
+    """
     names: dict[str, str] = {}
     for field in fields:
         name = field

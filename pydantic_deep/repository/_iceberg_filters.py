@@ -1,6 +1,6 @@
-"""Questions as expressions of Iceberg: what reads files by their statistics, and rows by a filter of Arrow.
+"""Queries as Iceberg expressions, which select files by their statistics, and rows by an Arrow filter.
 
-Cells are what literals of Iceberg are: text, 64-bit integers (also microseconds since 1970) and floats.
+Cells have the types of Iceberg literals: text, 64-bit integers (including microseconds since 1970) and floats.
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ _COMPARISONS: Final[dict[Operator, type[GreaterThan | GreaterThanOrEqual | LessT
 
 
 def stored_cell(kind: Kind, cell: Cell) -> Cell:
-    """Return what Iceberg keeps of a cell."""
+    """Return the value that Iceberg stores for a cell."""
     return bool(cell) if kind is Kind.BOOLEAN else cell
 
 
 def with_keys(key: Column, keys: Iterable[str]) -> BooleanExpression:
-    """Return what holds for the rows with these keys."""
+    """Return an expression that matches the rows with these keys."""
     return _one_of(key, keys)
 
 
 def matching(conditions: Iterable[Condition]) -> BooleanExpression:
-    """Return what holds where all conditions do."""
+    """Return an expression that matches the rows that meet all conditions."""
     return _all_of(map(_condition, conditions))
 
 
 def page_of(question: Question, key: Column) -> BooleanExpression:
-    """Return what holds for the rows that are asked for, after the page before."""
+    """Return an expression that matches the rows of a query after the previous page."""
     return _all_of([matching(question.conditions), _after(question, key)])
 
 
 def _condition(condition: Condition) -> BooleanExpression:
     column = condition.column
     if isinstance(condition, OneOf):
-        found = _one_of(column, condition.values)
-        return _either(found, _is_null(column)) if condition.or_null else found
+        matches = _one_of(column, condition.values)
+        return _either(matches, _is_null(column)) if condition.or_null else matches
     bounds = (_compared(column, operator, cell) for operator, cell in condition.bounds)
     return _all_of([NotNull(term=Reference(column.name)), *bounds])
 
@@ -91,10 +91,11 @@ def _is_null(column: Column) -> BooleanExpression:
 
 
 def _one_of(column: Column, cells: Iterable[Cell]) -> BooleanExpression:
-    """Return what holds for the cells. Zero goes by itself: the `isin` of Arrow does not know that it is the negative one.
+    """Return an expression that matches these cells. Zero is compared separately, as Arrow's `isin` misses negative
+    zeros.
 
-    What should happen is that `isin([0.0, 3.0])` finds all zeros. In a file where all values are zero, whose statistics
-    say -0.0 as those of Parquet do, it finds none: Arrow looks up -0.0 by its bits.
+    `isin([0.0, 3.0])` should match all zeros. In a file where all values are zero, for which the statistics say -0.0 as
+    in Parquet, it matches none: Arrow looks up -0.0 by its bits.
     """
     rest = list(cells)
     if column.kind is not Kind.REAL or 0.0 not in rest:
@@ -104,7 +105,7 @@ def _one_of(column: Column, cells: Iterable[Cell]) -> BooleanExpression:
 
 
 def _literal(column: Column, cell: Cell) -> Literal[str]:
-    """Return a literal of any cell; `literal` has no type for one that may be several."""
+    """Return a literal of any cell; `literal` has no type for a union."""
     return literal(cast('str', stored_cell(column.kind, cell)))
 
 

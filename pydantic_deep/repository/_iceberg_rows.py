@@ -1,6 +1,6 @@
-"""Rows as Arrow, which Iceberg reads and writes.
+"""Rows as Arrow tables, which Iceberg reads and writes.
 
-pyarrow has no types, so that here, and only here, types that are not known are let pass.
+pyarrow is untyped, so unknown types are allowed here, and only here.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -28,10 +28,10 @@ from ._model import EncodedRow
 from ._question import Position, Question
 
 BODY: Final = '_row'
-"""The column with all of a row, as JSON; no field of a model begins with an underscore."""
+"""The column of the whole row, as JSON; no field of a model starts with an underscore."""
 
 _HAS_VALUE: Final = '_has_value'
-"""A column of no table, by which null is ordered before or after all values."""
+"""A temporary column by which null is ordered before or after all values."""
 
 _TYPES: Final[dict[Kind, IcebergType]] = {
     Kind.TEXT: StringType(),
@@ -50,55 +50,58 @@ FAILURES: Final[tuple[type[Exception], ...]] = (
     exceptions.NoSuchNamespaceError,
     exceptions.NotInstalledError,
 )
-"""What is raised where a catalogue or a file is not there."""
+"""Errors if a catalogue or a file is missing or unreachable."""
 
 DAMAGES: Final[tuple[type[Exception], ...]] = (
     ValueError,
     EOFError,
-    SystemError,  # by the compiled reader of Avro, of lengths that are none
+    SystemError,  # raised by the compiled Avro reader for invalid lengths
     pa.ArrowException,
     exceptions.ValidationError,
 )
-"""What is raised where a file is something else."""
+"""Errors if a file is damaged or has another format."""
 
 _PROPERTIES: Final = {
-    'commit.retry.num-retries': '0',  # it would add rows again to what has changed; we look at that first
-    'commit.manifest-merge.enabled': 'true',  # or each commit reads a file more than the one before it
-    'write.metadata.delete-after-commit.enabled': 'true',  # or each leaves a list of all before it, for ever
+    'commit.retry.num-retries': '0',  # a retry would add rows to a changed table; we check for changes first
+    'commit.manifest-merge.enabled': 'true',  # otherwise each commit reads one file more than the one before it
+    'write.metadata.delete-after-commit.enabled': 'true',  # otherwise each leaves a list of all before it
 }
-"""What a table has to have."""
+"""Required properties of a table."""
 
 _Direction: TypeAlias = Literal['ascending', 'descending']
 
 
 def schema_of(key: Column, columns: Iterable[Column]) -> Schema:
-    """Return the schema of a table: the key, the row, and each field that can be asked by."""
+    """Return the schema of a table: the key, the row, and each filterable field."""
     fields = [
         NestedField(1, key.name, StringType(), required=True),
         NestedField(2, BODY, StringType(), required=True),
-        *(NestedField(number, each.name, _TYPES[each.kind], required=False) for number, each in enumerate(columns, 3)),
+        *(
+            NestedField(number, column.name, _TYPES[column.kind], required=False)
+            for number, column in enumerate(columns, 3)
+        ),
     ]
     return Schema(*fields, identifier_field_ids=[1])
 
 
 def open_table(catalog: Catalog, name: tuple[str, str], schema: Schema) -> Table:
-    """Return a table, which is made if it is not there."""
+    """Return a table, which is created if it does not exist."""
     catalog.create_namespace_if_not_exists(name[0])
     return catalog.create_table_if_not_exists(name, schema, properties=_PROPERTIES)
 
 
 def append_rows(transaction: Transaction, key: Column, columns: Collection[Column], rows: list[EncodedRow]) -> None:
-    """Add rows to a table, as it is in the transaction."""
+    """Add rows to a table, in the state that it has in the transaction."""
     values: dict[str, list[Cell | None]] = {key.name: [row.key for row in rows], BODY: [row.body for row in rows]}
-    for each in columns:
-        cells = (row.cells[each.name] for row in rows)
-        values[each.name] = [None if cell is None else stored_cell(each.kind, cell) for cell in cells]
+    for column in columns:
+        cells = (row.cells[column.name] for row in rows)
+        values[column.name] = [None if cell is None else stored_cell(column.kind, cell) for cell in cells]
     schema = transaction.table_metadata.schema().as_arrow()
     transaction.append(pa.Table.from_pydict(values, schema=schema))
 
 
 def read_bodies(table: Table, key: Column, where: BooleanExpression) -> Iterator[tuple[str, str]]:
-    """Yield key and body of rows."""
+    """Yield the keys and bodies of rows."""
     for batch in table.scan(where, selected_fields=(key.name, BODY)).to_arrow_batch_reader():
         yield from zip(batch.column(key.name).to_pylist(), batch.column(BODY).to_pylist(), strict=True)
 
@@ -112,7 +115,7 @@ def read_keys(table: Table, key: Column, where: BooleanExpression) -> set[str]:
 def read_page(table: Table, key: Column, where: BooleanExpression, question: Question) -> list[StoredRow]:
     """Return the rows of a page, and the row after it if there is one.
 
-    Batches of the rows that pass the filter are read one by one; only one page is in memory.
+    Batches of the rows that pass the filter are read one at a time; only one page is in memory.
     """
     order = key if question.order is None else question.order
     columns = dict.fromkeys((key.name, order.name, BODY))

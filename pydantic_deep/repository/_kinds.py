@@ -1,7 +1,7 @@
-"""What can be compared: kinds of values, the types of fields that have them, and one form of each value.
+"""Comparable values: their kinds, the field types that have them, and the normalized form of each value.
 
-Engines keep and compare `Cell`s alone: text by code points, 64-bit integers, finite floats. What is none is refused
-before it reaches an engine, so that all of them refuse the same.
+Engines store and compare only `Cell`s: text by code points, 64-bit integers and finite floats. Other values are refused
+before they reach an engine, so that all engines refuse the same ones.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from uuid import UUID
 import pydantic
 
 Cell: TypeAlias = str | int | float
-"""What an engine keeps of a value that is not null. Cells of one column have one type."""
+"""The stored form of a value that is not null. Cells of one column have one type."""
 
 _MAX_INTEGER: Final = 2**63 - 1
-"""The largest that a `BIGINT` holds."""
+"""The largest value of a `BIGINT`."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class Kind(StrEnum):
-    """How values of a field are compared; released names are kept in databases."""
+    """How the values of a field are compared. Released names are stored in databases."""
 
     TEXT = 'text'
-    """By code points; the cell is the text."""
+    """Text, compared by code points; the cell is the text."""
     UUID = 'uuid'
-    """The cell is its canonical text."""
+    """A UUID; the cell is its canonical text."""
     INTEGER = 'integer'
-    """64 bits."""
+    """A 64-bit integer."""
     REAL = 'real'
     """A finite float."""
     BOOLEAN = 'boolean'
-    """The cell is 0 or 1."""
+    """A bool; the cell is 0 or 1."""
     MOMENT = 'moment'
     """A `datetime` with a time zone; the cell counts microseconds since 1970."""
 
     @property
     def cell_type(self) -> type[str] | type[int] | type[float]:
-        """The type of its cells."""
+        """The Python type of cells of this kind."""
         if self in (Kind.TEXT, Kind.UUID):
             return str
         return float if self is Kind.REAL else int
@@ -53,18 +53,18 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A field that can be asked by."""
+    """A filterable field."""
 
     name: str
-    """That of the field."""
+    """The name of the field."""
     kind: Kind
-    """How its values are compared."""
+    """The kind of its values."""
     is_nullable: bool
-    """Whether the model lets it be null."""
+    """Whether the model allows null."""
 
 
 _KIND_BY_TYPE: Final[dict[type, Kind]] = {
-    bool: Kind.BOOLEAN,  # before `int`, of which it is a subclass
+    bool: Kind.BOOLEAN,  # before its superclass `int`
     str: Kind.TEXT,
     int: Kind.INTEGER,
     float: Kind.REAL,
@@ -77,11 +77,11 @@ _KIND_BY_MARKER: Final[dict[object, Kind]] = {
     pydantic.FutureDatetime: Kind.MOMENT,
     pydantic.EmailStr: Kind.TEXT,
 }
-"""Types of pydantic that are no subclasses of what their values are."""
+"""Types of pydantic that are not subclasses of the types of their values."""
 
 
 def column_of(name: str, annotation: object) -> Column | None:
-    """Return the column of a field of that type, or `None` if values of the type cannot be compared."""
+    """Return the column of a field with this type; `None` if its values cannot be compared."""
     kinds = _kinds_in(annotation)
     (kind,) = (kinds - {'null'}) if len(kinds - {'null'}) == 1 else ('other',)
     if not isinstance(kind, Kind):
@@ -90,10 +90,10 @@ def column_of(name: str, annotation: object) -> Column | None:
 
 
 def cell_of(kind: Kind, value: object) -> Cell:
-    """Return what engines compare instead of a value.
+    """Return the cell that engines compare instead of a value.
 
     Raises:
-        ValueError: The value is of another kind, or cannot be compared everywhere. The message is half a sentence.
+        ValueError: The value is of another kind, or not every engine can compare it. The message is a clause.
     """
     if isinstance(value, Enum):
         value = cast('object', value.value)
@@ -115,7 +115,7 @@ def cell_of(kind: Kind, value: object) -> Cell:
 
 
 def is_cell(kind: Kind, cell: object) -> bool:
-    """Return whether `cell_of` could have returned this."""
+    """Return whether `cell_of` can return this cell."""
     if type(cell) is not kind.cell_type:
         return False
     try:
@@ -128,7 +128,7 @@ def is_cell(kind: Kind, cell: object) -> bool:
 
 
 def checked_text(text: str) -> str:
-    """Return text that every engine keeps. Raises `ValueError`, with half a sentence, for any other."""
+    """Return text that every engine can store. Raises `ValueError`, with a clause as message, for any other."""
     if '\0' in text:
         raise ValueError(f'{shown(text)} has the character NUL in it, which not every engine keeps')
     try:
@@ -139,20 +139,20 @@ def checked_text(text: str) -> str:
 
 
 def text_after(text: str) -> str | None:
-    """Return the first text, by code points, that is after all that begin with this; `None` if there is none."""
+    """Return the first text, by code points, after all texts with this prefix; `None` if there is none."""
     for index in reversed(range(len(text))):
         code = ord(text[index])
         if code < 0x10FFFF:
-            following = 0xE000 if code == 0xD7FF else code + 1  # between them are the surrogates
+            following = 0xE000 if code == 0xD7FF else code + 1  # the surrogates are between them
             return text[:index] + chr(following)
     return None
 
 
 def shown(value: object) -> str:
-    """Return a value as messages of errors show it."""
+    """Return a value as error messages show it, shortened."""
     try:
         text = repr(value)
-    except ValueError:  # an integer with more digits than Python writes
+    except ValueError:  # an integer with more digits than Python converts
         return f'a {type(value).__name__} of many digits'
     return text if len(text) <= 80 else f'{text[:77]}...'
 
@@ -167,13 +167,13 @@ _EXPECTED: Final = {
 }
 
 
-_Found: TypeAlias = Kind | Literal['null', 'other']
+_FieldKind: TypeAlias = Kind | Literal['null', 'other']
 
 
-def _kinds_in(annotation: object) -> set[_Found]:
+def _kinds_in(annotation: object) -> set[_FieldKind]:
     origin = get_origin(annotation)
     if (aliased := cast('object', getattr(annotation, '__value__', None))) is not None:
-        return _kinds_in(aliased)  # of a `TypeAliasType`: there are two classes of that name before Python 3.14
+        return _kinds_in(aliased)  # a `TypeAliasType`, of which there are two classes before Python 3.14
     if isinstance(annotation, NewType):
         return _kinds_in(cast('object', annotation.__supertype__))
     if origin is Annotated:
@@ -185,19 +185,19 @@ def _kinds_in(annotation: object) -> set[_Found]:
     return {_kind_of_class(annotation)} if not _is_enum(annotation) else _kinds_of_members(annotation)
 
 
-def _kinds_of_all(annotations: Collection[object]) -> set[_Found]:
-    return {kind for each in annotations for kind in _kinds_in(each)}
+def _kinds_of_all(annotations: Collection[object]) -> set[_FieldKind]:
+    return {kind for member in annotations for kind in _kinds_in(member)}
 
 
 def _is_enum(annotation: object) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, Enum)
 
 
-def _kinds_of_members(annotation: object) -> set[_Found]:
+def _kinds_of_members(annotation: object) -> set[_FieldKind]:
     return {_kind_of_class(type(cast('object', member.value))) for member in cast('type[Enum]', annotation)}
 
 
-def _kind_of_class(annotation: object) -> _Found:
+def _kind_of_class(annotation: object) -> _FieldKind:
     if annotation in (None, NoneType):
         return 'null'
     if isinstance(annotation, type):

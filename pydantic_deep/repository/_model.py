@@ -1,4 +1,4 @@
-"""`RowModel`: what every engine shares. Which field is the key, which can be asked by, and how a row is written and read."""
+"""`RowModel`: the key and the filterable fields of a model, and the encoding of its rows. Shared by all engines."""
 
 from __future__ import annotations
 
@@ -18,31 +18,32 @@ T = TypeVar('T', bound=BaseModel)
 
 MAX_KEY_BYTES: Final = 512
 MAX_TEXT_BYTES: Final = 2048
-"""Of a key and of a text that can be asked by, as UTF-8: an entry of an index of PostgreSQL has both, and 2,704 bytes."""
+"""Maximum sizes of a key and of a filterable text, as UTF-8: an index entry of PostgreSQL contains both, and has at
+most 2,704 bytes.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedRow:
-    """A row as engines keep it."""
+    """A row as engines store it."""
 
     key: str
-    """Its key."""
     body: str
-    """All of it, as JSON."""
+    """The whole row, as JSON."""
     cells: Mapping[str, Cell | None]
-    """By name of each field that can be asked by, but for the key: its value."""
+    """The value of each filterable field other than the key, keyed by field name."""
 
 
 class RowModel(Generic[T]):
-    """A model, with its key and the fields that can be asked by.
+    """A model, with its key and its filterable fields.
 
-    A row is kept as `model_dump_json` writes it, with the names of its fields, not their aliases, and without computed
-    fields. What a model leaves out of its JSON (`Field(exclude=True)`, the contents of a `SecretStr`) is not kept.
+    A row is stored in the form of `model_dump_json`, with field names instead of aliases, and without computed fields.
+    Data that the model excludes from its JSON (`Field(exclude=True)`, the content of a `SecretStr`) is not stored.
 
     Args:
         model: The model.
-        key: The field that is the key: text, or a UUID.
-        fields: Fields that can be filtered and ordered by; the key always can.
+        key: The key field: text, or a UUID.
+        fields: Fields for filters and ordering, in addition to the key.
 
     Raises:
         InvalidFieldError: The model has no such field, or values of its type cannot be compared.
@@ -50,32 +51,33 @@ class RowModel(Generic[T]):
 
     def __init__(self, model: type[T], *, key: str, fields: Collection[str]) -> None:
         self.model = model
-        """The model."""
+        """The pydantic model of the rows."""
         self.key = self._read_key(key)
-        """The key."""
+        """The column of the key."""
         if isinstance(fields, str):
             raise InvalidFieldError(self.name, fields, f'`fields` are several names: write `fields=({fields!r},)`')
         self.columns: Mapping[str, Column] = {name: self._read_column(name) for name in fields if name != key}
-        """By name, the fields that can be asked by, but for the key."""
-        self._askable = {self.key.name: self.key, **self.columns}
+        """The filterable fields other than the key, keyed by name."""
+        self._filterable = {self.key.name: self.key, **self.columns}
 
     @property
     def name(self) -> str:
-        """That of the model."""
+        """The name of the model."""
         return self.model.__name__
 
     def key_of(self, key: str) -> str | None:
-        """Return the key as it is kept, or `None` if no row can have it."""
+        """Return the key in stored form; `None` if no row can have it."""
         try:
             return _checked_key(cell_of(self.key.kind, key))
         except ValueError:
             return None
 
     def encode(self, item: T) -> EncodedRow:
-        """Write a row.
+        """Encode a row.
 
         Raises:
-            InvalidRowError: It is of another class, cannot be read again, or a field cannot be compared.
+            InvalidRowError: The row is of another class, cannot be decoded again, or has a value that cannot be
+                compared.
         """
         if type(item) is not self.model:
             raise InvalidRowError(self.name, self.key.name, f'the row is a {type(item).__name__}, not a {self.name}')
@@ -91,10 +93,10 @@ class RowModel(Generic[T]):
         return EncodedRow(key=cast('str', self._cell(written, self.key)), body=body, cells=cells)
 
     def decode(self, key: str, body: str) -> T:
-        """Read a row.
+        """Decode a row.
 
         Raises:
-            UnreadableRowError: It is none of the model, which has changed since it was written.
+            UnreadableRowError: The row is not valid for the model, which has changed since it was written.
         """
         try:
             return self._validate(body)
@@ -102,24 +104,24 @@ class RowModel(Generic[T]):
             raise UnreadableRowError(self.name, key, *_first_of(error)) from error
 
     def encode_again(self, key: str, body: str) -> EncodedRow:
-        """Write a row for other columns. Its JSON stays as it is, with fields that this model does not have.
+        """Encode a row for new columns. Its JSON is unchanged, including fields that this model lacks.
 
         Raises:
-            UnreadableRowError: It is none of the model.
+            UnreadableRowError: The row is not valid for the model.
         """
         return replace(self.encode(self.decode(key, body)), body=body)
 
     def question(
         self, where: Where | None, *, order_by: str | None = None, limit: int = 100, cursor: str | None = None
     ) -> Question:
-        """Check what `list` was asked. Raises what it raises."""
+        """Validate the arguments of `list`. Raises the same errors."""
         return read_question(
-            self.name, self._askable, self.key, where, order_by=order_by, limit=limit, cursor=cursor
+            self.name, self._filterable, self.key, where, order_by=order_by, limit=limit, cursor=cursor
         )  # fmt: skip
 
     def conditions(self, where: Where | None) -> tuple[Condition, ...]:
-        """Check what `count` was asked. Raises what it raises."""
-        return read_conditions(self.name, self._askable, where)
+        """Validate the arguments of `count`. Raises the same errors."""
+        return read_conditions(self.name, self._filterable, where)
 
     def _read_key(self, name: str) -> Column:
         column = self._read_column(name)
@@ -164,6 +166,6 @@ def _checked_length(cell: Cell, limit: int) -> Cell:
 
 
 def _first_of(error: ValidationError) -> tuple[str, str]:
-    """Return the field of the first complaint, with dots, and what it says."""
+    """Return the field of the first validation error, as a dotted path, and its message."""
     first = error.errors(include_url=False)[0]
     return '.'.join(map(str, first['loc'])), first['msg']

@@ -1,4 +1,4 @@
-"""`Repository`: typed rows that change. Strangers implement it, and prove it with `conformance.RepositorySuite`."""
+"""`Repository`: the protocol of mutable, typed rows. Test an implementation with `conformance.RepositorySuite`."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ T = TypeVar('T', bound=BaseModel)
 
 @runtime_checkable
 class Repository(Protocol[T]):
-    """Rows of one pydantic model, each with a key of its own.
+    """Rows of one pydantic model, each with a unique key.
 
-    Fields that may be filtered and ordered by are named when it is opened; any other name is an `UnknownFieldError`,
-    and nothing that a caller sends becomes part of a query's text. What was acknowledged is durable as far as the
-    engine says so. Many tasks may use one at once. After `aclose` everything raises `RepositoryClosedError`.
+    The fields for filters and ordering are declared when the repository is opened. Any other field raises an
+    `UnknownFieldError`, and no argument becomes part of a query's text. Acknowledged changes are durable within the
+    guarantees of the engine. Many tasks may use a repository concurrently. After `aclose` every method raises
+    `RepositoryClosedError`.
     """
 
     async def create(self, item: T) -> None:
         """Add a row.
 
         Raises:
-            RowExistsError: There is one with its key.
+            RowExistsError: A row has this key already.
         """
         ...
 
@@ -33,7 +34,7 @@ class Repository(Protocol[T]):
         """Return the row with this key.
 
         Raises:
-            RowNotFoundError: There is none.
+            RowNotFoundError: No row has this key.
         """
         ...
 
@@ -42,18 +43,18 @@ class Repository(Protocol[T]):
     ) -> Page[T]:
         """Return a page of rows.
 
-        Rows that are added or removed meanwhile neither shift nor repeat those of later pages.
+        Rows that are added or removed meanwhile neither shift nor repeat the rows of later pages.
 
         Args:
-            where: Which; all if left out.
-            order_by: A field, descending with a `-` before it; rows with equal values, and all without it, follow
-                their keys. Null comes first, and last where descending.
-            limit: At most how many, from 1 to 1,000.
-            cursor: That of the page before, asked with the same `where` and `order_by`.
+            where: Conditions on the rows; all rows by default.
+            order_by: A field, prefixed with `-` for descending order. Rows with equal values, and all rows without
+                `order_by`, are in the order of their keys. Null is the smallest value.
+            limit: Maximum number of rows, from 1 to 1,000.
+            cursor: The cursor of the previous page, with the same `where` and `order_by`.
 
         Raises:
-            UnknownFieldError: A field is not among those that may be asked for.
-            InvalidCursorError: The cursor is none of ours, or of another question.
+            UnknownFieldError: A field is not among the declared ones.
+            InvalidCursorError: The cursor is malformed, or belongs to another query.
         """
         ...
 
@@ -62,26 +63,26 @@ class Repository(Protocol[T]):
         ...
 
     async def delete(self, key: str) -> bool:
-        """Remove a row; return whether it was there."""
+        """Remove a row; return whether it existed."""
         ...
 
     async def count(self, where: Where | None = None) -> int:
-        """Return how many rows there are."""
+        """Return the number of rows that match."""
         ...
 
     async def aclose(self) -> None:
-        """Close it. A second call does nothing."""
+        """Close the repository. A second call does nothing."""
         ...
 
 
 @runtime_checkable
 class SupportsTransactions(Protocol[T]):
-    """A repository that can do several things at once."""
+    """A repository with transactions."""
 
     async def apply(self, changes: Sequence[Change[T]]) -> None:
-        """Do all of them in their order, or nothing.
+        """Apply all changes in order, or none of them.
 
         Raises:
-            RowExistsError: A row that is created is there.
+            RowExistsError: A created row exists already.
         """
         ...

@@ -1,4 +1,4 @@
-"""A question to a repository, checked and brought to one form that all engines read. Nothing here waits or keeps rows."""
+"""A query, validated and normalized for all engines. Pure."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ._types import In, Prefix, Range, Where
 from .errors import InvalidCursorError, InvalidQuestionError, UnknownFieldError
 
 MAX_LIMIT: Final = 1000
-"""Rows of a page: what is decoded in some ten milliseconds."""
+"""Maximum number of rows in a page, which takes about ten milliseconds to decode."""
 
 MAX_VALUES: Final = 10_000
-"""Values in all conditions of a question: SQLite takes 32,766 in a statement, and PostgreSQL 65,535."""
+"""Maximum number of values in all conditions: SQLite takes 32,766 in a statement, and PostgreSQL 65,535."""
 
 _MAX_CURSOR_CHARS: Final = 16_384
-"""No cursor of ours is as long: a key and a value are at most 2,560 bytes of text, which JSON may write as six each."""
+"""Maximum length of a cursor: key and value are at most 2,560 bytes of text, each of which may take six in JSON."""
 
 Operator: TypeAlias = Literal['>=', '>', '<=', '<']
 
@@ -33,21 +33,21 @@ class OneOf:
     """The field has one of these values."""
 
     column: Column
-    """The field; it may be the key."""
+    """The field, which may be the key."""
     values: tuple[Cell, ...]
-    """In order, each once."""
+    """The values, sorted and without duplicates."""
     or_null: bool
-    """Whether it may be null too."""
+    """Whether null also matches."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """The field is not null, and compares with all of these as said."""
+    """The field is not null, and all comparisons hold."""
 
     column: Column
-    """The field; it may be the key."""
+    """The field, which may be the key."""
     bounds: tuple[tuple[Operator, Cell], ...]
-    """It is on the left of the operator. If there are none it is only not null."""
+    """Comparisons with the field on the left. If empty, every value but null matches."""
 
 
 Condition: TypeAlias = OneOf | Compared
@@ -55,33 +55,32 @@ Condition: TypeAlias = OneOf | Compared
 
 @dataclass(frozen=True)
 class Position:
-    """Where a row stands in the order of a question."""
+    """The position of a row in the order of a query."""
 
     cell: Cell | None
-    """Its value of the field that is ordered by; `None` if null, or if keys alone are."""
+    """The value of the ordering field; `None` if it is null, or if the order is by key alone."""
     key: str
-    """Its key."""
+    """The key of the row."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What `list` was asked. All conditions must hold."""
+    """The validated arguments of `list`. All conditions must hold."""
 
     conditions: tuple[Condition, ...]
-    """Which rows."""
     order: Column | None
-    """The field that is ordered by, and then, ascending, by key; `None` if by key alone."""
+    """The ordering field, with ties in ascending order of key; `None` for the order of keys alone."""
     is_descending: bool
-    """Whether the field, or the key if there is none, descends. Null is the smallest value."""
+    """Whether the field, or the key without one, is in descending order. Null is the smallest value."""
     limit: int
-    """At most how many rows."""
+    """Maximum number of rows."""
     after: Position | None
-    """The last row of the page before."""
+    """The last row of the previous page."""
     digest: str
-    """Of everything but the limit and the position."""
+    """Digest of everything but the limit and the position."""
 
     def cursor(self, last: Position) -> str:
-        """Return the cursor of the page after that row."""
+        """Return the cursor of the page after this row."""
         text = json.dumps([self.digest, last.cell, last.key])
         return base64.urlsafe_b64encode(text.encode()).rstrip(b'=').decode()
 
@@ -96,21 +95,21 @@ def read_question(
     limit: int,
     cursor: str | None,
 ) -> Question:
-    """Check a question.
+    """Validate the arguments of `list`.
 
     Args:
         model: The name of the model, for errors.
-        columns: All fields that can be asked by, and the key.
+        columns: All filterable fields, including the key.
         key: The key.
-        where: As `list` takes it; so are the others.
-        order_by: A field.
+        where: As for `list`, like the other arguments.
+        order_by: The ordering field.
         limit: From 1 to `MAX_LIMIT`.
-        cursor: That of the page before.
+        cursor: The cursor of the previous page.
 
     Raises:
         UnknownFieldError: A field is not among the columns.
         InvalidQuestionError: A condition does not fit its field, or the limit is out of bounds.
-        InvalidCursorError: The cursor is none of ours, or of another question.
+        InvalidCursorError: The cursor is malformed, or belongs to another query.
     """
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_LIMIT:  # pyright: ignore[reportUnnecessaryIsInstance] - of callers without types
         raise InvalidQuestionError(model, 'limit', f'it is a number from 1 to {MAX_LIMIT:,}, not {shown(limit)}')
@@ -128,7 +127,7 @@ def read_question(
 
 
 def read_conditions(model: str, columns: Mapping[str, Column], where: Where | None) -> tuple[Condition, ...]:
-    """Check conditions. Raises `UnknownFieldError` and `InvalidQuestionError`."""
+    """Validate conditions. Raises `UnknownFieldError` and `InvalidQuestionError`."""
     conditions: list[Condition] = []
     for name, wanted in (where or {}).items():
         column = columns.get(name)
@@ -138,10 +137,12 @@ def read_conditions(model: str, columns: Mapping[str, Column], where: Where | No
             conditions.append(_read_condition(column, wanted))
         except ValueError as error:
             raise InvalidQuestionError(model, name, str(error)) from None
-    count = sum(len(each.values) if isinstance(each, OneOf) else len(each.bounds) for each in conditions)
+    count = sum(
+        len(condition.values) if isinstance(condition, OneOf) else len(condition.bounds) for condition in conditions
+    )
     if count > MAX_VALUES:
         raise InvalidQuestionError(model, ', '.join(where or ()), f'{count:,} values are more than {MAX_VALUES:,}')
-    return tuple(sorted(conditions, key=lambda each: each.column.name))
+    return tuple(sorted(conditions, key=lambda condition: condition.column.name))
 
 
 def _read_condition(column: Column, wanted: object) -> Condition:
@@ -181,16 +182,18 @@ def _read_prefix(column: Column, text: object) -> list[tuple[Operator, Cell]]:
 
 
 def _digest(model: str, order: str, is_descending: bool, conditions: tuple[Condition, ...]) -> str:
-    asked = [
-        (each.column.name, each.values, each.or_null) if isinstance(each, OneOf) else (each.column.name, each.bounds)
-        for each in conditions
+    terms = [
+        (condition.column.name, condition.values, condition.or_null)
+        if isinstance(condition, OneOf)
+        else (condition.column.name, condition.bounds)
+        for condition in conditions
     ]
-    text = json.dumps([model, order, is_descending, asked])
+    text = json.dumps([model, order, is_descending, terms])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _read_cursor(cursor: str, digest: str, key: Column, order: Column | None) -> Position:
-    """Read a cursor. It says where to go on and grants nothing, so one that somebody makes up in our form is as good."""
+    """Decode a cursor. It marks a position and grants no access, so a forged cursor in the right form is harmless."""
     try:
         if len(cursor) > _MAX_CURSOR_CHARS:
             raise ValueError

@@ -1,4 +1,4 @@
-"""Questions as SQL that SQLite, PostgreSQL and DuckDB understand. Names of columns are ours, every value is bound."""
+"""Queries as SQL for SQLite, PostgreSQL and DuckDB. Column names are ours, and every value is bound."""
 
 # ruff: noqa: S608 - names of tables and columns are ours; every value is bound
 
@@ -16,28 +16,28 @@ from ._question import Condition, OneOf, Position, Question
 
 
 class Conversion(NamedTuple):
-    """How cells of a kind are converted, in an engine that stores them as another type."""
+    """Conversion of cells of a kind, in an engine that stores them as another type."""
 
     write: str
-    """An expression that makes a value of the column from the cell `{}`."""
+    """An expression for the column's value, from the cell `{}`."""
     read: str
-    """An expression that makes a cell from the column `{}`."""
+    """An expression for the cell, from the column `{}`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnNames:
-    """The names of a table and its columns, by the names of the fields of a model."""
+    """The names of a table and its columns, for the fields of a model."""
 
     table: str
-    """The table."""
+    """Name of the table."""
     key: str
-    """The name of the field that is the key."""
+    """The field that is the key."""
     columns: Mapping[str, str]
-    """Columns by names of fields."""
+    """Columns, keyed by field."""
     key_column: str = 'key'
     """The column of the key."""
     body_column: str = 'body'
-    """The column of the whole row."""
+    """The column of the whole row, as JSON."""
     conversions: Mapping[Kind, Conversion] = field(default_factory=dict[Kind, Conversion])
     """Conversions of the kinds that are not stored as cells."""
     list_types: Mapping[Kind, str] = field(default_factory=dict[Kind, str])
@@ -84,7 +84,7 @@ def get_row(names: ColumnNames, key: str) -> Operation[str | None]:
 
 
 def count_rows(names: ColumnNames, conditions: Sequence[Condition]) -> Operation[int]:
-    """Count the rows that all conditions hold for."""
+    """Count the rows that meet all conditions."""
     query = _filtered(names, conditions)
     rows = yield Statement(f'SELECT COUNT(*) FROM {names.table}{query.where}', query.values)
     return cast('int', rows[0][0])
@@ -112,7 +112,9 @@ def list_rows(names: ColumnNames, question: Question) -> Operation[list[StoredRo
 
 
 def _parts(names: ColumnNames, question: Question) -> Iterator[tuple[_Query, str]]:
-    """Yield queries with their orders: one by key, or one for rows with null in the ordering field and one for others."""
+    """Yield queries with their orders: one by key, or one for rows with null in the ordering field
+    and one for others.
+    """
     after = question.after
     if question.order is None:
         yield _by_key(_filtered(names, question.conditions), question)
@@ -121,7 +123,7 @@ def _parts(names: ColumnNames, question: Question) -> Iterator[tuple[_Query, str
     for has_nulls in (begins_with_nulls, not begins_with_nulls):
         is_here = after is not None and (after.cell is None) is has_nulls
         if after is not None and not is_here and has_nulls is begins_with_nulls:
-            continue  # the page before ended behind it
+            continue  # the previous page ended after it
         query = _filtered(names, question.conditions)
         if has_nulls:
             yield _of_nulls(query, question.order, after if is_here else None)

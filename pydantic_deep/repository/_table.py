@@ -1,7 +1,7 @@
-"""The table of a repository in a database of SQL: how it is made, found again and widened, and how rows are written.
+"""The table of a repository in a SQL database: how it is created, opened and extended, and how rows are written.
 
-Nothing that a caller names becomes SQL, but for the name of the table, which is checked: columns are `c1`, `c2`, …, and
-the table `repository` says which field each is of. All columns but `key` and `body` can be made again from the bodies.
+No name that a caller chooses becomes SQL, except for the validated name of the table: columns are `c1`, `c2`, …, and
+the table `repository` maps them to fields. All columns other than `key` and `body` can be derived from the bodies.
 """
 
 # ruff: noqa: S608 - names of tables and columns are ours; every value is bound
@@ -31,61 +31,62 @@ from .errors import InvalidFieldError, RowExistsError
 T = TypeVar('T', bound=BaseModel)
 
 FORMAT: Final = 'pydantic-deep repository'
-"""Marks a database as ours where no store has, in the table `meta`."""
+"""Marks a database as ours if it contains no store, in the table `meta`."""
 
 _NAME: Final = re.compile('[a-z][a-z0-9_]{0,47}')
-"""With our prefixes it is shorter than the 63 bytes that a name in PostgreSQL has."""
+"""With our prefixes it fits into the 63 bytes of a name in PostgreSQL."""
 
 _CHUNK: Final = 500
-"""Rows that are read at once where a column is filled."""
+"""Number of rows per query when a column is filled."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Layout:
-    """The columns of a table, as all processes that use it must know them."""
+    """The columns of a table, as shared by all processes that use it."""
 
     made: int
-    """How many there ever were."""
+    """Number of columns ever created."""
     columns: Mapping[str, tuple[Kind, str]]
-    """Kind and name, by field."""
+    """Kind and column name, keyed by field."""
 
     def render(self) -> str:
-        """Return one text for one layout."""
+        """Return the canonical JSON of the layout."""
         columns = sorted((int(column[1:]), field, kind, column) for field, (kind, column) in self.columns.items())
         return json.dumps({'made': self.made, 'columns': [[field, kind, column] for _, field, kind, column in columns]})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table(Generic[T]):
-    """The table of a repository, as it was last seen."""
+    """The table of a repository, with the layout that it had when it was last read."""
 
     dialect: Dialect
-    """That of its database."""
     name: str
-    """What it is called in `repository`; in the database it is `rows_` and this."""
-    asked: RowModel[T]
-    """The model with the fields that this repository is asked by."""
-    kept: RowModel[T]
-    """The model with all fields that have columns: others may ask by more."""
+    """Its name in the table `repository`; in the database it has the prefix `rows_`."""
+    model: RowModel[T]
+    """The model with the filterable fields of this repository."""
+    full_model: RowModel[T]
+    """The model with all fields that have columns, including those of other repositories on the table."""
     names: ColumnNames
-    """The names of the columns."""
+    """The names of the table's columns."""
     layout: str
-    """The columns, as `repository` has them."""
+    """The columns, as stored in the table `repository`."""
 
     @property
     def upsert_sql(self) -> str:
-        """Adds or replaces a row: key, body, and the columns in the order of `kept`."""
+        """Inserts or replaces a row; the parameters are the key, the body, and the columns in the order of
+        `full_model`.
+        """
         changes = ', '.join(f'{column} = excluded.{column}' for column in self._columns)
         return f'{self._insert_sql} DO UPDATE SET {changes}'
 
     @property
     def create_sql(self) -> str:
-        """Adds a row as `upsert_sql` does, and returns it; nothing, if it is there."""
+        """Inserts a row like `upsert_sql`, and returns its key; no rows if the key exists."""
         return f'{self._insert_sql} DO NOTHING RETURNING key'
 
     @property
     def _columns(self) -> list[str]:
-        return ['body', *(self.names.columns[name] for name in self.kept.columns)]
+        return ['body', *(self.names.columns[name] for name in self.full_model.columns)]
 
     @property
     def _insert_sql(self) -> str:
@@ -95,21 +96,21 @@ class Table(Generic[T]):
 
 
 def table_name(model: str, name: str | None) -> str:
-    """Return the name of a table, made of that of the model if none is given. Raises `ValidationError`."""
-    made = re.sub('(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])', '_', model).lower() if name is None else name
-    if not isinstance(cast('object', made), str) or not _NAME.fullmatch(made):
+    """Return the name of a table, derived from that of the model if none is given. Raises `ValidationError`."""
+    table = re.sub('(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])', '_', model).lower() if name is None else name
+    if not isinstance(cast('object', table), str) or not _NAME.fullmatch(table):
         raise ValidationError(
             'name',
-            f'{made!r} is no name for a table. Give `name=`: at most 48 of a to z, 0 to 9 and _, a letter first.',
+            f'{table!r} is no name for a table. Give `name=`: at most 48 of a to z, 0 to 9 and _, a letter first.',
         )
-    return made
+    return table
 
 
 def mark(dialect: Dialect) -> Operation[None]:
-    """Make sure that a database is one of repositories or of a store, and mark it if it is empty.
+    """Verify that a database contains repositories or a store, and mark it if it is empty.
 
     Raises:
-        StoreFormatError: It is something else.
+        StoreFormatError: The database belongs to another program.
     """
     if not (yield Statement(dialect.table_exists, ('meta',))):
         if tables := (yield Statement(dialect.any_table)):
@@ -121,42 +122,44 @@ def mark(dialect: Dialect) -> Operation[None]:
         yield Statement("INSERT INTO meta (key, value) VALUES ('format', ?1), ('version', '1')", (FORMAT,))
         return
     rows = yield Statement("SELECT value FROM meta WHERE key = 'format'")
-    found = rows[0][0] if rows else None
-    if found not in (FORMAT, STORE_FORMAT):
+    format = rows[0][0] if rows else None
+    if format not in (FORMAT, STORE_FORMAT):
         raise StoreFormatError(
-            f'The database says that its format is {found!r}, not {FORMAT!r}. Choose another file or schema.'
+            f'The database says that its format is {format!r}, not {FORMAT!r}. Choose another file or schema.'
         )
 
 
-def open_table(dialect: Dialect, name: str, asked: RowModel[T]) -> Operation[Table[T]]:
-    """Find a table, or make it; add columns for what could not be asked by before, and fill them.
+def open_table(dialect: Dialect, name: str, model: RowModel[T]) -> Operation[Table[T]]:
+    """Open a table, creating it if necessary; add columns for newly filterable fields, and fill them.
 
-    Run it in a transaction that writes.
+    Run this in a transaction that writes.
 
     Raises:
-        InvalidFieldError: It has another key.
-        UnreadableRowError: A row cannot be read, so that a column cannot be filled.
-        InvalidRowError: A row has a value that a new column cannot have.
+        InvalidFieldError: The table has another key.
+        UnreadableRowError: A row cannot be decoded, so a column cannot be filled.
+        InvalidRowError: A row has a value that a new column cannot store.
     """
     if not (yield Statement(dialect.table_exists, ('repository',))):
         yield repository_table()
     rows = yield Statement('SELECT key_field, key_kind, layout FROM repository WHERE name = ?1', (name,))
     if not rows:
-        yield from _create(dialect, name, asked.key)
-        rows = [(asked.key.name, asked.key.kind.value, NO_COLUMNS)]
+        yield from _create(dialect, name, model.key)
+        rows = [(model.key.name, model.key.kind.value, NO_COLUMNS)]
     key_field, key_kind, layout = map(str, rows[0])
-    if (key_field, key_kind) != (asked.key.name, asked.key.kind):
+    if (key_field, key_kind) != (model.key.name, model.key.kind):
         raise InvalidFieldError(
-            asked.name,
-            asked.key.name,
+            model.name,
+            model.key.name,
             f'the table {name!r} has the key {key_field!r} ({key_kind}). Open it with that, or give another `name`',
         )
-    found = _read_layout(layout)
-    table = _planned(dialect, name, asked, found)
-    before, now = ({column for _, column in each.columns.values()} for each in (found, _read_layout(table.layout)))
+    stored = _read_layout(layout)
+    table = _planned(dialect, name, model, stored)
+    before, now = (
+        {column for _, column in layout_.columns.values()} for layout_ in (stored, _read_layout(table.layout))
+    )
     yield from _drop(table, sorted(before - now))
     yield from _add(
-        table, [each for each in table.kept.columns.values() if table.names.column(each.name) not in before]
+        table, [column for column in table.full_model.columns.values() if table.names.column(column.name) not in before]
     )
     if table.layout != layout:
         yield Statement('UPDATE repository SET layout = ?2 WHERE name = ?1', (name, table.layout))
@@ -164,26 +167,26 @@ def open_table(dialect: Dialect, name: str, asked: RowModel[T]) -> Operation[Tab
 
 
 def current(table: Table[T]) -> Operation[Table[T]]:
-    """Return the table as it is now: another process may have added columns, which we must fill in what we write."""
+    """Return the table in its current state: another process may have added columns, which our writes must fill."""
     rows = yield Statement('SELECT layout FROM repository WHERE name = ?1', (table.name,))
     if rows and rows[0][0] == table.layout:
         return table
-    return (yield from open_table(table.dialect, table.name, table.asked))
+    return (yield from open_table(table.dialect, table.name, table.model))
 
 
 def create_row(table: Table[T], row: EncodedRow) -> Operation[None]:
-    """Add a row. Raises `RowExistsError`."""
+    """Insert a row. Raises `RowExistsError`."""
     if not (yield Statement(table.create_sql, (row.key, row.body, *row.cells.values()))):
-        raise RowExistsError(table.asked.name, row.key)
+        raise RowExistsError(table.model.name, row.key)
 
 
 def upsert_row(table: Table[T], row: EncodedRow) -> Operation[None]:
-    """Add or replace a row."""
+    """Insert or replace a row."""
     yield Statement(table.upsert_sql, (row.key, row.body, *row.cells.values()))
 
 
 def delete_row(table: Table[T], key: str) -> Operation[set[str]]:
-    """Remove a row; return its key if the row existed."""
+    """Delete a row; return its key if the row existed."""
     rows = yield Statement(f'DELETE FROM {table.names.table} WHERE key = ?1 RETURNING key', (key,))
     return {str(key) for (key,) in rows}
 
@@ -201,34 +204,34 @@ def _read_layout(text: str) -> _Layout:
     return _Layout(made=made, columns={field: (Kind(kind), column) for field, kind, column in columns})
 
 
-def _planned(dialect: Dialect, name: str, asked: RowModel[T], found: _Layout) -> Table[T]:
-    """Return the table as it shall be: what can be asked by, and what others ask by as long as the model has it.
+def _planned(dialect: Dialect, name: str, model: RowModel[T], stored: _Layout) -> Table[T]:
+    """Return the table as planned, with this repository's fields and those of others that the model still has.
 
-    A field whose kind has changed gets another column, and no number is used again: who has not seen the change yet
-    asks for a column that is gone, and is told so.
+    A field whose kind has changed gets a new column, and no number is reused: a process that has not seen the change
+    queries a missing column, and gets an error.
     """
-    others = [field for field in found.columns if field not in asked.columns and _still_has(asked, field, found)]
-    kept = RowModel(asked.model, key=asked.key.name, fields=[*asked.columns, *others])
-    made = found.made
+    others = [field for field in stored.columns if field not in model.columns and _still_has(model, field, stored)]
+    full_model = RowModel(model.model, key=model.key.name, fields=[*model.columns, *others])
+    made = stored.made
     columns: dict[str, tuple[Kind, str]] = {
-        field: found.columns[field] for field in found.columns if _still_has(kept, field, found)
+        field: stored.columns[field] for field in stored.columns if _still_has(full_model, field, stored)
     }
-    for field, column in kept.columns.items():
+    for field, column in full_model.columns.items():
         if field not in columns:
             made += 1
             columns[field] = (column.kind, f'c{made}')
     names = ColumnNames(
-        table=f'rows_{name}', key=asked.key.name, columns={field: column for field, (_, column) in columns.items()}
+        table=f'rows_{name}', key=model.key.name, columns={field: column for field, (_, column) in columns.items()}
     )
     layout = _Layout(made=made, columns=columns).render()
-    return Table(dialect=dialect, name=name, asked=asked, kept=kept, names=names, layout=layout)
+    return Table(dialect=dialect, name=name, model=model, full_model=full_model, names=names, layout=layout)
 
 
-def _still_has(model: RowModel[T], field: str, found: _Layout) -> bool:
-    """Return whether the model has a field as the table has it."""
+def _still_has(model: RowModel[T], field: str, layout: _Layout) -> bool:
+    """Return whether the model has a field of the kind that the table stores."""
     info = model.model.model_fields.get(field)
     column = None if info is None else column_of(field, info.annotation)
-    return column is not None and column.kind is found.columns[field][0]
+    return column is not None and column.kind is layout.columns[field][0]
 
 
 def _drop(table: Table[T], columns: Sequence[str]) -> Operation[None]:
@@ -238,7 +241,7 @@ def _drop(table: Table[T], columns: Sequence[str]) -> Operation[None]:
 
 
 def _add(table: Table[T], columns: Sequence[Column]) -> Operation[None]:
-    """Add columns, with an index each, and fill them."""
+    """Add indexed columns, and fill them."""
     rows = table.names.table
     for column in columns:
         name = table.names.columns[column.name]
@@ -252,13 +255,13 @@ def _fill(table: Table[T], fields: Sequence[str]) -> Operation[None]:
     rows, columns = table.names.table, table.names.columns
     changes = ', '.join(f'{columns[field]} = ?{number}' for number, field in enumerate(fields, 2))
     last = ''
-    while found := (
+    while page := (
         yield Statement(f'SELECT key, body FROM {rows} WHERE key > ?1 ORDER BY key LIMIT {_CHUNK}', (last,))
     ):
-        encoded = [table.kept.encode_again(str(key), str(body)) for key, body in found]
+        encoded = [table.full_model.encode_again(str(key), str(body)) for key, body in page]
         values = [(row.key, *(row.cells[field] for field in fields)) for row in encoded]
         yield Statement(f'UPDATE {rows} SET {changes} WHERE key = ?1', (), values)
-        last = str(found[-1][0])
+        last = str(page[-1][0])
 
 
 def _type_of(kind: Kind, dialect: Dialect) -> str:

@@ -1,4 +1,4 @@
-"""What a repository is asked for, and what it returns."""
+"""Conditions, pages and changes: the arguments and results of a repository."""
 
 from __future__ import annotations
 
@@ -12,76 +12,75 @@ from pydantic import BaseModel
 T = TypeVar('T', bound=BaseModel)
 
 Scalar: TypeAlias = str | int | float | bool | datetime | None
-"""What a field that is filtered by may hold. A `datetime` needs a time zone."""
+"""The type of a value in a filter. A `datetime` needs a time zone."""
 
 
 @dataclass(frozen=True)
 class In:
-    """The field has one of these values; `None` among them means that it may be null."""
+    """The field has one of these values; `None` among them matches null."""
 
     values: Sequence[Scalar]
-    """Up to 10,000 in one question; none matches nothing."""
+    """Up to 10,000 values in one query; an empty sequence matches nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
-    """The field is not null and lies between these, as far as they are given."""
+    """The field is not null, and within all given bounds."""
 
     ge: str | int | float | datetime | None = None
-    """At least this."""
+    """Inclusive lower bound."""
     gt: str | int | float | datetime | None = None
-    """More than this."""
+    """Exclusive lower bound."""
     le: str | int | float | datetime | None = None
-    """At most this."""
+    """Inclusive upper bound."""
     lt: str | int | float | datetime | None = None
-    """Less than this."""
+    """Exclusive upper bound."""
 
 
 @dataclass(frozen=True)
 class Prefix:
-    """The field is text that begins with this, character by character: nothing in it is a pattern."""
+    """The field is text with this prefix, compared literally: no character is a wildcard."""
 
     text: str
-    """The beginning."""
 
 
 Where: TypeAlias = Mapping[str, Scalar | In | Range | Prefix]
-"""By the name of a field, what it must be: a value (`None` for null), or one of the conditions. All must hold."""
+"""Conditions keyed by field: a value (`None` for null), or one of the classes above. All must hold."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Page(Generic[T]):
-    """Some of the rows that were asked for."""
+    """A page of the rows that match."""
 
     items: list[T]
-    """The rows, in order."""
+    """The rows, in the requested order."""
     cursor: str | None
-    """What to ask the next page with; `None` if this is the last."""
+    """The `cursor` argument for the next page; `None` on the last page."""
 
 
 @dataclass(frozen=True)
 class Create(Generic[T]):
-    """Add a row that is not there."""
+    """Adds a row; fails if its key exists."""
 
     item: T
-    """The row."""
+    """The row to add."""
 
 
 @dataclass(frozen=True)
 class Upsert(Generic[T]):
-    """Add a row, or replace the one with its key."""
+    """Adds a row, or replaces the one with its key."""
 
     item: T
-    """The row."""
+    """The row to add."""
 
 
 @dataclass(frozen=True)
 class Delete:
-    """Remove a row, if it is there."""
+    """Removes a row, if it exists."""
 
     key: str
-    """Its key."""
+    """The key of the row."""
 
 
 Change: TypeAlias = Create[T] | Upsert[T] | Delete
-"""One thing that a transaction does."""
+"""One change within a transaction."""

@@ -1,7 +1,7 @@
-"""`DuckdbRepository`: rows in a file of DuckDB, which other programs can analyse when it is closed. Extra `duckdb`.
+"""`DuckdbRepository`: rows in a DuckDB file, which other programs can analyze while it is closed. Extra `duckdb`.
 
-It is for catalogues and results that are asked much and written seldom, or many at once. For rows that change with
-every request, and for more than one process, use `SqlRepository`.
+Use it for catalogues and results that are read often and written seldom or in bulk. For rows that change with every
+request, and for several processes, use `SqlRepository`.
 """
 
 from __future__ import annotations
@@ -59,19 +59,20 @@ _SETTINGS: Final[dict[str, str | bool | int | float | list[str]]] = {
     'memory_limit': '1GB',
     'threads': '4',
 }
-"""A guest in a process that does other things, and that reaches nothing but its file. All repositories have the same:
-DuckDB opens a file twice in one process only with equal settings."""
+"""Settings for a database within another program, without access to anything but its file. All repositories use the
+same ones: DuckDB opens a file twice in one process only with equal settings.
+"""
 
 _MAGIC: Final = slice(8, 12)
-"""Where a file of DuckDB says `DUCK`: https://duckdb.org/docs/stable/internals/storage"""
+"""Position of the magic bytes `DUCK` in a DuckDB file: https://duckdb.org/docs/stable/internals/storage"""
 
 
 class DuckdbRepository(BlockingRepository[T]):
-    """A `Repository` in a table of a DuckDB file, with transactions. Make it with `await DuckdbRepository.open(…)`.
+    """A `Repository` in a table of a DuckDB file, with transactions. Open it with `await DuckdbRepository.open(…)`.
 
-    A column for each field that can be asked by, `TIMESTAMP` in UTC without a zone, and `_row` with the whole row as
-    JSON. One process at a time can have the file open; in it, several repositories may be on one file. A call runs in a
-    thread, and ends also if its task is cancelled; calls of one repository take turns.
+    The table has a column for each filterable field, `TIMESTAMP` in UTC without a zone, and `_row` with the whole row
+    as JSON. Only one process at a time can have the file open, with any number of repositories. Calls run in a thread,
+    one at a time per repository, and complete even if their task is cancelled.
     """
 
     @classmethod
@@ -84,29 +85,30 @@ class DuckdbRepository(BlockingRepository[T]):
         fields: Collection[str] = (),
         name: str | None = None,
     ) -> DuckdbRepository[M]:
-        """Open a file, or make it, and the table in it. A table with other `fields` is made anew from its rows.
+        """Open a file and the table in it, creating them if necessary. A table with other `fields` is rebuilt from its
+        rows.
 
         Args:
-            path: The file; `:memory:` forgets everything when it is closed.
-            model: What its rows are.
-            key: The field that is the key: text, or a UUID.
-            fields: Fields that can be filtered and ordered by, beside the key.
-            name: That of the table; made of the name of the model if left out.
+            path: The file; `:memory:` for a database that is discarded when it is closed.
+            model: The model of the rows.
+            key: The key field: text, or a UUID.
+            fields: Fields for filters and ordering, in addition to the key.
+            name: The name of the table; derived from the name of the model by default.
 
         Raises:
-            ValueError: The name cannot be one of a table.
+            ValueError: The name is not valid for a table.
             InvalidFieldError: The model has no such field, its values cannot be compared, or the table has another key.
-            RepositoryFormatError: The file, or the table, is something else.
+            RepositoryFormatError: The file is not a DuckDB file, or the table is not that of a repository.
             RepositoryUnavailableError: The file cannot be opened or is damaged, or another process has it open.
-            UnreadableRowError: A row that is to be asked by a new field is none of the model.
+            UnreadableRowError: A row that needs a new column is not valid for the model.
         """
         rows = RowModel(model, key=key, fields=fields)
         table = DuckdbTable(table_name(rows.name, name), rows.key, rows.columns.values())
-        return DuckdbRepository(rows, await to_thread.run_sync(_opened, path, rows, table))
+        return DuckdbRepository(rows, await to_thread.run_sync(_open, path, rows, table))
 
 
 class _Database:
-    """A connection to a file. Everything here blocks: call it in a thread, one at a time."""
+    """A connection to a file. All calls block: run them in a thread, one at a time."""
 
     def __init__(self, path: str, model: str, table: DuckdbTable) -> None:
         self._path = path
@@ -116,13 +118,13 @@ class _Database:
         self._file_state = _file_state_of(path)
 
     def prepare(self, model: RowModel[T]) -> None:
-        """Create the table; if it has other columns, create it again from its rows."""
+        """Create the table; if it has other columns, rebuild it from its rows."""
         table = self._table
         with self._file_state.writing, self._transaction():
-            here = dict(cast('list[tuple[str, str]]', self._execute(table.described())))
-            if not _is_same(here, table.types):
-                rows = self._rows_to_keep(model, here)
-                if here:
+            types = dict(cast('list[tuple[str, str]]', self._execute(table.described())))
+            if not _is_same(types, table.types):
+                rows = self._rows_to_rebuild(model, types)
+                if types:
                     self._execute(table.drop())
                 self._execute(table.create())
                 if rows:
@@ -142,21 +144,21 @@ class _Database:
         return self._read(count_rows(self._table.names, conditions))
 
     def write(self, steps: Sequence[Step]) -> set[str]:
-        """Make all steps in one transaction; return those of their keys that had a row before."""
+        """Apply all steps in one transaction; return those of their keys that had a row before."""
         keys = list({step.key: None for step in steps})
         with self._translate_errors('written'), self._file_state.writing, self._transaction():
             self._check_types()
-            here = {cast('str', key) for (key,) in self._execute(self._table.here(keys))}
-            after = net_changes(self._model, steps, here)
-            if here:
-                self._execute(self._table.delete(sorted(here)))
+            existing = {cast('str', key) for (key,) in self._execute(self._table.existing(keys))}
+            after = net_changes(self._model, steps, existing)
+            if existing:
+                self._execute(self._table.delete(sorted(existing)))
             rows = [row for row in after.values() if row is not None]
             if rows:
                 self._execute(self._table.insert(rows))
-        return here
+        return existing
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         self._connection.close()
 
     def _read(self, operation: Operation[R]) -> R:
@@ -175,20 +177,20 @@ class _Database:
             raise
         self._connection.commit()
 
-    def _rows_to_keep(self, model: RowModel[T], here: Mapping[str, str]) -> list[EncodedRow]:
+    def _rows_to_rebuild(self, model: RowModel[T], types: Mapping[str, str]) -> list[EncodedRow]:
         """Return all rows of a table with the same key, encoded for the new columns."""
         table = self._table
-        if not here:
+        if not types:
             return []
-        if here.get(BODY) != 'VARCHAR':
+        if types.get(BODY) != 'VARCHAR':
             raise RepositoryFormatError(
                 f'The table {table.name!r} in {self._path!r} has no rows of a repository. Open it with another `name`.'
             )
-        if (found := next(iter(here))) != model.key.name:
+        if (stored_key := next(iter(types))) != model.key.name:
             raise InvalidFieldError(
                 model.name,
                 model.key.name,
-                f'the table {table.name!r} has the key {found!r}. Open it with that, or give another `name`',
+                f'the table {table.name!r} has the key {stored_key!r}. Open it with that, or give another `name`',
             )
         rows = cast('list[tuple[str, str]]', self._execute(table.all_rows()))
         return [model.encode_again(key, body) for key, body in rows]
@@ -215,7 +217,7 @@ class _Database:
             ) from error
 
 
-def _opened(path: str | Path, model: RowModel[T], table: DuckdbTable) -> _Database:
+def _open(path: str | Path, model: RowModel[T], table: DuckdbTable) -> _Database:
     place = _MEMORY if path == _MEMORY else str(Path(path).resolve())
     try:
         if place != _MEMORY:
@@ -235,17 +237,17 @@ def _opened(path: str | Path, model: RowModel[T], table: DuckdbTable) -> _Databa
 
 
 def _check_file(path: Path) -> None:
-    """Refuse what DuckDB would open by an extension, such as a file of SQLite."""
+    """Refuse files that DuckDB would open with an extension, such as SQLite files."""
     if not path.exists():
         return
     with path.open('rb') as file:
-        begins = file.read(_MAGIC.stop)
-    if begins[_MAGIC] != b'DUCK':
+        start = file.read(_MAGIC.stop)
+    if start[_MAGIC] != b'DUCK':
         raise RepositoryFormatError(f'{str(path)!r} is no file of DuckDB. Choose another place.')
 
 
 def _is_same(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Return whether tables have the same columns in the same order: the key is the first."""
+    """Return whether tables have the same columns in the same order; the key comes first."""
     return [*one.items()] == [*other.items()]
 
 
@@ -254,13 +256,13 @@ def _first_line(error: Exception) -> str:
 
 
 class _FileState:
-    """State that all repositories of one file share; DuckDB lets one process open a file."""
+    """State shared by all repositories on one file; DuckDB lets only one process open a file."""
 
     def __init__(self) -> None:
         self.writing: Final = threading.Lock()
-        """Lets those that write take turns: DuckDB would let them begin, and then refuse one."""
+        """Serializes writes: DuckDB would start concurrent ones, and then refuse all but one."""
         self.types_by_table: Final[dict[str, Mapping[str, str]]] = {}
-        """The columns of each table, as whoever opened it last has made them."""
+        """The columns of each table, as of the last time that it was opened."""
 
 
 def _file_state_of(path: str) -> _FileState:
@@ -272,4 +274,4 @@ def _file_state_of(path: str) -> _FileState:
 
 _FILE_STATES_LOCK: Final = threading.Lock()
 _FILE_STATES: Final[WeakValueDictionary[str, _FileState]] = WeakValueDictionary()
-"""The state of each open file, by path."""
+"""The state of each open file, keyed by path."""

@@ -1,4 +1,4 @@
-"""What a repository refuses."""
+"""Errors of a repository."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from pydantic_deep.errors import DeepAgentError, ValidationError
 
 
 class RepositoryError(DeepAgentError):
-    """A repository refused something or could not do it."""
+    """An operation that a repository refused or could not complete."""
 
 
 class RowNotFoundError(RepositoryError, LookupError):
-    """There is no row with this key."""
+    """No row has this key."""
 
     def __init__(self, model: str, key: str) -> None:
         super().__init__(f'There is no {model} with the key {key!r}. `list` shows those that are there.')
         self.model = model
         """The name of the model."""
         self.key = key
-        """The key that was asked for."""
+        """The requested key."""
 
 
 class RowExistsError(RepositoryError, ValueError):
-    """There is a row with this key already."""
+    """A row with this key exists already."""
 
     def __init__(self, model: str, key: str) -> None:
         super().__init__(f'There is a {model} with the key {key!r} already. Use `upsert` to replace it.')
         self.model = model
         """The name of the model."""
         self.key = key
-        """The key of both."""
+        """The key of both rows."""
 
 
 class UnknownFieldError(RepositoryError, ValueError):
-    """A field cannot be filtered or ordered by."""
+    """A field is not available for filters and ordering."""
 
     def __init__(self, model: str, field: str, known: Iterable[str]) -> None:
         names = ', '.join(sorted(known))
@@ -42,18 +42,18 @@ class UnknownFieldError(RepositoryError, ValueError):
         self.model = model
         """The name of the model."""
         self.field = field
-        """The name that was given."""
+        """The name that was passed."""
 
 
 class InvalidFieldError(RepositoryError, ValueError):
-    """A repository cannot be opened with such a key, or such fields to ask by."""
+    """A repository cannot be opened with this key or these fields."""
 
     def __init__(self, model: str, field: str, reason: str) -> None:
         super().__init__(f'{model} cannot be opened with the field {field!r}: {reason}.')
         self.model = model
         """The name of the model."""
         self.field = field
-        """The name that was given."""
+        """The name that was passed."""
 
 
 class InvalidQuestionError(RepositoryError, ValidationError):
@@ -64,11 +64,11 @@ class InvalidQuestionError(RepositoryError, ValidationError):
         self.model = model
         """The name of the model."""
         self.field = field
-        """The field, or `limit`."""
+        """Name of the field, or `limit`."""
 
 
 class InvalidRowError(RepositoryError, ValueError):
-    """A row cannot be kept; nothing was written."""
+    """A row cannot be stored; nothing was written."""
 
     def __init__(self, model: str, field: str | None, reason: str) -> None:
         where = '' if field is None else f', because of {field!r}'
@@ -76,11 +76,11 @@ class InvalidRowError(RepositoryError, ValueError):
         self.model = model
         """The name of the model."""
         self.field = field
-        """The field, with dots where it lies in others; `None` if it is not known."""
+        """The field, as a dotted path; `None` if unknown."""
 
 
 class UnreadableRowError(RepositoryError, ValueError):
-    """A row that is there is none of the model, which has changed since it was written."""
+    """A stored row is not valid for the model, which has changed since the row was written."""
 
     def __init__(self, model: str, key: str, field: str, reason: str) -> None:
         super().__init__(
@@ -92,11 +92,11 @@ class UnreadableRowError(RepositoryError, ValueError):
         self.key = key
         """The key of the row."""
         self.field = field
-        """The field, with dots where it lies in others."""
+        """The field, as a dotted path."""
 
 
 class InvalidCursorError(RepositoryError, ValueError):
-    """A cursor is none of ours, or belongs to another question."""
+    """A cursor is malformed, or belongs to another query."""
 
     def __init__(self, cursor: str) -> None:
         super().__init__(
@@ -104,16 +104,16 @@ class InvalidCursorError(RepositoryError, ValueError):
             '`order_by`, or leave it out to begin.'
         )
         self.cursor = cursor
-        """What was given."""
+        """The cursor that was passed."""
 
 
 class RepositoryClosedError(RepositoryError, RuntimeError):
-    """It was closed."""
+    """The repository was closed."""
 
 
 class RepositoryFormatError(RepositoryError, ValueError):
-    """What is there is no database that can have repositories."""
+    """The database belongs to another program, or cannot contain repositories."""
 
 
 class RepositoryUnavailableError(RepositoryError, OSError):
-    """It cannot be opened, read or written now."""
+    """The repository cannot be opened, read or written."""

@@ -1,13 +1,13 @@
-"""`IcebergRepository`: rows in a table of Apache Iceberg, for programs that analyse them. Extra `iceberg`.
+"""`IcebergRepository`: rows in an Apache Iceberg table, for programs that analyze them. Extra `iceberg`.
 
-It is for exports, as of audit records, that other programs read from a warehouse of files while we go on adding to it.
-For rows that change with every request use `SqlRepository`: here each call that writes is a commit, which makes some
-files, and slows down what comes after it.
+Use it for exports, for example of audit records, that other programs read from a warehouse of files while rows are
+added. For rows that change with every request, use `SqlRepository`: here each call that writes is a commit, which
+creates several files and slows down later operations.
 
 Measured on two busy cores, with a warehouse on a local disk and rows of 2 kB: a row in a commit of its own takes about
-30 ms in a new table, and 0.6 s after 300 such commits, which leave 1,000 files of 25 MB together; a thousand rows in one
-commit take 0.4 s. A question takes 20 ms after a few commits, and 0.5 s after 300: pyiceberg copies the list of all
-snapshots some twenty times for each commit, and looks at each file for each question.
+30 ms in a new table, and 0.6 s after 300 such commits, which leave 1,000 files of 25 MB in total; a thousand rows in
+one commit take 0.4 s. A query takes 20 ms after a few commits, and 0.5 s after 300: pyiceberg copies the list of all
+snapshots some twenty times for each commit, and looks at each file for each query.
 """
 
 from __future__ import annotations
@@ -69,27 +69,27 @@ M = TypeVar('M', bound=BaseModel)
 R = TypeVar('R')
 
 _NAMESPACE: Final = 'repository'
-"""Where our tables are in a catalogue."""
+"""The namespace of our tables in a catalogue."""
 
 _ATTEMPTS: Final = 10
-"""How often a commit is tried; each fails only if another one has succeeded in between."""
+"""Maximum number of attempts at a commit; each fails only if another commit has succeeded meanwhile."""
 
 _WAIT_SECONDS: Final = 0.1
-"""Up to this is waited before the second attempt, and so much more before each later one: as long as a commit takes."""
+"""Maximum delay before the second attempt, increased by as much for each later one: the duration of a commit."""
 
 _SQLITE: Final = b'SQLite format 3\0'
-"""How a file of SQLite begins: https://www.sqlite.org/fileformat.html"""
+"""First bytes of a SQLite file: https://www.sqlite.org/fileformat.html"""
 
 
 class IcebergRepository(BlockingRepository[T]):
-    """A `Repository` in a table of Iceberg, with transactions. Make it with `await IcebergRepository.open(…)`.
+    """A `Repository` in an Iceberg table, with transactions. Open it with `await IcebergRepository.open(…)`.
 
-    A column for each field that can be asked by, of the type that others expect, and `_row` with the whole row as JSON.
-    Many processes may use one table. Each call that writes is one commit, so write many rows by one `apply`. What may
-    be filtered by statistics of files is; the rest of the filter reads the files that are left. A page reads all rows
-    that the filter lets pass, in batches, and keeps those of the page. Whole files are written anew when a row in them
-    is replaced or removed, and old ones stay, for those who read an older snapshot. Commits survive the end of the
-    process; pyarrow does not sync files, so the last ones may not survive a loss of power.
+    The table has a column for each filterable field, of the type that other programs expect, and `_row` with the whole
+    row as JSON. Many processes may use one table. Each call that writes is one commit, so write many rows with one
+    `apply`. Filters use the statistics of files where they can, and read the remaining files. A page reads all rows
+    that pass the filter, in batches, and retains those of the page. Replacing or removing a row rewrites whole files;
+    old files remain for readers of older snapshots. Commits survive the end of the process; pyarrow does not sync
+    files, so the last ones may not survive a loss of power.
     """
 
     @classmethod
@@ -102,33 +102,33 @@ class IcebergRepository(BlockingRepository[T]):
         fields: Collection[str] = (),
         name: str | None = None,
     ) -> IcebergRepository[M]:
-        """Open a table, or make it. One with other `fields` is written anew from its rows, in one commit.
+        """Open a table, creating it if necessary. One with other `fields` is rewritten from its rows, in one commit.
 
         Args:
-            warehouse: A directory, which is made with a catalogue of SQLite in it, `catalog.db`, if it is not there;
-                or the properties of another catalogue, as `pyiceberg.catalog.load_catalog` takes them.
-            model: What its rows are.
-            key: The field that is the key: text, or a UUID.
-            fields: Fields that can be filtered and ordered by, beside the key.
-            name: That of the table in the namespace `repository`; made of the name of the model if left out.
+            warehouse: A directory, which is created if necessary, with a SQLite catalogue in it, `catalog.db`; or the
+                properties of another catalogue, as for `pyiceberg.catalog.load_catalog`.
+            model: The model of the rows.
+            key: The key field: text, or a UUID.
+            fields: Fields for filters and ordering, in addition to the key.
+            name: The name of the table in the namespace `repository`; derived from the name of the model by default.
 
         Raises:
-            ValueError: The name cannot be one of a table, or the properties are of no catalogue.
+            ValueError: The name is not valid for a table, or the properties are not those of a catalogue.
             InvalidFieldError: The model has no such field, its values cannot be compared, or the table has another key.
-            RepositoryFormatError: There is something else.
+            RepositoryFormatError: The warehouse or the table belongs to another program.
             RepositoryUnavailableError: The catalogue or the files cannot be reached.
-            UnreadableRowError: A row that is to be asked by a new field is none of the model.
+            UnreadableRowError: A row that needs a new column is not valid for the model.
         """
-        asked = RowModel(model, key=key, fields=fields)
-        table = await to_thread.run_sync(_opened, warehouse, table_name(asked.name, name), asked)
-        return IcebergRepository(asked, table)
+        rows = RowModel(model, key=key, fields=fields)
+        table = await to_thread.run_sync(_open, warehouse, table_name(rows.name, name), rows)
+        return IcebergRepository(rows, table)
 
 
 class _Table:
-    """A table in a catalogue. Everything here blocks: call it in a thread, one at a time."""
+    """A table in a catalogue. All calls block: run them in a thread, one at a time."""
 
     def __init__(self, catalog: Catalog, name: str, model: RowModel[T]) -> None:
-        """Find it, or make it."""
+        """Open the table, creating it if necessary."""
         self._catalog = catalog
         self._name = (_NAMESPACE, name)
         self._model = model.name
@@ -137,12 +137,12 @@ class _Table:
         self._schema = schema_of(model.key, self._columns)
         table = open_table(catalog, self._name, self._schema)
         if _types(table.schema()) != _types(self._schema):
-            self._committed(lambda: self._write_anew(model))
+            self._commit(lambda: self._rewrite(model))
 
     def read(self, work: Callable[[Table], R]) -> R:
-        """Do something with the newest snapshot."""
+        """Run a function on the newest snapshot."""
         with _translate_errors(f'The table {self._name[1]!r} cannot be read'):
-            return work(self._loaded())
+            return work(self._load())
 
     def body(self, key: str) -> str | None:
         """Return the body of a row."""
@@ -154,18 +154,18 @@ class _Table:
         return self.read(lambda table: read_page(table, self._key, page_of(question, self._key), question))
 
     def count(self, conditions: Sequence[Condition]) -> int:
-        """Return how many rows there are."""
+        """Return the number of rows for which all conditions hold."""
         return self.read(lambda table: table.scan(matching(conditions)).count())
 
     def write(self, steps: Sequence[Step]) -> set[str]:
-        """Make all steps in one commit; return those of their keys that had a row before."""
-        return self._committed(lambda: self._write(self._loaded(), steps))
+        """Apply all steps in one commit; return those of their keys that had a row before."""
+        return self._commit(lambda: self._write(self._load(), steps))
 
     def close(self) -> None:
         """Close the catalogue."""
         self._catalog.close()
 
-    def _loaded(self) -> Table:
+    def _load(self) -> Table:
         table = self._catalog.load_table(self._name)
         if _types(table.schema()) != _types(self._schema):
             raise RepositoryUnavailableError(
@@ -174,51 +174,51 @@ class _Table:
             )
         return table
 
-    def _committed(self, work: Callable[[], R]) -> R:
-        """Do something that commits, again if another commit came in between."""
+    def _commit(self, work: Callable[[], R]) -> R:
+        """Run a function that commits, and retry after conflicting commits."""
         with _translate_errors(f'The table {self._name[1]!r} cannot be written'):
             for attempt in range(_ATTEMPTS):
                 try:
                     return work()
                 except exceptions.CommitFailedException:
-                    time.sleep(_WAIT_SECONDS * attempt * random.random())  # noqa: S311 - it spreads attempts
+                    time.sleep(_WAIT_SECONDS * attempt * random.random())  # noqa: S311 - spreads the attempts
             raise RepositoryUnavailableError(
                 f'The table {self._name[1]!r} was changed by others each time that a commit was tried, {_ATTEMPTS} '
                 'times. Try again, or write more rows with each commit.'
             )
 
     def _write(self, table: Table, steps: Sequence[Step]) -> set[str]:
-        here = read_keys(table, self._key, with_keys(self._key, {step.key for step in steps}))
-        rows = [row for row in net_changes(self._model, steps, here).values() if row is not None]
+        present = read_keys(table, self._key, with_keys(self._key, {step.key for step in steps}))
+        rows = [row for row in net_changes(self._model, steps, present).values() if row is not None]
         with table.transaction() as transaction:
-            if here:
-                transaction.delete(with_keys(self._key, here))
+            if present:
+                transaction.delete(with_keys(self._key, present))
             if rows:
                 append_rows(transaction, self._key, self._columns, rows)
-        return here
+        return present
 
-    def _write_anew(self, model: RowModel[T]) -> None:
-        """Change the columns of a table, and write all of its rows again."""
+    def _rewrite(self, model: RowModel[T]) -> None:
+        """Change the columns of a table, and rewrite all of its rows."""
         table = self._catalog.load_table(self._name)
-        found, wanted = _types(table.schema()), _types(self._schema)
+        stored_types, expected = _types(table.schema()), _types(self._schema)
         self._check_is_ours(table, model)
         rows = [model.encode_again(*row) for row in read_bodies(table, self._key, AlwaysTrue())]
         with table.transaction() as transaction:
             with transaction.update_schema() as update:
-                for name in found:
-                    if found[name] != wanted.get(name):
+                for name in stored_types:
+                    if stored_types[name] != expected.get(name):
                         update.delete_column(name)
             with transaction.update_schema() as update:
                 for field in self._schema.fields:
-                    if found.get(field.name) != wanted[field.name]:
+                    if stored_types.get(field.name) != expected[field.name]:
                         update.add_column(field.name, field.field_type)
             if rows:
                 transaction.delete(AlwaysTrue())
                 append_rows(transaction, self._key, self._columns, rows)
 
     def _check_is_ours(self, table: Table, model: RowModel[T]) -> None:
-        found = _types(table.schema())
-        if found.get(BODY) != 'string required':
+        types = _types(table.schema())
+        if types.get(BODY) != 'string required':
             raise RepositoryFormatError(
                 f'The table {self._name[1]!r} has no rows of a repository. Open it with another `name`.'
             )
@@ -231,10 +231,10 @@ class _Table:
             )
 
 
-def _opened(warehouse: str | Path | Mapping[str, str], name: str, model: RowModel[T]) -> _Table:
+def _open(warehouse: str | Path | Mapping[str, str], name: str, model: RowModel[T]) -> _Table:
     with _translate_errors(
         'The warehouse cannot be opened', damages=()
-    ):  # what is no property of a catalogue is a `ValueError`
+    ):  # invalid properties of a catalogue raise a `ValueError`
         catalog = load_catalog('default', **warehouse) if isinstance(warehouse, Mapping) else _local(Path(warehouse))
     with _translate_errors(f'The table {name!r} cannot be opened'):
         try:
@@ -245,7 +245,7 @@ def _opened(warehouse: str | Path | Mapping[str, str], name: str, model: RowMode
 
 
 def _local(directory: Path) -> Catalog:
-    """Return a catalogue of SQLite in a directory, which is made."""
+    """Return a SQLite catalogue in a directory, which is created if necessary."""
     directory = directory.resolve()
     directory.mkdir(parents=True, exist_ok=True)
     file = directory / 'catalog.db'
@@ -258,12 +258,12 @@ def _local(directory: Path) -> Catalog:
 
 
 def _types(schema: Schema) -> dict[str, str]:
-    """Return the types of columns by name; those that are required are the key and the row."""
+    """Return the types of columns, keyed by name; the key and the row are required columns."""
     return {field.name: f'{field.field_type}{" required" if field.required else ""}' for field in schema.fields}
 
 
 @contextmanager
-def _translate_errors(what: str, damages: tuple[type[Exception], ...] = DAMAGES) -> Generator[None]:
+def _translate_errors(action: str, damages: tuple[type[Exception], ...] = DAMAGES) -> Generator[None]:
     try:
         yield
     except RepositoryError:
@@ -271,6 +271,6 @@ def _translate_errors(what: str, damages: tuple[type[Exception], ...] = DAMAGES)
     except (*FAILURES, *damages) as error:
         reason = str(error).strip().splitlines()
         raise RepositoryUnavailableError(
-            f'{what}: {reason[0] if reason else type(error).__name__}. Make sure that the catalogue can be reached, and '
+            f'{action}: {reason[0] if reason else type(error).__name__}. Make sure that the catalogue can be reached, and '
             'that nobody else deletes files of the warehouse or changes them.'
         ) from error

@@ -1,4 +1,4 @@
-"""The repository in memory, in plain Python: for tests, and what all engines are compared with."""
+"""The repository in memory, in plain Python: for tests, and as the reference implementation for all engines."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _COMPARE: Final[dict[Operator, Callable[[Any, Any], bool]]] = {
 
 
 class MemoryRepository(BaseRepository[T]):
-    """A `Repository` that forgets everything when it is closed. It stores copies, and returns copies.
+    """A `Repository` whose rows are discarded when it is closed. It stores copies, and returns copies.
 
     Args:
         model: The model of the rows.
-        key: The field that is the key: text, or a UUID.
-        fields: Fields that can be filtered and ordered by, beside the key.
+        key: The key field: text, or a UUID.
+        fields: Fields for filters and ordering, in addition to the key.
 
     Raises:
         InvalidFieldError: The model has no such field, or its values cannot be compared.
@@ -44,7 +44,7 @@ class MemoryRepository(BaseRepository[T]):
         self._rows: dict[str, EncodedRow] = {}
 
     async def aclose(self) -> None:
-        """Close the repository, and forget all rows."""
+        """Close the repository, and discard all rows."""
         await super().aclose()
         self._rows = {}
 
@@ -95,7 +95,7 @@ def _sort(rows: list[EncodedRow], question: Question) -> None:
 
 
 def _with_null(cell: Cell | None) -> tuple[bool, Cell]:
-    """Return what sorts null first."""
+    """Return a sort key that orders null first."""
     return (False, 0) if cell is None else (True, cell)
 
 
@@ -104,14 +104,14 @@ def _position(row: EncodedRow, question: Question) -> Position:
 
 
 def _follows(row: EncodedRow, question: Question) -> bool:
-    """Return whether a row comes after the page before."""
+    """Return whether a row comes after the previous page."""
     after = question.after
     if after is None:
         return True
-    here = _position(row, question)
+    position = _position(row, question)
     if question.order is None and question.is_descending:
-        return here.key < after.key
-    if here.cell == after.cell:
-        return here.key > after.key
-    is_larger = _with_null(here.cell) > _with_null(after.cell)
+        return position.key < after.key
+    if position.cell == after.cell:
+        return position.key > after.key
+    is_larger = _with_null(position.cell) > _with_null(after.cell)
     return is_larger is not question.is_descending

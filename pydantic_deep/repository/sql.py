@@ -1,4 +1,4 @@
-"""Repositories in SQL: in the database of a store, or in one of their own; SQLite in a file or in memory, PostgreSQL."""
+"""Repositories in SQL: in the database of a store, or one of their own; SQLite in a file or in memory, PostgreSQL."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ R = TypeVar('R')
 
 @runtime_checkable
 class SupportsEngine(Protocol):
-    """A store that lies in a database of SQL, as `SqlStore` does."""
+    """A store in a SQL database, such as `SqlStore`."""
 
     @property
     def engine(self) -> Engine:
-        """Its database."""
+        """The engine of the database."""
         ...
 
 
 class SqlRepository(BaseRepository[T]):
-    """A `Repository` in a table of SQL. Open it with `SqlRepository.open` or `open_repository`.
+    """A `Repository` in a SQL table. Open it with `SqlRepository.open` or `open_repository`.
 
-    Many processes may use one table, and may ask by different fields. What is written is durable when a method returns.
+    Many processes may use one table, with different `fields`. A change is durable when the method returns.
     """
 
     def __init__(self, engine: Engine, table: Table[T]) -> None:
-        super().__init__(table.asked)
+        super().__init__(table.model)
         self._engine = engine
         self._table = table
 
@@ -67,36 +67,34 @@ class SqlRepository(BaseRepository[T]):
         fields: Collection[str] = (),
         name: str | None = None,
     ) -> SqlRepository[M]:
-        """Open the rows of a model in the database of a store, which stays open when they are closed.
+        """Open the rows of a model in the database of a store, which stays open when the repository is closed.
 
-        A table is made if there is none. If rows could not be asked by some of the fields before, they are read and
-        can be then.
+        The table is created if it does not exist. Newly declared fields are filled from the existing rows.
 
         Args:
-            place: A store that has an `engine`, as what `open_store` returns, or the engine.
-            model: What the rows are.
-            key: The field that is the key: text, or a UUID.
-            fields: Fields that can be filtered and ordered by, beside the key.
-            name: Tells apart what is of one place; made of the name of the model if left out, so two models of one
-                name need one.
+            place: A store with an `engine`, such as the result of `open_store`, or the engine.
+            model: The model of the rows.
+            key: The key field: text, or a UUID.
+            fields: Fields for filters and ordering, in addition to the key.
+            name: The name of the table, unique within the database; derived from the name of the model by default.
 
         Raises:
-            TypeError: The store is in no database of SQL.
-            ValueError: The name cannot be one of a table.
-            InvalidFieldError: The model has no such field, its values cannot be compared, or the rows that are there
-                have another key.
-            UnreadableRowError: A row that is to be asked by a new field is none of the model.
-            InvalidRowError: A row has a value in a new field that cannot be asked by.
+            TypeError: The store is not in a SQL database.
+            ValueError: The name is not valid for a table.
+            InvalidFieldError: The model has no such field, its values cannot be compared, or the existing rows have
+                another key.
+            UnreadableRowError: A row that needs a new column is not valid for the model.
+            InvalidRowError: A row has a value that a new column cannot store.
         """
-        asked = RowModel(model, key=key, fields=fields)
+        rows = RowModel(model, key=key, fields=fields)
         engine = cast('object', place.engine if isinstance(place, SupportsEngine) else place)
         if not isinstance(engine, SupportsTables):
             raise TypeError(
                 f'A {type(place).__name__} has no database of SQL to keep rows in. Pass on what `open_store` '
                 'returned, or use `open_repository(url, …)`.'
             )
-        opened = partial(open_table, engine.dialect, table_name(asked.name, name), asked)
-        with _translated():
+        opened = partial(open_table, engine.dialect, table_name(rows.name, name), rows)
+        with _translate_errors():
             return SqlRepository(engine, await read_or_write(engine, opened))
 
     async def _body(self, key: str) -> str | None:
@@ -109,15 +107,15 @@ class SqlRepository(BaseRepository[T]):
         return await self._read(partial(questions.count_rows, self._table.names, conditions))
 
     async def _write(self, changes: Sequence[Change[T]]) -> Collection[str]:
-        steps = read_steps(self._table.kept, changes)
+        steps = read_steps(self._table.full_model, changes)
         if not steps:
             return ()
-        with _translated():
+        with _translate_errors():
             self._table, removed = await self._engine.write(partial(_apply, self._table, changes, steps))
         return removed
 
     async def _read(self, operation: Callable[[], Operation[R]]) -> R:
-        with _translated():
+        with _translate_errors():
             return await self._engine.read(operation)
 
 
@@ -125,24 +123,24 @@ class SqlRepository(BaseRepository[T]):
 async def open_repository(
     url: str, model: type[T], *, key: str = 'id', fields: Collection[str] = (), name: str | None = None
 ) -> AsyncGenerator[SqlRepository[T]]:
-    """Open the rows of a model in a database, and close both at the end.
+    """Open the rows of a model in a database, and close both on exit.
 
     Args:
         url: `sqlite:///rows.db` (relative), `sqlite:////srv/rows.db` (absolute), `postgresql://…`, or `memory:`;
-            `memory:NAME` is one that others of this process can open too. It may be the database of a store.
-        model: As `SqlRepository.open` takes it; so are the others.
-        key: The field that is the key.
-        fields: Fields that can be filtered and ordered by.
-        name: Tells apart what is of one place.
+            `memory:NAME` is shared within this process. It may be the database of a store.
+        model: As for `SqlRepository.open`, like the other arguments.
+        key: The key field.
+        fields: Fields for filters and ordering.
+        name: The name of the table.
 
     Raises:
-        ValueError: It is no such URL.
-        RepositoryFormatError: What is there belongs to something else.
-        RepositoryUnavailableError: It cannot be opened.
+        ValueError: The URL has none of these forms.
+        RepositoryFormatError: The database belongs to another program.
+        RepositoryUnavailableError: The database cannot be opened.
         ImportError: The driver is not installed.
     """
-    table_name(RowModel(model, key=key, fields=fields).name, name)  # which raises before anything is made
-    with _translated():
+    table_name(RowModel(model, key=key, fields=fields).name, name)  # raises before anything is created
+    with _translate_errors():
         engine = await open_engine(url, mark)
     try:
         repository = await SqlRepository.open(engine, model, key=key, fields=fields, name=name)
@@ -155,24 +153,24 @@ async def open_repository(
 def _apply(
     table: Table[T], changes: Sequence[Change[T]], steps: Sequence[Step]
 ) -> Operation[tuple[Table[T], Collection[str]]]:
-    """Make all changes; return the current table and the keys of the removed rows."""
+    """Apply all changes; return the current table and the keys of the removed rows."""
     removed: set[str] = set()
-    now = table if all(step.row is None for step in steps) else (yield from current(table))
-    if now is not table:
-        steps = read_steps(now.kept, changes)
+    latest = table if all(step.row is None for step in steps) else (yield from current(table))
+    if latest is not table:
+        steps = read_steps(latest.kept, changes)
     for step in steps:
         if step.row is None:
-            removed |= yield from delete_row(now, step.key)
+            removed |= yield from delete_row(latest, step.key)
         elif step.is_new:
-            yield from create_row(now, step.row)
+            yield from create_row(latest, step.row)
         else:
-            yield from upsert_row(now, step.row)
-    return now, removed
+            yield from upsert_row(latest, step.row)
+    return latest, removed
 
 
 @contextmanager
-def _translated() -> Generator[None]:
-    """Say as a repository what a store says."""
+def _translate_errors() -> Generator[None]:
+    """Translate errors of a store to errors of a repository."""
     try:
         yield
     except StoreClosedError as error:

@@ -1,7 +1,9 @@
-"""The promises of `Repository` as tests, for everyone who writes one. Needs pytest and the pytest plugin of anyio.
+"""The contract of `Repository` as a test suite, for implementations of the protocol. Requires pytest and its anyio
+plugin.
 
-Subclass `RepositorySuite` in a test module and provide a fixture `open_repository`: it opens a repository of any model
-on one place, fresh for each test, again each time that it is called. What it opened the fixture closes.
+Subclass `RepositorySuite` in a test module and provide a fixture `open_repository`: a function that opens a repository
+of any model, on the same database each time it is called. The database is new for each test, and the fixture closes the
+repositories.
 
 ```text
 class TestMyRepository(RepositorySuite):
@@ -12,10 +14,11 @@ class TestMyRepository(RepositorySuite):
                 return await stack.enter_async_context(open_mine(tmp_path, model, key=key, fields=fields))
             yield open_one
 ```
-One whose rows nobody else sees says so with `is_shared = False`, one that forgets when the last closes it with
-`is_durable = False`. Transactions are tested where there are any, see `SupportsTransactions`.
+A repository whose rows are visible only to itself declares so with `is_shared = False`, and one whose rows are
+discarded when it is closed for the last time with `is_durable = False`. Transactions are tested if the repository
+implements `SupportsTransactions`.
 
-Each module here has the rules about one subject. A subclass of the suite overrides a rule by its name.
+Each module contains the rules about one subject. A subclass of the suite overrides a rule by its name.
 """
 
 from __future__ import annotations
@@ -37,4 +40,4 @@ class RepositorySuite(
     TransactionRules,
     OpeningRules,
 ):
-    """What holds for every repository."""
+    """The rules for every repository."""

@@ -1,4 +1,4 @@
-"""The fixtures of the rules, and the rows that tests of repositories share."""
+"""The base class of the rules, with their fixtures, and sample rows for the tests of repositories."""
 
 from __future__ import annotations
 
@@ -18,47 +18,37 @@ T = TypeVar('T', bound=BaseModel)
 
 
 class OpenRepository(Protocol):
-    """Opens a repository, each time on the same place."""
+    """Opens a repository; every call opens the same database."""
 
     def __call__(self, model: type[T], *, key: str = 'id', fields: Collection[str] = ()) -> Awaitable[Repository[T]]:
-        """Open one for rows of a model."""
+        """Open a repository for rows of a model."""
         ...
 
 
 class Shade(StrEnum):
-    """Values of a field."""
+    """An enum for a field of `Sample`."""
 
     LIGHT = 'light'
-    """One."""
     DARK = 'dark'
-    """Another."""
 
 
 class Sample(BaseModel):
     """A row with a field of each kind."""
 
     id: str
-    """The key."""
     name: str | None = None
-    """Text, or null."""
     count: int | None = None
-    """An integer, or null."""
     weight: float = 0.0
-    """A number."""
     is_done: bool = False
-    """A bool."""
     made_at: datetime | None = None
-    """A moment, or null."""
     owner: UUID | None = None
-    """A UUID, or null."""
     shade: Shade = Shade.LIGHT
-    """One of a few."""
     notes: list[str] = Field(default_factory=list[str])
-    """What cannot be asked by."""
+    """A field that cannot be used in filters."""
 
 
 FIELDS: Final = ('name', 'count', 'weight', 'is_done', 'made_at', 'owner', 'shade')
-"""Of `Sample`, those that can be asked by."""
+"""The filterable fields of `Sample`."""
 
 
 ODD_TEXTS: Final = (
@@ -84,7 +74,7 @@ ODD_TEXTS: Final = (
     '\x01',
     '\uffff',
 )
-"""Text that means something to somebody, and to a repository is text."""
+"""Texts with a special meaning in some language, which a repository must treat literally."""
 
 
 NOON: Final = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -100,11 +90,11 @@ SAMPLES: Final = (
     Sample(id='d', name='alphabet', count=None, weight=2.0, is_done=True, made_at=NOON - timedelta(days=1)),
     Sample(id='e', name='', count=-3, weight=1e300, shade=Shade.DARK),
 )
-"""What the fixture `five` creates. A suite may override it, to create them faster."""
+"""The rows that the fixture `five` creates. A suite may override it to create them faster."""
 
 
 def keys(page: Page[Sample]) -> str:
-    """Return the keys of rows, which are letters."""
+    """Return the keys of rows, which are single letters."""
     return ''.join(row.id for row in page.items)
 
 
@@ -115,15 +105,15 @@ async def apply(rows: Repository[Sample], changes: Sequence[Change[Sample]]) -> 
 
 
 class RepositoryRules:
-    """The fixtures of the rules."""
+    """Base class of the rules, with their fixtures."""
 
     pytestmark: ClassVar = [pytest.mark.anyio]
 
     is_shared: ClassVar[bool] = True
-    """Whether those that are opened on one place see the rows of each other."""
+    """Whether repositories on the same database see each other's rows."""
 
     is_durable: ClassVar[bool] = True
-    """Whether what was acknowledged is there after all have closed it."""
+    """Whether acknowledged rows remain after all repositories on the database have been closed."""
 
     @pytest.fixture
     async def rows(self, open_repository: OpenRepository) -> Repository[Sample]:
@@ -132,12 +122,12 @@ class RepositoryRules:
 
     @pytest.fixture
     async def five(self, rows: Repository[Sample]) -> Repository[Sample]:
-        """One with `SAMPLES`."""
+        """A repository with `SAMPLES`."""
         for row in SAMPLES:
             await rows.create(row)
         return rows
 
     def needs_sharing(self) -> None:
-        """Skip a rule where nobody sees the rows of another."""
+        """Skip a rule that needs several repositories on the same rows."""
         if not self.is_shared:
             pytest.skip('Nobody else sees its rows.')

@@ -14,17 +14,17 @@ from ._base import FIELDS, SAMPLES, OpenRepository, RepositoryRules, Sample, app
 
 
 class OpeningRules(RepositoryRules):
-    """Opening and closing."""
+    """Rules about opening and closing, and about models that change."""
 
     async def test_what_is_closed_says_so(self, five: Repository[Sample]) -> None:
         await five.aclose()
         await five.aclose()
         row = Sample(id='z')
-        for asked in (
+        for call in (
             five.create(row), five.get('a'), five.list(), five.upsert(row), five.delete('a'), five.count(),
         ):  # fmt: skip
             with pytest.raises(RepositoryClosedError):
-                await asked
+                await call
         if isinstance(cast('object', five), SupportsTransactions):
             with pytest.raises(RepositoryClosedError):
                 await apply(five, [])
@@ -102,9 +102,9 @@ class OpeningRules(RepositoryRules):
         await old.aclose()
         second = create_model('Thing', id=str, size=int)
         new = await open_repository(second)
-        for asked in (new.get('b'), new.list()):
+        for call in (new.get('b'), new.list()):
             with pytest.raises(UnreadableRowError, match="'b'") as caught:
-                await asked
+                await call
             assert (caught.value.key, caught.value.field) == ('b', 'size')
         assert await new.count() == 3
         assert await new.get('c') == second(id='c', size=3)

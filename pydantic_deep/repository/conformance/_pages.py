@@ -31,7 +31,7 @@ _ORDERS: Final = (
     ('shade', 'ceabd'),
     ('-shade', 'abdce'),
 )
-"""An order, and the keys of `SAMPLES` in it: null is the smallest, and ties follow their keys."""
+"""Orders, with the keys of `SAMPLES` in each: null is the smallest value, and ties are ordered by key."""
 
 
 _NO_CURSORS: Final = (
@@ -40,7 +40,7 @@ _NO_CURSORS: Final = (
 
 
 class PageRules(RepositoryRules):
-    """Order and pages."""
+    """Rules about order and pages."""
 
     async def test_rows_are_ordered(self, five: Repository[Sample]) -> None:
         for order, expected in _ORDERS:
@@ -79,14 +79,14 @@ class PageRules(RepositoryRules):
         for number in range(0, 20, 2):
             await rows.create(row(number))
         page = await rows.list(order_by=order, limit=3)
-        seen = [each.id for each in page.items]
+        seen = [sample.id for sample in page.items]
         for number in (1, 5, 9, 13, 19):
             await rows.create(row(number))
         await rows.delete(seen[-1])
         await rows.delete(seen[0])
         while page.cursor is not None:
             page = await rows.list(order_by=order, limit=3, cursor=page.cursor)
-            seen += [each.id for each in page.items]
+            seen += [sample.id for sample in page.items]
         assert len(seen) == len(set(seen))
         assert {f'{number:02}' for number in range(0, 20, 2)} <= set(seen)
 

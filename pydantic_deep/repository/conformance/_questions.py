@@ -55,7 +55,7 @@ _QUESTIONS: Final[Sequence[tuple[Where, str]]] = (
     ({'count': 2, 'is_done': True}, 'b'),
     ({'name': None, 'count': None}, ''),
 )
-"""What is asked, and the keys of the rows of `SAMPLES` that answer."""
+"""Conditions, and the keys of the rows of `SAMPLES` that match."""
 
 
 _MISFITS: Final[Sequence[Mapping[str, object]]] = (
@@ -93,7 +93,7 @@ _NO_FIELDS: Final = (
 
 
 class QuestionRules(RepositoryRules):
-    """Fields and conditions."""
+    """Rules about fields and conditions."""
 
     @pytest.mark.parametrize('names', [('none',), ('notes',), ('id; DROP TABLE x',), 'name'])
     async def test_fields_that_cannot_be_asked_by_are_refused(
@@ -117,8 +117,8 @@ class QuestionRules(RepositoryRules):
         for name in names:
             await rows.create(model.model_validate({'table': f'of {name}', name: 'it'}))
         for name in names:
-            found = await rows.list({name: 'it'}, order_by=f'-{name}')
-            assert [row.model_dump()['table'] for row in found.items] == [f'of {name}']
+            page = await rows.list({name: 'it'}, order_by=f'-{name}')
+            assert [row.model_dump()['table'] for row in page.items] == [f'of {name}']
 
     async def test_a_question_is_answered(self, five: Repository[Sample]) -> None:
         """004-04: equality, null (`name=None` finds what is null), one of, range, prefix, and all of several."""
@@ -138,9 +138,9 @@ class QuestionRules(RepositoryRules):
     async def test_what_is_no_field_is_not_asked_by(self, five: Repository[Sample]) -> None:
         """004-04: neither `where` nor `order_by` becomes a query: nothing is dropped, nothing is evaluated."""
         for name in _NO_FIELDS:
-            for asked in (five.list(order_by=name), five.list({name: 'x'}), five.count({name: 'x'})):
+            for call in (five.list(order_by=name), five.list({name: 'x'}), five.count({name: 'x'})):
                 with pytest.raises(UnknownFieldError):
-                    await asked
+                    await call
             assert keys(await five.list()) == 'abcde', ascii(name)
 
     async def test_an_unknown_field_is_told_with_those_that_are_known(self, five: Repository[Sample]) -> None:
@@ -149,9 +149,9 @@ class QuestionRules(RepositoryRules):
 
     async def test_a_condition_that_does_not_fit_is_refused_and_names_its_field(self, five: Repository[Sample]) -> None:
         for where in cast('Sequence[Where]', _MISFITS):
-            for asked in (five.list(where), five.count(where)):
+            for call in (five.list(where), five.count(where)):
                 with pytest.raises(InvalidQuestionError) as caught:
-                    await asked
+                    await call
                 assert [caught.value.field] == list(where)
 
     async def test_many_values_may_be_asked_for(self, five: Repository[Sample]) -> None:

@@ -39,11 +39,11 @@ _REFUSED: Final[Sequence[Mapping[str, object]]] = (
     {'notes': ['\ud800']},
     {'notes': 5},
 )
-"""Values that make a row one that cannot be kept."""
+"""Values with which a row cannot be stored."""
 
 
 class RowRules(RepositoryRules):
-    """Rows."""
+    """Rules about rows and keys."""
 
     async def test_what_is_created_is_read_back_as_it_was(self, five: Repository[Sample]) -> None:
         """004-04: create and get, for any model."""
@@ -87,9 +87,9 @@ class RowRules(RepositoryRules):
         assert (await five.get('b')).name == 'new'
 
     async def test_what_is_returned_and_what_was_given_are_copies(self, rows: Repository[Sample]) -> None:
-        given = Sample(id='a', notes=['one'])
-        await rows.create(given)
-        given.notes.append('two')
+        original = Sample(id='a', notes=['one'])
+        await rows.create(original)
+        original.notes.append('two')
         returned = await rows.get('a')
         returned.notes.append('three')
         assert (await rows.get('a')).notes == ['one']
@@ -100,7 +100,7 @@ class RowRules(RepositoryRules):
             row = Sample(id=text, name='odd')
             await five.create(row)
             assert await five.get(text) == row
-            assert [found.id for found in (await five.list({'id': text})).items] == [text]
+            assert [sample.id for sample in (await five.list({'id': text})).items] == [text]
             assert await five.delete(text) is True
             assert keys(await five.list()) == 'abcde', ascii(text)
 
@@ -138,7 +138,7 @@ class RowRules(RepositoryRules):
             await rows.create(Larger(id='a', more=1))
 
     async def test_the_largest_values_are_kept(self, rows: Repository[Sample]) -> None:
-        letters = random.Random(1)  # noqa: S311 - what does not compress is wanted, no secret
+        letters = random.Random(1)  # noqa: S311 - incompressible text is needed, not a secret
         for index, (count, weight, moment) in enumerate((
             (2**63 - 1, 1.7976931348623157e308, datetime.max.replace(tzinfo=UTC)),
             (-(2**63), 5e-324, datetime.min.replace(tzinfo=UTC)),

@@ -17,7 +17,7 @@ _TASKS: Final = 50
 
 
 class TransactionRules(RepositoryRules):
-    """Transactions and concurrent writes."""
+    """Rules about transactions and concurrent writes."""
 
     async def test_changes_are_done_in_their_order(self, five: Repository[Sample]) -> None:
         """004-04: transactions, where the engine has them."""
