@@ -241,7 +241,9 @@ class SupportsDelegationUsage(Protocol):
 
     @property
     def delegation_usage(self) -> RunUsage:
-        """What the delegation has used so far, including earlier runs and its own subagents. The object is updated in place."""
+        """Usage of the delegation so far, including earlier runs and its own subagents. The object
+        is updated in place.
+        """
         ...
 
     def add_usage(self, used: RunUsage | RequestUsage) -> None:
@@ -254,17 +256,17 @@ class SupportsConversationUsage(Protocol):
     """Accounts for the usage of a conversation."""
 
     def add_earlier_usage(self, used: RunUsage) -> None:
-        """Add what the subagents of this run have used in earlier runs of the conversation."""
+        """Add the usage of this run's subagents in earlier runs of the conversation."""
         ...
 
 
 @runtime_checkable
 class SupportsRecovery(Protocol):
-    """Knows what happened to a run in processes that crashed."""
+    """Provides the state of a run from processes that crashed."""
 
     @property
     def earlier_usage(self) -> RunUsage:
-        """What crashed attempts at this run have used, except for what the recovery replays."""
+        """Usage of crashed attempts at this run, except for the part that the recovery replays."""
         ...
 
     @property
@@ -301,7 +303,7 @@ def find_capabilities(ctx: RunContext[object], kind: type[T]) -> list[T]:
 
 
 def _is_of(inner: object, kind: type[object]) -> bool:
-    """Return what `isinstance` would; that function looks up the members of a protocol at every call."""
+    """Return the result of `isinstance`, which looks up the members of a protocol at every call."""
     members = _members_of(kind)
     if members is None:
         return isinstance(inner, kind)

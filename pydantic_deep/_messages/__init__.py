@@ -1,4 +1,4 @@
-"""Messages: as JSON, with media beside them, and the notices and metadata that capabilities add to them.
+"""Messages: as JSON, with media stored separately, and the notices and metadata that capabilities add to them.
 
-For this package only. Not here: requests (`_requests`), and the protocols of `extensions`.
+For this package only. Requests are in `_requests`, and the public protocols in `extensions`.
 """

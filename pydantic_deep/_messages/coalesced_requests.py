@@ -1,8 +1,8 @@
-"""Requests that pydantic-ai puts together, and that a store has one by one. Pure.
+"""Comparison of histories in which pydantic-ai has merged requests that a store has separately. Pure.
 
-A run that goes on with a history merges requests in it that follow one another, as after a failed turn, or where a room
-told the model something after the results of tools. They say the same, so the history has not changed. Nor has it where
-a call without a result is closed in the request that has the results of others: what closes it comes after them.
+A run that continues a history merges consecutive requests in it: for example after a failed turn, or if a capability
+added text after tool results. The merged request has the same content, so the history counts as unchanged. It also does
+if a call without a result is closed in the request with the other results: the closing result comes after them.
 """
 
 from __future__ import annotations
@@ -15,27 +15,28 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelRequestPart, T
 
 
 def is_same(known: ModelMessage, message: ModelMessage) -> bool:
-    """Return whether a message is one that is known; a run that is resumed has an equal copy of its last response."""
+    """Return whether a message equals a known one. A resumed run has an equal copy of its last response."""
     return known is message or known == message
 
 
 def identical(known: Sequence[ModelMessage], messages: Sequence[ModelMessage]) -> int:
-    """Return with how many of the same objects two histories begin; where one continues the other, of equal ones.
+    """Return the length of the common prefix of identical objects; equal ones if one history continues the other.
 
-    Each step of a run asks that of its whole history, so no Python runs for a message: 1.4 ns each, and 15 where they differ.
+    Each step of a run compares its whole history, so no Python code runs per message: 1.4 ns each, and 15 if they
+    differ.
     """
-    if known == messages[: len(known)]:  # Python looks into no message that is the same object
+    if known == messages[: len(known)]:  # Python skips the comparison of identical objects
         return len(known)
     different = bytes(map(is_, known, messages)).find(0)
     return min(len(known), len(messages)) if different < 0 else different
 
 
 def common(known: Sequence[ModelMessage], messages: Sequence[ModelMessage]) -> tuple[int, int]:
-    """Return with how many messages each of two histories begins that say the same."""
+    """Return, for each of two histories, the number of messages in their common prefix of equal content."""
     before = now = identical(known, messages)
     while True:
-        same = sum(1 for _ in takewhile(bool, map(is_same, known[before:], messages[now:])))
-        before, now = before + same, now + same
+        equal = sum(1 for _ in takewhile(bool, map(is_same, known[before:], messages[now:])))
+        before, now = before + equal, now + equal
         count = 0 if now == len(messages) else merged(messages[now], known[before:])
         if count == 0:
             return before, now
@@ -43,23 +44,25 @@ def common(known: Sequence[ModelMessage], messages: Sequence[ModelMessage]) -> t
 
 
 def merged(message: ModelMessage, known: Sequence[ModelMessage]) -> int:
-    """Return of how many messages, from the first on, a message was put together; 0 if of none."""
+    """Return the number of known messages, from the first, that were merged into a message; 0 if none were."""
     parts: list[ModelRequestPart] = []
-    for count, each in enumerate(known, start=1):
-        if not isinstance(message, ModelRequest) or not isinstance(each, ModelRequest):
+    for count, request in enumerate(known, start=1):
+        if not isinstance(message, ModelRequest) or not isinstance(request, ModelRequest):
             return 0
-        parts += each.parts
+        parts += request.parts
         if count > 1 and len(parts) >= len(message.parts):
-            # Results come before all else, as providers want them.
+            # Tool results come first, as providers require.
             return count if sorted(parts, key=lambda part: not isinstance(part, ToolReturnPart)) == message.parts else 0
     return 0
 
 
 def rest_of(message: ModelMessage, known: Sequence[ModelMessage]) -> ModelRequest | None:
-    """Return what a message says besides the requests that it was put together of; `None` if it was not, or no more."""
-    requests = [each for each in known if isinstance(each, ModelRequest)]
+    """Return the part of a message that follows the requests merged into it; `None` if none were merged, or nothing
+    follows.
+    """
+    requests = [request for request in known if isinstance(request, ModelRequest)]
     if not isinstance(message, ModelRequest) or not requests or len(requests) < len(known):
         return None
-    said = [part for each in requests for part in each.parts]
-    rest = ModelRequest(parts=[part for part in message.parts if part not in said])
+    merged_parts = [part for request in requests for part in request.parts]
+    rest = ModelRequest(parts=[part for part in message.parts if part not in merged_parts])
     return rest if rest.parts and merged(message, [*requests, rest]) > len(requests) else None

@@ -1,8 +1,8 @@
-"""Metadata of deferred tool requests and of their results: the models, and nothing else.
+"""Metadata of deferred tool requests and their results: the models and their serialization.
 
-The metadata is in `DeferredToolRequests` and `DeferredToolResults` under one key, so that a paused run is stored in the
-serialized `Conversation` alone. Approvals write the requests and answers of calls; subagents write those of
-delegations, which nest the requests of a child and of its own children.
+The metadata is stored in `DeferredToolRequests` and `DeferredToolResults` under one key, so the serialized
+`Conversation` contains everything about a paused run. Approvals write the requests and answers of calls; subagents
+write those of delegations, which contain the requests of the subagent and of its own subagents.
 """
 
 from __future__ import annotations
@@ -18,74 +18,77 @@ from pydantic_deep._text.escapes import visible
 from pydantic_deep._text.line_diff import DiffView
 
 KEY = 'pydantic_deep'
-"""Our key in the metadata. Other keys are left as they are."""
+"""Our key in the metadata. Other keys are not changed."""
 
 DELEGATES = 'pydantic_deep_delegates'
-"""The key in a tool's metadata that says that its calls may be delegations. Answers of a delegation are nothing to the
-calls of any other tool."""
+"""The key in a tool's metadata that marks its calls as possible delegations. Other tools ignore the answers of a
+delegation.
+"""
 
 DecisionKind: TypeAlias = Literal['approve', 'edit', 'deny', 'respond']
-"""An answer to a pending call; `respond` gives its result in place of the tool."""
+"""The kind of an answer to a pending call. `respond` supplies a result in place of the tool's."""
 
 DECISIONS: tuple[DecisionKind, ...] = ('approve', 'edit', 'deny', 'respond')
-"""All of them."""
+"""All kinds of decision."""
 
 
 class _Model(BaseModel):
-    """Built when it is first used: most programs import it and pause never."""
+    """A model that is built on first use: most programs import it and never pause."""
 
     model_config = ConfigDict(defer_build=True)
 
 
 class Preview(_Model):
-    """What a call would do, for a person to read."""
+    """The effect of a call, for a person to review."""
 
     model_config = ConfigDict(frozen=True)
 
     kind: Literal['diff', 'command', 'call']
-    """What a file would become, a command line, or nothing more than the arguments."""
+    """`diff`: changes of a file; `command`: a command line; `call`: only the arguments."""
     text: str = ''
-    """The command, or sentences about what the call would do."""
+    """The command, or a description of the effect."""
     diff: DiffView | None = None
-    """What would change in a file, as typed lines. Never a diff as text: nothing reads that."""
+    """The changes of a file, as typed lines. It is never a diff as text, which no program may parse."""
     notice: str = ''
-    """What the reader must know first, such as that the call may have run already."""
+    """A warning to show first, for example that the call may have run already."""
     files: dict[str, str | None] = {}
-    """The canonical paths that it touches, each with the digest of the contents that the preview was made from;
-    `None` where there was no file."""
+    """The canonical paths of affected files, with the digest of the content on which the preview is based; `None` if
+    there was no file.
+    """
     binds: bool = False
-    """Whether an approval holds only as long as the files are as shown: true of what replaces whole contents."""
+    """Whether an approval is valid only while the files are unchanged: true for calls that replace whole files."""
     failure: str | None = None
-    """Why the tool would refuse the call, as the model is told it; `None` for a call that would run. A call that would
-    fail is not put before a person: it fails at once with this text."""
+    """The error for the model if the tool would refuse the call; `None` for a call that would run. A call that would
+    fail is not shown to a person: it fails immediately with this text.
+    """
 
     def __str__(self) -> str:
-        """Return what a reader is shown, as text that is escaped."""
+        """Return the preview as escaped text."""
         diff = '' if self.diff is None else str(self.diff)
         return '\n'.join(filter(None, [visible(self.notice), visible(self.text), diff]))
 
 
 MAY_HAVE_RUN = 'This call may have run before the process died. Approve it to run it (again), or deny it.'
-"""What a person is told of a call that was started and never ended."""
+"""The warning to a person about a call that was started and never ended."""
 
 
 MAY_HAVE_RUN_AND_FAILS = 'This call may have run before the process died. It was not run again, because it would fail:'
-"""What the model is told of such a call if it would fail now, as an edit does whose text is replaced already."""
+"""The text for the model if such a call would fail now, for example an edit whose text has been replaced already."""
 
 
 CHANGED_PROTECTED = 'This run changed files that programs of this machine run or obey: '
-"""How a notice begins that names the protected files that the run has changed."""
+"""First words of the warning that lists the protected files which the run has changed."""
 
 
 def with_notice(preview: Preview | None, notice: str = MAY_HAVE_RUN) -> Preview:
-    """Return a preview that says first what a person must know, such as that the call may have run."""
+    """Return a preview with a warning at its start, for example that the call may have run."""
     base = preview or Preview(kind='call')
     before = [line for line in base.notice.split('\n') if line not in ('', notice)]
     return base.model_copy(update={'notice': '\n'.join([notice, *before])})
 
 
 def without_notice(preview: Preview | None) -> Preview | None:
-    """Return a preview as it was before `with_notice`."""
+    """Return the preview that `with_notice` extended."""
     if preview is None or not preview.notice:
         return preview
     plain = preview.model_copy(update={'notice': ''})
@@ -98,61 +101,61 @@ class CallRequest(_Model):
     kind: Literal['call'] = 'call'
     preview: Preview | None = None
     decisions: tuple[DecisionKind, ...] = DECISIONS
-    """What may be answered."""
+    """The decisions that are allowed."""
     edited: dict[str, JsonValue] | None = None
-    """The arguments that a person gave it before it asked once more; `None` if they are those of the model."""
+    """The arguments that a person supplied before the call was deferred again; `None` for those of the model."""
 
 
 class DelegationRequest(_Model):
-    """A suspended subagent: everything that another process needs to resume it."""
+    """A suspended subagent, with all data that another process needs to resume it."""
 
     kind: Literal['delegation'] = 'delegation'
     subagent: str
-    """Its name."""
+    """The name of the subagent."""
     conversation_id: str
     """The conversation of the subagent."""
     messages: JsonValue
-    """Its history, as `dump_history` writes it."""
+    """The history of the subagent, as `dump_history` returns it."""
     requests: DeferredToolRequests
-    """Its pending calls; their metadata may contain delegations in turn."""
+    """The subagent's pending calls; their metadata may contain further delegations."""
     state: dict[str, JsonValue] = {}
-    """What else the subagents capability needs to resume: todos, files of a fork, usage."""
+    """Further state of the subagents capability: todos, files of a fork, usage."""
     edited: dict[str, JsonValue] | None = None
-    """The arguments that a person gave the delegating call; `None` if they are those of the model. Approvals set it."""
+    """The arguments that a person supplied for the delegating call; `None` for those of the model. Set by approvals."""
 
 
 class StillPending(_Model):
-    """No answer yet: the call stays pending, with the request that it had."""
+    """No answer yet: the call stays pending, with its original request."""
 
     kind: Literal['held'] = 'held'
     request: dict[str, Any]
-    """The metadata of the request, all keys."""
+    """The metadata of the request, with all keys."""
 
 
 class Approved(_Model):
-    """A person said yes."""
+    """A person approved the call."""
 
     kind: Literal['approved'] = 'approved'
     request: dict[str, Any]
-    """The metadata of the request: what the person was shown."""
+    """The metadata of the request that the person was shown."""
     shown: str | None = None
-    """A digest of the tool and the arguments that the person was shown; approvals write and compare it."""
+    """Digest of the tool and arguments that the person was shown; approvals write and compare it."""
 
 
 class Edited(_Model):
-    """A person changed the arguments."""
+    """A person edited the arguments."""
 
     kind: Literal['edited'] = 'edited'
     request: dict[str, Any]
-    """The metadata of the request: what the person was shown."""
+    """The metadata of the request that the person was shown."""
     args: dict[str, JsonValue]
     """The arguments to run with."""
     shown: str | None = None
-    """A digest of the tool and these arguments; approvals write and compare it."""
+    """Digest of the tool and these arguments; approvals write and compare it."""
 
 
 class Responded(_Model):
-    """A person answered in the place of the tool."""
+    """A person answered in place of the tool."""
 
     kind: Literal['responded'] = 'responded'
     content: JsonValue
@@ -173,7 +176,7 @@ Answer: TypeAlias = Annotated[
 
 
 def add_notice(requests: DeferredToolRequests, notice: str) -> None:
-    """Put a notice first in the preview of each pending call, those of subagents included."""
+    """Add a warning to the start of the preview of each pending call, including calls of subagents."""
     for call in requests.approvals:
         metadata = requests.metadata.get(call.tool_call_id)
         request = parse_request(metadata)
@@ -189,15 +192,15 @@ def add_notice(requests: DeferredToolRequests, notice: str) -> None:
 def dump(
     value: CallRequest | DelegationRequest | StillPending | Approved | Edited | Responded | DelegationAnswers,
 ) -> dict[str, Any]:
-    """Return metadata that carries the value."""
+    """Return metadata with the value under our key."""
     return {KEY: value.model_dump(mode='json')}
 
 
 def parse_request(metadata: Mapping[str, Any] | None) -> CallRequest | DelegationRequest | None:
-    """Return what the metadata of a request carries; `None` if nothing of ours.
+    """Return our value in the metadata of a request; `None` if there is none.
 
     Raises:
-        ValueError: There is something under our key, and it is not what this release writes.
+        ValueError: The value under our key has another format than this release writes.
     """
     return _parse(_request_adapter(), metadata)
 
@@ -205,10 +208,10 @@ def parse_request(metadata: Mapping[str, Any] | None) -> CallRequest | Delegatio
 def parse_answer(
     metadata: Mapping[str, Any] | None,
 ) -> StillPending | Approved | Edited | Responded | DelegationAnswers | None:
-    """Return what the metadata of an answer carries; `None` if nothing of ours.
+    """Return our value in the metadata of an answer; `None` if there is none.
 
     Raises:
-        ValueError: There is something under our key, and it is not what this release writes.
+        ValueError: The value under our key has another format than this release writes.
     """
     return _parse(_answer_adapter(), metadata)
 

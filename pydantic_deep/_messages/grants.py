@@ -1,7 +1,7 @@
-"""Grants of skills: commands that run without asking once a skill is loaded. Shapes and matching. Pure.
+"""Grants of skills: commands that run without approval once a skill is loaded. Data model and matching. Pure.
 
-A grant is in the metadata of the tool result that loaded the skill, and nowhere else: so it is in the history, in
-versions and in audit records, and a history that was cut before it has none.
+A grant is stored only in the metadata of the tool result that loaded the skill. It is thereby part of the history, of
+versions and of audit records, and a history that was truncated before it has no grant.
 """
 
 from __future__ import annotations
@@ -15,45 +15,47 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_deep._text.simple_command import extra_arguments, matches_simple_command
 
 GRANTS_KEY = 'grants'
-"""The key of a tool result's metadata under which a grant is."""
+"""Key of the grant in a tool result's metadata."""
 
 LOAD_TOOL = 'load_skill'
 """The tool that loads a skill."""
 
 COMMAND_TOOL = 'execute'
-"""The tool whose calls a grant is for."""
+"""The tool whose calls a grant covers."""
 
 _NAMES = (COMMAND_TOOL, 'Bash')
-"""What skills call it: by our name, and as those written for other clients do."""
+"""Names of that tool in skills: ours, and that of skills for other clients."""
 
 _ENTRY = re.compile(r'(?P<name>[^()]+)\((?P<pattern>[^()]*)\)')
 
 
 class Grant(BaseModel):
-    """Commands that a loaded skill lets run without asking."""
+    """Commands that a loaded skill may run without approval."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
     commands: tuple[str, ...]
-    """The patterns, word by word: `git status *`."""
+    """Patterns of words, such as `git status *`."""
     by: Literal['code', 'person']
-    """Who granted them: `SkillDirectory(grants=True)` or a skill made in code, or a person when the skill was loaded."""
+    """Origin of the grant: `SkillDirectory(grants=True)` or a skill defined in code, or a person when the skill was
+    loaded.
+    """
 
 
 def commands_of(allowed_tools: Iterable[str]) -> tuple[str, ...]:
-    """Return the commands that `allowed-tools` of a skill name by pattern, in one spelling and without repetition.
+    """Return the command patterns in a skill's `allowed-tools`, normalized and without duplicates.
 
-    `execute(git status *)` and `Bash(git status:*)` name simple commands that begin with these words; without the star
-    they name that command only. A tool by its name alone names no command, nor does a pattern without a fixed word,
+    `execute(git status *)` and `Bash(git status:*)` match simple commands that start with these words; without the star
+    they match only that command. A tool without a pattern matches no command, nor does a pattern without a fixed word,
     or with wildcards within words.
     """
-    found = (_ENTRY.fullmatch(entry) for entry in allowed_tools)
-    patterns = (_pattern(entry['pattern']) for entry in found if entry is not None and entry['name'] in _NAMES)
+    entries = (_ENTRY.fullmatch(entry) for entry in allowed_tools)
+    patterns = (_pattern(entry['pattern']) for entry in entries if entry is not None and entry['name'] in _NAMES)
     return tuple(dict.fromkeys(filter(None, patterns)))
 
 
 def is_granted(commands: Iterable[str], tool_name: str, args: Mapping[str, Any], schema: Mapping[str, Any]) -> bool:
-    """Return whether a call is one simple command that a pattern names, and has nothing beside it that counts.
+    """Return whether a call is one simple command that matches a pattern, without other significant arguments.
 
     Args:
         commands: Patterns as `commands_of` returns them.
@@ -68,7 +70,7 @@ def is_granted(commands: Iterable[str], tool_name: str, args: Mapping[str, Any],
 
 
 def parse_grant(metadata: Mapping[str, Any]) -> Grant | None:
-    """Return the grant in the metadata of a tool result; `None` if there is none that this release writes."""
+    """Return the grant in the metadata of a tool result; `None` if there is none in the format of this release."""
     try:
         return Grant.model_validate(metadata.get(GRANTS_KEY))
     except ValidationError:

@@ -1,4 +1,4 @@
-"""Headings of the text that capabilities add to a history or to instructions, by which it is recognized."""
+"""Headings of the texts that capabilities add to histories and instructions, by which the texts are recognized."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Media of messages as JSON: within them as base64, or beside them by digest. Pure.
+"""Media of messages as JSON: inline as base64, or stored separately by digest. Pure.
 
-Binary content is an object with `kind` `binary` and a text as `data`. Data that only looks like media, such as in the
-result of a tool, comes back unchanged.
+Binary content is an object with `kind` `binary` and a text as `data`. Data that only resembles media, for example in a
+tool result, is restored unchanged.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pydantic import JsonValue
 from pydantic_deep_backends import digest_of
 
 ReadAsset = Callable[[str], Awaitable[bytes]]
-"""Returns the bytes of media by their digest."""
+"""Returns the content of media by digest."""
 
 _BINARY = b'"kind":"binary"'
 """Part of the JSON of every message with media."""
 
 _REFERENCE = 'asset:'
-"""The prefix of a digest in the place of base64, which has no colon."""
+"""Prefix of a digest that replaces base64, which contains no colon."""
 
 _LITERAL = 'literal:'
-"""The prefix of data that is no base64 and would be taken for a reference."""
+"""Prefix that marks data which is not base64 and could be mistaken for a reference."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,29 +36,28 @@ class Media:
     digest: str
     """`digest_of` the bytes."""
     data: bytes
-    """The bytes."""
     media_type: str | None
     """The media type in the message, such as `image/png`; `None` if it has none."""
 
 
 def externalize_media(value: JsonValue) -> tuple[JsonValue, list[Media]]:
-    """Return a value with digests in the place of media, and the media in their order."""
-    found: list[Media] = []
+    """Return a value with its media replaced by digests, and the media in order."""
+    media_list: list[Media] = []
 
     def externalize(content: dict[str, Any]) -> dict[str, Any]:
         data = _decode(content['data'])
-        if data is None:  # the result of a tool may have any shape
+        if data is None:  # a tool result may have any shape
             return _escape(content)
         media_type = content.get('media_type')
         media = Media(digest=digest_of(data), data=data, media_type=media_type if isinstance(media_type, str) else None)
-        found.append(media)
+        media_list.append(media)
         return {**content, 'data': _REFERENCE + media.digest}
 
-    return _map_media(value, externalize), found
+    return _map_media(value, externalize), media_list
 
 
 def escape_media(value: JsonValue) -> JsonValue:
-    """Return a value with its media as they are, and without data that could be taken for a digest."""
+    """Return a value with inline media, in which no other data can be mistaken for a reference."""
     return _map_media(value, _escape)
 
 
@@ -96,8 +95,8 @@ def externalize_body(body: bytes) -> tuple[bytes, list[Media]]:
     """Return the JSON of a message with digests in the place of media, and the media."""
     if _BINARY not in body:
         return body, []
-    document, found = externalize_media(json.loads(body))
-    return _dump(document), found
+    document, media = externalize_media(json.loads(body))
+    return _dump(document), media
 
 
 async def inline_body(body: bytes, read_asset: ReadAsset) -> bytes:
@@ -109,7 +108,9 @@ async def inline_body(body: bytes, read_asset: ReadAsset) -> bytes:
     if _BINARY not in body:
         return body
     document: JsonValue = json.loads(body)
-    return _dump(inline_media(document, {each: await read_asset(each) for each in sorted(media_digests(document))}))
+    return _dump(
+        inline_media(document, {digest: await read_asset(digest) for digest in sorted(media_digests(document))})
+    )
 
 
 def _dump(document: JsonValue) -> bytes:
@@ -122,7 +123,7 @@ def _escape(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _decode(text: str) -> bytes | None:
-    """Return the bytes of base64; `None` for any text that encoding the bytes would not restore."""
+    """Return the bytes of base64; `None` if encoding them again would not restore the text."""
     try:
         data = base64.urlsafe_b64decode(text)
     except ValueError:

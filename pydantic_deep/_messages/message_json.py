@@ -1,4 +1,4 @@
-"""Messages as JSON in which nothing is lost: pydantic-ai's own adapter writes NaN and infinities as null. Pure."""
+"""Lossless JSON of messages: pydantic-ai's own adapter writes NaN and infinities as null. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
 
 @cache
 def message_adapter() -> TypeAdapter[list[ModelMessage]]:
-    """Return what dumps messages as pydantic-ai does, and leaves NaN and infinities as they are."""
+    """Return an adapter that writes messages as pydantic-ai does, but preserves NaN and infinities."""
     config = ConfigDict(ser_json_bytes='base64', val_json_bytes='base64', ser_json_inf_nan='constants')
     return TypeAdapter(list[ModelMessage], config=config)
 
 
 def dump_history(messages: Sequence[ModelMessage]) -> JsonValue:
-    """Return messages as a value that any writer of JSON keeps: a text, if they hold NaN or infinities."""
+    """Return messages as a value for any JSON encoder: a string if they contain NaN or infinities."""
     dumped = cast('JsonValue', message_adapter().dump_python(list(messages), mode='json'))
     try:
         json.dumps(dumped, allow_nan=False)
@@ -29,10 +29,10 @@ def dump_history(messages: Sequence[ModelMessage]) -> JsonValue:
 
 
 def parse_history(dumped: JsonValue) -> list[ModelMessage]:
-    """Return messages from what `dump_history` returned.
+    """Return the messages that `dump_history` serialized.
 
     Raises:
-        ValidationError: They are none. It is pydantic's.
+        ValidationError: The value is not a history. (This is pydantic's error.)
     """
     if isinstance(dumped, str):
         return ModelMessagesTypeAdapter.validate_json(dumped)

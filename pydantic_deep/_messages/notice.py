@@ -42,7 +42,7 @@ class Notice:
             self.known = text
             part = SystemPromptPart(f'{self.heading}\n{text or "none"}')
             for message in requests:
-                if isinstance(message, ModelRequest):  # pragma: no branch - as long as a turn begins with one
+                if isinstance(message, ModelRequest):  # pragma: no branch - a turn starts with a request
                     message.parts = [*message.parts, part]
 
 

@@ -10,7 +10,7 @@ from pydantic_ai import ToolReturn
 from pydantic_ai.messages import BaseToolReturnPart
 
 PATH_KEY: Final = 'path'
-"""The key of the resolved path, in the result of a call whose arguments have `..`: links may change afterwards."""
+"""Key of the resolved path in the result of a call whose arguments contain `..`: links may change afterwards."""
 
 EXIT_CODE_KEY: Final = 'exit_code'
 """The key of the exit code, in the result of a command."""
@@ -47,13 +47,13 @@ def with_file_change(result: ResultT, typed: str, path: str, before: bytes | Non
 
 
 def count_changed_lines(before: bytes | None, after: bytes | None) -> tuple[int | None, int | None]:
-    """Return how many lines were added and removed; `None` for both if a file is too large.
+    """Return the numbers of added and removed lines; `None` for both if a file is too large.
 
-    Lines are counted as a multiset, in linear time: a line that only moved is neither.
+    Lines are counted as a multiset, in linear time: a moved line counts as neither.
 
     Args:
-        before: The old contents; `None` for no file.
-        after: The new contents.
+        before: The old content; `None` for no file.
+        after: The new content.
     """
     old, new = before or b'', after or b''
     if max(len(old), len(new)) > MAX_COUNTED_BYTES:
@@ -63,13 +63,13 @@ def count_changed_lines(before: bytes | None, after: bytes | None) -> tuple[int 
 
 
 def resolved_path(part: BaseToolReturnPart) -> str | None:
-    """Return the resolved path of the call that has this result; `None` if it is the one in its arguments."""
+    """Return the resolved path of the call with this result; `None` if it equals the one in the arguments."""
     path = _metadata(part).get(PATH_KEY)
     return path if isinstance(path, str) else None
 
 
 def file_change_of(part: BaseToolReturnPart) -> FileChange | None:
-    """Return the change that a result carries; `None` if it carries none."""
+    """Return the file change in a result; `None` if there is none."""
     metadata = _metadata(part)
     is_new, added, removed = (metadata.get(name) for name in ('is_new', 'added_lines', 'removed_lines'))
     if not isinstance(is_new, bool):
@@ -82,12 +82,12 @@ def file_change_of(part: BaseToolReturnPart) -> FileChange | None:
 
 
 def exit_code_of(part: BaseToolReturnPart) -> int | None:
-    """Return the exit code that the result of a command carries; `None` if it carries none."""
+    """Return the exit code in the result of a command; `None` if there is none."""
     code = _metadata(part).get(EXIT_CODE_KEY)
     return code if isinstance(code, int) else None
 
 
 def _metadata(part: BaseToolReturnPart) -> dict[str, object]:
-    """Return the metadata of a result; empty if the tool stored something else there."""
+    """Return the metadata of a result; empty if the tool stored another type of value."""
     metadata: object = part.metadata
     return cast('dict[str, Any]', metadata) if isinstance(metadata, dict) else {}

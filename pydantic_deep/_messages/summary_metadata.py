@@ -1,8 +1,7 @@
-"""Metadata of a summary: usage, carried state and, where no store has them, the messages that it replaces.
+"""Metadata of a summary: usage, carried state and, without a store, the replaced messages.
 
-A summary is a `CompactionPart` of pydantic-ai. A model receives its `content` and nothing of its `metadata`, which
-holds our data under one key, so that a conversation serialized as JSON loses nothing. Not here: what creates a summary
-(`summarization`).
+A summary is a `CompactionPart` of pydantic-ai. A model receives its `content`, but not its `metadata`, which contains
+our data under one key, so that a conversation serialized as JSON is complete. Summaries are created in `summarization`.
 """
 
 from __future__ import annotations
@@ -28,102 +27,104 @@ KEY: Final = 'pydantic_deep'
 
 @dataclass(frozen=True, kw_only=True)
 class CarriedOver:
-    """What a capability must not lose when a summary replaces messages."""
+    """State of a capability that must survive when a summary replaces messages."""
 
     text: str
-    """A line or a few for the model, as part of the summary; empty for nothing."""
+    """One or more lines for the model, included in the summary; empty for none."""
     state: JsonValue = None
-    """What the capability reads back later."""
+    """State for the capability to read later."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SummaryMetadata:
-    """What our summary stores besides its text."""
+    """The data that our summary stores besides its text."""
 
     reason: str
-    """Why messages were replaced."""
+    """The reason for replacing messages."""
     is_plain: bool
-    """Whether no model has written the text."""
+    """Whether the text was written without a model."""
     goal: str
-    """What the user asked for first."""
+    """The first request of the user."""
     latest: str = ''
-    """What the user asked for last."""
+    """The last request of the user."""
     written: str = ''
-    """What a model has written last: what stands where no model can write."""
+    """The last text written by a model, which is reused if no model can write one."""
     carried: Mapping[str, JsonValue]
-    """The state of rooms, by the `id` of each."""
+    """State of capabilities, keyed by their `id`."""
     usage: RunUsage
-    """What the responses among the messages have used, those before them and the summary itself included."""
+    """Usage of the responses among the replaced messages, of those before them, and of the summary itself."""
     messages: Sequence[ModelMessage] | None
-    """The messages, those that an earlier summary among them stands for included; `None` where a store has them."""
+    """The replaced messages, including those that an earlier summary replaced; `None` if a store has them."""
 
     def part(self, text: str) -> CompactionPart:
-        """Return the summary with that text."""
+        """Return the summary with this text."""
         ours = _adapter().dump_python(self, mode='json', exclude_none=True)
         return CompactionPart(content=text, metadata={KEY: ours})
 
 
 def find_summary(messages: Sequence[ModelMessage]) -> CompactionPart | None:
-    """Return our last summary in a history."""
+    """Return our last summary in a history; `None` if there is none."""
     return next((part for message in reversed(messages) for part in message.parts if is_summary(part)), None)
 
 
 def is_summary(part: object) -> TypeGuard[CompactionPart]:
-    """Return whether a part is a summary of ours."""
+    """Return whether a part is one of our summaries."""
     return isinstance(part, CompactionPart) and KEY in (part.metadata or {})
 
 
 def read_summary(part: CompactionPart) -> SummaryMetadata:
-    """Return what a summary of ours knows. Messages are read as they were written: that costs as much as they are."""
+    """Return the metadata of one of our summaries. This parses the replaced messages, at a cost that grows with their
+    size.
+    """
     return _adapter().validate_python({'messages': None, **_ours(part)})
 
 
 def replaced_messages(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """Return the messages that the last summary of a history stands for, as far as they are kept in it."""
+    """Return the messages that the last summary of a history replaced, if it contains them."""
     part = find_summary(messages)
-    kept = None if part is None else _ours(part).get('messages')
-    return ModelMessagesTypeAdapter.validate_python(kept or [])
+    stored = None if part is None else _ours(part).get('messages')
+    return ModelMessagesTypeAdapter.validate_python(stored or [])
 
 
 def carried_state(messages: Sequence[ModelMessage], id: str) -> JsonValue:
-    """Return what a room has carried over with the last summary; `None` if nothing."""
+    """Return the state that a capability carried over with the last summary; `None` if there is none."""
     part = find_summary(messages)
     carried = None if part is None else _ours(part).get('carried')
     return cast('dict[str, JsonValue]', carried).get(id) if isinstance(carried, dict) else None
 
 
 def usage_of(messages: Iterable[ModelMessage]) -> RunUsage:
-    """Return what the responses of a history have used, those that a summary stands for included."""
+    """Return the usage of all responses of a history, including those that a summary replaced."""
     usage = RunUsage()
     for message in messages:
         summary = next(filter(is_summary, message.parts), None)
-        if summary is not None:  # the usage of one that a provider has made is in it too
+        if summary is not None:  # the usage of a provider's summary is included in it
             usage = usage + _usage_adapter().validate_python(_ours(summary).get('usage') or {})
         elif isinstance(message, ModelResponse):
             usage.requests += 1
             usage.incr(message.usage)
-            for attempt in message.failed_attempts or ():  # that were billed
+            for attempt in message.failed_attempts or ():  # these were billed
                 usage.incr(attempt.usage or RequestUsage())
     return usage
 
 
 def whole(replaced: Iterable[ModelMessage]) -> list[ModelMessage]:
-    """Return messages with those that an earlier summary among them stands for, in its place and without it."""
+    """Return messages with an earlier summary among them replaced by the messages that it contains."""
     messages = list(replaced)
     return [*replaced_messages(messages), *without_summaries(messages)]
 
 
 def without_summaries(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
-    """Return messages without summaries of ours: they say nothing that is not elsewhere, but what is beside them does."""
-    return [kept for message in messages if (kept := _without_summary(message)) is not None]
+    """Return messages without our summaries, whose content is stored elsewhere. Other parts beside a summary remain."""
+    return [remaining for message in messages if (remaining := _without_summary(message)) is not None]
 
 
 def _without_summary(message: ModelMessage) -> ModelMessage | None:
-    """Return a message without the summary in it; `None` if it has nothing else but the system prompts of the agent."""
+    """Return a message without its summary; `None` if only the agent's system prompts would remain."""
     if not any(map(is_summary, message.parts)):
         return message
     if isinstance(message, ModelResponse):
-        return None  # the provider's
+        return None  # a summary by the provider
     rest = [part for part in message.parts if not is_summary(part)]
     is_all = all(isinstance(part, SystemPromptPart) for part in rest)
     return None if is_all else replace(message, parts=rest)
@@ -136,7 +137,7 @@ def _ours(part: CompactionPart) -> dict[str, object]:
 
 @cache
 def _adapter() -> TypeAdapter[SummaryMetadata]:
-    """Return what reads and writes it; most programs never summarize, and to make this takes longer than an import may."""
+    """Return the adapter, created on first use: creation would take longer than an import may."""
     return TypeAdapter(SummaryMetadata)
 
 

@@ -1,1 +1,1 @@
-"""Requests to a model: their canonical form, wrappers that observe or answer them, prices. For this package only."""
+"""Requests to a model: their canonical form, models that observe or answer them, and prices. For this package only."""

@@ -1,6 +1,6 @@
-"""Models whose whole response exists before the request, streamed or not: test models and replay.
+"""Models whose complete response exists before the request, streamed or not: test models and replay.
 
-Not here: where a response comes from.
+Subclasses supply the responses.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from pydantic_ai.native_tools import SUPPORTED_NATIVE_TOOLS, AbstractNativeTool
 from pydantic_ai.settings import ModelSettings
 
 ARGUMENT_PIECE_CHARS = 16
-"""Characters of a tool call's arguments in one piece of a stream: short enough that JSON is cut inside its tokens."""
+"""Maximum length of a streamed piece of a tool call's arguments: short enough to cut JSON within its tokens."""
 
 _WORD = re.compile(r'\s*\S+\s*|\s+')
-"""A word with the white space around it, so that the words of a text make the text."""
+"""A word with the surrounding white space, so that the words of a text concatenate to the text."""
 
 
 class CannedModel(Model[None]):
     """A model whose response exists before the request."""
 
-    # A double has no wire of its own: it can do whatever the profile that it was given says.
+    # A test double has no wire format of its own: it supports whatever its profile declares.
     supported_tool_deferral_modes = frozenset({'standalone', 'with_tool_search'})
     supported_tool_addition_modes = frozenset({'by_reference', 'with_definitions'})
 
@@ -46,7 +46,7 @@ class CannedModel(Model[None]):
     async def answer(
         self, messages: list[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
     ) -> ModelResponse:
-        """Return the answer to one request; a new object each time, for pydantic-ai writes ids into it."""
+        """Return the response to one request. It must be a new object each time, as pydantic-ai writes ids into it."""
 
     async def request(
         self,
@@ -54,7 +54,7 @@ class CannedModel(Model[None]):
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        """Answer at once."""
+        """Return the whole response."""
         return await self.answer(messages, model_settings, model_request_parameters)
 
     @asynccontextmanager
@@ -65,20 +65,22 @@ class CannedModel(Model[None]):
         model_request_parameters: ModelRequestParameters,
         run_context: RunContext[Any] | None = None,
     ) -> AsyncGenerator[StreamedResponse]:
-        """Answer in pieces: the same answer as `request`."""
+        """Stream the response that `request` returns."""
         response = await self.answer(messages, model_settings, model_request_parameters)
         _, parameters = self.prepare_request(model_settings, model_request_parameters)
         yield CannedStream(parameters, response=response)
 
     @classmethod
     def supported_native_tools(cls) -> frozenset[type[AbstractNativeTool]]:
-        """Every one: a double never runs them."""
+        """Support all native tools: a test double never runs them."""
         return SUPPORTED_NATIVE_TOOLS
 
 
 @dataclass
 class CannedStream(StreamedResponse):
-    """A complete response, streamed: text and thinking word by word, arguments of tool calls cut anywhere."""
+    """A complete response, streamed: text and thinking word by word, arguments of tool calls in
+    pieces of fixed length.
+    """
 
     response: ModelResponse = field(kw_only=True)
 
@@ -86,12 +88,12 @@ class CannedStream(StreamedResponse):
         for index, part in enumerate(self.response.parts):
             for event in self._events_of(index, part):
                 yield event
-        # As with real providers, the usage comes with the last piece.
+        # As with real providers, the usage arrives with the last piece.
         self._usage += self.response.usage
         self.finish_reason = self.response.finish_reason
 
     def _events_of(self, index: int, part: ModelResponsePart) -> Iterator[ModelResponseStreamEvent]:
-        """Yield the events of one part, each created on demand: a created event counts as streamed."""
+        """Yield the events of one part. Each is created on demand, because a created event counts as streamed."""
         parts = self._parts_manager
         if isinstance(part, TextPart) and part.content:
             for word in _WORD.findall(part.content):
@@ -111,16 +113,16 @@ class CannedStream(StreamedResponse):
         text = part.args_as_json_str()
         pieces = [text[i : i + ARGUMENT_PIECE_CHARS] for i in range(0, len(text), ARGUMENT_PIECE_CHARS)]
         events = chain([start], (delta(vendor_part_id=index, args=piece) for piece in pieces))
-        # `None` would be a piece that comes before the name of its tool.
+        # `None` would be a piece before the name of its tool.
         yield from (event for event in events if event is not None)
 
     def get(self) -> ModelResponse:
-        """Return the response streamed so far; once complete, exactly the response that `request` returns."""
+        """Return the response streamed so far; once complete, it equals the response of `request`."""
         partial = super().get()
         return replace(self.response) if partial.state == 'complete' else partial
 
     async def close_stream(self) -> None:
-        """There is no connection to close."""
+        """Do nothing: there is no connection to close."""
 
     @property
     def model_name(self) -> str:
@@ -129,12 +131,12 @@ class CannedStream(StreamedResponse):
 
     @property
     def provider_name(self) -> str | None:
-        """The provider that the response names, if any."""
+        """The provider named in the response, if any."""
         return self.response.provider_name
 
     @property
     def provider_url(self) -> None:
-        """Always `None`."""
+        """Return `None`: no provider is contacted."""
         return None
 
     @property

@@ -1,8 +1,8 @@
-"""What a request says to a model, without what differs from run to run.
+"""The canonical form of a request: its content without values that differ from run to run.
 
-Two requests are the same when their canonical forms are. In them are the instructions, the tools, what shapes the
-answer, and the messages; not in them are times, the ids of runs, conversations and providers, usage, and what
-pydantic-ai keeps for the application (`metadata`). Not here: files and diffs of them (`testing`).
+Two requests are the same if their canonical forms are equal. The form contains the instructions, the tools, everything
+else that shapes the response, and the messages. It does not contain times, ids of runs, conversations and providers,
+usage, or pydantic-ai's `metadata` for the application. Files and diffs of requests are in `testing`.
 """
 
 from __future__ import annotations
@@ -21,22 +21,21 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_core import to_jsonable_python
 
 JsonObject: TypeAlias = dict[str, JsonValue]
-"""A JSON object."""
 
 Match: TypeAlias = Literal['everything', 'prompt']
-"""What of a request must be as recorded: all of it, or all but the results of tools."""
+"""The parts of a request that must match the recording: `everything`, or with `prompt` everything but tool results."""
 
 _UNSENT = frozenset({'timestamp', 'id', 'provider_name', 'provider_details', 'signature', 'metadata'})
-"""Fields of a part that differ from run to run, or that no model reads."""
+"""Fields of a part that differ from run to run, or that no model receives."""
 
-_SAID = {0: {'kind', 'parts'}}
-"""What a message says; usage and times are not written down first."""
+_CONTENT_FIELDS = {0: {'kind', 'parts'}}
+"""The fields of a message that are serialized; usage and times are skipped."""
 
 _UNSENT_SETTINGS = frozenset({'timeout', 'request_timeout', 'extra_headers', 'cache'})
-"""Settings that do not shape the answer; headers may hold secrets."""
+"""Settings that do not shape the response; headers may contain secrets."""
 
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(',', ':'))
-"""`json.dumps` would make one for each digest."""
+"""Shared encoder: `json.dumps` would create one per digest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,11 +45,11 @@ class CanonicalRequest:
     instructions: str | None
     tools: list[JsonObject]
     options: JsonObject
-    """What else shapes the answer: output mode and schema, native tools, settings."""
+    """Everything else that shapes the response: output mode and schema, native tools, settings."""
     messages: list[JsonObject]
 
     def for_matching(self, match: Match) -> CanonicalRequest:
-        """Return the request with nothing in it but what must match."""
+        """Return the request without the parts that need not match."""
         if match == 'everything':
             return self
         return CanonicalRequest(
@@ -65,14 +64,14 @@ class CanonicalRequest:
         return digest([self.instructions, cast(JsonValue, self.tools), self.options])
 
     def chain(self) -> list[str]:
-        """Return a digest for each length of the history, 0 included: equal digests, equal beginnings."""
+        """Return one digest per prefix of the history, including the empty one: equal digests mean equal prefixes."""
         return chain_digests(self.messages)
 
 
 def canonical_request(
     messages: Sequence[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
 ) -> CanonicalRequest:
-    """Return what a request says, as a model is handed it."""
+    """Return the canonical form of a request, as the model receives it."""
     return CanonicalRequest(
         instructions=_instructions(messages, parameters),
         tools=[_tool(tool) for tool in parameters.function_tools],
@@ -82,25 +81,27 @@ def canonical_request(
 
 
 def canonical_message(message: ModelMessage, *, keep_bytes: bool = False) -> JsonObject:
-    """Return what a message says: its kind and its parts.
+    """Return the canonical form of a message: its kind and its parts.
 
     Args:
         message: A request or a response.
-        keep_bytes: Keep the bytes of files instead of their digest.
+        keep_bytes: Whether to include the bytes of files instead of their digest.
     """
-    dumped = cast(JsonObject, ModelMessagesTypeAdapter.dump_python([message], mode='json', include=_SAID)[0])
+    dumped = cast(JsonObject, ModelMessagesTypeAdapter.dump_python([message], mode='json', include=_CONTENT_FIELDS)[0])
     parts = [_part(part, keep_bytes=keep_bytes) for part in cast(list[JsonObject], dumped['parts'])]
     return {'kind': dumped['kind'], 'parts': cast(JsonValue, parts)}
 
 
 def canonical_settings(settings: ModelSettings | None) -> JsonObject:
-    """Return the settings that shape an answer; of a value that JSON cannot hold, its type."""
-    given = {k: v for k, v in (settings or {}).items() if k not in _UNSENT_SETTINGS and v is not None}
-    return to_jsonable_python(given, fallback=lambda value: f'<{type(value).__name__}>')
+    """Return the settings that shape the response. A value that JSON cannot represent is replaced by its type."""
+    relevant = {k: v for k, v in (settings or {}).items() if k not in _UNSENT_SETTINGS and v is not None}
+    return to_jsonable_python(relevant, fallback=lambda value: f'<{type(value).__name__}>')
 
 
 def nearest(candidates: Sequence[CanonicalRequest], request: CanonicalRequest) -> int | None:
-    """Return the index of the candidate most like a request: the longest common beginning of their histories first."""
+    """Return the index of the candidate that is most similar to a request, above all in the common prefix of their
+    histories.
+    """
     chain = request.chain()
 
     def likeness(index: int) -> tuple[int, int, int, int]:
@@ -113,12 +114,12 @@ def nearest(candidates: Sequence[CanonicalRequest], request: CanonicalRequest) -
 
 
 def digest(value: JsonValue) -> str:
-    """Return the SHA-256 of a JSON value, whatever the order of its keys."""
+    """Return the SHA-256 of a JSON value, independent of the order of keys."""
     return hashlib.sha256(_ENCODER.encode(value).encode()).hexdigest()
 
 
 def chain_digests(messages: Iterable[JsonObject]) -> list[str]:
-    """Return a digest for each beginning of a history, the empty one first."""
+    """Return one digest per prefix of a history, the empty one first."""
     chain = ['']
     for message in messages:
         chain.append(digest([chain[-1], message]))
@@ -128,7 +129,7 @@ def chain_digests(messages: Iterable[JsonObject]) -> list[str]:
 def _instructions(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> str | None:
     if parameters.instruction_parts is not None:
         return InstructionPart.join(parameters.instruction_parts)
-    # Only where a model is called without an agent.
+    # Only if a model is called without an agent.
     texts = [message.instructions for message in messages if isinstance(message, ModelRequest)]
     return texts[-1] if texts else None
 
@@ -153,14 +154,14 @@ def _options(settings: ModelSettings | None, parameters: ModelRequestParameters)
 
 
 def _part(part: JsonObject, *, keep_bytes: bool) -> JsonObject:
-    kept = _drop_none({key: value for key, value in part.items() if key not in _UNSENT})
-    if isinstance(kept.get('args'), str):
-        kept['args'] = _parse_args(cast(str, kept['args']))
-    return kept if keep_bytes else cast(JsonObject, _without_bytes(kept))
+    fields = _drop_none({key: value for key, value in part.items() if key not in _UNSENT})
+    if isinstance(fields.get('args'), str):
+        fields['args'] = _parse_args(cast(str, fields['args']))
+    return fields if keep_bytes else cast(JsonObject, _without_bytes(fields))
 
 
 def _parse_args(text: str) -> JsonValue:
-    """Return the arguments of a call as an object: a stream brings them as text. What is no object stays text."""
+    """Return the arguments of a call as an object, as a stream delivers them as text. Other JSON stays text."""
     try:
         parsed: JsonValue = json.loads(text)
     except ValueError:
@@ -169,7 +170,7 @@ def _parse_args(text: str) -> JsonValue:
 
 
 def _without_bytes(value: JsonValue) -> JsonValue:
-    """Replace the bytes of files by their digest."""
+    """Replace the bytes of files with their digest."""
     if isinstance(value, list):
         return [_without_bytes(item) for item in value]
     if not isinstance(value, dict):
@@ -180,10 +181,10 @@ def _without_bytes(value: JsonValue) -> JsonValue:
 
 
 def _without_results(message: JsonObject) -> JsonObject:
-    """Leave of a tool's result only which call it answers."""
+    """Reduce tool results to the calls that they belong to."""
     parts = cast(list[JsonObject], message['parts'])
-    kept = [_without_result(part) if part['part_kind'] == 'tool-return' else part for part in parts]
-    return {**message, 'parts': cast(JsonValue, kept)}
+    reduced = [_without_result(part) if part['part_kind'] == 'tool-return' else part for part in parts]
+    return {**message, 'parts': cast(JsonValue, reduced)}
 
 
 def _without_result(part: JsonObject) -> JsonObject:

@@ -14,7 +14,7 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 
 ResponseObserver: TypeAlias = Callable[[ModelResponse | None, Sequence[ModelRequestAttempt]], None]
-"""Receives a response of a model, `None` if all attempts failed, and the attempts that failed before it."""
+"""Receives a response, or `None` if all attempts failed, and the failed attempts before it."""
 
 
 async def _persist_nothing(is_answered: bool) -> None: ...
@@ -25,8 +25,9 @@ class ObservedModel(WrapperModel):
 
     Args:
         wrapped: The model, with the wrappers of other capabilities.
-        observe: Receives each response, also a partial one.
-        persist: Makes the observed responses durable. It is awaited before a request is sent, and after its response.
+        observe: Receives each response, including a partial one.
+        persist: Makes the observed responses durable. It is awaited before each request is sent, and after its
+            response.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a response has cost, and how much its model takes, where that is known."""
+"""The cost of a response, and the context window of its model, if known."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 
 from pydantic_ai.messages import ModelResponse
 
-if TYPE_CHECKING:  # a package of pydantic-ai's, not of ours
+if TYPE_CHECKING:  # a dependency of pydantic-ai, not of ours
     from genai_prices.types import PriceCalculation
 
 
 def price_of(response: ModelResponse) -> Decimal | None:
-    """Return what a response cost in US dollars; `None` where no price is known."""
-    found = _look_up(response)
-    return None if found is None else found.total_price
+    """Return the cost of a response in US dollars; `None` if no price is known."""
+    calculation = _look_up(response)
+    return None if calculation is None else calculation.total_price
 
 
 def window_of(response: ModelResponse) -> int | None:
-    """Return how many tokens the model of a response takes; `None` where it is not known."""
-    found = _look_up(response)
-    return None if found is None else found.model.context_window
+    """Return the context window of a response's model, in tokens; `None` if unknown."""
+    calculation = _look_up(response)
+    return None if calculation is None else calculation.model.context_window
 
 
 def _look_up(response: ModelResponse) -> PriceCalculation | None:
@@ -28,5 +28,5 @@ def _look_up(response: ModelResponse) -> PriceCalculation | None:
         return None
     try:
         return response.cost()
-    except (LookupError, ValueError):  # the model has no price, or the provider told no usage
+    except (LookupError, ValueError):  # the model has no price, or the provider reported no usage
         return None

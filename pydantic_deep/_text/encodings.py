@@ -1,7 +1,7 @@
-"""What bytes are: their encoding, whether they are text, their media type.
+"""Properties of bytes: their encoding, whether they are text, and their media type.
 
-Pure functions on bytes, shared by uploads and by the file tools. A guess that fails is `None` and never an error.
-Not here: line splitting, which search and the file tools share through `pydantic_deep_backends.search`.
+Pure functions on bytes, shared by uploads and the file tools. A failed guess is `None`, never an error. Line splitting
+is not here: search and the file tools share it through `pydantic_deep_backends.search`.
 """
 
 from __future__ import annotations
@@ -17,60 +17,64 @@ import chardet
 from pydantic_deep_backends.search import count_broken_utf8
 
 MAX_FILE_BYTES = 50 * 2**20
-"""The largest file that is uploaded, that the file tools write, and that a version has, in bytes."""
+"""Maximum size in bytes of a file that is uploaded, written by the file tools, or part of a version."""
 
 SAMPLE_BYTES = 64 * 1024
-"""How much of a file the guesses look at: enough for chardet to settle, and bounded for any file size."""
+"""Size of the sample on which guesses are based: sufficient for chardet, and bounded for any file size."""
 
 BINARY_PROBE_BYTES = 8 * 1024
-"""A NUL byte this near to the start means binary, the rule of git and of grep (theirs: 8,000 and 32,768 bytes)."""
+"""A NUL byte within this distance from the start means binary, as in git and grep (theirs: 8,000 and 32,768 bytes)."""
 
 _LINE_BYTES = 1024
-"""How much of the line before the first byte over ASCII is looked at, at most."""
+"""Maximum part of the line before the first non-ASCII byte that is examined."""
 
 _COMMON = 'cp1252'
-"""The codec that is taken if it is nearly as likely as any other."""
+"""The codec that is preferred if its score is near the best one."""
 
 _NEAR = 0.8
-"""The share of the best score that is near. Of 1,390 short messages in 24 languages (the translations of vim), 92% are
-read right by the first answer of chardet 7.7, 98% with this share, and 96% with 0.6."""
+"""The share of the best score that counts as near. Of 1,390 short messages in 24 languages (the translations of vim),
+92% are decoded correctly with the first answer of chardet 7.7, 98% with this share, and 96% with 0.6.
+"""
 
 _WORD = re.compile(r'[^\W\d_]+')
 _WORDS_BYTES = 4 * 1024
-"""In how much of a sample words are looked at, for each encoding: enough to tell, and bounded."""
+"""Size of the part of a sample in which words are examined, for each encoding: sufficient, and bounded."""
 
 _MIXED = re.compile('[A-Za-z][\u0370-\u06ff]|[\u0370-\u06ff][A-Za-z]')
-"""A Latin letter beside one of Greek, Cyrillic, Armenian, Hebrew or Arabic."""
+"""A Latin letter next to a Greek, Cyrillic, Armenian, Hebrew or Arabic one."""
 
 _LATIN_WORD = re.compile(r'[^\W\d_]{3,}')
 
 _PRINTABLE_ASCII = re.compile(r'[ -~\t\n\r]')
 
 _UNPRINTABLE = frozenset({'Cc', 'Cn', 'Co', 'Cs'})
-"""Categories of characters that no text has: control characters, unassigned, of private use, lone surrogates."""
+"""Categories of characters that do not occur in text: control characters, unassigned, private use, lone surrogates."""
 
 _CONTROLS_OF_TEXT = '\t\n\v\f\r\b\x1a\x1b'
-"""Control characters that text files have: white space, backspace, DOS's end of file, escape sequences of terminals."""
+"""Control characters that occur in text files: white space, backspace, DOS's end of file, escape sequences of
+terminals.
+"""
 
 _MIN_CHARS = 8
-"""How long a text of mostly ASCII must be: of random bytes of this length, 1 in 200 are mostly ASCII."""
+"""Minimum length of a mostly ASCII text: of random bytes of this length, 1 in 200 are mostly ASCII."""
 
 _MIN_SCORE = 0.05
-"""From which score on chardet 7.7 alone makes a text. One in a hundred strings of random bytes has such a score, with the
-two bounds below; of 6,750 messages in 39 languages and their old encodings (the translations of Debian 12), nineteen in
-twenty have it, or are accepted by `_is_text`."""
+"""Minimum score of chardet 7.7 that suffices for text. One in a hundred strings of random bytes has such a score, with
+the two bounds below; of 6,750 messages in 39 languages and their old encodings (the translations of Debian 12),
+nineteen in twenty have it, or are accepted by `_is_text`.
+"""
 
 _MIN_SHORT_SCORE = 0.07
-"""The same for fewer than `_SHORT_BYTES` bytes over ASCII."""
+"""The same for fewer than `_SHORT_BYTES` non-ASCII bytes."""
 
 _SHORT_BYTES = 12
 _MIN_BYTES = 4
-"""With fewer bytes over ASCII, no score makes a text."""
+"""With fewer non-ASCII bytes, no score suffices."""
 
 _FALLBACK = {'cp1252': 0.1}
-"""What chardet 7.7 answers, and nothing beside it, where nothing fits."""
+"""The only result of chardet 7.7 if nothing matches."""
 
-_BOMS = (  # UTF-32 first: its little-endian mark begins with that of UTF-16
+_BOMS = (  # UTF-32 first: its little-endian mark starts with that of UTF-16
     (codecs.BOM_UTF32_LE, 'utf-32'),
     (codecs.BOM_UTF32_BE, 'utf-32'),
     (codecs.BOM_UTF8, 'utf-8-sig'),
@@ -79,7 +83,7 @@ _BOMS = (  # UTF-32 first: its little-endian mark begins with that of UTF-16
 )
 
 _ESCAPED = re.compile('[\udc80-\udcff]')
-"""What `surrogateescape` makes of a byte that is not UTF-8."""
+"""The character into which `surrogateescape` decodes a byte that is not UTF-8."""
 
 _OVER_ASCII = re.compile(rb'[\x80-\xff]')
 
@@ -92,9 +96,9 @@ _MAGIC = (
     (b'PK\x03\x04', 'application/zip'),
     (b'\x1f\x8b', 'application/gzip'),
 )
-"""First bytes of the formats that matter to a model, from the formats' own specifications."""
+"""Magic numbers of the formats that matter to a model, from the formats' own specifications."""
 
-_TYPES = mimetypes.MimeTypes(filenames=())  # the table of Python alone: a machine's own files do not change answers
+_TYPES = mimetypes.MimeTypes(filenames=())  # Python's own table: files of the machine must not affect the results
 for _suffix, _kind in {
     '.docx': 'application/vnd.openxmlformats-officedocument.wordprocessingml.document',
     '.ipynb': 'application/x-ipynb+json',
@@ -108,46 +112,47 @@ for _suffix, _kind in {
     '.xlsx': 'application/vnd.openxmlformats-officedocument.spreadsheetml.sheet',
     '.yaml': 'application/yaml',
     '.yml': 'application/yaml',
-}.items():  # names that users give files, missing in Python 3.11: the answer is the same on every Python
+}.items():  # common names that are missing in Python 3.11, so that all Python versions give the same result
     _TYPES.add_type(_kind, _suffix)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Text:
-    """What stands in a file, and how it is written there; made by `parse_text`."""
+    """The text of a file and its encoding; created by `parse_text`."""
 
     text: str
-    """All characters without the byte order mark. A byte that is not UTF-8 in a text that mostly is stands in it as a
-    lone surrogate: it is never shown, and goes back as the same byte."""
+    """All characters without the byte order mark. In a text that is mostly UTF-8, an invalid byte is represented by a
+    lone surrogate, which is never displayed and is encoded as the same byte.
+    """
     encoding: str
     """The name of the codec."""
     mark: bytes = b''
-    """The byte order mark."""
+    """The byte order mark, if any."""
     broken: int = 0
-    """How many bytes are not UTF-8 in a text that mostly is."""
+    """Number of invalid bytes in a text that is mostly UTF-8."""
 
     @property
     def shown(self) -> str:
-        """The text for people and models, with U+FFFD in the place of each broken byte; positions are the same."""
+        """The text for people and models, with U+FFFD in place of each invalid byte; positions are unchanged."""
         return _ESCAPED.sub('\ufffd', self.text) if self.broken else self.text
 
     def encode(self, text: str) -> bytes:
-        """Return the bytes of another text written as this one is, with the byte order mark in front.
+        """Return the bytes of another text in this encoding, including the byte order mark.
 
         Raises:
-            UnicodeEncodeError: The encoding has no such character.
+            UnicodeEncodeError: The encoding lacks one of the characters.
         """
         errors = 'surrogateescape' if self.broken else 'strict'
         return self.mark + text.encode(_markless(self.mark, self.encoding), errors)
 
 
 def parse_text(data: bytes) -> Text | None:
-    """Return the text of a file, or `None` if it is none; `encode` of it gives `data` again.
+    """Return the text of a file; `None` if it is not text. Its `encode` restores `data`.
 
-    A byte order mark decides; else UTF-8 if it is valid, or if characters of several bytes outnumber the bytes that
-    are broken; else what chardet makes of the first 64 KiB that say anything: plain ASCII at the start of a long
-    file is left out, up to the line of the first other byte. A guess is taken only if what it makes of them looks like
-    text (`_is_text`), and if it decodes the whole of `data` and encodes it back to the same bytes.
+    A byte order mark determines the encoding. Otherwise it is UTF-8 if the data is valid, or if multi-byte characters
+    outnumber invalid bytes. Otherwise chardet guesses from the first 64 KiB of significant data, which excludes plain
+    ASCII before the line of the first other byte. A guess is accepted only if the decoded sample looks like text
+    (`_is_text`), and if decoding and encoding all of `data` restores the same bytes.
     """
     mark, name = next(((mark, name) for mark, name in _BOMS if data.startswith(mark)), (b'', 'utf-8'))
     is_wide = name.startswith(('utf-16', 'utf-32'))
@@ -168,13 +173,13 @@ def parse_text(data: bytes) -> Text | None:
 
 
 def detect_encoding(data: bytes) -> str | None:
-    """Return the name of the codec of a text; `None` for what is not text."""
+    """Return the name of the codec of a text; `None` if the data is not text."""
     text = parse_text(data)
     return None if text is None else text.encoding
 
 
 def guess_media_type(name: str, data: bytes, encoding: str | None) -> str:
-    """Return the media type: by the name first, then by the first bytes, then by whether it is text."""
+    """Return the media type, based on the name, then on the first bytes, then on whether the data is text."""
     by_name, compression = _TYPES.guess_type(name)
     if by_name is not None and compression is None:
         return by_name
@@ -185,7 +190,7 @@ def guess_media_type(name: str, data: bytes, encoding: str | None) -> str:
 
 
 def count_lines(data: bytes, encoding: str | None) -> int | None:
-    """Return the number of lines of a text, a last line without an end included; `None` for what is not text."""
+    """Return the number of lines of a text, including an unterminated last line; `None` if the data is not text."""
     if encoding is None:
         return None
     if encoding.startswith(('utf-16', 'utf-32')):
@@ -196,7 +201,7 @@ def count_lines(data: bytes, encoding: str | None) -> int | None:
 
 
 def _markless(mark: bytes, name: str) -> str:
-    """Return the codec that neither writes nor expects the mark."""
+    """Return the variant of the codec that neither writes nor expects a byte order mark."""
     if name == 'utf-8-sig':
         return 'utf-8'
     if mark in (codecs.BOM_UTF16_LE, codecs.BOM_UTF32_LE):
@@ -207,10 +212,10 @@ def _markless(mark: bytes, name: str) -> str:
 
 
 def _guess(data: bytes) -> str | None:
-    """Return the codec of a text of the web's time, or `None` for what does not look like text in any.
+    """Return the codec of a text in an encoding of the web's era; `None` if the data does not look like text in any.
 
-    chardet's scores of a short text lie close together. Two things that it does not weigh decide then: words do not
-    mix the Latin alphabet with another one, and Windows-1252 is by far the most common.
+    chardet's scores of a short text differ little. Two criteria that it does not weigh then decide: words do not mix
+    the Latin alphabet with another one, and Windows-1252 is by far the most common encoding.
     """
     strange = next(_OVER_ASCII.finditer(data)).start()
     sample = _sample(data, strange)
@@ -218,7 +223,7 @@ def _guess(data: bytes) -> str | None:
         guesses = chardet.detect_all(
             sample, ignore_threshold=True, encoding_era=chardet.EncodingEra.MODERN_WEB, prefer_superset=True
         )
-    except Exception:  # noqa: BLE001 - whatever a detector trips over, a guess that fails is no guess
+    except Exception:  # noqa: BLE001 - an error of the detector is a failed guess
         return None
     scores = {name: guess['confidence'] for guess in guesses if (name := _codec_of(guess['encoding'])) is not None}
     is_fallback = scores == _FALLBACK
@@ -234,21 +239,21 @@ def _guess(data: bytes) -> str | None:
 
 
 def _min_score(over_ascii: int) -> float:
-    """Return from which score on chardet alone makes a text of so many bytes over ASCII."""
+    """Return the score of chardet that suffices for a text with this number of non-ASCII bytes."""
     return 1.0 if over_ascii < _MIN_BYTES else _MIN_SHORT_SCORE if over_ascii < _SHORT_BYTES else _MIN_SCORE
 
 
 def _is_printable(text: str) -> bool:
-    """Return whether at most 1 in 100 characters is one that no text has."""
+    """Return whether at most 1 in 100 characters is one that does not occur in text."""
     strange = [char for char in set(text).difference(_CONTROLS_OF_TEXT) if unicodedata.category(char) in _UNPRINTABLE]
     return sum(map(text.count, strange)) * 100 <= len(text)
 
 
 def _is_text(text: str) -> bool:
-    """Return whether characters over ASCII stand in a text, as far as that can be told without knowing its language.
+    """Return whether the non-ASCII characters plausibly belong to a text, without knowing its language.
 
-    They do if there are four characters of ASCII for each, or if half of them, and half of the letters among them, are
-    in words of the Latin alphabet whose other letters are ASCII.
+    They do if there are four ASCII characters for each, or if half of them, and half of the letters among them, are in
+    words of the Latin alphabet whose other letters are ASCII.
     """
     over_ascii = [char for char in text if not char.isascii()]
     if len(text) >= _MIN_CHARS and len(_PRINTABLE_ASCII.findall(text)) >= 4 * len(over_ascii):
@@ -259,7 +264,9 @@ def _is_text(text: str) -> bool:
 
 
 def _is_latin(word: str) -> bool:
-    """Return whether a word has no more letters of other kinds than of ASCII, all Latin, in the case that words have."""
+    """Return whether a word has at least as many ASCII letters as others, which are all Latin, in a usual combination
+    of case.
+    """
     others = [char for char in word if not char.isascii()]
     return (
         len(others) * 2 <= len(word)
@@ -269,7 +276,9 @@ def _is_latin(word: str) -> bool:
 
 
 def _is_mostly_whole(text: Text) -> bool:
-    """Return whether UTF-8 with broken bytes is more than a coincidence: whole characters three to one, or a text."""
+    """Return whether valid UTF-8 is no coincidence: valid characters outnumber invalid bytes three to one, or it is
+    text.
+    """
     whole = sum(not char.isascii() for char in text.text) - text.broken
     return whole >= 3 * text.broken or _is_text(_ESCAPED.sub('', text.text))
 
@@ -288,13 +297,13 @@ def _mixes_alphabets(sample: bytes, name: str) -> bool:
 
 
 def _sample(data: bytes, strange: int) -> bytes:
-    """Return the first 64 KiB that say anything, of what is not UTF-8: from the line of the first byte over ASCII."""
+    """Return the first 64 KiB of significant data that is not UTF-8: from the line of the first non-ASCII byte."""
     line = max(data.rfind(b'\n', 0, strange) + 1, strange - _LINE_BYTES, 0)
     return data[line : line + SAMPLE_BYTES]
 
 
 def _decode(data: bytes, name: str, mark: bytes) -> Text | None:
-    """Return the text in one encoding, if that loses nothing."""
+    """Return the text in one encoding; `None` if decoding is lossy."""
     try:
         text = Text(text=data[len(mark) :].decode(_markless(mark, name)), encoding=name, mark=mark)
         return text if text.encode(text.text) == data else None

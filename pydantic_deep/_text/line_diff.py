@@ -1,7 +1,6 @@
-r"""What differs between two texts, line by line: as typed lines for a reader, and as a unified diff for programs. Pure.
+r"""Line diffs of two texts: as typed lines for a reader, and as a unified diff for programs. Pure.
 
-Lines end at `\n` only, as everywhere. Each line that changes is a line of the diff, and each line that is shown as
-changed is one: applied to the old text, the diff gives the new one.
+Lines end at `\n` only, as everywhere in this package. The diff is exact: applied to the old text, it gives the new one.
 """
 
 from __future__ import annotations
@@ -18,85 +17,85 @@ from pydantic_deep_backends.search import split_lines
 from .escapes import EscapedText, count_escapes, escape
 
 CONTEXT_LINES: Final = 3
-"""How many equal lines are shown around a change, as `diff -u` does."""
+"""Number of unchanged lines around a change, as in `diff -u`."""
 
 MAX_DIFF_LINES: Final = 50_000
-"""The longest diff that is shown: far more than anybody reads, and some 200,000 elements of a page."""
+"""Maximum number of lines in a displayed diff: far more than anybody reads, and some 200,000 elements of a page."""
 
 MAX_DIFF_CHARS: Final = 4_000_000
-"""The same in characters: two files of 2 MB without a line in common."""
+"""Maximum number of characters: two files of 2 MB without a common line."""
 
 NO_NEWLINE: Final = 'No newline at end of file'
-"""What is said after the last line of a text that does not end with a newline, as `diff -u` does."""
+"""The note after the last line of a text that does not end with a newline, as in `diff -u`."""
 
 LineKind: TypeAlias = Literal['same', 'removed', 'added']
 """Whether a line is in both texts, only in the old one, or only in the new one."""
 
 
 class _Shape(BaseModel):
-    """Built when it is first used: most programs import it and show no diff."""
+    """A model that is built on first use: most programs import it and never show a diff."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
 
 class DiffLine(_Shape):
-    """A line of a diff."""
+    """One line of a diff."""
 
     kind: LineKind
-    """Which of the texts has it."""
+    """Whether the line is in both texts, only in the old one, or only in the new one."""
     before: int | None
-    """Its number in the old text, from 1; none if it is only in the new one."""
+    """Line number in the old text, from 1; null if the line is only in the new one."""
     after: int | None
-    """Its number in the new text, from 1; none if it is only in the old one."""
+    """Line number in the new text, from 1; null if the line is only in the old one."""
     text: EscapedText
-    """The line, without the newline at its end."""
+    """The line, without its newline."""
     is_ended: bool = True
-    """Whether a newline ends it: all lines but the last of a text."""
+    """Whether a newline ends the line: true for all lines but possibly the last of a text."""
 
 
 class DiffHunk(_Shape):
-    """Lines that follow each other: what changed, with up to three equal lines around it."""
+    """Consecutive lines: changes, with up to three unchanged lines around them."""
 
     header: str
-    """Which lines of both texts these are, as `diff -u` writes it: `@@ -1,3 +1,4 @@`."""
+    """The line ranges in both texts, in the notation of `diff -u`: `@@ -1,3 +1,4 @@`."""
     lines: tuple[DiffLine, ...]
-    """The lines; those that were removed come before those that were added in their place."""
+    """The lines; removed lines precede the added lines that replace them."""
 
 
 class DiffView(_Shape):
-    """What differs between two texts of a file, to be shown as it is."""
+    """The changes of a file, for display."""
 
     path: EscapedText
-    """The file."""
+    """Path of the file."""
     kind: Literal['added', 'removed', 'changed']
-    """Whether there was no file before, or there is none afterwards."""
+    """Whether the file is created, deleted or changed."""
     hunks: tuple[DiffHunk, ...] = ()
-    """All that changed, in the order of the file; none if the lines are the same."""
+    """All changes, in the order of the file; empty if the lines are the same."""
     hidden_lines: int = 0
-    """How many lines the diff has, where it is too long to be shown and has no hunks."""
+    """Number of lines of a diff that is too long to be shown, and so has no hunks."""
     added: int = 0
-    """How many lines only the new text has."""
+    """Number of lines that are only in the new text."""
     removed: int = 0
-    """How many lines only the old text has."""
+    """Number of lines that are only in the old text."""
 
     def __str__(self) -> str:
-        """Return the diff as text, all of it escaped: for a reader, and for no program."""
+        """Return the diff as escaped text, for a reader and not for a program."""
         return '\n'.join(''.join(line) for _, line in diff_lines(self))
 
     @property
     def escapes(self) -> int:
-        """How many characters of the path and the lines are written out."""
+        """Number of escaped characters in the path and the lines."""
         lines = (line for hunk in self.hunks for line in hunk.lines)
         return count_escapes(self.path) + sum(count_escapes(line.text) for line in lines)
 
 
 def view_diff(path: str, old: str | None, new: str | None) -> DiffView:
-    """Return what differs between two texts, for a reader.
+    """Return the diff of two texts for a reader.
 
     Args:
-        path: The path as it is shown, absolute.
-        old: The text now; `None` if there is no file.
-        new: The text after; `None` if there will be no file.
+        path: The absolute path, as displayed.
+        old: The current text; `None` if there is no file.
+        new: The new text; `None` if the file is deleted.
     """
     hunks = [*_hunks(split_lines(old or ''), split_lines(new or ''))]
     lines = [line for hunk in hunks for line in hunk.lines]
@@ -112,15 +111,15 @@ def view_diff(path: str, old: str | None, new: str | None) -> DiffView:
 
 
 def render_diff(path: str, old: str | None, new: str) -> str:
-    """Return a unified diff of two texts, in the format of GNU `diff -u`: for a program to apply, nothing is escaped.
+    """Return a unified diff of two texts in the format of GNU `diff -u`, unescaped, for a program to apply.
 
     Args:
-        path: The path as it is written in the diff, absolute.
-        old: The text now; `None` if there is no file.
-        new: The text after.
+        path: The absolute path, as written in the diff.
+        old: The current text; `None` if there is no file.
+        new: The new text.
 
     Returns:
-        The diff; only its two head lines if the texts have the same lines.
+        The diff; only its two header lines if the texts have the same lines.
     """
     lines = [f'--- {"/dev/null" if old is None else f"a{path}"}\n', f'+++ b{path}\n']
     for hunk in _hunks(split_lines(old or ''), split_lines(new)):
@@ -133,7 +132,7 @@ def render_diff(path: str, old: str | None, new: str) -> str:
 
 
 def diff_lines(diff: DiffView) -> Iterator[tuple[LineKind | Literal['file', 'hunk', 'note'], EscapedText]]:
-    """Yield the lines of a diff as a text shows them, each with what it is: for a terminal, not for a program."""
+    """Yield the lines of a displayed diff, each with its kind: for a terminal, not for a program."""
     head, *rest = diff.path
     yield 'file', ('--- /dev/null',) if diff.kind == 'added' else (f'--- a{head}', *rest)
     yield 'file', ('+++ /dev/null',) if diff.kind == 'removed' else (f'+++ b{head}', *rest)
@@ -149,7 +148,7 @@ def diff_lines(diff: DiffView) -> Iterator[tuple[LineKind | Literal['file', 'hun
 
 
 MARKS: Final[dict[LineKind, str]] = {'same': ' ', 'removed': '-', 'added': '+'}
-"""What a line begins with where a diff is text."""
+"""Prefix of a line in the text of a diff, by kind."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +157,7 @@ class _Line:
     before: int | None
     after: int | None
     text: str
-    """The line as it is, with its newline."""
+    """The line, including its newline."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +167,7 @@ class _Hunk:
 
 
 _Change: TypeAlias = tuple[int, int, int, int]
-"""`(from, to)` in the old lines and `(from, to)` in the new ones."""
+"""`(start, stop)` in the old lines and `(start, stop)` in the new ones."""
 
 
 def _view(hunk: _Hunk) -> DiffHunk:
@@ -211,7 +210,7 @@ def _same(old: Sequence[str], start: int, stop: int, shift: int) -> Iterator[_Li
 
 
 def _changes(old: Sequence[str], new: Sequence[str]) -> Iterator[_Change]:
-    """Yield what lies between the lines that both have."""
+    """Yield the ranges between the lines that both texts share."""
     done_old = done_new = 0
     blocks = shared_lines(*([line.encode('utf-8', 'surrogatepass') for line in lines] for lines in (old, new)))
     for start_old, start_new, count in (*blocks, (len(old), len(new), 0)):
@@ -221,7 +220,7 @@ def _changes(old: Sequence[str], new: Sequence[str]) -> Iterator[_Change]:
 
 
 def _grouped(changes: Iterator[_Change]) -> Iterator[list[_Change]]:
-    """Yield changes together whose lines of context would touch."""
+    """Group changes whose context lines would touch or overlap."""
     group: list[_Change] = []
     for change in changes:
         if group and change[0] - group[-1][1] > 2 * CONTEXT_LINES:
@@ -233,6 +232,6 @@ def _grouped(changes: Iterator[_Change]) -> Iterator[list[_Change]]:
 
 
 def _range(low: int, high: int) -> str:
-    """Return a range of lines as the format writes it: an empty one begins at the line before it."""
+    """Return a range of lines in the notation of the format: an empty one starts at the preceding line."""
     count = high - low
     return f'{low + 1}' if count == 1 else f'{low + 1 if count else low},{count}'

@@ -1,7 +1,7 @@
-"""Command lines: read as a POSIX shell reads them, and whether one is a simple command for certain. Pure.
+"""Command lines: parsing as in a POSIX shell, and a conservative check for simple commands. Pure.
 
-Whether a command may run unasked errs towards no: it must be words and quotes and nothing else. Everything that lets
-commands run unasked asks here.
+The check for running a command without approval errs on the side of refusal: the line must consist of words and quotes
+only. Everything that lets commands run without approval uses this module.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pydantic_core import to_jsonable_python
 Words = tuple[str, ...]
 
 _ACTIVE = frozenset('*?[]{}~!^#%')
-"""Characters that some shell gives a meaning outside of quotes, besides those which `Reader` follows."""
+"""Characters with a meaning outside of quotes in some shell, besides those that `Reader` interprets."""
 
 RESERVED = frozenset(
     (
@@ -24,21 +24,21 @@ RESERVED = frozenset(
         *('function', 'select', 'time', 'coproc', '{', '}', '!', '[[', ']]'),
     )
 )
-"""Words that belong to the grammar of a shell where a command begins (POSIX and bash)."""
+"""Reserved words of a shell at the start of a command (POSIX and bash)."""
 
 TIMEOUT = 'timeout_seconds'
-"""The argument of `execute` that changes nothing of what a command does."""
+"""The argument of `execute` that does not affect the meaning of a command."""
 
 MAX_LINE_CHARS = 10_000
-"""The longest line that is looked at. Longer ones are scripts, which no pattern was written for."""
+"""Maximum length of a line that is examined. Longer ones are scripts, for which no pattern was written."""
 
 
 def matches_simple_command(pattern: str, line: str) -> bool:
-    """Return whether a line is one simple command, certainly, and matches a pattern.
+    """Return whether a line is certainly one simple command, and matches a pattern.
 
-    Anything that is more than words and quotes does not match: operators, newlines, substitutions, expansions,
-    redirections, assignments, backslashes, wildcards, comments, control characters, quotes that do not close.
-    A wildcard within a word of the pattern stays within a component of a path, and does not stand for `..`.
+    A line with anything but words and quotes does not match: operators, newlines, substitutions, expansions,
+    redirections, assignments, backslashes, wildcards, comments, control characters, unclosed quotes. A wildcard within
+    a word of the pattern matches within one path component, and does not match `..`.
     """
     if len(line) > MAX_LINE_CHARS:
         return False
@@ -54,10 +54,10 @@ def matches_simple_command(pattern: str, line: str) -> bool:
 
 
 def extra_arguments(args: Mapping[str, Any], schema: Mapping[str, Any]) -> frozenset[str]:
-    """Return the arguments of a call beside its `command` that a pattern for commands says nothing about.
+    """Return the arguments of a call, besides its `command`, that affect the command and that a pattern does not cover.
 
-    An environment, a working directory or an input decide what a command does. Left out are the timeout, and arguments
-    with the value that the tool declares as their default, because validation fills these in.
+    An environment, a working directory or an input affects a command. Omitted are the timeout, and arguments with the
+    default value that the tool declares, because validation fills these in.
 
     Args:
         args: The validated arguments.
@@ -69,7 +69,7 @@ def extra_arguments(args: Mapping[str, Any], schema: Mapping[str, Any]) -> froze
 
 
 def _is_default(value: object, declared: object) -> bool:
-    """Return whether a value is the declared default. `1` is neither `True` nor `1.0`."""
+    """Return whether a value is the declared default. `1` equals neither `True` nor `1.0` here."""
     if not isinstance(declared, dict) or 'default' not in declared:
         return False
     default: object = cast('dict[str, object]', declared)['default']
@@ -77,7 +77,7 @@ def _is_default(value: object, declared: object) -> bool:
 
 
 def matches_words(pattern: Words, words: Words, matches_word: Callable[[str, str], bool]) -> bool:
-    """Return whether words match a pattern word by word; a last `*` stands for any further words, none included."""
+    """Return whether words match a pattern word by word; a final `*` matches any number of further words."""
     if pattern[-1:] == ('*',):
         pattern = pattern[:-1]
         words = words[: len(pattern)]
@@ -85,7 +85,7 @@ def matches_words(pattern: Words, words: Words, matches_word: Callable[[str, str
 
 
 def _matches_by_component(word: str, pattern: str) -> bool:
-    """Return whether a word matches with wildcards that stay between two slashes."""
+    """Return whether a word matches a pattern whose wildcards do not match slashes."""
     names, wanted = word.split('/'), pattern.split('/')
     return len(names) == len(wanted) and all(
         name == want or (name != '..' and fnmatchcase(name, want)) for name, want in zip(names, wanted, strict=True)
@@ -94,16 +94,16 @@ def _matches_by_component(word: str, pattern: str) -> bool:
 
 @dataclass(kw_only=True)
 class Reading:
-    """What was read of a line."""
+    """The result of parsing a line."""
 
     commands: list[Words] = field(default_factory=list[Words])
-    """Words without their quotes, by command; none is empty."""
+    """The commands as words without quotes; none is empty."""
     is_plain: bool = True
-    """Whether there was nothing but words and quotes."""
+    """Whether the line contains only words and quotes."""
 
 
 class Reader:
-    """A cursor over a line, which keeps the words so far. Linear in the line."""
+    """A parser of one line, in linear time."""
 
     def __init__(self, line: str) -> None:
         self._line = line
@@ -111,14 +111,15 @@ class Reader:
         self._words: list[str] = []
         self._word: str | None = None
         self._quote = ''
-        self._is_target = False  # whether the next word is where output goes or input comes from
-        self._outer: list[tuple[str, str]] = []  # the substitutions that are open: what closes each, the quote around
+        self._is_target = False  # whether the next word is the target of a redirection
+        # Open substitutions: the closing character of each, and the quote around it.
+        self._outer: list[tuple[str, str]] = []
 
     def read(self) -> Reading:
         characters = iter(self._line)
         for char in characters:
             if not char.isprintable() and char != '\t':
-                self._result.is_plain = False  # no pattern can be trusted to have meant an invisible character
+                self._result.is_plain = False  # no pattern can be assumed to intend an invisible character
             if char == '\\' and self._quote != "'":
                 self._result.is_plain = False
                 escaped = next(characters, '')
@@ -169,7 +170,7 @@ class Reader:
         self._result.is_plain = False
         if char in '<>':
             if (self._word or '').isdigit():
-                self._word = None  # the number of what is redirected
+                self._word = None  # the number of the redirected descriptor
             self._end_word()
             self._is_target = True
         elif char == '&' and self._is_target and self._word is None:
@@ -182,7 +183,7 @@ class Reader:
             self._end_command()
 
     def _open(self, closing: str) -> None:
-        """Begin the commands of a substitution or a subshell."""
+        """Start the commands of a substitution or a subshell."""
         self._end_command()
         self._outer.append((closing, self._quote))
         self._quote = ''

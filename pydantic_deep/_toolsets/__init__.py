@@ -1,1 +1,1 @@
-"""Base classes and helpers of toolsets that several capabilities share. For this package only."""
+"""Base classes and helpers for toolsets of several capabilities. For this package only."""

@@ -157,7 +157,7 @@ def _apply(
     removed: set[str] = set()
     latest = table if all(step.row is None for step in steps) else (yield from current(table))
     if latest is not table:
-        steps = read_steps(latest.kept, changes)
+        steps = read_steps(latest.full_model, changes)
     for step in steps:
         if step.row is None:
             removed |= yield from delete_row(latest, step.key)
