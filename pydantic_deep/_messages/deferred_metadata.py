@@ -233,4 +233,4 @@ def _parse(adapter: TypeAdapter[Any], metadata: Mapping[str, Any] | None) -> Any
     try:
         return adapter.validate_python(value)
     except ValidationError as error:
-        raise ValueError(f'The metadata of a pending call is not what pydantic-deep writes: {error}') from error
+        raise ValueError(f'The metadata of a pending call has an unknown format: {error}') from error

@@ -17,7 +17,7 @@ from pydantic import AfterValidator
 def _check(pieces: tuple[str, ...]) -> tuple[str, ...]:
     is_escaped = len(pieces) % 2 and all(escape(piece) == (piece,) for piece in pieces[::2])
     if not is_escaped or not all(piece.isascii() and piece.isprintable() for piece in pieces[1::2]):
-        raise ValueError(f'{repr(pieces)[:200]} is not escaped text. Make lines of a diff with `view_diff`.')
+        raise ValueError(f'{repr(pieces)[:200]} is not escaped text. Create the lines of a diff with `view_diff`.')
     return pieces
 
 

@@ -111,7 +111,7 @@ def cell_of(kind: Kind, value: object) -> Cell:
         case Kind.MOMENT if isinstance(value, datetime):
             return _moment_cell(value)
         case _:
-            raise ValueError(f'it is compared with {_EXPECTED[kind]}, and {shown(value)} is none')
+            raise ValueError(f'it is compared with {_EXPECTED[kind]}, and {shown(value)} is not one')
 
 
 def is_cell(kind: Kind, cell: object) -> bool:
@@ -130,11 +130,11 @@ def is_cell(kind: Kind, cell: object) -> bool:
 def checked_text(text: str) -> str:
     """Return text that every engine can store. Raises `ValueError`, with a clause as message, for any other."""
     if '\0' in text:
-        raise ValueError(f'{shown(text)} has the character NUL in it, which not every engine keeps')
+        raise ValueError(f'{shown(text)} contains NUL, which not every engine can store')
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValueError(f'{shown(text)} has half a character in it (a lone surrogate)') from None
+        raise ValueError(f'{shown(text)} contains half a character (a lone surrogate)') from None
     return str(text)
 
 
@@ -213,7 +213,7 @@ def _uuid_cell(value: UUID | str) -> str:
     try:
         return str(value if isinstance(value, UUID) else UUID(value))
     except ValueError:
-        raise ValueError(f'it is compared with a UUID, and {shown(value)} is none') from None
+        raise ValueError(f'it is compared with a UUID, and {shown(value)} is not one') from None
 
 
 def _integer_cell(value: int) -> int:

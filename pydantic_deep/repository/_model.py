@@ -126,7 +126,7 @@ class RowModel(Generic[T]):
     def _read_key(self, name: str) -> Column:
         column = self._read_column(name)
         if column.kind not in (Kind.TEXT, Kind.UUID) or column.is_nullable:
-            raise InvalidFieldError(self.name, name, 'a key is text or a UUID, and never null')
+            raise InvalidFieldError(self.name, name, 'a key must be text or a UUID, and not null')
         return column
 
     def _read_column(self, name: str) -> Column:
@@ -155,13 +155,13 @@ class RowModel(Generic[T]):
 
 def _checked_key(cell: Cell) -> str:
     if not cell:
-        raise ValueError('a key is not empty')
+        raise ValueError('a key must not be empty')
     return cast('str', _checked_length(cell, MAX_KEY_BYTES))
 
 
 def _checked_length(cell: Cell, limit: int) -> Cell:
     if isinstance(cell, str) and (size := len(cell.encode())) > limit:
-        raise ValueError(f'text that can be asked by has at most {limit:,} bytes, and {cell[:40]!r}... has {size:,}')
+        raise ValueError(f'filterable text has at most {limit:,} bytes, and {cell[:40]!r}... has {size:,}')
     return cell
 
 

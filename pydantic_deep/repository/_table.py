@@ -101,7 +101,7 @@ def table_name(model: str, name: str | None) -> str:
     if not isinstance(cast('object', table), str) or not _NAME.fullmatch(table):
         raise ValidationError(
             'name',
-            f'{table!r} is no name for a table. Give `name=`: at most 48 of a to z, 0 to 9 and _, a letter first.',
+            f'{table!r} is not a valid table name. Pass `name=`: at most 48 of a to z, 0 to 9 and _, starting with a letter.',
         )
     return table
 
@@ -115,7 +115,7 @@ def mark(dialect: Dialect) -> Operation[None]:
     if not (yield Statement(dialect.table_exists, ('meta',))):
         if tables := (yield Statement(dialect.any_table)):
             raise StoreFormatError(
-                f'The database has a table {tables[0][0]!r} and no mark of ours: it belongs to something else. '
+                f'The database has a table {tables[0][0]!r} and is not a store: it belongs to another program. '
                 'Choose another file or schema.'
             )
         yield Statement('CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)')
@@ -124,9 +124,7 @@ def mark(dialect: Dialect) -> Operation[None]:
     rows = yield Statement("SELECT value FROM meta WHERE key = 'format'")
     format = rows[0][0] if rows else None
     if format not in (FORMAT, STORE_FORMAT):
-        raise StoreFormatError(
-            f'The database says that its format is {format!r}, not {FORMAT!r}. Choose another file or schema.'
-        )
+        raise StoreFormatError(f'The database format is {format!r}, not {FORMAT!r}. Choose another file or schema.')
 
 
 def open_table(dialect: Dialect, name: str, model: RowModel[T]) -> Operation[Table[T]]:
@@ -150,7 +148,7 @@ def open_table(dialect: Dialect, name: str, model: RowModel[T]) -> Operation[Tab
         raise InvalidFieldError(
             model.name,
             model.key.name,
-            f'the table {name!r} has the key {key_field!r} ({key_kind}). Open it with that, or give another `name`',
+            f'the table {name!r} has the key {key_field!r} ({key_kind}). Use that key, or another `name`',
         )
     stored = _read_layout(layout)
     table = _planned(dialect, name, model, stored)

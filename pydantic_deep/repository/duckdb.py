@@ -184,13 +184,13 @@ class _Database:
             return []
         if types.get(BODY) != 'VARCHAR':
             raise RepositoryFormatError(
-                f'The table {table.name!r} in {self._path!r} has no rows of a repository. Open it with another `name`.'
+                f'The table {table.name!r} in {self._path!r} is not that of a repository. Use another `name`.'
             )
         if (stored_key := next(iter(types))) != model.key.name:
             raise InvalidFieldError(
                 model.name,
                 model.key.name,
-                f'the table {table.name!r} has the key {stored_key!r}. Open it with that, or give another `name`',
+                f'the table {table.name!r} has the key {stored_key!r}. Use that key, or another `name`',
             )
         rows = cast('list[tuple[str, str]]', self._execute(table.all_rows()))
         return [model.encode_again(key, body) for key, body in rows]
@@ -199,8 +199,8 @@ class _Database:
         table = self._table
         if not _is_same(self._file_state.types_by_table[table.name], table.types):
             raise RepositoryUnavailableError(
-                f'The table {table.name!r} in {self._path!r} was opened with other fields since, and made anew. Open it '
-                'with the same fields wherever it is open.'
+                f'The table {table.name!r} in {self._path!r} has since been opened with other fields, and rebuilt. Use '
+                'the same fields wherever it is open.'
             )
 
     def _execute(self, query: Query | Statement) -> list[Row]:
@@ -212,8 +212,8 @@ class _Database:
             yield
         except duckdb.Error as error:
             raise RepositoryUnavailableError(
-                f'{self._path!r} cannot be {done}: {_first_line(error)} Make sure that there is room, and that nobody '
-                'changes the file; then close the repository and open it again.'
+                f'{self._path!r} cannot be {done}: {_first_line(error)} Make sure that the disk has space, and that '
+                'no other program changes the file; then close the repository and open it again.'
             ) from error
 
 
@@ -230,8 +230,8 @@ def _open(path: str | Path, model: RowModel[T], table: DuckdbTable) -> _Database
             raise
     except (duckdb.Error, OSError) as error:
         raise RepositoryUnavailableError(
-            f'{place!r} cannot be opened: {_first_line(error)} One process at a time can have a file of DuckDB open, and '
-            'its directory must be there and be writable.'
+            f'{place!r} cannot be opened: {_first_line(error)} Only one process at a time can have a DuckDB file open, and '
+            'its directory must exist and be writable.'
         ) from error
     return database
 
@@ -243,7 +243,7 @@ def _check_file(path: Path) -> None:
     with path.open('rb') as file:
         start = file.read(_MAGIC.stop)
     if start[_MAGIC] != b'DUCK':
-        raise RepositoryFormatError(f'{str(path)!r} is no file of DuckDB. Choose another place.')
+        raise RepositoryFormatError(f'{str(path)!r} is not a DuckDB file. Choose another path.')
 
 
 def _is_same(one: Mapping[str, str], other: Mapping[str, str]) -> bool:

@@ -15,7 +15,7 @@ class RowNotFoundError(RepositoryError, LookupError):
     """No row has this key."""
 
     def __init__(self, model: str, key: str) -> None:
-        super().__init__(f'There is no {model} with the key {key!r}. `list` shows those that are there.')
+        super().__init__(f'There is no {model} with the key {key!r}. `list` returns the existing ones.')
         self.model = model
         """The name of the model."""
         self.key = key
@@ -72,7 +72,7 @@ class InvalidRowError(RepositoryError, ValueError):
 
     def __init__(self, model: str, field: str | None, reason: str) -> None:
         where = '' if field is None else f', because of {field!r}'
-        super().__init__(f'This {model} cannot be kept{where}: {reason}.')
+        super().__init__(f'This {model} cannot be stored{where}: {reason}.')
         self.model = model
         """The name of the model."""
         self.field = field
@@ -84,7 +84,7 @@ class UnreadableRowError(RepositoryError, ValueError):
 
     def __init__(self, model: str, key: str, field: str, reason: str) -> None:
         super().__init__(
-            f'The row {key!r} is no {model} any more, because of {field!r}: {reason}. Give the field a default, '
+            f'The row {key!r} is no longer a valid {model}, because of {field!r}: {reason}. Give the field a default, '
             'replace the row with `upsert`, or remove it with `delete`.'
         )
         self.model = model
@@ -100,8 +100,8 @@ class InvalidCursorError(RepositoryError, ValueError):
 
     def __init__(self, cursor: str) -> None:
         super().__init__(
-            f'{cursor!r} is no cursor of this question. Pass on what `page.cursor` was, with the same `where` and '
-            '`order_by`, or leave it out to begin.'
+            f'{cursor!r} is not a cursor of this query. Pass `page.cursor` with the same `where` and `order_by`, or no '
+            'cursor for the first page.'
         )
         self.cursor = cursor
         """The cursor that was passed."""

@@ -169,8 +169,8 @@ class _Table:
         table = self._catalog.load_table(self._name)
         if _types(table.schema()) != _types(self._schema):
             raise RepositoryUnavailableError(
-                f'The table {self._name[1]!r} was opened with other fields since, and written anew. Open it with the '
-                'same fields wherever it is open.'
+                f'The table {self._name[1]!r} has since been opened with other fields, and rewritten. Use the same '
+                'fields wherever it is open.'
             )
         return table
 
@@ -183,8 +183,8 @@ class _Table:
                 except exceptions.CommitFailedException:
                     time.sleep(_WAIT_SECONDS * attempt * random.random())  # noqa: S311 - spreads the attempts
             raise RepositoryUnavailableError(
-                f'The table {self._name[1]!r} was changed by others each time that a commit was tried, {_ATTEMPTS} '
-                'times. Try again, or write more rows with each commit.'
+                f'The table {self._name[1]!r} was changed by others during each of {_ATTEMPTS} attempts to '
+                'commit. Try again, or write more rows with each commit.'
             )
 
     def _write(self, table: Table, steps: Sequence[Step]) -> set[str]:
@@ -219,15 +219,13 @@ class _Table:
     def _check_is_ours(self, table: Table, model: RowModel[T]) -> None:
         types = _types(table.schema())
         if types.get(BODY) != 'string required':
-            raise RepositoryFormatError(
-                f'The table {self._name[1]!r} has no rows of a repository. Open it with another `name`.'
-            )
+            raise RepositoryFormatError(f'The table {self._name[1]!r} is not that of a repository. Use another `name`.')
         keys = [field.name for field in table.schema().fields if field.field_id in table.schema().identifier_field_ids]
         if keys != [model.key.name]:
             raise InvalidFieldError(
                 model.name,
                 model.key.name,
-                f'the table {self._name[1]!r} has the key {", ".join(keys)!r}. Open it with that, or give another `name`',
+                f'the table {self._name[1]!r} has the key {", ".join(keys)!r}. Use that key, or another `name`',
             )
 
 
@@ -252,7 +250,7 @@ def _local(directory: Path) -> Catalog:
     if file.exists() and file.stat().st_size:
         with file.open('rb') as opened:
             if opened.read(len(_SQLITE)) != _SQLITE:
-                raise RepositoryFormatError(f'{str(file)!r} is no catalogue of SQLite. Choose another directory.')
+                raise RepositoryFormatError(f'{str(file)!r} is not a SQLite catalogue. Choose another directory.')
     url = URL.create('sqlite', database=str(file)).render_as_string()
     return SqlCatalog('default', uri=url, warehouse=str(directory))
 
@@ -271,6 +269,6 @@ def _translate_errors(action: str, damages: tuple[type[Exception], ...] = DAMAGE
     except (*FAILURES, *damages) as error:
         reason = str(error).strip().splitlines()
         raise RepositoryUnavailableError(
-            f'{action}: {reason[0] if reason else type(error).__name__}. Make sure that the catalogue can be reached, and '
-            'that nobody else deletes files of the warehouse or changes them.'
+            f'{action}: {reason[0] if reason else type(error).__name__}. Make sure that the catalogue is reachable, and '
+            'that no other program deletes or changes files of the warehouse.'
         ) from error

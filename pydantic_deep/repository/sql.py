@@ -90,8 +90,8 @@ class SqlRepository(BaseRepository[T]):
         engine = cast('object', place.engine if isinstance(place, SupportsEngine) else place)
         if not isinstance(engine, SupportsTables):
             raise TypeError(
-                f'A {type(place).__name__} has no database of SQL to keep rows in. Pass on what `open_store` '
-                'returned, or use `open_repository(url, …)`.'
+                f'A {type(place).__name__} has no SQL database for rows. Pass the result of `open_store`, '
+                'or use `open_repository(url, …)`.'
             )
         opened = partial(open_table, engine.dialect, table_name(rows.name, name), rows)
         with _translate_errors():

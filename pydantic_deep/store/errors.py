@@ -95,7 +95,7 @@ class MissingVersionError(StoreCorruptedError, VersionNotFoundError):
     """
 
     def __init__(self, id: str) -> None:
-        StoreCorruptedError.__init__(self, 'version', id, 'it is missing, was not deleted, and others came from it')
+        StoreCorruptedError.__init__(self, 'version', id, 'it is missing, was not deleted, and has descendants')
         self.id = id
 
 
@@ -123,8 +123,8 @@ class VersionConflictError(StoreError):
         self.head = head
         self.yours = yours
         super().__init__(
-            f'The conversation has moved on to version {head}. Yours, {yours}, is kept as a branch: merge it, or go on '
-            'from either.'
+            f'The head of the conversation has moved to version {head}. Your version {yours} is stored on a branch of its '
+            'own: merge it, or continue from either.'
         )
 
 
@@ -161,7 +161,7 @@ class RunTakenOverError(StoreError):
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
-        super().__init__(f'The run {run_id} is no longer ours: another process goes on with it. Nothing was committed.')
+        super().__init__(f'Another process has taken over the run {run_id}. Nothing was committed.')
 
 
 class UnfinishedCheckoutError(StoreError):
@@ -176,8 +176,8 @@ class UnfinishedCheckoutError(StoreError):
         self.backend = backend
         self.version_id = version_id
         super().__init__(
-            f'The checkout of version {version_id} into {_place(backend)} was cut off, and some of its files may be there. Check '
-            'out that version again, or any other one, before something works there.'
+            f'The checkout of version {version_id} into {_place(backend)} was interrupted, and may have written '
+            'some of its files. Check out that version again, or any other, before working in the directory.'
         )
 
 

@@ -91,7 +91,7 @@ class MemoryEngine:
     async def write(self, operation: Callable[[], Operation[T]]) -> T:
         """Run an operation, unless this engine is read-only."""
         if self._is_read_only:
-            raise StoreReadOnlyError(f'The store {self.url!r} is open for reading only. Open it without `read_only`.')
+            raise StoreReadOnlyError(f'The store {self.url!r} is read-only. Open it without `read_only`.')
         return await self._put(operation)
 
     async def _put(self, operation: Callable[[], Operation[T]]) -> T:

@@ -129,7 +129,7 @@ def test_values_become_cells(kind: Kind, value: object, cell: object) -> None:
 @pytest.mark.parametrize(
     ('kind', 'value', 'reason'),
     [
-        (Kind.TEXT, None, 'compared with text, and None is none'),
+        (Kind.TEXT, None, 'compared with text, and None is not one'),
         (Kind.TEXT, b'a', 'compared with text'),
         (Kind.TEXT, 'a\0', 'NUL'),
         (Kind.TEXT, '\ud800', 'half a character'),
@@ -231,7 +231,7 @@ def test_a_row_that_has_no_json_is_refused() -> None:
         id: str
         what: object
 
-    with pytest.raises(InvalidRowError, match='This Open cannot be kept: ') as caught:
+    with pytest.raises(InvalidRowError, match='This Open cannot be stored: ') as caught:
         RowModel(Open, key='id', fields=()).encode(Open(id='a', what=object()))
     assert caught.value.field is None
 
@@ -244,7 +244,9 @@ def test_an_unreadable_row_names_its_key_and_field() -> None:
         id: str
         inner: list[Inner]
 
-    with pytest.raises(UnreadableRowError, match=r"'a' is no Outer any more, because of 'inner\.0\.size'") as caught:
+    with pytest.raises(
+        UnreadableRowError, match=r"'a' is no longer a valid Outer, because of 'inner\.0\.size'"
+    ) as caught:
         RowModel(Outer, key='id', fields=()).decode('a', '{"id": "a", "inner": [{"size": "x"}]}')
     assert (caught.value.model, caught.value.key, caught.value.field) == ('Outer', 'a', 'inner.0.size')
 

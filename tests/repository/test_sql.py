@@ -163,7 +163,7 @@ async def test_a_model_that_cannot_be_asked_is_refused_before_a_file_is_made(pat
     with pytest.raises(InvalidFieldError):
         async with open_repository(url, Person, fields=('none',)):
             pass
-    with pytest.raises(ValueError, match='no name for a table'):
+    with pytest.raises(ValueError, match='not a valid table name'):
         async with open_repository(url, Person, name='x; DROP TABLE meta'):
             pass
     assert not path.exists()
@@ -174,7 +174,7 @@ async def test_a_store_without_an_engine_is_refused() -> None:
         engine = 'a file of text'
 
     for place in (Elsewhere(), object()):
-        with pytest.raises(TypeError, match='has no database of SQL'):
+        with pytest.raises(TypeError, match='has no SQL database'):
             await SqlRepository.open(place, Person)  # pyright: ignore[reportArgumentType] - that is the point
 
 
@@ -207,7 +207,7 @@ def test_a_table_is_named_after_its_model(model: str, name: str) -> None:
 
 @pytest.mark.parametrize('name', ['', 'A', '1a', '_a', 'a-b', 'a b', 'a"', 'é', 'x' * 49, 'a;', 'a\n', 'Box[int]'])
 def test_a_name_that_is_none_of_a_table_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match='Give `name=`'):
+    with pytest.raises(ValueError, match='Pass `name=`'):
         table_name('Person', name)
 
 

@@ -190,7 +190,7 @@ async def test_a_damaged_header_is_damage_of_a_store_that_was_there(sample: Samp
     data = bytearray(sample.path.read_bytes())
     data[0] ^= 1
     sample.path.write_bytes(data)
-    with pytest.raises(StoreCorruptedError, match='not a SQLite database any more'):
+    with pytest.raises(StoreCorruptedError, match='no longer a SQLite database'):
         async with open_store(f'sqlite:///{sample.path}'):
             pass
 
@@ -258,7 +258,7 @@ async def test_the_versions_of_a_run_and_of_a_conversation_are_counted(tmp_path:
             raw.commit()
         for filter in filters:
             for read in (store.versions(filter), store.versions(filter, offset=1), store.count(filter)):
-                with pytest.raises(StoreCorruptedError, match='3 rows were written, and 2 are there'):
+                with pytest.raises(StoreCorruptedError, match='3 rows were written, and 2 exist'):
                     await read
         assert await store.count(VersionFilter(conversation_id=other.id)) == 2
         assert await store.versions(VersionFilter(run_id=new_id())) == []

@@ -51,7 +51,7 @@ ID = new_id()
     ],
 )
 def test_a_row_that_only_its_index_lists_is_damage(operation: Callable[[], Operation[Any]], table: str) -> None:
-    with pytest.raises(StoreCorruptedError, match='its index lists it, and it is missing') as error:
+    with pytest.raises(StoreCorruptedError, match='it is missing, but its index lists it') as error:
         drive(operation(), [(pack_id(ID), 7)], [])
     assert (error.value.table, error.value.row) == (table, ID)
 
@@ -89,9 +89,9 @@ def test_messages_of_sqlite_that_cannot_be_decoded_are_damage() -> None:
         yield Statement('SELECT 1')
 
     connection = Undecodable()
-    with pytest.raises(StoreCorruptedError, match='text that is no UTF-8'):
+    with pytest.raises(StoreCorruptedError, match='invalid UTF-8'):
         run_operation(cast('sqlite3.Connection', connection), select())
-    with pytest.raises(sqlite3.DatabaseError, match='the schema has text that is no UTF-8'):
+    with pytest.raises(sqlite3.DatabaseError, match='the schema contains invalid UTF-8'):
         sqlite._configured(cast('sqlite3.Connection', connection))  # pyright: ignore[reportPrivateUsage]
     assert connection.is_closed
 

@@ -96,7 +96,7 @@ class PageRules(RepositoryRules):
             (None, 'count'), ({'shade': 'dark'}, 'count'), ({'shade': In(['light', 'dark'])}, 'count'),
             ({'shade': 'light'}, '-count'), ({'shade': 'light'}, 'weight'), ({'shade': 'light'}, None),
         ):  # fmt: skip
-            with pytest.raises(InvalidCursorError, match='no cursor of this question'):
+            with pytest.raises(InvalidCursorError, match='not a cursor of this query'):
                 await five.list(where, order_by=order, limit=1, cursor=cursor)
 
     async def test_a_cursor_serves_twice_and_with_another_limit(self, five: Repository[Sample]) -> None:

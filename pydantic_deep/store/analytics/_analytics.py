@@ -152,8 +152,8 @@ class Analytics:
             if isinstance(error, QueryError):
                 raise
             raise QueryBusyError(
-                f'{limits.at_once} queries have been running for {limits.wait_seconds:g} s, and no more may at once. Ask '
-                'again later, or let more run: `limits=SqlLimits(at_once=…)` in Python, `max_sql_at_once` on a server.'
+                f'{limits.at_once} queries have been running for {limits.wait_seconds:g} s, and no more may run at once. '
+                'Try again later, or allow more: `limits=SqlLimits(at_once=…)` in Python, `max_sql_at_once` on a server.'
             ) from None
 
     async def _followed(self) -> Replica:
@@ -168,13 +168,13 @@ class Analytics:
         except DatabaseError as error:
             await to_thread.run_sync(self._discard)
             raise StoreUnavailableError(
-                f'The replica cannot be kept: {error}. Give `Analytics` a file with room for it; the store is not '
-                'affected.'
+                f'The replica cannot be stored: {error}. Give `Analytics` a file on a disk with enough space; the store is '
+                'not affected.'
             ) from error
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise StoreClosedError('The analytics were closed. Make new ones for a store that is open.')
+            raise StoreClosedError('The analytics were closed. Create new ones for an open store.')
 
     async def _follow(self) -> Replica:
         if self._opened is None:
@@ -307,7 +307,7 @@ class _ReplicaFile:
         try:
             if self.path.exists() and not self._lock_path.exists():
                 raise StoreFormatError(
-                    f'{str(self.path)!r} is there and is no replica of ours. Choose another file: a replica may be '
+                    f'{str(self.path)!r} exists and is not a replica. Choose another file: a replica may be '
                     'deleted at any time.'
                 )
             lock = os.open(self._lock_path, os.O_CREAT | os.O_RDWR, 0o600)

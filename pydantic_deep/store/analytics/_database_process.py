@@ -265,10 +265,10 @@ def _statement(cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
     """
     statements = cursor.extract_statements(sql)
     if len(statements) != 1:
-        raise ValueError(f'There are {len(statements)} statements where one query is wanted.')
+        raise ValueError(f'There are {len(statements)} statements; pass one query.')
     if statements[0].type.name != 'SELECT':
         raise ValueError(
-            f'{statements[0].type.name} is not taken: only a query is, such as SELECT, WITH, FROM, DESCRIBE or SHOW. '
+            f'{statements[0].type.name} is not allowed: use a query, such as SELECT, WITH, FROM, DESCRIBE or SHOW. '
             'The replica cannot be changed.'
         )
     return statements[0]

@@ -338,16 +338,16 @@ class Query:
         limit = self._limits.timeout_seconds
         if seconds >= limit:
             return QueryTimeoutError(
-                f'The query was ended after {limit:g} s, its `timeout_seconds`. Ask for less, or give it longer: '
+                f'The query was killed after {limit:g} s, its `timeout_seconds`. Simplify it, or allow more time: '
                 '`limits=SqlLimits(timeout_seconds=…)` in Python, `sql_timeout_seconds` on a server, `--timeout` at the '
                 'command line.'
             )
-        return QueryError(f'The process of the query ended before it had answered. {self._memory}')
+        return QueryError(f'The process of the query ended without a result. {self._memory}')
 
     @property
     def _memory(self) -> str:
         return (
-            f'A query may take {self._limits.memory_bytes / 2**20:g} MiB, its `memory_bytes`. Ask for less, or give it '
+            f'A query may take {self._limits.memory_bytes / 2**20:g} MiB, its `memory_bytes`. Simplify it, or allow '
             'more: `limits=SqlLimits(memory_bytes=…)` in Python, `sql_memory_bytes` on a server.'
         )
 

@@ -124,7 +124,7 @@ def rows(kind: str, keys: Sequence[Value]) -> Operation[list[Row]]:
     records = yield Statement(_ROWS[kind].format(_parameters(len(keys))), tuple(keys))
     for row in records if kind == 'asset' else ():
         if digest_of(bytes_from(row[1])) != digest_from(row[0]):
-            raise StoreCorruptedError('asset', digest_from(row[0]), 'its contents have another digest')
+            raise StoreCorruptedError('asset', digest_from(row[0]), 'its content has another digest')
     return records
 
 

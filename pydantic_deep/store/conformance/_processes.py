@@ -133,7 +133,9 @@ class ProcessRules(StoreRules):
         await dead.aclose()
         cut_off = WorkspaceRecord('{"id":"/work"}', None, claim)
         for _ in range(2):
-            with pytest.raises(UnfinishedCheckoutError, match=f'^The checkout of version {root.id} into /work was cut'):
+            with pytest.raises(
+                UnfinishedCheckoutError, match=f'^The checkout of version {root.id} into /work was interrupted'
+            ):
                 await living.claim_workspace('{"id":"/work"}', new_id(), None)
             assert await living.workspace('{"id":"/work"}') == cut_off
             await living.commit(Commit(workspaces=[cut_off]))  # no run works there; not a claim
@@ -148,7 +150,7 @@ class ProcessRules(StoreRules):
             assert await store.claim_workspace(place, claims[0], None) is True
             assert await store.claim_workspace(place, claims[1], None) is False
             store.mark_orphaned(claims[0])
-            with pytest.raises(UnfinishedCheckoutError, match=f'version {version} into {shown} was cut off'):
+            with pytest.raises(UnfinishedCheckoutError, match=f'version {version} into {shown} was interrupted'):
                 await store.claim_workspace(place, new_id(), None)
             assert await store.claim_workspace(place, claims[1], None) is True
             assert await store.claim_workspace(place, claims[2], None) is False

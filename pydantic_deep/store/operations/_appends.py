@@ -30,7 +30,7 @@ class Appended(NamedTuple):
 def conversation_of(id: str, number: Value) -> int:
     """Return the number of a branch's conversation. Raises `ValueError` if it does not exist."""
     if number is None:
-        raise ValueError(f'There is no conversation {id!r}. Name it in `conversations`, with or before its versions.')
+        raise ValueError(f'There is no conversation {id!r}. Add it to `conversations`, with or before its versions.')
     return integer(number)
 
 
@@ -41,7 +41,7 @@ def append(request: Append, bodies: Mapping[str, bytes], now: int) -> Operation[
     stop = request.at + len(request.messages)
     rows = yield Statement(f'{_rows.SELECT_BRANCH} WHERE b.id = ?1', (_keys.pack_id(request.branch_id),))
     if not rows:
-        raise ValueError(f'There is no branch {request.branch_id!r}. Commit it first, or name it in `branches`.')
+        raise ValueError(f'There is no branch {request.branch_id!r}. Commit it first, or add it to `branches`.')
     branch, number = _rows.branch_from(rows[0]), integer(rows[0][9])
     conversation = conversation_of(branch.conversation_id, rows[0][10])
     if not is_fork and branch.tip_seq == request.at:
@@ -93,7 +93,7 @@ def _fork(request: Append, origin: BranchRecord, number: int, now: int) -> Opera
         if done:
             return branch, integer(done[0][0])
         if (yield Statement('SELECT 1 FROM branch WHERE id = ?1', (_keys.pack_id(branch.id),))):
-            raise ValueError(f'There is a branch {branch.id!r} already. Make a new id.')
+            raise ValueError(f'There is a branch {branch.id!r} already. Use a new id.')
         if request.fork_name is not None:
             raise BranchExistsError(request.fork_name)
 

@@ -204,7 +204,7 @@ class _BackupWriter:
 def _new_file(path: Path) -> Generator[IO[bytes]]:
     """Create a file for its user alone, which appears under its name once it is complete and on disk."""
     if path.exists():
-        raise FileExistsError(f'There is a file {str(path)!r} already. Choose another name for the backup.')
+        raise FileExistsError(f'The file {str(path)!r} exists already. Choose another name for the backup.')
     part = path.with_name(f'.{path.name}.{secrets.token_hex(4)}.part')
     try:
         with os.fdopen(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), 'wb') as file:
@@ -231,14 +231,16 @@ def check_backup(path: Path) -> int:
     """
     with path.open('rb') as file:
         if file.read(len(MAGIC)) != MAGIC:
-            raise BackupError(f'{str(path)!r} is no backup of a store, or one of a newer release. Choose another file.')
+            raise BackupError(
+                f'{str(path)!r} is not a backup of a store, or is one of a newer release. Choose another file.'
+            )
         rest = os.fstat(file.fileno()).st_size - len(MAGIC) - _DIGEST_BYTES
         digest = hashlib.sha256(MAGIC)
         while rest > 0 and (data := file.read(min(rest, _CHUNK_BYTES))):
             digest.update(data)
             rest -= len(data)
         if rest != 0 or file.read() != digest.digest():
-            raise BackupError(f'The backup {str(path)!r} is damaged or was cut off. Choose another one.')
+            raise BackupError(f'The backup {str(path)!r} is damaged or truncated. Choose another one.')
     header = cast('dict[str, int]', next(_lines(path)))
     if header['tables_version'] > len(MIGRATIONS):
         raise BackupError(f'The backup {str(path)!r} was made by a newer release of pydantic-deep. Install that.')
@@ -264,7 +266,7 @@ def restore(path: Path, dialect: Dialect, progress: Progress) -> Operation[int]:
     """
     for table in [*(yield from tables_of(dialect)), *(yield from _repositories_of(dialect))]:
         if (yield Statement(f'SELECT 1 FROM {table} LIMIT 1')):
-            raise BackupError('The store is not empty: a backup is restored to a new one. Name another place.')
+            raise BackupError('The store is not empty. Restore the backup to a new one.')
     total = 0
     table, columns = '', ''
     rows: list[Row] = []

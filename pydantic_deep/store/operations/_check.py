@@ -156,7 +156,9 @@ def _references() -> Operation[list[Damage]]:
         ' WHERE m.number IS NULL AND a.number IS NULL'
     )
     return [
-        Damage(table='reference', row=', '.join(map(row_name, row)), problem='what mentions the contents is not there')
+        Damage(
+            table='reference', row=', '.join(map(row_name, row)), problem='the source of the reference does not exist'
+        )
         for row in rows
     ]
 
@@ -192,7 +194,7 @@ def _rows_of(scan: Scan) -> Operation[list[_DamagedRow]]:
             if scan.table == 'entry' and None in row[count:-1]:
                 continue  # its missing target is reported separately
             try:
-                problem = '' if read(row[count:]) else 'a value is not the one that was written'
+                problem = '' if read(row[count:]) else 'a value differs from the one that was written'
             except StoreCorruptedError as error:
                 problem = error.problem
             if problem:
@@ -285,10 +287,10 @@ def _digests(table: str, place: int, kind: int) -> Operation[list[_DamagedRow]]:
             try:
                 data = bytes_from(row[place])
                 if table == 'asset' and digest_of(data) != digest_from(row[1]):
-                    problem = 'its contents have another digest'
+                    problem = 'its content has another digest'
                 elif row[0] in digests_by_source and not digests_by_source[row[0]].issubset(digests_in(data)):
                     problem, location = (
-                        'it names contents that are not mentioned there',
+                        'it names content that is not mentioned there',
                         ('reference', f'{kind}, {row[0]}'),
                     )
             except StoreCorruptedError as error:
@@ -313,7 +315,7 @@ def _gaps() -> Operation[list[_DamagedRow]]:
         seqs = yield Statement('SELECT seq FROM entry WHERE branch = ?1', (number,))
         wrong = {row[0] for row in seqs} ^ set(range(integer(fork), integer(tip)))
         for seq in sorted(integer(seq) for seq in wrong):
-            problem = f'message {seq} of the branch is missing, or not one of the {tip} that it has'
+            problem = f'message {seq} of the branch is missing, or beyond its {tip} messages'
             damaged.append(_DamagedRow('entry', f'{row_name(id)}, {seq}', problem, 'entry', (number, seq)))
     return damaged
 
@@ -328,10 +330,10 @@ def _configs() -> Operation[list[_DamagedRow]]:
     for number, digest, *values in (yield Statement(sql)):
         if config_digest(tuple(values)) != digest:
             damaged.append(
-                _DamagedRow('config', str(number), 'a value is not the one that was written', 'config', (number,))
+                _DamagedRow('config', str(number), 'a value differs from the one that was written', 'config', (number,))
             )
         elif set(fields_of(str(values[3]))) != fields.get(number, set()):
-            problem = 'the fields of its metadata are not those that were written'
+            problem = 'the fields of its metadata differ from those that were written'
             damaged.append(_DamagedRow('config_field', str(number), problem, 'config', (number,)))
     return damaged
 
@@ -353,7 +355,7 @@ def _edges() -> Operation[list[_DamagedRow]]:
         ]
     rows = yield Statement(f'SELECT child, kind FROM edge WHERE kind NOT IN ({PARENT}, {MERGED})')
     return damaged + [
-        _DamagedRow('edge', f'{child}, {kind}', 'it has no such kind', 'edge', (child,)) for child, kind in rows
+        _DamagedRow('edge', f'{child}, {kind}', 'its kind is unknown', 'edge', (child,)) for child, kind in rows
     ]
 
 

@@ -85,7 +85,7 @@ def commit(prepared: Prepared, owner: str, now: int) -> Operation[tuple[Committe
     state.assets = yield from put_assets(prepared.assets, _assets_of(new))
     state.nodes = yield from put_nodes(prepared.nodes, _trees_of(new))
     yield from insert_many(
-        'conversation', _rows.CONVERSATION, [_rows.conversation_row(conversation) for conversation in new.conversations],
+        'conversation', _rows.CONVERSATION, [_rows.conversation_row(record) for record in new.conversations],
         'ON CONFLICT (id) DO NOTHING',
     )  # fmt: skip
     yield from _put_branches(new.branches)
@@ -144,7 +144,7 @@ def _find_branches(ids: set[str]) -> Operation[list[Row]]:
     )
     rows = yield from select_in(sql, map(_keys.pack_id, ids))
     if missing := ids - {id_from(row[0]) for row in rows}:
-        raise ValueError(f'There is no branch {min(missing)!r}. Commit it first, or name it in `branches`.')
+        raise ValueError(f'There is no branch {min(missing)!r}. Commit it first, or add it to `branches`.')
     return rows
 
 
@@ -175,7 +175,7 @@ def _put_runs(state: CommitState) -> Operation[None]:
         rows = [_rows.run_row(run._replace(owner=owner if run.state == 'running' else None)) for run in runs]
         done = yield from insert('run', _rows.RUN, rows, 'ON CONFLICT (id) DO NOTHING RETURNING id')
         if len(done) < len(rows):
-            raise ValueError(f'There is a run {runs[0].id!r} already, or another of these. Ids of runs are used once.')
+            raise ValueError(f'There is a run {runs[0].id!r} already, or another of these. Use new ids.')
 
 
 def _settle(new: Commit) -> Operation[None]:
@@ -225,7 +225,7 @@ def _put_versions(state: CommitState) -> Operation[None]:
     rows = [_version_row(state, version, branches[version.branch_id], configs[version.id]) for version in versions]
     done = yield from insert('version', _VERSION, rows, 'ON CONFLICT (id) DO NOTHING RETURNING id, number')
     if len(done) < len(rows):
-        raise ValueError(f'There is a version {versions[0].id!r} already, or another of these. Make a new id.')
+        raise ValueError(f'There is a version {versions[0].id!r} already, or another of these. Use new ids.')
     state.numbers |= {id_from(id): integer(number) for id, number in done}
     edges: list[Row] = []
     for version in versions:
@@ -344,8 +344,8 @@ def change_approvals(
     yield from update(
         'approval', 'status, decision, decided_by, reason, decided_at, resumed_by, superseded_by, seal',
         [
-            (number, approval.status, approval.decision, approval.decided_by, approval.reason, approval.decided_at, id_or_none(approval.resumed_by),
-             id_or_none(approval.superseded_by), seal(approval))
+            (number, approval.status, approval.decision, approval.decided_by, approval.reason, approval.decided_at,
+             id_or_none(approval.resumed_by), id_or_none(approval.superseded_by), seal(approval))
             for number, approval in changed
         ],
     )  # fmt: skip
@@ -355,7 +355,7 @@ def change_approvals(
 def _end_run(end: RunEnd, now: int) -> Operation[None]:
     rows = yield from _find_run(end.run_id)
     if not rows:
-        raise ValueError(f'There is no run {end.run_id!r} that could end. Commit it first.')
+        raise ValueError(f'There is no run {end.run_id!r} to end. Commit it first.')
     ((number, run),) = rows
     ended = run._replace(state=end.state, usage=end.usage, cost=end.cost, error=end.error, ended_at=now, owner=None)
     values = (number, end.state, text_or_none(end.usage), end.cost, end.error, now, None, seal(ended))
@@ -397,7 +397,7 @@ def _move_heads(heads: Iterable[HeadMove]) -> Operation[VersionConflictError | N
         sql = f'SELECT {_rows.CONVERSATION}, number FROM conversation WHERE id = ?1'
         rows = yield Statement(sql, (_keys.pack_id(move.conversation_id),))
         if not rows:
-            raise ValueError(f'There is no conversation {move.conversation_id!r} whose head could move.')
+            raise ValueError(f'There is no conversation {move.conversation_id!r} to move the head of. Commit it first.')
         known = _rows.conversation_from(rows[0][:-1])
         if known.head_id == move.expected_id:
             yield from move_head(known, integer(rows[0][-1]), move.version_id)

@@ -82,7 +82,7 @@ def put_messages(bodies: Mapping[str, bytes], shared: Iterable[str]) -> Operatio
         yield from clear_condemned(MESSAGE, [integer(number) for _, number, since in known if since is not None])
         number_by_id |= {id_from(id): integer(number) for id, number, _ in known}
     if missing := wanted - number_by_id.keys():
-        raise ValueError(f'There is no message {min(missing)!r} that could be shared. Append it with its body.')
+        raise ValueError(f'There is no message {min(missing)!r} to share. Append it with its body.')
     return number_by_id
 
 

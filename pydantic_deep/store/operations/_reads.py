@@ -42,7 +42,7 @@ def version(id: str) -> Operation[VersionRecord]:
     number = yield from version_number(id)
     rows = yield Statement(_SELECT + ' WHERE v.number = ?1', (number,))
     if not rows:
-        raise StoreCorruptedError('version', id, 'its index lists it, and it is missing')
+        raise StoreCorruptedError('version', id, 'it is missing, but its index lists it')
     return _rows.version_from(rows[0])
 
 
@@ -52,11 +52,13 @@ def version_number(id: str) -> Operation[int]:
     if len(rows) == 1:
         return integer(rows[0][1])
     if not rows:
-        too_short = f' The beginning of an id must have {_keys.MIN_PREFIX} characters.' if len(id) < 8 else ''
+        too_short = f' A prefix of an id must have {_keys.MIN_PREFIX} characters.' if len(id) < 8 else ''
         raise VersionNotFoundError(id, f'It was deleted, or belongs to another store.{too_short}')
     names = ', '.join(id_from(row[0]) for row in rows[:_SHOWN_CANDIDATES])
     more = ', …' if len(rows) > _SHOWN_CANDIDATES else ''
-    raise VersionNotFoundError(id, f'Several begin so: {names}{more}. Give more of it; ids of one moment are alike.')
+    raise VersionNotFoundError(
+        id, f'The prefix is ambiguous: {names}{more}. Use more digits; ids of one moment differ only at the end.'
+    )
 
 
 def find_by_prefix(table: str, id: str) -> Operation[list[Row]]:
@@ -191,7 +193,7 @@ def lineage(id: str) -> Operation[LineageRecord]:
     number = yield from version_number(id)
     rows = yield Statement(_LINEAGE, (number,))
     if not rows:
-        raise StoreCorruptedError('version', id, 'its index lists it, and it is missing')
+        raise StoreCorruptedError('version', id, 'it is missing, but its index lists it')
     rows.sort(key=itemgetter(0))  # a parent has a smaller number than its child
     for place, row in enumerate(rows):
         if row[1] is None:
@@ -238,10 +240,10 @@ def children(id: str) -> Operation[list[VersionRecord]]:
     rows = yield from counted('edge', sql, (number, parent_key(number)), number)
     for child, *row in rows:
         if row[0] is None:
-            raise StoreCorruptedError('version', str(child), f'it is missing, and came from version {id}')
+            raise StoreCorruptedError('version', str(child), f'it is missing, and is a child of version {id}')
         version = _rows.version_from(tuple(row))
         if not _digits(version.parent_id or '').startswith(_digits(id)):
-            raise StoreCorruptedError('edge', str(child), f'version {version.id} did not come from version {id}')
+            raise StoreCorruptedError('edge', str(child), f'version {version.id} is not a child of version {id}')
         records.append(version)
     return records
 
@@ -344,7 +346,7 @@ def _asset_from(row: Row) -> AssetRecord:
     check_seal('asset', digest, (digest, media_type, size_bytes, created_at), sealed)
     data = bytes_from(stored)
     if digest_of(data) != digest:
-        raise StoreCorruptedError('asset', digest, 'its contents have another digest')
+        raise StoreCorruptedError('asset', digest, 'its content has another digest')
     return AssetRecord(
         digest=digest,
         data=data,
@@ -384,5 +386,5 @@ def nodes(digest: str) -> Operation[dict[str, bytes]]:
 def _node_from(row: Row) -> tuple[str, bytes]:
     digest, data = digest_from(row[0]), bytes_from(row[1])
     if digest_of(data) != digest:
-        raise StoreCorruptedError('node', digest, 'its contents have another digest')
+        raise StoreCorruptedError('node', digest, 'its content has another digest')
     return digest, data

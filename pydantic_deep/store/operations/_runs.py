@@ -107,7 +107,7 @@ def calls(run_ids: Sequence[str]) -> Operation[list[CallRecord]]:
         expected[id] = yield from total_of('tool_call', [id])
     for id, count in expected.items():
         if counts[id] != count:
-            problem = f'{count} calls of the run were written, and {counts[id]} are there'
+            problem = f'{count} calls of the run were written, and {counts[id]} exist'
             raise StoreCorruptedError('tool_call', f'of {row_name(id)}', problem)
     numbered = sorted(((_rows.call_from(row[:-2]), integer(row[-2])) for row in rows), key=_start)
     return [call for call, _ in numbered]
@@ -177,7 +177,7 @@ def approval(id: str, now: int) -> Operation[ApprovalRecord]:
         raise ApprovalNotFoundError(id)
     approvals = yield Statement(f'{_SELECT_APPROVAL} WHERE number = ?1', (rows[0][1],))
     if not approvals:
-        raise StoreCorruptedError('approval', id, 'its index lists it, and it is missing')
+        raise StoreCorruptedError('approval', id, 'it is missing, but its index lists it')
     return _rows.approval_from(approvals[0], now)
 
 
@@ -216,11 +216,11 @@ def _refuse(decision: Decision, now: int) -> Operation[None]:
             'not open any more',
             None,
             None,
-            f'The run {approval.resumed_by} has gone on without an answer.',
+            f'The run {approval.resumed_by} continued without an answer.',
         )
     raise ValueError(
         f'The decision on {approval.id} is for arguments with the digest {decision.arguments_digest!r}, and the approval '
-        f'has {approval.arguments_digest!r}. Show it again, and decide on what it says.'
+        f'has {approval.arguments_digest!r}. Show the approval again, and decide on its current content.'
     )
 
 
@@ -228,7 +228,7 @@ def _answered(approval: ApprovalRecord) -> ApprovalAnsweredError:
     if approval.status == 'expired':
         return ApprovalAnsweredError(approval.id, 'expired', None, approval.expires_at, 'Nobody answered in time.')
     if approval.status == 'superseded':
-        detail = f'It waits on as {approval.superseded_by}: answer that.'
+        detail = f'It is now pending as {approval.superseded_by}: answer that one.'
         return ApprovalAnsweredError(approval.id, 'superseded', None, None, detail)
     return ApprovalAnsweredError(
         approval.id, approval.status, approval.decided_by, approval.decided_at, 'The first answer counts.'

@@ -106,7 +106,7 @@ class PostgresEngine:
             await engine.aclose()
             raise StoreFormatError(
                 f'The database {shown!r} is empty or has the tables of an older release. Open it once without '
-                '`read_only`, which brings it up to date.'
+                '`read_only` to bring it up to date.'
             ) from None
         except BaseException:
             await engine.aclose()
@@ -139,7 +139,7 @@ class PostgresEngine:
             UnknownCommitError: The connection was lost while the server committed.
         """
         if self._is_read_only:
-            raise StoreReadOnlyError(f'The store {self._url!r} is open for reading only. Open it without `read_only`.')
+            raise StoreReadOnlyError(f'The store {self._url!r} is read-only. Open it without `read_only`.')
         return await self._run_shielded(lambda: self._write(operation))
 
     async def living_owners(self, owners: Sequence[str]) -> set[str]:
@@ -165,7 +165,7 @@ class PostgresEngine:
         self._fork_guard.check(self._url)
         if asyncio.get_running_loop() is not self._loop:
             raise StoreProcessError(
-                f'The store {self._url!r} was opened in another event loop, which its connections belong to. Open it '
+                f'The store {self._url!r} was opened in another event loop, to which its connections belong. Open it '
                 'again in this one with `open_store`.'
             )
         if self._is_closed:
@@ -199,7 +199,7 @@ class PostgresEngine:
                 if losses > 1:
                     raise translate_error(error, self._url) from error
             except asyncpg.DataError as error:
-                raise ValueError(f'PostgreSQL does not keep a value: {error_text(error)}.') from error
+                raise ValueError(f'PostgreSQL cannot store a value: {error_text(error)}.') from error
             except asyncpg.PostgresError as error:
                 raise translate_error(error, self._url) from error
 

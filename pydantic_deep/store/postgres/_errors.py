@@ -33,12 +33,12 @@ _ADVICE: Final[tuple[tuple[_Classes, str], ...]] = (
         (asyncpg.InvalidAuthorizationSpecificationError,),
         'Check the role and its password in the URL, in `PGPASSWORD` or in the password file.',
     ),
-    ((asyncpg.InvalidCatalogNameError, asyncpg.DatabaseDroppedError), 'Create it, with `createdb`, or name another.'),
+    ((asyncpg.InvalidCatalogNameError, asyncpg.DatabaseDroppedError), 'Create it with `createdb`, or use another.'),
     ((asyncpg.InsufficientPrivilegeError,), 'Let the role create tables in the schema, and read and write them.'),
-    ((asyncpg.DiskFullError,), 'Make room on the disk of the server; what comes after that is stored again.'),
+    ((asyncpg.DiskFullError,), 'Make room on the disk of the server; later commits will then succeed.'),
     (
         (asyncpg.ReadOnlySQLTransactionError,),
-        'The server is a standby, or the role may only read. Name the primary, or add `?target_session_attrs=primary`.',
+        'The server is a standby, or the role may only read. Connect to the primary, or add `?target_session_attrs=primary`.',
     ),
     (
         (asyncpg.TooManyConnectionsError,),
@@ -46,9 +46,9 @@ _ADVICE: Final[tuple[tuple[_Classes, str], ...]] = (
     ),
     ((asyncpg.DataCorruptedError, asyncpg.IndexCorruptedError), 'Its files are damaged: restore them from a backup.'),
     ((asyncpg.CannotConnectNowError,), 'Try again when it has started.'),
-    (LOST, 'Make sure that it runs and can be reached. The next operation connects again.'),
+    (LOST, 'Make sure that it is running and reachable. The next operation connects again.'),
 )
-_OTHER: Final = 'Look into the log of the server.'
+_OTHER: Final = 'See the log of the server.'
 
 
 def translate_error(error: Exception, url: str) -> StoreUnavailableError:
@@ -67,9 +67,9 @@ def translate_error(error: Exception, url: str) -> StoreUnavailableError:
 def unknown_commit(error: Exception, url: str) -> UnknownCommitError:
     """Return the error for a commit whose acknowledgement was lost."""
     new = UnknownCommitError(
-        f'The connection to {url!r} ended while a commit was under way, so whether it became true is not known: '
-        f'{error_text(error)}. Look whether its version is there, or commit it again with the same ids, which is refused '
-        'if it is.'
+        f'The connection to {url!r} was lost during a commit, so it is unknown whether the commit was applied: '
+        f'{error_text(error)}. Check whether its version exists, or commit again with the same ids, which is refused if '
+        'it does.'
     )
     new.__cause__ = error
     return new

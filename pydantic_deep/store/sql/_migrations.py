@@ -127,7 +127,7 @@ def stored_version(dialect: Dialect) -> Operation[int]:
     if not (yield Statement(dialect.table_exists, ('meta',))):
         if tables := (yield Statement(dialect.any_table)):
             raise StoreFormatError(
-                f'The database has a table {tables[0][0]!r} and no mark of ours: it belongs to something else. '
+                f'The database has a table {tables[0][0]!r} and is not a store: it belongs to another program. '
                 'Choose another file or schema.'
             )
         return 0
@@ -137,14 +137,14 @@ def stored_version(dialect: Dialect) -> Operation[int]:
     is_ours = bool((yield Statement(dialect.table_exists, ('entry',))))
     had_no_seals = version == '1' and 'seal' not in meta
     if is_ours and not had_no_seals and meta.get('seal') != str(seal((meta.get('format'), version))):
-        raise StoreCorruptedError('meta', None, f'it says {meta!r}, which is not what was written')
+        raise StoreCorruptedError('meta', None, f'it contains {meta!r}, which differs from what was written')
     if meta.get('format') != FORMAT:
         raise StoreFormatError(
-            f'The database says that its format is {meta.get("format")!r}, not {FORMAT!r}. Choose another file or schema.'
+            f'The database format is {meta.get("format")!r}, not {FORMAT!r}. Choose another file or schema.'
         )
     if int(version) > len(MIGRATIONS):
         raise StoreFormatError(
-            f'The database has version {version} of our tables; this release of pydantic-deep knows versions up to '
+            f'The database has version {version} of the tables; this release of pydantic-deep supports versions up to '
             f'{len(MIGRATIONS)}. Install a newer release.'
         )
     return int(version)

@@ -169,7 +169,7 @@ def versions_in_line(
                 f'\0{deps}\0{tree}\0{backend}\0{at}'
             )
             if zlib.crc32(sealed.encode()) != stored:
-                raise StoreCorruptedError('version', id, 'a value is not the one that was written')
+                raise StoreCorruptedError('version', id, 'a value differs from the one that was written')
         except DAMAGED as error:
             raise_damage('version', packed, error)
         versions.append(version)
@@ -271,7 +271,7 @@ def messages_from(rows: Iterable[Row]) -> list[MessageRecord]:
         try:
             id, branch_id = unpack(packed), unpack(packed_branch)
             if message_seal(id, body) != stored:
-                raise StoreCorruptedError('message', id, 'a value is not the one that was written')
+                raise StoreCorruptedError('message', id, 'a value differs from the one that was written')
             if entry_seal(branch_id, seq, id) != placed:
                 raise StoreCorruptedError(
                     'entry', f'{branch_id}, {seq}', 'it refers to another message than the one that was written'

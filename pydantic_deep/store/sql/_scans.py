@@ -174,7 +174,7 @@ def verify_rows(table: str, column: str, keys: Sequence[Value]) -> Operation[Non
 def _check(scan: Scan, row: Row) -> None:
     if scan.expected(row[len(scan.keys) : -1]) != row[-1]:
         name = ', '.join(map(row_name, row[: len(scan.keys)]))
-        raise StoreCorruptedError(scan.table, name, 'a value is not the one that was written')
+        raise StoreCorruptedError(scan.table, name, 'a value differs from the one that was written')
 
 
 def seal_everything(columns: str) -> Operation[None]:

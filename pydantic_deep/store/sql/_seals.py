@@ -41,11 +41,11 @@ def check_seal(table: str, name: object, values: Sequence[object], stored: Value
         stored: The seal in the row.
     """
     if seal(values) != stored:
-        raise StoreCorruptedError(table, str(name), 'a value is not the one that was written')
+        raise StoreCorruptedError(table, str(name), 'a value differs from the one that was written')
 
 
 def reads(table: str) -> Callable[[Callable[[Row], R]], Callable[[Row], R]]:
-    """Decorate a function that reads a row: its exceptions become damage of that row, which the first value identifies."""
+    """Decorate a function that reads a row: its exceptions become damage of the row named by the first value."""
 
     def decorate(read: Callable[[Row], R]) -> Callable[[Row], R]:
         @wraps(read)

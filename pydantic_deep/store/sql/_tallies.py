@@ -173,7 +173,7 @@ def check_count(table: str, present: int, expected: int, parent: Value = ALL) ->
     """Raise `StoreCorruptedError` if the number of rows of a table, or of one parent, differs from the counted one."""
     if expected != present:
         owner = None if parent == ALL else f'of {row_name(parent)}'
-        raise StoreCorruptedError(table, owner, f'{expected} rows were written, and {present} are there')
+        raise StoreCorruptedError(table, owner, f'{expected} rows were written, and {present} exist')
 
 
 def check_totals(table: str) -> Operation[None]:

@@ -139,7 +139,7 @@ class SqliteEngine:
     async def write(self, operation: Callable[[], Operation[T]]) -> T:
         """Run an operation, and return once it is durable."""
         if self._writer is None:
-            raise StoreReadOnlyError(f'The store {self.url!r} is open for reading only. Open it without `read_only`.')
+            raise StoreReadOnlyError(f'The store {self.url!r} is read-only. Open it without `read_only`.')
         return await self._put(self._writes, operation)
 
     async def living_owners(self, owners: Sequence[str]) -> set[str]:
@@ -199,7 +199,7 @@ def _ensure_file(path: Path, *, may_create: bool) -> None:
     if status.st_nlink > 1:
         raise StoreUnavailableError(
             f'The file of the store {str(path)!r} has {status.st_nlink} names (hard links). SQLite keeps a log beside '
-            'each name, and would lose what was written under another one. Remove the others, or open a copy.'
+            'each name, and would lose data that was written under another one. Remove the others, or open a copy.'
         )
 
 
@@ -229,7 +229,7 @@ def _configured(connection: sqlite3.Connection, *pragmas: str) -> sqlite3.Connec
         raise
     except UnicodeDecodeError as error:  # the damage extends to the name in SQLite's message
         connection.close()
-        raise sqlite3.DatabaseError('the schema has text that is no UTF-8') from error
+        raise sqlite3.DatabaseError('the schema contains invalid UTF-8') from error
     return connection
 
 
@@ -261,7 +261,7 @@ def prepare_read_only(path: Path, tables: Tables) -> None:
     except WriteNeededError:
         raise StoreFormatError(
             f'The database {str(path)!r} is empty or has the tables of an older release. Open it once without '
-            '`read_only`, which brings it up to date.'
+            '`read_only` to bring it up to date.'
         ) from None
     except sqlite3.Error as error:
         raise _opening_error(error, path) from error
@@ -283,7 +283,7 @@ def _opening_error(error: sqlite3.Error, path: Path) -> StoreError:
     """Return the store error for an SQLite error; a former store that is no longer a database is damaged."""
     new = translate_error(error)
     if isinstance(new, StoreFormatError) and Path(f'{path}.owners').is_dir():
-        new = StoreCorruptedError(None, None, f'{str(path)!r} is not a SQLite database any more')
+        new = StoreCorruptedError(None, None, f'{str(path)!r} is no longer a SQLite database')
     return new
 
 

@@ -8,14 +8,14 @@ from typing import Final
 from pydantic_deep.store.errors import StoreCorruptedError, StoreError, StoreFormatError, StoreUnavailableError
 
 _ADVICE: Final = {
-    sqlite3.SQLITE_BUSY: 'Another process writes for a long time. Try again, or look for one that hangs.',
-    sqlite3.SQLITE_LOCKED: 'Another process writes for a long time. Try again, or look for one that hangs.',
-    sqlite3.SQLITE_FULL: 'The disk is full. Make room; what comes after that is stored again.',
+    sqlite3.SQLITE_BUSY: 'Another process has been writing for a long time. Try again, or look for one that hangs.',
+    sqlite3.SQLITE_LOCKED: 'Another process has been writing for a long time. Try again, or look for one that hangs.',
+    sqlite3.SQLITE_FULL: 'The disk is full. Make room; later commits will then succeed.',
     sqlite3.SQLITE_READONLY: 'The file or its directory cannot be written. Make both writable and open it again.',
     sqlite3.SQLITE_PERM: 'The file or its directory cannot be written. Make both writable and open it again.',
     sqlite3.SQLITE_CANTOPEN: 'Make sure that its directory exists and can be written.',
-    sqlite3.SQLITE_IOERR: 'The disk failed. Make sure that it is there and sound, and open the store again.',
-    sqlite3.SQLITE_TOOBIG: 'One value is larger than SQLite keeps, 1 GB. Store it elsewhere.',
+    sqlite3.SQLITE_IOERR: 'The disk failed. Make sure that it is mounted and intact, and open the store again.',
+    sqlite3.SQLITE_TOOBIG: 'A value is larger than SQLite can store, 1 GB. Store it elsewhere.',
 }
 _OTHER: Final = 'Open the store again.'
 

@@ -42,7 +42,7 @@ def run_operation(connection: sqlite3.Connection, operation: Operation[T]) -> T:
     try:
         return run_blocking(operation, execute)
     except UnicodeDecodeError as error:  # in a name or message that `sqlite3` decodes
-        raise StoreCorruptedError(None, None, f'text that is no UTF-8 ({error})') from error
+        raise StoreCorruptedError(None, None, f'invalid UTF-8 ({error})') from error
 
 
 @lru_cache(maxsize=256)

@@ -47,7 +47,7 @@ def test_damage_is_listed_with_what_depends_on_it(agents: Path, invoke: Invoke) 
     done = invoke('store', 'check', '--store', f'sqlite:///{agents}')
     assert done.exit_code == 1
     assert 'message 1: it is missing, and a row of `entry` refers to it\n    needed by version' in done.stdout
-    assert 'a value is not the one that was written\n    needed by version' in done.stdout
+    assert 'a value differs from the one that was written\n    needed by version' in done.stdout
     assert done.stdout.endswith(f'{agents}: 3 damaged rows.\n')
     done = invoke('store', 'check', '--store', f'sqlite:///{agents}', '--json')
     assert done.exit_code == 1

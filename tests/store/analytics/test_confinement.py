@@ -208,7 +208,7 @@ def test_a_query_that_is_stopped_before_it_runs_does_not_run() -> None:
     query = Query('SELECT 1', (), SqlLimits(), None)
     query.stop()
     replica = Replica()
-    with pytest.raises(QueryError, match='ended before it had answered'):
+    with pytest.raises(QueryError, match='ended without a result'):
         query.run(replica)
     replica.close()
 

@@ -128,7 +128,7 @@ def answers(order: QueryRequest, pipe: tuple[int, int], settings: Settings = NO_
         ),
         ({'sql': 'SELECT [1, 2] AS a'}, [['columns', ['a']], ['rows', [[[1, 2]]]], ['end', False]]),
         ({'sql': "SELECT repeat('x', 2000) AS a"}, [['columns', ['a']], ['too large', 'The result takes more than 1,000 bytes.']]),
-        ({'sql': 'SELECT 1; SELECT 2'}, [['failed', 'There are 2 statements where one query is wanted.']]),
+        ({'sql': 'SELECT 1; SELECT 2'}, [['failed', 'There are 2 statements; pass one query.']]),
     ],
 )  # fmt: skip
 def test_a_query_is_answered(pipe: tuple[int, int], changes: dict[str, Any], expected: list[object]) -> None:
@@ -138,7 +138,7 @@ def test_a_query_is_answered(pipe: tuple[int, int], changes: dict[str, Any], exp
 def test_a_query_that_is_none_or_fails_is_answered(pipe: tuple[int, int]) -> None:
     [[kind, text]] = answers(ORDER._replace(sql='DROP TABLE a'), pipe)
     assert kind == 'failed'
-    assert str(text).startswith('DROP is not taken')
+    assert str(text).startswith('DROP is not allowed')
     [[kind, text]] = answers(ORDER._replace(sql="SELECT error(repeat('x', 20000))"), pipe)
     assert (kind, len(str(text))) == ('failed', 10_000)
 

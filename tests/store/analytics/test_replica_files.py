@@ -142,7 +142,7 @@ async def test_a_file_of_another_store_is_built_again(store: SqlStore, path: Pat
 async def test_a_file_that_is_something_else_is_left_alone(store: SqlStore, path: Path, contents: bytes) -> None:
     path.write_bytes(contents)
     async with Analytics(store, path) as analytics:
-        with pytest.raises(StoreFormatError, match='no replica of ours'):
+        with pytest.raises(StoreFormatError, match='not a replica'):
             await analytics.sql('SELECT 1')
     assert path.read_bytes() == contents
 

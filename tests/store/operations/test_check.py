@@ -69,7 +69,7 @@ async def test_a_check_names_table_row_and_all_that_depends_on_it(tmp_path: Path
             Damage(
                 table='message',
                 row=message.id,
-                problem='a value is not the one that was written',
+                problem='a value differs from the one that was written',
                 versions=tuple(sorted([second.id, fork_below.id, newest.id])),
                 conversations=(dialogue.id,),
             )

@@ -95,7 +95,7 @@ async def test_many_runs_a_statement_for_each(engine: PostgresEngine) -> None:
 
 
 async def test_a_value_that_is_too_large_is_refused(engine: PostgresEngine) -> None:
-    with pytest.raises(ValueError, match=r'PostgreSQL does not keep a value: .*out of int64 range'):
+    with pytest.raises(ValueError, match=r'PostgreSQL cannot store a value: .*out of int64 range'):
         await engine.read(doing(Statement('SELECT CAST(?1 AS BIGINT)', (2**64,))))
 
 

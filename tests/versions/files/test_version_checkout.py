@@ -81,7 +81,7 @@ async def test_no_turn_takes_what_a_killed_checkout_left_for_edits(tmp_path: Pat
     async with open_store(url) as store:
         agent = _agent(store)
         v2 = await agent.load(v2_id)
-        said = f'The checkout of version {v0.id} into {root} was cut off, .* Check out that version again, or any other'
+        said = f'The checkout of version {v0.id} into {root} was interrupted, .* Check out that version again, or any other'
         with pytest.raises(UnfinishedCheckoutError, match=said) as caught:
             await v2.advance('three')
         assert (caught.value.backend, caught.value.version_id) == (_workspace_key(root), v0.id)
