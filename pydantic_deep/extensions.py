@@ -54,7 +54,7 @@ class SupportsPreview(Protocol):
     async def preview(
         self, ctx: RunContext[object], *, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any]
     ) -> Preview | None:
-        """Return what a call would do; `None` for a tool of another capability.
+        """Return the effect that a call would have; `None` for a tool of another capability.
 
         A preview has no side effects and does not raise for arguments that the tool would refuse.
 
@@ -187,7 +187,7 @@ class SupportsHistory(Protocol):
         ...
 
     def has_overflowed(self) -> bool:
-        """Return whether the run is a replay in whose recording the next request exceeded the context window."""
+        """Return whether the run is a replay of a recording in which the next request exceeded the context window."""
         ...
 
     def next_summary(self) -> ModelMessage | None:

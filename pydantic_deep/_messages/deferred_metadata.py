@@ -73,7 +73,7 @@ MAY_HAVE_RUN = 'This call may have run before the process died. Approve it to ru
 
 
 MAY_HAVE_RUN_AND_FAILS = 'This call may have run before the process died. It was not run again, because it would fail:'
-"""The text for the model if such a call would fail now, for example an edit whose text has been replaced already."""
+"""The text for the model if such a call would fail now, for example an edit of text that has been replaced already."""
 
 
 CHANGED_PROTECTED = 'This run changed files that programs of this machine run or obey: '

@@ -21,7 +21,7 @@ LOAD_TOOL = 'load_skill'
 """The tool that loads a skill."""
 
 COMMAND_TOOL = 'execute'
-"""The tool whose calls a grant covers."""
+"""The tool that a grant covers."""
 
 _NAMES = (COMMAND_TOOL, 'Bash')
 """Names of that tool in skills: ours, and that of skills for other clients."""

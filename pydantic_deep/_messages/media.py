@@ -34,7 +34,7 @@ class Media:
     """Media of a message."""
 
     digest: str
-    """`digest_of` the bytes."""
+    """Digest of the bytes, as `digest_of` computes it."""
     data: bytes
     media_type: str | None
     """The media type in the message, such as `image/png`; `None` if it has none."""

@@ -10,13 +10,13 @@ from pydantic_ai import ToolReturn
 from pydantic_ai.messages import BaseToolReturnPart
 
 PATH_KEY: Final = 'path'
-"""Key of the resolved path in the result of a call whose arguments contain `..`: links may change afterwards."""
+"""Key of the resolved path in the result of a call with `..` in its arguments: links may change afterwards."""
 
 EXIT_CODE_KEY: Final = 'exit_code'
 """The key of the exit code, in the result of a command."""
 
 MAX_COUNTED_BYTES: Final = 1_000_000
-"""The maximum size of a file whose changed lines are counted: about 50 ms."""
+"""Maximum size of a file for counting changed lines, which takes about 50 ms."""
 
 ResultT = TypeVar('ResultT')
 

@@ -1,4 +1,4 @@
-"""Models whose complete response exists before the request, streamed or not: test models and replay.
+"""Models with a complete response before the request, streamed or not: test models and replay.
 
 Subclasses supply the responses.
 """
@@ -36,7 +36,7 @@ _WORD = re.compile(r'\s*\S+\s*|\s+')
 
 
 class CannedModel(Model[None]):
-    """A model whose response exists before the request."""
+    """A model that has its response before the request."""
 
     # A test double has no wire format of its own: it supports whatever its profile declares.
     supported_tool_deferral_modes = frozenset({'standalone', 'with_tool_search'})

@@ -220,7 +220,7 @@ def _changes(old: Sequence[str], new: Sequence[str]) -> Iterator[_Change]:
 
 
 def _grouped(changes: Iterator[_Change]) -> Iterator[list[_Change]]:
-    """Group changes whose context lines would touch or overlap."""
+    """Group changes with touching or overlapping context lines."""
     group: list[_Change] = []
     for change in changes:
         if group and change[0] - group[-1][1] > 2 * CONTEXT_LINES:

@@ -85,7 +85,7 @@ def matches_words(pattern: Words, words: Words, matches_word: Callable[[str, str
 
 
 def _matches_by_component(word: str, pattern: str) -> bool:
-    """Return whether a word matches a pattern whose wildcards do not match slashes."""
+    """Return whether a word matches a pattern; wildcards do not match slashes."""
     names, wanted = word.split('/'), pattern.split('/')
     return len(names) == len(wanted) and all(
         name == want or (name != '..' and fnmatchcase(name, want)) for name, want in zip(names, wanted, strict=True)

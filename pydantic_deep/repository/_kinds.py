@@ -35,9 +35,9 @@ class Kind(StrEnum):
     UUID = 'uuid'
     """A UUID; the cell is its canonical text."""
     INTEGER = 'integer'
-    """A 64-bit integer."""
+    """An integer of at most 64 bits; the cell is the integer."""
     REAL = 'real'
-    """A finite float."""
+    """A finite number; the cell is a float."""
     BOOLEAN = 'boolean'
     """A bool; the cell is 0 or 1."""
     MOMENT = 'moment'

@@ -28,13 +28,13 @@ class Range:
     """The field is not null, and within all given bounds."""
 
     ge: str | int | float | datetime | None = None
-    """Inclusive lower bound."""
+    """Inclusive lower bound, or `None`."""
     gt: str | int | float | datetime | None = None
-    """Exclusive lower bound."""
+    """Exclusive lower bound, or `None`."""
     le: str | int | float | datetime | None = None
-    """Inclusive upper bound."""
+    """Inclusive upper bound, or `None`."""
     lt: str | int | float | datetime | None = None
-    """Exclusive upper bound."""
+    """Exclusive upper bound, or `None`."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ _COMPARE: Final[dict[Operator, Callable[[Any, Any], bool]]] = {
 
 
 class MemoryRepository(BaseRepository[T]):
-    """A `Repository` whose rows are discarded when it is closed. It stores copies, and returns copies.
+    """A `Repository` that discards its rows when it is closed. It stores copies, and returns copies.
 
     Args:
         model: The model of the rows.

@@ -132,7 +132,7 @@ class Store(Protocol):
         ...
 
     async def orphans(self, limit: int = 1000) -> list[RunRecord]:
-        """Return the runs with the state `running` whose owner has crashed, parents before their children."""
+        """Return the `running` runs of crashed owners, parents before their children."""
         ...
 
     async def claim_run(self, run_id: str) -> bool:
@@ -144,7 +144,7 @@ class Store(Protocol):
         ...
 
     def mark_orphaned(self, run_id: str) -> None:
-        """Treat a run of this process, whose end could not be written, as an orphan until it is claimed.
+        """Treat a run of this process as an orphan until it is claimed, because its end could not be written.
 
         Nothing is written: other processes see a live run until this store is closed.
         """

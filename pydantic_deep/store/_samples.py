@@ -129,7 +129,7 @@ class Dialogue:
     async def delegate(
         self, parent: VersionRecord, *, parent_run_id: str | None = None
     ) -> tuple[VersionRecord, VersionRecord]:
-        """Commit a turn whose message delegates to a subagent; return it and the subagent's turn.
+        """Commit a turn that delegates to a subagent; return it and the subagent's turn.
 
         Args:
             parent: The version that the turn continues.

@@ -198,7 +198,7 @@ class SqlStore:
         return await self._engine.read(partial(_runs.runs, conversation_id, parent_run_id, states, limit))
 
     async def orphans(self, limit: int = 1000) -> list[RunRecord]:
-        """Return the runs whose process has crashed, parents before their children."""
+        """Return the `running` runs of crashed owners, parents before their children."""
         check_page(limit=limit)
         await self._check_counts('run')
         running = await self._engine.read(_runs.running)
@@ -224,7 +224,7 @@ class SqlStore:
             raise
 
     def mark_orphaned(self, run_id: str) -> None:
-        """Treat a run of this process, whose end could not be written, as an orphan until it is claimed."""
+        """Treat a run of this process as an orphan until it is claimed, because its end could not be written."""
         self._orphaned.add(run_id)
 
     def _is_marked_orphaned(self, run_id: str, owner: str | None) -> bool:
@@ -392,7 +392,7 @@ class SqlStore:
     ) -> Table:
         """Run a query in DuckDB's SQL over the history of all agents, and return its rows.
 
-        The first call reads the whole store into a replica in memory; later calls read what is new. To persist the
+        The first call reads the whole store into a replica in memory; later calls read only new rows. To persist the
         replica in a file, use `analytics.Analytics`, which also documents what a query may do.
 
         Args:

@@ -169,7 +169,7 @@ class UnfinishedCheckoutError(StoreError):
 
     Attributes:
         backend: The directory, as the store identifies it.
-        version_id: The version whose checkout was interrupted.
+        version_id: The version that was being checked out.
     """
 
     def __init__(self, backend: str, version_id: str) -> None:

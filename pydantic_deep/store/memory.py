@@ -105,7 +105,7 @@ class MemoryEngine:
         return await job.future
 
     async def living_owners(self, owners: Sequence[str]) -> set[str]:
-        """Return the owners whose engines are open."""
+        """Return the owners that have an open engine."""
         return self._database.owners.intersection(owners)
 
     async def aclose(self) -> None:

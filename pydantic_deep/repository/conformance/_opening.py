@@ -64,7 +64,7 @@ class OpeningRules(RepositoryRules):
         assert await other.get('a') == SAMPLES[0]
 
     async def test_models_on_one_place_do_not_meet(self, open_repository: OpenRepository) -> None:
-        """004-04: one repository a model."""
+        """004-04: one repository per model."""
         self.needs_sharing()
         samples = await open_repository(Sample, fields=FIELDS)
         others = await open_repository(create_model('Other', id=str), fields=())

@@ -105,7 +105,7 @@ class PageRules(RepositoryRules):
         assert keys(await five.list(limit=9, cursor=cursor)) == 'cde'
 
     async def test_what_is_no_cursor_is_refused(self, five: Repository[Sample]) -> None:
-        """004-04: strings that inject are inert as cursors."""
+        """004-04: injection strings have no effect as cursors."""
         for cursor in _NO_CURSORS:
             with pytest.raises(InvalidCursorError):
                 await five.list(cursor=cursor)

@@ -109,7 +109,7 @@ class QuestionRules(RepositoryRules):
         assert caught.value.field == key
 
     async def test_fields_may_have_any_name(self, open_repository: OpenRepository) -> None:
-        """004-04: a name is no part of a query, whatever it means there."""
+        """004-04: a field's name is never part of a query's text."""
         names = ('select', 'order', 'group', 'größe', 'Name', 'NAME', 'body', 'key', 'x' * 100)
         definitions: dict[str, Any] = {'table': str, **dict.fromkeys(names, (str | None, None))}
         model: type[BaseModel] = create_model('Odd', **definitions)
@@ -121,13 +121,13 @@ class QuestionRules(RepositoryRules):
             assert [row.model_dump()['table'] for row in page.items] == [f'of {name}']
 
     async def test_a_question_is_answered(self, five: Repository[Sample]) -> None:
-        """004-04: equality, null (`name=None` finds what is null), one of, range, prefix, and all of several."""
+        """004-04: equality, null (`name=None` matches null), one of several values, range, prefix, and combinations."""
         for where, expected in _QUESTIONS:
             assert keys(await five.list(where)) == expected, where
             assert await five.count(where) == len(expected), where
 
     async def test_any_text_is_a_value_and_no_pattern(self, five: Repository[Sample]) -> None:
-        """004-04: strings that inject are inert as values."""
+        """004-04: injection strings have no effect as values."""
         for text in ODD_TEXTS:
             await five.upsert(Sample(id='odd', name=f'{text}.'))
             await five.upsert(Sample(id='other', name=f'.{text}'))
@@ -136,7 +136,7 @@ class QuestionRules(RepositoryRules):
             assert await five.count() == 7, ascii(text)
 
     async def test_what_is_no_field_is_not_asked_by(self, five: Repository[Sample]) -> None:
-        """004-04: neither `where` nor `order_by` becomes a query: nothing is dropped, nothing is evaluated."""
+        """004-04: `where` and `order_by` never become part of a query's text."""
         for name in _NO_FIELDS:
             for call in (five.list(order_by=name), five.list({name: 'x'}), five.count({name: 'x'})):
                 with pytest.raises(UnknownFieldError):

@@ -65,7 +65,7 @@ class RowRules(RepositoryRules):
         assert await rows.get('a') == SAMPLES[0]
 
     async def test_an_upsert_replaces_all_of_a_row(self, five: Repository[Sample]) -> None:
-        """004-04: update, also of what rows are found by."""
+        """004-04: update, including the filterable fields."""
         await five.upsert(Sample(id='a', count=9))
         assert await five.get('a') == Sample(id='a', count=9)
         assert await five.count() == 5
@@ -74,7 +74,7 @@ class RowRules(RepositoryRules):
         assert keys(await five.list({'count': 9})) == 'a'
 
     async def test_what_is_deleted_is_gone(self, five: Repository[Sample]) -> None:
-        """004-04: delete says whether there was something."""
+        """004-04: delete returns whether the row existed."""
         assert await five.delete('b') is True
         assert await five.delete('b') is False
         assert keys(await five.list()) == 'acde'
@@ -95,7 +95,7 @@ class RowRules(RepositoryRules):
         assert (await rows.get('a')).notes == ['one']
 
     async def test_any_text_is_a_key(self, five: Repository[Sample]) -> None:
-        """004-04: strings that inject are inert as keys."""
+        """004-04: injection strings have no effect as keys."""
         for text in ODD_TEXTS:
             row = Sample(id=text, name='odd')
             await five.create(row)

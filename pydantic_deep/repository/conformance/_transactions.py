@@ -20,7 +20,7 @@ class TransactionRules(RepositoryRules):
     """Rules about transactions and concurrent writes."""
 
     async def test_changes_are_done_in_their_order(self, five: Repository[Sample]) -> None:
-        """004-04: transactions, where the engine has them."""
+        """004-04: transactions, if the engine supports them."""
         await apply(five, [Delete('a'), Create(Sample(id='a', name='new')), Upsert(Sample(id='f')), Delete('f')])
         assert (await five.get('a')).name == 'new'
         assert keys(await five.list()) == 'abcde'

@@ -53,7 +53,7 @@ _LIMITS: Final = SqlLimits()
 
 
 class SupportsAnalytics(Protocol):
-    """A store whose tables can be read, such as `SqlStore` on any engine."""
+    """A store with readable tables, such as `SqlStore` on any engine."""
 
     @property
     def engine(self) -> Engine:
@@ -223,9 +223,7 @@ class Export:
 
     table: str
     path: Path
-    """The Parquet file."""
     row_count: int
-    """Number of rows."""
 
 
 async def export_parquet(store: SupportsAnalytics, directory: str | Path) -> list[Export]:

@@ -162,7 +162,7 @@ _MESSAGE: Final = (None, id_from, id_from, id_from, None, _lossy_text_from)
 _CALLS: Final = frozenset({'tool-call', 'builtin-tool-call', 'native-tool-call'})
 _RETURNS: Final = frozenset({'tool-return', 'builtin-tool-return', 'native-tool-return', 'retry-prompt'})
 _QUIET: Final = frozenset({'thinking', 'system-prompt'})
-"""Parts whose text is not part of the dialogue."""
+"""Kinds of parts with text that is not part of the dialogue."""
 
 
 def _role(message: JsonObject, parts: Iterable[JsonObject]) -> str:

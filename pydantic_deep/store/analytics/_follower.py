@@ -226,7 +226,7 @@ class Follower:
         return cells
 
     async def _apply_branches(self, keys: Sequence[Cells], branches: Sequence[Row]) -> None:
-        """Fetch the messages of branches before the branches, whose tips record the progress."""
+        """Fetch the messages of branches before the branches: a stored tip marks its messages as complete."""
         numbers = [cast('int', row[0]) for row in branches]
         known = await to_thread.run_sync(self._replica.tips, numbers)
         missing = [

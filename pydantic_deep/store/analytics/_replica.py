@@ -87,11 +87,11 @@ _SETTLE_RESULTS: Final = """
         AND asked.message < answer.message
     ) found WHERE found.number = tool_calls.number
 """
-"""A call whose result is in a message takes the first matching result after the call: ids of calls repeat."""
+"""Copies results from messages: a call takes the first matching result after it, because ids of calls repeat."""
 
 
 class Change(NamedTuple):
-    """New rows of one table, and the keys whose rows they replace."""
+    """New rows of one table, and the keys of the rows that they replace."""
 
     table: ReplicaTable
     keys: Sequence[Cells]
@@ -213,14 +213,12 @@ class Replica:
 
     @_locked
     def settle_results(self) -> None:
-        """Set the results of tool calls whose results are in messages."""
+        """Copy results of tool calls from messages to the calls."""
         self._connection.execute(_SETTLE_RESULTS)
 
     @_locked
     def compare(self, kind: str, marks: Sequence[tuple[int, int]]) -> list[int]:
-        """Delete the rows whose numbers are not in `marks`, which is complete; return the numbers
-        whose marks differ.
-        """
+        """Delete the rows that `marks`, a complete list, does not contain; return the numbers with different marks."""
         mark_by_number = dict(cast('list[tuple[int, int]]', self._connection.execute(_MARK_QUERIES[kind])))
         deleted = mark_by_number.keys() - {number for number, _ in marks}
         if deleted:

@@ -46,7 +46,7 @@ _PAGE: Final = 500
 """Maximum number of rows per query, unless rows are large."""
 
 _LARGE_TABLES: Final = {'asset': 'data', 'message': 'body', 'node': 'data'}
-"""Tables whose rows may be large, with the column that makes them so."""
+"""Tables with large rows, and the column of the large values."""
 
 _SIZES: Final = 'SELECT number, LENGTH'
 """Prefix of the queries for the sizes of rows."""

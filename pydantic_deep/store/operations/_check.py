@@ -48,7 +48,7 @@ class _DamagedRow(NamedTuple):
     row: str
     problem: str
     origin: str
-    """The table of the row whose dependents are affected."""
+    """The table of the row that `key` identifies."""
     key: Row
 
 
@@ -83,7 +83,7 @@ _REFERENCES: Final = (
     _Reference('tool_call', 'number', 'tree', 'node'),
     _Reference('reference', 'asset', 'asset', 'asset'),
 )
-"""References whose targets must exist. Runs, approvals and delegations may outlive the rows that they refer to."""
+"""References that must have an existing target. Runs, approvals and delegations may outlive their targets."""
 
 _REACH: Final = (
     'WITH RECURSIVE reach (branch, seq) AS ({start} UNION'
@@ -149,7 +149,7 @@ def _totals(table: str) -> Operation[list[Damage]]:
 
 
 def _references() -> Operation[list[Damage]]:
-    """Find references to assets whose source does not exist."""
+    """Find references to assets that have no source row."""
     rows = yield Statement(
         f'SELECT r.kind, r.source, r.asset FROM reference r LEFT JOIN message m ON r.kind = {MESSAGE}'
         f' AND m.number = r.source LEFT JOIN asset a ON r.kind = {ASSET} AND a.number = r.source'
@@ -339,7 +339,7 @@ def _configs() -> Operation[list[_DamagedRow]]:
 
 
 def _edges() -> Operation[list[_DamagedRow]]:
-    """Find versions whose edge leads to another parent than their record, or that have no edge."""
+    """Find versions with a missing edge, or with an edge that contradicts the parent in the record."""
     damaged: list[_DamagedRow] = []
     for kind, column in ((PARENT, 'parent_id'), (MERGED, 'merged_from')):
         rows = yield Statement(

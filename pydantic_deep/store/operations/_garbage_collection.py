@@ -24,7 +24,7 @@ from ._contents import ASSET, BRANCH, CONVERSATION, MESSAGE, NODE
 
 _TABLES: Final = {CONVERSATION: 'conversation', BRANCH: 'branch', MESSAGE: 'message', NODE: 'node', ASSET: 'asset'}
 _CONTENTS: Final = {MESSAGE: 'body', NODE: 'data', ASSET: 'data'}
-"""Kinds whose bytes are counted, with the column of their content."""
+"""Kinds of rows with content, which is counted in bytes, and its column."""
 
 _RUNNING: Final = "SELECT conversation_id FROM run WHERE state = 'running'"
 

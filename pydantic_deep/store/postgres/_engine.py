@@ -143,7 +143,7 @@ class PostgresEngine:
         return await self._run_shielded(lambda: self._write(operation))
 
     async def living_owners(self, owners: Sequence[str]) -> set[str]:
-        """Return the owners whose lock is held."""
+        """Return the owners that hold their lock."""
         return await self._run_shielded(lambda: self._living(owners))
 
     async def aclose(self) -> None:

@@ -65,7 +65,7 @@ def translate_error(error: Exception, url: str) -> StoreUnavailableError:
 
 
 def unknown_commit(error: Exception, url: str) -> UnknownCommitError:
-    """Return the error for a commit whose acknowledgement was lost."""
+    """Return the error for a commit without an acknowledgement."""
     new = UnknownCommitError(
         f'The connection to {url!r} was lost during a commit, so it is unknown whether the commit was applied: '
         f'{error_text(error)}. Check whether its version exists, or commit again with the same ids, which is refused if '

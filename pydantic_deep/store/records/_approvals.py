@@ -26,7 +26,7 @@ class ApprovalRecord(NamedTuple):
     """A JSON array with the names of the subagents that lead to the call."""
     tool_name: str
     arguments: Json
-    """A JSON object."""
+    """The tool's arguments, a JSON object."""
     arguments_digest: str
     """Digest of the tool and arguments shown to the person; a decision applies only to these."""
     preview: Json | None
@@ -57,7 +57,7 @@ class Decision:
     decision: Json
     """A JSON object with the content of the decision: edited arguments, or the response to the model."""
     arguments_digest: str
-    """Digest of what the person was shown; a mismatch with the approval is an error."""
+    """Digest of the tool and arguments that the person was shown; a mismatch with the approval is an error."""
     by: str | None = None
     """The person or service that decides."""
     reason: str | None = None

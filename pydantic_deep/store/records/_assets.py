@@ -10,7 +10,7 @@ class NewAsset:
     """Content to store. Equal content is stored once."""
 
     digest: str
-    """`digest_of` the content."""
+    """Digest of the content, as `digest_of` computes it."""
     data: bytes
     media_type: str = 'application/octet-stream'
     """The media type of the content."""
@@ -21,7 +21,7 @@ class AssetRecord:
     """Stored content."""
 
     digest: str
-    """`digest_of` the content."""
+    """Digest of the content, as `digest_of` computes it."""
     data: bytes
     media_type: str
     """The media type given by the first commit that stored the content."""

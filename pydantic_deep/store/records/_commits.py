@@ -19,7 +19,6 @@ class NewMessage:
     """A message to append, new or already stored."""
 
     id: str
-    """A UUIDv7."""
     body: bytes | None
     """The message as JSON; `None` if a message of this id is already stored."""
 
@@ -33,7 +32,7 @@ class Append:
     """
 
     branch_id: str
-    """The target branch."""
+    """Id of the branch to append to."""
     at: int
     """Number of messages on the branch that precede the new ones."""
     messages: Sequence[NewMessage]
@@ -57,7 +56,6 @@ class RunEnd:
 
     run_id: str
     state: RunState
-    """The final state."""
     usage: Json = '{}'
     """A JSON object with the usage of this run alone."""
     cost: str | None = None
@@ -74,7 +72,7 @@ class HeadMove:
     expected_id: str | None
     """The expected current head; `None` for no head yet."""
     version_id: str
-    """The new head."""
+    """The version to become the head."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,14 +98,14 @@ class Commit:
     append: Append | None = None
     """Messages for one branch."""
     settled_calls: Sequence[tuple[str, str, str]] = ()
-    """Calls, as (run_id, response_id, tool_call_id), whose result is now in a message of `append`."""
+    """Calls, as (run_id, response_id, tool_call_id), with results that messages of `append` now contain."""
     clears_prompt_of: str | None = None
-    """A run whose prompt is now in a message of `append`."""
+    """A run with a prompt that a message of `append` now contains."""
     versions: Sequence[VersionRecord] = ()
     requests: Sequence[RequestRecord] = ()
     """New requests, or stored ones to replace because a message now contains their response."""
     calls: Sequence[CallRecord] = ()
-    """New calls, or stored ones whose status changes."""
+    """New calls, or stored ones with a new status."""
     delegations: Sequence[DelegationRecord] = ()
     """New delegations; existing ones remain as they are."""
     approvals: Sequence[ApprovalRecord] = ()

@@ -20,7 +20,6 @@ class BranchRecord(NamedTuple):
     """A line of messages: those of its parent up to a fork, then its own."""
 
     id: str
-    """A UUIDv7."""
     conversation_id: str
     name: str
     """Name, unique within the conversation."""
@@ -31,7 +30,7 @@ class BranchRecord(NamedTuple):
     tip_seq: int
     """Total number of messages."""
     rewrites_id: str | None
-    """The branch whose history this one replaces, as by a summary."""
+    """The branch that this one rewrites, as by a summary."""
     rewrites_seq: int | None
     """Number of messages of that branch that are replaced."""
     created_at: int

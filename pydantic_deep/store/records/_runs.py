@@ -28,7 +28,6 @@ class RunRecord(NamedTuple):
     """One run of an agent or a subagent."""
 
     id: str
-    """A UUIDv7."""
     conversation_id: str
     base_id: str | None
     """The version that the run started from."""
@@ -36,7 +35,7 @@ class RunRecord(NamedTuple):
     attempt_of: str | None
     """The run of a crashed process that this run resumes."""
     parent_run_id: str | None
-    """The run whose tool call started this one."""
+    """The run that started this one by a tool call."""
     state: RunState
     owner: str | None
     """The open store that works on the run while it is `running`."""
@@ -88,7 +87,6 @@ class RequestRecord(NamedTuple):
     cost: str | None
     """US dollars, as a decimal number."""
     duration_us: int
-    """Duration in microseconds."""
     started_at: int
     """When the request was sent."""
     kind: RequestKind = 'answer'

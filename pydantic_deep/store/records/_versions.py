@@ -72,7 +72,7 @@ class VersionRecord(NamedTuple):
     name: str | None
     """A name given by a person."""
     metadata: Json
-    """A JSON object."""
+    """A JSON object of the caller's own data."""
     model: str | None
     """The model that responded last, as `provider:name`."""
     model_settings: Json

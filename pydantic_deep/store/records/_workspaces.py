@@ -41,7 +41,5 @@ class WorkspaceRecord(NamedTuple):
 
     @property
     def checkouts(self) -> tuple[str, ...]:
-        """The version being checked out, or whose checkout was interrupted, and those of interrupted checkouts before
-        it.
-        """
+        """The version of the current or interrupted checkout, and those of interrupted checkouts before it."""
         return claimed_checkouts(self.run_id)

@@ -20,7 +20,7 @@ _ZLIB: Final = 1
 _ZLIB_V1: Final = 2
 
 _SAMPLE_BYTES: Final = 65_536
-"""Size of the sample of large content whose compressibility decides whether the rest is compressed; media never is."""
+"""Size of the sample of large content: the rest is compressed only if the sample compresses well. Media never is."""
 
 _DICTIONARY_LIMIT: Final = 65_536
 """Maximum size of content that is tried with the dictionary: it would save at most a thousandth of larger content."""

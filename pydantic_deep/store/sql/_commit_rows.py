@@ -100,8 +100,7 @@ def config_digest(values: Row) -> bytes:
 
 @lru_cache(maxsize=256)
 def fields_of(metadata: str) -> tuple[tuple[str, str], ...]:
-    """Return the metadata fields that filters can match, in canonical form: keys whose values are not arrays or
-    objects.
+    """Return the filterable metadata in canonical form: keys with values other than arrays and objects.
 
     Raises:
         ValueError: The metadata is not a JSON object.

@@ -107,9 +107,9 @@ class LineReferences(NamedTuple):
     configs: Mapping[object, Row]
     """The columns of a config that `version_from` reads, `backend` last."""
     assets: Mapping[object, Row]
-    """Digests of assets."""
+    """The digests of assets, one per row."""
     nodes: Mapping[object, Row]
-    """Digests of nodes."""
+    """The digests of nodes, one per row."""
 
 
 def versions_in_line(

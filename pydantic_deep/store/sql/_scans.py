@@ -112,7 +112,7 @@ SEALED: Final = (
     Scan('approval', _NUMBER, _columns(_rows.APPROVAL), '', _record(_rows.APPROVAL_KINDS)),
     Scan('workspace', ('backend',), _columns(_rows.WORKSPACE), '', _record(_rows.WORKSPACE_KINDS)),
 )
-"""Scans of the tables whose rows have seals."""
+"""Scans of the tables with seals."""
 
 
 _COLUMN: Final = re.compile(r'\bx\.(\w+)')

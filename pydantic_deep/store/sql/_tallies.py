@@ -44,7 +44,7 @@ _LATER: Final = 'reference'
 """Counted since a later migration."""
 
 _NUMBERS: Final = ('version', 'edge')
-"""Tables whose column contains a number."""
+"""Tables with a numeric parent column."""
 
 COUNTED: Final = tuple(_PARENTS)
 

@@ -21,7 +21,7 @@ class Dialect:
     serial: str
     """The type of an auto-incrementing integer key."""
     clustered: str
-    """Suffix of the definition of a table whose rows are stored in the order of the primary key."""
+    """Suffix of a table's definition that stores its rows in the order of the primary key."""
     table_exists: str
     """A query with the name of a table as its parameter, with a row if the table exists."""
     any_table: str
@@ -35,7 +35,7 @@ class Dialect:
     after_insert: tuple[str, ...]
     """Statements that run `{statements}` after each insertion of a row into a `{table}`."""
     integrity: str
-    """A query that checks the database's pages and whose result is `ok`; empty if the database has none."""
+    """A query that checks the database's pages, with the result `ok`; empty if the database has none."""
     next_number: str
     """Sets the next number of a `{table}` to follow its largest; empty if the database does so itself."""
     text_type: str

@@ -97,7 +97,7 @@ class SqliteEngine:
             StoreUnavailableError: The file cannot be opened or written.
         """
         try:
-            resolved = Path(os.path.realpath(path))  # noqa: ASYNC240 - before the first await, as the directory may change
+            resolved = Path(os.path.realpath(path))  # noqa: ASYNC240 - the directory may change during an await
             return await asyncio.to_thread(cls._open, resolved, tables, read_only)
         except OSError as error:
             if isinstance(error, StoreUnavailableError):
@@ -143,7 +143,7 @@ class SqliteEngine:
         return await self._put(self._writes, operation)
 
     async def living_owners(self, owners: Sequence[str]) -> set[str]:
-        """Return the owners whose process has the file open."""
+        """Return the owners that have the file open."""
         self._fork_guard.check(self.url)
         return await asyncio.to_thread(self._owner.living, owners)
 
