@@ -297,7 +297,7 @@ def _mixes_alphabets(sample: bytes, name: str) -> bool:
 
 
 def _sample(data: bytes, strange: int) -> bytes:
-    """Return the first 64 KiB of significant data that is not UTF-8: from the line of the first non-ASCII byte."""
+    """Return the first 64 KiB of significant data, which starts with the line of the first non-ASCII byte."""
     line = max(data.rfind(b'\n', 0, strange) + 1, strange - _LINE_BYTES, 0)
     return data[line : line + SAMPLE_BYTES]
 

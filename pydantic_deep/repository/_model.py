@@ -132,11 +132,13 @@ class RowModel(Generic[T]):
     def _read_column(self, name: str) -> Column:
         field = self.model.model_fields.get(name)
         if field is None:
-            raise InvalidFieldError(self.name, name, f'its fields are {", ".join(self.model.model_fields)}')
+            raise InvalidFieldError(
+                self.name, name, f'the fields of the model are {", ".join(self.model.model_fields)}'
+            )
         column = column_of(name, field.annotation)
         if column is None:
-            reason = 'fields of text, int, float, bool, datetime, UUID and Enum are, each null or not'
-            raise InvalidFieldError(self.name, name, f'values of {field.annotation!r} are not compared: {reason}')
+            reason = 'use text, int, float, bool, datetime, UUID or Enum, each optionally null'
+            raise InvalidFieldError(self.name, name, f'values of {field.annotation!r} cannot be compared: {reason}')
         return column
 
     def _validate(self, body: str) -> T:

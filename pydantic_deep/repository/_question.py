@@ -162,7 +162,7 @@ def _read_condition(column: Column, wanted: object) -> Condition:
 
 def _read_range(column: Column, wanted: Range) -> list[tuple[Operator, Cell]]:
     if column.kind is Kind.BOOLEAN:
-        raise ValueError('a bool has no range; ask for True or False')
+        raise ValueError('a bool has no range; use True or False')
     limits: tuple[tuple[Operator, object], ...] = (
         *(('>=', wanted.ge), ('>', wanted.gt)),
         *(('<=', wanted.le), ('<', wanted.lt)),
@@ -172,7 +172,7 @@ def _read_range(column: Column, wanted: Range) -> list[tuple[Operator, Cell]]:
 
 def _read_prefix(column: Column, text: object) -> list[tuple[Operator, Cell]]:
     if column.kind not in (Kind.TEXT, Kind.UUID):
-        raise ValueError('a prefix is for text')
+        raise ValueError('a prefix requires a text field')
     if not isinstance(text, str):
         raise ValueError(f'a prefix is text, not {shown(text)}')
     first = checked_text(text if column.kind is Kind.TEXT else text.lower())

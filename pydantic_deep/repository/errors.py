@@ -38,7 +38,7 @@ class UnknownFieldError(RepositoryError, ValueError):
 
     def __init__(self, model: str, field: str, known: Iterable[str]) -> None:
         names = ', '.join(sorted(known))
-        super().__init__(f'{model} cannot be asked by {field!r}. Fields that can: {names}.')
+        super().__init__(f'{model} cannot be filtered or ordered by {field!r}. Available fields: {names}.')
         self.model = model
         """The name of the model."""
         self.field = field
@@ -60,7 +60,7 @@ class InvalidQuestionError(RepositoryError, ValidationError):
     """A condition does not fit its field, or the limit is out of bounds."""
 
     def __init__(self, model: str, field: str, reason: str) -> None:
-        Exception.__init__(self, f'{model} cannot be asked by {field!r} like that: {reason}.')
+        Exception.__init__(self, f'The query of {model} has an invalid {field!r}: {reason}.')
         self.model = model
         """The name of the model."""
         self.field = field

@@ -51,9 +51,8 @@ _STEP_BYTES: Final = 16 * 2**20
 """The memory used by the tables is rounded up to a multiple of this."""
 
 _DUCKDB_SHARE: Final = 0.8
-"""Share of a query's memory that DuckDB may account for. It does not account for temporary texts, which have to fit in
-the rest, or in all of it, below the limit of the kernel.
-"""
+"""Share of a query's memory that DuckDB may use by its own accounting. Temporary texts are not included: they have to fit
+in the rest, and everything together within the limit of the kernel."""
 
 _WAL_BYTES: Final = 16 * 2**20
 """Length of the log at which it is checkpointed, as in DuckDB by default."""

@@ -209,7 +209,7 @@ class PostgresEngine:
         await self._pool.expire_connections()
 
     async def _read(self, operation: Callable[[], Operation[T]]) -> T:
-        """Run it without a transaction if it has one statement; operations of kinds with more run in one."""
+        """Run it without a transaction, if operations of its kind have a single statement; otherwise in one."""
         async with self._connection() as connection:
             generator = operation()
             code = cast('GeneratorType[object, object, object]', generator).gi_code

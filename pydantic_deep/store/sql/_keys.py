@@ -71,7 +71,7 @@ def check_text(text: str) -> None:
     """Raise `ValidationError` for text that not every database can store."""
     if '\0' in text:
         raise ValidationError(
-            'text', f'a store cannot store text with NUL: {text[:80]!r}. Remove the character, or escape it.'
+            'text', f'text with NUL cannot be stored: {text[:80]!r}. Remove the character, or escape it.'
         )
     if not text.isascii():
         try:
@@ -80,6 +80,6 @@ def check_text(text: str) -> None:
             around = text[max(0, error.start - 20) : error.end + 20]
             raise ValidationError(
                 'text',
-                f'a store cannot store a lone surrogate (half a character), as in {around!r}. '
+                f'a lone surrogate (half a character) cannot be stored, as in {around!r}. '
                 'Decode the text again with errors="replace".',
             ) from None
