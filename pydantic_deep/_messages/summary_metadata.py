@@ -137,7 +137,7 @@ def _ours(part: CompactionPart) -> dict[str, object]:
 
 @cache
 def _adapter() -> TypeAdapter[SummaryMetadata]:
-    """Return the adapter, created on first use: creation would take longer than an import may."""
+    """Return the adapter, created on first use: creating it on import would make the import slow."""
     return TypeAdapter(SummaryMetadata)
 
 

@@ -56,7 +56,7 @@ def visible(text: str, *, one_line: bool = False) -> str:
 
 
 def unseen_ranges() -> list[tuple[int, int]]:
-    """Return the first and last code point of each range that `escape` escapes on one line."""
+    """Return the first and last code point of each range of characters that `escape` with `one_line` escapes."""
     seen = bytearray(map(str.isprintable, map(chr, range(sys.maxunicode + 1))))
     for char in _BLANK:
         seen[ord(char)] = False

@@ -1,6 +1,6 @@
 """Function tools that are created once for all agents, and called with the state of one run.
 
-Creating a toolset of functions builds their JSON schemas, which takes longer than the creation of an agent may. So the
+Creating a toolset of functions builds their JSON schemas, which takes longer than creating an agent should. So the
 functions of a capability are one toolset per process, whose `ctx.deps` is the state of the capability, supplied by a
 `RunToolset`. It is a leaf and not a wrapper, because each layer of toolsets adds to the cost of every step.
 """

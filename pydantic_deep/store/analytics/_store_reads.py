@@ -77,7 +77,7 @@ MAX_MESSAGES: Final = 128
 
 
 class Survey(NamedTuple):
-    """The number of rows of a kind, and the state that they are in."""
+    """Summary of the rows of a kind, which changes when a row is added, deleted or marked differently."""
 
     total: int
     last: int

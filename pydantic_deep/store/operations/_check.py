@@ -267,7 +267,7 @@ def _absent_below(
 
 
 def _bodies() -> Operation[list[_DamagedRow]]:
-    """Decode the bodies of messages, whose seals cover the stored form."""
+    """Decode the bodies of messages: their seals cover only the stored form."""
     return _digests('message', 2, MESSAGE)
 
 
