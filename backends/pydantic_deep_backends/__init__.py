@@ -1,10 +1,9 @@
-"""Confined, atomic, searchable files for agents, in memory, in a directory, or mounted together; and a sandbox.
+"""Confined, atomic, searchable files for agents: in memory, in a directory, or mounted together; and a sandbox.
 
-Backends hold files under virtual, absolute, POSIX paths; `BackendProtocol` says what each can do, and the
-`Supports…` protocols what some can. `Tree` is what their files were at one moment.
+Backends store files under virtual, absolute POSIX paths. `BackendProtocol` defines the operations of all backends, the
+`Supports…` protocols define optional ones, and a `Tree` captures their files at one point in time.
 
-Not here: `pydantic_deep_backends.conformance`, which needs pytest, is imported by name; so are `paths` and the
-engine of `search`.
+Import by module name: `pydantic_deep_backends.conformance`, which needs pytest, `paths`, and the engine of `search`.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ _MODULE_BY_NAME = {
     'SandboxBackend': 'pydantic_deep_backends.sandbox',
     'SandboxLimits': 'pydantic_deep_backends.sandbox',
 }
-"""Where the names are that not every program uses. They are imported when they are first asked for."""
+"""Modules of names that many programs do not use. They are imported on first access."""
 
 __all__ = [
     'PROTECTED_FILES',
@@ -125,10 +124,10 @@ __all__ = [
     'needed_for_merge',
 ]
 
-if not TYPE_CHECKING:  # a checker that saw it would take any name for one of ours
+if not TYPE_CHECKING:  # with `__getattr__`, a type checker would accept any name
 
     def __getattr__(name: str) -> object:
-        """Import a name that is asked for."""
+        """Import a lazy name on first access."""
         if name not in _MODULE_BY_NAME:
             raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
         globals()[name] = value = getattr(import_module(_MODULE_BY_NAME[name]), name)
@@ -136,5 +135,5 @@ if not TYPE_CHECKING:  # a checker that saw it would take any name for one of ou
 
 
 def __dir__() -> list[str]:
-    """Return the names of the module, asked for or not."""
+    """Return all names of the module, including those not imported yet."""
     return sorted({*globals(), *__all__})

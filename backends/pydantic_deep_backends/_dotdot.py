@@ -1,7 +1,7 @@
 """Resolution of `..` in paths, for all backends.
 
-`/link/../x` is `x` in the directory that holds what the link leads to, as in POSIX. So each directory before a `..` is
-made canonical first, by the backend that holds it; its parent is then the directory above by name.
+As in POSIX, `/link/../x` is `x` in the parent of the directory that the link points to. So the backend canonicalizes
+each directory before a `..` first; after that, its parent is the directory above by name.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from .paths import parse_path, path_parts
 from .protocol import FileEntryLike
 
 _MAX_DIRECTORIES = 40
-"""Different directories before `..` in one path, each of which is walked: as many as links in a path."""
+"""Maximum number of different directories before `..` in one path, as each one is resolved. Equal to the link limit."""
 
 _ABOVE_ROOT = 'it contains `..` that leads above `/`. Write the path from `/` without it.'
 
 
 @runtime_checkable
 class DirectoryResolver(Protocol):
-    """The part of a backend that is needed to resolve `..`."""
+    """The part of a backend that resolves `..`."""
 
     async def realpath(self, path: str) -> str:
         """Return the path with symbolic links resolved."""
@@ -37,11 +37,11 @@ class DirectoryResolver(Protocol):
 
 
 def resolve_dotdot(path: str, canonical: Callable[[str], str]) -> str:
-    """Return a path without its `..`.
+    """Return a path with every `..` resolved.
 
     Args:
         path: An absolute path.
-        canonical: Returns the canonical path of a directory that a `..` follows.
+        canonical: Returns the canonical path of a directory before a `..`.
 
     Raises:
         InvalidPathError: The path is malformed, leads above `/`, or has too many `..`.
@@ -54,14 +54,14 @@ def resolve_dotdot(path: str, canonical: Callable[[str], str]) -> str:
         directory = next(steps)
         while True:
             with _refusing_above_root(path):
-                found = canonical(directory)
-            directory = steps.send(found)
+                resolved = canonical(directory)
+            directory = steps.send(resolved)
     except StopIteration as end:
         return end.value
 
 
 async def resolve_dotdot_async(path: str, canonical: Callable[[str], Awaitable[str]]) -> str:
-    """Like `resolve_dotdot`, with an asynchronous `canonical`. Does not suspend if there is no `..`."""
+    """Like `resolve_dotdot`, with an asynchronous `canonical`. Does not suspend if the path has no `..`."""
     if '..' not in path:
         return parse_path(path)
     steps = _steps(path)
@@ -69,20 +69,20 @@ async def resolve_dotdot_async(path: str, canonical: Callable[[str], Awaitable[s
         directory = next(steps)
         while True:
             with _refusing_above_root(path):
-                found = await canonical(directory)
-            directory = steps.send(found)
+                resolved = await canonical(directory)
+            directory = steps.send(resolved)
     except StopIteration as end:
         return end.value
 
 
 async def resolve_dotdot_strict(backend: DirectoryResolver, path: str) -> str:
-    """Return a path without its `..`, each of which must follow a directory that exists. Operations call it first.
+    """Return a path with every `..` resolved. Operations call it first; each `..` must follow an existing directory.
 
     Raises:
         InvalidPathError: The path is malformed, or leads above `/`.
-        FileNotFoundError: What is before a `..` does not exist.
-        NotADirectoryError: It is no directory.
-        OutsideRootError: It is a link that leads outside.
+        FileNotFoundError: The part before a `..` does not exist.
+        NotADirectoryError: The part before a `..` is not a directory.
+        OutsideRootError: The part before a `..` is a link that leads outside of the root.
     """
     return await resolve_dotdot_async(path, partial(_real_directory, backend))
 
@@ -95,7 +95,7 @@ async def _real_directory(backend: DirectoryResolver, path: str) -> str:
 
 
 def _steps(path: str) -> Generator[str, str, str]:
-    """Yield the directories before `..`, take their canonical paths, and return the path without `..`."""
+    """Yield the directories before `..`, receive their canonical paths, and return the path without `..`."""
     known: dict[str, str] = {}
     names: list[str] = []
     is_canonical = True
@@ -121,7 +121,7 @@ def _steps(path: str) -> Generator[str, str, str]:
 
 @contextmanager
 def _refusing_above_root(path: str) -> Generator[None]:
-    """Refuse a path as malformed that leads above `/` by its text, where no link can make it lead elsewhere."""
+    """Report a missing directory as a malformed path if the text of the path already leads above `/`."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""The contents that a restore writes: all of them in hand before the first change, each checked by its digest."""
+"""Contents for a restore: all are fetched before the first change, and each is checked by its digest."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from .trees._tree import Tree, TreeDiff, versions_at
 
 
 def files_to_write(tree: Tree, diff: TreeDiff) -> dict[str, FileVersion]:
-    """Return the files of `tree` that have to be written, by path.
+    """Return the files of `tree` that must be written, by path.
 
     Args:
-        tree: The files wanted.
-        diff: What changes from the files now to `tree`.
+        tree: The desired files.
+        diff: The changes from the current files to `tree`.
 
     Raises:
         InvalidPathError: The tree has a path that no backend accepts.
     """
-    found = versions_at(tree, map(parse_path, (*diff.changed, *diff.added)))
-    return {path: version for path, version in found.items() if version is not None}
+    versions = versions_at(tree, map(parse_path, (*diff.changed, *diff.added)))
+    return {path: version for path, version in versions.items() if version is not None}
 
 
 async def fetch_contents(wanted: Mapping[str, FileVersion], *sources: ReadBlob | None) -> dict[str, bytes]:
-    """Return the contents of files by digest.
+    """Return the contents of files, by digest.
 
     Args:
-        wanted: The files, by path; a version that carries its contents is not asked for.
-        sources: Who is asked, in this order, until one has the contents.
+        wanted: The files, by path. A version that carries its contents is not fetched.
+        sources: Readers to try in this order, until one has the contents.
 
     Raises:
-        MissingBlobError: Nobody has some of them.
-        ScanLimitError: It takes too long.
+        MissingBlobError: No source has some of the contents.
+        ScanLimitError: The fetch takes too long.
     """
     contents: dict[str, bytes] = {}
     with scan_budget() as budget:
@@ -47,25 +47,25 @@ async def fetch_contents(wanted: Mapping[str, FileVersion], *sources: ReadBlob |
                 data = await _find(version, sources)
                 if data is not None:
                     contents[version.digest] = data
-    lacking = sorted(path for path, version in wanted.items() if version.digest not in contents)
-    if lacking:
-        raise MissingBlobError(tuple(lacking))
+    missing = sorted(path for path, version in wanted.items() if version.digest not in contents)
+    if missing:
+        raise MissingBlobError(tuple(missing))
     return contents
 
 
 def contents_of(files: Tree, read_bytes: Callable[[str], Awaitable[bytes]]) -> ReadBlob:
-    """Return a reader of contents that some file has, as long as it has not changed.
+    """Return a reader for the contents of existing files, valid for files that have not changed.
 
     Args:
-        files: The files at a moment just past.
-        read_bytes: Reads one of them.
+        files: The files a moment ago.
+        read_bytes: Reads one file by path.
     """
     path_by_digest = {version.digest: path for path, version in files.items()}
 
     async def read_blob(digest: str) -> bytes:
         try:
             return await read_bytes(path_by_digest[digest])
-        except OSError:  # it changed since, so its contents must come from elsewhere
+        except OSError:  # changed since, so the contents must come from another source
             raise KeyError(digest) from None
 
     return read_blob

@@ -1,7 +1,8 @@
-"""How much one call that goes through a whole directory may take: entries and time, for all of its parts together.
+"""The limits of one call that scans a whole directory: entries and time, shared by all of its parts.
 
-Snapshots, restores, captures and scans for protected files raise where a search returns a part: a tree that lacks
-files says that they were removed. How deep they go is bounded by the longest path, which `ScanLimitError` names too.
+Snapshots, restores, captures and scans for protected files raise an error at a limit, unlike a search, which returns a
+partial result: in a tree, missing files would count as removed. Depth is limited by the maximum path length, which
+`ScanLimitError` reports too.
 """
 
 from __future__ import annotations
@@ -15,22 +16,22 @@ from typing import TypeVar
 from .errors import ScanLimitError
 
 MAX_SCAN_ENTRIES = 2_000_000
-"""The most files and directories that one call goes through."""
+"""Maximum number of files and directories that one call scans."""
 
 MAX_SCAN_SECONDS = 600
-"""How long one call goes on, in seconds."""
+"""Maximum duration of one call, in seconds."""
 
 CAPTURE_ADVICE = 'Name what no version needs in a `.gitignore`, or use a smaller directory.'
-"""What to do when a capture meets a limit."""
+"""How to avoid the limits of a capture."""
 
 SizedT = TypeVar('SizedT', bound=Sized)
 
 
 class ScanBudget:
-    """What is left of both limits.
+    """The remaining entries and time of a call.
 
     Args:
-        advice: What to do when one is met.
+        advice: The advice in the error when a limit is reached.
     """
 
     def __init__(self, advice: str) -> None:
@@ -40,14 +41,14 @@ class ScanBudget:
 
     @property
     def most(self) -> int:
-        """How many entries of a directory are worth listing: one more than are left."""
+        """Number of entries of a directory worth listing: one more than remain."""
         return self._entries_left + 1
 
     def take(self, entries: SizedT) -> SizedT:
         """Count entries and return them.
 
         Raises:
-            ScanLimitError: There are more than are left, or the time is over.
+            ScanLimitError: There are more entries than remain, or the time is up.
         """
         self._entries_left -= len(entries)
         if self._entries_left < 0:
@@ -56,31 +57,31 @@ class ScanBudget:
         return entries
 
     def check_time(self) -> None:
-        """Raise `ScanLimitError` if the time is over."""
+        """Raise `ScanLimitError` if the time is up."""
         if monotonic() > self._until:
             raise ScanLimitError('seconds', MAX_SCAN_SECONDS, self._advice)
 
 
 _CURRENT: ContextVar[ScanBudget | None] = ContextVar('scan_budget', default=None)
-"""The budget of the call that is under way: a composite asks its parts by methods that have no parameter for it."""
+"""The budget of the current call. A composite calls its parts through methods that have no parameter for it."""
 
 
 def check_size(tree: Sized) -> None:
-    """Raise `ScanLimitError` if a tree that is to be restored has too many files."""
+    """Raise `ScanLimitError` if a tree to restore has too many files."""
     if len(tree) > MAX_SCAN_ENTRIES:
         raise ScanLimitError('entries', MAX_SCAN_ENTRIES, 'Restore a smaller tree.')
 
 
 @contextmanager
 def scan_budget(advice: str = 'Use a smaller directory.') -> Generator[ScanBudget]:
-    """Yield the budget of the call that is under way, or a new one if none is."""
+    """Yield the budget of the current call, or a new one for the outermost call."""
     current = _CURRENT.get()
     if current is not None:
         yield current
         return
-    begun = ScanBudget(advice)
-    token = _CURRENT.set(begun)
+    budget = ScanBudget(advice)
+    token = _CURRENT.set(budget)
     try:
-        yield begun
+        yield budget
     finally:
         _CURRENT.reset(token)

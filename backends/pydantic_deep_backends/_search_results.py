@@ -1,4 +1,4 @@
-"""What a search returns: the values, and the limits that they report."""
+"""Search results, and the limits that they report."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 MAX_ENTRIES = 1_000_000
-"""The most files and directories that one search looks at. Beyond it, the result says that it is partial."""
+"""Maximum number of files and directories that one search visits. Beyond it, the result is marked as partial."""
 
 MAX_SECONDS = 60
-"""The longest that one search goes on to the next file. Beyond it, the result says that it is partial."""
+"""Time in seconds after which a search starts no further file. Beyond it, the result is marked as partial."""
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
-"""The largest file that grep reads. A larger one is reported as a problem."""
+"""Maximum size of a file that grep reads. A larger file is reported as a problem."""
 
 MAX_LINE_CHARS = 2_000
-"""The longest line that a `GrepMatch` shows; a longer one is cut around its first match."""
+"""Maximum length of a line in a `GrepMatch`; a longer line is cut around its first match."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchProblem:
-    """What a search could not look at. It hides nothing else: the rest of the result is complete."""
+    """A file or directory that a search could not read. The rest of the result is complete."""
 
     path: str
-    """The directory or file, absolute; as `display_path` shows it where it is not a valid path at all."""
+    """The absolute path of the file or directory; escaped by `display_path` if it is not a valid path."""
     reason: str
-    """Why, in a few words."""
+    """The cause, in a few words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class GlobResult:
     paths: tuple[str, ...]
     """Absolute paths of files, never of directories, sorted."""
     problems: tuple[SearchProblem, ...] = ()
-    """What could not be looked at, sorted by path."""
+    """Files and directories that could not be read, sorted by path."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class GrepMatch:
     line_number: int
     """The number of the line; the first is 1. Only `\\n` ends a line."""
     line: str
-    """The line without its end; at most `MAX_LINE_CHARS`, with `…` where it was cut."""
+    """The line without its line end; at most `MAX_LINE_CHARS` characters, with `…` where it was cut."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,17 +55,17 @@ class GrepResult:
     """The lines that a regular expression found."""
 
     matches: tuple[GrepMatch, ...]
-    """The first lines by path and number, at most as many as the limit."""
+    """The first matching lines by path and line number, at most `limit` of them."""
     counts: Mapping[str, int]
-    """How many lines match in each file that has any, by sorted path: complete, whatever the limit."""
+    """Number of matching lines per file with matches, sorted by path. Complete, regardless of the limit."""
     problems: tuple[SearchProblem, ...] = ()
-    """What could not be looked at, sorted by path."""
+    """Files and directories that could not be read, sorted by path."""
     truncated: bool = False
-    """Whether lines were left out of `matches`."""
+    """Whether `matches` lacks lines because of the limit."""
     files_searched: int = 0
-    """How many text files were searched; binary files are not."""
+    """Number of text files that were searched; binary files are skipped."""
 
 
 def sorted_problems(problems: Iterable[SearchProblem]) -> tuple[SearchProblem, ...]:
-    """Return the problems in the order of results."""
+    """Return the problems in the order that results use."""
     return tuple(sorted(problems, key=lambda problem: (problem.path, problem.reason)))

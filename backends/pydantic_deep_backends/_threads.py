@@ -1,7 +1,7 @@
-"""Work in a thread that has ended when the caller goes on, also when the caller is cancelled.
+"""Work in a thread that always ends before its caller resumes, even if the caller is cancelled.
 
-`anyio.to_thread.run_sync` shields the caller from anyio's own cancellation. asyncio's `task.cancel()` goes through
-that shield: the caller goes on while the thread still writes, and what it sees next may change under its eyes.
+`anyio.to_thread.run_sync` shields the caller from anyio's own cancellation, but not from asyncio's `task.cancel()`: the
+caller would resume while the thread still writes, and would read files that change underneath it.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ T = TypeVar('T')
 
 
 async def run_to_completion(function: Callable[[], T]) -> T:
-    """Run `function` in a worker thread; once begun it ends before this does, whatever cancels the caller.
+    """Run `function` in a worker thread. Once it has started, it ends before this call does, even on cancellation.
 
-    A function that has not begun when the caller is cancelled does not begin any more.
+    A function that has not started when the caller is cancelled never starts.
     """
     work = _Work(function)
     try:
         return cast(
             'T', await anyio.to_thread.run_sync(work.run)
-        )  # `None` reaches nobody: then the caller is cancelled
+        )  # `None` means that the caller was cancelled, so nobody receives it
     finally:
         if work.is_under_way():
             with anyio.CancelScope(shield=True):
@@ -34,29 +34,32 @@ async def run_to_completion(function: Callable[[], T]) -> T:
 
 
 def check_cancelled() -> None:
-    """End a function that `run_to_completion` runs, if its caller was cancelled. For long reads: what writes must end whole."""
+    """Abort a function that `run_to_completion` runs if its caller was cancelled.
+
+    For long reads only: a write must finish.
+    """
     anyio.from_thread.check_cancelled()
-    if _current.work.is_given_up:
+    if _current.work.is_abandoned:
         raise _AbandonedError
 
 
 class _AbandonedError(Exception):
-    """The caller was cancelled by asyncio itself. Nobody catches it."""
+    """asyncio cancelled the caller. Nothing catches this error."""
 
 
 class _Work(Generic[T]):
-    """A function that is run once, unless it is given up before it begins."""
+    """A function that runs once, unless it is abandoned before it starts."""
 
     def __init__(self, function: Callable[[], T]) -> None:
         self.ended = threading.Event()
         self._function = function
         self._lock = threading.Lock()
         self._has_begun = False
-        self.is_given_up = False
+        self.is_abandoned = False
 
     def run(self) -> T | None:
         with self._lock:
-            if self.is_given_up:
+            if self.is_abandoned:
                 return None
             self._has_begun = True
         _current.work = cast('_Work[object]', self)
@@ -66,14 +69,14 @@ class _Work(Generic[T]):
             self.ended.set()
 
     def is_under_way(self) -> bool:
-        """Return whether the function has begun and not ended; if it has not begun, it never will."""
+        """Return whether the function has started and not ended. A function that has not started never will."""
         with self._lock:
-            self.is_given_up = True
+            self.is_abandoned = True
             return self._has_begun and not self.ended.is_set()
 
 
 class _Current(threading.local):
-    """What a worker thread is at."""
+    """The work of the current worker thread."""
 
     work: _Work[object]
 

@@ -1,4 +1,4 @@
-"""The errors of the backends, one tree under `BackendError`.
+"""The errors of the backends. All inherit from `BackendError`.
 
 ```
 BackendError
@@ -7,14 +7,14 @@ BackendError
 ├── InvalidPathError          (ValueError) the path is malformed
 ├── OutsideRootError          (PermissionError) the path leaves the backend, by a link or as it is written
 ├── ReadOnlyError             (PermissionError) a change was refused
-├── ScanLimitError            a directory has too much in it for one call
-├── FileChangedError          the file is no longer what the writer had read
+├── ScanLimitError            a directory is too large for one call
+├── FileChangedError          the file changed since the writer read it
 ├── InvalidPatternError       (ValueError) a glob or a regular expression
-├── MissingBlobError          (LookupError) a tree names contents that nobody has
-├── InvalidOverlayError       (ValueError) what was to be loaded is not what an overlay holds
-└── CommandTimeoutError       (TimeoutError) a command took too long
+├── MissingBlobError          (LookupError) a tree refers to contents that are unavailable
+├── InvalidOverlayError       (ValueError) the data to load is not a dump of an overlay
+└── CommandTimeoutError       (TimeoutError) a command exceeded its timeout
 ```
-Failures of a path *are* the builtins: `FileNotFoundError`, `FileExistsError`, `IsADirectoryError`,
+Other failures of a path are builtin errors: `FileNotFoundError`, `FileExistsError`, `IsADirectoryError`,
 `NotADirectoryError`, `PermissionError`, `OSError`.
 """
 
@@ -24,18 +24,18 @@ from typing import Literal
 
 
 class BackendError(Exception):
-    """Something that a backend refused or could not do."""
+    """A backend refused an operation or could not perform it."""
 
 
 class BackendUnavailableError(BackendError):
-    """The directory or environment behind the backend is gone; trying again cannot help."""
+    """The directory or environment behind the backend is gone; retrying cannot help."""
 
 
 class SandboxUnavailableError(BackendUnavailableError):
     """Commands cannot be isolated on this machine as promised, so none is run.
 
     Attributes:
-        failed: The promises that were tried and not kept, sorted; empty if the sandbox did not start at all.
+        failed: The guarantees that were verified and did not hold, sorted; empty if the sandbox did not start at all.
     """
 
     def __init__(self, message: str, *, failed: tuple[str, ...] = ()) -> None:
@@ -44,11 +44,11 @@ class SandboxUnavailableError(BackendUnavailableError):
 
 
 class InvalidPathError(BackendError, ValueError):
-    """The path is not one that a backend accepts.
+    """The path is not acceptable to any backend.
 
     Attributes:
-        path: The path as it was given.
-        reason: What is wrong with it, and what to do.
+        path: The path as the caller passed it.
+        reason: The problem and its remedy.
     """
 
     def __init__(self, path: str, reason: str) -> None:
@@ -58,11 +58,11 @@ class InvalidPathError(BackendError, ValueError):
 
 
 class OutsideRootError(BackendError, PermissionError):
-    """The path leads out of the backend, through a symbolic link or because it is not below its root.
+    """The path leads out of the backend, through a symbolic link or because it is not below the root.
 
     Attributes:
-        path: The path as it was given.
-        root: Where the root appears, if the path is not below it; `None` for a link.
+        path: The path as the caller passed it.
+        root: Where the root is mounted, if the path is not below it; `None` for a symbolic link.
     """
 
     def __init__(self, path: str, *, root: str | None = None) -> None:
@@ -78,7 +78,7 @@ class ReadOnlyError(BackendError, PermissionError):
     """A change was refused because the backend is read-only.
 
     Attributes:
-        path: The path that was to change.
+        path: The path of the refused change.
     """
 
     def __init__(self, path: str) -> None:
@@ -87,12 +87,12 @@ class ReadOnlyError(BackendError, PermissionError):
 
 
 class FileChangedError(BackendError):
-    """The file is not what the writer expected: somebody else wrote it in between.
+    """The file is not in the state that the writer expected: another writer changed it.
 
     Attributes:
         path: The file.
-        expected: The digest that the writer had read; `None` for "no such file".
-        actual: The digest found; `None` for "no such file".
+        expected: The digest that the writer had read; `None` for no file.
+        actual: The current digest; `None` for no file.
     """
 
     def __init__(self, path: str, *, expected: str | None, actual: str | None) -> None:
@@ -103,13 +103,13 @@ class FileChangedError(BackendError):
 
 
 class ScanLimitError(BackendError):
-    """A call that goes through a whole directory met a limit. It returned nothing and changed no file.
+    """A call that scans a whole directory reached a limit. It returned nothing and changed no file.
 
     Attributes:
-        limit: Which limit: of files and directories, of bytes in a path (how deep they lie), or of time.
-        maximum: The number.
-        path: The file or directory that lies too deep; `None` for the other limits.
-        advice: What to do.
+        limit: The limit that was reached: number of files and directories, bytes in a path (depth), or time.
+        maximum: The value of the limit.
+        path: The file or directory that is nested too deeply; `None` for the other limits.
+        advice: How to avoid the limit.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class InvalidPatternError(BackendError, ValueError):
     """The glob or regular expression cannot be used.
 
     Attributes:
-        pattern: The pattern as it was given.
+        pattern: The pattern as the caller passed it.
     """
 
     def __init__(self, pattern: str, reason: str) -> None:
@@ -140,10 +140,10 @@ class InvalidPatternError(BackendError, ValueError):
 
 
 class MissingBlobError(BackendError, LookupError):
-    """A tree names contents that neither the backend nor the given reader has.
+    """A tree refers to contents that neither the backend nor the given reader has.
 
     Attributes:
-        paths: The files whose contents are missing, sorted.
+        paths: The files with missing contents, sorted.
     """
 
     def __init__(self, paths: tuple[str, ...]) -> None:
@@ -153,15 +153,15 @@ class MissingBlobError(BackendError, LookupError):
 
 
 class InvalidOverlayError(BackendError, ValueError):
-    """What was to be loaded is not what `OverlayBackend.dump` writes; nothing was loaded."""
+    """The data to load is not a dump of `OverlayBackend.dump`; nothing was loaded."""
 
 
 class CommandTimeoutError(BackendError, TimeoutError):
-    """A command took longer than its `timeout`; what it had printed is kept.
+    """A command exceeded its `timeout`. The error carries its output.
 
     Attributes:
-        stdout: Standard output up to the end.
-        stderr: Standard error up to the end.
+        stdout: Standard output until the command was killed.
+        stderr: Standard error until the command was killed.
     """
 
     def __init__(self, message: str, *, stdout: str = '', stderr: str = '') -> None:

@@ -1,7 +1,7 @@
-"""Which lines two texts share: what a merge joins by, and what a diff leaves out. Pure, and bounded in time.
+"""Lines that two texts have in common, for merges and diffs. Pure, and bounded in time.
 
-`difflib` alone needs time that grows with the square of the number of lines: 20 seconds for 20,000 lines of which every
-other one changed.
+`difflib` alone takes quadratic time in the number of lines: 20 seconds for 20,000 lines of which every other one
+changed.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Final, TypeAlias
 __all__ = ('shared_lines',)
 
 _MAX_PAIRS: Final = 1_000_000
-"""How many pairs of lines one comparison of two texts looks at, apart from lines that are unique in both: a fraction
-of a second. Stretches beyond count as changed altogether, which can make a conflict and never a wrong line."""
+"""Maximum number of line pairs that one comparison examines, apart from lines that are unique in both texts: a fraction
+of a second. Longer stretches count as changed entirely, which can cause a conflict but never a wrong line."""
 
 _Block: TypeAlias = tuple[int, int, int]
 """`(start in one, start in two, count)` of a run of equal lines."""
 
 
 def shared_lines(one: Sequence[bytes], two: Sequence[bytes]) -> list[tuple[int, int, int]]:
-    """Return the runs of equal lines, in order: where each begins in one, where in two, and how long it is.
+    """Return the runs of equal lines, in order, as `(start in one, start in two, length)`.
 
-    Long stretches of lines that repeat may count as different though some are equal; never the other way round.
+    Long stretches of repeated lines may count as different although some are equal; the reverse never happens.
 
     ```python
     from pydantic_deep_backends.lines import shared_lines
@@ -38,10 +38,10 @@ def shared_lines(one: Sequence[bytes], two: Sequence[bytes]) -> list[tuple[int, 
 
 
 class _LineMatcher:
-    """Finds the lines that two texts share, in bounded time.
+    """Finds the lines that two texts have in common, in bounded time.
 
-    Lines that are unique in both texts and in the same order come first (the patience diff of Bram Cohen); between
-    two of them, lines in common at both ends, and then what `difflib` finds.
+    Lines that are unique in both texts and in the same order are matched first (Bram Cohen's patience diff). Between
+    two of them, common lines at both ends are matched, and `difflib` matches the rest.
     """
 
     def __init__(self, one: Sequence[bytes], two: Sequence[bytes]) -> None:
@@ -72,7 +72,7 @@ class _LineMatcher:
 
 
 def _unique_in_both(one: Sequence[bytes], two: Sequence[bytes]) -> list[tuple[int, int]]:
-    """Return where lines are that each text has once, as many as are in the same order in both."""
+    """Return the positions of lines that occur once in each text, limited to the longest sequence in the same order."""
     count_in_one, count_in_two = Counter(one), Counter(two)
     place_in_two = {line: j for j, line in enumerate(two) if count_in_two[line] == 1}
     shared = [(i, place_in_two[line]) for i, line in enumerate(one) if count_in_one[line] == 1 and line in place_in_two]
@@ -80,13 +80,13 @@ def _unique_in_both(one: Sequence[bytes], two: Sequence[bytes]) -> list[tuple[in
 
 
 def _longest_rising(places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the longest part of `places` in which the second numbers rise; the first ones do already."""
+    """Return the longest subsequence of `places` in which the second numbers increase; the first ones already do."""
     lowest_ends: list[int] = []
-    """The lowest second number with which a rising part of each length ends."""
+    """The lowest second number that ends an increasing subsequence, by length."""
     last_of: list[int] = []
-    """The index of the place with that number."""
+    """The index of the place with that number, by length."""
     before: list[int] = []
-    """The index of the place before each place, in the rising part that it ends."""
+    """The index of the predecessor of each place in its subsequence."""
     for index, (_, j) in enumerate(places):
         length = bisect_left(lowest_ends, j)
         before.append(last_of[length - 1] if length else -1)

@@ -1,11 +1,10 @@
-"""Virtual paths: how a string becomes one, and the few questions that are asked about them.
+"""Virtual paths: parsing, comparison and display.
 
-A path is absolute, POSIX, and belongs to a backend, not to a machine. It is parsed once, at the door, and
-never changed after the check; everything here is a pure function of strings. Comparison is by components,
-so `/memory` is not inside `/mem`.
+A path is absolute and POSIX, and belongs to a backend, not to a machine. It is parsed once, on entry, and never changed
+after validation. Everything here is a pure function of strings. Paths are compared by components, so `/memory` is not
+inside `/mem`.
 
-Not here: symbolic links, `..` and the real file system. Only the backend that has them can say where they lead
-(`resolving`).
+Not here: symbolic links, `..` and the real file system. Only the backend can resolve those (`resolving`).
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from functools import lru_cache
 from .errors import InvalidPathError
 
 MAX_PATH_BYTES = 4096
-"""The longest path in UTF-8 bytes: Linux's `PATH_MAX`."""
+"""Maximum length of a path in UTF-8 bytes: Linux's `PATH_MAX`."""
 
 MAX_COMPONENT_BYTES = 255
-"""The longest name in UTF-8 bytes: `NAME_MAX` of the common file systems."""
+"""Maximum length of a name in UTF-8 bytes: `NAME_MAX` of the common file systems."""
 
 _CONTROL = re.compile('[\x00-\x1f\x7f-\x9f]')
 _DRIVE = re.compile('[A-Za-z]:')
@@ -28,27 +27,27 @@ _INVISIBLE_CATEGORIES = frozenset({'Cc', 'Cf', 'Cs', 'Zl', 'Zp'})
 _INVISIBLE = re.compile(
     '[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2065\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]'
 )
-"""Characters that take no space or show nothing, outside of the categories: fillers and variation selectors."""
+"""Characters outside of these categories that are zero-width or blank: fillers and variation selectors."""
 
 
 def parse_path(path: str, *, climbs: bool = False) -> str:
     """Return the canonical form of an absolute path: `/`, or `/a/b` without empty and `.` components.
 
-    Names are taken as they are: `foo..bar`, `...`, `%2e%2e`, trailing spaces and any script are good names.
+    Names are not interpreted: `foo..bar`, `...`, `%2e%2e`, trailing spaces and any script are valid.
 
     Args:
         path: The path.
-        climbs: Whether `..` stays in it. Where it leads only the backend knows, because of links: decide nothing by
-            such a path, ask `pydantic_deep_backends.resolving`.
+        climbs: Whether `..` is allowed and stays in the result. Only the backend can resolve it, because of symbolic
+        links: resolve the path with `pydantic_deep_backends.resolving` before any decision about it.
 
     Raises:
-        InvalidPathError: The path is relative, climbs (`..`), is too long, or is written for another system
-            (backslash, drive, `//host`, `~`); the reason says what to write instead.
+        InvalidPathError: The path is relative, contains `..`, is too long, or is written for another system (backslash,
+        drive, `//host`, `~`); the reason says how to write it instead.
     """
     return _parsed(path, climbs)
 
 
-@lru_cache(maxsize=1024)  # one call of a tool asks for the same path again and again
+@lru_cache(maxsize=1024)  # one tool call parses the same path many times
 def _parsed(path: str, climbs: bool) -> str:
     reason = _problem(path, climbs=climbs)
     if reason is not None:
@@ -58,7 +57,7 @@ def _parsed(path: str, climbs: bool) -> str:
 
 
 def path_problem(path: str) -> str | None:
-    """Return why `parse_path` refuses a path and what to do, or `None` if it takes it."""
+    """Return why `parse_path` refuses a path and how to fix it, or `None` if the path is valid."""
     return _problem(path, climbs=False)
 
 
@@ -79,15 +78,15 @@ def _problem(path: str, *, climbs: bool) -> str | None:
 
 
 def resolve_path(path: str, working_dir: str, *, climbs: bool = False) -> str:
-    """Return the absolute path that `path` means in `working_dir`; `''` and `.` mean the directory itself.
+    """Return the absolute path for `path` in `working_dir`; `''` and `.` mean the directory itself.
 
     Args:
         path: An absolute or a relative path.
         working_dir: The absolute directory that relative paths start from.
-        climbs: Whether `..` stays in it, as for `parse_path`.
+        climbs: Whether `..` is allowed, as for `parse_path`.
 
     Raises:
-        InvalidPathError: As `parse_path`; a relative path that begins with `~` or a drive is refused too.
+        InvalidPathError: As for `parse_path`; a relative path that begins with `~` or a drive is refused too.
     """
     if path.startswith('/'):
         return parse_path(path, climbs=climbs)
@@ -99,12 +98,12 @@ def resolve_path(path: str, working_dir: str, *, climbs: bool = False) -> str:
 
 
 def is_within(path: str, directory: str) -> bool:
-    """Return whether `path` is `directory` or lies under it. Both are canonical paths."""
+    """Return whether `path` is `directory` or lies under it. Both must be canonical."""
     return directory == '/' or path == directory or path.startswith(directory + '/')
 
 
 def relative_to(path: str, directory: str) -> str:
-    """Return `path` as seen from `directory`: `a/b`, or `''` for the directory itself. Both are canonical.
+    """Return `path` relative to `directory`: `a/b`, or `''` for the directory itself. Both must be canonical.
 
     Raises:
         ValueError: `path` is not within `directory`.
@@ -120,10 +119,10 @@ def path_parts(path: str) -> tuple[str, ...]:
 
 
 def display_path(path: str) -> str:
-    r"""Return the path for a person or a model to read, on one line.
+    r"""Return the path on one line, for a person or a model to read.
 
-    Line ends, control, bidirectional and zero-width characters are written as escapes (`\n`, `\u202e`), so
-    that a name cannot forge another line or another name. Everything else is left as it is.
+    Line ends, control, bidirectional and zero-width characters are escaped (`\n`, `\u202e`), so that a name cannot
+    imitate another line or another name. All other characters are unchanged.
     """
     if path.isascii() and path.isprintable():
         return path
@@ -131,7 +130,7 @@ def display_path(path: str) -> str:
 
 
 def _foreign_start(path: str) -> str | None:
-    """Return why the beginning of a path, relative or absolute, is refused, or `None`."""
+    """Return why the beginning of a path, relative or absolute, is refused, or `None` if it is valid."""
     if path.startswith('//'):
         return 'it begins with `//`. Start it with a single `/`.'
     first = next((part for part in path[:MAX_PATH_BYTES].split('/') if part not in ('', '.')), '')

@@ -1,11 +1,11 @@
-"""What a backend is: the protocols that strangers implement, and the values that they exchange.
+"""The protocols that a backend implements, and the values they exchange.
 
-A backend holds files under virtual, absolute, POSIX paths. `BackendProtocol` has the member names and the
-semantics of pydantic-ai's workspace contract, so that one thin adapter makes any backend a workspace and
-any third party's workspace with file operations is a backend as it stands. What only some backends can do
-is a protocol of its own, found by `isinstance`; the protocols are frozen, growth is another protocol.
+A backend stores files under virtual, absolute POSIX paths. `BackendProtocol` has the member names and semantics of
+pydantic-ai's workspace contract: a thin adapter turns any backend into a workspace, and any third-party workspace with
+file operations is a backend without changes. Optional features are separate protocols, detected with `isinstance`.
+The protocols are frozen; a new feature is a new protocol.
 
-Not here: how paths are parsed (`paths`), what search means (`search`), trees and their merge (`snapshots`).
+Not here: path parsing (`paths`), search semantics (`search`), trees and their merge (`snapshots`).
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ Command: TypeAlias = str | Sequence[str]
 """An argument list (`['python', '-V']`), or one shell string together with `shell=True`."""
 
 ReadBlob: TypeAlias = Callable[[str], Awaitable[bytes]]
-"""Fetches contents by digest; raises `KeyError` for a digest that it does not have."""
+"""Fetches contents by digest; raises `KeyError` for an unknown digest."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BackendRef:
-    """Which files a backend holds: serializable, without credentials. Two backends with equal refs share files."""
+    """Identifies the files of a backend: serializable, without credentials. Equal refs mean shared files."""
 
     provider: str
     """The kind of backend: `state`, `local`, …"""
     id: str
-    """What the kind needs to find the files again; for `local` the directory."""
+    """Locates the files for this kind of backend; for `local`, the directory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,13 +43,13 @@ class FileEntry:
     path: str
     """The absolute virtual path."""
     is_dir: bool
-    """Whether it is a directory; a link counts as what it leads to."""
+    """Whether it is a directory; a symbolic link counts as its target."""
     size: int | None
-    """Size in bytes; `None` for directories and for what is not a regular file."""
+    """Size in bytes; `None` for directories and anything else that is not a regular file."""
 
 
 class FileEntryLike(Protocol):
-    """What a backend may return for a file or directory: a `FileEntry`, or pydantic-ai's value of the same form."""
+    """Metadata that a backend may return: a `FileEntry`, or pydantic-ai's equivalent value."""
 
     @property
     def name(self) -> str:
@@ -63,30 +63,30 @@ class FileEntryLike(Protocol):
 
     @property
     def is_dir(self) -> bool:
-        """Whether it is a directory; a link counts as what it leads to."""
+        """Whether it is a directory; a symbolic link counts as its target."""
         ...
 
     @property
     def size(self) -> int | None:
-        """Size in bytes; `None` where it is not known."""
+        """Size in bytes; `None` if unknown."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class CommandResult:
-    """What a finished command left behind. A non-zero exit code is a result, not an error."""
+    """The result of a finished command. A non-zero exit code is a result, not an error."""
 
     exit_code: int
-    """The exit code as the process gave it; negative for the signal that ended it, 127 for a missing program."""
+    """The exit code of the process; negative for the signal that terminated it, 127 for a missing program."""
     stdout: str
-    """Standard output; undecodable bytes are U+FFFD."""
+    """Standard output; undecodable bytes are replaced with U+FFFD."""
     stderr: str
-    """Standard error; undecodable bytes are U+FFFD."""
+    """Standard error; undecodable bytes are replaced with U+FFFD."""
 
 
 @runtime_checkable
 class BackendProtocol(Protocol):
-    """Where files live. Every path is absolute; a malformed one raises `InvalidPathError` before anything happens."""
+    """File storage. Every path is absolute; a malformed path raises `InvalidPathError` before any other effect."""
 
     @property
     def ref(self) -> object:
@@ -101,19 +101,20 @@ class BackendProtocol(Protocol):
         """Return the contents of a regular file.
 
         Raises:
-            FileNotFoundError: Nothing is there.
-            IsADirectoryError: A directory is there.
-            OSError: What is there is not a regular file, or cannot be read. Never an empty result instead.
+            FileNotFoundError: The path does not exist.
+            IsADirectoryError: The path is a directory.
+            OSError: The path is not a regular file, or cannot be read. An unreadable file never returns an empty
+            result.
         """
         ...
 
     async def write_bytes(self, path: str, data: bytes) -> None:
-        """Replace or create a file, atomically: others see the old contents or the new, also after a crash.
+        """Replace or create a file atomically: readers see the old contents or the new, even after a crash.
 
-        Missing parents are created, an existing symbolic link is written through, the mode is kept.
+        Missing parent directories are created, an existing symbolic link is written through, and the mode is preserved.
 
         Raises:
-            IsADirectoryError: A directory is there.
+            IsADirectoryError: The path is a directory.
             NotADirectoryError: A parent is a file.
         """
         ...
@@ -127,30 +128,30 @@ class BackendProtocol(Protocol):
         ...
 
     async def make_dir(self, path: str) -> None:
-        """Create a directory and its parents; an existing directory is fine, a file there is `FileExistsError`."""
+        """Create a directory and its parents. An existing directory is fine; a file raises `FileExistsError`."""
         ...
 
     async def remove(self, path: str) -> None:
-        """Remove a file, or a directory with everything in it; of a symbolic link, the link.
+        """Remove a file, or a directory with everything in it. A symbolic link is removed itself, not its target.
 
         Raises:
-            FileNotFoundError: Nothing is there.
-            ValueError: It is the working directory or an ancestor of it.
+            FileNotFoundError: The path does not exist.
+            ValueError: The path is the working directory or one of its ancestors.
         """
         ...
 
     async def exists(self, path: str) -> bool:
-        """Return whether a file or directory is there."""
+        """Return whether a file or directory exists."""
         ...
 
     async def realpath(self, path: str) -> str:
-        """Return the path with symbolic links resolved; components that do not exist are kept as written."""
+        """Return the path with symbolic links resolved; components that do not exist are left unchanged."""
         ...
 
 
 @runtime_checkable
 class SupportsCommands(Protocol):
-    """A backend that runs commands among its files."""
+    """A backend that runs commands on its files."""
 
     async def run(
         self,
@@ -160,16 +161,16 @@ class SupportsCommands(Protocol):
         env: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> CommandResult:
-        """Run a command in the working directory, with standard input at its end.
+        """Run a command in the working directory, with an empty standard input.
 
         Args:
-            command: An argument list, or a shell string with `shell=True`; a mismatch is a `TypeError`.
-            shell: Whether `command` is for the shell.
-            env: Variables on top of the backend's own.
+            command: An argument list, or a shell string with `shell=True`; a mismatch raises `TypeError`.
+            shell: Whether a shell interprets `command`.
+            env: Environment variables to add to those of the backend.
             timeout: Seconds, positive and finite; `None` for no limit.
 
         Raises:
-            CommandTimeoutError: It took longer; the whole process tree is gone.
+            CommandTimeoutError: The command exceeded the timeout; its whole process tree has been killed.
         """
         ...
 
@@ -181,7 +182,7 @@ class SandboxProtocol(BackendProtocol, SupportsCommands, Protocol):
 
 @runtime_checkable
 class SupportsSearch(Protocol):
-    """A backend that searches by itself, with the one dialect of `search`."""
+    """A backend with its own search, in the one dialect that `search` defines."""
 
     async def glob(self, pattern: str, path: str = '/') -> GlobResult:
         """Return the files under `path` whose path relative to it matches `pattern`.
@@ -200,7 +201,7 @@ class SupportsSearch(Protocol):
             pattern: An RE2 regular expression.
             path: A file or a directory.
             glob: Search only files that match, relative to `path`.
-            limit: How many lines to keep; the counts per file stay complete.
+            limit: Maximum number of lines to return; the counts per file are always complete.
 
         Raises:
             InvalidPatternError: The pattern cannot be used.
@@ -211,21 +212,21 @@ class SupportsSearch(Protocol):
 
 @runtime_checkable
 class SupportsCompareAndSwap(Protocol):
-    """A backend on which two writers of one file cannot lose an update."""
+    """A backend that prevents lost updates when two writers change the same file."""
 
     async def compare_and_swap(self, path: str, data: bytes, *, expected: str | None) -> None:
-        """Write `data` if the file still has the digest `expected`; as atomic as `write_bytes`.
+        """Write `data` if the file still has the digest `expected`. As atomic as `write_bytes`.
 
-        The canonical path is the key: every spelling of a path, links included, meets the same check.
+        The check applies to the canonical path, so every spelling of a path, through links too, is checked alike.
 
         Args:
             path: The file.
             data: Its new contents.
-            expected: `digest_of` the contents that were read; `None` if there must be no file yet.
+            expected: `digest_of` the contents that the caller read; `None` if no file may exist yet.
 
         Raises:
-            FileChangedError: It has another digest, or exists, or is gone.
-            IsADirectoryError: A directory is there, whatever is expected.
+            FileChangedError: The file has another digest, exists unexpectedly, or no longer exists.
+            IsADirectoryError: The path is a directory, regardless of `expected`.
             NotADirectoryError: A parent is a file.
         """
         ...
@@ -233,66 +234,69 @@ class SupportsCompareAndSwap(Protocol):
 
 @runtime_checkable
 class SupportsSnapshots(Protocol):
-    """A backend whose files can be captured as a `Tree` and put back."""
+    """A backend that can capture its files as a `Tree` and restore them."""
 
     async def snapshot(self) -> Tree:
-        """Return the tree of all files now."""
+        """Return a tree of all current files."""
         ...
 
     async def restore(self, tree: Tree, read_blob: ReadBlob | None = None) -> None:
-        """Make the files equal to `tree`: write what differs, remove what it does not have.
+        """Make the files equal to `tree`: write files that differ and remove files that it does not have.
 
-        Everything that must be fetched is fetched before the first change; an interrupted restore is repeated.
+        All contents are fetched before the first change. Repeat a restore that was interrupted.
 
         Args:
-            tree: The files wanted.
-            read_blob: Fetches contents that the backend does not have itself.
+            tree: The desired files.
+            read_blob: Fetches contents that the backend does not have.
 
         Raises:
-            MissingBlobError: BlobStore are not to be had; nothing was changed.
+            MissingBlobError: Some contents are unavailable; nothing was changed.
             InvalidPathError: The tree has a path that no backend accepts; nothing was changed.
         """
         ...
 
     async def changes(self, tree: Tree) -> TreeDiff:
-        """Return what changed from `tree` to the files now."""
+        """Return the changes from `tree` to the current files."""
         ...
 
 
 @runtime_checkable
 class RefusesChanges(Protocol):
-    """A backend that knows of files which it will not change, whatever is written."""
+    """A backend that can report, without writing, that it refuses to change a file."""
 
     async def refuse_change(self, path: str) -> None:
-        """Raise what any change of a file would raise, such as `ReadOnlyError`; return if nothing is known against it.
-        It changes nothing.
+        """Raise the error that any change of this file would raise, such as `ReadOnlyError`. Changes nothing.
+
+        Returning means only that no refusal is known.
         """
         ...
 
 
 @runtime_checkable
 class SupportsIdentity(Protocol):
-    """A backend whose `ref` may lead to other files another time, as a path does on another machine.
+    """A backend that can identify the location behind its `ref`, as one `ref` may lead to other files on another
+    machine.
 
-    It identifies the place of its files, so that files which are missing are told from files which were never there.
+    The identity distinguishes files that are missing from files that never existed.
     """
 
     async def identity(self) -> str | None:
-        """Return what identifies the place now, as a text to be kept; `None` if there is no such place.
+        """Return a storable text that identifies the location now; `None` if the location does not exist.
 
-        It stays valid when files change and when the machine restarts, and not for a copy of the place, nor for another
-        one that is made under the same `ref`. Take it again after changes: a place is recognized from then on.
+        It stays valid when files change and when the machine restarts. It is not valid for a copy of the location, or
+        for a location that is created again under the same `ref`. Store a new one after changes, so that the location
+        is recognized from then on.
         """
         ...
 
     async def has_identity(self, identity: str) -> bool | None:
-        """Return whether the place is the one that was identified; `None` if that cannot be told.
+        """Return whether this is the location that was identified; `None` if that cannot be determined.
 
         Args:
-            identity: What `identity` returned. It may come from another backend, and cannot be told then.
+            identity: A value that `identity` returned, possibly on another backend, for which the answer is `None`.
         """
         ...
 
     async def make_root(self) -> None:
-        """Make the place if it is missing, without files."""
+        """Create the location, without files, if it is missing."""
         ...

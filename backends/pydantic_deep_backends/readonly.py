@@ -1,4 +1,4 @@
-"""`ReadOnlyBackend`: a backend whose files can be read, searched and captured, and not changed."""
+"""`ReadOnlyBackend`: read, search and capture files without changing them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from .wrapper import WrapperBackend
 
 
 class ReadOnlyBackend(WrapperBackend):
-    """The current files of another backend; every change raises `ReadOnlyError`.
+    """A read-only view of another backend; every change raises `ReadOnlyError`.
 
-    It searches if the wrapped backend does. It never has `run`, `compare_and_swap` or `restore`, because each of these
+    It can search if the wrapped backend can. It never has `run`, `compare_and_swap` or `restore`, because each of these
     changes files; so it is not a `SupportsSnapshots`, although it has `snapshot` and `changes` if the wrapped backend
-    has them. Its files can be tracked if those of the wrapped backend can and appear at `/`. Its place is identified
-    if that of the wrapped backend is, and `make_root` is refused. The wrapped backend itself can still be written to.
+    has them. Its files can be tracked if those of the wrapped backend can and are mounted at `/`. Its location is
+    identified if that of the wrapped backend is, and `make_root` is refused. The wrapped backend itself remains
+    writable.
 
     Args:
         wrapped: The backend with the files.
@@ -28,10 +29,11 @@ class ReadOnlyBackend(WrapperBackend):
     capabilities = (SupportsSearch, SupportsIdentity)
 
     snapshot: Callable[[], Awaitable[Tree]]
-    """Return the tree of all files now. Missing if the wrapped backend is not a `SupportsSnapshots`."""
+    """Return a tree of all current files. Missing if the wrapped backend is not a `SupportsSnapshots`."""
 
     changes: Callable[[Tree], Awaitable[TreeDiff]]
-    """Return what changed from a tree to the files now. Missing if the wrapped backend is not a `SupportsSnapshots`."""
+    """Return the changes from a tree to the current files. Missing if the wrapped backend is not a
+    `SupportsSnapshots`."""
 
     def __init__(self, wrapped: BackendProtocol) -> None:
         super().__init__(wrapped)
@@ -50,11 +52,11 @@ class ReadOnlyBackend(WrapperBackend):
         await self.refuse_change(path)
 
     async def make_dir(self, path: str) -> None:
-        """Raise `ReadOnlyError`, also if the directory exists."""
+        """Raise `ReadOnlyError`, even if the directory exists."""
         await self.refuse_change(path)
 
     async def remove(self, path: str) -> None:
-        """Raise `ReadOnlyError`, also if the path does not exist."""
+        """Raise `ReadOnlyError`, even if the path does not exist."""
         await self.refuse_change(path)
 
     async def make_root(self) -> None:

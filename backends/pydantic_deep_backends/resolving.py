@@ -1,8 +1,8 @@
-"""Where a path that somebody typed leads, relative or with `..`: to be asked before anything is decided about it.
+"""Resolution of paths from user or model input, relative or with `..`. Resolve a path before any decision about it.
 
 ```
-absolute_path    as the operations of a backend take the path: each directory before `..` must exist
-canonical_path   as rules are matched against it: links are resolved too, and nothing need exist
+absolute_path    the path that the operations of a backend use: each directory before `..` must exist
+canonical_path   the path that rules are matched against: links are resolved too, and nothing needs to exist
 ```
 """
 
@@ -16,33 +16,33 @@ __all__ = ['absolute_path', 'canonical_path']
 
 
 async def absolute_path(backend: BackendProtocol, path: str, *, directory: str | None = None) -> str:
-    """Return the absolute path without `..` that a path means; links after the last `..` are not followed.
+    """Return the absolute path without `..`; symbolic links after the last `..` are not followed.
 
     Args:
-        backend: Whose files these are.
+        backend: The backend with the files.
         path: An absolute or a relative path.
-        directory: Where relative paths start; the working directory of the backend if `None`.
+        directory: The start of relative paths; `None` for the working directory of the backend.
 
     Raises:
         InvalidPathError: The path is malformed, or leads above `/`.
-        FileNotFoundError: What is before a `..` does not exist.
-        NotADirectoryError: It is no directory.
-        OutsideRootError: It is a link that leads outside.
+        FileNotFoundError: The part before a `..` does not exist.
+        NotADirectoryError: The part before a `..` is not a directory.
+        OutsideRootError: The part before a `..` is a link that leads outside of the root.
     """
     return await resolve_dotdot_strict(backend, await _absolute(backend, path, directory))
 
 
 async def canonical_path(backend: BackendProtocol, path: str, *, directory: str | None = None) -> str:
-    """Return the canonical path that a path means, as `realpath` does; what does not exist is kept as written.
+    """Return the canonical path, as `realpath` does; components that do not exist are left unchanged.
 
     Args:
-        backend: Whose files these are.
+        backend: The backend with the files.
         path: An absolute or a relative path.
-        directory: Where relative paths start; the working directory of the backend if `None`.
+        directory: The start of relative paths; `None` for the working directory of the backend.
 
     Raises:
         InvalidPathError: The path is malformed, or leads above `/`.
-        OutsideRootError: A link leads outside.
+        OutsideRootError: A link leads outside of the root.
     """
     return await backend.realpath(
         await resolve_dotdot_async(await _absolute(backend, path, directory), backend.realpath)

@@ -1,8 +1,8 @@
-"""Trees of files: immutable, content-addressed, comparable and mergeable without touching a file.
+"""Trees of files: immutable and content-addressed; diffs and merges touch no file.
 
-`Tree` maps paths to `FileVersion`; `Tree.diff` says how two differ; `merge_trees` joins two that grew apart. All of
-it is pure: contents are bytes that the caller passes in by digest. Which backends can be captured as a tree and put
-back is `SupportsSnapshots` in `protocol`.
+`Tree` maps paths to `FileVersion`, `Tree.diff` compares two trees, and `merge_trees` merges two that diverged. All of
+it is pure: the caller passes contents as bytes, by digest. `SupportsSnapshots` in `protocol` marks the backends that
+can be captured as a tree and restored.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Versions of files, step by step: what a backend can do for whoever keeps a tree after each change.
+"""Incremental versions of files: what a backend offers to callers that store a tree after each change.
 
-`SupportsTracking` is a backend that notes what its own operations touch, so that the next tree costs what was written
-since; `SupportsPatch` is one that can make single files what a tree has there. All paths here are those of trees: they
-begin at the root of the files, wherever that appears.
+A `SupportsTracking` backend records which files its own operations touch, so that the cost of the next tree depends on
+the writes since the last one. A `SupportsPatch` backend can set single files to their state in a tree. All paths here
+are paths of trees: they start at the root of the files, wherever that is mounted.
 """
 
 from __future__ import annotations
@@ -14,74 +14,73 @@ from typing import Literal, Protocol, runtime_checkable
 from .trees._tree import Tree
 
 IGNORE_FILE = '.gitignore'
-"""The name of the files that say what is left out: gitignore(5)."""
+"""The name of the files that list ignored files, in the format of gitignore(5)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OmittedFile:
-    """A file, or a directory with all that is in it, that no version has."""
+    """A file, or a directory with everything in it, that is not versioned."""
 
     path: str
-    """Its path in trees; one that no backend accepts is as `display_path` shows it."""
+    """The path in trees; escaped by `display_path` if no backend accepts it."""
     reason: Literal['too large', 'unreadable', 'invalid path']
-    """Files that `.gitignore` names are left out without being listed."""
+    """Why it was omitted. Files that a `.gitignore` excludes are not listed."""
     size_bytes: int | None
-    """Its size, if it is a file and that could be told."""
+    """Size of the file; `None` for directories and files of unknown size."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Captured:
-    """The files at one moment."""
+    """The files at one point in time."""
 
     tree: Tree
-    """All of them that are versioned. Its paths begin at the root of the files, wherever that appears."""
+    """All versioned files. Paths start at the root of the files, wherever that is mounted."""
     blobs: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
-    """Contents, by digest, of files that were not in the tree before or had others there."""
+    """Contents, by digest, of files that are new or changed since the previous tree."""
     omitted: Sequence[OmittedFile] = ()
-    """What is too large, could not be read, or has a path that no backend accepts, sorted by path: all of it, as far as
-    it has been looked at."""
+    """Files that are too large, could not be read, or have a path that no backend accepts, sorted by path. Covers
+    everything that was scanned."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Occupant:
-    """Something that is not a directory."""
+    """A file system object that is not a directory."""
 
     path: str
-    """Its path in trees."""
+    """The path in trees."""
     is_file: bool
-    """Whether it is a regular file, and no link, FIFO, socket or device."""
+    """Whether it is a regular file rather than a link, FIFO, socket or device."""
 
 
 class DirectoryRules(Protocol):
-    """What of one directory is left out, by its name. Immutable and pure: contents are passed in."""
+    """Ignore rules for one directory. Immutable and pure: contents are passed in."""
 
     def with_ignore_file(self, data: bytes) -> DirectoryRules:
-        """Return the rules of the directory when it has an `IGNORE_FILE` with these contents."""
+        """Return the rules of the directory with an `IGNORE_FILE` of these contents."""
         ...
 
     def below(self, name: str) -> DirectoryRules:
-        """Return the rules of a directory in this one, as long as nothing is known of its `IGNORE_FILE`."""
+        """Return the rules of a subdirectory, before its own `IGNORE_FILE` is applied."""
         ...
 
     def leaves_out(self, name: str, *, is_dir: bool) -> bool:
-        """Return whether a file, or a directory with all that is in it, is left out."""
+        """Return whether a file, or a directory with everything in it, is ignored."""
         ...
 
 
 class FileTracker(Protocol):
-    """Notes what is touched, from when it is made until it is closed."""
+    """Records touched paths, from its creation until it is closed."""
 
     async def capture(self, before: Tree, *, is_full: bool = False, also: Collection[str] = ()) -> Captured:
-        """Return the files now.
+        """Return the current files.
 
-        Only what was touched is looked at if `before` is the tree that the last capture returned (or the one that the
-        tracker was made with) and no command has run since; otherwise everything is.
+        Only touched paths are scanned if `before` is the tree of the last capture (or the one that the tracker was
+        created with) and no command has run since. Otherwise everything is scanned.
 
         Args:
-            before: The tree that the caller has the contents of.
-            is_full: Look at everything, also at what others may have changed.
-            also: Files that are captured although the rules leave them out; those that are too large, and what is no
-                file, are not.
+            before: A tree for which the caller has all contents.
+            is_full: Scan everything, including files that other programs may have changed.
+            also: Files to capture even if the rules ignore them, unless they are too large or not regular files.
 
         Raises:
             BackendUnavailableError: The files are gone.
@@ -89,52 +88,53 @@ class FileTracker(Protocol):
         ...
 
     def close(self) -> None:
-        """Note nothing any more."""
+        """Stop recording."""
         ...
 
 
 @runtime_checkable
 class SupportsTracking(Protocol):
-    """A backend that notes which files its operations touch."""
+    """A backend that records which files its operations touch."""
 
     def track(self, rules: DirectoryRules, *, max_file_bytes: int, tree: Tree | None = None) -> FileTracker:
-        """Begin to note.
+        """Start recording.
 
         Args:
-            rules: What is left out, from the root on. It is asked for every directory that is looked at.
-            max_file_bytes: Larger files are left out too.
-            tree: The files as they are now, if the caller knows; without it the first capture looks at everything.
+            rules: The ignore rules of the root directory. They are consulted for every scanned directory.
+            max_file_bytes: Larger files are omitted too.
+            tree: The current files, if known. Without it, the first capture scans everything.
         """
         ...
 
 
 @runtime_checkable
 class SupportsPatch(Protocol):
-    """A backend that can make single files what a tree has there."""
+    """A backend that can set single files to their state in a tree."""
 
     async def patch(
         self, tree: Tree, paths: Iterable[str], contents: Mapping[str, bytes], *, is_durable: bool = True
     ) -> None:
-        """Write the files of `tree` at `paths`, and remove those that it does not have; nothing else is looked at.
+        """Write the files of `tree` at `paths`, and remove files at `paths` that it does not have. Nothing else is
+        touched.
 
-        First files are removed, then others written. Each changes atomically, the whole does not: an interrupted patch
-        is repeated. What stands in the way of a file, such as a link or a directory, is removed.
+        Files are removed first, then written. Each change is atomic, the whole is not: repeat an interrupted patch.
+        Anything that blocks a file, such as a link or a directory, is removed.
 
         Args:
-            tree: The files wanted.
-            paths: Where they are wanted.
-            contents: By digest, for all that is to be written.
-            is_durable: Whether the files must survive a loss of power, which costs time.
+            tree: The desired files.
+            paths: The paths to change.
+            contents: The contents of all files to write, by digest.
+            is_durable: Whether the files must survive a power loss, which takes longer.
 
         Raises:
-            InvalidPathError: A path is one that no backend accepts; nothing was changed.
-            KeyError: BlobStore are missing; nothing was changed.
+            InvalidPathError: No backend accepts one of the paths; nothing was changed.
+            KeyError: Some contents are missing; nothing was changed.
         """
         ...
 
     async def occupants(self, paths: Iterable[str]) -> Sequence[Occupant]:
-        """Return what is at these paths, or above or below them, and is not a directory, sorted by path.
+        """Return everything at, above or below these paths that is not a directory, sorted by path.
 
-        It is what files at these paths would replace.
+        These are the objects that files at these paths would replace.
         """
         ...

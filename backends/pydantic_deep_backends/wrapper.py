@@ -26,16 +26,18 @@ _CHANGING = ('write_bytes', 'make_dir', 'remove')
 
 
 class WrapperBackend:
-    """Forwards every operation to another backend. Subclass it and override the operations that differ.
+    """Forwards every operation to another backend. Subclass it and override individual operations.
 
-    An instance implements an optional protocol exactly if the wrapped backend does and the class lists the protocol in
-    `capabilities`. A subclass that defines a member of an optional protocol has that member whatever it wraps.
+    An instance implements an optional protocol if the wrapped backend does and the class lists the protocol in
+    `capabilities`. A subclass that defines a member of an optional protocol has that member regardless of the wrapped
+    backend.
 
-    Files can be changed by more than `write_bytes`, `make_dir` and `remove`: `compare_and_swap`, `restore`, `patch` and
-    `run` change them too. If a subclass overrides one of the first three, the protocols of the others are not forwarded,
-    so that no change bypasses the subclass. Override their members as well, or list the protocols in `capabilities`.
+    Files can be changed by more operations than `write_bytes`, `make_dir` and `remove`: `compare_and_swap`, `restore`,
+    `patch` and `run` change them too. If a subclass overrides one of the first three, the protocols of the others are
+    not forwarded, so that no change bypasses the subclass. Override these as well, or list their protocols in
+    `capabilities`.
 
-    The wrapper does not own the wrapped backend: close that where you opened it.
+    The wrapper does not own the wrapped backend. Close that where you opened it.
 
     Args:
         wrapped: The backend that performs the operations.
@@ -58,7 +60,7 @@ class WrapperBackend:
         self.wrapped: BackendProtocol = wrapped
         """The backend that performs the operations."""
         excluded = _CHANGES if self._overrides_changes() else ()
-        # On the instance, because `isinstance` of a protocol looks for its members by name.
+        # Set on the instance, because `isinstance` with a protocol looks up its members by name.
         for capability in self.capabilities:
             if isinstance(wrapped, capability) and capability not in excluded:
                 names = [
