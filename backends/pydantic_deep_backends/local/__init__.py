@@ -1,9 +1,9 @@
-"""`LocalBackend`: the files of one directory, which it cannot leave.
+"""`LocalBackend`: the files of one directory, confined to it.
 
-`_backend` has the operations; `_capture`, `_index` and `_tracker` make trees of the files, `_patch` restores them,
-`_protected_scan` finds protected files, and `_identity` recognizes the directory.
+`_backend` has the operations. `_capture`, `_index` and `_tracker` build trees of the files, `_patch` restores them,
+`_protected_scan` finds protected files, and `_identity` identifies the directory.
 
-Not here: access by descriptors (`files`), commands (`commands`), isolation (`sandbox`).
+Not here: file access by descriptor (`files`), commands (`commands`), isolation (`sandbox`).
 """
 
 from __future__ import annotations

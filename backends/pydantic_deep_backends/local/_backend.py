@@ -1,16 +1,17 @@
-"""`LocalBackend`: the files of one directory, which it cannot leave.
+"""`LocalBackend`: the files of one directory, confined to it.
 
-What it promises, and how:
-- **Confined.** Every operation walks from the directory by descriptors and follows links itself
-  (`files._confined_root`), so that no link, whenever it is put there, leads outside.
-- **Atomic.** A write is a new file that takes the name of the old one (`files._operations`). Another hard link of the
-  old file keeps the old contents; the new file belongs to the user of this process.
-- **One writer at a time** in a directory, among tasks, threads, instances and processes: `flock` on the directory.
-- **Regular files only.** A FIFO, socket or device is listed and can be removed, and is never opened to wait.
-- **Never on the event loop.** All that touches the disk runs in a worker thread.
+Guarantees, and how they are met:
+- **Confined.** Every operation walks from the directory by descriptors and resolves links itself
+  (`files._confined_root`), so no link leads outside, whenever it is created.
+- **Atomic.** A write creates a new file and renames it over the old one (`files._operations`). Other hard links of the
+  old file keep the old contents; the new file belongs to the user of this process.
+- **One writer at a time** per directory, among tasks, threads, instances and processes: `flock` on the directory.
+- **Regular files only.** A FIFO, socket or device is listed and can be removed, but is never opened, as that could
+  block.
+- **Never on the event loop.** All disk access runs in a worker thread.
 
-POSIX only (Linux, macOS): it needs `dir_fd` and `flock`. Commands run without any isolation, and only where that
-is asked for (`commands`); `sandbox` isolates them.
+POSIX only (Linux, macOS): it needs `dir_fd` and `flock`. Commands run without any isolation, and only if enabled
+(`commands`); `sandbox` isolates them.
 """
 
 from __future__ import annotations
@@ -70,35 +71,36 @@ T = TypeVar('T')
 
 
 class LocalBackend(LocalDirectory):
-    """The files of one directory, which cannot be left. It appears as `/`, with commands as its real path.
+    """The files of one directory, confined to it. It is mounted at `/`, or at its real path if commands are allowed.
 
-    The directory must exist, unless `make_root` makes it; it is looked up at the first use and kept by its real path.
-    Nothing stays open between two operations. A directory that is removed and made again is the same backend, and has
-    another `identity`.
+    The directory must exist, unless `make_root` creates it. It is resolved on first use, and its real path is used from
+    then on. Nothing stays open between two operations. A directory that is removed and created again belongs to the
+    same backend, but has another `identity`.
 
-    Symbolic links are followed inside the directory, absolute ones too if they point into it. A file that has another
-    name outside, by a hard link, is not read. Snapshots leave out links, such files, special files, empty directories, and names that cannot be asked for (control characters, not UTF-8);
-    `restore` leaves those alone, unless they stand where a file must go.
+    Symbolic links are followed inside the directory, including absolute ones that point into it. A file with another
+    hard link outside is not read. Snapshots omit links, such hard-linked files, special files, empty directories, and
+    names that are not valid in paths (control characters, not UTF-8). `restore` leaves those unchanged, unless they
+    block a file that it writes.
 
-    With `allow_commands` there is also `run`, and **nothing is isolated**: a command has all the rights of this
-    process, the whole disk and the network, and none of the promises above hold for it. So that a path means the same
-    to commands and to file operations, the directory appears as its real path then, and `working_dir` returns that;
-    beside it there are no files. Use `SandboxBackend` for commands that a model writes. A command inherits `PATH`,
-    `HOME` and the locale of this process and no other variable; `run` says what happens to its children.
+    With `allow_commands` the backend also has `run`, **without any isolation**: a command has all the rights of this
+    process, the whole disk and the network, and none of the guarantees above apply to it. The directory is then mounted
+    at its real path, which `working_dir` returns, so that a path means the same to commands and to file operations; no
+    files exist outside of it. Use `SandboxBackend` for commands that a model writes. A command inherits `PATH`, `HOME`
+    and the locale of this process and no other variable; see `run` for its child processes.
 
     Args:
-        root: The directory; a relative one is relative to the working directory of the process now.
-        allow_commands: Whether there is `run`. Linux only.
-        protected: The files that are protected, as in `PROTECTED_FILES`; `()` for none. The operations of this object
-            write them like others: who asks a person before that are the tools of an agent.
-        allow_hard_links: Whether files are read that have another name outside of the directory, as installers that
-            share one store of packages leave them.
+        root: The directory. A relative path is resolved now, against the working directory of the process.
+        allow_commands: Whether the backend has `run`. Linux only.
+        protected: Patterns of protected files, as in `PROTECTED_FILES`; `()` for none. The operations of this object
+            write protected files like any others: the tools of an agent are responsible for asking a person first.
+        allow_hard_links: Whether to read files with another hard link outside of the directory, as package installers
+            with a shared store create them.
 
     Raises:
         ValueError: A pattern in `protected` is malformed.
-        BackendUnavailableError: At construction, on Windows, and if commands are asked for and the system is not
-            Linux; by every operation, if the directory does not exist.
-        TimeoutError: By every change, if somebody else keeps the directory of the file locked for 30 seconds.
+        BackendUnavailableError: On construction: the system is Windows, or commands are allowed and it is not Linux. By
+            every operation: the directory does not exist.
+        TimeoutError: By every change: the directory of the file stays locked by another writer for 30 seconds.
     """
 
     def __init__(
@@ -118,7 +120,7 @@ class LocalBackend(LocalDirectory):
         self._readings: dict[str, Reading] = {}
         if allow_commands:
             check_commands_possible()
-            vars(self).update(run=self._run_command)  # on the instance: `isinstance` looks for it by name
+            vars(self).update(run=self._run_command)  # on the instance, because `isinstance` looks it up by name
 
     def __repr__(self) -> str:
         commands = ', allow_commands=True' if self._allow_commands else ''
@@ -126,7 +128,7 @@ class LocalBackend(LocalDirectory):
 
     @property
     def allows_commands(self) -> bool:
-        """Whether commands run here without isolation."""
+        """Whether commands run here, without isolation."""
         return self._allow_commands
 
     @property
@@ -136,32 +138,32 @@ class LocalBackend(LocalDirectory):
 
     @property
     def ref(self) -> BackendRef:
-        """The real path of the directory: equal for all backends of one directory, whatever links led to it."""
+        """The real path of the directory: equal for all backends of one directory, regardless of links in its path."""
         return BackendRef(provider='local', id=self._root().path)
 
     async def working_dir(self) -> str:
-        """Return where the directory appears: `/`, with commands its real path. Raises `BackendUnavailableError`."""
+        """Return the mount point: `/`, or the real path if commands are allowed. Raises `BackendUnavailableError`."""
         return await self._run_at_root(lambda root: self._virtual(()))
 
     async def read_bytes(self, path: str) -> bytes:
         """Return the contents of a regular file.
 
         Raises:
-            FileNotFoundError: Nothing is there.
-            IsADirectoryError: A directory is there.
+            FileNotFoundError: The path does not exist.
+            IsADirectoryError: The path is a directory.
             OutsideRootError: A link leads outside.
-            OSError: What is there is not a regular file, cannot be read, or is larger than 1 GiB.
+            OSError: The path is not a regular file, cannot be read, or is larger than 1 GiB.
         """
         return await self._run(path, lambda root, parts: root.visit(parts, partial(read_at, root)))
 
     async def write_bytes(self, path: str, data: bytes) -> None:
-        """Replace or create a file, atomically; parents are made, links are written through, the mode is kept.
+        """Replace or create a file atomically. Creates parents, writes through links and preserves the mode.
 
         Raises:
-            IsADirectoryError: A directory is there.
+            IsADirectoryError: The path is a directory.
             NotADirectoryError: A parent is a file.
             OutsideRootError: A link leads outside.
-            OSError: The write failed; the old file is whole.
+            OSError: The write failed; the old file is intact.
         """
 
         def write(place: Location) -> None:
@@ -171,15 +173,15 @@ class LocalBackend(LocalDirectory):
         await self._run_locked(path, lambda root, parts: root.visit(parts, write, make_dirs=True))
 
     async def compare_and_swap(self, path: str, data: bytes, *, expected: str | None) -> None:
-        """Write `data` if the file still has the digest `expected`, and nobody else can write in between.
+        """Write `data` if the file still has the digest `expected`. No other writer can write in between.
 
         Args:
             path: The file.
             data: Its new contents.
-            expected: `digest_of` the contents that were read; `None` if there must be no file yet.
+            expected: `digest_of` the contents that the caller read; `None` if no file may exist yet.
 
         Raises:
-            FileChangedError: It has another digest, or exists, or is gone.
+            FileChangedError: The file has another digest, exists unexpectedly, or no longer exists.
             OSError: As for `write_bytes`.
         """
 
@@ -200,7 +202,7 @@ class LocalBackend(LocalDirectory):
             raise FileChangedError(path, expected=expected, actual=None) from None
 
     async def stat(self, path: str) -> FileEntry:
-        """Return the metadata of a file or directory, of a link that of what it leads to."""
+        """Return the metadata of a file or directory; for a symbolic link, of its target."""
 
         def look(root: OpenRoot, parts: Components) -> FileEntry:
             return file_entry(self._virtual(parts), root.visit(parts, stat_location))
@@ -210,8 +212,8 @@ class LocalBackend(LocalDirectory):
     async def list_dir(self, path: str) -> list[FileEntry]:
         """Return the entries of one directory, sorted by name.
 
-        Names are the real ones, also those that cannot be asked for: with control characters, or not UTF-8 (with
-        `surrogateescape`). A link that leads nowhere or outside is neither a directory nor has it a size.
+        Names are the real ones, including names that are not valid in paths: with control characters, or not UTF-8
+        (with `surrogateescape`). A link that is broken or leads outside is listed as a file without a size.
         """
 
         def list_above(root: OpenRoot, names: Components) -> list[FileEntry]:
@@ -220,7 +222,7 @@ class LocalBackend(LocalDirectory):
         return await self._run(path, self._list, above=list_above)
 
     async def make_dir(self, path: str) -> None:
-        """Create a directory and its parents; an existing directory is fine, a file there is `FileExistsError`."""
+        """Create a directory and its parents. An existing directory is fine; a file raises `FileExistsError`."""
 
         def make(root: OpenRoot, parts: Components) -> None:
             root.visit(parts, _make, make_dirs=True)
@@ -228,11 +230,11 @@ class LocalBackend(LocalDirectory):
         await self._run(path, make, above=lambda root, names: None, is_change=True)
 
     async def remove(self, path: str) -> None:
-        """Remove a file, or a directory with everything in it; of a symbolic link, the link.
+        """Remove a file, or a directory with everything in it. A symbolic link is removed itself, not its target.
 
         Raises:
-            FileNotFoundError: Nothing is there.
-            ValueError: It is the directory itself, or above it.
+            FileNotFoundError: The path does not exist.
+            ValueError: The path is the directory itself, or above it.
         """
 
         def remove_place(place: Location) -> None:
@@ -252,7 +254,7 @@ class LocalBackend(LocalDirectory):
         await self._run_locked(path, remove, above=refuse)
 
     async def exists(self, path: str) -> bool:
-        """Return whether a file or directory is there; not so where a link leads nowhere or in a circle.
+        """Return whether a file or directory exists; `False` for a broken or circular link.
 
         Raises:
             OutsideRootError: A link leads outside.
@@ -268,7 +270,7 @@ class LocalBackend(LocalDirectory):
         return True
 
     async def realpath(self, path: str) -> str:
-        """Return the path with symbolic links resolved; components that do not exist are kept as written."""
+        """Return the path with symbolic links resolved; components that do not exist are left unchanged."""
 
         def resolve(root: OpenRoot, parts: Components) -> str:
             return self._virtual(root.resolve(parts))
@@ -278,7 +280,7 @@ class LocalBackend(LocalDirectory):
         )
 
     async def glob(self, pattern: str, path: str = '/') -> GlobResult:
-        """Return the files under `path` whose path relative to it matches `pattern`; links to directories are not entered.
+        """Return the files under `path` whose relative path matches `pattern`. Links to directories are not followed.
 
         Raises:
             InvalidPatternError: The pattern cannot be used.
@@ -301,9 +303,9 @@ class LocalBackend(LocalDirectory):
 
         Args:
             pattern: An RE2 regular expression.
-            path: A file, or a directory; links to directories below it are not entered.
+            path: A file, or a directory; links to directories below it are not followed.
             glob: Search only files that match, relative to `path`.
-            limit: How many lines to keep; the counts per file stay complete.
+            limit: Maximum number of lines to return; the counts per file are always complete.
 
         Raises:
             InvalidPatternError: The pattern cannot be used.
@@ -323,35 +325,35 @@ class LocalBackend(LocalDirectory):
         return await self._run(path, search, above=search_above)
 
     async def snapshot(self) -> Tree:
-        """Return the tree of all files now; files that did not change since the last snapshot are not read again.
+        """Return a tree of all current files. Only files that changed since the last snapshot are read.
 
-        Paths in it begin at the directory, wherever that appears: equal files make equal trees.
+        Paths in the tree start at the directory, wherever it is mounted, so equal files have equal trees.
 
         Raises:
-            OSError: A file or directory cannot be read, or a file is larger than 1 GiB. A tree without it would say
-                that it was removed.
-            ScanLimitError: There are more than 2,000,000 files and directories, one lies deeper than a path can lead, or
-                this takes more than 10 minutes.
+            OSError: A file or directory cannot be read, or a file is larger than 1 GiB. In a tree, a missing file would
+                count as removed.
+            ScanLimitError: There are more than 2,000,000 files and directories, one of them is nested too deeply for a
+                path, or the scan takes more than 10 minutes.
         """
         return (await self._scan()).tree
 
     async def changes(self, tree: Tree) -> TreeDiff:
-        """Return what changed from `tree` to the files now. Raises as `snapshot`."""
+        """Return the changes from `tree` to the current files. Raises as `snapshot`."""
         return tree.diff(await self.snapshot())
 
     async def restore(self, tree: Tree, read_blob: ReadBlob | None = None) -> None:
         """Make the files equal to `tree`: write what differs, remove what it does not have.
 
-        All contents to be written are in memory before the first change. Directories that become empty are removed.
-        The owner's right to execute is restored, other permissions stay as they are. Each file changes atomically,
-        the whole does not: an interrupted restore is repeated.
+        All contents to write are loaded before the first change. Directories that become empty are removed. The owner's
+        execute permission is restored, other permissions stay unchanged. Each file changes atomically, the whole does
+        not: repeat a restore that was interrupted.
 
         Args:
-            tree: The files wanted.
-            read_blob: Fetches contents that neither the tree nor any file has now.
+            tree: The desired files.
+            read_blob: Fetches contents that neither the tree nor any current file has.
 
         Raises:
-            MissingBlobError: BlobStore are not to be had; nothing was changed.
+            MissingBlobError: Some contents are unavailable; nothing was changed.
             InvalidPathError: The tree has a path that no backend accepts; nothing was changed.
             ScanLimitError: As for `snapshot`, or the tree has too many files; nothing was changed.
         """
@@ -364,12 +366,12 @@ class LocalBackend(LocalDirectory):
         await self.patch(tree, (*diff.removed, *wanted), contents)
 
     def track(self, rules: DirectoryRules, *, max_file_bytes: int, tree: Tree | None = None) -> LocalTracker:
-        """Begin to note what the operations of this object touch; what others do is seen by a look at everything.
+        """Start recording which paths the operations of this object touch. Changes by others are found by a full scan.
 
         Args:
-            rules: What is left out, from the directory on.
-            max_file_bytes: Larger files are left out too.
-            tree: The files as they are now, if the caller knows.
+            rules: The ignore rules of the directory.
+            max_file_bytes: Larger files are omitted too.
+            tree: The current files, if known.
         """
         memory = CaptureCache(readings=self._readings)
         return LocalTracker(self._run_at_root, self._notebook, memory, rules, max_file_bytes=max_file_bytes, tree=tree)
@@ -377,21 +379,22 @@ class LocalBackend(LocalDirectory):
     async def patch(
         self, tree: Tree, paths: Iterable[str], contents: Mapping[str, bytes], *, is_durable: bool = True
     ) -> None:
-        """Write the files of `tree` at `paths`, and remove those that it does not have; nothing else is looked at.
+        """Write the files of `tree` at `paths`, and remove files at `paths` that are not in `tree`. Nothing else changes.
 
-        What stands in the way of a file is removed, directories that become empty are. The owner's right to execute is
-        as in the tree, other permissions stay as they are. Each file changes atomically, the whole does not: an
-        interrupted patch is repeated. What killed processes were writing beside them goes, once it is a day old.
+        Anything that blocks a file is removed, and so are directories that become empty. The owner's execute permission
+        is set from the tree, other permissions stay unchanged. Each file changes atomically, the whole does not: repeat
+        an interrupted patch. Temporary files that killed processes left in the same directories are removed once they
+        are a day old.
 
         Args:
-            tree: The files wanted.
-            paths: Where they are wanted.
-            contents: By digest, for all that is to be written.
-            is_durable: Whether the files must survive a loss of power.
+            tree: The desired files.
+            paths: The paths to change.
+            contents: The contents of all files to write, by digest.
+            is_durable: Whether the files must survive a power loss.
 
         Raises:
-            InvalidPathError: A path is one that no backend accepts; nothing was changed.
-            KeyError: BlobStore are missing; nothing was changed.
+            InvalidPathError: No backend accepts one of the paths; nothing was changed.
+            KeyError: Some contents are missing; nothing was changed.
         """
         found = versions_at(tree, map(parse_path, paths))
         chunks = batches_of(found, contents, is_durable=is_durable)
@@ -400,14 +403,14 @@ class LocalBackend(LocalDirectory):
             await self._put_chunk(chunk)
 
     async def occupants(self, paths: Iterable[str]) -> Sequence[Occupant]:
-        """Return what is at these paths, or above or below them, and is not a directory, sorted by path."""
+        """Return everything at, above or below these paths that is not a directory, sorted by path."""
         checked = [parse_path(path) for path in paths]
         return await self._run_at_root(lambda root: find_occupants(root, checked, self._naming))
 
     def in_directory(self, root: str | os.PathLike[str]) -> LocalBackend:
-        """Return a backend of another directory that does what this one does.
+        """Return a backend with the same settings for another directory.
 
-        A subclass with settings of its own overrides it.
+        A subclass with settings of its own must override this.
 
         Args:
             root: The directory.
@@ -420,7 +423,7 @@ class LocalBackend(LocalDirectory):
         )
 
     async def identity(self) -> str | None:
-        """Return what identifies the directory: the machine, its inode, when that was made, and its last change."""
+        """Return an identity made of the machine and the inode, creation time and last change of the directory."""
         try:
             return await self._run_at_root(lambda root: identify(root.descriptor))
         except BackendUnavailableError:
@@ -429,7 +432,7 @@ class LocalBackend(LocalDirectory):
     async def has_identity(self, identity: str) -> bool | None:
         """Return whether the directory is the one that was identified.
 
-        `None` where the file system does not keep when directories were made, and all the rest is equal.
+        `None` if the file system does not record creation times and everything else is equal.
         """
         try:
             return await self._run_at_root(lambda root: recognize(root.descriptor, identity))
@@ -437,15 +440,15 @@ class LocalBackend(LocalDirectory):
             return False
 
     async def make_root(self) -> None:
-        """Make the directory and its parents if they are missing. Raises `FileExistsError` where there is a file."""
+        """Create the directory and its parents if they are missing. A file there raises `FileExistsError`."""
         await run_to_completion(lambda: Path(self._root().path).mkdir(parents=True, exist_ok=True))
 
     async def protected_files(self) -> Mapping[str, str]:
-        """Return the state of each protected file that there is, by its path in trees.
+        """Return the state of each existing protected file, by its path in trees.
 
         Raises:
             BackendUnavailableError: The directory does not exist.
-            ScanLimitError: There are more than 2,000,000 directories and protected files, or it takes too long.
+            ScanLimitError: There are more than 2,000,000 directories and protected files, or the scan takes too long.
         """
         return (await self._run_at_root(lambda root: self._scan_protected(root, check_cancelled))).states
 
@@ -500,25 +503,25 @@ class LocalBackend(LocalDirectory):
         env: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> CommandResult:
-        """Run a command in the directory, with all rights of this process; standard input is at its end.
+        """Run a command in the directory, with all rights of this process and an empty standard input.
 
-        Everything that it started ends with it: children in the background, those of a session of their own, and
-        those that became orphans. A command that kills the process which watches over it escapes that.
+        All processes that it started end with it: background children, processes in their own session, and orphans. A
+        command that kills its supervisor process escapes this.
 
         Args:
             command: An argument list, or a shell string with `shell=True`.
             shell: Whether `command` is for the shell.
-            env: Variables on top of those inherited.
+            env: Environment variables to add to the inherited ones.
             timeout: Seconds, positive and finite; `None` for no limit.
 
         Returns:
-            The exit code, negative for a signal, 127 for a missing program, and what was printed: of each stream the
-            first and the last half mebibyte, with a line in between that says how much is left out.
+            The exit code (negative for a signal, 127 for a missing program) and the output: the first and the last half
+            mebibyte of each stream, with a line between them that counts the omitted bytes.
 
         Raises:
             TypeError: A string without `shell=True`, or an argument list with it.
-            CommandTimeoutError: It took longer; the whole process tree is gone.
-            BackendUnavailableError: The directory does not exist, or no longer.
+            CommandTimeoutError: The command exceeded the timeout; its whole process tree has been killed.
+            BackendUnavailableError: The directory does not exist.
         """
         with self._noting_all():
             return await run_locally(self._root, command, shell=shell, env=env, timeout=timeout)

@@ -1,7 +1,7 @@
-"""How the tree of a directory is made from the last one: by a look at what was touched, or at everything.
+"""Captures: the tree of a directory is derived from the last one by a scan of touched paths or a full scan.
 
-Both read a file only if it is not as its last reading left it (`_index`), once, and keep what they read if the caller
-does not have it: a digest never stands for other bytes than those that come with it. Nothing here follows a link.
+Both read a file once, and only if it changed since its last reading (`_index`). They return the contents if the caller
+does not have them, so a digest always belongs to the bytes that come with it. Nothing here follows a link.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from pydantic_deep_backends.trees._tree import Tree
 from ._index import EXECUTABLE_MODE, GONE, Reading, is_representable, signature_of
 
 MAX_ATTEMPTS = 4
-"""How often a file is read that changes while it is read. What the last attempt got counts then: it was there to read,
-and the next look at everything reads the file again."""
+"""Maximum number of attempts to read a file that changes while it is read. The last attempt counts: its contents did
+exist, and the next full scan reads the file again."""
 
 
 @dataclass(kw_only=True)
 class CaptureCache:
-    """State that one capture leaves to the next."""
+    """State that is passed from one capture to the next."""
 
     readings: dict[str, Reading] = field(default_factory=dict[str, Reading])
     """The last reading of each file."""
     omitted: dict[str, OmittedFile] = field(default_factory=dict[str, OmittedFile])
-    """What was left out, by path: the one that it really has."""
+    """Omitted files, by their real path."""
     rules: dict[Components, DirectoryRules] = field(default_factory=dict[Components, DirectoryRules])
-    """The rules of directories that were looked at."""
+    """The rules of scanned directories."""
     clock: Callable[[], int] = time.time_ns
-    """Nanoseconds since 1970, on the clock of the file system."""
+    """The current time in nanoseconds since 1970, on the clock of the file system."""
 
 
 class DirectoryCapture:
@@ -49,9 +49,9 @@ class DirectoryCapture:
 
     Args:
         root: The files.
-        before: The tree that the caller has the contents of.
-        rules: What the root leaves out.
-        max_file_bytes: Larger files are left out.
+        before: A tree for which the caller has all contents.
+        rules: The ignore rules of the root.
+        max_file_bytes: Larger files are omitted.
         memory: The cache of earlier captures, which this one updates.
         checkpoint: Called before each directory; may raise to end the capture.
         budget: Limits of entries and time; beyond them the capture raises `ScanLimitError`.
@@ -107,7 +107,7 @@ class DirectoryCapture:
         return tree
 
     def capture_files(self, paths: Iterable[str]) -> Tree:
-        """Return the previous tree with single files that the rules may leave out."""
+        """Return the previous tree with individual files, even if the rules ignore them."""
         found: dict[str, FileVersion] = {}
         with closing(Directories(self._root)) as directories:
             for path in paths:
@@ -127,7 +127,7 @@ class DirectoryCapture:
         return tree
 
     def _is_wide(self, path: str) -> bool:
-        """Return whether more than one file may have changed at a path, and so the rules below it."""
+        """Return whether more than one file, and so the rules below the path, may have changed at a path."""
         return self._before.get(path) is None or self._before.is_dir(path)
 
     def _look_at(self, directories: Directories, parts: Components) -> dict[str, FileVersion]:
@@ -157,7 +157,7 @@ class DirectoryCapture:
         return found
 
     def _rules_of(self, directories: Directories, parts: Components) -> DirectoryRules | None:
-        """Return the rules of a directory; `None` if it is left out itself."""
+        """Return the rules of a directory; `None` if it is ignored itself."""
         known = self._memory.rules
         length = next((n for n in range(len(parts), -1, -1) if parts[:n] in known), None)
         if length is None:
@@ -174,11 +174,11 @@ class DirectoryCapture:
     def _with_ignore_file(self, rules: DirectoryRules, directory: int) -> DirectoryRules:
         try:
             descriptor, status = open_file(directory, IGNORE_FILE)
-        except OSError:  # there is none, or none that can be read: then `_look_at_file` says so
+        except OSError:  # missing or unreadable; the latter is reported by `_look_at_file`
             return rules
         try:
             if status.st_size <= self._max_file_bytes:
-                with suppress(HardLinkError):  # `_look_at_file` says so too
+                with suppress(HardLinkError):  # reported by `_look_at_file` too
                     self._root.check_links(status)
                     return rules.with_ignore_file(b''.join(read_chunks(descriptor)))
             return rules
@@ -186,7 +186,7 @@ class DirectoryCapture:
             os.close(descriptor)
 
     def _scan(self, directories: Directories, top: Components, rules: DirectoryRules) -> dict[str, FileVersion]:
-        """Return all files of a directory and of those below it."""
+        """Return all files of a directory and its subdirectories."""
         found: dict[str, FileVersion] = {}
         waiting = [(top, rules)]
         while waiting:
@@ -202,7 +202,7 @@ class DirectoryCapture:
     def _scan_directory(
         self, directories: Directories, parts: Components, rules: DirectoryRules, found: dict[str, FileVersion]
     ) -> list[tuple[Components, DirectoryRules]]:
-        """Put the files of one directory among `found`; return the directories in it, with their rules."""
+        """Add the files of one directory to `found`; return its subdirectories with their rules."""
         descriptor = directories.open(parts)
         entries = list_entries(descriptor)
         prefix = path_from(parts) if parts else ''
@@ -231,7 +231,7 @@ class DirectoryCapture:
     def _look_at_file(
         self, directory: int, name: str, path: str, status: os.stat_result, found: dict[str, FileVersion]
     ) -> None:
-        """Put a file among `found`, or among what is left out."""
+        """Add a file to `found` or to the omitted files."""
         self._budget.check_time()
         reading = self._memory.readings.get(path)
         if reading is None and self._omit_if_invalid(path, status.st_size):
@@ -256,7 +256,7 @@ class DirectoryCapture:
         found[path] = reading.version
 
     def _read(self, directory: int, name: str) -> tuple[Reading, bytes]:
-        """Read a file, again if it changes meanwhile."""
+        """Read a file, and again if it changes meanwhile."""
         for _ in range(MAX_ATTEMPTS - 1):
             reading, data, after = self._read_once(directory, name)
             if reading.signature == after:
@@ -278,7 +278,7 @@ class DirectoryCapture:
         return Reading(signature_of(status), read_at, version), data, after
 
     def _omit_if_invalid(self, path: str, size_bytes: int | None) -> bool:
-        """Return whether no tree can have a path; list it then."""
+        """Return whether no tree can contain a path, and record it as omitted if so."""
         if is_representable(path):
             return False
         omitted = OmittedFile(path=display_path(path), reason='invalid path', size_bytes=size_bytes)
@@ -292,20 +292,20 @@ class DirectoryCapture:
 
 
 def _scope(path: str) -> str:
-    """Return what has to be looked at for a path: all that an `IGNORE_FILE` speaks of."""
-    if not is_representable(path):  # some name on the way hides it, which a look from the top finds
+    """Return the path to scan for a touched path: everything that an `IGNORE_FILE` affects."""
+    if not is_representable(path):  # one of its names is invalid and omitted; a scan from the top finds which
         return path_from(path_parts(path)[:1])
     parent, _, name = path.rpartition('/')
     return (parent or '/') if name == IGNORE_FILE else path
 
 
 def _without(tree: Tree, path: str) -> Tree:
-    """Return a tree with nothing at `path` and below it."""
+    """Return a tree without `path` and everything below it."""
     return tree.remove(path) if path in tree else tree.graft(path, Tree()) if tree.is_dir(path) else tree
 
 
 def _joined(before: Tree, found: dict[str, FileVersion]) -> Tree:
-    """Return the tree of these files, made from `before` if little changed."""
+    """Return the tree of these files, derived from `before` if little changed."""
     gone = (path for path in before if path not in found)
     return before.with_changes(
         dict.fromkeys(gone) | {path: version for path, version in found.items() if before.get(path) != version}

@@ -1,7 +1,7 @@
-"""`LocalDirectory`: how an operation of `LocalBackend` runs in its directory.
+"""`LocalDirectory`: execution of the operations of `LocalBackend` in its directory.
 
-Operations run in worker threads, with the directory open by a descriptor. Those that change files note what they touch
-and wait for locks of others.
+Operations run in worker threads, with the directory open by a descriptor. Operations that change files record the paths
+that they touch and retry while another writer holds a lock.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from ._touched_paths import TouchLog
 T = TypeVar('T')
 
 LOCK_WAITS_SECONDS = (0.001, 0.002, 0.004, 0.008, 0.016) + (0.03,) * 1000
-"""The pauses between attempts to lock a directory, 30 seconds in all: far longer than any write holds the lock."""
+"""Pauses between attempts to lock a directory, 30 seconds in all: far longer than any write holds the lock."""
 
 
 def _real_directory(root: OpenRoot, parts: Components) -> Components:
@@ -65,16 +65,16 @@ def _real_directory(root: OpenRoot, parts: Components) -> Components:
 
 
 class LocalDirectory:
-    """A directory that cannot be left, and the machinery of operations in it.
+    """A directory that operations cannot leave, and the machinery to run operations in it.
 
     Args:
         root: The directory.
-        allow_commands: Whether the directory appears as its real path.
-        allow_hard_links: Whether files are read that have another name outside of the directory.
+        allow_commands: Whether the directory is mounted at its real path.
+        allow_hard_links: Whether to read files with another hard link outside of the directory.
     """
 
     _aliases: tuple[str, ...] = ()
-    """Names that the directory has for commands and nobody else."""
+    """Additional names of the directory that only commands see."""
 
     def __init__(self, root: str | os.PathLike[str], *, allow_commands: bool, allow_hard_links: bool) -> None:
         self._given = str(Path(root).absolute())
@@ -85,7 +85,7 @@ class LocalDirectory:
 
     @contextmanager
     def _noting(self, place: Location) -> Generator[None]:
-        """Note what an operation touches, whether or not it fails on the way."""
+        """Record the path that an operation touches, even if it fails."""
         try:
             yield
         finally:
@@ -93,7 +93,7 @@ class LocalDirectory:
 
     @contextmanager
     def _noting_all(self) -> Generator[None]:
-        """Note that a command may change anything, until it has ended."""
+        """Record that a command may change any path, until it has ended."""
         self._notebook.add_all()
         try:
             yield
@@ -124,7 +124,7 @@ class LocalDirectory:
                 continue
             try:
                 yield file_entry(path, root.visit((*canonical, entry.name), stat_location))
-            except OSError:  # it leads nowhere, outside, or where nobody may look: it is listed, and that is all
+            except OSError:  # broken, leads outside, or not permitted: list the link itself
                 yield FileEntry(name=entry.name, path=path, is_dir=False, size=None)
 
     @contextmanager
@@ -147,18 +147,18 @@ class LocalDirectory:
         *,
         above: Callable[[OpenRoot, Components], T] = raise_is_directory,
     ) -> T:
-        """Run an operation that locks a directory, again and again while somebody else holds the lock.
+        """Run an operation that locks a directory, and retry while another writer holds the lock.
 
-        The wait is here and not in the thread, so that it can be cancelled and keeps no thread from others.
+        The pauses are here, not in the thread, so that they can be cancelled and do not occupy a worker thread.
         """
         return await _until_unlocked(lambda: path, lambda: self._run(path, operation, above=above, is_change=True))
 
     async def _retry(self, operation: Callable[[OpenRoot], T], at: Callable[[], Components] = tuple) -> T:
-        """Run an operation on the whole directory that locks others, again and again as `_run_locked` does.
+        """Run an operation on the whole directory that locks directories, and retry like `_run_locked`.
 
         Args:
-            operation: What to do; it goes on where it stopped.
-            at: Returns where it stopped.
+            operation: The operation. Another call resumes it.
+            at: Returns the path at which it stopped.
         """
         return await _until_unlocked(lambda: self._virtual(at()), lambda: self._run_at_root(operation))
 
@@ -171,14 +171,14 @@ class LocalDirectory:
         is_change: bool = False,
         resolve_parent: Callable[[OpenRoot, Components], Components] = _real_directory,
     ) -> T:
-        """Run an operation in a worker thread. Once begun it ends, also if the caller is cancelled.
+        """Run an operation in a worker thread. Once started, it ends, even if the caller is cancelled.
 
         Args:
-            path: What it is about.
-            operation: What to do with the names below the root.
-            above: What to do where the path is a directory on the way to the place where the root is shown.
-            is_change: Whether the operation changes something.
-            resolve_parent: Returns the canonical names of what a `..` follows.
+            path: The path of the operation.
+            operation: Called with the names below the root.
+            above: Called instead if the path is an ancestor of the mount point of the root.
+            is_change: Whether the operation changes files.
+            resolve_parent: Returns the canonical names of a directory before a `..`.
         """
         unresolved = parse_path(path, climbs=True)
 
@@ -195,7 +195,7 @@ class LocalDirectory:
         return await run_to_completion(run)
 
     def _canonical(self, path: str, resolve: Callable[[Components], Components]) -> str:
-        """Return the canonical path of a directory, of which `resolve` finds what is below the root."""
+        """Return the canonical path of a directory; `resolve` resolves the part below the root."""
         names, shown = path_parts(path), self._shown()
         return path if is_above(names, shown) else self._virtual(resolve(below(names, shown, is_change=False)))
 
@@ -217,7 +217,7 @@ class LocalDirectory:
             yield root
 
     def _root(self) -> ConfinedRoot:
-        """Return the directory by its real path, which is kept from the first time that it exists."""
+        """Return the directory by its real path, which is cached once the directory exists."""
         if self._confined is not None:
             return self._confined
         real = os.path.realpath(self._given)
@@ -227,7 +227,7 @@ class LocalDirectory:
         return confined
 
     def _shown(self) -> Components:
-        """Return where the directory appears: the one place that knows."""
+        """Return the mount point of the directory."""
         return path_parts(self._root().path) if self._allow_commands else ()
 
     def _virtual(self, parts: Components) -> str:
@@ -238,12 +238,12 @@ class LocalDirectory:
         return naming(self._virtual(parts))
 
     def _of_tree(self, path: str) -> str:
-        """Return the virtual path of a path in a tree, which begins at the directory."""
+        """Return the virtual path for a path in a tree."""
         return self._virtual(path_parts(path))
 
 
 def mount_point_of(backend: object) -> str:
-    """Return the mount point of a backend, where its trees begin; `/` for a backend without a directory."""
+    """Return the mount point of a backend, where its trees start; `/` for a backend without a directory."""
     backend = _unwrap(backend)
     if not isinstance(backend, LocalDirectory):
         return '/'
@@ -251,7 +251,7 @@ def mount_point_of(backend: object) -> str:
 
 
 def has_fixed_mount_point(backend: object) -> bool:
-    """Return whether backends of any directory with the same settings have the same mount point."""
+    """Return whether backends with the same settings have the same mount point for any directory."""
     backend = _unwrap(backend)
     return not isinstance(backend, LocalDirectory) or not backend._allow_commands  # pyright: ignore[reportPrivateUsage] - of a class of this file
 
@@ -273,7 +273,7 @@ async def _until_unlocked(path: Callable[[], str], attempt: Callable[[], Awaitab
 
 @contextmanager
 def naming(path: str) -> Generator[None]:
-    """Give errors of the operating system, which know a name only, the path that was asked for."""
+    """Add the requested path to errors of the operating system, which contain only a name."""
     try:
         yield
     except BackendError:

@@ -1,11 +1,11 @@
-"""What tells a directory from a copy of it, from one made anew at its path, and from that of another machine.
+"""Distinguishes a directory from a copy of it, from one created again at its path, and from one on another machine.
 
-A directory is known by four things, none of which is written into it: the machine, the inode, the moment of birth of
-the inode, and the moment of its last change. The first three are equal or it is another directory; the last never goes
-back, unless the disk was set back to an earlier state or is a copy of one. File systems that keep no birth times give
-a freed inode to the next directory, so that nothing there proves that it is the same one.
+A directory is identified by four values, none of which is written into it: the machine, the inode, the creation time of
+the inode, and the time of its last change. If one of the first three differs, it is another directory. The last never
+decreases, unless the disk was reset to an earlier state or is a copy of one. File systems without creation times reuse
+a freed inode for the next directory, so nothing there proves that the directory is the same.
 
-Not here: what follows from it (`versions` of pydantic-deep).
+Not here: how callers react to the result (`versions` of pydantic-deep).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 _MACHINE_IDS: Final = ('/etc/machine-id', '/var/lib/dbus/machine-id')
-"""Where a system keeps its id; see machine-id(5). Containers often have none."""
+"""Files that contain the id of the system; see machine-id(5). Containers often have none."""
 
 _AT_EMPTY_PATH: Final = 0x1000
 _STATX_BTIME: Final = 0x800
@@ -30,28 +30,28 @@ _STATX_BTIME: Final = 0x800
 _STATX_BYTES: Final = 256
 _MASK_AT: Final = 0
 _BTIME_AT: Final = 80
-"""The size of `struct statx`, and where `stx_mask` and `stx_btime` are in it, on every architecture; see statx(2)."""
+"""Size of `struct statx`, and the offsets of `stx_mask` and `stx_btime`, on every architecture; see statx(2)."""
 
 
 class _Directory(NamedTuple):
     machine: str
     inode: int
     born_ns: int | None
-    """`None` where the file system does not say."""
+    """`None` if the file system does not record it."""
     changed_ns: int
 
 
 def identify(descriptor: int) -> str:
-    """Return what identifies an open directory, as a text to be kept."""
+    """Return the identity of an open directory as a storable text."""
     return json.dumps(_look_at(descriptor)._asdict(), separators=(',', ':'))
 
 
 def recognize(descriptor: int, identity: str) -> bool | None:
-    """Return whether an open directory is the one that was identified; `None` if that cannot be told.
+    """Return whether an open directory is the identified one; `None` if that cannot be determined.
 
     Args:
         descriptor: The directory.
-        identity: What `identify` returned. One of another form cannot be compared.
+        identity: A value that `identify` returned. A value in another format cannot be compared.
     """
     try:
         then = _Directory(**json.loads(identity))
@@ -69,11 +69,11 @@ def _look_at(descriptor: int) -> _Directory:
 
 
 def _born_ns(descriptor: int) -> int:
-    """Return the moment of birth of an inode, in nanoseconds since 1970; 0 where it is not known."""
+    """Return the creation time of an inode in nanoseconds since 1970; 0 if unknown."""
     if sys.platform != 'linux':
         return int(getattr(os.fstat(descriptor), 'st_birthtime', 0) * 1_000_000_000)
     found = ctypes.create_string_buffer(_STATX_BYTES)
-    statx = getattr(_libc(), 'statx', None)  # before Python 3.15 there is no other way to it
+    statx = getattr(_libc(), 'statx', None)  # Python has no other access to it before 3.15
     if statx is None or statx(descriptor, b'', _AT_EMPTY_PATH, _STATX_BTIME, found) != 0:
         return 0
     (mask,) = struct.unpack_from('=I', found, _MASK_AT)
@@ -88,7 +88,7 @@ def _libc() -> ctypes.CDLL:
 
 @cache
 def _machine() -> str:
-    """Return a digest of the id of this machine, which is not to be shown as it is; empty where there is none."""
+    """Return a digest of the id of this machine, which must not be exposed; empty if there is none."""
     for path in map(Path, _MACHINE_IDS):
         try:
             id = path.read_bytes().strip()

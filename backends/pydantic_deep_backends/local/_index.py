@@ -1,7 +1,7 @@
-"""What a snapshot remembers of the files it has read, so that the next one reads only what changed.
+"""The index of a snapshot, with which the next snapshot reads only files that changed.
 
-The rule is git's: a file whose size, times, inode and mode are those of its last reading has the contents of its
-last reading, unless it changed so shortly before that reading that a second change could bear the same time.
+The rule is git's: a file with the same size, times, inode and mode as in its last reading has the same contents, unless
+it changed so shortly before that reading that a second change could have the same timestamp.
 """
 
 from __future__ import annotations
@@ -31,56 +31,57 @@ from pydantic_deep_backends.paths import MAX_PATH_BYTES, display_path, parse_pat
 from pydantic_deep_backends.snapshots import FileVersion, Tree
 
 RACY_NANOSECONDS = 2_000_000_000
-"""How much older than its reading a change must be for the file to count as unchanged: the coarsest file time in
-use (FAT, 2 s), which also allows for the 4 to 10 ms by which Linux lets file times lag."""
+"""Minimum age of a change at the time of reading for the file to count as unchanged: the coarsest file time in use
+(FAT, 2 s). It also covers the 4 to 10 ms by which file times lag on Linux."""
 
 EXECUTABLE_MODE = 0o755
-"""The mode of a file that its owner may execute, in a tree."""
+"""The mode in trees of a file that its owner may execute."""
 
 GONE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, ERRNO_NOT_REGULAR)
-"""What opening a file or directory says that was removed, or became something else, since it was listed."""
+"""Errors of opening a file or directory that was removed or replaced after it was listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A file as it was when its contents were read."""
+    """A file as of its last reading."""
 
     signature: tuple[int, int, int, int, int]
     """Size, mtime and ctime in nanoseconds, inode, mode."""
     read_at: int
-    """Nanoseconds since 1970, taken before the first byte was read."""
+    """Time before the first byte was read, in nanoseconds since 1970."""
     version: FileVersion
-    """What was read."""
+    """The contents that were read."""
 
     def still_holds(self, signature: tuple[int, int, int, int, int]) -> bool:
-        """Return whether a file with this signature surely has these contents."""
+        """Return whether a file with this signature certainly has these contents."""
         _, mtime, ctime, _, _ = signature
         return self.signature == signature and max(mtime, ctime) + RACY_NANOSECONDS < self.read_at
 
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotIndex:
-    """The files at one moment: their tree, and what is needed to make the next tree from it."""
+    """The files at one point in time: their tree, and the readings from which the next tree is built."""
 
     tree: Tree = field(default_factory=Tree)
-    """The files."""
+    """The tree of the files."""
     clock: Callable[[], int] = time.time_ns
-    """Nanoseconds since 1970, on the clock of the file system."""
+    """The current time in nanoseconds since 1970, on the clock of the file system."""
     _readings: Mapping[str, Reading] = field(default_factory=dict[str, Reading])
 
     def scan(self, root: OpenRoot, checkpoint: Callable[[], None] = lambda: None) -> SnapshotIndex:
-        """Return the index of the files now.
+        """Return the index of the current files.
 
-        Links, hard links to files outside, special files, our unfinished writes, and files whose path no backend accepts
-        are left out.
+        Links, hard links to files outside, special files, our unfinished writes, and files with a path that no backend
+        accepts are omitted.
 
         Args:
             root: The files.
             checkpoint: Called before each directory; may raise to end the scan.
 
         Raises:
-            OSError: A directory or a file cannot be read, or is too large. A tree without it would say that it was removed.
-            ScanLimitError: There are too many entries, some lie too deep, or it takes too long.
+            OSError: A directory or a file cannot be read, or is too large. In a tree, a missing file would count as
+                removed.
+            ScanLimitError: There are too many entries, some are nested too deeply, or the scan takes too long.
         """
         readings: dict[str, Reading] = {}
         with closing(Directories(root)) as directories, scan_budget() as budget:
@@ -102,7 +103,7 @@ class SnapshotIndex:
         readings: dict[str, Reading],
         budget: ScanBudget,
     ) -> list[Components]:
-        """Put the files of one directory among `readings`; return the directories in it."""
+        """Add the files of one directory to `readings`; return its subdirectories."""
         path = prefix = path_from(parts) if parts else ''
         try:
             descriptor = directories.open(parts)
@@ -113,7 +114,7 @@ class SnapshotIndex:
                     budget.check_time()
                     self._scan_file(root, path, descriptor, entry, readings)
             below = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-            # Nothing in a directory that no path leads to can be in a tree; there may be any number of them.
+            # A directory that no path leads to cannot have files in a tree, and there may be any number of them.
             return [(*parts, name) for name in below if is_in_trees(f'{prefix}/{name}')]
         except OSError as error:
             raise OSError(error.errno or errno.EIO, error.strerror, path) from None
@@ -150,7 +151,7 @@ class SnapshotIndex:
         return Reading(signature_of(status), read_at, version)
 
     def _tree_of(self, readings: Mapping[str, Reading]) -> Tree:
-        """Return the tree of the readings, made from the last one if little changed."""
+        """Return the tree of the readings, derived from the last one if little changed."""
         new = [path for path, reading in readings.items() if self._readings.get(path) is not reading]
         gone = self._readings.keys() - readings.keys()
         return self.tree.with_changes(dict.fromkeys(gone) | {path: readings[path].version for path in new})
@@ -161,10 +162,10 @@ def signature_of(status: os.stat_result) -> tuple[int, int, int, int, int]:
 
 
 def is_in_trees(path: str) -> bool:
-    """Return whether a path can be in a tree; a name that cannot be asked for is not.
+    """Return whether a path can be in a tree; a name that is not valid in paths cannot.
 
     Raises:
-        ScanLimitError: It is too long: it lies too deep.
+        ScanLimitError: The path is too long, so it is nested too deeply.
     """
     if is_representable(path):
         return True
@@ -175,7 +176,7 @@ def is_in_trees(path: str) -> bool:
 
 
 def is_representable(path: str) -> bool:
-    """Return whether a path is one that can be asked for: not so with control characters or undecodable bytes."""
+    """Return whether a path is valid: without control characters and undecodable bytes."""
     try:
         parse_path(path)
     except InvalidPathError:

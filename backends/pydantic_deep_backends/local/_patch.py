@@ -1,7 +1,7 @@
-"""Many files at once: what stands where they are to go, how they are put there, and how others are taken away.
+"""Changes to many files at once: listing the obstacles, writing the files and removing others.
 
-Files are written beside those that they replace, made durable together, and then take their names, directory by
-directory. So a disk is asked to be sure a few times for all, which is what makes thousands of files fast.
+Files are written under temporary names next to the files that they replace, made durable together, and then renamed,
+directory by directory. The disk is synchronized a few times for all files, which makes thousands of files fast.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ from pydantic_deep_backends.trees._tree import Tree
 from ._index import GONE
 
 MAX_CHUNK_FILES = 4096
-"""How many files are written before they take their names, and lie there under other names until then."""
+"""Maximum number of files that are written before they are renamed. Until then, they have temporary names."""
 
 MAX_CHUNK_BYTES = 268_435_456
-"""How much is written before it takes its names: a quarter of a gibibyte of disk that is needed for a while."""
+"""Maximum number of bytes that are written before the files are renamed: 256 MiB of temporary disk space."""
 
 MAX_SINGLE_FSYNCS = 128
-"""Up to how many files each is made durable by itself; for more all that the machine has not written yet is (sync(2)),
-which takes about as long as some hundred files do."""
+"""Up to this number, each file is synchronized by itself. For more files, one sync(2) writes all pending data of the
+machine, which takes about as long as a few hundred files."""
 
 
 _EXECUTE_BITS = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
 
 Naming: TypeAlias = Callable[[Components], AbstractContextManager[None]]
-"""Gives errors of the operating system, which know a name only, the path of what is done."""
+"""Adds the path of the operation to errors of the operating system, which contain only a name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NewFile:
-    """A file to be put in a directory."""
+    """A file to write into a directory."""
 
     name: str
     data: bytes
@@ -70,12 +70,12 @@ class Chunk:
 
     @property
     def paths(self) -> list[str]:
-        """Where they go, as paths of trees."""
+        """The target paths, as paths of trees."""
         return [path_from((*at, file.name)) for at, files in self.files_by_directory.items() for file in files]
 
     @property
     def is_synced_whole(self) -> bool:
-        """Whether one sync stands for all files. Elsewhere than on Linux it does not wait until they are written."""
+        """Whether one sync covers all files. Linux only: other systems return before the data is written."""
         count = sum(map(len, self.files_by_directory.values()))
         return self.is_durable and count > MAX_SINGLE_FSYNCS and sys.platform == 'linux'
 
@@ -86,13 +86,13 @@ class StagedFiles:
 
     directory: Components
     name_by_temporary: dict[str, str] = field(default_factory=dict[str, str])
-    """The names that they are to take; those that have taken them are gone from here."""
+    """The final names, by temporary name; renamed files are removed from it."""
 
 
 def batches_of(
     versions: Mapping[str, FileVersion | None], contents: Mapping[str, bytes], *, is_durable: bool
 ) -> list[Chunk]:
-    """Return the files at these paths, where there is one. Raises `KeyError` if contents are missing."""
+    """Return the files to write, in chunks. Raises `KeyError` if contents are missing."""
     wanted = ((path_parts(path), version) for path, version in versions.items() if version is not None)
     files = sorted(((parts, version, contents[version.digest]) for parts, version in wanted), key=itemgetter(0))
     chunks: list[Chunk] = []
@@ -111,10 +111,10 @@ def batches_of(
 
 
 def stage(root: OpenRoot, chunk: Chunk, naming: Naming) -> list[StagedFiles]:
-    """Write files under other names, and remove what stands in their way; if this fails none is left.
+    """Write files under temporary names, and remove everything that blocks them. On failure, no file remains.
 
     Raises:
-        DirectoryLockedError: Something is to be removed, and somebody else holds the lock there.
+        DirectoryLockedError: Another writer holds the lock of a directory with something to remove.
     """
     staged: list[StagedFiles] = []
     is_done = False
@@ -134,16 +134,16 @@ def stage(root: OpenRoot, chunk: Chunk, naming: Naming) -> list[StagedFiles]:
 
 
 def settle(root: OpenRoot, waiting: list[StagedFiles], naming: Naming, *, is_durable: bool) -> None:
-    """Let files take their names.
+    """Rename staged files to their final names.
 
     Args:
-        root: Where they are.
-        waiting: What is staged; directories whose files have their names are taken out.
-        naming: Names errors.
-        is_durable: Whether each directory is made durable.
+        root: The directory with the files.
+        waiting: The staged files; completed directories are removed from the list.
+        naming: Adds the path to errors.
+        is_durable: Whether to synchronize each directory.
 
     Raises:
-        DirectoryLockedError: Somebody else holds the lock of a directory. Call again to go on.
+        DirectoryLockedError: Another writer holds the lock of a directory. Call again to resume.
     """
     with closing(Directories(root)) as directories:
         while waiting:
@@ -163,11 +163,11 @@ def _settle_here(directory: int, staged: StagedFiles, *, is_durable: bool) -> No
 
 
 def discard(root: OpenRoot, staged: Iterable[StagedFiles]) -> None:
-    """Remove the files that have not taken their names."""
+    """Remove the files that have not been renamed."""
     with closing(Directories(root)) as directories:
         for each in staged:
             for temporary in each.name_by_temporary:
-                with suppress(OSError):  # the directory is gone, and they with it; or the failure that led here goes on
+                with suppress(OSError):  # the directory is gone with its files; or the original error is more important
                     os.unlink(temporary, dir_fd=directories.open(each.directory))
 
 
@@ -175,12 +175,12 @@ def remove_files(root: OpenRoot, waiting: list[tuple[Components, list[str]]], na
     """Remove files.
 
     Args:
-        root: Where they are.
-        waiting: Directories and names in them; those that are done are taken out.
-        naming: Names errors.
+        root: The directory with the files.
+        waiting: Directories and names in them; completed directories are removed from the list.
+        naming: Adds the path to errors.
 
     Raises:
-        DirectoryLockedError: Somebody else holds the lock of a directory. Call again to go on.
+        DirectoryLockedError: Another writer holds the lock of a directory. Call again to resume.
     """
     with closing(Directories(root)) as directories:
         while waiting:
@@ -191,13 +191,13 @@ def remove_files(root: OpenRoot, waiting: list[tuple[Components, list[str]]], na
 
 
 def prune(root: OpenRoot, parents: Iterable[Components], tree: Tree) -> None:
-    """Remove directories and those above them, as far as they are empty and not in `tree`.
+    """Remove directories and their parents if they are empty and not in `tree`.
 
     Raises:
-        DirectoryLockedError: Somebody else holds the lock of a directory. Call again to go on.
+        DirectoryLockedError: Another writer holds the lock of a directory. Call again to resume.
     """
     with closing(Directories(root)) as directories:
-        for parts in sorted(_unwanted(parents, tree), reverse=True):  # what is in a directory comes before it
+        for parts in sorted(_unwanted(parents, tree), reverse=True):  # subdirectories first
             with suppress(OSError):  # not empty, or gone
                 above = directories.open(parts[:-1])
                 with locked(above):
@@ -205,7 +205,7 @@ def prune(root: OpenRoot, parents: Iterable[Components], tree: Tree) -> None:
 
 
 def _unwanted(parents: Iterable[Components], tree: Tree) -> set[Components]:
-    """Return these directories and those above them, as far as they are not in a tree."""
+    """Return those of these directories and their parents that are not in a tree."""
     wanted: dict[Components, Tree] = {(): tree}
     unwanted: set[Components] = set()
     for parts in parents:
@@ -231,7 +231,7 @@ def _unlink_all(directory: int, names: Iterable[str]) -> None:
 
 
 def by_directory(paths: Iterable[str]) -> list[tuple[Components, list[str]]]:
-    """Return directories and the names in them, in the order of a walk."""
+    """Return the names by directory, in the order of a walk."""
     names_by_directory: dict[Components, list[str]] = {}
     for path in sorted(paths, key=path_parts):
         *directory, name = path_parts(path)
@@ -240,7 +240,7 @@ def by_directory(paths: Iterable[str]) -> list[tuple[Components, list[str]]]:
 
 
 def find_occupants(root: OpenRoot, paths: Iterable[str], naming: Naming) -> list[Occupant]:
-    """Return what `SupportsPatch.occupants` returns."""
+    """Return the result of `SupportsPatch.occupants`."""
     found: dict[str, bool] = {}
     with closing(Directories(root)) as directories:
         for path in paths:
@@ -250,7 +250,7 @@ def find_occupants(root: OpenRoot, paths: Iterable[str], naming: Naming) -> list
 
 
 def _find_on_the_way(directories: Directories, parts: Components, found: dict[str, bool]) -> None:
-    """Find what is at a path, below it, or, where that is no directory, above it."""
+    """Find everything at a path or below it or, if the path does not exist, the file above it."""
     for length in range(len(parts), 0, -1):
         try:
             status = os.stat(parts[length - 1], dir_fd=directories.open(parts[: length - 1]), follow_symlinks=False)
@@ -294,7 +294,7 @@ def _stage_here(directory: int, staged: StagedFiles, files: Sequence[NewFile], c
 
 
 def _restored_mode(directory: int, name: str, *, is_executable: bool) -> int | None:
-    """Return the permission bits for a file that is there; what is in its way is removed."""
+    """Return the permission bits for a file that exists; anything that is not a regular file is removed."""
     try:
         status = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""Which protected files a directory has, and in which state: one walk over its directories, and a look at what is new.
+"""Scan of a directory for protected files and their state.
 
-A directory whose status is what it was is not listed again, and a file not read again, by the rule of `_index`. So a
-scan after another costs a few calls for each directory, whatever is in them. No link is followed but those that are
-protected themselves, and these only inside of the root.
+By the rule of `_index`, a directory with unchanged metadata is not listed again, and such a file is not read again. So
+a repeated scan costs a few system calls per directory, regardless of its contents. Links are not followed, except links
+that are protected themselves, and only inside the root.
 """
 
 from __future__ import annotations
@@ -30,70 +30,69 @@ from pydantic_deep_backends.protection._patterns import ProtectedPatterns, fold
 from ._index import RACY_NANOSECONDS, signature_of
 
 MAX_READ_BYTES = 1_048_576
-"""The largest protected file whose contents are compared; of a larger one, its size and times."""
+"""Size up to which the contents of protected files are compared; above it, their size and times are."""
 
 MAX_CONFIGS = 100
-"""How many configurations of git are followed to what they name: a chain of more is nobody's."""
+"""Maximum number of git configurations whose references are followed: no legitimate chain is longer."""
 
 _OBJECTS = re.compile('[0-9a-f]{2}|pack|info')
-"""The directories in which git keeps objects, of which there are hundreds and nothing to obey."""
+"""Directories in which git stores objects. There are hundreds of them, without anything that git obeys."""
 
 _TOO_DEEP = 'too deep to be looked at'
-"""The state of a directory that no path leads to: a person sees that it is there."""
+"""The state of a directory that is nested too deeply for any path, so that a person sees that it exists."""
 
 _SAMPLE = '.sample'
-"""How the hooks end that `git init` leaves as examples, and that git never runs."""
+"""Suffix of the example hooks that `git init` creates and git never runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProtectedScan:
-    """The protected files of a directory at one moment."""
+    """The protected files of a directory at one point in time."""
 
     states: Mapping[str, str]
-    """The state of each, by its path in trees."""
+    """The state of each file, by its path in trees."""
     pinned: tuple[Components, ...]
-    """The directories of git and those above them, each after the one that it is in: what is under these names must
-    stay under them."""
+    """Git directories and their parents, each after the directory that contains it. They must not be renamed."""
     read_only: tuple[Components, ...]
-    """What is protected as a whole, files and directories: those of git first, then the nearest to the root."""
+    """Files and directories that are protected as a whole: those of git first, then the ones closest to the root."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """A directory as it was when it was listed."""
+    """A directory as of its last listing."""
 
     signature: tuple[int, int, int, int, int]
     listed_at: int
     names: tuple[tuple[str, bool], ...]
-    """The names that matter, and whether each is a directory: all directories, and files that may be protected."""
+    """The relevant names, and whether each is a directory: all directories, and files that may be protected."""
     is_git_dir: bool
 
 
 @dataclass(kw_only=True)
 class ProtectedIndex:
-    """What scans of one directory remember. Use it from one thread at a time."""
+    """The cache of scans of one directory. Use it from one thread at a time."""
 
     clock: Callable[[], int] = time.time_ns
-    """Nanoseconds since 1970, on the clock of the file system."""
+    """The current time in nanoseconds since 1970, on the clock of the file system."""
     listings: dict[Components, _Listing] = field(default_factory=dict[Components, _Listing])
     states: dict[Components, tuple[tuple[int, int, int, int, int], int, str]] = field(
         default_factory=dict[Components, tuple[tuple[int, int, int, int, int], int, str]]
     )
-    """The signature, the moment of the reading and the state of each file that was read."""
+    """The signature, the time of reading and the state of each file that was read."""
 
     def scan(
         self, root: OpenRoot, rules: ProtectedPatterns, names: tuple[str, ...], checkpoint: Callable[[], None]
     ) -> ProtectedScan:
-        """Return the protected files now.
+        """Return the current protected files.
 
         Args:
             root: The files.
-            rules: What is protected.
-            names: The absolute names that the root has, without a slash at the end.
+            rules: The patterns of protected files.
+            names: The absolute names of the root, without a trailing slash.
             checkpoint: Called before each directory; may raise to end the scan.
 
         Raises:
-            ScanLimitError: There are too many directories, or it takes too long.
+            ScanLimitError: There are too many directories, or the scan takes too long.
         """
         with closing(Directories(root)) as directories, scan_budget() as budget:
             scan = _Scan(self, root, directories, rules, names, checkpoint, budget)
@@ -104,7 +103,7 @@ class ProtectedIndex:
 
 
 _Waiting: TypeAlias = tuple[Components, Components, Components | None]
-"""A directory to be looked at: its path, that as names are compared, and the directory of git that it is in."""
+"""A directory to scan: its path, its case-folded path, and the git directory that contains it."""
 
 
 class _Scan:
@@ -130,11 +129,11 @@ class _Scan:
         self._found: dict[str, str] = {}
         self._pinned: set[Components] = set()
         self._whole: set[Components] = set()
-        """What was found protected with all that is in it."""
+        """Paths that are protected with everything in them."""
         self._git_files: set[Components] = set()
         self._read_only: set[Components] = set()
         self._configs: list[tuple[Components, Components]] = []
-        """Configurations of git, and the directory of git that each belongs to."""
+        """Git configurations, and the git directory of each."""
 
     def run(self) -> ProtectedScan:
         waiting: list[_Waiting] = [((), (), None)]
@@ -151,16 +150,16 @@ class _Scan:
         )
 
     def _look_at_directory(self, parts: Components, folded: Components, git_dir: Components | None) -> list[_Waiting]:
-        """Find what is protected in one directory; return the directories in it that are to be looked at.
+        """Find protected files in one directory; return its subdirectories that must be scanned.
 
         Args:
             parts: The directory.
-            folded: Its names as they are compared.
-            git_dir: The directory of git that it is in.
+            folded: Its case-folded path.
+            git_dir: The git directory that contains it.
         """
-        with suppress(OSError):  # it is gone, or nobody may look: then no program of this user obeys what is in it
+        with suppress(OSError):  # gone, or not permitted; then no program of this user obeys its files either
             listing = self._list(parts, folded, self._directories.open(parts))
-            self._budget.take(listing.names)  # and not the other files: a data set of millions is no reason to refuse
+            self._budget.take(listing.names)  # not the other files: a data set of millions must not fail the scan
             if self._rules.has_git and listing.is_git_dir:
                 git_dir = parts
                 self._pin(parts)
@@ -182,7 +181,7 @@ class _Scan:
         return []
 
     def _list(self, parts: Components, folded: Components, descriptor: int) -> _Listing:
-        """Return what is in an open directory, without listing it if that is known."""
+        """Return the entries of an open directory, from the cache if they are unchanged."""
         signature = signature_of(os.fstat(descriptor))
         known = self._index.listings.get(parts)
         if known is not None and known.signature == signature and _is_settled(signature, known.listed_at):
@@ -206,7 +205,7 @@ class _Scan:
         return listing
 
     def _protect(self, path: Components, *, is_dir: bool, is_git: bool, git_dir: Components | None) -> None:
-        """Note that a path is protected as a whole, with all that is in it."""
+        """Record that a path is protected as a whole, with everything in it."""
         if path in self._whole:
             return
         self._whole.add(path)
@@ -216,17 +215,17 @@ class _Scan:
         if is_dir:
             self._read_only.add(path)
             self._note_below(path)
-        elif self._note(path):  # what is mounted over a link would be mounted where it leads to
+        elif self._note(path):  # regular files only: a mount over a link would land on its target
             self._read_only.add(path)
             if git_dir is not None and fold(path[-1]).startswith('config'):
                 self._configs.append((path, git_dir))
 
     def _pin(self, parts: Components) -> None:
-        """Note that a directory and those above it must stay where they are."""
+        """Record that a directory and its parents must not be renamed."""
         self._pinned.update(parts[:length] for length in range(1, len(parts) + 1))
 
     def _note_below(self, top: Components) -> None:
-        """Note the state of all files in a directory."""
+        """Record the state of all files in a directory."""
         waiting = [top]
         while waiting:
             self._checkpoint()
@@ -243,8 +242,8 @@ class _Scan:
                         self._note(path)
 
     def _note(self, path: Components) -> bool:
-        """Note the state of something that is not a directory, and of what it leads to; return whether it is a file."""
-        with suppress(OSError):  # it is gone
+        """Record the state of a path that is not a directory, and of its link target; return whether it is a file."""
+        with suppress(OSError):  # gone
             descriptor = self._directories.open(path[:-1])
             status = os.stat(path[-1], dir_fd=descriptor, follow_symlinks=False)
             self._found[path_from(path)] = self._state_of(path, descriptor, status)
@@ -255,7 +254,7 @@ class _Scan:
         try:
             if stat.S_ISLNK(status.st_mode):
                 target = os.readlink(path[-1], dir_fd=descriptor)
-                if fold(path[-1]) != '.git':  # a directory of git is protected as such, wherever it is
+                if fold(path[-1]) != '.git':  # a git directory is protected as such, wherever it is
                     self._follow(path)
                 return f'link to {target!r}'
             if not stat.S_ISREG(status.st_mode):
@@ -280,7 +279,7 @@ class _Scan:
         return known[2]
 
     def _follow(self, link: Components) -> None:
-        """Protect what a link leads to, if that is inside."""
+        """Protect the target of a link, if it is inside the root."""
         with suppress(OSError, OutsideRootError):
             target = self._root.resolve(link)
             if target != link and target:
@@ -288,7 +287,7 @@ class _Scan:
                 self._protect(target, is_dir=stat.S_ISDIR(mode), is_git=False, git_dir=None)
 
     def _follow_configs(self) -> None:
-        """Protect what configurations of git name."""
+        """Protect the files that git configurations refer to."""
         for place in range(MAX_CONFIGS):
             if place >= len(self._configs):
                 return
@@ -313,7 +312,7 @@ class _Scan:
                     self._configs.append((target, git_dir))
 
     def _inside(self, base: Components, value: str) -> Components | None:
-        """Return the path of a value that is relative to a directory, if it is inside of the root."""
+        """Return the path for a value relative to a directory; `None` if it is outside of the root."""
         names = list(base)
         if value.startswith('/'):
             top = next((name for name in self._names if f'{value}/'.startswith(f'{name}/')), None)
@@ -331,7 +330,7 @@ class _Scan:
 
 
 def _is_git_dir(folded: Components, names: set[str]) -> bool:
-    """Return whether a directory with these names in it is one of git's own, or would be one with little more."""
+    """Return whether a directory with these entries is a git directory, or could become one with few changes."""
     return (
         folded[-1:] == ('.git',)
         or ('HEAD' in names and ('objects' in names or 'commondir' in names))
@@ -340,12 +339,12 @@ def _is_git_dir(folded: Components, names: set[str]) -> bool:
 
 
 def _is_objects(path: Components, git_dir: Components) -> bool:
-    """Return whether a directory is one of those in which git keeps objects."""
+    """Return whether git stores objects in this directory."""
     return len(path) == len(git_dir) + 2 and path[-2] == 'objects' and _OBJECTS.fullmatch(path[-1]) is not None
 
 
 def _is_settled(signature: tuple[int, int, int, int, int], looked_at: int) -> bool:
-    """Return whether a change after the look would bear another time."""
+    """Return whether any change after the look would have a later timestamp."""
     _, mtime, ctime, _, _ = signature
     return max(mtime, ctime) + RACY_NANOSECONDS < looked_at
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class TouchedPaths:
-    """Paths that were touched since they were last taken. Safe to use from any thread."""
+    """Paths that were touched since the last `take`. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -25,7 +25,7 @@ class TouchedPaths:
             self._is_all = True
 
     def take(self) -> set[str] | None:
-        """Return the paths touched since the last call; `None` if it may be any."""
+        """Return the paths touched since the last call; `None` if any path may have been touched."""
         with self._lock:
             paths, is_all = self._paths, self._is_all
             self._paths, self._is_all = set(), False
@@ -33,13 +33,16 @@ class TouchedPaths:
 
 
 class TouchLog:
-    """Passes touched paths on to every tracker. Add a path after the change: one added before may be taken too early."""
+    """Forwards touched paths to every tracker.
+
+    Add a path after the change: a path that is added before may be taken too early.
+    """
 
     def __init__(self) -> None:
         self._open: tuple[TouchedPaths, ...] = ()
 
     def begin(self) -> TouchedPaths:
-        """Return a new set of paths, which is filled until `end`."""
+        """Return a new set of paths that is filled until `end`."""
         touched = TouchedPaths()
         self._open = (*self._open, touched)
         return touched

@@ -1,4 +1,4 @@
-"""The tracker of a directory: which look at the files a capture needs (`_capture`)."""
+"""The tracker of a directory: it selects the scan that a capture needs (`_capture`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RunAtRoot(Protocol):
     """Runs an operation on a whole directory in a worker thread."""
 
     def __call__(self, operation: Callable[[OpenRoot], T]) -> Awaitable[T]:
-        """Return what the operation does."""
+        """Return the result of the operation."""
         ...
 
 
@@ -31,12 +31,12 @@ class LocalTracker:
     """`FileTracker` of a directory.
 
     Args:
-        run_at_root: How the directory is reached.
-        notebook: Where its operations note what they touch.
-        memory: What is remembered of files; its readings may be shared with other trackers.
-        rules: What the root leaves out.
-        max_file_bytes: Larger files are left out.
-        tree: The files as they are now, if that is known.
+        run_at_root: Runs an operation on the directory.
+        notebook: Receives the paths that operations touch.
+        memory: The cache of file readings; the readings may be shared with other trackers.
+        rules: The ignore rules of the root.
+        max_file_bytes: Larger files are omitted.
+        tree: The current files, if known.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class LocalTracker:
         self._notes = notebook.begin()
 
     async def capture(self, before: Tree, *, is_full: bool = False, also: Collection[str] = ()) -> Captured:
-        """Return the files now: by a look at what was touched, or at everything."""
+        """Return the current files, from a scan of the touched paths or of everything."""
         async with self._lock:
             touched = self._notes.take()
             is_known = not is_full and self._last is not None and before == self._last
-            self._last = None  # if this fails, what was touched is not known any more
+            self._last = None  # if this fails, the touched paths are no longer known
             if not is_known or touched is None:
                 captured = await self._look(before, DirectoryCapture.capture_all)
             elif touched:
@@ -76,11 +76,11 @@ class LocalTracker:
             return captured
 
     def close(self) -> None:
-        """Note nothing any more."""
+        """Stop recording."""
         self._notebook.end(self._notes)
 
     async def _add(self, captured: Captured, also: Collection[str]) -> Captured:
-        """Return what was captured with other files. What is touched then is seen by a look at everything."""
+        """Return the capture with additional files. The next capture is a full scan, which sees their later changes."""
         more = await self._look(captured.tree, lambda look: look.capture_files(also))
         return Captured(tree=more.tree, blobs={**captured.blobs, **more.blobs}, omitted=more.omitted)
 

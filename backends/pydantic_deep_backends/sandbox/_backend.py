@@ -1,9 +1,10 @@
 """`SandboxBackend`: the files of one directory, and commands that cannot reach anything else.
 
 ```
-file operations   as those of LocalBackend: by descriptors, never by the shell (`local`)
-commands          under bubblewrap, in namespaces of their own (_bwrap), with few system calls (_seccomp), within
-                  limits (_limits, _cgroups, _disk_usage); the isolation is tested before the first one (_isolation_check)
+file operations   those of LocalBackend: by descriptors, never through a shell (`local`)
+commands          under bubblewrap, in their own namespaces (_bwrap), with filtered system calls (_seccomp), within
+                  limits (_limits, _cgroups, _disk_usage); the isolation is tested before the first one
+                  (_isolation_check)
 ```
 """
 
@@ -39,7 +40,7 @@ from ._isolation_check import check_isolation
 from ._limits import SandboxLimits
 
 _BASE_ENV = {'PATH': '/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin', 'HOME': '/tmp', 'LANG': 'C.UTF-8'}  # noqa: S108 - of the sandbox
-"""What every command has."""
+"""Environment variables of every command."""
 
 _RESERVED_NAMES = frozenset(path_parts(WORKSPACE)) | {
     'bin',
@@ -53,57 +54,63 @@ _RESERVED_NAMES = frozenset(path_parts(WORKSPACE)) | {
     'tmp',
     'usr',
 }
-"""The names at the top of a sandbox where nothing can be mounted."""
+"""Top-level names in a sandbox at which nothing can be mounted."""
 
 _WATCH_SECONDS = 0.1
-"""How often the disk is looked at while a command runs: a fast disk takes a few hundred megabytes in between."""
+"""Seconds between two disk checks while a command runs: a fast disk writes a few hundred megabytes in between."""
 
 MAX_MOUNTS = 128
-"""How many protected paths are mounted at most: each takes a millisecond and more of the start of each command."""
+"""Maximum number of protected paths to mount: each adds a millisecond or more to the start of each command."""
 
 _MAX_PATH_BYTES = 3_000
-"""The longest path that is mounted. The kernel takes 4,096 bytes, with those of the directory itself."""
+"""Maximum length of a path to mount. The kernel accepts 4,096 bytes, including the path of the directory itself."""
 
 _ATTEMPTS = 5
-"""How often a sandbox is made, if other commands move the directories of protected files meanwhile."""
+"""Maximum number of attempts to create a sandbox while other commands move the directories of protected files."""
 
 
 class SandboxBackend(LocalBackend):
-    """A directory that appears as `/workspace`, to file operations and to commands alike. Linux only.
+    """A directory that is mounted at `/workspace`, for file operations and commands alike. Linux only.
 
-    File operations are those of `LocalBackend`. They never go through a command, and whatever a command leaves behind
-    (links to anywhere, devices, unreadable modes) leads them nowhere.
+    File operations are those of `LocalBackend`. They never run a command, and nothing that a command leaves behind
+    (links, devices, unreadable modes) can lead them outside.
 
-    A command sees the workspace, `/usr` and a few files of `/etc` of the host (read-only), `/tmp` and `/dev/shm` of its
-    own, its own processes and no network. It has no capabilities and cannot get any, few system calls that are
-    dangerous, and the limits given. When it ends, or takes too long, or the caller is cancelled, everything that it
-    started is gone, however it was detached. Its variables are those given and no others.
+    A command sees the workspace, `/usr` and a few files of `/etc` of the host (read-only), its own `/tmp` and
+    `/dev/shm`, its own processes and no network. It has no capabilities and cannot gain any, dangerous system calls are
+    denied, and the limits apply. When it ends, exceeds its timeout, or the caller is cancelled, all processes that it
+    started are killed, however they were detached. It has only the environment variables of the configuration and the
+    call.
 
-    Before the first command of a process, and before `working_dir` tells where the directory is, each promise is tried;
-    where one does not hold, no command runs.
+    Before the first command of a process, and before `working_dir` returns, each guarantee is tested. If one does not
+    hold, no command runs.
 
-    Not promised: secrets below `/usr` and in what is mounted can be read. The size of the workspace is looked at several
-    times a second, so it can be passed by what a command writes meanwhile. Except where control groups can be made (as
-    root, mostly), the memory of all processes together is `processes` times `memory_bytes`, and time on the
-    processors is not shared out. A Unix socket in the workspace can be talked to. What is in `/proc/mountinfo` tells where the workspace lies on
-    the host. A kernel with a hole has a hole. With `network=True` everything that this machine reaches can be reached,
-    its own loopback services included.
+    Limitations:
+    - Secrets below `/usr` and in mounted paths can be read.
+    - The size of the workspace is checked several times a second, so a command can exceed it between two checks.
+    - Unless control groups can be created (mostly as root), the memory limit of all processes together is `processes`
+      times `memory_bytes`. CPU time is not distributed fairly.
+    - A command can connect to a Unix socket in the workspace.
+    - `/proc/mountinfo` reveals the location of the workspace on the host.
+    - A vulnerable kernel stays vulnerable.
+    - With `network=True`, commands can reach everything that this machine can reach, including its own loopback
+      services.
 
     Args:
         root: The directory; it must exist.
-        bwrap: The program bubblewrap, 0.8 or newer; the one on the `PATH` if `None`.
+        bwrap: The bubblewrap program, 0.8 or newer; `None` for the one on the `PATH`.
         network: Whether commands share the network of the host.
-        env: Names of variables that commands take over from this process, or variables with their values.
-        read_only: Host paths that commands see too, by their path in the sandbox. File operations do not see them.
-        limits: How much each command may use.
-        protected: The files that are protected, as in `PROTECTED_FILES`; `()` for none. Commands see what there is of
-            them read-only, and cannot move it away; `MAX_MOUNTS` paths at most, those of git and the nearest to the
-            root first. What a command makes of them anew `protected_files` tells.
-        allow_hard_links: Whether file operations read files that have another name outside of the directory.
+        env: Names of environment variables that commands inherit from this process, or variables with their values.
+        read_only: Host paths to mount read-only for commands, keyed by their path in the sandbox. File operations do
+            not see them.
+        limits: Resource limits of each command.
+        protected: Patterns of protected files, as in `PROTECTED_FILES`; `()` for none. Commands see existing ones
+            read-only and cannot move them; at most `MAX_MOUNTS` paths, those of git and the ones closest to the root
+            first. `protected_files` reports protected files that a command creates.
+        allow_hard_links: Whether file operations read files with another hard link outside of the directory.
 
     Raises:
         InvalidPathError: A path in the sandbox is malformed.
-        ValueError: A path in the sandbox is taken, or a host path is not absolute or has a NUL.
+        ValueError: A path in the sandbox is reserved, or a host path is not absolute or has a NUL.
     """
 
     def __init__(
@@ -132,11 +139,11 @@ class SandboxBackend(LocalBackend):
 
     @property
     def ref(self) -> BackendRef:
-        """The real path of the directory; not equal to that of a `LocalBackend`, whose paths mean something else."""
+        """The real path of the directory. Not equal to that of a `LocalBackend`, as the paths of its files differ."""
         return BackendRef(provider='sandbox', id=self._root().path)
 
     def path_of(self, host_path: str | os.PathLike[str]) -> str | None:
-        """Return where commands see a path of the host: in the workspace, or where it is mounted; `None` if nowhere.
+        """Return the path at which commands see a host path, in the workspace or a mount; `None` if they do not see it.
 
         Touches the disk, to resolve links.
         """
@@ -149,12 +156,12 @@ class SandboxBackend(LocalBackend):
         return None
 
     async def working_dir(self) -> str:
-        """Return where commands and file operations see the directory, once it is known that commands can be isolated.
+        """Return the path of the directory for commands and file operations, after the isolation has been tested.
 
-        So what begins by asking for it, as a run of an agent does, ends here and not at its first command.
+        Callers that ask for it first, such as a run of an agent, fail here instead of at their first command.
 
         Raises:
-            SandboxUnavailableError: They cannot be isolated here.
+            SandboxUnavailableError: Commands cannot be isolated here.
             BackendUnavailableError: The directory does not exist.
         """
         await self._plan()
@@ -168,23 +175,23 @@ class SandboxBackend(LocalBackend):
         env: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> CommandResult:
-        """Run a command in the workspace, isolated, with standard input at its end.
+        """Run a command in the workspace, isolated, with an empty standard input.
 
         Args:
             command: An argument list, or a shell string with `shell=True`.
-            shell: Whether `command` is for the shell.
-            env: Variables on top of those of the backend.
-            timeout: Seconds, positive and finite; never more than the limits allow.
+            shell: Whether a shell interprets `command`.
+            env: Environment variables to add to those of the backend.
+            timeout: Seconds, positive and finite; capped by the limits.
 
         Returns:
-            The exit code, negative for a signal, 127 for a missing program, and what was printed. A command that fills
-            the disk is ended by a signal, and standard error says so.
+            The exit code (negative for a signal, 127 for a missing program) and the output. A command that exceeds the
+            disk limits is killed by a signal, and standard error reports it.
 
         Raises:
             TypeError: A string without `shell=True`, or an argument list with it.
-            CommandTimeoutError: It took longer; the whole process tree is gone.
-            SandboxUnavailableError: It cannot be isolated here; nothing was run.
-            BackendUnavailableError: The directory does not exist, or no longer.
+            CommandTimeoutError: The command exceeded the timeout; its whole process tree has been killed.
+            SandboxUnavailableError: The command cannot be isolated here; nothing was run.
+            BackendUnavailableError: The directory does not exist.
         """
         arguments = arguments_of(command, shell=shell)
         variables = self._variables() | check_env(env or {})
@@ -196,7 +203,7 @@ class SandboxBackend(LocalBackend):
         def start() -> RunningCommand:
             self._check_root()
             watch.begin()
-            for _ in range(_ATTEMPTS - 1):  # what is mounted may have been moved or removed since it was found
+            for _ in range(_ATTEMPTS - 1):  # another command may move or remove the paths to mount after the scan
                 with suppress(SandboxUnavailableError):
                     return start_in_sandbox(plan, root.path, arguments, variables, self._mounts())
             return start_in_sandbox(plan, root.path, arguments, variables, self._mounts())
@@ -213,7 +220,7 @@ class SandboxBackend(LocalBackend):
             return await run_execution(execution)
 
     def in_directory(self, root: str | os.PathLike[str]) -> SandboxBackend:
-        """Return a sandbox of another directory with the same settings; what was tried is not tried again."""
+        """Return a sandbox of another directory with the same settings; its isolation is not tested again."""
         read_only = dict(self._read_only)
         other = SandboxBackend(
             root,
@@ -229,7 +236,7 @@ class SandboxBackend(LocalBackend):
         return other
 
     async def _plan(self) -> SandboxPlan:
-        """Return what sandboxes are like; the first time, its promises are tried."""
+        """Return the configuration of the sandboxes; the first call tests the isolation."""
         return self._tried or await run_to_completion(self._try)
 
     def _try(self) -> SandboxPlan:
@@ -252,7 +259,7 @@ class SandboxBackend(LocalBackend):
         return plan
 
     def _mounts(self) -> Mounts:
-        """Return what of the workspace is mounted once more, so that commands cannot change or move it."""
+        """Return the paths of the workspace to mount again, so that commands cannot change or move them."""
         with self._root().open() as root:
             scan = self._scan_protected(root, lambda: None)
         paths = [path for path in (*scan.pinned, *scan.read_only) if len(os.fsencode('/'.join(path))) < _MAX_PATH_BYTES]
@@ -283,7 +290,7 @@ def _names(env: Sequence[str]) -> tuple[str, ...]:
 
 
 def _mount(path: str, host: str | os.PathLike[str]) -> tuple[str, str]:
-    """Return a mount as it is kept. Raises `ValueError` if it cannot be made."""
+    """Return a validated mount. Raises `ValueError` if it is impossible."""
     path, host = parse_path(path), Path(host)
     top = next(iter(path_parts(path)), '')
     if not top or top in _RESERVED_NAMES:

@@ -1,17 +1,18 @@
-"""A command under bubblewrap: what it sees, what it may use, and how it starts and ends.
+"""Execution of a command under bubblewrap: its file system, its limits, its start and its end.
 
 ```
-this process ── bwrap (watches, outside) ── perl (pid 1 of the sandbox) ── the command ── …
+this process ── bwrap (supervises, outside) ── perl (pid 1 of the sandbox) ── the command ── …
 ```
-- **Its first process is ours** (`init.pl`), a dozen lines of Perl, which every Debian has. bwrap's own reports a signal as an exit
-  code; ours reports what was. When it ends, for whatever reason, the kernel ends every other process of the sandbox, and
-  bwrap ends after that. So when bwrap is gone, all is gone, however it was detached.
-- **Limits come from outside**, while the first process waits: `prlimit` and, where there is one, a control group.
-- **Nothing passes by the command line** but the command: bwrap reads its arguments, and the first process its
-  variables, from files that have no name.
+- **The first process is ours** (`init.pl`), a dozen lines of Perl, which every Debian has. bwrap's own init reports a
+  signal as an exit code; ours reports it as a signal. When it ends, for whatever reason, the kernel kills all other
+  processes of the sandbox, and bwrap exits after that. So once bwrap has exited, no process is left, however it was
+  detached.
+- **Limits are set from outside**, while the first process is blocked: `prlimit` and, if available, a control group.
+- **The command line contains only the command**: bwrap reads its arguments, and the first process its environment
+  variables, from anonymous files.
 
-The file system of a sandbox is empty but for what is named here. `/usr` and what a program expects of `/etc` are those
-of the host, read-only; users, hosts and the like are made up. Everything else of the host is not there to be named.
+The file system of a sandbox contains only the paths named here. `/usr` and the usual files of `/etc` are those of the
+host, read-only; users, hosts and the like are synthetic. Nothing else of the host is visible.
 """
 
 from __future__ import annotations
@@ -43,33 +44,33 @@ from ._seccomp import render_filter
 from ._stale_resources import prefix_of
 
 WORKSPACE: Final = '/workspace'
-"""Where commands see the directory."""
+"""The path of the directory for commands."""
 
 INSTALL: Final = 'Install it: `apt-get install bubblewrap perl-base`'
-"""What to do where the sandbox cannot start."""
+"""Advice when the sandbox cannot start."""
 
 _USER: Final = 1000
-"""The user and the group inside; outside it is the user of this process, so that both own the same files."""
+"""User and group inside; outside it is the user of this process, so that both own the same files."""
 
 _SEPARATION: Final = (
     '--unshare-all', '--unshare-user', '--disable-userns', '--assert-userns-disabled', '--cap-drop', 'ALL',
     '--new-session', '--die-with-parent', '--as-pid-1', '--clearenv', '--hostname', 'sandbox',
     '--uid', str(_USER), '--gid', str(_USER),
 )  # fmt: skip
-"""What every sandbox is cut off by; the network is shared again where that is asked for."""
+"""Isolation options of every sandbox; the network is shared again if enabled."""
 
 _TOP: Final = Path('/')
 
 _DEVICES_KIND: Final = 'devices'
-"""What the directories of devices are called, should they be left behind."""
+"""The kind in the names of device directories, for the removal of stale ones."""
 
 _DEVICES: Final = {'null': (1, 3), 'zero': (1, 5), 'full': (1, 7), 'random': (1, 8), 'urandom': (1, 9), 'tty': (5, 0)}
-"""The devices of a sandbox and their numbers (`Documentation/admin-guide/devices.txt`)."""
+"""Devices of a sandbox and their numbers (`Documentation/admin-guide/devices.txt`)."""
 
 _HOST_FILES: Final = (
     '/etc/alternatives', '/etc/ld.so.cache', '/etc/localtime', '/etc/mime.types', '/etc/services', '/etc/ssl/certs',
     '/etc/fonts', )  # fmt: skip
-"""What programs of `/usr` look for in `/etc`, and holds no secret. Each costs a third of a millisecond."""
+"""Files without secrets that programs of `/usr` look for in `/etc`. Each costs a third of a millisecond."""
 
 _SYNTHETIC_FILES: Final = {
     '/etc/passwd': f'sandbox:x:{_USER}:{_USER}:sandbox:/tmp:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n',
@@ -77,34 +78,34 @@ _SYNTHETIC_FILES: Final = {
     '/etc/hosts': '127.0.0.1 localhost sandbox\n::1 localhost sandbox\n',
     '/etc/nsswitch.conf': 'passwd: files\ngroup: files\nhosts: files dns\n',
 }
-"""Files with fixed contents in every sandbox, in place of those of the host."""
+"""Files with fixed contents in every sandbox, instead of those of the host."""
 
 _HIDDEN_FILES: Final = ('/proc/cmdline', '/proc/key-users', '/proc/keys')
-"""What `/proc` tells everybody of the machine and of its user, and no command needs."""
+"""Files of `/proc` that reveal details of the machine and its user, and that no command needs."""
 
 _HIDDEN_DIRECTORIES: Final = (
     '/proc/acpi', '/proc/asound', '/proc/bus', '/proc/driver', '/proc/fs', '/proc/irq', '/proc/scsi',
 )  # fmt: skip
-"""Where root changes settings of the machine in `/proc`."""
+"""Directories of `/proc` in which root can change settings of the machine."""
 
 _START_SECONDS: Final = 30.0
-"""How long bwrap may take to make a sandbox, which takes milliseconds on a machine that is not overloaded."""
+"""Time limit for bwrap to create a sandbox, which takes milliseconds unless the machine is overloaded."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SandboxPlan:
-    """All that sandboxes of one backend have in common; equal plans keep the same promises."""
+    """The common configuration of all sandboxes of one backend. Equal plans give equal guarantees."""
 
     bwrap: str
-    """The program."""
+    """Path of the bubblewrap program."""
     network: bool
     """Whether commands have the network of the host."""
     read_only: tuple[tuple[str, str], ...]
-    """Paths in the sandbox and the host paths that appear there."""
+    """Paths in the sandbox, and the host paths mounted there."""
     limits: SandboxLimits
-    """How much a command may use."""
+    """Resource limits of a command."""
     controllers: Controllers
-    """Where control groups can be made."""
+    """Directories in which control groups can be created."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,33 +115,32 @@ class SandboxCommand:
     process: subprocess.Popen[bytes]
     report: int
     first: int
-    """A descriptor of the first process."""
+    """A pidfd of the first process."""
     cleanup: ExitStack
     """Closes the descriptor, and removes the control group and the devices."""
 
     def kill(self) -> None:
-        """End the first process; the kernel ends the others."""
+        """Kill the first process; the kernel kills the others."""
         _kill(self.first)
 
     def exit_code(self, report: bytes, stderr: str) -> int:
-        """Return the exit code of the command; that of SIGKILL if the memory of the sandbox was used up."""
+        """Return the exit code of the command; that of SIGKILL if the sandbox ran out of memory."""
         if not report.startswith(b'.'):
             raise _unavailable(stderr)
         exit_code = exit_code_of(report[1:])
         return -signal.SIGKILL if exit_code is None else exit_code
 
     def close(self) -> None:
-        """Give back what the start took."""
+        """Release the resources of the start."""
         self.cleanup.close()
 
 
 Mounts: TypeAlias = tuple[tuple[str, bool], ...]
-"""Paths in the workspace that are mounted once more in their place, and whether read-only. What is a mount can be
-neither moved nor removed."""
+"""Paths in the workspace to mount again in place, and whether read-only. A mount can be neither moved nor removed."""
 
 
 class MovedMountError(SandboxUnavailableError):
-    """A path of the workspace was not what it should be when it was mounted; nothing was run, and trying again helps."""
+    """A path of the workspace changed while it was mounted. Nothing was run, and a retry can succeed."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f'{path!r} was moved while the sandbox was made. Run the command again.')
@@ -152,15 +152,15 @@ def start_in_sandbox(
     """Start a command in a new sandbox.
 
     Args:
-        plan: What the sandbox is like.
-        root: The directory that is the workspace.
+        plan: The configuration of the sandbox.
+        root: The directory of the workspace.
         arguments: The command.
-        variables: All its variables.
-        mounts: What of the workspace is mounted once more.
+        variables: The complete environment.
+        mounts: Paths of the workspace to mount again.
 
     Raises:
-        MovedMountError: Somebody else moved one of `mounts` meanwhile.
-        SandboxUnavailableError: There is no bwrap, or it cannot make the sandbox.
+        MovedMountError: Another process moved one of `mounts` meanwhile.
+        SandboxUnavailableError: bwrap is missing, or cannot create the sandbox.
     """
     with ExitStack() as cleanup, ExitStack() as reading, _PassedDescriptors() as passing:
         report = passing.pipe_from(reading)
@@ -177,10 +177,10 @@ def start_in_sandbox(
 
 
 def make_devices() -> str | None:
-    """Return a directory with devices of our own; `None` where this user may not make any, and need not.
+    """Create our own devices and return their directory; `None` if this user may not create any and needs none.
 
-    A device that is bound into a sandbox can be changed there by its owner: root would share the mode of `/dev/null`
-    with every command. Who may not make devices does not own those of the host.
+    The owner of a device can change it from inside a sandbox that it is bound into: as root, every command could change
+    the mode of `/dev/null`. A user who may not create devices does not own those of the host.
     """
     directory = tempfile.mkdtemp(prefix=prefix_of(_DEVICES_KIND))
     try:
@@ -195,22 +195,22 @@ def make_devices() -> str | None:
 
 
 def remove_devices(directory: str | None) -> None:
-    """Remove devices again."""
+    """Remove the devices."""
     if directory is not None:
         shutil.rmtree(directory)
 
 
 class _PassedDescriptors(ExitStack):
-    """Descriptors passed to bwrap; closed here once it has them."""
+    """Descriptors passed to bwrap; closed in this process once bwrap has them."""
 
     def __init__(self) -> None:
         super().__init__()
         self.descriptors: list[int] = []
         self.options: list[str] = []
-        """The ends of pipes, in the order in which they were made, as they stand in arguments."""
+        """The passed ends of pipes, as arguments, in the order of creation."""
 
     def file(self, data: bytes) -> str:
-        """Return the descriptor of a file without a name that holds `data`."""
+        """Return the descriptor of an anonymous file with the contents `data`."""
         descriptor = self._add(os.memfd_create('sandbox'))
         with open(descriptor, 'wb', closefd=False) as file:
             file.write(data)
@@ -218,14 +218,14 @@ class _PassedDescriptors(ExitStack):
         return str(descriptor)
 
     def pipe_from(self, ours: ExitStack) -> int:
-        """Return the end to read from of a pipe whose other end is passed."""
+        """Return the read end of a pipe; the write end is passed."""
         read, write = os.pipe()
         ours.callback(os.close, read)
         self.options.append(str(self._add(write)))
         return read
 
     def pipe_to(self, ours: ExitStack) -> BinaryIO:
-        """Return the end to write to of a pipe whose other end is passed."""
+        """Return the write end of a pipe; the read end is passed."""
         read, write = os.pipe()
         self.options.append(str(self._add(read)))
         return ours.enter_context(os.fdopen(write, 'wb', buffering=0))
@@ -285,7 +285,7 @@ def _spawn(
 
 
 def _system(file: Callable[[bytes], str], *, network: bool) -> Iterator[str]:
-    """Yield the options for the programs of the host and what they need of `/etc`."""
+    """Yield the options for the programs of the host and the files of `/etc` that they need."""
     yield from ('--ro-bind', '/usr', '/usr')
     for name in ('bin', 'sbin', 'lib', 'lib32', 'lib64', 'libx32'):
         path = _TOP / name
@@ -300,7 +300,7 @@ def _system(file: Callable[[bytes], str], *, network: bool) -> Iterator[str]:
 
 
 def _kernel_files(tmp_bytes: int, devices: str | None) -> Iterator[str]:
-    """Yield the options for what the kernel keeps in memory: `/proc`, `/dev` and temporary files."""
+    """Yield the options for in-memory file systems: `/proc`, `/dev` and temporary files."""
     yield from ('--proc', '/proc', '--ro-bind', '/proc/sys', '/proc/sys')
     directories, files = _hidden()
     for path in directories:
@@ -317,10 +317,10 @@ def _kernel_files(tmp_bytes: int, devices: str | None) -> Iterator[str]:
 
 @functools.cache
 def _hidden() -> tuple[list[str], list[str]]:
-    """Return the directories and the files of `/proc` that a sandbox does not have.
+    """Return the directories and files of `/proc` to hide in a sandbox.
 
-    The user of a sandbox is that of this process outside. So root, though it has no capabilities there, owns what only
-    the owner may read or write, and all of that is hidden from it.
+    The user of a sandbox is the user of this process outside. So root, although without capabilities in the sandbox,
+    owns the files that only their owner may read or write. All of them are hidden.
     """
     files = [path for path in _HIDDEN_FILES if Path(path).exists()]
     if os.geteuid() != 0:
@@ -342,8 +342,8 @@ def _admit(
     cleanup: ExitStack,
     mounts: Mounts,
 ) -> int:
-    """Set the limits of the first process, which waits, and let it go on; return a descriptor of it."""
-    import resource  # which Windows lacks
+    """Set the limits of the first process, which is blocked, and let it start; return a pidfd of it."""
+    import resource  # missing on Windows
 
     first: int | None = None
     try:
@@ -364,13 +364,13 @@ def _admit(
             _check_mounts(Path(f'/proc/{pid}/mountinfo').read_bytes(), mounts)
         gate.write(b'.')
     except BaseException as error:
-        gate.close()  # so that nothing is run, however far the first process is
+        gate.close()  # so that nothing runs, however far the first process has come
         if first is not None:
             _kill(first)
         process.kill()
-        said = process.communicate()[1].decode(errors='replace')
+        stderr = process.communicate()[1].decode(errors='replace')
         if isinstance(error, OSError):
-            raise _unavailable(said or str(error)) from error
+            raise _unavailable(stderr or str(error)) from error
         raise
     return first
 
@@ -381,7 +381,7 @@ def _kill(first: int) -> None:
 
 
 def _first_process(info: int) -> int:
-    """Return the id of the first process, which bwrap tells."""
+    """Return the PID of the first process, as reported by bwrap."""
     text = b''
     while b'}' not in text:
         _wait(info)
@@ -393,7 +393,7 @@ def _first_process(info: int) -> int:
 
 
 def _wait(descriptor: int) -> None:
-    """Wait until something can be read."""
+    """Wait until the descriptor is readable."""
     waiting = select.poll()
     waiting.register(descriptor, select.POLLIN)
     if not waiting.poll(_START_SECONDS * 1000):
@@ -401,17 +401,17 @@ def _wait(descriptor: int) -> None:
 
 
 def _check_mounts(mountinfo: bytes, mounts: Mounts) -> None:
-    """Refuse mounts of the workspace that show something else than they should.
+    """Raise if a mount of the workspace does not show the intended path.
 
-    bwrap finds what it mounts by path. Another command in the same workspace could put a link to a directory of the host
-    in the way in that moment, and what is there would be shown in this sandbox.
+    bwrap mounts by path. At that moment, another command in the same workspace could replace a directory on the path
+    with a link to a directory of the host, which would then be visible in this sandbox.
 
     Args:
-        mountinfo: What the kernel says of the mounts in the sandbox (proc_pid_mountinfo(5)).
-        mounts: What was asked for.
+        mountinfo: The mounts in the sandbox, from the kernel (proc_pid_mountinfo(5)).
+        mounts: The requested mounts.
 
     Raises:
-        MovedMountError: There are such.
+        MovedMountError: A mount shows another path.
     """
     shown: dict[bytes, tuple[bytes, bytes]] = {}
     for line in mountinfo.splitlines():
@@ -428,8 +428,8 @@ def _check_mounts(mountinfo: bytes, mounts: Mounts) -> None:
 
 
 def _unescaped(text: bytes) -> bytes:
-    return re.sub(rb'\\([0-7]{3})', lambda found: bytes((int(found[1], 8),)), text)
+    return re.sub(rb'\\([0-7]{3})', lambda match: bytes((int(match[1], 8),)), text)
 
 
-def _unavailable(said: str) -> SandboxUnavailableError:
-    return SandboxUnavailableError(f'The sandbox did not start: {said.strip()[-500:]!r}. {INSTALL}, 0.8 or newer.')
+def _unavailable(stderr: str) -> SandboxUnavailableError:
+    return SandboxUnavailableError(f'The sandbox did not start: {stderr.strip()[-500:]!r}. {INSTALL}, 0.8 or newer.')

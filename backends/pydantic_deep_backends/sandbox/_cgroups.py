@@ -1,8 +1,8 @@
-"""Groups of processes that the kernel counts: how many there are, and how much memory they take together.
+"""Control groups: limits on the number of processes and on their total memory.
 
-`RLIMIT_NPROC` does not bind root, and no limit of a process bounds what several take together. A control group does
-both, where this process may make one: as root on most machines, and hardly ever else. Versions 1 and 2 are known
-(`Documentation/admin-guide/cgroup-v1`, `cgroup-v2.rst`).
+`RLIMIT_NPROC` does not apply to root, and no per-process limit bounds the total of several processes. A control group
+does both, if this process may create one: as root on most machines, and rarely otherwise. Versions 1 and 2 are
+supported (`Documentation/admin-guide/cgroup-v1`, `cgroup-v2.rst`).
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from pathlib import Path
 from ._stale_resources import prefix_of, stale_directories
 
 _KIND = 'group'
-"""What groups are called, should they be left behind."""
+"""The kind in the names of groups, for the removal of stale ones."""
 
 _numbers = itertools.count()
-"""Makes names of groups unique in this process; `next` of it is atomic."""
+"""Makes group names unique within this process; `next` on it is atomic."""
 
 _REMOVE_ATTEMPTS = 200
 _REMOVE_PAUSE_SECONDS = 0.005
-"""How long to try to remove a group: the kernel lets go of the dead a moment after they are buried."""
+"""Retries of removing a group: the kernel releases killed processes a moment after they were reaped."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Controllers:
-    """Where groups can be made; a controller that cannot be used has no directory."""
+    """Directories in which groups can be created; `None` for a controller that is not usable."""
 
     processes: Path | None
     memory: Path | None
@@ -38,27 +38,27 @@ class Controllers:
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Processes that are counted together, in one directory for each hierarchy."""
+    """Processes with common limits, as one directory per hierarchy."""
 
     directories: tuple[Path, ...]
 
     def add(self, pid: int) -> None:
-        """Put a process into the group; what it starts from now on is in it too."""
+        """Add a process to the group. Processes that it starts from then on belong to the group too."""
         for directory in self.directories:
             (directory / 'cgroup.procs').write_text(str(pid))
 
     def remove(self) -> None:
-        """Remove the group, whose processes are gone."""
+        """Remove the group after its processes have ended."""
         for directory in self.directories:
             _remove(directory)
 
 
 def find_controllers(mounts: Path = Path('/proc/self/mounts'), own: Path = Path('/proc/self/cgroup')) -> Controllers:
-    """Return where groups can be made, by making one and removing it again.
+    """Return the directories in which groups can be created, after a trial.
 
     Args:
-        mounts: The file systems that are mounted, as the kernel lists them.
-        own: The groups that this process is in, as the kernel lists them.
+        mounts: The mounted file systems, as listed by the kernel.
+        own: The groups of this process, as listed by the kernel.
     """
     hierarchies = _hierarchies(mounts.read_text())
     places = dict(_own_places(own.read_text()))
@@ -69,10 +69,10 @@ def find_controllers(mounts: Path = Path('/proc/self/mounts'), own: Path = Path(
 
 
 def make_group(controllers: Controllers, *, processes: int, memory_bytes: int) -> Group:
-    """Make a group with limits; swap is not used where that can be said.
+    """Create a group with limits, and without swap where the kernel supports that.
 
     Raises:
-        OSError: It cannot be made any more.
+        OSError: The group can no longer be created.
     """
     name = f'{prefix_of(_KIND)}{next(_numbers)}'
     limits = {'pids.max': processes, 'memory.max': memory_bytes, 'memory.limit_in_bytes': memory_bytes}
@@ -94,7 +94,7 @@ def make_group(controllers: Controllers, *, processes: int, memory_bytes: int) -
 
 
 def remove_stale_groups(controllers: Controllers) -> None:
-    """Remove groups of processes that were killed before they could."""
+    """Remove the groups of processes that were killed before they could remove them."""
     for parent in {controllers.processes, controllers.memory} - {None}:
         assert parent is not None  # noqa: S101 - subtracted above
         for directory in stale_directories(parent, _KIND):
@@ -103,17 +103,17 @@ def remove_stale_groups(controllers: Controllers) -> None:
 
 
 def _hierarchies(mounts: str) -> list[tuple[Path, frozenset[str]]]:
-    """Return the directory of each hierarchy and its controllers; those of version 2 have none listed."""
-    found: list[tuple[Path, frozenset[str]]] = []
+    """Return the directory of each hierarchy and its controllers; version 2 lists none."""
+    hierarchies: list[tuple[Path, frozenset[str]]] = []
     for line in mounts.splitlines():
         _, directory, kind, options, *_ = line.split(' ')
         if kind in ('cgroup', 'cgroup2'):
-            found.append((Path(directory), frozenset(options.split(',') if kind == 'cgroup' else ())))
-    return found
+            hierarchies.append((Path(directory), frozenset(options.split(',') if kind == 'cgroup' else ())))
+    return hierarchies
 
 
 def _own_places(own: str) -> Iterator[tuple[str, str]]:
-    """Yield where this process is, for each controller; version 2 is the controller `''`."""
+    """Yield the group of this process for each controller; version 2 is the controller `''`."""
     for line in own.splitlines():
         _, controllers, place = line.split(':', 2)
         for controller in controllers.split(','):
@@ -134,7 +134,7 @@ def _find(
 
 
 def _is_usable(parent: Path, files: tuple[str, ...]) -> bool:
-    """Return whether a group made here has one of the files."""
+    """Return whether a group that is created here has one of the files."""
     directory = parent / f'{prefix_of(_KIND)}{next(_numbers)}'
     try:
         directory.mkdir()

@@ -1,7 +1,7 @@
-"""How much of the disk a workspace takes, looked at while a command runs.
+"""Disk usage of a workspace, checked while a command runs.
 
-No limit of a process bounds what several files take together, and a quota needs a file system that has one. So the
-free space is looked at, which costs nothing, and the files are counted when it has shrunk by a good part of the limit.
+No per-process limit bounds the total size of several files, and quotas need a file system that supports them. So the
+free space is checked, which is cheap, and the files are counted once it has shrunk by a significant part of the limit.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from pydantic_deep_backends.files._operations import list_entries
 from ._limits import SandboxLimits
 
 _PARTS = 16
-"""The files are counted when the disk has lost this part of the limit since they were last: so far a command, or several
-short ones one after the other, get beyond it."""
+"""The files are counted when the disk has lost this fraction (1/16) of the limit since the last count. A command, or
+several short ones in sequence, can exceed the limit by that much."""
 
 
 _COUNT_SECONDS = 3.0
-"""How long to count at a time: a command that is to be ended waits for it, and can make trees that take hours."""
+"""Maximum duration of one count. A command to kill runs on meanwhile, and may have created trees that take hours."""
 
 FreeSpace: TypeAlias = tuple[int, int]
 """Free bytes and free inodes of a disk."""
 
 
 class DiskUsageRecord:
-    """The free space when the files of a workspace were last counted. It outlives a command."""
+    """The free space at the last count of a workspace. Shared by successive commands."""
 
     def __init__(self) -> None:
         self.counted_at: FreeSpace | None = None
-        """The room that there was then; `None` if they never were."""
+        """The free space at the last count; `None` before the first one."""
 
 
 class DiskWatch:
-    """Watches a directory during one command.
+    """Monitors the disk usage of a directory during one command.
 
     Args:
         root: The directory.
-        limits: How much it may hold.
-        ledger: What is known from the commands before.
+        limits: The limits of the workspace.
+        ledger: The record shared with earlier commands.
     """
 
     def __init__(self, root: ConfinedRoot, limits: SandboxLimits, ledger: DiskUsageRecord) -> None:
@@ -55,11 +55,11 @@ class DiskWatch:
         self._first: FreeSpace = (0, 0)
 
     def begin(self) -> None:
-        """Remember how much room there is now. Raises `FileNotFoundError` if the directory does not exist."""
+        """Record the current free space. Raises `FileNotFoundError` if the directory does not exist."""
         self._first = self._look()
 
     def __call__(self) -> str | None:
-        """Return why the command must end, if it must."""
+        """Return the reason to kill the command; `None` if it may continue."""
         limits = self._limits
         try:
             now = self._look()
@@ -70,12 +70,12 @@ class DiskWatch:
         except (FileNotFoundError, BackendUnavailableError):
             return 'ended: the directory of the workspace was removed'
         lost_bytes, lost_files = (before - after for before, after in zip(self._first, now, strict=True))
-        # A command that makes room may go on in a workspace that is too full: somebody has to.
+        # In a workspace over its limits, a command that frees space may continue: otherwise nothing could clean up.
         if size_bytes > limits.disk_bytes and lost_bytes > 0:
             return f'ended: the workspace may take {limits.disk_bytes:,} bytes on the disk and took more'
         if files > limits.disk_files and (lost_files > 0 or lost_bytes > 0):
             return f'ended: the workspace may have {limits.disk_files:,} files and had more'
-        # In files that have no name any more, or that take too long to count; or by somebody else.
+        # Lost to deleted files that are still open, to files that take too long to count, or to other processes.
         if lost_bytes > limits.disk_bytes * (2 if is_complete else 1):
             return f'ended: the disk lost {lost_bytes:,} bytes while the command ran'
         if not is_complete and lost_files > limits.disk_files:
@@ -95,11 +95,11 @@ class DiskWatch:
 
 
 def measure(root: ConfinedRoot, limits: SandboxLimits) -> tuple[int, int, bool]:
-    """Count what a directory holds; not much beyond a limit, and not for long.
+    """Count the contents of a directory, stopping soon after a limit is reached or when the time is up.
 
     Returns:
-        The bytes on the disk of all files and directories, their number, and whether nothing was left out, for want of
-        time or because no path leads there.
+        The disk space of all files and directories in bytes, their number, and whether the count is complete: it is not
+        if time ran out or a directory is nested too deeply.
     """
     size_bytes = files = 0
     is_complete = True
@@ -110,7 +110,7 @@ def measure(root: ConfinedRoot, limits: SandboxLimits) -> tuple[int, int, bool]:
             if time.monotonic() > until:
                 return size_bytes, files, False
             path = waiting.pop()
-            with suppress(OSError):  # it was removed meanwhile, or cannot be read: then it is not counted
+            with suppress(OSError):  # removed meanwhile, or not readable: not counted
                 for entry in list_entries(directories.open(path)):
                     status = entry.stat(follow_symlinks=False)
                     size_bytes += status.st_blocks * 512 // status.st_nlink

@@ -1,7 +1,7 @@
-"""The promises of a sandbox, each tried before the first command runs: a sandbox that does not hold is not used.
+"""Tests of the isolation before the first command runs. A sandbox that fails a test is not used.
 
-A probe runs in a sandbox like all others, but for smaller limits and a workspace of its own, and tries to break each
-promise. What it says is compared with what happened outside. That is done once for each plan in a process.
+A probe runs in a sandbox like any other, but with lower limits and its own workspace, and tries to violate each
+guarantee. Its report is compared with the effects outside. This happens once per plan and process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ._stale_resources import prefix_of, remove_stale_directories
 _LIMITS: Final = SandboxLimits(
     timeout_seconds=60, processes=16, memory_bytes=256 * 2**20, file_size_bytes=65_536, tmp_bytes=2**20
 )
-"""The limits of the probe: small, so that trying them is fast."""
+"""The limits of the probe: low, so that the tests are fast."""
 
 _TRIED: Final = (
     'memory is limited', 'processes are limited', 'system calls are filtered', 'temporary files are limited',
@@ -48,10 +48,10 @@ _ADVICE: Final = {
     'system calls are filtered': 'The kernel needs CONFIG_SECCOMP_FILTER',
     _DEVICES: 'Run as another user than root, or allow root to make devices (CAP_MKNOD) in the temporary directory',
 }
-"""What to do where a promise is not kept; for all others, a current bwrap on a current kernel."""
+"""Advice per failed guarantee; by default, a current bwrap on a current kernel."""
 
 _DEVICE: Final = Path('/dev/full')
-"""The device that the probe tries to change: the one that is needed least."""
+"""The device that the probe tries to change: the least needed one."""
 
 _lock = threading.Lock()
 
@@ -60,7 +60,7 @@ def check_isolation(plan: SandboxPlan) -> None:
     """Test the isolation of a plan, unless that was done before.
 
     Raises:
-        SandboxUnavailableError: One is not kept, or a sandbox cannot be made at all.
+        SandboxUnavailableError: A guarantee does not hold, or a sandbox cannot be created at all.
     """
     with _lock:
         _check(plan)
@@ -68,26 +68,26 @@ def check_isolation(plan: SandboxPlan) -> None:
 
 @functools.cache
 def _check(plan: SandboxPlan) -> None:
-    """Try all promises. What raises is not remembered, so that it is tried again when something was installed."""
+    """Run all tests. A failure is not cached, so the tests run again after something has been installed."""
     machine = os.uname().machine
     if machine not in ARCHITECTURES:
         raise SandboxUnavailableError(f'There is no filter of system calls for {machine!r}. Use {ARCHITECTURES}.')
     remove_stale_groups(plan.controllers)
     remove_stale_directories('devices', 'probe')
-    kept, said = _probe(replace(plan, limits=_LIMITS, read_only=()), machine)
+    verified, stderr = _probe(replace(plan, limits=_LIMITS, read_only=()), machine)
     promises = {*_TRIED, _DEVICES, _OWN_FILES}
     if not plan.network:
         promises.add(_NO_NETWORK)
-    failed = tuple(sorted(promises - kept))
+    failed = tuple(sorted(promises - verified))
     if failed:
         advice = '. '.join(dict.fromkeys(_ADVICE.get(promise, INSTALL) for promise in failed))
         raise SandboxUnavailableError(
-            f'The sandbox does not keep its promises: {"; ".join(failed)}. {advice}. {said}'.rstrip(), failed=failed
+            f'The sandbox does not keep its promises: {"; ".join(failed)}. {advice}. {stderr}'.rstrip(), failed=failed
         )
 
 
 def _probe(plan: SandboxPlan, machine: str) -> tuple[set[str], str]:
-    """Return the promises that a probe found kept, and what it complained of."""
+    """Return the guarantees that hold according to a probe, and the end of its standard error."""
     with tempfile.TemporaryDirectory(prefix=prefix_of('probe')) as directory, closing(_listener()) as listener:
         workspace = Path(directory, 'workspace')
         workspace.mkdir()
@@ -111,18 +111,18 @@ def _probe(plan: SandboxPlan, machine: str) -> tuple[set[str], str]:
             output_bytes=65_536,
             timeout_seconds=plan.limits.timeout_seconds,
         ).run()
-        assert result is not None  # noqa: S101 - nobody stopped it
-        kept = {*result.stdout.splitlines()}
+        assert result is not None  # noqa: S101 - nothing stops it
+        verified = {*result.stdout.splitlines()}
         if stat.S_IMODE(_DEVICE.stat().st_mode) == before:
-            kept.add(_DEVICES)
+            verified.add(_DEVICES)
         else:
             _DEVICE.chmod(before)
         made = workspace / 'made'
         if made.exists() and made.stat().st_uid == os.geteuid():
-            kept.add(_OWN_FILES)
-    return kept, result.stderr.strip()[-300:]
+            verified.add(_OWN_FILES)
+    return verified, result.stderr.strip()[-300:]
 
 
 def _listener() -> socket.socket:
-    """Return a socket that this machine's loopback can be reached by."""
+    """Return a socket that is reachable through the loopback of this machine."""
     return socket.create_server(('127.0.0.1', 0))

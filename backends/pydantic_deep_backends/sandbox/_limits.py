@@ -1,4 +1,4 @@
-"""`SandboxLimits`: how much a command may use."""
+"""`SandboxLimits`: resource limits of a command."""
 
 from __future__ import annotations
 
@@ -9,35 +9,37 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True, kw_only=True)
 class SandboxLimits:
-    """How much a command of a sandbox may use. Each number is positive.
+    """Resource limits of a command in a sandbox. Each number is positive.
 
     Raises:
         ValueError: A number is not positive, or not finite.
     """
 
     timeout_seconds: float = 600.0
-    """How long a command may take; a `timeout` of the caller can only be shorter."""
+    """Maximum run time of a command in seconds; the `timeout` of a call can only shorten it."""
     cpu_seconds: int = 300
-    """Time on a processor, for each process. All together are bounded by the time that the command may take."""
+    """CPU time in seconds, per process. The run time of the command limits the sum over all processes."""
     memory_bytes: int = 2048 * _MIB
-    """Address space of each process; where a control group can be made (as root, mostly), also the memory of all
-    processes together, with their temporary files. A program that reserves much and uses little needs more here."""
+    """Address space per process. Where a control group can be created (mostly as root), it also limits the memory of
+    all processes together, including temporary files. Raise it for programs that reserve much more memory than they
+    use."""
     processes: int = 256
-    """Processes and threads at a time, two of which watch over the command."""
+    """Maximum number of simultaneous processes and threads, two of which supervise the command."""
     open_files: int = 1024
-    """Descriptors of each process."""
+    """Maximum number of open descriptors per process."""
     file_size_bytes: int = 1024 * _MIB
-    """The size of each file that is written."""
+    """Maximum size in bytes of each file that the command writes."""
     disk_bytes: int = 4096 * _MIB
-    """How much the files of the workspace may take on the disk together. Looked at several times a second while a
-    command runs and the disk gets fuller; a fast writer gets beyond it by what it writes in between. A command is ended
-    too if the disk itself loses twice as much meanwhile, whoever takes it: files without a name are not found."""
+    """Maximum disk space of all files in the workspace. It is checked several times a second while a command runs and
+    the free space shrinks, so a fast writer exceeds it by the amount it writes between two checks. A command is also
+    killed if the disk itself loses twice as much meanwhile, no matter to whom, because deleted files that are still
+    open cannot be found."""
     disk_files: int = 500_000
-    """How many files and directories the workspace may have; looked at like `disk_bytes`."""
+    """Maximum number of files and directories in the workspace; checked like `disk_bytes`."""
     tmp_bytes: int = 256 * _MIB
-    """The size of `/tmp`, and that of `/dev/shm`: both are in memory, and gone after the command."""
+    """Size of `/tmp` and of `/dev/shm`, each. Both are in memory and are removed after the command."""
     output_bytes: int = _MIB
-    """How much is kept of standard output, and of standard error; the middle of what is longer is left out."""
+    """Bytes to return of standard output and of standard error, each; the middle of longer output is omitted."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -46,8 +48,8 @@ class SandboxLimits:
                 raise ValueError(f'`{field.name}` is {value!r}. Pass a positive, finite number.')
 
     def of_process(self) -> dict[int, int]:
-        """Return the limits of each process, by the kernel's number."""
-        import resource  # which Windows lacks
+        """Return the limits per process, keyed by the kernel's resource number."""
+        import resource  # missing on Windows
 
         return {
             resource.RLIMIT_CPU: self.cpu_seconds,
@@ -55,5 +57,5 @@ class SandboxLimits:
             resource.RLIMIT_NPROC: self.processes,
             resource.RLIMIT_NOFILE: self.open_files,
             resource.RLIMIT_FSIZE: self.file_size_bytes,
-            resource.RLIMIT_CORE: 1,  # 0 would still hand a core to a program that the host has set to take cores
+            resource.RLIMIT_CORE: 1,  # with 0, a program configured as core handler on the host would still get a core
         }

@@ -1,4 +1,4 @@
-"""The Perl programs of the sandbox: files of this package, read when a sandbox first needs them."""
+"""The Perl programs of the sandbox: files of this package, loaded on first use."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from importlib.resources import files
 from typing import Final
 
 PERL: Final = '/usr/bin/perl'
-"""The interpreter. Every Debian has one, and a sandbox has `/usr`."""
+"""The interpreter. It is part of every Debian, and a sandbox has `/usr`."""
 
 
 @functools.cache
 def read_program(name: str) -> str:
-    """Return the text of a program, such as `init.pl`."""
+    """Return the source of a program, such as `init.pl`."""
     return files('pydantic_deep_backends.sandbox').joinpath(name).read_text(encoding='utf-8')

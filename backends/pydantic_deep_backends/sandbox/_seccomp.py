@@ -1,13 +1,12 @@
-"""The filter of system calls that every command of a sandbox runs under: what it cannot call, and what it gets instead.
+"""The system call filter of every command in a sandbox: the denied calls, and the errors that they return.
 
-A filter is a program of the kernel's classic BPF (`Documentation/userspace-api/seccomp_filter.rst`), here made of four
-instructions. It is written by hand because the alternative is worse: libseccomp's Python binding is not on PyPI, and
-what is there (`pyseccomp`) loads a system library that need not be present, for a table of sixty numbers and 130 lines.
+A filter is a program for the kernel's classic BPF (`Documentation/userspace-api/seccomp_filter.rst`), here built from
+four instructions. It is written by hand because the alternatives are worse: libseccomp's Python binding is not on PyPI,
+and `pyseccomp` loads a system library that may be missing, all for a table of sixty numbers and 130 lines.
 
-It is a list of what is denied, so it is a second wall and not the first: namespaces and dropped capabilities hold
-without it. What it takes away is attack surface of the kernel, and memory that no other limit counts. Numbers that the
-table does not know are allowed; a program for another architecture (32 bits, x32) is ended, because its numbers mean
-something else.
+The filter is a deny list, so it is a second line of defence: namespaces and dropped capabilities work without it. It
+reduces the attack surface of the kernel, and denies memory that no other limit counts. Numbers that are not in the
+table are allowed. A program for another architecture (32 bits, x32) is killed, because its numbers have other meanings.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ _RETURN: Final = 0x06  # BPF_RET | BPF_K
 _NUMBER: Final = 0
 _ARCHITECTURE: Final = 4
 _ARGUMENTS: Final = (16, 24, 32, 40)
-"""Where `struct seccomp_data` has the number, the architecture and the low halves of the first arguments, the only
-halves that the kernel looks at for what is checked here."""
+"""Offsets in `struct seccomp_data` of the number, the architecture and the low halves of the first arguments. The
+kernel uses only the low halves of the arguments that are checked here."""
 
 _ALLOW: Final = 0x7FFF0000
 _END_PROCESS: Final = 0x80000000
@@ -37,28 +36,28 @@ _FAIL: Final = 0x00050000
 """From `linux/seccomp.h`."""
 
 _X32_BIT: Final = 0x40000000
-"""The first number of the x32 calls, which bear the architecture of x86_64."""
+"""The first number of the x32 calls, which share the architecture number of x86_64."""
 
 _NEW_NAMESPACES: Final = 0x7E020000
-"""All `CLONE_NEW…` that `clone` takes."""
+"""All `CLONE_NEW…` flags of `clone`."""
 
 _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
 _SOCK_TYPE_MASK = 0xF
 _SOCK_STREAM, _SOCK_DGRAM = 1, 2
 
 _PROTOCOLS: Final = (0, 6, 17)
-"""The default of a type, TCP and UDP, from `linux/in.h`. All other protocols of the internet (MPTCP, UDP-Lite, SCTP,
-DCCP, SMC, L2TP, ICMP) are code of the kernel that commands do not need, and MPTCP alone has had several holes."""
+"""The default of a type, TCP and UDP, from `linux/in.h`. Commands do not need the kernel code of other internet
+protocols (MPTCP, UDP-Lite, SCTP, DCCP, SMC, L2TP, ICMP), and MPTCP alone has had several vulnerabilities."""
 
 _SOL_TCP, _TCP_ULP = 6, 31
-"""The socket option that puts another protocol, such as TLS in the kernel, on top of TCP. Libraries do without."""
+"""The socket option that layers another protocol, such as kernel TLS, over TCP. Libraries work without it."""
 
 _REQUESTS: Final = (0x5412, 0x541C, 0x5423, 0x40305828, 0x4030582A, 0x40305839)
-"""`TIOCSTI` and `TIOCLINUX`, which type into a terminal, `TIOCSETD`, which loads line disciplines, and
-`FS_IOC_RESVSP`, `FS_IOC_RESVSP64` and `FS_IOC_ZERO_RANGE`, which are `fallocate` by other names."""
+"""`TIOCSTI` and `TIOCLINUX`, which type into a terminal; `TIOCSETD`, which loads line disciplines; and `FS_IOC_RESVSP`,
+`FS_IOC_RESVSP64` and `FS_IOC_ZERO_RANGE`, which are equivalents of `fallocate`."""
 
 _DENIED: Final = {
-    # name: (x86_64, aarch64); `None` where the architecture has no such call
+    # name: (x86_64, aarch64); `None` if the architecture has no such call
     'ptrace': (101, 117),
     'process_vm_readv': (310, 270),
     'process_vm_writev': (311, 271),
@@ -130,25 +129,25 @@ _DENIED: Final = {
     'set_mempolicy_home_node': (450, 450),
     'migrate_pages': (256, 238),
     'move_pages': (279, 239),
-    # Memory that neither the size of an address space nor that of a file system bounds.
+    # Memory that is limited neither by the size of an address space nor by that of a file system.
     'memfd_secret': (447, 447),
     'shmget': (29, 194),
     'semget': (64, 190),
     'msgget': (68, 186),
 }
-"""What fails with `EPERM`, whoever calls it."""
+"""Calls that always fail with `EPERM`."""
 
 _MISSING: Final = {
-    'clone3': (435, 435),  # its flags are in memory, where a filter cannot look; C libraries fall back to `clone`
-    'memfd_create': (319, 279),  # memory that nothing bounds; programs fall back to a temporary file
+    'clone3': (435, 435),  # its flags are in memory, which a filter cannot read; C libraries fall back to `clone`
+    'memfd_create': (319, 279),  # unlimited memory; programs fall back to a temporary file
     'openat2': (437, 437),  # its mode is in memory too; programs fall back to `openat`
 }
-"""What fails with `ENOSYS`, so that programs use something else."""
+"""Calls that fail with `ENOSYS`, so that programs use an alternative."""
 
 _UNSUPPORTED: Final = {
-    'fallocate': (285, 47),  # takes a whole disk at once, and with `FALLOC_FL_KEEP_SIZE` no limit of a file holds
+    'fallocate': (285, 47),  # fills a whole disk at once, and with `FALLOC_FL_KEEP_SIZE` no file size limit applies
 }
-"""What fails as on a file system that cannot do it, so that C libraries write zeros instead."""
+"""Calls that fail as on a file system without support for them, so that C libraries write zeros instead."""
 
 
 _MODES: Final = {
@@ -163,8 +162,8 @@ _MODES: Final = {
     'mknod': (133, None, 1),
     'mknodat': (259, 33, 2),
 }
-"""What gives a file its mode. Files belong to the user of this process outside, so one that a command lets run with the
-rights of its owner would give everybody on the machine the rights of this process."""
+"""Calls that set the mode of a file. Outside, files belong to the user of this process, so a set-user-ID file from a
+command would give everybody on the machine the rights of this process."""
 
 _SET_ID: Final = 0o6000
 """`S_ISUID` and `S_ISGID`."""
@@ -173,9 +172,9 @@ _SET_ID: Final = 0o6000
 @dataclass(frozen=True, kw_only=True)
 class _Architecture:
     audit: int
-    """Its number in `linux/audit.h`."""
+    """The number of the architecture in `linux/audit.h`."""
     column: int
-    """Its place in the tables."""
+    """The column of the architecture in the tables."""
     clone: int
     ioctl: int
     socket: int
@@ -194,11 +193,11 @@ _ARCHITECTURES: Final = {
 }
 
 ARCHITECTURES: Final = tuple(_ARCHITECTURES)
-"""The machines that there is a filter for, as `os.uname().machine` names them."""
+"""The machines with a filter, as named by `os.uname().machine`."""
 
 
 def denied_number(name: str, machine: str) -> int | None:
-    """Return the number of a call that is denied; `None` if the machine has no such call."""
+    """Return the number of a denied call; `None` if the machine has no such call."""
     return {**_DENIED, **_MISSING, **_UNSUPPORTED}[name][_ARCHITECTURES[machine].column]
 
 
@@ -251,29 +250,29 @@ def _fail(number: int) -> int:
 
 
 def _instruction(code: int, value: int, *, if_true: int = 0, if_false: int = 0) -> bytes:
-    """Return a `struct sock_filter`; jumps count from the next instruction."""
+    """Return a `struct sock_filter`; jumps are relative to the next instruction."""
     return struct.pack('=HBBI', code, if_true, if_false, value)
 
 
 def _when(jump: int, value: int, action: int) -> bytes:
-    """Return the instructions that end the filter with `action` if the test holds."""
+    """Return the instructions that end the filter with `action` if the test is true."""
     return _instruction(jump, value, if_false=1) + _instruction(_RETURN, action)
 
 
 def _unless(jump: int, value: int, action: int) -> bytes:
-    """Return the instructions that end the filter with `action` if the test does not hold."""
+    """Return the instructions that end the filter with `action` if the test is false."""
     return _instruction(jump, value, if_true=1) + _instruction(_RETURN, action)
 
 
 def _among(values: Iterable[int], action: int) -> bytes:
-    """Return the instructions that end the filter with `action` if what is loaded is none of the values."""
+    """Return the instructions that end the filter with `action` if the loaded value is not in `values`."""
     listed = [*values]
     tests = [_instruction(_JUMP_IF_EQUAL, value, if_true=len(listed) - place) for place, value in enumerate(listed)]
     return b''.join(tests) + _instruction(_RETURN, action)
 
 
 def _internet_sockets() -> bytes:
-    """Return the instructions that end the filter for all internet sockets but those of TCP and UDP."""
+    """Return the instructions that end the filter for all internet sockets except TCP and UDP."""
     kind = _argument(1) + _instruction(_AND, _SOCK_TYPE_MASK) + _among((_SOCK_STREAM, _SOCK_DGRAM), _fail(errno.EPERM))
     return kind + _argument(2) + _among(_PROTOCOLS, _fail(errno.EPROTONOSUPPORT))
 
@@ -284,16 +283,16 @@ def _argument(place: int) -> bytes:
 
 
 def _if_equal(value: int, body: bytes) -> bytes:
-    """Return instructions that run only if what is loaded is the value."""
+    """Return instructions that run only if the loaded value is `value`."""
     return _instruction(_JUMP_IF_EQUAL, value, if_false=len(body) // 8) + body
 
 
 def _unless_equal(value: int, body: bytes) -> bytes:
-    """Return instructions that run only if what is loaded is not the value."""
+    """Return instructions that run only if the loaded value is not `value`."""
     return _instruction(_JUMP_IF_EQUAL, value, if_true=len(body) // 8) + body
 
 
 def _call(number: int, argument: int, checks: Iterable[bytes]) -> bytes:
-    """Return the instructions that look at an argument of one call, and have the number loaded again after that."""
+    """Return the instructions that check an argument of one call and then load the call number again."""
     body = _argument(argument) + b''.join(checks) + _instruction(_LOAD, _NUMBER)
     return _instruction(_JUMP_IF_EQUAL, number, if_false=len(body) // 8) + body

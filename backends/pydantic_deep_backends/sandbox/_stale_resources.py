@@ -1,8 +1,8 @@
-"""Directories that killed processes left behind, and their removal.
+"""Removal of directories that killed processes left behind.
 
-Nothing of a command outlives the process that runs it: bubblewrap and all in the sandbox are ended by the kernel then.
-What stays is empty directories of control groups, and a few temporary ones. Each name says who made it, so that
-whoever starts next removes what nobody can need any more.
+No process of a command outlives the process that runs it: the kernel then kills bubblewrap and everything in the
+sandbox. Only empty control group directories and a few temporary directories remain. Each name contains its owner, so
+that the next start can remove the directories that nobody needs.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import Final
 _NAME: Final = 'pydantic-deep'
 
 _STALE_SECONDS: Final = 3600.0
-"""When something is left over for certain, whoever made it: all of it is needed while a sandbox starts, or is probed."""
+"""Age at which a directory is stale regardless of its owner: it is needed only during a start or a probe."""
 
 
 def prefix_of(kind: str) -> str:
-    """Return how names of this process begin: with the namespace of its id, because ids mean nothing elsewhere."""
+    """Return the name prefix of this process, including its PID namespace, as a PID has no meaning in another one."""
     return f'{_NAME}-{kind}-{_namespace()}-{os.getpid()}-'
 
 
 def stale_directories(parent: Path, kind: str) -> list[Path]:
-    """Return the directories of a kind whose owner has ended."""
+    """Return the directories of a kind with an owner that has exited."""
     return [path for path in parent.glob(f'{_NAME}-{kind}-*-*-*') if _is_stale(path)]
 
 
