@@ -1,7 +1,7 @@
 """`OverlayBackend`: a copy-on-write view of another backend, whose changes are merged into it later or discarded.
 
-`_backend` has the operations, `_layer` the changed paths, `_search` the search, `_merge` the merge into the base, and
-`_dump` the JSON form of an overlay.
+`_backend` has the operations, `_layer` stores the changed paths, `_search` searches, `_merge` merges the changes into
+the base, and `_dump` converts an overlay to JSON.
 
 Not here: the merge of trees and texts (`trees`).
 """

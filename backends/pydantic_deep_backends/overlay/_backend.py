@@ -1,7 +1,7 @@
-"""`OverlayBackend`: a copy-on-write view of another backend, for work that is joined to it later or thrown away.
+"""`OverlayBackend`: a copy-on-write view of another backend, for changes that are merged into it later or discarded.
 
-`_layer` holds the changed paths, `_search` searches, `_merge` merges them into the base, `_dump` renders them for
-another process. Here each operation finds the file that is visible at a path.
+`_layer` stores the changed paths, `_search` searches, `_merge` merges them into the base, `_dump` serializes them for
+another process. The operations here find the file that is visible at a path.
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ from ._search import glob_overlay, grep_overlay
 
 
 class OverlayBackend:
-    """The files of another backend, with changes of its own on top that stay in memory until `merge`.
+    """The files of another backend, with changes on top that stay in memory until `merge`.
 
-    What others change in the base is seen at every path that the overlay has not touched. A path that it has written
-    or removed is its own from then on, and what the base had there is remembered for the merge.
+    Changes by others in the base are visible at every path that the overlay has not touched. Once the overlay has
+    written or removed a path, its own state is visible there, and the original state of the base is stored for the
+    merge.
 
-    It searches, and has compare-and-swap among those who use this overlay. It never runs commands, because a command
-    would not see its files, and takes no snapshots, because that would read all files of the base. Whoever opened the
-    base closes it.
+    The overlay can search, and has compare-and-swap among its own users. It never runs commands, because a command
+    would not see its files, and takes no snapshots, because that would read all files of the base. It does not own the
+    base: close that where you opened it.
 
-    Links of the base are followed, and a write through one goes to the file that it leads to; the overlay makes none.
-    A listing and a search of the base know a link by its name: the size and the lines of one whose target was changed
-    here are the old ones there, while reading it gives the new contents.
+    Links of the base are followed, and a write through a link changes its target; the overlay itself creates no links.
+    If the overlay changed the target of a link, a listing and a search still report the old size and the old lines
+    under the name of the link, whereas reading it returns the new contents.
 
     Use it from one event loop.
 
     Args:
-        base: Whose files these are.
+        base: The backend with the original files.
     """
 
     def __init__(self, base: BackendProtocol) -> None:
@@ -53,14 +54,15 @@ class OverlayBackend:
 
     @classmethod
     def load(cls, value: object, base: BackendProtocol) -> OverlayBackend:
-        """Return an overlay with what `dump` of another one gave.
+        """Return an overlay with the changes that `dump` of another overlay returned.
 
         Args:
-            value: What `dump` returned; it may come from anywhere, and is checked.
-            base: The same files as those below the other one; if they are in another directory, `relocate` the value.
+            value: The dump. It may come from an untrusted source, and is validated.
+            base: A backend with the same files as the base of the dumped overlay. If they are in another directory,
+                `relocate` the value first.
 
         Raises:
-            InvalidOverlayError: It is not what `dump` writes, or too large.
+            InvalidOverlayError: The value is not a dump, or is too large.
         """
         overlay = cls(base)
         load_into(overlay._layer, value)
@@ -68,55 +70,55 @@ class OverlayBackend:
 
     @property
     def ref(self) -> BackendRef:
-        """The identity of this view: another overlay of the same base has another one."""
+        """The identity of this view; every overlay of the same base has its own."""
         return self._ref
 
     @property
     def protected(self) -> tuple[str, ...]:
-        """The patterns of protected files: those of the backend below."""
+        """The patterns of protected files: those of the base."""
         return protected_patterns_of(self._base)
 
     @property
     def backend(self) -> BackendProtocol:
-        """The backend below, into which `merge` writes."""
+        """The base, into which `merge` writes."""
         return self._base
 
     @property
     def changed_paths(self) -> tuple[str, ...]:
-        """The files that were made, changed or removed, and are not merged, sorted; directories are not counted."""
+        """Files that were created, changed or removed and are not merged yet, sorted; without directories."""
         return tuple(sorted(path for path, entry in self._layer.entries() if entry.is_changed))
 
     async def merge(self) -> OverlayMerge:
-        """Carry all changes over to the base, three-way for each path, and forget those that are there.
+        """Merge all changes into the base, three-way for each path, and remove them from the overlay.
 
-        A file that changed in the base too is joined line by line. Where that cannot be done the base's file stays
-        as it is, the path is in `conflicts`, and the change stays in the overlay. Writes go by compare-and-swap where
-        the base has it, and are decided anew when somebody was faster; on other bases, and for every removal, a
-        change of somebody else between the last look and the write is lost. When this fails half way, call it again:
-        what is merged is done, and the report is of both.
+        A file that changed in the base too is merged line by line. If that is impossible, the file of the base stays
+        unchanged, the path is listed in `conflicts`, and the change stays in the overlay. Writes use compare-and-swap
+        if the base supports it, and are merged again if another writer was faster. On other bases, and for every
+        removal, a change by another writer between the last check and the write is lost. If this call fails partway,
+        call it again: completed merges stay, and the report covers both calls.
 
-        A directory that was removed loses the files that it had then; what others have put there since keeps it. A
-        file in the place of a directory is written only if that directory is as it was.
+        Removing a directory removes the files that it had when the overlay removed it; files that others have added
+        since keep it alive. A file that replaces a directory is written only if that directory has not changed.
 
         Raises:
-            FileChangedError: Others changed one file all the time.
+            FileChangedError: Others kept changing one of the files.
             OSError: The base cannot be read or written.
         """
         return await self._merge.run()
 
     async def dump(self) -> JsonValue:
-        """Return all that the overlay holds, as JSON, so that another process can go on with `load`."""
+        """Return all changes of the overlay as JSON, from which another process can `load` it."""
         return dump_layer(self._layer)
 
     def dump_apart(self) -> tuple[JsonValue, Mapping[str, bytes]]:
-        """Return what `dump` returns, with contents apart, by digest: for who keeps each of them once."""
+        """Return the value of `dump` with the contents separated, by digest, for stores that save each content once."""
         return dump_apart(self._layer)
 
     def restore(self, value: object, contents: Mapping[str, bytes]) -> None:
-        """Forget all changes, and have those that `dump_apart` gave.
+        """Replace all changes of the overlay with those that `dump_apart` returned.
 
         Raises:
-            InvalidOverlayError: It is not what `dump_apart` writes, or contents are missing or others; nothing is changed.
+            InvalidOverlayError: The value is not a dump, or its contents are missing or differ; nothing was changed.
         """
         layer = Layer()
         load_apart(layer, value, contents)
@@ -175,22 +177,22 @@ class OverlayBackend:
         return [entries[name] for name in sorted(entries)]
 
     async def make_dir(self, path: str) -> None:
-        """Create a directory and its parents in the overlay; an existing directory is fine."""
+        """Create a directory and its parents in the overlay. An existing directory is fine."""
         path = await resolve_dotdot_strict(self, path)
         key = await self.realpath(path)
         while not await self._try_make_dir(path, key):
             pass
 
     async def remove(self, path: str) -> None:
-        """Remove a file, or a directory with everything in it; of a symbolic link, the link.
+        """Remove a file, or a directory with everything in it. A symbolic link is removed itself, not its target.
 
-        The files of a directory of the base are read, because what they were decides at the merge; only their digests
-        are kept.
+        The files of a directory of the base are read, because the merge needs their original state; only their digests
+        are stored.
 
         Raises:
-            FileNotFoundError: Nothing is there.
-            ValueError: It is the working directory or an ancestor of it.
-            OSError: Something in the directory cannot be read; nothing is removed.
+            FileNotFoundError: The path does not exist.
+            ValueError: The path is the working directory or one of its ancestors.
+            OSError: Something in the directory cannot be read; nothing was removed.
         """
         path = await resolve_dotdot_strict(self, path)
         parent, _, name = path.rpartition('/')
@@ -201,7 +203,7 @@ class OverlayBackend:
             pass
 
     async def exists(self, path: str) -> bool:
-        """Return whether a file or directory is there."""
+        """Return whether a file or directory exists."""
         try:
             path = await resolve_dotdot_strict(self, path)
         except (FileNotFoundError, NotADirectoryError):
@@ -215,7 +217,7 @@ class OverlayBackend:
         return True
 
     async def realpath(self, path: str) -> str:
-        """Return the path with the links of the base resolved, but for those that the overlay removed or replaced."""
+        """Return the path with the links of the base resolved, except those that the overlay removed or replaced."""
         path = await resolve_dotdot_async(path, self.realpath)
         if self._layer.has_entry_on_the_way(path):
             return path
@@ -231,7 +233,7 @@ class OverlayBackend:
         return at or '/'
 
     async def compare_and_swap(self, path: str, data: bytes, *, expected: str | None) -> None:
-        """Write `data` in the overlay if the file that is seen still has the digest `expected`."""
+        """Write `data` in the overlay if the visible file still has the digest `expected`."""
         path = await resolve_dotdot_strict(self, path)
 
         def check(now: Content | None) -> None:
@@ -244,21 +246,21 @@ class OverlayBackend:
             pass
 
     async def glob(self, pattern: str, path: str = '/') -> GlobResult:
-        """Return the files under `path`, as they are seen, whose path relative to it matches `pattern`."""
+        """Return the visible files under `path` whose relative path matches `pattern`."""
         return await glob_overlay(self, self._base, self._layer, pattern, await resolve_dotdot_strict(self, path))
 
     async def grep(self, pattern: str, path: str = '/', *, glob: str | None = None, limit: int = 1000) -> GrepResult:
-        """Return the lines that match a regular expression (RE2), in the file `path` or the files under it, as seen."""
+        """Return the lines of the visible file `path`, or the visible files under it, that match an RE2 expression."""
         path = await resolve_dotdot_strict(self, path)
         return await grep_overlay(self, self._base, self._layer, pattern, path, glob=glob, limit=limit)
 
     def __repr__(self) -> str:
         return f'<OverlayBackend of {len(self.changed_paths)} changed files over {self._base!r}>'
 
-    # What follows never changes the layer after a wait without looking whether somebody else did meanwhile.
+    # Below, the layer never changes after an `await` without a check that no other task changed it meanwhile.
 
     async def _try_write(self, key: str, data: bytes, check: Callable[[Content | None], None] | None = None) -> bool:
-        """Write, unless the overlay changes meanwhile: then nothing is done."""
+        """Write, and return whether that succeeded; nothing is written if the overlay changed meanwhile."""
         changes = self._layer.changes
         found = await self._file_at(key)
         missing = [] if found is not None else await self._missing_directories(key)
@@ -311,7 +313,7 @@ class OverlayBackend:
         return True
 
     async def _collect(self, directory: str, gone: dict[str, State]) -> None:
-        """Find what the base has below a directory, as far as it is seen; links are not entered."""
+        """Collect the visible paths of the base below a directory; links are not followed."""
         try:
             entries = await self._base.list_dir(directory)
         except (FileNotFoundError, NotADirectoryError):  # only the overlay has this directory
@@ -329,7 +331,7 @@ class OverlayBackend:
                 await self._collect(path, gone)
 
     async def _file_at(self, key: str) -> Content | None:
-        """Return the contents that a write would replace."""
+        """Return the contents that a write would replace; `None` if no file exists."""
         found = self._layer.look(key)
         if self._layer.shows_base(key):
             try:
@@ -344,7 +346,7 @@ class OverlayBackend:
         return now
 
     async def _read_again(self, key: str) -> Entry | None:
-        """Return the entry with what the base had, if only its digest was kept and the base has it still."""
+        """Return the entry with its original contents, if only the digest was stored and the base still has them."""
         entry = self._layer.get(key)
         if entry is None or not isinstance(entry.was, Content) or entry.was.data is not None:
             return None
@@ -355,7 +357,7 @@ class OverlayBackend:
         return replace(entry, was=content) if content.version == entry.was.version else None
 
     async def _is_dir(self, key: str) -> bool | None:
-        """Return whether a directory is seen at a path; `None` if nothing is."""
+        """Return whether the visible path is a directory; `None` if it does not exist."""
         found = self._layer.look(key)
         if self._layer.shows_base(key):
             try:
@@ -369,7 +371,7 @@ class OverlayBackend:
         return True if found is BaseVisibility.BASE else None
 
     async def _missing_directories(self, key: str) -> list[str]:
-        """Return the directories above a path that are to be made, the topmost first."""
+        """Return the missing parents of a path, topmost first."""
         missing: list[str] = []
         parent = key.rpartition('/')[0]
         while parent:
@@ -383,7 +385,7 @@ class OverlayBackend:
         return missing
 
     async def _list_base(self, path: str, key: str) -> Sequence[FileEntryLike]:
-        """Return the entries of the base in a directory that is seen, as far as they are not hidden altogether."""
+        """Return the entries of the base in a visible directory; empty if the overlay hides them."""
         found = self._layer.look(key)
         is_of_base = self._layer.shows_base(key)
         if not is_of_base:

@@ -1,4 +1,4 @@
-"""What an overlay holds as JSON, for another process, and back. What comes back may come from anybody.
+"""Serialization of an overlay as JSON for another process, and its validation. A dump may be untrusted.
 
 ```text
 {"format": 1,
@@ -23,29 +23,29 @@ from pydantic_deep_backends.trees._nodes import FileVersion, digest_of
 from ._layer import BaseVisibility, Content, Directory, Entry, Layer, Other, State
 
 JsonValue: TypeAlias = 'list[JsonValue] | dict[str, JsonValue] | str | bool | int | float | None'
-"""What JSON can hold; the same as pydantic's."""
+"""Any JSON value; identical to pydantic's type."""
 
 FORMAT: Final = 1
-"""The format that is written and read."""
+"""The format that is written and accepted."""
 
 MAX_LOAD_BYTES: Final = 512 * 1024 * 1024
-"""The most contents that are loaded, in bytes: eight files of the largest size that grep reads."""
+"""Maximum number of bytes of contents to load: eight files of the largest size that grep reads."""
 
 MAX_LOAD_ENTRIES: Final = 1_000_000
-"""The most paths that are loaded: as many as one search looks at."""
+"""Maximum number of paths to load: as many as one search visits."""
 
 _DIGEST: Final = re.compile('sha256:[0-9a-f]{64}')
 
 
 def dump_layer(layer: Layer) -> JsonValue:
-    """Return all entries and contents of a layer."""
+    """Return all entries of a layer, including contents."""
     whole, contents = dump_apart(layer)
     encoded: JsonValue = {digest: base64.b64encode(data).decode() for digest, data in contents.items()}
     return {**whole, 'contents': encoded}
 
 
 def dump_apart(layer: Layer) -> tuple[dict[str, JsonValue], dict[str, bytes]]:
-    """Return all entries of a layer, and all contents by their digests."""
+    """Return all entries of a layer, and their contents by digest."""
     contents: dict[str, bytes] = {}
     entries: list[JsonValue] = []
     for path, entry in layer.entries():
@@ -58,20 +58,20 @@ def dump_apart(layer: Layer) -> tuple[dict[str, JsonValue], dict[str, bytes]]:
 
 
 def load_into(layer: Layer, value: object) -> None:
-    """Put what `dump_layer` returned into an empty layer.
+    """Load a result of `dump_layer` into an empty layer.
 
     Raises:
-        InvalidOverlayError: It is something else.
+        InvalidOverlayError: The value has another format.
     """
     whole = _check_format(value)
     _load_entries(layer, whole, _load_contents(_mapping(whole.get('contents'), '`contents`')))
 
 
 def load_apart(layer: Layer, value: object, contents: Mapping[str, bytes]) -> None:
-    """Put what `dump_apart` returned into an empty layer.
+    """Load a result of `dump_apart` into an empty layer.
 
     Raises:
-        InvalidOverlayError: It is something else, or contents are missing or have another digest.
+        InvalidOverlayError: The value has another format, or contents are missing or have another digest.
     """
     whole = _check_format(value)
     for digest, data in contents.items():
@@ -103,7 +103,7 @@ def _load_entries(layer: Layer, whole: Mapping[str, object], contents: Mapping[s
 
 
 def relocate(value: object, old: str, new: str) -> object:
-    """Return a dump for a base whose working directory was `old` and is `new`; paths elsewhere stay as they are."""
+    """Return a dump for a base with the working directory `new` instead of `old`; other paths stay unchanged."""
     if old == new or not isinstance(value, dict):
         return value
     whole = cast('dict[str, object]', value)
@@ -199,7 +199,7 @@ def _load_state(path: str, value: object, contents: Mapping[str, bytes]) -> Stat
 
 
 def _check_parent(layer: Layer, path: str, entry: Entry) -> None:
-    """Refuse a file or directory that stands in a file, or in a directory that was removed."""
+    """Raise if the parent of a path is a file or was removed."""
     parent = path.rpartition('/')[0]
     if entry.now is None or not parent:
         return

@@ -1,7 +1,7 @@
-"""What an overlay holds over its base: which paths were touched, what is there now, and what the base had there then.
+"""The changes of an overlay: the touched paths, their current state, and their original state in the base.
 
-Pure: no base is asked here. Paths are canonical. Entries stand in a tree of names, so that a question about a path
-costs its depth and never the number of entries.
+Pure: the base is not accessed here. Paths are canonical. Entries are stored in a tree of names, so the cost of a lookup
+depends on the depth of the path, not on the number of entries.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pydantic_deep_backends.search import MAX_FILE_BYTES, grep_file
 from pydantic_deep_backends.trees._nodes import FileVersion, digest_of
 
 _PROBE_BYTES: Final = 8_192
-"""How much of a file tells whether grep takes it for text."""
+"""Number of bytes from which grep decides whether a file is text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,21 +24,21 @@ class Content:
     """The contents of a file."""
 
     version: FileVersion
-    """Digest and size."""
+    """The digest and size of the contents."""
     data: bytes | None
-    """All bytes; `None` where only the digest was kept."""
+    """The contents; `None` if only the digest is stored."""
     is_searched: bool
-    """Whether grep searches it: it is text, and not too large."""
+    """Whether grep searches the file: it is text and not too large."""
 
     @property
     def whole(self) -> bytes:
-        """All bytes, of what the overlay itself holds."""
-        assert self.data is not None  # noqa: S101 - only what the base had is kept by its digest
+        """The contents of a file of the overlay itself."""
+        assert self.data is not None  # noqa: S101 - only original states are stored as a bare digest
         return self.data
 
     @classmethod
     def of(cls, data: bytes) -> Content:
-        """Return the content of some bytes."""
+        """Return the content for these bytes."""
         is_text = grep_file('/', data[:_PROBE_BYTES], 'a').files_searched == 1
         version = FileVersion(digest=digest_of(data), size=len(data))
         return cls(version=version, data=data, is_searched=is_text and len(data) <= MAX_FILE_BYTES)
@@ -46,19 +46,19 @@ class Content:
 
 @dataclass(frozen=True)
 class Directory:
-    """A directory."""
+    """A directory of the overlay or the base."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Other:
-    """In the base a link, or what is no regular file: it can be removed, and is known by where it leads."""
+    """A link or special file of the base. It can be removed, and is identified by its target."""
 
     mark: str
-    """The real path of a link; empty if it has none."""
+    """The real path of a link; empty if it cannot be resolved, and for special files."""
 
 
 State: TypeAlias = Content | Directory | Other | None
-"""What is or was at a path; `None` is nothing."""
+"""The state of a path; `None` if nothing exists there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,32 +66,32 @@ class Entry:
     """A path that was touched."""
 
     now: Content | Directory | None
-    """What the overlay has there; `None` if it was removed."""
+    """The current state in the overlay; `None` if the path was removed."""
     was: State
-    """What the base had there when the path was touched first: the base of the merge."""
+    """The state in the base when the path was first touched: the common ancestor of the merge."""
     is_opaque: bool = False
-    """Of a directory: whether it hides what the base has below it."""
+    """For a directory: whether it hides the files of the base below it."""
 
     @property
     def hides(self) -> bool:
-        """Whether nothing that the base has below it is seen."""
+        """Whether everything that the base has below this path is hidden."""
         return self.is_opaque or not isinstance(self.now, Directory)
 
     @property
     def is_changed(self) -> bool:
-        """Whether a file that is here now, or was here, is another one or gone."""
+        """Whether a file is new, changed or removed here."""
         return version_of(self.now) != version_of(self.was) or isinstance(self.was, Other)
 
 
 class BaseVisibility(Enum):
-    """Whether an untouched path shows the base."""
+    """Whether the base is visible at an untouched path."""
 
     BASE = 'base'
-    """What the base has there is seen."""
+    """The base is visible."""
     NOWHERE = 'nowhere'
-    """A directory above it is removed, or hides the base."""
+    """A directory above was removed, or hides the base."""
     BELOW_FILE = 'below file'
-    """The overlay has a file above it."""
+    """The overlay has a file at a parent."""
 
 
 @dataclass(slots=True)
@@ -101,19 +101,19 @@ class _Node:
 
     @property
     def is_live(self) -> bool:
-        """Whether there is a file or directory of the overlay here or below."""
+        """Whether the overlay has a file or directory here or below."""
         if self.entry is not None:
             return self.entry.now is not None
         return any(child.is_live for child in self.children.values())
 
 
 class Layer:
-    """All entries of an overlay."""
+    """All entries of an overlay, by path."""
 
     def __init__(self) -> None:
         self._root = _Node()
         self.changes = 0
-        """Grows with every change: equal numbers mean that nothing happened in between."""
+        """Incremented by every change, so that equal numbers mean that nothing has changed in between."""
 
     def get(self, path: str) -> Entry | None:
         """Return the entry of a path, if it was touched."""
@@ -121,7 +121,7 @@ class Layer:
         return None if node is None else node.entry
 
     def look(self, path: str) -> Entry | BaseVisibility:
-        """Return the entry of a path, or where an untouched one is."""
+        """Return the entry of a path or, for an untouched path, the visibility of the base."""
         node = self._root
         place = BaseVisibility.BASE
         for name in path_parts(path):
@@ -134,7 +134,7 @@ class Layer:
         return place if node.entry is None else node.entry
 
     def has_entry_on_the_way(self, path: str) -> bool:
-        """Return whether the path, or one above it, was touched."""
+        """Return whether the path or one of its parents was touched."""
         node = self._root
         for name in path_parts(path):
             below = node.children.get(name)
@@ -151,22 +151,22 @@ class Layer:
         return node is not None and node.is_live
 
     def shows_base(self, path: str) -> bool:
-        """Return whether what the base has at a path is what is seen there."""
+        """Return whether the base is visible at a path."""
         return self.look(path) is BaseVisibility.BASE and not self.is_live(path)
 
     def may_show_base_below(self, path: str) -> bool:
-        """Return whether anything that the base has at a path or below it may be seen."""
+        """Return whether anything of the base may be visible at a path or below it."""
         found = self.look(path)
         return not found.hides if isinstance(found, Entry) else found is BaseVisibility.BASE
 
     def children(self, path: str) -> Iterator[tuple[str, Entry | None, bool]]:
-        """Yield name, entry and whether anything of the overlay is there, of what was touched in or below a directory."""
+        """Yield the touched names in a directory, with their entry and whether the overlay has files there or below."""
         node = self._node(path)
         if node is not None:
             yield from ((name, child.entry, child.is_live) for name, child in node.children.items())
 
     def entries(self, path: str = '/') -> Iterator[tuple[str, Entry]]:
-        """Yield path and entry of what was touched at a path and below it, sorted by components, parents first."""
+        """Yield path and entry of everything touched at a path or below, sorted by components, parents first."""
         start = self._node(path)
         pending = [] if start is None else [('' if path == '/' else path, start)]
         while pending:
@@ -176,7 +176,7 @@ class Layer:
             pending += ((f'{at}/{name}', node.children[name]) for name in sorted(node.children, reverse=True))
 
     def set(self, path: str, entry: Entry) -> None:
-        """Put an entry in the place of what is at a path."""
+        """Set or replace the entry of a path."""
         node = self._root
         for name in path_parts(path):
             node = node.children.setdefault(name, _Node())
@@ -184,7 +184,7 @@ class Layer:
         self.changes += 1
 
     def discard(self, path: str) -> None:
-        """Forget the entry of a path."""
+        """Remove the entry of a path."""
         nodes = [self._root]
         parts = path_parts(path)
         for name in parts:
@@ -196,12 +196,12 @@ class Layer:
         self.changes += 1
 
     def take(self, other: Layer) -> None:
-        """Have the entries of another layer instead."""
+        """Replace all entries with those of another layer."""
         self._root = other._root
         self.changes += 1
 
     def put(self, path: str, now: Content | Directory | None, was: State) -> None:
-        """Change what is at a path; `was` is remembered if the path is touched for the first time."""
+        """Set the current state of a path; `was` is stored if the path is touched for the first time."""
         before = self.look(path)
         if isinstance(before, Entry):
             is_opaque = isinstance(now, Directory) and before.hides

@@ -1,8 +1,8 @@
-"""How the changes of an overlay come into its base: each path by itself, so that what is done is done.
+"""Merges the changes of an overlay into its base, path by path, so that completed paths stay merged.
 
-First what was removed, deepest first, then directories from the top, then files. Nothing is removed or replaced that
-is not what the overlay saw when it touched it; what else is there is a conflict, and stays. The base itself says
-where a file and a directory meet, at the moment of the write.
+Removals come first, deepest first, then directories from the top, then files. Only paths that are still in the state
+that the overlay saw are removed or replaced; anything else is a conflict, and stays. The base itself reports conflicts
+between files and directories, at the moment of the write.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from pydantic_deep_backends.trees._tree import Tree
 from ._layer import Content, Directory, Entry, Layer, Other, State, version_of
 
 _MAX_ATTEMPTS: Final = 50
-"""How often one file is merged anew because somebody was faster. Each failure means that one of them succeeded."""
+"""Maximum number of merges of one file because another writer was faster. Each failure means a success of another."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OverlayMerge:
-    """What a merge did to the base."""
+    """The result of a merge into the base."""
 
     changed: tuple[str, ...]
-    """The files that hold what the overlay wrote, alone or joined with what others wrote; sorted."""
+    """Files with contents that the overlay wrote, alone or merged with changes of others; sorted."""
     removed: tuple[str, ...]
-    """The files and links that are gone because the overlay removed them, sorted."""
+    """Files and links that were removed because the overlay removed them, sorted."""
     conflicts: tuple[Conflict, ...]
-    """What a person has to decide, sorted by path, one a path; the base is ours, the overlay theirs. The base has its
-    own file there, and the overlay keeps its change."""
+    """Conflicts for a person to decide, sorted by path, at most one per path. `ours` is the base, `theirs` the overlay:
+    the base keeps its own file, and the overlay keeps its change."""
 
 
 class BaseMerge:
@@ -51,7 +51,7 @@ class BaseMerge:
         self._conflicts: dict[str, Conflict] = {}
 
     async def run(self) -> OverlayMerge:
-        """Merge all that the layer holds; the report is also of earlier runs that failed half way."""
+        """Merge all entries of the layer. The report includes earlier calls that failed partway."""
         async with self._one_at_a_time:
             self._conflicts = {}
             entries = dict(self._layer.entries())
@@ -72,7 +72,7 @@ class BaseMerge:
             return report
 
     async def _kept_directories(self, entries: dict[str, Entry]) -> list[str]:
-        """Return where a file would take the place of a directory that is not as it was, and report them."""
+        """Return the changed directories that a file would replace, and report them as conflicts."""
         kept: list[str] = []
         for path, entry in entries.items():
             if (
@@ -85,7 +85,7 @@ class BaseMerge:
         return kept
 
     async def _is_as_it_was(self, directory: str) -> bool:
-        """Return whether all that a removed directory holds now was there when it was removed."""
+        """Return whether a removed directory has only contents that it had when it was removed."""
         for path, entry in list(self._layer.entries(directory)):
             there = await self._state(path)
             if there is not None and not _is_same(there, entry.was):
@@ -98,7 +98,7 @@ class BaseMerge:
         return True
 
     async def _clear(self, path: str, entry: Entry) -> bool:
-        """Remove what the overlay removed or replaced by something of another kind; return whether it could."""
+        """Remove a path that the overlay removed or replaced by another kind; return whether that was possible."""
         if entry.was is None or isinstance(entry.now, type(entry.was)):
             return True
         there = await self._state(path)
@@ -119,7 +119,7 @@ class BaseMerge:
         return True
 
     async def _put(self, path: str, entry: Entry) -> None:
-        """Make the base have what the overlay has at a path, and forget the entry."""
+        """Write the state of the overlay to a path of the base, and remove the entry."""
         try:
             if isinstance(entry.now, Directory):
                 await self._base.make_dir(path)
@@ -176,14 +176,14 @@ class BaseMerge:
             return None
 
     async def _file_on_the_way(self, path: str) -> str:
-        """Return the file that stands where a directory above a path should be; if there is none, the path itself."""
+        """Return the file that blocks a parent of a path; the path itself if there is none."""
         for at, char in enumerate(path):
             if at and char == '/' and not isinstance(await self._state(path[:at]), Directory | None):
                 return path[:at]
         return path
 
     def _settle(self, path: str, entry: Entry) -> None:
-        """Forget an entry that is in the base now; of one that has changed meanwhile, what it was is what was merged."""
+        """Remove a merged entry; if it changed meanwhile, the merged state becomes its original state."""
         now = self._layer.get(path)
         if now is entry or now is None:
             self._layer.discard(path)
@@ -196,7 +196,7 @@ class BaseMerge:
 
 
 async def state_of(base: BackendProtocol, path: str) -> State:
-    """Return what a base has at a path. Raises `FileNotFoundError`."""
+    """Return the state of a path in a base. Raises `FileNotFoundError`."""
     try:
         real = await base.realpath(path)
         if real != path:
@@ -216,7 +216,7 @@ async def state_of(base: BackendProtocol, path: str) -> State:
 def _join(path: str, was: Content | None, ours: Content | None, theirs: Content) -> Content | Conflict | None:
     base, one, two = (Tree() if c is None else Tree.of({path: c.version}) for c in (was, ours, theirs))
     contents = {c.version.digest: c.data for c in (was, ours, theirs) if c is not None and c.data is not None}
-    if not needed_for_merge(base, one, two) <= contents.keys():  # what it was is known by its digest only
+    if not needed_for_merge(base, one, two) <= contents.keys():  # the original contents are known by digest only
         versions = version_of(was), version_of(ours), version_of(theirs)
         return Conflict(path=path, kind='content', base=versions[0], ours=versions[1], theirs=versions[2])
     result = merge_trees(base, one, two, contents)

@@ -1,7 +1,7 @@
-"""Search over an overlay: the base searches by itself, what was touched is left out, and what the overlay has is added.
+"""Search over an overlay: the base's own search without the touched paths, plus the files of the overlay.
 
-Where the base has no search of its own, or the way to `path` leads through a link, everything is walked as it is seen.
-`files_searched` takes it that the base still has the touched files that it had; everything else is exact.
+If the base has no search of its own, or `path` contains a link, the visible files are walked instead. `files_searched`
+assumes that the base still has the touched files; everything else is exact.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ResultT = TypeVar('ResultT', GlobResult, GrepResult)
 async def glob_overlay(
     overlay: BackendProtocol, base: BackendProtocol, layer: Layer, pattern: str, path: str
 ) -> GlobResult:
-    """Return what `SupportsSearch.glob` returns."""
+    """Return the result of `SupportsSearch.glob`."""
     if not isinstance(base, SupportsSearch) or await overlay.realpath(path) != path:
         return await glob_backend(overlay, pattern, path)
 
@@ -49,14 +49,14 @@ async def grep_overlay(
     glob: str | None,
     limit: int,
 ) -> GrepResult:
-    """Return what `SupportsSearch.grep` returns."""
+    """Return the result of `SupportsSearch.grep`."""
     if not isinstance(base, SupportsSearch) or await overlay.realpath(path) != path:
         return await grep_backend(overlay, pattern, path, glob=glob, limit=limit)
 
     async def search_base() -> GrepResult:
         found = await base.grep(pattern, path, glob=glob, limit=limit)
         hidden = sum(count for file, count in found.counts.items() if not layer.shows_base(file))
-        if hidden and found.truncated:  # lines that are not seen took the place of others
+        if hidden and found.truncated:  # hidden lines displaced visible ones
             found = await base.grep(pattern, path, glob=glob, limit=limit + hidden)
         return replace(
             found,
@@ -99,12 +99,12 @@ async def _search_parts(
             if not is_live:
                 raise
     if not results:
-        await overlay.stat(path)  # raises: nothing is there
+        await overlay.stat(path)  # raises, as nothing exists there
     return results
 
 
 async def _own_files(layer: Layer, path: str) -> StateBackend:
-    """Return the files of the overlay in a directory, or the file `path`."""
+    """Return the files of the overlay below a directory, or the file `path`."""
     files = StateBackend()
     for file, entry in layer.entries(path):
         if isinstance(entry.now, Content):
@@ -123,7 +123,7 @@ def _problems(results: Iterable[GlobResult | GrepResult]) -> tuple[SearchProblem
 
 
 def _count_hidden(layer: Layer, path: str, glob: str | None) -> int:
-    """Return how many files the base searched that are not seen."""
+    """Return how many hidden files the base has searched."""
     wanted = compile_glob('**' if glob is None else glob)
     return sum(
         isinstance(entry.was, Content) and entry.was.is_searched and wanted.matches(relative_to(file, path))

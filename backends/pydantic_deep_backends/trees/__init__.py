@@ -2,5 +2,5 @@
 
 The public names are in `pydantic_deep_backends.snapshots`. `_blobs` stores the contents of `StateBackend`.
 
-Not here: how a backend captures its files as a tree (`local`, `state`, `composite`), or restores them.
+Not here: the capture of a backend's files as a tree, and their restoration (`local`, `state`, `composite`).
 """

@@ -1,7 +1,7 @@
-"""Where a `StateBackend` keeps bytes: in the versions of its trees, each contents once, as long as a tree names them.
+"""The contents of a `StateBackend`: stored once each, as long as a version in some tree references them.
 
-A `StoredVersion` holds its contents itself, so whoever holds a tree can have its files restored, and when the last
-tree with some contents is gone, they are gone too. The table that finds equal contents holds them weakly.
+A `StoredVersion` carries its contents, so the files of a tree can be restored as long as the tree exists, and contents
+are freed with the last tree that has them. The table of equal contents holds weak references.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ._nodes import FileVersion, digest_of
 
 
 class Blob:
-    """Contents and their digest. It exists because `bytes` cannot be referred to weakly."""
+    """Contents and their digest. This class exists because `bytes` does not support weak references."""
 
     __slots__ = ('__weakref__', 'data', 'digest')
 
@@ -26,31 +26,31 @@ class Blob:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class StoredVersion(FileVersion):
-    """A version that has its contents with it; equal to a plain one with the same digest, size and mode."""
+    """A version that carries its contents; equal to a plain version with the same digest, size and mode."""
 
     blob: Blob
-    """The contents."""
+    """The contents of the file."""
 
     def __repr__(self) -> str:
         return f'FileVersion(digest={self.digest!r}, size={self.size}, mode={self.mode:#o})'
 
 
 class BlobStore:
-    """Contents by digest, stored as long as some tree names them."""
+    """Contents by digest, stored as long as some tree references them."""
 
     def __init__(self) -> None:
         self._blob_by_digest: WeakValueDictionary[str, Blob] = WeakValueDictionary()
 
     def find(self, digest: str) -> Blob | None:
-        """Return the contents with this digest, if anybody holds them."""
+        """Return the contents with this digest, if they are still in memory."""
         return self._blob_by_digest.get(digest)
 
     def keep(self, data: bytes) -> Blob:
-        """Return the one blob with these contents; they live as long as somebody holds it."""
+        """Return the shared blob with these contents, which lives as long as it is referenced."""
         return self.adopt(Blob(data, digest_of(data)))
 
     def adopt(self, blob: Blob) -> Blob:
-        """Return the one blob with the contents of this one, which may be that of another backend."""
+        """Return the shared blob with the same contents as this one, which may come from another backend."""
         return self._blob_by_digest.setdefault(blob.digest, blob)
 
 

@@ -1,6 +1,6 @@
-"""How the nodes of a tree are written down: a documented encoding, and digests of it.
+"""The encoding of the nodes of a tree, and their digests.
 
-Encoding, all integers big-endian, nothing optional, every variable part behind its length:
+All integers are big-endian, nothing is optional, and every variable part is preceded by its length:
 
 ```
 chunk   b"pdt1c" then per entry, sorted by the bytes of its name:
@@ -42,7 +42,7 @@ from ._nodes import (
 _CHUNK_MAGIC: Final = b'pdt1c'
 _SPLIT_MAGIC: Final = b'pdt1s'
 _MAX_LEVEL: Final = 31
-"""The deepest split that is read: 128 bits of the hashes of its names would have to be equal."""
+"""The maximum level of a split: beyond it, 128 bits of the hashes of its names would have to be equal."""
 
 _RESERVED_NAMES: Final = frozenset({'', '.', '..'})
 _MODE_KINDS: Final = {0o644: b'f', 0o755: b'x'}
@@ -50,12 +50,12 @@ _KIND_MODES: Final = {b'f': 0o644, b'x': 0o755}
 
 
 def digest(node: Node) -> str:
-    """Return the digest of a directory: of its encoding, in which stand the digests of all below it."""
+    """Return the digest of a directory: the hash of its encoding, which contains the digests of its children."""
     return f'{ALGORITHM}:{_raw_digest(node).hex()}'
 
 
 def encode(node: Node) -> bytes:
-    """Return the encoding of one node, without those below it."""
+    """Return the encoding of one node, without its children."""
     if isinstance(node, Chunk):
         names = sorted((encode_name(name), child) for name, child in node.entries.items())
         return _CHUNK_MAGIC + b''.join(_encode_entry(name, child) for name, child in names)
@@ -70,11 +70,11 @@ def encode(node: Node) -> bytes:
 def decode(data: bytes, node_by_digest: Mapping[str, Node]) -> Node:
     """Return the node that was encoded as `data`.
 
-    The result is built anew from the entries: compare digests to learn whether `data` had the one right form.
+    The result is rebuilt from the entries. Compare digests to check that `data` was in canonical form.
 
     Args:
-        data: What `encode` returned.
-        node_by_digest: The nodes that it refers to.
+        data: A result of `encode`.
+        node_by_digest: The nodes that it references.
 
     Raises:
         ValueError: `data` is not the encoding of a node.
@@ -87,21 +87,21 @@ def decode(data: bytes, node_by_digest: Mapping[str, Node]) -> Node:
 
 
 def references_of(data: bytes) -> list[str]:
-    """Return the digests of the nodes that an encoded node refers to. Raises `ValueError` like `decode`."""
+    """Return the digests of the nodes that an encoded node references. Raises `ValueError` like `decode`."""
     level, references = _parse(data)
     return [reference.digest for reference in references if level is not None or reference.kind == b'd']
 
 
 def node_references(data: bytes) -> tuple[list[str], list[str]]:
-    """Return what one node of a tree refers to: the digests of nodes, and those of files.
+    """Return the references of one node of a tree: the digests of nodes and the digests of files.
 
-    Garbage collectors need no more, and `Tree.from_nodes` needs all nodes at once.
+    This is all that a garbage collector needs, whereas `Tree.from_nodes` needs all nodes at once.
 
     Args:
-        data: An encoded node, as `Tree.nodes` yields it.
+        data: An encoded node, as yielded by `Tree.nodes`.
 
     Raises:
-        ValueError: It is none.
+        ValueError: `data` is not an encoded node.
     """
     level, references = _parse(data)
     if level is not None:
@@ -118,7 +118,7 @@ def _rebuild(level: int | None, references: list[_Reference], node_by_digest: Ma
 
 
 def _raw_digest(node: Node) -> bytes:
-    """Compute the digests that are missing, from the bottom up: a path may be deeper than the stack of Python."""
+    """Compute missing digests from the bottom up, without recursion: a path may be deeper than Python's stack."""
     pending = [node]
     while pending:
         top = pending[-1]
@@ -142,7 +142,7 @@ def _encode_entry(name: bytes, child: Child) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _encode_file(digest: str, size: int) -> bytes:
-    """Return the digest and the size of a file; a change of one encodes its whole directory again, where it lies."""
+    """Return the encoded digest and size of a file, cached because a change encodes its whole directory again."""
     algorithm, _, digits = digest.partition(':')
     return _encode_digest(algorithm, bytes.fromhex(digits)) + size.to_bytes(8, 'big')
 
@@ -158,7 +158,7 @@ def _encode_digest(algorithm: str, raw: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Reference:
-    """One entry of a chunk, or one slot of a split without a kind and a name."""
+    """An entry of a chunk, or a slot of a split, which has no kind and name."""
 
     digest: str
     size: int
@@ -167,7 +167,7 @@ class _Reference:
 
 
 def _parse(data: bytes) -> tuple[int | None, list[_Reference]]:
-    """Take an encoding apart: the level of a split or `None`, and what it refers to."""
+    """Parse an encoding; return the level of a split (`None` for a chunk) and the references."""
     reader = _Reader(data)
     magic = reader.take(len(_CHUNK_MAGIC))
     references: list[_Reference] = []
@@ -201,7 +201,7 @@ def _decode_child(reference: _Reference, node_by_digest: Mapping[str, Node]) -> 
 
 
 class _Reader:
-    """Takes an encoding apart from front to back."""
+    """Reads an encoding from front to back."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

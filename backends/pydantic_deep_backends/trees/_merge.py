@@ -1,7 +1,7 @@
-"""Three-way merge of trees: clean where only one side changed, line by line where both did, a conflict otherwise.
+"""Three-way merge of trees: a change on one side is taken, changes on both are merged line by line or conflict.
 
-Nothing is guessed: what cannot be joined without a decision is a `Conflict`, and the merged tree keeps ours there.
-`_text_merge` merges two texts.
+Nothing is guessed: a change that cannot be merged without a decision is a `Conflict`, and the merged tree has our
+version. `_text_merge` merges two texts.
 """
 
 from __future__ import annotations
@@ -17,60 +17,60 @@ from ._text_merge import merge_lines
 from ._tree import Tree
 
 ConflictKind: TypeAlias = Literal['content', 'binary', 'add/add', 'delete/modify', 'modify/delete', 'file/directory']
-"""What the two sides did, ours first.
+"""The kind of the changes on both sides, ours first.
 
-`content`: both changed the same or neighbouring lines. `binary`: both changed a file that is not text (it holds a NUL
-byte). `add/add`: both added the file, differently. `delete/modify` and `modify/delete`: one removed what the other
-changed. `file/directory`: the path is a file on one side and a directory on the other.
+`content`: both changed the same or neighbouring lines. `binary`: both changed a file that is not text (it contains a
+NUL byte). `add/add`: both added the file, differently. `delete/modify` and `modify/delete`: one side removed the file,
+the other changed it. `file/directory`: the path is a file on one side and a directory on the other.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conflict:
-    """A file that the two sides cannot have both; the merged tree keeps ours."""
+    """A file that cannot be merged; the merged tree has our version."""
 
     path: str
-    """The file. For `file/directory` the path that is a file on one side and a directory on the other."""
+    """The file. For `file/directory`, the path that is a file on one side and a directory on the other."""
     kind: ConflictKind
-    """Why it cannot be merged."""
+    """The reason for the conflict."""
     base: FileVersion | None
-    """What was there before both; `None` if nothing was, or a directory."""
+    """The common ancestor; `None` if there was no file."""
     ours: FileVersion | None
-    """What we have there; `None` if nothing, or a directory."""
+    """Our version; `None` if we have no file there."""
     theirs: FileVersion | None
-    """What they have there; `None` if nothing, or a directory."""
+    """Their version; `None` if they have no file there."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MergeResult:
-    """A merged tree, and what a person has to decide."""
+    """A merged tree, and the conflicts for a person to decide."""
 
     tree: Tree
-    """The files: both sides where they agree, ours wherever there is a conflict."""
+    """The merged files, with our version of conflicting files."""
     conflicts: tuple[Conflict, ...]
-    """Sorted by path, one a path."""
+    """Conflicts sorted by path, at most one per path."""
     blobs: Mapping[str, bytes]
-    """Contents by digest that the merge made: the tree names them and nobody has them yet."""
+    """New contents that the merge produced, by digest. The tree references them, and the caller must store them."""
 
 
 def needed_for_merge(base: Tree, ours: Tree, theirs: Tree) -> frozenset[str]:
-    """Return the digests of the contents that `merge_trees` has to see: of files that all three have differently."""
+    """Return the digests of the contents that `merge_trees` needs: of files with three different contents."""
     candidates = _changed_on_both_sides(base, ours, theirs)
     trios = (_versions(path, base, ours, theirs) for path in candidates)
     return frozenset(v.digest for trio in trios if _is_line_merge(*trio) for v in trio if v is not None)
 
 
 def merge_trees(base: Tree, ours: Tree, theirs: Tree, contents: Mapping[str, bytes]) -> MergeResult:
-    """Join what changed from `base` to `ours` and from `base` to `theirs`.
+    """Merge the changes from `base` to `ours` and from `base` to `theirs`.
 
     Args:
-        base: The tree that both sides started from.
-        ours: One side; where there is a conflict, the result keeps it.
+        base: The common ancestor.
+        ours: One side; conflicting files keep its version.
         theirs: The other side.
         contents: Bytes by digest, at least for `needed_for_merge(base, ours, theirs)`.
 
     Raises:
-        MissingBlobError: BlobStore that are needed are not in `contents`.
+        MissingBlobError: `contents` lacks needed contents.
     """
     merge = _Merge(base, ours, theirs, contents)
     return merge.result()
@@ -89,7 +89,7 @@ class _Merge:
     def result(self) -> MergeResult:
         self._check_contents()
         theirs = self._base.diff(self._theirs)
-        # Removals first: a file makes room for a directory of its name.
+        # Removals first, so that a directory can replace a file of the same name.
         for path in (*theirs.removed, *theirs.changed, *theirs.added):
             self._merge_path(path)
         conflicts = tuple(self._conflicts[path] for path in sorted(self._conflicts))
@@ -127,7 +127,7 @@ class _Merge:
             self._tree = self._tree.set(path, theirs)
 
     def _merge_file(self, path: str, base: FileVersion, ours: FileVersion, theirs: FileVersion) -> None:
-        # There are two modes only: if both sides differ, one of them is the base's and the other one is the change.
+        # There are only two modes: if the sides differ, one has the mode of the base, and the other one is the change.
         mode = theirs.mode if ours.mode == base.mode else ours.mode
         if not _is_line_merge(base, ours, theirs):
             content = theirs if ours.digest == base.digest else ours
@@ -147,7 +147,7 @@ class _Merge:
             self._blobs[version.digest] = merged
 
     def _report(self, path: str, kind: ConflictKind) -> None:
-        """List a conflict; where one side has a file at or above `path` and the other a directory, at that file."""
+        """Record a conflict; if one side has a file at or above `path` and the other a directory, at that file."""
         file = self._ours.file_above(path) or self._theirs.file_above(path)
         if file is not None or self._ours.is_dir(path) or self._theirs.is_dir(path):
             path, kind = file or path, 'file/directory'
@@ -164,6 +164,6 @@ def _changed_on_both_sides(base: Tree, ours: Tree, theirs: Tree) -> frozenset[st
 
 
 def _is_line_merge(base: FileVersion | None, ours: FileVersion | None, theirs: FileVersion | None) -> bool:
-    """Return whether all three exist with contents of their own."""
+    """Return whether all three exist and have different contents."""
     versions = (base, ours, theirs)
     return len({version.digest for version in versions if version is not None}) == len(versions)

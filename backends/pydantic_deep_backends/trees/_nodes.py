@@ -1,13 +1,13 @@
-"""The directory nodes that a `Tree` is made of: persistent, and of one shape for the same files.
+"""The directory nodes of a `Tree`: persistent, and with one canonical shape for the same files.
 
-A directory is a `Chunk` of at most `MAX_CHUNK_ENTRIES` entries. One with more is a `Split`: `FAN_OUT` slots, chosen
-by the bits of the SHA-256 of the name, each of them again a chunk or a split. The shape follows from the entries
-alone, never from the order in which they came, so equal directories have equal encodings and equal digests.
+A directory is a `Chunk` of at most `MAX_CHUNK_ENTRIES` entries. A larger one is a `Split` into `FAN_OUT` slots,
+selected by the bits of the SHA-256 of the name; each slot is again a chunk or a split. The shape depends only on the
+entries, never on the order of changes, so equal directories have equal encodings and equal digests.
 
-Nodes never change after they are made; a change makes new nodes along one path and shares the rest. Nothing here
-recurses over the depth of a path, which may be thousands of components; splits nest a handful of levels.
+Nodes are immutable: a change creates new nodes along one path and shares the rest. Nothing here recurses over the depth
+of a path, which may be thousands of components; splits nest only a few levels.
 
-Not here: how nodes are written down, and their digests (`_encoding`).
+Not here: the encoding of nodes and their digests (`_encoding`).
 """
 
 from __future__ import annotations
@@ -19,47 +19,47 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 MAX_CHUNK_ENTRIES: Final = 64
-"""Entries of one chunk. A change rewrites one chunk of each directory above it, about 70 bytes an entry: 64 keep
-that under 5 KB, while a directory of ordinary size is still one node."""
+"""Maximum number of entries in a chunk. A change rewrites one chunk of each parent directory, about 70 bytes per entry:
+with 64, that is under 5 KB, while a directory of ordinary size is still one node."""
 
 FAN_OUT: Final = 16
 """Slots of a split: one hexadecimal digit of the hash of the name. A change of one file among 10,000 in a single
-directory rewrites two splits of about 60 bytes a slot and one chunk of about 40 entries."""
+directory rewrites two splits of about 60 bytes per slot and one chunk of about 40 entries."""
 
 ALGORITHM: Final = 'sha256'
-"""The name of the hash of contents and nodes."""
+"""The hash algorithm of contents and nodes."""
 
 MAX_COUNT: Final = 2**63 - 1
-"""The most bytes of a file and the most files of a tree: what `len` can say, and well below what an encoding holds."""
+"""Maximum size of a file and number of files in a tree: the maximum of `len`, and well within the encoding."""
 
 _MODES: Final = (0o644, 0o755)
 _DIGEST_PATTERN: Final = re.compile(r'[a-z0-9-]{1,32}:(?:[0-9a-f]{2}){16,64}')
 
 
 def digest_of(data: bytes) -> str:
-    """Return the digest of contents: the name of the algorithm, a colon, lower-case hexadecimal digits.
+    """Return the digest of contents: the algorithm, a colon, lower-case hexadecimal digits.
 
-    The algorithm is SHA-256 (FIPS 180-4): `sha256:e3b0c442…` for no bytes at all.
+    The algorithm is SHA-256 (FIPS 180-4): `sha256:e3b0c442…` for empty contents.
     """
     return f'{ALGORITHM}:{hashlib.sha256(data).hexdigest()}'
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class FileVersion:
-    """The contents and the mode of one file at one moment.
+    """The contents and the mode of one file at one point in time.
 
-    Versions are equal when digest, size and mode are; a backend may use a subclass that carries more.
+    Versions with equal digest, size and mode are equal; a backend may use a subclass with more data.
 
     Raises:
-        ValueError: The digest, size or mode is not one that a tree can hold.
+        ValueError: The digest, size or mode is not valid in a tree.
     """
 
     digest: str
-    """The contents, as `digest_of` names them."""
+    """The digest of the contents, in the format of `digest_of`."""
     size: int
     """Size of the contents in bytes."""
     mode: int = 0o644
-    """The permission bits that matter, as in git: `0o755` if the owner may execute the file, `0o644` otherwise."""
+    """The relevant permission bits, as in git: `0o755` if the owner may execute the file, otherwise `0o644`."""
 
     def __post_init__(self) -> None:
         if self.mode not in _MODES:
@@ -81,51 +81,51 @@ class FileVersion:
 
 
 class Chunk:
-    """A directory, or the part of it in one slot of a split, as one list of entries."""
+    """A directory, or the part of one in a slot of a split, as one list of entries."""
 
     __slots__ = ('entries', 'file_count', 'sealed')
 
     def __init__(self, entries: Mapping[str, Child], file_count: int) -> None:
         self.entries: Final = entries
-        """Child by name; never changed."""
+        """Children by name; immutable."""
         self.file_count: Final = file_count
-        """Files in and below it."""
+        """Number of files in this node and below."""
         self.sealed: bytes | None = None
-        """The raw digest once it was computed: `digest` fills it in."""
+        """The raw digest, cached by `digest`; `None` until it is computed."""
 
     @property
     def entry_count(self) -> int:
-        """How many names it holds."""
+        """Number of entries in this node."""
         return len(self.entries)
 
 
 class Split:
-    """A directory of more than `MAX_CHUNK_ENTRIES` entries, or such a part of one."""
+    """A directory, or a part of one, with more than `MAX_CHUNK_ENTRIES` entries."""
 
     __slots__ = ('entry_count', 'file_count', 'level', 'sealed', 'slots')
 
     def __init__(self, slots: tuple[Node | None, ...], level: int) -> None:
         self.slots: Final = slots
-        """`FAN_OUT` parts; `None` where no name falls."""
+        """`FAN_OUT` parts; `None` for an empty slot."""
         self.level: Final = level
-        """Which hexadecimal digit of the name's hash chooses the slot."""
+        """Index of the hexadecimal digit of the name's hash that selects the slot."""
         self.entry_count: Final = sum(part.entry_count for part in slots if part is not None)
-        """How many names it holds."""
+        """Number of entries in all slots."""
         self.file_count: Final = sum(part.file_count for part in slots if part is not None)
-        """Files in and below it."""
+        """Number of files in this node and below."""
         self.sealed: bytes | None = None
-        """The raw digest once it was computed: `digest` fills it in."""
+        """The raw digest, cached by `digest`; `None` until it is computed."""
 
 
 Node: TypeAlias = Chunk | Split
 Child: TypeAlias = FileVersion | Node
 
 EMPTY: Final = Chunk({}, 0)
-"""The directory without entries. Only the root of a tree may be it."""
+"""The empty directory. Only the root of a tree may be empty."""
 
 
 def find(node: Node, name: str) -> Child | None:
-    """Return what a directory holds under `name`."""
+    """Return the child with this name; `None` if there is none."""
     while isinstance(node, Split):
         part = node.slots[_slot_of(name, node.level)]
         if part is None:
@@ -145,7 +145,7 @@ def entries_of(node: Node) -> Iterator[tuple[str, Child]]:
 
 
 def directory_of(entries: Mapping[str, Child], level: int = 0) -> Node:
-    """Return the one node that stands for these entries."""
+    """Return the canonical node for these entries."""
     if len(entries) <= MAX_CHUNK_ENTRIES:
         return Chunk(entries, sum(_files_in(child) for child in entries.values()))
     buckets: list[dict[str, Child]] = [{} for _ in range(FAN_OUT)]
@@ -155,7 +155,7 @@ def directory_of(entries: Mapping[str, Child], level: int = 0) -> Node:
 
 
 def with_entry(node: Node, name: str, child: Child | None, level: int = 0) -> Node:
-    """Return the directory with `child` under `name`; `None` takes the name away."""
+    """Return the directory with `child` under `name`; `None` removes the name."""
     if isinstance(node, Chunk):
         return _chunk_with_entry(node, name, child, level)
     slot = _slot_of(name, level)
@@ -167,7 +167,7 @@ def with_entry(node: Node, name: str, child: Child | None, level: int = 0) -> No
 
 
 def parts_of(node: Node) -> list[Node]:
-    """Return the nodes that the encoding of `node` refers to."""
+    """Return the nodes that the encoding of `node` references."""
     if isinstance(node, Split):
         return [part for part in node.slots if part is not None]
     return [child for child in node.entries.values() if not isinstance(child, FileVersion)]
@@ -180,7 +180,7 @@ def check_directory(node: Node) -> None:
 
 
 def encode_name(name: str) -> bytes:
-    """Return a name as it is encoded and hashed."""
+    """Return the encoded form of a name, which is also hashed."""
     return name.encode('utf-8', 'surrogatepass')
 
 

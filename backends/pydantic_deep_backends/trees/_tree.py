@@ -1,4 +1,4 @@
-"""`Tree`: all files of a backend at one moment, as an immutable map from path to `FileVersion`, and how two differ.
+"""`Tree`: an immutable map from path to `FileVersion` of all files at one point in time, and `TreeDiff`.
 
 Empty directories are not part of a tree, as in git.
 """
@@ -20,14 +20,14 @@ T = TypeVar('T')
 
 @dataclass(frozen=True, kw_only=True)
 class TreeDiff:
-    """What changed from one tree to another; true if anything did."""
+    """The changes from one tree to another; falsy if there are none."""
 
     added: tuple[str, ...] = ()
-    """Paths that only the later tree has, sorted."""
+    """Paths that exist only in the later tree, sorted."""
     removed: tuple[str, ...] = ()
-    """Paths that only the earlier tree has, sorted."""
+    """Paths that exist only in the earlier tree, sorted."""
     changed: tuple[str, ...] = ()
-    """Paths whose contents or mode differ, sorted."""
+    """Paths with different contents or mode, sorted."""
 
     def __bool__(self) -> bool:
         return bool(self.added or self.removed or self.changed)
@@ -36,9 +36,9 @@ class TreeDiff:
 class Tree:
     """An immutable map from absolute path to `FileVersion`.
 
-    A change returns a new tree that shares all it can with the old one: one file among 10,000 costs a few nodes, and
-    comparing the two visits only these. Trees with the same files are equal and have the same `digest`, whatever
-    their history. Paths sort as strings, by code point.
+    A change returns a new tree that shares most nodes with the old one: one changed file among 10,000 creates a few
+    nodes, and a comparison visits only these. Trees with the same files are equal and have the same `digest`,
+    regardless of their history. Paths sort as strings, by code point.
 
     ```python
     from pydantic_deep_backends import FileVersion, Tree, digest_of
@@ -61,7 +61,7 @@ class Tree:
 
         Raises:
             InvalidPathError: A path is not absolute or has an empty, `.` or `..` component.
-            NotADirectoryError: A path is both a file and the parent of one.
+            NotADirectoryError: A path is both a file and a parent of another file.
         """
         directories: dict[tuple[str, ...], dict[str, Child]] = {(): {}}
         for path, version in files.items():
@@ -83,16 +83,16 @@ class Tree:
 
     @classmethod
     def from_nodes(cls, digest: str, nodes: Mapping[str, bytes], known: Tree | None = None) -> Tree:
-        """Return the tree with this digest from encoded nodes, as `nodes` yields them.
+        """Return the tree with this digest from encoded nodes, as yielded by `nodes`.
 
         Args:
             digest: The `digest` of the tree.
-            nodes: Encoding by digest; may hold more than the tree needs.
-            known: A tree like it, whose nodes are shared instead of decoded again: `nodes` need not hold them.
+            nodes: Encodings by digest; may contain more than the tree needs.
+            known: A similar tree with nodes to share instead of decoding them. `nodes` need not contain these.
 
         Raises:
-            KeyError: A node is missing; its digest is the argument.
-            ValueError: A node is not what its digest says.
+            KeyError: A node is missing; the argument is its digest.
+            ValueError: The contents of a node do not match its digest.
         """
         decoded = {} if known is None else known._node_by_digest()
         pending = [digest]
@@ -122,14 +122,14 @@ class Tree:
 
     @property
     def digest(self) -> str:
-        """The digest of the root: trees have the same one if and only if they have the same files."""
+        """The digest of the root, which is equal if and only if the files are equal."""
         return _encoding.digest(self._root)
 
     def nodes(self, known: Container[str] = ()) -> Iterator[tuple[str, bytes]]:
-        """Yield the digest and the encoding of each node, parts before what refers to them.
+        """Yield the digest and the encoding of each node, referenced nodes first.
 
         Args:
-            known: Digests that the caller has already: these nodes and all below them are left out.
+            known: Digests that the caller already has: these nodes and all nodes below them are skipped.
         """
         seen: set[str] = set()
         pending: list[tuple[Node, bool]] = [(self._root, False)]
@@ -146,7 +146,7 @@ class Tree:
                 pending += ((part, False) for part in _nodes.parts_of(node))
 
     def get(self, path: str) -> FileVersion | None:
-        """Return the file at `path`; `None` if there is none, or a directory."""
+        """Return the file at `path`; `None` if the path does not exist or is a directory."""
         child = self._find(path)
         return child if isinstance(child, FileVersion) else None
 
@@ -157,11 +157,11 @@ class Tree:
         return child
 
     def is_dir(self, path: str) -> bool:
-        """Return whether there are files below `path`; always true of `/`."""
+        """Return whether files exist below `path`; always `True` for `/`."""
         return path == '/' or not isinstance(self._find(path), FileVersion | None)
 
     def file_above(self, path: str) -> str | None:
-        """Return the file that stands where a parent of `path` should be, if one does."""
+        """Return the file at a parent of `path`, if there is one."""
         child: Child | None = self._root
         end = 0
         while child is not None:
@@ -174,15 +174,15 @@ class Tree:
         return None
 
     def entries(self, path: str = '/') -> dict[str, FileVersion | Tree]:
-        """Return what one directory holds by name, sorted: files as `FileVersion`, directories as the tree below them.
+        """Return the entries of one directory, sorted by name: `FileVersion` for a file, `Tree` for a directory.
 
-        The result is empty where no directory is.
+        The result is empty if the directory does not exist.
         """
         found = sorted(_nodes.entries_of(self.subtree(path)._root), key=_entry_name)
         return {name: child if isinstance(child, FileVersion) else Tree._from(child) for name, child in found}
 
     def subtree(self, path: str) -> Tree:
-        """Return the files below a directory, with their paths relative to it; empty where no directory is."""
+        """Return the files below a directory, with relative paths; empty if the directory does not exist."""
         child = self._root if path == '/' else self._find(path)
         return Tree() if child is None or isinstance(child, FileVersion) else Tree._from(child)
 
@@ -191,7 +191,7 @@ class Tree:
 
         Raises:
             InvalidPathError: The path is not absolute or has an empty, `.` or `..` component.
-            IsADirectoryError: There are files below `path`.
+            IsADirectoryError: Files exist below `path`.
             NotADirectoryError: A parent of `path` is a file.
         """
         parts = _parts_of(path)
@@ -200,19 +200,19 @@ class Tree:
         return self._with(parts, version, path)
 
     def remove(self, path: str) -> Tree:
-        """Return the tree without the file at `path`. Raises `KeyError` if no file is there."""
+        """Return the tree without the file at `path`. Raises `KeyError` if it does not exist."""
         if self.get(path) is None:
             raise KeyError(path)
         return self._with(_parts_of(path), None, path)
 
     def graft(self, path: str, tree: Tree) -> Tree:
-        """Return the tree with the files of `tree` below `path`, in place of the directory that is there.
+        """Return the tree with the files of `tree` below `path`, in place of the existing directory.
 
-        An empty `tree` takes the directory away.
+        An empty `tree` removes the directory.
 
         Raises:
             InvalidPathError: The path is not absolute or has an empty, `.` or `..` component.
-            NotADirectoryError: A file is at `path`, or a parent of it is a file.
+            NotADirectoryError: `path` or one of its parents is a file.
         """
         if path == '/':
             return tree
@@ -223,15 +223,15 @@ class Tree:
         return self._with(_parts_of(path), tree._root if tree else None, path)
 
     def with_changes(self, changes: Mapping[str, FileVersion | None]) -> Tree:
-        """Return the tree with many files set or removed at once; each directory above them is made anew once.
+        """Return the tree after many changes at once; each parent directory is rebuilt only once.
 
         Args:
-            changes: The new version by path; `None` removes the file, if there is one.
+            changes: The new version by path; `None` removes the file if it exists.
 
         Raises:
             InvalidPathError: A path is not absolute or has an empty, `.` or `..` component.
-            IsADirectoryError: A file is set where files stay below its path.
-            NotADirectoryError: A file is set below one that stays, or that is set too.
+            IsADirectoryError: A file is set at a path below which files remain.
+            NotADirectoryError: A file is set below another file.
         """
         directories: dict[tuple[str, ...], dict[str, Child | None]] = {(): {}}
         for path, version in changes.items():
@@ -242,7 +242,7 @@ class Tree:
         for parts in sorted(directories.keys() - {()}, key=len):
             child = _nodes.find(before[parts[:-1]], parts[-1])
             if isinstance(child, FileVersion):
-                directories[parts[:-1]].setdefault(parts[-1], child)  # it stays, unless it is among the changes
+                directories[parts[:-1]].setdefault(parts[-1], child)  # the file stays, unless it is changed too
             before[parts] = _nodes.EMPTY if child is None or isinstance(child, FileVersion) else child
         emptied: dict[tuple[str, ...], set[str]] = {}
         for parts in sorted(directories, key=len, reverse=True):
@@ -263,7 +263,7 @@ class Tree:
         raise AssertionError('The root is always among the directories.')  # pragma: no cover - it is
 
     def diff(self, other: Tree) -> TreeDiff:
-        """Return what changed from this tree to `other`; directories that are equal are not entered."""
+        """Return the changes from this tree to `other`. Equal directories are not visited."""
         added: list[str] = []
         removed: list[str] = []
         changed: list[str] = []
@@ -318,7 +318,7 @@ class Tree:
         return child
 
     def _with(self, parts: list[str], child: Child | None, path: str) -> Tree:
-        """Replace what is at `parts` and make the directories above it anew; one that ends up empty goes too."""
+        """Replace the child at `parts` and rebuild its parent directories; empty ones are removed."""
         above: list[Node] = [self._root]
         for name in parts[:-1]:
             below = _nodes.find(above[-1], name) or _nodes.EMPTY
@@ -332,7 +332,7 @@ class Tree:
 
 
 def versions_at(tree: Tree, paths: Iterable[str]) -> dict[str, FileVersion | None]:
-    """Return the file at each of these paths; a directory on the way to many is looked up once."""
+    """Return the file at each of these paths; common parent directories are looked up once."""
     directories: dict[str, Child | None] = {'': tree._root}  # pyright: ignore[reportPrivateUsage] - of a class of this file
     found: dict[str, FileVersion | None] = {}
     for path in paths:
@@ -354,10 +354,10 @@ def _child_of(directory: Child | None, name: str) -> Child | None:
 
 
 def unequal_parts(before: Child | None, after: Child | None) -> Iterator[tuple[str, Child | None, Child | None]]:
-    """Yield what differs below two children of the same name: `/name` and both children of that name.
+    """Yield the differences below two children with the same name: `/name` and both children of that name.
 
-    Parts of a split come back as they are, with an empty name. This is the only place that opens a node to compare
-    it, and it is never called for two that are equal.
+    Parts of a split are yielded as they are, with an empty name. Only this function opens nodes to compare them, and it
+    is never called for equal ones.
     """
     if isinstance(before, _nodes.Split) and isinstance(after, _nodes.Split):
         pairs = [('', old, new) for old, new in zip(before.slots, after.slots, strict=True) if old is not new]
@@ -376,7 +376,7 @@ def _entries_below(child: Child | None) -> Mapping[str, Child]:
 
 
 def _is_equal(one: Child | None, two: Child | None) -> bool:
-    """Return whether two children that are not one object say the same."""
+    """Return whether two distinct objects are equal."""
     if one is None or two is None:
         return False
     if isinstance(one, FileVersion) or isinstance(two, FileVersion):
@@ -385,7 +385,7 @@ def _is_equal(one: Child | None, two: Child | None) -> bool:
 
 
 _MAX_NAME_CHARS = 16_383
-"""The longest name in a tree: its length is encoded in 16 bits, and a character may take four bytes."""
+"""Maximum length of a name in a tree: its length is encoded in 16 bits, and a character may take four bytes."""
 
 
 def _parts_of(path: str) -> list[str]:
@@ -400,15 +400,15 @@ def _parts_of(path: str) -> list[str]:
 
 
 def _with_entries(node: Node, changes: Mapping[str, Child | None], emptied: Container[str]) -> Node:
-    """Return a directory with its entries changed.
+    """Return a directory with changed entries.
 
     Args:
         node: The directory.
-        changes: By name: a file, a directory, which goes if it is empty, or `None` to remove a file.
-        emptied: The names of directories that a file may replace.
+        changes: By name: a file, a directory (removed if it is empty), or `None` to remove a file.
+        emptied: Names of directories that a file may replace.
 
     Raises:
-        IsADirectoryError: A file is to replace another directory; the name is the argument.
+        IsADirectoryError: A file would replace another directory; the argument is its name.
     """
     changed: dict[str, Child | None] = {}
     for name, child in changes.items():
@@ -446,7 +446,7 @@ def _entry_name(entry: tuple[str, Child]) -> str:
 
 
 def _path_order(entry: tuple[str, Child]) -> str:
-    """Sort a directory as the paths below it: `/a-b` comes before `/a/c`, because `-` comes before `/`."""
+    """Return the sort key by full path: `/a-b` comes before `/a/c`, because `-` comes before `/`."""
     name, child = entry
     return name if isinstance(child, FileVersion) else f'{name}/'
 
