@@ -3,7 +3,7 @@
 `_backend` has the operations, `_mounts` maps a path to its backend, and `_search`, `_snapshots`, `_tracking` and
 `_identity` combine the results of the mounted backends.
 
-Not here: copy-on-write views (`overlay`), and any rule about a single backend.
+Not here: copy-on-write views (`overlay`), and rules for individual backends.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`CompositeBackend`: several backends as one, each mounted at a path.
 
-`_mounts` decides which backend a path belongs to, `_search` searches, and `_snapshots` combines and splits trees.
-Here each operation finds its mounted backend.
+`_mounts` maps paths to backends, `_search` searches, and `_snapshots` combines and splits trees. The operations here
+delegate to the mounted backends.
 """
 
 from __future__ import annotations
@@ -38,29 +38,37 @@ from ._tracking import CompositeTracking, MountedTree, TrackedMount
 
 
 class CompositeBackend:
-    """One backend made of several: the longest mount point that a path begins with, by components, decides.
+    """Several backends combined into one. The longest mount point that is a prefix of a path, by components, selects
+    the backend.
 
-    A mount point is a directory in the listing of its parent, search crosses it, and neither it nor a directory
-    above it can be removed. What the backend below has at a mount point is hidden, and left alone. Paths in results
-    and errors are those of the composite.
+    A mount point is listed as a directory of its parent, search crosses it, and neither it nor its parents can be
+    removed. Files of the underlying backend at a mount point are hidden and stay unchanged. Results and errors contain
+    virtual paths.
 
-    Capabilities are those of the parts, so `isinstance` tells the truth: `run` if the default runs commands (among
-    its own files only), `compare_and_swap` if every part has it, `snapshot`, `restore` and `changes` if every part
-    has them and all their files appear at their root. Those of a directory whose commands see it elsewhere, as
-    `SandboxBackend`, do not: its trees begin at the directory, where a tree has no place for what is mounted beside it.
-    So take snapshots of that backend itself. `track` is there if every part has it, unless one appears at the real path
-    of its directory: then the tree has the files where they appear. `patch` changes those parts that have it. The
-    `identity` is that of all parts that have one, together. The composite owns no part: whoever opened one closes it.
-    A name that no backend has at its root (`~a`, `c:`) is refused at a mount point too.
+    Optional protocols depend on the parts, and `isinstance` reflects that:
+    - `run`: the default runs commands, among its own files only.
+    - `compare_and_swap`: all parts have it.
+    - `snapshot`, `restore` and `changes`: all parts have them and mount their files at their root. `SandboxBackend` and
+      others that mount their directory elsewhere for commands do not: their trees start at the directory, so they have
+      no
+      place for files mounted beside it. Take snapshots of such a backend itself.
+    - `track`: all parts have it, and none is mounted at the real path of its directory. Its trees contain files at
+      their
+      virtual paths.
+    - `patch`: changes the parts that have it.
+    - `identity`: combines the identities of all parts that have one.
+
+    The composite does not own its parts: close them where you opened them. A name that backends refuse at their root
+    (`~a`, `c:`) is refused at a mount point too.
 
     Args:
-        default: Holds everything that is not mounted; its working directory is that of the composite.
-        mounts: Backend by mount point, an absolute path.
+        default: The backend for all other paths; its working directory is that of the composite.
+        mounts: Backends by mount point, an absolute path.
 
     Raises:
         InvalidPathError: A mount point is malformed.
-        ValueError: A mount point is `/`, there are two of the same name (compared in Unicode's NFC), or it hides the
-            whole directory in which the default runs commands.
+        ValueError: A mount point is `/`, two are equal (compared in Unicode's NFC), or one hides the whole directory in
+            which the default runs commands.
     """
 
     def __init__(self, default: BackendProtocol, mounts: Mapping[str, BackendProtocol]) -> None:
@@ -71,7 +79,7 @@ class CompositeBackend:
                 f'The files of {default!r} appear at {place!r}, and what is mounted there or above would hide all of '
                 'them from everything but commands. Mount it elsewhere.'
             )
-        # Members that are there only sometimes are set on the instance: `isinstance` looks for them by name.
+        # Optional members are set on the instance, because `isinstance` looks them up by name.
         if isinstance(default, SupportsCommands):
             vars(self).update(run=default.run)
         guarded = [(part, part.backend) for part in self._table.parts if isinstance(part.backend, SupportsProtection)]
@@ -105,21 +113,21 @@ class CompositeBackend:
 
     @property
     def default(self) -> BackendProtocol:
-        """The backend of everything that is not mounted."""
+        """The backend of all paths outside of the mounts."""
         return self._table.default.backend
 
     @property
     def mounts(self) -> Mapping[str, BackendProtocol]:
-        """The mounted backends by mount point."""
+        """The mounted backends, by mount point."""
         return {part.prefix: part.backend for part in self._table.mounted}
 
     @property
     def protected(self) -> tuple[str, ...]:
-        """The patterns of protected files: those of all parts together."""
+        """The patterns of protected files: the union of all parts."""
         return tuple(dict.fromkeys(each for part in self._table.parts for each in protected_patterns_of(part.backend)))
 
     async def _protected_files(self, guarded: Sequence[tuple[Mount, SupportsProtection]]) -> Mapping[str, str]:
-        """Return the state of each protected file of the parts that know theirs, by its path in trees."""
+        """Return the state of each protected file, in parts that report it, by its path in trees."""
         states: dict[str, str] = {}
         with scan_budget():
             for part, backend in guarded:
@@ -128,16 +136,16 @@ class CompositeBackend:
         return states
 
     def split(self, tree: Tree) -> Sequence[MountedTree]:
-        """Return what a tree has of each part, the default first.
+        """Return the share of each part in a tree, the default first.
 
         Args:
-            tree: A tree that a tracker of a composite with these mount points made.
+            tree: A tree from a tracker of a composite with these mount points.
         """
         return self._files.split(tree)
 
     @property
     def ref(self) -> BackendRef | None:
-        """The mount points and the identity of each part, as JSON; `None` as long as a part has no identity."""
+        """The mount points and refs of all parts, as JSON; `None` if a part has no ref."""
         refs = {part.prefix or '/': part.backend.ref for part in self._table.parts}
         if None in refs.values():
             return None
@@ -163,7 +171,7 @@ class CompositeBackend:
             await part.backend.write_bytes(inner, data)
 
     async def refuse_change(self, path: str) -> None:
-        """Raise what any change of a file would raise, such as `ReadOnlyError`, where its part knows that."""
+        """Raise the error that any change of this file would raise, such as `ReadOnlyError`, if its part reports it."""
         part, inner = await self._locate_file(path)
         if isinstance(part.backend, RefusesChanges):
             with part.errors(inner):
@@ -194,7 +202,7 @@ class CompositeBackend:
         return sorted([*visible, *mounted], key=lambda entry: entry.name)
 
     async def make_dir(self, path: str) -> None:
-        """Create a directory and its parents; a mount point is there already."""
+        """Create a directory and its parents; a mount point exists already."""
         path = await self._resolve_dotdot(path)
         if self._table.is_fixed(path):
             return
@@ -206,8 +214,8 @@ class CompositeBackend:
         """Remove a file, or a directory with everything in it.
 
         Raises:
-            FileNotFoundError: Nothing is there.
-            ValueError: It is a mount point, a directory above one, or the working directory.
+            FileNotFoundError: The path does not exist.
+            ValueError: The path is a mount point, a parent of one, or the working directory.
         """
         path = await self._resolve_dotdot(path)
         if path == '/' or self._table.is_fixed(path):
@@ -217,7 +225,7 @@ class CompositeBackend:
             await part.backend.remove(inner)
 
     async def exists(self, path: str) -> bool:
-        """Return whether a file or directory is there."""
+        """Return whether a file or directory exists."""
         try:
             path = await self._resolve_dotdot(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -227,16 +235,16 @@ class CompositeBackend:
             return self._table.is_fixed(path) or await part.backend.exists(inner)
 
     async def realpath(self, path: str) -> str:
-        """Return the path with the symbolic links of its part resolved.
+        """Return the path with symbolic links of its part resolved.
 
-        A link to what a mount hides keeps its own path: the resolved one would name another file.
+        A link to a hidden file keeps its own path: the resolved one would name another file.
         """
         path = await resolve_dotdot_async(path, self._real_directory)
         part, resolved = await self._resolved(path)
         return resolved if self._table.locate(resolved)[0] is part else path
 
     async def glob(self, pattern: str, path: str = '/') -> GlobResult:
-        """Return the files under `path`, mounts included, whose path relative to it matches `pattern`."""
+        """Return the files under `path`, mounts included, whose relative path matches `pattern`."""
         return await glob_mounts(self, self._table, pattern, await self._resolve_dotdot(path))
 
     async def grep(self, pattern: str, path: str = '/', *, glob: str | None = None, limit: int = 1000) -> GrepResult:
@@ -257,8 +265,9 @@ class CompositeBackend:
         return real
 
     async def _real_directory(self, path: str) -> str:
-        """Return the canonical path of a directory that `..` follows: no link to what a mount hides, whose parent has
-        no path.
+        """Return the canonical path of a directory before a `..`.
+
+        A link to a hidden directory is refused, as the parent of its target has no virtual path.
         """
         if self._table.is_fixed(path):
             return path
@@ -268,7 +277,7 @@ class CompositeBackend:
         return real
 
     async def _resolved(self, path: str) -> tuple[Mount, str]:
-        """Return the part of a path, and the path with the links of the part resolved."""
+        """Return the part that contains a path, and the path with links of the part resolved."""
         part, inner = self._table.locate(path)
         with part.errors(inner):
             return part, part.outer(await part.backend.realpath(inner))
@@ -281,7 +290,7 @@ class CompositeBackend:
 
     async def _compare_and_swap(self, path: str, data: bytes, *, expected: str | None) -> None:
         part, inner = await self._locate_file(path)
-        assert isinstance(part.backend, SupportsCompareAndSwap)  # noqa: S101 - checked when this became a member
+        assert isinstance(part.backend, SupportsCompareAndSwap)  # noqa: S101 - checked before this member was set
         with part.errors(inner):
             await part.backend.compare_and_swap(inner, data, expected=expected)
 

@@ -1,4 +1,4 @@
-"""The places of the parts of a composite, as one."""
+"""The combined identity of the parts of a composite."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from pydantic_deep_backends.protocol import SupportsIdentity
 
 
 class CompositeIdentity:
-    """`SupportsIdentity` of a composite. It matches if each mounted backend matches.
+    """`SupportsIdentity` of a composite. It matches if every part matches.
 
     Args:
-        places: The parts that can be identified, by mount point.
+        places: The parts that support identities, by mount point.
     """
 
     def __init__(self, places: Mapping[str, SupportsIdentity]) -> None:
         self._places = places
 
     async def identity(self) -> str | None:
-        """Return the identities of the parts as JSON; `None` if the place of one is missing."""
+        """Return the identities of the parts as JSON; `None` if the location of a part is missing."""
         found = {path: await place.identity() for path, place in self._places.items()}
         return None if None in found.values() else json.dumps(found, sort_keys=True)
 
     async def has_identity(self, identity: str) -> bool | None:
-        """Return whether each part is where it was; `None` if that cannot be told of one, and the others are."""
+        """Return whether all parts match; `None` if one is undetermined and no other differs."""
         try:
             known = cast('dict[str, str]', json.loads(identity))
             found = [await place.has_identity(known[path]) for path, place in self._places.items()]
@@ -34,6 +34,6 @@ class CompositeIdentity:
         return False if False in found else None if None in found else True
 
     async def make_root(self) -> None:
-        """Make the places that are missing."""
+        """Create the locations that are missing."""
         for place in self._places.values():
             await place.make_root()

@@ -1,7 +1,7 @@
-"""Which backend a virtual path belongs to, and what paths are called on each side. Pure: no backend is asked.
+"""The mapping between virtual paths and the paths of mounted backends. Pure: no backend is accessed.
 
-A mount is found by components, the longest first, and names are compared in Unicode's NFC, so that two spellings of
-one name are one mount. What lies under a mount point in the backend below it is hidden.
+Mounts are found by path components, the longest first. Names are compared in Unicode's NFC, so that two spellings of a
+name are one mount. Files of the underlying backend at and below a mount point are hidden.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ Key: TypeAlias = tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Mount:
-    """A backend and its mount point."""
+    """A mounted backend and its mount point."""
 
     prefix: str
-    """The mount point; `''` for the backend of everything else."""
+    """The mount point; `''` for the default backend."""
     key: Key
-    """The mount point as it is compared."""
+    """The components of the mount point in NFC, for comparison."""
     backend: BackendProtocol
-    """Whose files these are."""
+    """The backend with the files."""
 
     def outer(self, inner: str) -> str:
-        """Return the virtual path of a path of the backend."""
+        """Return the virtual path for a path of the backend."""
         return f'{self.prefix}{inner}'.rstrip('/') or '/'
 
     def entry(self, entry: FileEntryLike) -> FileEntry:
@@ -50,7 +50,7 @@ class Mount:
 
     @contextmanager
     def errors(self, inner: str) -> Generator[None]:
-        """Let errors about `inner` show its virtual path instead."""
+        """Replace `inner` with its virtual path in errors."""
         try:
             yield
         except (FileChangedError, InvalidPathError, OutsideRootError, ReadOnlyError, ScanLimitError) as error:
@@ -63,7 +63,7 @@ class Mount:
             raise
 
     def _about(self, error: _PathError) -> _PathError:
-        """Return an error as it is, about its virtual path."""
+        """Return the same error with its virtual path."""
         path = self.outer(error.path or '')
         match error:
             case FileChangedError():
@@ -79,16 +79,16 @@ class Mount:
 
 
 class MountTable:
-    """All parts of a composite.
+    """All mounts of a composite.
 
     Raises:
         InvalidPathError: A mount point is malformed.
-        ValueError: A mount point is `/`, or is mounted twice.
+        ValueError: A mount point is `/`, or two are equal.
     """
 
     def __init__(self, default: BackendProtocol, mounts: Mapping[str, BackendProtocol]) -> None:
         self.default = Mount(prefix='', key=(), backend=default)
-        """The part of everything that is not mounted."""
+        """The default backend, for paths outside of all mounts."""
         self._part_by_key: dict[Key, Mount] = {}
         for given, backend in mounts.items():
             path = parse_path(given)
@@ -99,16 +99,16 @@ class MountTable:
                 raise ValueError(f'{path!r} is mounted twice. Mount one backend there.')
             self._part_by_key[key] = Mount(prefix=path, key=key, backend=backend)
         self.mounted = tuple(sorted(self._part_by_key.values(), key=_depth))
-        """The mounted parts, those of fewer components first."""
+        """The mounts, those with fewer components first."""
         self._max_depth = max((len(part.key) for part in self.mounted), default=0)
 
     @property
     def parts(self) -> tuple[Mount, ...]:
-        """Every part, the default first."""
+        """The default and all mounts, the default first."""
         return (self.default, *self.mounted)
 
     def locate(self, path: str) -> tuple[Mount, str]:
-        """Return the part that a canonical path belongs to, and the path in it."""
+        """Return the mount that contains a canonical path, and the path in its backend."""
         key = key_of(path)
         for depth in range(min(len(key), self._max_depth), 0, -1):
             part = self._part_by_key.get(key[:depth])
@@ -117,22 +117,22 @@ class MountTable:
         return self.default, path
 
     def below(self, path: str) -> tuple[Mount, ...]:
-        """Return the parts that are mounted below a path, not at it."""
+        """Return the mounts below a path, without a mount at the path itself."""
         key = key_of(path)
         return tuple(part for part in self.mounted if len(part.key) > len(key) and part.key[: len(key)] == key)
 
     def child_names(self, path: str) -> dict[str, str]:
-        """Return the names under a path that lead to mounts, as they are written, by their NFC."""
+        """Return the names in a directory that lead to mounts, as spelled in the mount point, by their NFC."""
         depth = len(path_parts(path))
         return {part.key[depth]: path_parts(part.prefix)[depth] for part in reversed(self.below(path))}
 
     def is_fixed(self, path: str) -> bool:
-        """Return whether a path is a mount point or leads to one, so that it is a directory and stays."""
+        """Return whether a path is a mount point or leads to one. Such a path is a directory and cannot be removed."""
         return key_of(path) in self._part_by_key or bool(self.below(path))
 
 
 def key_of(path: str) -> Key:
-    """Return a canonical path as it is compared."""
+    """Return the components of a canonical path for comparison."""
     return path_parts(path if path.isascii() else unicodedata.normalize('NFC', path))
 
 

@@ -1,8 +1,8 @@
-"""Search over a composite: each part searches by itself where that sees the same, and the rest is walked.
+"""Search over a composite: parts with an exact search of their own search themselves, the rest is walked.
 
-The part that `path` is in, and each that is mounted below it, is asked for what the pattern means there. So each
-directory costs what it costs in its part, however deep it is. Walked are parts without a search, those of which a
-mount hides files, which their own search would see, and those for which no glob says what the pattern means there.
+The pattern is translated for the part that contains `path` and for each mount below it, so that the cost of a directory
+depends only on its part. Three kinds of parts are walked: those without a search, those with files that a mount hides
+(their own search would find these), and those for which no glob expresses the pattern.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from ._mounts import Mount, MountTable
 
 
 async def glob_mounts(composite: BackendProtocol, table: MountTable, pattern: str, path: str) -> GlobResult:
-    """Return what `SupportsSearch.glob` returns."""
-    compile_glob(pattern)  # raises, also where no part is asked
+    """Return the result of `SupportsSearch.glob`."""
+    compile_glob(pattern)  # raises for an invalid pattern, even if no part searches
     with shared_search_budget():
         return await _glob(composite, table, pattern, path)
 
@@ -49,8 +49,8 @@ async def _glob(composite: BackendProtocol, table: MountTable, pattern: str, pat
 async def grep_mounts(
     composite: BackendProtocol, table: MountTable, pattern: str, path: str, *, glob: str | None, limit: int
 ) -> GrepResult:
-    """Return what `SupportsSearch.grep` returns."""
-    GrepBuilder(compile_grep(pattern), limit)  # raises, also where no part is asked
+    """Return the result of `SupportsSearch.grep`."""
+    GrepBuilder(compile_grep(pattern), limit)  # raises for an invalid pattern, even if no part searches
     compile_glob('**' if glob is None else glob)
     with shared_search_budget():
         return await _grep(composite, table, pattern, path, glob, limit)
@@ -77,20 +77,20 @@ async def _grep(
 
 @dataclass(frozen=True, kw_only=True)
 class _MountQuery:
-    """A search that a mounted backend runs by itself."""
+    """A search that a part runs itself."""
 
     part: Mount
     backend: SupportsSearch
     path: str
-    """Where its search begins, as a path of the part."""
+    """The start of the search, as a path of the part."""
     glob: str
-    """What the pattern means there; `''` if nothing that is there can match."""
+    """The translated pattern; `''` if no file of the part can match."""
     is_below: bool
-    """Whether it is mounted below where the search begins, and so a failure leaves the rest as it is."""
+    """Whether the part is mounted below the start of the search, so that a failure does not fail the search."""
 
 
 async def _shares(table: MountTable, pattern: str, path: str) -> tuple[list[_MountQuery], bool]:
-    """Return the shares of the parts that search by themselves, and whether others are to be walked."""
+    """Return the queries of parts that search themselves, and whether other parts must be walked."""
     part, inner = table.locate(path)
     below = table.below(path)
     shares: list[_MountQuery] = []
@@ -110,7 +110,7 @@ async def _shares(table: MountTable, pattern: str, path: str) -> tuple[list[_Mou
 
 @contextmanager
 def _asked(share: _MountQuery, problems: list[SearchProblem]) -> Generator[None]:
-    """Show virtual paths in the errors of a part; one that is mounted below and cannot be searched is a problem."""
+    """Replace paths in the errors of a part; the failure of a part that is mounted below is reported as a problem."""
     try:
         with share.part.errors(share.path):
             yield
@@ -121,10 +121,10 @@ def _asked(share: _MountQuery, problems: list[SearchProblem]) -> Generator[None]
 
 
 class _CompositeFiles:
-    """The composite as a walk sees it: of parts that search by themselves it sees what is mounted in them, and no file.
+    """The composite as seen by a walk. Of parts that search themselves, it shows only the mounts below, and no files.
 
-    A name that its part refuses is unreadable, and does not end the search: a file `/~a` at the root of a part is
-    `/mount/~a` here, which looks like a path and cannot be read.
+    A name that its part refuses is unreadable, and does not end the search: a file `/~a` at the root of a part has the
+    virtual path `/mount/~a`, which is valid but cannot be read.
     """
 
     def __init__(self, composite: BackendProtocol, table: MountTable, shares: Collection[_MountQuery]) -> None:
@@ -163,7 +163,7 @@ def _refused_as_unreadable(path: str) -> Generator[None]:
 
 
 async def _hides_files(part: Mount, below: Iterable[Mount]) -> bool:
-    """Return whether the part has something at a mount point, or a file on the way to one."""
+    """Return whether the part has anything at a mount point, or a file at a parent of one."""
     for mount in below:
         if await _is_occupied(part, path_parts(mount.prefix)[len(part.key) :]):
             return True
@@ -178,7 +178,7 @@ async def _is_occupied(part: Mount, names: Sequence[str]) -> bool:
         return await part.backend.exists('/' + '/'.join(names))
     except (FileNotFoundError, NotADirectoryError):
         return False
-    except OSError:  # a link that leads outside, say: something is there
+    except OSError:  # for example a link that leads outside: the path is occupied
         return True
 
 
@@ -202,8 +202,9 @@ def _outer_grep(table: MountTable, part: Mount, found: GrepResult) -> GrepResult
 
 
 def _is_own(table: MountTable, part: Mount, path: str) -> bool:
-    """Return whether a file that a part found is one here: not hidden by a mount whose name it spells in another way,
-    and not at a path that is too long with the mount point before it.
+    """Return whether a file that a part found is visible, at a valid virtual path.
+
+    It is hidden if a mount spells the same name in another way, and invalid if the mount point makes the path too long.
     """
     return table.locate(path)[0] is part and path_problem(path) is None
 
@@ -235,7 +236,7 @@ def _joined_problems(
 
 
 def _sum(results: Sequence[GrepResult], problems: Iterable[SearchProblem], limit: int) -> GrepResult:
-    """Return one result as if the files of all had been searched together."""
+    """Return one combined result, as of one search over all files."""
     lines = (match for result in results for match in result.matches)
     matches = tuple(sorted(lines, key=lambda match: (match.path, match.line_number))[:limit])
     counts = {path: result.counts[path] for result in results for path in result.counts}

@@ -1,4 +1,4 @@
-"""Snapshots of a composite: the trees of all parts, each at its mount point, and the way back."""
+"""Snapshots of a composite: the trees of all parts, each at its mount point, and their restoration."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ._mounts import Mount, MountTable
 
 
 class CompositeSnapshots:
-    """`SupportsSnapshots` over parts that all have it.
+    """`SupportsSnapshots` for a composite in which every part supports it.
 
     Args:
-        table: The parts.
+        table: The mounts.
         backends: The same parts with their backends, the default first.
         read_bytes: Reads a file of the composite.
     """
@@ -34,29 +34,30 @@ class CompositeSnapshots:
         self._read_bytes = read_bytes
 
     async def snapshot(self) -> Tree:
-        """Return the tree of all files now, without those that a mount hides.
+        """Return a tree of all current files, without those that a mount hides.
 
         Raises:
-            ScanLimitError: All parts together have too many files, or take too long.
+            ScanLimitError: All parts together have too many files, or the scan takes too long.
         """
         return _joined(await self._trees())
 
     async def changes(self, tree: Tree) -> TreeDiff:
-        """Return what changed from `tree` to the files now."""
+        """Return the changes from `tree` to the current files."""
         return tree.diff(await self.snapshot())
 
     async def restore(self, tree: Tree, read_blob: ReadBlob | None = None) -> None:
-        """Make the files equal to `tree`; what a mount hides stays as it is.
+        """Make the files equal to `tree`. Files that a mount hides stay unchanged.
 
         Args:
-            tree: The files wanted.
+            tree: The desired files.
             read_blob: Fetches contents that neither the tree nor the files of any part have.
 
         Raises:
-            MissingBlobError: BlobStore are not to be had; nothing was changed.
+            MissingBlobError: Some contents are unavailable; nothing was changed.
             InvalidPathError: The tree has a path that no backend accepts; nothing was changed.
-            ValueError: The tree has a file where a backend is mounted, or above; nothing was changed.
-            ScanLimitError: All parts together or the tree have too many files, or it takes too long; nothing was changed.
+            ValueError: The tree has a file at a mount point or one of its parents; nothing was changed.
+            ScanLimitError: All parts together or the tree have too many files, or the scan takes too long; nothing was
+                changed.
         """
         check_size(tree)
         for part in self._table.mounted:
@@ -75,14 +76,14 @@ class CompositeSnapshots:
         for (part, backend), (_, current) in zip(self._backends, trees, strict=True):
             share = self._share_of(part, tree, current)
             with part.errors('/'):
-                if isinstance(backend, SupportsPatch):  # what it has is known already
+                if isinstance(backend, SupportsPatch):  # its current files are known already
                     diff = current.diff(share)
                     await backend.patch(share, (*diff.removed, *diff.changed, *diff.added), contents)
                 else:
                     await backend.restore(share, read)
 
     async def _trees(self) -> list[tuple[Mount, Tree]]:
-        """Return the tree of each part: one budget for all."""
+        """Return the tree of each part, within one common budget."""
         trees: list[tuple[Mount, Tree]] = []
         with scan_budget():
             for part, backend in self._backends:
@@ -91,7 +92,7 @@ class CompositeSnapshots:
         return trees
 
     def _share_of(self, part: Mount, tree: Tree, current: Tree) -> Tree:
-        """Return what a part is to hold: its share of the tree, and what it has now where a mount hides it."""
+        """Return the tree to restore in a part: its share of `tree`, and its current files that a mount hides."""
         share = tree.subtree(part.prefix or '/')
         for mount in self._table.below(part.prefix or '/'):
             at = '/' + '/'.join(path_parts(mount.prefix)[len(part.key) :])
@@ -104,7 +105,7 @@ class CompositeSnapshots:
 
 
 def _joined(trees: Iterable[tuple[Mount, Tree]]) -> Tree:
-    """Put trees at their mount points; those with fewer components come first."""
+    """Return one tree with all trees at their mount points. Those with fewer components must come first."""
     joined = Tree()
     for part, tree in trees:
         joined = _without(joined, part.prefix).graft(part.prefix, tree) if part.prefix else tree
@@ -112,6 +113,6 @@ def _joined(trees: Iterable[tuple[Mount, Tree]]) -> Tree:
 
 
 def _without(tree: Tree, path: str) -> Tree:
-    """Return a tree with nothing at `path` and no file above it."""
+    """Return a tree without `path`, everything below it, and a file at one of its parents."""
     file = path if path in tree else tree.file_above(path)
     return (tree if file is None else tree.remove(file)).graft(path, Tree())

@@ -1,7 +1,7 @@
-"""Versions of a composite: each part by its own means, in one tree.
+"""Tracking of a composite: each part with its own tracker, combined into one tree.
 
-The files of a part are in the tree where they appear. What a mount hides is left out of the part below it, by the rules
-that its tracker gets, so that each part sees the tree that it returned.
+The tree contains the files of a part at their virtual paths. Files that a mount hides are omitted from the underlying
+part by the rules passed to its tracker, so that each part receives the same tree that it returned.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from ._mounts import Mount, MountTable
 
 @dataclass(frozen=True, kw_only=True)
 class MountedTree:
-    """The part of a composite tree that belongs to one mounted backend."""
+    """The share of a composite tree that belongs to one part."""
 
     mount: str
     """The mount point; `/` for the default."""
     root: str
-    """Where the files of the part are in the tree; `''` for the root."""
+    """Path of the part's files in the tree; `''` for the root."""
     tree: Tree
-    """The files of the part, by their paths in its own trees."""
+    """The files of the part, with the paths of its own trees."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrackedMount:
-    """A mounted backend that can be tracked."""
+    """A part that supports tracking."""
 
     part: Mount
     backend: SupportsTracking
     root: str
-    """Where its files are in the tree; `''` for the root."""
+    """Path of its files in the tree; `''` for the root."""
 
     @classmethod
     def of(cls, part: Mount) -> TrackedMount | None:
-        """Return the part, if it can be tracked."""
+        """Return the part; `None` if it does not support tracking."""
         backend: BackendProtocol = part.backend
         if not isinstance(backend, SupportsTracking):
             return None
@@ -62,8 +62,8 @@ class CompositeTracking:
     """`SupportsTracking` and `SupportsPatch` of a composite.
 
     Args:
-        table: The parts.
-        parts: The same, the default first.
+        table: The mounts.
+        parts: The parts that support tracking, the default first.
     """
 
     def __init__(self, table: MountTable, parts: Sequence[TrackedMount]) -> None:
@@ -71,12 +71,12 @@ class CompositeTracking:
         self._parts = parts
 
     def track(self, rules: DirectoryRules, *, max_file_bytes: int, tree: Tree | None = None) -> FileTracker:
-        """Begin to note, in each part. The rules begin anew at the root of each.
+        """Start recording in each part. The rules apply from the root of each part.
 
         Args:
-            rules: What is left out, from the root of a part on.
-            max_file_bytes: Larger files are left out too.
-            tree: The files as they are now, if the caller knows.
+            rules: The ignore rules of the root of a part.
+            max_file_bytes: Larger files are omitted too.
+            tree: The current files, if known.
         """
         trackers = [
             part.backend.track(
@@ -91,19 +91,19 @@ class CompositeTracking:
     async def patch(
         self, tree: Tree, paths: Iterable[str], contents: Mapping[str, bytes], *, is_durable: bool = True
     ) -> None:
-        """Write the files of `tree` at `paths`, and remove those that it does not have.
+        """Write the files of `tree` at `paths`, and remove files at `paths` that are not in `tree`.
 
         Args:
-            tree: The files wanted.
-            paths: Where they are wanted.
-            contents: By digest, for all that is to be written.
-            is_durable: Whether the files must survive a loss of power.
+            tree: The desired files.
+            paths: The paths to change.
+            contents: The contents of all files to write, by digest.
+            is_durable: Whether the files must survive a power loss.
 
         Raises:
-            ReadOnlyError: A path is in a part that cannot be patched; nothing was changed.
-            ValueError: A path is where no part has files; nothing was changed.
-            InvalidPathError: A path is one that no backend accepts; nothing was changed in its part.
-            KeyError: BlobStore are missing; nothing was changed in its part.
+            ReadOnlyError: A path is in a part that does not support patches; nothing was changed.
+            ValueError: A path is outside of the files of all parts; nothing was changed.
+            InvalidPathError: No backend accepts one of the paths; nothing was changed in its part.
+            KeyError: Some contents are missing; nothing was changed in the part that needs them.
         """
         patched: list[tuple[TrackedMount, SupportsPatch, list[str]]] = []
         for part, inner in self.by_part(paths):
@@ -115,7 +115,7 @@ class CompositeTracking:
             await backend.patch(self.share_of(part, tree), inner, contents, is_durable=is_durable)
 
     async def occupants(self, paths: Iterable[str]) -> Sequence[Occupant]:
-        """Return what is at these paths, or above or below them, and is not a directory, sorted by path."""
+        """Return everything at, above or below these paths that is not a directory, sorted by path."""
         found: list[Occupant] = []
         for part, inner in self.by_part(paths):
             if isinstance(part.backend, SupportsPatch):
@@ -124,14 +124,14 @@ class CompositeTracking:
         return sorted(found, key=lambda occupant: occupant.path)
 
     def split(self, tree: Tree) -> list[MountedTree]:
-        """Return what `CompositeBackend.split` returns."""
+        """Return the result of `CompositeBackend.split`."""
         return [
             MountedTree(mount=part.part.prefix or '/', root=part.root, tree=self.share_of(part, tree))
             for part in self._parts
         ]
 
     def share_of(self, part: TrackedMount, tree: Tree) -> Tree:
-        """Return what a tree has of a part."""
+        """Return the share of a tree that belongs to a part."""
         share = tree.subtree(part.root or '/')
         for other in self._parts:
             if other is not part and is_within(other.root or '/', part.root or '/'):
@@ -139,7 +139,7 @@ class CompositeTracking:
         return share
 
     def by_part(self, paths: Iterable[str]) -> list[tuple[TrackedMount, list[str]]]:
-        """Return the paths that each part has, as it calls them. Raises `ValueError` for one that no part can have."""
+        """Return the paths of each part, relative to it. Raises `ValueError` for a path outside of all parts."""
         part_by_prefix = {part.part.prefix: part for part in self._parts}
         inner_by_prefix: dict[str, list[str]] = {}
         for path in paths:
@@ -150,7 +150,7 @@ class CompositeTracking:
         return [(part_by_prefix[prefix], inner) for prefix, inner in inner_by_prefix.items()]
 
     def joined(self, trees: Iterable[tuple[TrackedMount, Tree]]) -> Tree:
-        """Return the tree of all parts; those of fewer components come first."""
+        """Return one tree of all parts. Those with fewer components must come first."""
         joined = Tree()
         for part, tree in trees:
             joined = joined.graft(part.root or '/', tree)
@@ -158,14 +158,14 @@ class CompositeTracking:
 
 
 class _CompositeTracker:
-    """`FileTracker` over parts."""
+    """`FileTracker` of a composite, over the trackers of its parts."""
 
     def __init__(self, files: CompositeTracking, trackers: Sequence[tuple[TrackedMount, FileTracker]]) -> None:
         self._files = files
         self._trackers = trackers
 
     async def capture(self, before: Tree, *, is_full: bool = False, also: Collection[str] = ()) -> Captured:
-        """Return the files now."""
+        """Return the current files of all parts."""
         trees: list[tuple[TrackedMount, Tree]] = []
         blobs: dict[str, bytes] = {}
         omitted: list[OmittedFile] = []
@@ -182,14 +182,14 @@ class _CompositeTracker:
         )
 
     def close(self) -> None:
-        """Note nothing any more."""
+        """Stop recording in all parts."""
         for _, tracker in self._trackers:
             tracker.close()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _MountRules:
-    """The rules of a directory of a part, which also leave out what a mount hides."""
+    """Rules of a directory of a part, extended to omit files that a mount hides."""
 
     rules: DirectoryRules
     table: MountTable

@@ -1,8 +1,8 @@
-"""`StateBackend`: files in memory, with snapshots that cost nothing.
+"""`StateBackend`: files in memory, with snapshots at no cost.
 
-`_backend` has the operations, `_tracker` reports what changed between two captures.
+`_backend` has the operations, `_tracker` reports the changes between two captures.
 
-Not here: the tree that holds the files and their contents (`trees`).
+Not here: the tree that stores the files and their contents (`trees`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`StateBackend`: files in memory, with snapshots that cost nothing.
+"""`StateBackend`: files in memory, with snapshots at no cost.
 
-All files are one immutable `Tree` whose versions carry their contents; a write replaces the tree. So a snapshot is
-that tree, a search sees one moment however long it takes, and nothing has to be copied.
+All files are one immutable `Tree` of versions that carry their contents; a write replaces the tree. So a snapshot is
+just that tree, a search sees one point in time however long it takes, and nothing needs to be copied.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from pydantic_deep_backends.trees._tree import Tree, TreeDiff
 from ._tracker import StateTracker
 
 _MARK: Final = FileVersion(digest=digest_of(b''), size=0)
-"""Stands for an empty directory in the tree of these, which needs some value for each path."""
+"""The value of each empty directory in the tree of empty directories."""
 
 
 class StateBackend:
-    """Files in memory, gone with the process; persistent as a map is: every snapshot stays what it was.
+    """Files in memory, lost with the process. The data structure is persistent: snapshots never change.
 
-    BlobStore are kept once however many files and snapshots have them, and as long as a file or a `Tree` that the
-    caller holds names them: such a tree is restored without `read_blob`. There are no symbolic links; directories
-    that `make_dir` made are there, and like all empty ones not part of a tree.
+    Contents are stored once, however many files and snapshots have them, as long as a file or a `Tree` that the caller
+    holds references them. Such a tree can be restored without `read_blob`. There are no symbolic links. Directories
+    from `make_dir` exist, but like all empty directories they are not part of a tree.
 
-    Use it from one event loop: operations are atomic because they never wait. Trees may go to any thread.
+    Use it from one event loop: operations are atomic because they never suspend. Trees can be passed to any thread.
 
     ```python
     import anyio
@@ -63,7 +63,7 @@ class StateBackend:
     ```
 
     Args:
-        files: BlobStore by absolute path to begin with; `str` is stored as UTF-8.
+        files: Initial contents by absolute path; `str` is stored as UTF-8.
 
     Raises:
         InvalidPathError: A path is malformed.
@@ -79,20 +79,20 @@ class StateBackend:
         self._files = Tree()
         self._read_blob: ReadBlob | None = None
         self._empty_dirs = Tree()
-        """The directories with nothing in them. All others are implied by what they hold."""
+        """The empty directories. All others follow from their files."""
         for path, data in (files or {}).items():
             self._write(parse_path(path), data.encode() if isinstance(data, str) else data)
 
     @classmethod
     def of(cls, tree: Tree, read_blob: ReadBlob, *, protected: Sequence[str] = PROTECTED_FILES) -> StateBackend:
-        """Return a backend with the files of a tree, whose contents are fetched when they are read.
+        """Return a backend with the files of a tree; their contents are fetched when they are read.
 
-        What a search reads is fetched for that search; what `read_bytes` returned is kept.
+        Contents that a search reads are not stored afterwards; contents that `read_bytes` returned are.
 
         Args:
             tree: The files.
-            read_blob: Fetches their contents, as long as the backend is used; what it returns is checked.
-            protected: The files that are protected.
+            read_blob: Fetches their contents while the backend is in use; its results are checked against the digest.
+            protected: The patterns of protected files.
 
         Raises:
             InvalidPathError: The tree has a path that no backend accepts.
@@ -106,23 +106,23 @@ class StateBackend:
 
     @property
     def protected(self) -> tuple[str, ...]:
-        """The patterns of files that the tools of an agent ask about."""
+        """The patterns of protected files, for which the tools of an agent ask for approval."""
         return self._protected
 
     @property
     def ref(self) -> BackendRef:
-        """The identity of these files: another instance has another one."""
+        """The identity of these files; every instance has its own."""
         return self._ref
 
     async def working_dir(self) -> str:
-        """Return `/`."""
+        """Return the working directory, which is always `/`."""
         return '/'
 
     async def read_bytes(self, path: str) -> bytes:
         """Return the contents of a file.
 
         Raises:
-            MissingBlobError: They were to be fetched, and are not to be had.
+            MissingBlobError: The contents must be fetched and are unavailable.
         """
         path = await resolve_dotdot_strict(self, path)
         version = self._version_of(path)
@@ -134,7 +134,7 @@ class StateBackend:
         return blob.data
 
     async def write_bytes(self, path: str, data: bytes) -> None:
-        """Replace or create a file and the directories above it; an existing file keeps its mode."""
+        """Replace or create a file and its parent directories; an existing file keeps its mode."""
         self._write(await resolve_dotdot_strict(self, path), data)
 
     async def stat(self, path: str) -> FileEntry:
@@ -154,7 +154,7 @@ class StateBackend:
         return [_entry(f'{path.rstrip("/")}/{name}', sizes[name]) for name in sorted(sizes)]
 
     async def make_dir(self, path: str) -> None:
-        """Create a directory and its parents; an existing directory is fine."""
+        """Create a directory and its parents. An existing directory is fine."""
         path = await resolve_dotdot_strict(self, path)
         if self._files.get(path) is not None:
             raise _error(FileExistsError, errno.EEXIST, path)
@@ -164,7 +164,7 @@ class StateBackend:
             self._empty_dirs = self._empty_dirs.set(path, _MARK)
 
     async def remove(self, path: str) -> None:
-        """Remove a file, or a directory with everything in it; the directory above stays, if empty."""
+        """Remove a file, or a directory with everything in it. The parent directory remains, even if empty."""
         path = await resolve_dotdot_strict(self, path)
         if path == '/':
             raise ValueError("'/' is the working directory and cannot be removed. Remove what is in it.")
@@ -180,7 +180,7 @@ class StateBackend:
             self._empty_dirs = self._empty_dirs.set(parent, _MARK)
 
     async def exists(self, path: str) -> bool:
-        """Return whether a file or directory is there."""
+        """Return whether a file or directory exists."""
         try:
             path = await resolve_dotdot_strict(self, path)
         except (FileNotFoundError, NotADirectoryError):
@@ -188,11 +188,11 @@ class StateBackend:
         return self._files.get(path) is not None or self._is_dir(path)
 
     async def realpath(self, path: str) -> str:
-        """Return the path in its canonical form: there are no links to resolve, so `..` is the name before it gone."""
+        """Return the canonical path. There are no links, so `..` just removes the name before it."""
         return await resolve_dotdot_async(path, self.realpath)
 
     async def compare_and_swap(self, path: str, data: bytes, *, expected: str | None) -> None:
-        """Write `data` if the file still has the digest `expected`; nothing comes in between, as nothing waits."""
+        """Write `data` if the file still has the digest `expected`. Atomic, as nothing here suspends."""
         path = await resolve_dotdot_strict(self, path)
         self._check_writable(path)
         version = self._files.get(path)
@@ -202,7 +202,7 @@ class StateBackend:
         self._write(path, data)
 
     async def glob(self, pattern: str, path: str = '/') -> GlobResult:
-        """Return the files under `path` whose path relative to it matches `pattern`, as of now."""
+        """Return the files under `path` whose relative path matches `pattern`, as of now."""
         path = await resolve_dotdot_strict(self, path)
         self._check_dir(path)
         searched = self._searched(path)
@@ -218,7 +218,7 @@ class StateBackend:
         return await run_to_completion(partial(grep_tree, searched, pattern, path, glob=glob, limit=limit))
 
     async def snapshot(self) -> Tree:
-        """Return the tree of all files now. It costs nothing; its digest is computed when it is asked for.
+        """Return a tree of all current files, at no cost. Its digest is computed on first use.
 
         Raises:
             ScanLimitError: There are more than 2,000,000 files.
@@ -229,26 +229,27 @@ class StateBackend:
     async def restore(self, tree: Tree, read_blob: ReadBlob | None = None) -> None:
         """Make the files equal to `tree`.
 
-        Directories that lose their last file go; those that were empty before stay unless a file takes their place.
+        Directories that lose their last file are removed. Directories that were empty before remain, unless a file
+        replaces them.
 
         Args:
-            tree: The files wanted.
-            read_blob: Fetches contents that neither the tree nor the backend has; what it returns is checked.
+            tree: The desired files.
+            read_blob: Fetches contents that neither the tree nor the backend has; its results are checked.
 
         Raises:
-            MissingBlobError: BlobStore are not to be had; nothing was changed.
+            MissingBlobError: Some contents are unavailable; nothing was changed.
             InvalidPathError: The tree has a path that no backend accepts; nothing was changed.
             ScanLimitError: The tree has more than 2,000,000 files, or fetching contents takes more than 10 minutes;
                 nothing was changed.
         """
         check_size(tree)
         fetched: dict[str, bytes] = {}
-        # Others may write while contents are fetched: what differs then is looked at again.
+        # Other tasks may write while contents are fetched, so the differences are computed again.
         with scan_budget():
             while lacking := self._without_contents(files_to_write(tree, self._files.diff(tree)), fetched):
                 fetched |= await fetch_contents(lacking, read_blob, self._read_blob)
         diff = self._files.diff(tree)
-        # Found before anything is removed: a file that goes may be the last one to hold contents of one that comes.
+        # Collected before any removal: a removed file may be the last one with the contents of an added one.
         versions = {
             path: stored(self._blob_of(version) or self._contents.keep(fetched[version.digest]), version.mode)
             for path, version in files_to_write(tree, diff).items()
@@ -256,29 +257,29 @@ class StateBackend:
         self._change(diff.removed, versions)
 
     def track(self, rules: DirectoryRules, *, max_file_bytes: int, tree: Tree | None = None) -> StateTracker:
-        """Return a tracker. It needs no notes, and no `tree`: two trees of these files differ where they were written.
+        """Return a tracker. It compares trees, so it needs neither a record of touched paths nor `tree`.
 
         Args:
-            rules: What is left out, from the root on.
-            max_file_bytes: Larger files are left out too.
-            tree: Not needed.
+            rules: The ignore rules of the root.
+            max_file_bytes: Larger files are omitted too.
+            tree: Ignored.
         """
         return StateTracker(lambda: self._files, self._data_of, rules, max_file_bytes=max_file_bytes)
 
     async def patch(
         self, tree: Tree, paths: Iterable[str], contents: Mapping[str, bytes], *, is_durable: bool = True
     ) -> None:
-        """Write the files of `tree` at `paths`, and remove those that it does not have, all at once.
+        """Write the files of `tree` at `paths`, and remove files at `paths` that are not in `tree`, all at once.
 
         Args:
-            tree: The files wanted.
-            paths: Where they are wanted.
-            contents: By digest, for all that is to be written and not in memory.
-            is_durable: Without meaning here.
+            tree: The desired files.
+            paths: The paths to change.
+            contents: The contents, by digest, of all files to write that are not in memory.
+            is_durable: No effect here.
 
         Raises:
-            InvalidPathError: A path is one that no backend accepts; nothing was changed.
-            KeyError: BlobStore are missing; nothing was changed.
+            InvalidPathError: No backend accepts one of the paths; nothing was changed.
+            KeyError: Some contents are missing; nothing was changed.
         """
         checked = [parse_path(path) for path in paths]
         wanted = {path: version for path in checked if (version := tree.get(path)) is not None}
@@ -291,12 +292,12 @@ class StateBackend:
         self._change([*removed, *in_the_way], versions)
 
     async def occupants(self, paths: Iterable[str]) -> Sequence[Occupant]:
-        """Return the files at these paths, or above or below them, sorted by path."""
+        """Return the files at, above or below these paths, sorted by path."""
         found = {other for path in paths for other in self._occupants(parse_path(path))}
         return [Occupant(path=path, is_file=True) for path in sorted(found)]
 
     async def changes(self, tree: Tree) -> TreeDiff:
-        """Return what changed from `tree` to the files now; it costs as much as differs. Raises as `snapshot`."""
+        """Return the changes from `tree` to the current files, at a cost in proportion. Raises as `snapshot`."""
         return tree.diff(await self.snapshot())
 
     def __repr__(self) -> str:
@@ -312,7 +313,7 @@ class StateBackend:
         raise self._missing(path)
 
     async def _fetch(self, path: str, version: FileVersion) -> Blob:
-        """Return contents that the version does not carry."""
+        """Return the contents of a version that does not carry them."""
         blob = self._contents.find(version.digest)
         if blob is not None:
             return blob
@@ -332,11 +333,11 @@ class StateBackend:
     def _write(self, path: str, data: bytes) -> None:
         self._check_writable(path)
         before = self._files.get(path)
-        # `bytes` copies what its owner could change later, and returns everything else as it is.
+        # `bytes` copies mutable buffers and returns `bytes` objects unchanged.
         self._put(path, stored(self._contents.keep(bytes(data)), before.mode if before else 0o644))
 
     def _change(self, removed: Iterable[str], versions: Mapping[str, FileVersion]) -> None:
-        """Remove files and put others, all at once: each directory above them is made anew once."""
+        """Remove and write files at once; each parent directory is rebuilt only once."""
         self._files = self._files.with_changes({**dict.fromkeys(removed), **versions})
         for path in versions if self._empty_dirs else ():
             self._fill_directories_above(path)
@@ -370,7 +371,7 @@ class StateBackend:
             raise _error(NotADirectoryError, errno.ENOTDIR, path)
 
     def _fill_directories_above(self, path: str) -> None:
-        """Forget the empty directory above `path`, which is about to hold something."""
+        """Remove the record of an empty parent of `path`, which is about to have an entry."""
         above = self._empty_dirs.file_above(path)
         if above is not None:
             self._empty_dirs = self._empty_dirs.remove(above)
@@ -382,7 +383,7 @@ class StateBackend:
             self._empty_dirs = self._empty_dirs.graft(path, Tree())
 
     def _missing(self, path: str) -> OSError:
-        """Return the error for a path at which nothing is."""
+        """Return the error for a path that does not exist."""
         self._check_parents(path)
         return _error(FileNotFoundError, errno.ENOENT, path)
 
@@ -402,17 +403,17 @@ class StateBackend:
 
 
 class _StateFileTree:
-    """The `FileTree` of one directory: immutable, and safe to read from another thread."""
+    """`FileTree` of one directory: immutable, and safe to read from another thread."""
 
     def __init__(self, tree: Tree, read: Callable[[str, FileVersion], bytes]) -> None:
         self._tree = tree
         self._read = read
         self._current: Mapping[str, FileVersion | Tree] = {}
         self._below: dict[str, Tree] = {'': tree}
-        """The directories that were listed and not scanned yet."""
+        """Directories that were listed but not scanned yet."""
 
     def scan(self, directory: str) -> Iterable[tuple[str, bool]]:
-        """Return the name and whether it is a directory, of each file and directory."""
+        """Return the name of each entry, and whether it is a directory."""
         check_cancelled()
         tree = self._below.pop(directory, None) or self._tree.subtree(f'/{directory}')
         if not tree and directory:
@@ -423,9 +424,9 @@ class _StateFileTree:
         return [(name, isinstance(child, Tree)) for name, child in self._current.items()]
 
     def read(self, name: str) -> bytes:
-        """Return the contents of a file of the directory that was scanned last."""
+        """Return the contents of a file in the last scanned directory."""
         version = self._current[name]
-        assert isinstance(version, FileVersion)  # noqa: S101 - a search reads what was listed as a file
+        assert isinstance(version, FileVersion)  # noqa: S101 - a search reads only entries that were listed as files
         return self._read(name, version)
 
 

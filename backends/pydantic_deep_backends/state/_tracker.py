@@ -1,4 +1,4 @@
-"""The tracker of files in memory: their tree is there already, and what is left out is taken from it."""
+"""The tracker of files in memory. Their tree exists already; ignored and omitted files are removed from it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class StateTracker:
     """`FileTracker` of files in memory.
 
     Args:
-        files: Returns all files now.
-        read: Returns the contents of one of them.
-        rules: What the root leaves out.
-        max_file_bytes: Larger files are left out.
+        files: Returns all current files.
+        read: Returns the contents of a file.
+        rules: The ignore rules of the root.
+        max_file_bytes: Larger files are omitted.
     """
 
     def __init__(
@@ -39,14 +39,14 @@ class StateTracker:
         self._root_rules = rules
         self._rules: dict[tuple[str, ...], DirectoryRules] = {}
         self._all: Tree | None = None
-        """The files at the last capture, with what is left out."""
+        """All files at the last capture, including omitted ones."""
         self._kept = Tree()
-        """The files at the last capture."""
+        """The captured files of the last capture."""
         self._omitted: dict[str, OmittedFile] = {}
         self._lock = anyio.Lock(fast_acquire=True)
 
     async def capture(self, before: Tree, *, is_full: bool = False, also: Collection[str] = ()) -> Captured:
-        """Return the files now. Nothing is ever hidden from it, so `is_full` changes nothing."""
+        """Return the current files. `is_full` has no effect, as no change can go unnoticed."""
         async with self._lock:
             last, now = self._kept, self._files()
             written = await self._follow(now)
@@ -61,18 +61,18 @@ class StateTracker:
             blobs: dict[str, bytes] = {}
             for path in written:
                 version = tree[path]
-                if isinstance(version, StoredVersion):  # what is not in memory came from where the contents are
+                if isinstance(version, StoredVersion):  # the caller has all others, as it provided them
                     blobs[version.digest] = version.blob.data
             omitted = tuple(self._omitted[path] for path in sorted(self._omitted))
             return Captured(tree=tree, blobs=blobs, omitted=omitted)
 
     def close(self) -> None:
-        """Do nothing: nothing was noted."""
+        """Do nothing: this tracker records nothing."""
 
     async def _follow(self, now: Tree) -> Sequence[str] | None:
-        """Bring what is kept up to date; return what was written of it, `None` if everything was looked at."""
+        """Update the captured files; return the written paths, or `None` after a full scan."""
         diff = None if self._all is None else self._all.diff(now)
-        self._all = None  # if this fails, the next capture begins anew
+        self._all = None  # if this fails, the next capture is a full scan
         paths = None if diff is None else (*diff.removed, *diff.added, *diff.changed)
         if diff is None or paths is None or any(path.endswith(f'/{IGNORE_FILE}') for path in paths):
             self._rules.clear()
@@ -92,7 +92,7 @@ class StateTracker:
         return written
 
     async def _keeps(self, now: Tree, path: str) -> bool:
-        """Return whether a file is not left out; note it if it is one that people should hear of."""
+        """Return whether a file is captured; record it as omitted if it is too large."""
         rules = await self._rules_of(now, path_parts(path)[:-1])
         name = path.rpartition('/')[2]
         return rules is not None and not rules.leaves_out(name, is_dir=False) and self._fits(path, now[path])
@@ -130,7 +130,7 @@ class StateTracker:
         return False
 
     async def _rules_of(self, now: Tree, parts: tuple[str, ...]) -> DirectoryRules | None:
-        """Return the rules of a directory; `None` if it is left out itself."""
+        """Return the rules of a directory; `None` if it is ignored itself."""
         length = len(parts)
         while length and parts[:length] not in self._rules:
             length -= 1
