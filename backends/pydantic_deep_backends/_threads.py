@@ -24,9 +24,8 @@ async def run_to_completion(function: Callable[[], T]) -> T:
     """
     work = _Work(function)
     try:
-        return cast(
-            'T', await anyio.to_thread.run_sync(work.run)
-        )  # `None` means that the caller was cancelled, so nobody receives it
+        # A result of `None` is never returned from here: then the caller was cancelled.
+        return cast('T', await anyio.to_thread.run_sync(work.run))
     finally:
         if work.is_under_way():
             with anyio.CancelScope(shield=True):

@@ -1,7 +1,7 @@
 """Execution of one command: its processes, output, deadline and cancellation.
 
-`_execution` runs any command that a backend starts; `_local_process` starts those of `LocalBackend`, which
-`_supervisor` runs as a program of its own.
+`_execution` runs the command of any backend. `_local_process` starts those of `LocalBackend` under `_supervisor`, a
+separate program.
 
 Not here: isolation (`sandbox`).
 """

@@ -1,7 +1,7 @@
-"""One command from its start to its end: its output, its deadline, its cancellation. How it starts is not said here.
+"""Execution of one command: its output, deadline and cancellation. The caller defines how it starts.
 
-A thread of its own starts it, reads what it prints, and does not end before everything that it started is gone. So
-the event loop is never held up, and whatever cancels the caller, nothing is left behind when the caller goes on.
+A dedicated thread starts the command, reads its output, and ends only when all processes that it started are gone. So
+the event loop is never blocked, and no process remains when a cancelled caller resumes.
 """
 
 from __future__ import annotations
@@ -26,40 +26,40 @@ from pydantic_deep_backends.protocol import Command, CommandResult
 from ._output import CappedOutput
 
 _READ_SIZE_BYTES = 65_536
-"""How much one read of a pipe asks for: what a pipe of Linux holds."""
+"""Size of one read of a pipe: the capacity of a Linux pipe."""
 
 _DRAIN_SECONDS = 2.0
-"""How long to read on when the command and its children are gone, but a stranger holds its output open."""
+"""How long to keep reading after all processes of the command are gone, if another process holds its output open."""
 
 _MAX_REPORT_BYTES = 64
-"""How much of a report is kept: several times what a watcher has to say."""
+"""Maximum size of a report: several times the longest one that a supervisor writes."""
 
 _SHELL = '/bin/sh'
-"""Who reads a command that is a string."""
+"""The shell that interprets a command string."""
 
 
 class RunningCommand(Protocol):
-    """A running command. Its output and its report end when the last process of its tree does."""
+    """A running command. Its output and its report end with the last process of its tree."""
 
     @property
     def process(self) -> Popen[bytes]:
-        """What was started, with pipes for its output: not the command, but who watches over it."""
+        """The started process, with pipes for its output: the supervisor, not the command itself."""
         ...
 
     @property
     def report(self) -> int:
-        """A descriptor with what the watcher has to say; at its end the watcher is gone."""
+        """A descriptor with the report of the supervisor; it is at its end once the supervisor has exited."""
         ...
 
     def kill(self) -> None:
-        """End the whole tree soon. Called more than once, also when it is gone already."""
+        """Kill the whole process tree soon. May be called repeatedly, even after all processes have ended."""
         ...
 
     def exit_code(self, report: bytes, stderr: str) -> int:
-        """Return the exit code when all is over.
+        """Return the exit code after all processes have ended.
 
         Args:
-            report: What the watcher had to say, as far as anything can be believed that a command may have forged.
+            report: The report of the supervisor. The command may have forged it.
             stderr: Standard error.
 
         Raises:
@@ -68,38 +68,38 @@ class RunningCommand(Protocol):
         ...
 
     def close(self) -> None:
-        """Release what the start took; called once, when nothing of the command is left."""
+        """Release the resources of the start. Called once, after all processes have ended."""
         ...
 
 
 @dataclass(kw_only=True)
 class Execution:
-    """A command that is run once, in a thread, and can be stopped from another.
+    """A command that runs once, in a thread, and can be stopped from another thread.
 
     Raises:
-        CommandTimeoutError: By `run`, if it took too long.
+        CommandTimeoutError: By `run`, if the command exceeded its timeout.
     """
 
     start: Callable[[], RunningCommand]
-    """Starts it."""
+    """Starts the command."""
     output_bytes: int
-    """How much of each stream is kept."""
+    """Bytes to store of each output stream."""
     timeout_seconds: float | None
-    """How long it may take, its start included."""
+    """Maximum run time, including the start; `None` for no limit."""
     check: Callable[[], object]
-    """Called when all is over: raises if the result means nothing."""
+    """Called after the command has ended; raises if its result is invalid."""
     watch: Callable[[], str | None] = lambda: None
-    """Called again and again while it runs: a sentence ends the command and is added to standard error."""
+    """Called repeatedly during the run. A returned sentence kills the command and is appended to standard error."""
     watch_seconds: float = math.inf
-    """How long to wait between two calls of `watch`."""
+    """Interval between two calls of `watch`."""
     ended: threading.Event = field(default_factory=threading.Event)
-    """Set when nothing of the command is left."""
+    """Set once all processes of the command have ended."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _wake: tuple[int, int] | None = None
     _is_stopped: bool = False
 
     def run(self) -> CommandResult | None:
-        """Run the command to its end. `None` if it was stopped before it began; then nobody waits for the result."""
+        """Run the command to its end. Returns `None` if it was stopped before its start, when no caller awaits it."""
         with self._lock:
             if self._is_stopped:
                 return None
@@ -114,7 +114,7 @@ class Execution:
             self.ended.set()
 
     def stop(self) -> bool:
-        """End the command soon; return whether it is under way. If it has not begun, it never will."""
+        """Kill the command soon; return whether it is running. A command that has not started never will."""
         with self._lock:
             self._is_stopped = True
             if self._wake is not None:
@@ -176,7 +176,7 @@ class _OutputReader:
         self.is_late = False
         self.is_killed = False
         self.until = math.inf
-        """When to stop reading though a stream is open: a stranger may hold one, to whom the command passed it."""
+        """When to stop reading open streams, which the command may have passed to another process."""
         self._files = (started.process.stdout, started.process.stderr)
         self._report = started.report
         self._wake = wake
@@ -188,17 +188,17 @@ class _OutputReader:
             self._selector.register(descriptor, selectors.EVENT_READ)
 
     def goes_on(self) -> bool:
-        """Return whether there is something to wait for."""
+        """Return whether there is more to read."""
         return bool(self._open) and time.monotonic() < self.until
 
     def kill(self, started: RunningCommand) -> None:
-        """End the command and all that it started."""
+        """Kill the command and all processes that it started."""
         self.is_killed = True
         self.until = min(self.until, time.monotonic() + _DRAIN_SECONDS)
         started.kill()
 
     def read(self, started: RunningCommand, seconds: float | None) -> None:
-        """Read what is there, or wait for it."""
+        """Read available output, or wait for it."""
         for key, _ in self._selector.select(seconds):
             if key.fd == self._wake:
                 self._selector.unregister(key.fd)
@@ -221,20 +221,20 @@ class _OutputReader:
         os.close(self._report)
 
     def _take(self, data: bytes) -> None:
-        """Take a part of the report; a command that forges one can only lie about itself, and not at any length."""
+        """Append a part of the report. A forged report only misreports the command itself, and has limited length."""
         self.report += data[: _MAX_REPORT_BYTES - len(self.report)]
 
 
 async def run_execution(execution: Execution) -> CommandResult:
-    """Run a command; whatever cancels the caller, nothing of the command is left when this ends."""
-    # A limiter of its own: commands take long, and must not keep file operations waiting for a thread.
+    """Run a command. Even on cancellation, all its processes have ended when this returns."""
+    # A limiter of its own: commands take long, and must not block the threads of file operations.
     try:
         result = await anyio.to_thread.run_sync(execution.run, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1))
     finally:
         if execution.stop():
             with anyio.CancelScope(shield=True):
                 await _wait(execution)
-    assert result is not None  # noqa: S101 - only what was stopped has none, and then this was cancelled
+    assert result is not None  # noqa: S101 - only a stopped command has none, and then this call was cancelled
     return result
 
 
@@ -242,15 +242,15 @@ async def _wait(execution: Execution) -> None:
     try:
         await anyio.to_thread.run_sync(execution.ended.wait, limiter=anyio.CapacityLimiter(1))
     finally:
-        execution.ended.wait()  # asyncio's own cancellation goes through the shield; the end is milliseconds away
+        execution.ended.wait()  # asyncio's own cancellation bypasses the shield; the end is milliseconds away
 
 
 def arguments_of(command: Command, *, shell: bool) -> list[str]:
     """Return a command as an argument list.
 
     Raises:
-        TypeError: A string without `shell`, or an argument list with it, or an argument that is no string.
-        ValueError: There is no program in it, or a NUL.
+        TypeError: A string without `shell`, an argument list with it, or an argument that is not a string.
+        ValueError: The command is empty, or an argument has a NUL.
     """
     if isinstance(command, str):
         if not shell:
@@ -282,7 +282,7 @@ def check_timeout(timeout: float | None) -> float | None:
 
 
 def check_env(env: Mapping[str, str]) -> dict[str, str]:
-    """Return a copy of variables. Raises `ValueError` for a name or a value that no command can be given."""
+    """Return a copy of environment variables. Raises `ValueError` for an invalid name or value."""
     for name, value in env.items():
         if not name or '=' in name or '\0' in f'{name}{value}':
             raise ValueError(f'The variable {name!r} cannot be set. A name has no `=`, and neither has a NUL.')
@@ -290,7 +290,7 @@ def check_env(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def exit_code_of(report: bytes) -> int | None:
-    """Return the exit code in a report, negative for a signal; `None` if there is none in it that can be."""
+    """Return the exit code in a report, negative for a signal; `None` if the report has no valid one."""
     try:
         return os.waitstatus_to_exitcode(int(report))
     except (ValueError, OverflowError):

@@ -1,6 +1,7 @@
-"""The commands of `LocalBackend`: plain processes of this machine, with all rights of this process. Nothing is isolated.
+"""The commands of `LocalBackend`: plain processes of this machine, with all rights of this process and no isolation.
 
-A small program watches over each (`_supervisor`), so that a command ends whole. That costs the start of an interpreter.
+A small program supervises each command (`_supervisor`), so that all its processes end with it. This costs the start of
+an interpreter.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from pydantic_deep_backends.protocol import Command, CommandResult
 from ._execution import Execution, RunningCommand, arguments_of, check_env, check_timeout, exit_code_of, run_execution
 
 OUTPUT_BYTES = 1_048_576
-"""How much is kept of each stream of a command: more than a model can read, and little for a machine."""
+"""Bytes to store of each output stream of a command: more than a model can read, and little for a machine."""
 
 _INHERITED = ('PATH', 'HOME', 'LANG', 'LC_ALL', 'LC_CTYPE')
-"""Variables that a command has from this process: without them it misses the tools of the machine. No secrets."""
+"""Environment variables that a command inherits, without which it misses the tools of the machine. No secrets."""
 
 _SUPERVISOR = str(Path(__file__).with_name('_supervisor.py'))
 
 
 def check_commands_possible() -> None:
-    """Raise `BackendUnavailableError` where a command could not be ended whole."""
+    """Raise `BackendUnavailableError` if this system cannot kill all processes of a command."""
     if sys.platform != 'linux':
         raise BackendUnavailableError(
             f'Commands need Linux, and this is {sys.platform!r}. Leave out `allow_commands=True`.'
@@ -50,13 +51,13 @@ async def run_locally(
     Args:
         find_root: Returns the directory; may touch the disk.
         command: An argument list, or a shell string.
-        shell: Whether `command` is for the shell.
-        env: Variables on top of those inherited.
+        shell: Whether a shell interprets `command`.
+        env: Environment variables to add to the inherited ones.
         timeout: Seconds; `None` for no limit.
 
     Raises:
-        BackendUnavailableError: The directory does not exist, or does not any more when the command has ended.
-        CommandTimeoutError: It took too long.
+        BackendUnavailableError: The directory does not exist, or was removed before the command ended.
+        CommandTimeoutError: The command exceeded the timeout.
     """
     arguments = arguments_of(command, shell=shell)
     variables = {name: os.environ[name] for name in _INHERITED if name in os.environ} | check_env(env or {})
@@ -81,24 +82,24 @@ class LocalCommand:
     report: int
 
     def kill(self) -> None:
-        """Tell the watcher to end the command, also if the command has stopped its watcher."""
+        """Make the supervisor kill the command, even if the command has stopped its supervisor."""
         self.process.terminate()
         self.process.send_signal(signal.SIGCONT)
 
     def exit_code(self, report: bytes, stderr: str) -> int:
-        """Return the exit code of the command; of its watcher, if the command ended that."""
+        """Return the exit code of the command, or of its supervisor if the command killed it."""
         exit_code = exit_code_of(report)
         return self.process.returncode if exit_code is None else exit_code
 
     def close(self) -> None:
-        """End what a killed watcher has left behind, as far as it stayed in its session."""
+        """Kill the processes that a killed supervisor left behind, if they are still in its session."""
         if self.process.returncode < 0:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)
 
 
 def start_locally(arguments: list[str], directory: str, variables: dict[str, str]) -> LocalCommand:
-    """Start a command and who watches over it."""
+    """Start a command under its supervisor."""
     report, write_end = os.pipe()
     try:
         process = subprocess.Popen(  # noqa: S603 - running what it is given is its purpose

@@ -1,4 +1,4 @@
-"""What a command prints, in bounded memory: the first half and the last half of what fits, and how much is left out."""
+"""The output of a command in bounded memory: its first and last part, and the number of omitted bytes in between."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import codecs
 
 
 class CappedOutput:
-    """One stream of a command.
+    """One output stream of a command.
 
     Args:
-        limit_bytes: How much to keep.
+        limit_bytes: Maximum number of bytes to store.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -20,7 +20,7 @@ class CappedOutput:
         self._dropped_bytes = 0
 
     def add(self, data: bytes) -> None:
-        """Take what was printed next."""
+        """Append output."""
         room = self._head_bytes - len(self._head)
         if room > 0:
             self._head += data[:room]
@@ -32,11 +32,11 @@ class CappedOutput:
             self._dropped_bytes += excess
 
     def text(self) -> str:
-        """Return what was kept; undecodable bytes are U+FFFD, and a line stands for what is left out."""
+        """Return the stored text. Undecodable bytes are U+FFFD, and a line replaces the omitted part."""
         if not self._dropped_bytes:
             return (self._head + self._tail).decode(errors='replace')
         head, tail = bytes(self._head), bytes(self._tail)
-        # A character that was cut in two is left out, so that no U+FFFD stands where the command printed none.
+        # A character that was cut in two is omitted, as U+FFFD would be wrong where the command printed none.
         decoder = codecs.getincrementaldecoder('utf-8')(errors='replace')
         first = decoder.decode(head)
         pending = len(decoder.getstate()[0])
@@ -46,4 +46,4 @@ class CappedOutput:
 
 
 _CONTINUATION = bytes(range(0x80, 0xC0))
-"""The bytes that continue a character in UTF-8 and never begin one."""
+"""Bytes that continue a UTF-8 character and never begin one."""

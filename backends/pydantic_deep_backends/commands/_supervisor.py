@@ -1,8 +1,8 @@
-"""The program that watches over a command of `LocalBackend`: it runs it, reports its end, and ends what it left behind.
+"""The supervisor program of a command of `LocalBackend`: runs it, reports its end, and kills the processes it left.
 
 Started as `python -I -S _supervisor.py REPORT PARENT PROGRAM ARGUMENT…`, it imports nothing of the package. Orphans of
-the command become children of this process (`PR_SET_CHILD_SUBREAPER`), so that none is lost, whatever session it is
-in. SIGTERM ends all of them, and so does the end of the thread that started this process.
+the command become children of this process (`PR_SET_CHILD_SUBREAPER`), whatever session they are in, so none is lost.
+SIGTERM kills all of them, and so does the end of the thread that started this process.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ import time
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-"""Both from `linux/prctl.h`."""
+"""Constants from `linux/prctl.h`."""
 
 
 _NOT_FOUND = 127
 _NOT_EXECUTABLE = 126
-"""The exit codes of a shell for a program that is missing, or that cannot be run."""
+"""Exit codes of a shell for a program that is missing, or that cannot be executed."""
 
 _PAUSE_SECONDS = 0.001
-"""How long to let the killed die before looking again."""
+"""Pause before the next check for remaining processes."""
 
 
 class _StopError(Exception):
-    """SIGTERM came."""
+    """SIGTERM was received."""
 
 
 def main(report: int, parent: int, command: list[str]) -> None:
-    """Run a command, report its wait status as a decimal number, and return when it and all its children are gone."""
+    """Run a command, report its wait status as a decimal number, and return once it and all its children have ended."""
     try:
         signal.signal(signal.SIGTERM, _stop)
         _adopt_orphans(parent)
@@ -46,7 +46,7 @@ def main(report: int, parent: int, command: list[str]) -> None:
 
 
 def descendants(ancestor: int) -> list[int]:
-    """Return the ids of all processes below one."""
+    """Return the PIDs of all descendants of a process."""
     children: dict[int, list[int]] = {}
     for name in os.listdir('/proc'):  # noqa: PTH208 - no pathlib: it would take longer to import than to run
         if name.isdecimal():
@@ -61,17 +61,17 @@ def descendants(ancestor: int) -> list[int]:
 
 
 def _parent_of(pid: str) -> int:
-    """Return the id of the parent of a process; 0 if there is no such process any more."""
+    """Return the PID of the parent of a process; 0 if the process no longer exists."""
     try:
         with open(f'/proc/{pid}/stat', 'rb') as file:  # noqa: PTH123 - as above
-            # The name of the program, in parentheses, may hold anything: what follows the last one counts.
+            # The program name, in parentheses, may contain anything, so parse after the last parenthesis.
             return int(file.read().rpartition(b')')[2].split()[1])
     except (FileNotFoundError, ProcessLookupError):
         return 0
 
 
 def _has_children() -> bool:
-    """Return whether any child is left. Looking for one costs nothing where there is none, as after most commands."""
+    """Return whether any child remains. This is cheap if there is none, as after most commands."""
     try:
         os.waitpid(-1, os.WNOHANG)
     except ChildProcessError:
@@ -80,7 +80,7 @@ def _has_children() -> bool:
 
 
 def _stop(number: int, frame: object) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: nothing may disturb what comes now
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # nothing may interrupt the cleanup
     raise _StopError
 
 
@@ -88,15 +88,15 @@ def _adopt_orphans(parent: int) -> None:
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    if os.getppid() != parent:  # it ended before the line above
+    if os.getppid() != parent:  # the parent ended before the line above
         raise _StopError
 
 
 def _start(command: list[str], report: int) -> int | None:
-    """Return the id of the command's process; `None` if there is no such program, which is said on standard error."""
+    """Return the PID of the command; `None` if the program cannot be started, which standard error reports."""
     os.set_inheritable(report, False)
     try:
-        # Python ignores these two, and a command must not.
+        # Python ignores these two signals, and a command must not inherit that.
         return os.posix_spawnp(command[0], command, os.environ, setsigdef=(signal.SIGPIPE, signal.SIGXFSZ))
     except OSError as error:
         os.write(2, f'{command[0]}: {error.strerror}\n'.encode(errors='surrogateescape'))
@@ -105,7 +105,7 @@ def _start(command: list[str], report: int) -> int | None:
 
 
 def _wait_for(child: int) -> int:
-    """Return the wait status of the command, once it has ended; orphans that end before are buried."""
+    """Return the wait status of the command once it has ended; orphans that end earlier are reaped."""
     while True:
         pid, status = os.waitpid(-1, 0)
         if pid == child:
@@ -113,14 +113,12 @@ def _wait_for(child: int) -> int:
 
 
 def _end_children() -> None:
-    """Kill all descendants, again and again until there is none: who is killed cannot start another."""
+    """Kill all descendants until none remains: a killed process cannot start another."""
     libc = ctypes.CDLL(None)
     try:
         while True:
             for pid in descendants(os.getpid()):
-                libc.kill(
-                    pid, signal.SIGKILL
-                )  # fails where it is gone, or is not ours to end: then it is not waited for
+                libc.kill(pid, signal.SIGKILL)  # fails if the process is gone, or is not ours to kill
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
             time.sleep(_PAUSE_SECONDS)

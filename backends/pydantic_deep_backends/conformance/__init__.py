@@ -1,4 +1,4 @@
-"""The rules of `protocol` as tests, for everyone who writes a backend. Needs pytest and the pytest plugin of anyio.
+"""Conformance tests for implementations of `protocol`. They need pytest and the pytest plugin of anyio.
 
 Subclass `BackendSuite` in a test module and provide a fixture `backend` that returns a fresh, empty backend:
 
@@ -8,10 +8,10 @@ class TestMyBackend(BackendSuite):
     def backend(self) -> MyBackend:
         return MyBackend()
 ```
-A rule about a capability that the backend does not have is skipped, and the reason names the protocol. A read-only
-backend overrides `seed` and `is_read_only`. The rules of commands are for a backend that runs a POSIX shell.
+Tests of an optional protocol that the backend does not implement are skipped, with a reason that names the protocol. A
+read-only backend overrides `seed` and `is_read_only`. The tests of commands expect a POSIX shell.
 
-Each module here has the rules about one subject. A subclass of the suite overrides a rule by its name.
+Each module contains the tests of one subject. A subclass of the suite can override a test by its name.
 """
 
 from __future__ import annotations
@@ -37,4 +37,4 @@ class BackendSuite(
     SnapshotRules,
     CommandRules,
 ):
-    """Each test is one rule of the backend protocols; see the docstring of the module for how to use it."""
+    """Conformance tests of the backend protocols; see the docstring of the module for how to use them."""

@@ -1,4 +1,4 @@
-"""The fixtures of the rules, and names and paths that tests of backends share."""
+"""Fixtures of the conformance tests, and names and paths that tests of backends share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pydantic_deep_backends.protocol import (
 from pydantic_deep_backends.search import GlobResult, GrepResult, glob_backend, grep_backend
 
 Seed: TypeAlias = Callable[[str, bytes], Awaitable[None]]
-"""Puts a file into a backend by whatever door is open, parents included."""
+"""Writes a file into a backend by any available means, including its parent directories."""
 
 
 HOSTILE_PATHS: Final = (
@@ -29,7 +29,7 @@ HOSTILE_PATHS: Final = (
     '//', '//server/share', '/a\0b', '/a\0', '/a\nb', '/a\rb', '/a\x1bb', '/a\x7f', '/a\x85', '/a/' + 'b' * 256,
     '/' + 'é' * 128, '/a' * 2049, '/\ud800', '/a\udcffb',
 )  # fmt: skip
-"""Paths that every operation refuses with `InvalidPathError`. A backend may refuse every `..`: agents resolve it before."""
+"""Paths that every operation rejects with `InvalidPathError`. Backends may reject any `..`: agents resolve it first."""
 
 
 GOOD_NAMES: Final = (
@@ -37,11 +37,11 @@ GOOD_NAMES: Final = (
     '*', '?', '[a]', '{a,b}', '#', '&', '|', ';', 'ab:c', 'naïve', '日本語', '．．', '\u202egnp.exe', 'a' * 255, 'é' * 127,
     'CON', 'a~',
 )  # fmt: skip
-"""Names that look dangerous and mean nothing but themselves."""
+"""Names that look dangerous but are valid and have no special meaning."""
 
 
 WRITERS: Final = 8
-"""Writers at once in the rules about lost updates."""
+"""Number of concurrent writers in the tests of lost updates."""
 
 
 async def glob(backend: BackendProtocol, pattern: str, path: str) -> GlobResult:
@@ -63,66 +63,66 @@ def as_tuple(entry: FileEntryLike) -> tuple[str, str, bool, int | None]:
 
 
 class BackendRules:
-    """The fixtures of the rules."""
+    """Fixtures of the conformance tests."""
 
     pytestmark = pytest.mark.anyio
 
     @pytest.fixture
     def seed(self, backend: BackendProtocol) -> Seed:
-        """Puts files into `backend`. Override it where the backend itself does not write."""
+        """Writes files into `backend`. Override it if the backend is read-only."""
         return backend.write_bytes
 
     @pytest.fixture
     def is_read_only(self) -> bool:
-        """Whether the backend refuses every change."""
+        """Whether the backend rejects every change."""
         return False
 
     @pytest.fixture
     async def root(self, backend: BackendProtocol) -> str:
-        """The directory for the files of a test: a new one in the working directory."""
+        """The directory for the files of a test, a new one in the working directory."""
         return posixpath.join(await backend.working_dir(), 'conformance')
 
     @pytest.fixture
     def make_unreadable(self) -> Callable[[str], Awaitable[None]] | None:
-        """Makes a file unreadable to the backend; enables the rules about what cannot be read."""
+        """Makes a file unreadable to the backend; enables the tests of unreadable files."""
         return None
 
     @pytest.fixture
     def writable(self, backend: BackendProtocol, is_read_only: bool) -> BackendProtocol:
-        """The backend, for rules that write."""
+        """The backend, for tests that write."""
         if is_read_only:
             pytest.skip('the backend is read-only')
         return backend
 
     @pytest.fixture
     def swapping(self, backend: BackendProtocol) -> SupportsCompareAndSwap:
-        """The backend, for rules of compare-and-swap."""
+        """The backend, for tests of compare-and-swap."""
         if not isinstance(backend, SupportsCompareAndSwap):
             pytest.skip('the backend is not a SupportsCompareAndSwap')
         return backend
 
     @pytest.fixture
     def identified(self, backend: BackendProtocol) -> SupportsIdentity:
-        """The backend, for rules of identities."""
+        """The backend, for tests of identities."""
         if not isinstance(backend, SupportsIdentity):
             pytest.skip('the backend is not a SupportsIdentity')
         return backend
 
     @pytest.fixture
     def commands(self, backend: BackendProtocol) -> SupportsCommands:
-        """The backend, for rules of commands."""
+        """The backend, for tests of commands."""
         if not isinstance(backend, SupportsCommands):
             pytest.skip('the backend is not a SupportsCommands')
         return backend
 
     @pytest.fixture
     def tree_root(self, root: str) -> str:
-        """Where trees have the directory `root`. Override it where the paths of trees begin elsewhere."""
+        """The path of `root` in trees. Override it if the paths of trees start elsewhere."""
         return root
 
     @pytest.fixture
     def capturing(self, backend: BackendProtocol) -> SupportsSnapshots:
-        """The backend, for rules of snapshots."""
+        """The backend, for tests of snapshots."""
         if not isinstance(backend, SupportsSnapshots):
             pytest.skip('the backend is not a SupportsSnapshots')
         return backend

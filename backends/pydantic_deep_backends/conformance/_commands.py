@@ -1,4 +1,4 @@
-"""Rules about `SupportsCommands`."""
+"""Tests of `SupportsCommands`."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ beat child & (beat orphan & ) & export BEATS
 setsid sh -c 'while :; do echo beat >> "$BEATS/session"; sleep 0.02; done' >/dev/null 2>&1 </dev/null &
 until [ -s "$BEATS/child" ] && [ -s "$BEATS/orphan" ] && [ -s "$BEATS/session" ]; do sleep 0.01; done
 """
-"""Starts processes that write without end: a child, an orphan, and one in a session of its own without our pipes."""
+"""Starts processes that write forever: a child, an orphan, and one in its own session without our pipes."""
 
 
 _BEATING: Final = 3
-"""How many they are."""
+"""Number of processes that `_BEATS` starts."""
 
 
 class CommandRules(BackendRules):
-    """Commands."""
+    """Tests of commands."""
 
     async def test_a_place_is_recognized_whatever_changes_in_it(
         self, identified: SupportsIdentity, backend: BackendProtocol, seed: Seed, root: str
@@ -208,7 +208,7 @@ class CommandRules(BackendRules):
         await backend.make_dir(root)
         script = f'echo out; echo err >&2; {_BEATS} sleep 600'
         seconds, printed = 0.25, ('', '')
-        # How far it gets in half a second is a matter of the machine: a busy one is given as long as it needs.
+        # The progress within half a second depends on the machine, so a busy one gets more time.
         while len(await _found_beats(backend, root)) < _BEATING and seconds < 60:
             seconds *= 2
             with pytest.raises(CommandTimeoutError, match=f'took longer than {seconds:g} seconds') as caught:
@@ -229,7 +229,7 @@ class CommandRules(BackendRules):
 
 
 async def _beats_of(backend: BackendProtocol, root: str) -> dict[str, bytes]:
-    """Return what the processes of `_BEATS` have written, once each of them has written something."""
+    """Return the output of the processes of `_BEATS`, once each of them has written something."""
     with anyio.fail_after(60):
         while len(beats := await _found_beats(backend, root)) < _BEATING:  # noqa: ASYNC110 - a command writes them
             await anyio.sleep(0.01)
@@ -237,13 +237,13 @@ async def _beats_of(backend: BackendProtocol, root: str) -> dict[str, bytes]:
 
 
 async def _found_beats(backend: BackendProtocol, root: str) -> dict[str, bytes]:
-    """Return what those processes of `_BEATS` have written that have written something."""
+    """Return the output of those processes of `_BEATS` that have written something."""
     beats = {entry.name: await backend.read_bytes(entry.path) for entry in await backend.list_dir(root)}
     return {name: beat for name, beat in beats.items() if beat}
 
 
 async def _assert_beats_stopped(backend: BackendProtocol, commands: SupportsCommands, root: str) -> None:
-    """Check that no process of `_BEATS` writes any more, though it would have time for several lines."""
+    """Check that no process of `_BEATS` writes any more, waiting long enough for several lines."""
     before = await _beats_of(backend, root)
     await commands.run(['sleep', '0.2'])
     assert await _beats_of(backend, root) == before

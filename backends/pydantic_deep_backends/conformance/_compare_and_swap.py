@@ -1,4 +1,4 @@
-"""Rules about `SupportsCompareAndSwap`."""
+"""Tests of `SupportsCompareAndSwap`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._base import WRITERS, BackendRules
 
 
 class CompareAndSwapRules(BackendRules):
-    """Compare-and-swap."""
+    """Tests of compare-and-swap."""
 
     async def test_a_file_is_created_only_if_there_is_none(
         self, backend: BackendProtocol, swapping: SupportsCompareAndSwap, root: str
@@ -60,7 +60,7 @@ class CompareAndSwapRules(BackendRules):
     async def test_writers_of_one_file_lose_no_update(
         self, backend: BackendProtocol, swapping: SupportsCompareAndSwap, root: str
     ) -> None:
-        """Each adds its lines through a spelling of its own, and tries again where another was faster."""
+        """Append lines through one spelling of the path, and retry when another writer was faster."""
         rounds = 5
         await backend.write_bytes(f'{root}/file', b'')
         spellings = (f'{root}/file', f'{root}//file', f'{root}/./file', f'{root}/file/')

@@ -1,4 +1,4 @@
-"""Rules about the identity of a backend and about paths."""
+"""Tests of backend identity and paths."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._base import GOOD_NAMES, HOSTILE_PATHS, BackendRules, Seed, glob, grep
 
 
 class PathRules(BackendRules):
-    """Identity and paths."""
+    """Tests of identity and paths."""
 
     async def test_it_has_the_members_of_a_backend(self, backend: BackendProtocol) -> None:
         assert isinstance(backend, BackendProtocol)

@@ -1,4 +1,4 @@
-"""Rules about reading files and listing directories."""
+"""Tests of reading files and listing directories."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ._base import BackendRules, Seed, as_tuple, grep
 
 
 class ReadingRules(BackendRules):
-    """Reads and listings."""
+    """Tests of reads and listings."""
 
     @pytest.mark.parametrize(
         'data',
@@ -95,7 +95,7 @@ class ReadingRules(BackendRules):
         for name in ('a', 'b', 'c'):
             await seed(f'{root}/{name}', b'found\n')
         await make_unreadable(f'{root}/b')
-        with pytest.raises(OSError):  # noqa: PT011 - which one is up to the backend; an empty result is not
+        with pytest.raises(OSError):  # noqa: PT011 - the backend chooses the error; an empty result is not allowed
             await backend.read_bytes(f'{root}/b')
         result = await grep(backend, 'found', root)
         assert result.counts == {f'{root}/a': 1, f'{root}/c': 1}

@@ -1,4 +1,4 @@
-"""Rules about globs and regular expressions."""
+"""Tests of globs and regular expressions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ._base import BackendRules, Seed, glob, grep
 
 
 class SearchRules(BackendRules):
-    """Search."""
+    """Tests of search."""
 
     async def test_globs_find_what_the_table_says(self, backend: BackendProtocol, seed: Seed, root: str) -> None:
         for path in GLOB_FILES:
@@ -89,7 +89,7 @@ def _below(root: str, path: str) -> str:
 
 
 def _as_lines(result: GrepResult) -> list[tuple[str, int, str]]:
-    """Return the lines of a result that is complete and in which the counts agree with the lines."""
+    """Return the lines of a result, after a check that it is complete and its counts match."""
     assert (result.problems, result.truncated) == ((), False)
     assert sum(result.counts.values()) == len(result.matches)
     return [(match.path, match.line_number, match.line) for match in result.matches]

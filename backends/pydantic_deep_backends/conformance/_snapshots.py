@@ -1,4 +1,4 @@
-"""Rules about `SupportsSnapshots` and `SupportsIdentity`."""
+"""Tests of `SupportsSnapshots` and `SupportsIdentity`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._base import BackendRules
 
 
 class SnapshotRules(BackendRules):
-    """Snapshots and identities of places."""
+    """Tests of snapshots and location identities."""
 
     async def test_equal_files_make_the_same_tree_on_every_backend(
         self, backend: BackendProtocol, capturing: SupportsSnapshots, root: str, tree_root: str

@@ -1,4 +1,4 @@
-"""Rules about writing and removing files and directories."""
+"""Tests of writing and removing files and directories."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ._base import WRITERS, BackendRules, Seed, as_tuple
 
 
 class WritingRules(BackendRules):
-    """Writes, directories and removals."""
+    """Tests of writes, directories and removals."""
 
     async def test_a_read_only_backend_refuses_every_change(
         self, backend: BackendProtocol, seed: Seed, root: str, is_read_only: bool
@@ -71,7 +71,7 @@ class WritingRules(BackendRules):
 
         async def read(pause: int) -> None:
             for _ in range(20):
-                for _ in range(pause):  # readers out of step, so that some look between any two steps of a writer
+                for _ in range(pause):  # staggered, so that some readers run between any two steps of a writer
                     await anyio.lowlevel.checkpoint()
                 seen.add(digest_of(await writable.read_bytes(path)))
 

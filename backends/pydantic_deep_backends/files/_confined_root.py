@@ -1,10 +1,10 @@
-"""The one way to a file below a directory that cannot be left: a walk by descriptors, component by component.
+"""Confined access to files below a directory: a walk by descriptors, component by component.
 
-No path with a slash is ever given to the operating system, so nothing that is renamed or linked while an
-operation runs can lead it elsewhere: each step opens one name in a directory that is already open, without
-following a link. Links are read and followed here, inside the root, or refused.
+The operating system never receives a path with a slash, so nothing that is renamed or linked during an operation can
+lead it elsewhere: each step opens one name in an open directory, without following a link. Links are read here, and
+either followed inside the root or refused.
 
-Not here: what is done at the end of a walk (`_operations`), virtual paths (`local`).
+Not here: the operation at the end of a walk (`_operations`), virtual paths (`local`).
 """
 
 from __future__ import annotations
@@ -23,49 +23,49 @@ from ._open_flags import DIRECTORY
 T = TypeVar('T')
 
 Components: TypeAlias = tuple[str, ...]
-"""A path below the root, one name each; `()` is the root."""
+"""A path below the root, as names; `()` is the root."""
 
 Follow: TypeAlias = Literal['all', 'parents', 'none']
-"""Which links a walk follows: all; those before the last name, which is then acted on as a link; none."""
+"""The links that a walk follows: all, all except a link in the last name, or none."""
 
 _MAX_LINKS = 40
-"""Links followed in one walk; the figure of Linux (path_resolution(7))."""
+"""Maximum number of links in one walk; the value of Linux (path_resolution(7))."""
 
 _MAX_DOTDOTS = 400
-"""`..` followed in one walk. Each costs a walk from the root, so that links cannot be made to cost minutes."""
+"""Maximum number of `..` in one walk. Each costs a walk from the root, so links could otherwise cost minutes."""
 
 
 class HardLinkError(PermissionError):
-    """A file has another name outside of the root."""
+    """A file has another hard link outside of the root."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Location:
-    """The end of a walk: a name in an open directory, which need not exist."""
+    """The end of a walk: a name in an open directory. The name may not exist."""
 
     directory: int
-    """The descriptor of the directory, open until the visit ends, and an open file description of its own."""
+    """The descriptor of the directory, open until the visit ends. It is an open file description of its own."""
     name: str
-    """A name in the directory; `.` if the walk ended at the directory itself, as it does at the root."""
+    """A name in the directory; `.` if the walk ended at the directory itself, as for the root."""
     canonical: Components
-    """The path of the name with every link on the way resolved."""
+    """The path of the name with all links in its parents resolved."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConfinedRoot:
-    """A directory that cannot be left."""
+    """A directory that operations cannot leave."""
 
     path: str
-    """The directory: absolute, without links."""
+    """The absolute path of the directory, without links."""
     aliases: tuple[str, ...] = ()
-    """Other absolute names of the directory; a link to what is below one of them stays inside."""
+    """Other absolute paths of the directory; an absolute link to a path below them stays inside."""
 
     @contextmanager
     def open(self) -> Generator[OpenRoot]:
         """Open the directory for one operation.
 
         Raises:
-            BackendUnavailableError: It does not exist, or is removed during the operation.
+            BackendUnavailableError: The directory does not exist, or was removed during the operation.
         """
         try:
             descriptor = os.open(self.path, DIRECTORY)
@@ -79,7 +79,7 @@ class ConfinedRoot:
             self._check_not_removed(descriptor)
             raise
         else:
-            # A removed directory can be listed, and looks empty.
+            # A removed directory can still be listed, and looks empty.
             self._check_not_removed(descriptor)
         finally:
             os.close(descriptor)
@@ -92,38 +92,38 @@ class ConfinedRoot:
 
 
 class OpenRoot:
-    """The root during one operation."""
+    """The root directory during one operation."""
 
     def __init__(self, descriptor: int, names: Sequence[str]) -> None:
         self.descriptor = descriptor
-        """The root; closed by who opened it."""
+        """The descriptor of the root, which the caller closes."""
         self.check_links: Callable[[os.stat_result], None] = _check_nothing
-        """Raises `PermissionError` for the status of a file that must not be read because of its hard links."""
+        """Raises `PermissionError` if a file with this status must not be read because of its hard links."""
         self._prefixes = [name.rstrip('/') + '/' for name in names]
 
     def visit(
         self, path: Components, action: Callable[[Location], T], *, follow: Follow = 'all', make_dirs: bool = False
     ) -> T:
-        """Walk to the directory that holds `path`, and act there.
+        """Walk to the parent directory of `path`, and call `action` there.
 
         Args:
-            path: Names as parsed: none is empty, `.` or `..`.
-            action: What to do. It must not follow a link: where it meets one it raises `link_found()`, as
-                `open` with `O_NOFOLLOW` does, and is called again where the link leads.
-            follow: Which links are followed.
-            make_dirs: Whether to make the directories on the way that are missing.
+            path: Parsed names: none is empty, `.` or `..`.
+            action: The operation. It must not follow a link: at a link it raises `link_found()`, like `open` with
+                `O_NOFOLLOW`, and is called again at the target.
+            follow: The links to follow.
+            make_dirs: Whether to create missing parent directories.
 
         Raises:
             OutsideRootError: A link leads out of the root.
-            FileNotFoundError: A directory on the way is missing.
-            NotADirectoryError: Something on the way is not a directory.
+            FileNotFoundError: A parent directory is missing.
+            NotADirectoryError: A parent is not a directory.
             OSError: With `ELOOP`, too many links.
         """
         with closing(_Walk(self.descriptor, path, self._prefixes, make_dirs=make_dirs)) as walk:
             return walk.run(action, follow=follow)
 
     def resolve(self, path: Components) -> Components:
-        """Return `path` with links resolved; components that do not exist are kept as written.
+        """Return `path` with links resolved; components that do not exist are left unchanged.
 
         Raises:
             OutsideRootError: A link leads out of the root.
@@ -137,11 +137,11 @@ class OpenRoot:
 
 
 def _check_nothing(status: os.stat_result) -> None:
-    """Let every file be read."""
+    """Allow every file to be read."""
 
 
 def open_directory(directory: int, name: str) -> int:
-    """Open a directory in a directory.
+    """Open a subdirectory of an open directory.
 
     Raises:
         OSError: `ENOTDIR` or `ELOOP` if `name` is a link or not a directory.
@@ -150,7 +150,7 @@ def open_directory(directory: int, name: str) -> int:
 
 
 def make_directory(directory: int, name: str) -> None:
-    """Make a directory that outlives a crash; whatever is there already is left alone."""
+    """Create a directory that survives a crash; an existing entry of this name stays unchanged."""
     try:
         os.mkdir(name, dir_fd=directory)
     except FileExistsError:
@@ -159,20 +159,20 @@ def make_directory(directory: int, name: str) -> None:
 
 
 def link_found() -> OSError:
-    """Return what an action raises where it meets a link."""
+    """Return the error that an action raises at a link."""
     return OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
 
 def _canonical(place: Location) -> Components:
     try:
         os.readlink(place.name, dir_fd=place.directory)
-    except OSError:  # not a link, or nothing at all: this is the end
+    except OSError:  # not a link, or nothing: the walk ends here
         return place.canonical
     raise link_found()
 
 
 class _Walk:
-    """One walk: the directory reached, its names, and what is still ahead."""
+    """One walk: the current directory, its names, and the remaining names."""
 
     def __init__(self, root: int, path: Sequence[str], prefixes: Sequence[str], *, make_dirs: bool) -> None:
         self._root = root
@@ -182,12 +182,12 @@ class _Walk:
         self._directory = root
         self._names: list[str] = []
         self._ahead = list(reversed(path))
-        """What is still to be walked, the next name last."""
+        """The remaining names, the next one last."""
         self._links_left = _MAX_LINKS
         self._dotdots_left = _MAX_DOTDOTS
 
     def run(self, action: Callable[[Location], T], *, follow: Follow) -> T:
-        """Walk until one name is left, or none, and act; go on while that name is a link."""
+        """Walk until at most one name remains, and act on it; continue while that name is a link."""
         while True:
             while len(self._ahead) > 1 or self._ahead == ['..']:
                 self._step(follow=follow != 'none')
@@ -201,12 +201,12 @@ class _Walk:
             self._follow(name)
 
     def close(self) -> None:
-        """Close the directory reached, unless it is the root, which belongs to the caller."""
+        """Close the current directory, unless it is the root, which belongs to the caller."""
         if self._directory != self._root:
             os.close(self._directory)
 
     def as_written(self) -> Components:
-        """Return where the walk is and what was ahead when it ended; nothing there exists, so `..` is only text."""
+        """Return the current path plus the remaining names. Nothing exists there, so `..` is resolved by name."""
         names = list(self._names)
         for part in reversed(self._ahead):
             if part != '..':
@@ -245,7 +245,7 @@ class _Walk:
         self._names = []
 
     def _resolve_dotdot(self) -> None:
-        """Go up by walking again from the root: what `..` of an open directory is may have changed by now."""
+        """Go up by walking again from the root, because `..` of an open directory may have changed."""
         if not self._names:
             raise OutsideRootError(self._asked)
         self._dotdots_left -= 1
@@ -255,7 +255,7 @@ class _Walk:
         self._restart()
 
     def _follow(self, name: str) -> None:
-        """Put the target of a link in place of its name."""
+        """Replace a name with the target of its link."""
         self._links_left -= 1
         self._check_budget()
         try:
@@ -263,7 +263,7 @@ class _Walk:
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
-            # Not a link. A file on the way; or the last name, which was a link until a moment ago: try it again.
+            # Not a link: a file on the path, or the last name, which was a link a moment ago and is tried again.
             if len(self._ahead) > 1:
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
             return
@@ -274,7 +274,7 @@ class _Walk:
         self._ahead += [part for part in reversed(target.split('/')) if part not in ('', '.')]
 
     def _inside(self, target: str) -> str:
-        """Return what is below the root of an absolute target, relative to it."""
+        """Return an absolute target relative to the root."""
         for prefix in self._prefixes:
             if f'{target}/'.startswith(prefix):
                 return target[len(prefix) :]

@@ -1,6 +1,6 @@
-"""The directories of a whole tree, opened one after another: what searches and snapshots go through.
+"""Walks over the directories of a whole tree, for searches and snapshots.
 
-No link to a directory is followed. A link to a file that stays inside of the root is a file for a search.
+Links to directories are not followed. For a search, a link to a file inside the root counts as a file.
 """
 
 from __future__ import annotations
@@ -19,50 +19,50 @@ from ._confined_root import Components, Location, OpenRoot, make_directory, open
 from ._operations import is_temporary, list_entries, locked, read_file, read_start, stat_entry
 
 _MAX_OPEN = 32
-"""How many of the directories above the last one are kept open; a process has 1,024 descriptors or fewer by default."""
+"""Number of nearest parent directories that stay open; a process has 1,024 descriptors or fewer by default."""
 
 _MARK_EVERY = 64
-"""Of the directories further up, one in so many is kept open: going back up costs a few calls and not a walk from the
-root. The longest path has 2,048 names, so these are 32 at most."""
+"""Of the more distant parents, one in this many stays open, so that going back up costs a few calls instead of a walk
+from the root. The longest path has 2,048 names, so these are 32 at most."""
 
 
 MAX_DEPTH = 2_048
-"""The most directories in one another that are gone into: the longest path has no more names."""
+"""Maximum nesting of directories that are visited: the longest path has no more names."""
 
 
 class Directories:
     """Opens directories below the root without following any link.
 
-    Going through a tree depth first, in whatever order of neighbours, opens no directory more than twice on average,
-    however deep the tree is.
+    A depth-first walk, with siblings in any order, opens a directory at most twice on average, however deep the tree
+    is.
     """
 
     def __init__(self, root: OpenRoot) -> None:
         self._root = root.descriptor
         self._path: Components = ()
-        """The last directory."""
+        """The current directory."""
         self._open: list[int | None] = []
-        """The descriptors of the directories on the way to the last one, from the root down; `None` where closed."""
+        """Descriptors of the directories from the root to the current one; `None` for closed ones."""
 
     def open(self, path: Components) -> int:
-        """Open a directory; the descriptor is good until the next call.
+        """Open a directory; the descriptor is valid until the next call.
 
         Raises:
-            OSError: A name on the way is missing, a link, not a directory, or may not be read.
+            OSError: A name on the path is missing, a link, not a directory, or not readable.
         """
         return self._reach(path, open_directory)
 
     def make(self, path: Components) -> int:
-        """Open a directory, after making what is missing of it; a file or a link on the way is removed.
+        """Open a directory after creating the missing parts of its path. A file or link on the path is removed.
 
         Raises:
-            DirectoryLockedError: Something on the way is to be removed, and somebody else holds the lock there.
-            OSError: A directory cannot be made or read.
+            DirectoryLockedError: Something must be removed, and another writer holds the lock of its directory.
+            OSError: A directory cannot be created or read.
         """
         return self._reach(path, _open_or_make)
 
     def close(self) -> None:
-        """Close all that is open."""
+        """Close all descriptors."""
         self._leave(0)
 
     def _reach(self, path: Components, step: Callable[[int, str], int]) -> int:
@@ -80,7 +80,7 @@ class Directories:
         return descriptor
 
     def _arrive(self, level: int, descriptor: int) -> None:
-        """Keep a directory open, and close one further up that is too many."""
+        """Record an open directory, and close a parent that exceeds the limit."""
         if level < len(self._open):
             self._open[level] = descriptor
         else:
@@ -90,7 +90,7 @@ class Directories:
             self._close(above)
 
     def _leave(self, level: int) -> None:
-        """Forget the directories below a level."""
+        """Close the directories below a level."""
         self._path = self._path[:level]
         while len(self._open) > level:
             self._close(len(self._open) - 1)
@@ -103,7 +103,7 @@ class Directories:
 
 
 class DirectoryFileTree:
-    """A directory and all below it, as a search looks at it (`search.FileTree`).
+    """The `search.FileTree` of a directory.
 
     Args:
         root: The files.
@@ -121,7 +121,7 @@ class DirectoryFileTree:
         self._links: set[str] = set()
 
     def scan(self, directory: str) -> list[tuple[str, bool]]:
-        """Return the name and whether it is a directory, of each file and directory of one directory."""
+        """Return the name of each entry of one directory, and whether it is a directory."""
         self._checkpoint()
         self._path = (*self._start, *path_parts(directory))
         self._descriptor = self._directories.open(self._path)
@@ -133,7 +133,7 @@ class DirectoryFileTree:
         ]
 
     def read(self, name: str) -> bytes:
-        """Return the contents of a file of the directory scanned last."""
+        """Return the contents of a file in the last scanned directory."""
         if name in self._links:
             return self._root.visit((*self._path, name), self._read_to_search)
         data = read_start(self._descriptor, name, MAX_FILE_BYTES + 1, self._root.check_links)
@@ -142,7 +142,7 @@ class DirectoryFileTree:
         return data
 
     def close(self) -> None:
-        """Close all that is open."""
+        """Close all descriptors."""
         self._directories.close()
 
     def _read_to_search(self, place: Location) -> bytes:
@@ -158,7 +158,7 @@ class DirectoryFileTree:
             return False
         try:
             status = self._root.visit((*self._path, entry.name), stat_location)
-        except OSError:  # dangling, leads outside, or may not be followed: not a file here
+        except OSError:  # broken, leads outside, or not permitted: not a file here
             return False
         self._links.add(entry.name)
         return stat.S_ISREG(status.st_mode)
@@ -174,7 +174,7 @@ def _too_large(size_bytes: int) -> OSError:
 
 
 def _count_shared(one: Components, two: Components) -> int:
-    """Return how many names two paths begin with alike; fast for a directory of the last one or of one above it."""
+    """Return the number of leading names that two paths share; fast if one is the other or its parent."""
     if one[:-1] == two[: len(one) - 1]:
         return len(one) if one == two[: len(one)] else max(len(one) - 1, 0)
     return sum(1 for _ in takewhile(_are_equal, zip(one, two, strict=False)))
@@ -190,7 +190,7 @@ def _open_or_make(directory: int, name: str) -> int:
     except FileNotFoundError:
         pass
     except OSError as error:
-        # Rights and limits of the system: a suite that runs as root cannot take them away.
+        # Permissions and limits of the system, which tests that run as root cannot trigger.
         if error.errno not in (errno.ENOTDIR, errno.ELOOP):  # pragma: no branch
             raise  # pragma: no cover
         with locked(directory):

@@ -1,7 +1,7 @@
-"""Hard links: a file that has a name outside of a directory is a file of somebody else, and is not read.
+"""Hard links: a file with another name outside of the directory may belong to somebody else, and is not read.
 
-A link of this kind cannot be told by its path. So of a file with several names those that are in the directory are
-counted: if some are missing, they are elsewhere.
+The path does not reveal such a link. So for a file with several names, those in the directory are counted: if some are
+missing, they are outside.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ._operations import list_entries
 
 
 class HardLinks:
-    """The names of files in a directory, counted during one operation.
+    """Counts the names of files in a directory, once per operation.
 
     Args:
         root: The directory.
@@ -31,13 +31,13 @@ class HardLinks:
         self._names: Counter[tuple[int, int]] | None = None
 
     def check(self, status: os.stat_result) -> None:
-        """Refuse a file that has a name outside of the directory.
+        """Raise if a file has a name outside of the directory.
 
         Args:
-            status: Of the open file.
+            status: The status of the open file.
 
         Raises:
-            HardLinkError: It has one.
+            HardLinkError: The file has a name outside.
         """
         if status.st_nlink <= 1:
             return
@@ -58,7 +58,7 @@ class HardLinks:
             waiting: list[Components] = [()]
             while waiting:
                 parts = waiting.pop()
-                with suppress(OSError):  # it is gone, or nobody may look: what is in it does not count as inside
+                with suppress(OSError):  # gone or not permitted; its contents do not count as inside
                     descriptor = directories.open(parts)
                     device = os.fstat(descriptor).st_dev
                     for entry in budget.take(list_entries(descriptor, budget.most)):

@@ -1,8 +1,8 @@
-"""The mount point of a directory, the virtual paths above it, and searches that begin there.
+"""The mount point of a directory, the virtual paths above it, and searches that start there.
 
 A directory that commands see at `/workspace` has the mount point `/workspace`, so that a path means the same to a
-command and to a file operation. `/` is then a directory that holds `workspace` and nothing else. Nothing above the mount
-point can change; nothing exists beside it.
+command and to a file operation. `/` is then a directory that contains only `workspace`. Nothing above the mount point
+can change, and nothing exists beside it.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ def path_from(names: Components) -> str:
 
 
 def is_above(names: Components, shown: Components) -> bool:
-    """Return whether a path is a directory above the mount point."""
+    """Return whether a path is an ancestor of the mount point."""
     return len(names) < len(shown) and shown[: len(names)] == names
 
 
 def below(names: Components, shown: Components, *, is_change: bool) -> Components:
-    """Return the names below the root that a path means.
+    """Return the names of a path below the root.
 
     Raises:
-        OutsideRootError: Something is to change beside the root.
-        FileNotFoundError: Something is to be read there.
+        OutsideRootError: The operation is a change, and the path is outside of the root.
+        FileNotFoundError: The operation is a read, and the path is outside of the root.
     """
     if names[: len(shown)] == shown:
         return names[len(shown) :]
@@ -45,7 +45,7 @@ def below(names: Components, shown: Components, *, is_change: bool) -> Component
 
 
 def raise_is_directory(root: OpenRoot, names: Components) -> NoReturn:
-    """Raise `IsADirectoryError`."""
+    """Raise `IsADirectoryError` for a path above the mount point."""
     raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path_from(names))
 
 
@@ -55,11 +55,11 @@ def directory_entry(names: Components) -> FileEntry:
 
 
 class MountPointTree:
-    """The `FileTree` of a search that begins above the mount point.
+    """The `FileTree` of a search that starts above the mount point.
 
     Args:
-        tree: The directory.
-        way: The names from where the search begins to the directory.
+        tree: The mounted directory.
+        way: The names from the start of the search to the mounted directory.
     """
 
     def __init__(self, tree: FileTree, way: Components) -> None:
@@ -67,12 +67,12 @@ class MountPointTree:
         self._way = way
 
     def scan(self, directory: str) -> list[tuple[str, bool]]:
-        """Return the name and whether it is a directory, of each file and directory of one directory."""
+        """Return the name of each entry of one directory, and whether it is a directory."""
         names = path_parts(directory)
         if is_above(names, self._way):
             return [(self._way[len(names)], True)]
         return list(self._tree.scan('/'.join(below(names, self._way, is_change=False))))
 
     def read(self, name: str) -> bytes:
-        """Return the contents of a file of the directory scanned last."""
+        """Return the contents of a file in the last scanned directory."""
         return self._tree.read(name)

@@ -1,6 +1,6 @@
-"""What is done at the end of a confined walk: look, read, write, remove, lock. Every function takes an open directory.
+"""Operations at the end of a confined walk: stat, read, write, remove, lock. Every function takes an open directory.
 
-Nothing here follows a link: where a name is one, `OSError(ELOOP)` says so, and the walk goes on from there.
+No function follows a link: a name that is one raises `OSError(ELOOP)`, and the walk continues at its target.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from ._confined_root import link_found, open_directory
 from ._open_flags import CREATE, READ
 
 _READ_SIZE_BYTES = 65_536
-"""How much one `read` of a file of unknown size asks for: most source files whole, and no page more than they need."""
+"""Size of the first read of a file of unknown size: large enough for most source files, without wasting memory."""
 
 _MAX_CHUNK_BYTES = 16_777_216
-"""The most that one `read` of a file asks for after the first."""
+"""Maximum size of each further read of a file."""
 
 MAX_READ_BYTES = 1_073_741_824
-"""The largest file that is read or hashed: far above any text, below what would end the process, and a bound on the
-time that a sparse file of terabytes takes."""
+"""Maximum size of a file that is read or hashed: far above any text, below the memory of a process, and a limit on the
+time for a sparse file of terabytes."""
 
 ERRNO_NOT_REGULAR = errno.EINVAL
-"""The number of the error for what is neither a file, a directory nor a link."""
+"""Error number for anything that is neither a file, a directory nor a link."""
 
 _TEMPORARY_NAME = re.compile(r'\.pydantic-deep-[0-9a-f]{32}\.tmp')
 
 _STALE_NANOSECONDS = 86_400_000_000_000
-"""When an unfinished write counts as left over: after a day. One takes seconds, and a patch of thousands minutes."""
+"""Age at which an unfinished write is stale: one day. A write takes seconds, and a patch of thousands minutes."""
 
 _MAX_OPEN_LEVELS = 32
-"""How many directories of one tree are open at once; a process has 1,024 descriptors or fewer by default."""
+"""Maximum number of open directories of one tree; a process has 1,024 descriptors or fewer by default."""
 
 _KIND_NAMES = {
     stat.S_IFIFO: 'a FIFO',
@@ -47,25 +47,25 @@ _KIND_NAMES = {
 
 
 class DirectoryLockedError(Exception):
-    """Somebody else holds the lock of a directory; nothing was done, and trying again helps."""
+    """Another writer holds the lock of a directory. Nothing was changed, and a retry can succeed."""
 
 
 def is_temporary(name: str) -> bool:
-    """Return whether a name is one of our unfinished writes, which nobody should see."""
+    """Return whether a name belongs to one of our unfinished writes, which are hidden from users."""
     return _TEMPORARY_NAME.fullmatch(name) is not None
 
 
 def remove_stale_temporaries(directory: int, now: int) -> None:
-    """Remove from an open directory what killed processes were writing there: our unfinished writes of over a day.
+    """Remove temporary files that killed processes left in an open directory over a day ago.
 
-    A process that was only stopped for that long gets an error from its write then, and the old file is whole.
+    If a process was only suspended that long, its write then fails, and the old file is intact.
 
     Args:
         directory: An open directory.
-        now: Nanoseconds since 1970.
+        now: The current time in nanoseconds since 1970.
     """
     for entry in list_entries(directory):
-        with suppress(OSError):  # it is gone, or stays: nobody sees it
+        with suppress(OSError):  # already gone, or it stays, which nobody sees
             if is_temporary(entry.name) and now - entry.stat(follow_symlinks=False).st_mtime_ns > _STALE_NANOSECONDS:
                 os.unlink(entry.name, dir_fd=directory)
 
@@ -74,8 +74,8 @@ def stat_entry(directory: int, name: str) -> os.stat_result:
     """Return the status of an entry that is not a link.
 
     Raises:
-        FileNotFoundError: Nothing is there.
-        OSError: With `ELOOP`, a link is there.
+        FileNotFoundError: The name does not exist.
+        OSError: With `ELOOP`, it is a link.
     """
     status = os.stat(name, dir_fd=directory, follow_symlinks=False)
     if stat.S_ISLNK(status.st_mode):
@@ -84,12 +84,12 @@ def stat_entry(directory: int, name: str) -> os.stat_result:
 
 
 def open_file(directory: int, name: str) -> tuple[int, os.stat_result]:
-    """Open a regular file to read it, without ever waiting; return the descriptor and its status.
+    """Open a regular file for reading, without ever blocking; return the descriptor and its status.
 
     Raises:
-        IsADirectoryError: A directory is there.
-        OSError: With `ELOOP`, a link is there; with `EINVAL`, what is there is not a file; with `EFBIG`, it is larger
-            than `MAX_READ_BYTES`.
+        IsADirectoryError: The name is a directory.
+        OSError: With `ELOOP`, it is a link; with `EINVAL`, it is not a file; with `EFBIG`, it is larger than
+            `MAX_READ_BYTES`.
     """
     try:
         descriptor = os.open(name, READ, dir_fd=directory)
@@ -117,7 +117,7 @@ def check_regular(status: os.stat_result) -> None:
 
 
 def read_file(directory: int, name: str, check: Callable[[os.stat_result], None]) -> bytes:
-    """Return the contents of a regular file. Raises as `open_file`, and as `check` for the status of the open file."""
+    """Return the contents of a regular file. Raises as `open_file`, and as `check` with the status of the open file."""
     descriptor, status = open_file(directory, name)
     try:
         check(status)
@@ -127,7 +127,7 @@ def read_file(directory: int, name: str, check: Callable[[os.stat_result], None]
 
 
 def read_start(directory: int, name: str, size_bytes: int, check: Callable[[os.stat_result], None]) -> bytes:
-    """Return the first bytes of what a listing called a file, `size_bytes` at most, with as few calls as possible."""
+    """Return the first bytes of a listed file, at most `size_bytes`, with as few system calls as possible."""
     descriptor = os.open(name, READ, dir_fd=directory)
     try:
         check(os.fstat(descriptor))
@@ -143,10 +143,10 @@ def read_start(directory: int, name: str, size_bytes: int, check: Callable[[os.s
 
 
 def read_chunks(descriptor: int, size_bytes: int = _READ_SIZE_BYTES) -> Iterator[bytes]:
-    """Yield what is left of a file in growing chunks; the end is where a read returns nothing.
+    """Yield the remaining contents of a file in growing chunks, until a read returns nothing.
 
     Raises:
-        OSError: With `EFBIG`, it grew beyond `MAX_READ_BYTES` meanwhile.
+        OSError: With `EFBIG`, the file grew beyond `MAX_READ_BYTES` meanwhile.
     """
     total_bytes = 0
     while chunk := os.read(descriptor, size_bytes):
@@ -162,21 +162,21 @@ def _check_size(size_bytes: int) -> None:
 
 
 def replace_file(directory: int, name: str, data: bytes, *, mode: int | None, new_mode: int = 0o666) -> None:
-    """Write a file so that others see the old contents or the new, also after a crash.
+    """Write a file so that readers see the old contents or the new, even after a crash.
 
-    The data goes into a new file beside it, which takes its name: another hard link keeps the old contents, and the
-    file belongs to the user of this process. The caller holds the lock of the directory.
+    The data is written to a new file in the same directory, which is then renamed: other hard links keep the old
+    contents, and the file belongs to the user of this process. The caller must hold the lock of the directory.
 
     Args:
         directory: An open directory.
-        name: A name in it; a file or a link that bears it is replaced.
-        data: All of the new contents.
+        name: A name in it; an existing file or link of this name is replaced.
+        data: The new contents.
         mode: The exact permission bits; `None` for `new_mode`.
-        new_mode: The permission bits before the umask of the process takes some.
+        new_mode: The permission bits before the umask of the process is applied.
 
     Raises:
-        IsADirectoryError: A directory is there.
-        OSError: The write failed and the old file is whole.
+        IsADirectoryError: The name is a directory.
+        OSError: The write failed; the old file is intact.
     """
     temporary = f'.pydantic-deep-{secrets.token_hex(16)}.tmp'
     try:
@@ -194,16 +194,16 @@ def replace_file(directory: int, name: str, data: bytes, *, mode: int | None, ne
 
 
 def start_file(directory: int, name: str, data: bytes, *, mode: int | None, new_mode: int) -> int:
-    """Write a new file, and return its descriptor. It is not on the disk for certain, and stays there if this fails.
+    """Write a new file and return its descriptor. The file is not synchronized, and is not removed on failure.
 
     Args:
         directory: An open directory.
-        name: A name that is not in it.
-        data: All of its contents.
+        name: A name that does not exist in it.
+        data: The contents.
         mode: The exact permission bits; `None` for `new_mode`.
-        new_mode: The permission bits before the umask of the process takes some.
+        new_mode: The permission bits before the umask of the process is applied.
     """
-    # Until it has the mode of the old file, nobody else may read it. The kernel applies the umask to a new one.
+    # Until it has its final mode, no other user may read it. The kernel applies the umask to a new file.
     descriptor = os.open(name, CREATE, new_mode if mode is None else 0o600, dir_fd=directory)
     try:
         _write(descriptor, data)
@@ -216,12 +216,12 @@ def start_file(directory: int, name: str, data: bytes, *, mode: int | None, new_
 
 
 def writable_mode(directory: int, name: str) -> int | None:
-    """Return the permission bits of a file that is about to be replaced; `None` if nothing is there.
+    """Return the permission bits of a file that is about to be replaced; `None` if it does not exist.
 
     Raises:
-        IsADirectoryError: A directory is there.
-        PermissionError: The file may not be written, though it could be replaced.
-        OSError: With `ELOOP`, a link is there; with `EINVAL`, what is there is not a file.
+        IsADirectoryError: The name is a directory.
+        PermissionError: The file is not writable, although it could be replaced.
+        OSError: With `ELOOP`, the name is a link; with `EINVAL`, it is not a file.
     """
     try:
         status = stat_entry(directory, name)
@@ -231,7 +231,7 @@ def writable_mode(directory: int, name: str) -> int | None:
     try:
         os.close(os.open(name, READ | os.O_WRONLY, dir_fd=directory))
     except OSError as error:
-        # A program that is running cannot be opened for writing, but it can be replaced.
+        # A running program cannot be opened for writing, but it can be replaced.
         if error.errno != errno.ETXTBSY:
             raise
     return stat.S_IMODE(status.st_mode)
@@ -244,7 +244,7 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 def remove_entry(directory: int, name: str) -> None:
-    """Remove a file, a link, or a directory with everything in it; no link is followed."""
+    """Remove a file, a link, or a directory with everything in it. Links are not followed."""
     if stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
         _remove_tree(directory, name)
     else:
@@ -263,9 +263,9 @@ def _remove_tree(directory: int, name: str) -> None:
 
 
 def _empty(directory: int, top: int, levels_left: int) -> bool:
-    """Remove what a directory holds; return whether it held anything.
+    """Remove the contents of a directory; return whether there were any.
 
-    A directory too deep to be opened beside all those above it is moved up to `top`, and emptied from there.
+    A directory that is too deep to be opened together with all its parents is moved up to `top` and emptied later.
     """
     entries = list_entries(directory)
     for entry in entries:
@@ -285,7 +285,7 @@ def _empty(directory: int, top: int, levels_left: int) -> bool:
 
 
 def list_entries(directory: int, most: int | None = None) -> list[os.DirEntry[str]]:
-    """Return the entries of an open directory, in no order, our unfinished writes among them; `most` of them if given."""
+    """Return the entries of an open directory, unordered and including our temporary files; at most `most`."""
     with os.scandir(directory) as entries:
         return list(islice(entries, most))
 
@@ -294,13 +294,13 @@ def list_entries(directory: int, most: int | None = None) -> list[os.DirEntry[st
 def locked(directory: int) -> Generator[None]:
     """Hold the lock of an open directory: one writer at a time among threads, instances and processes.
 
-    The lock is `flock` on the directory itself, so it leaves no file behind and ends with the process. It is
-    advisory: it keeps out those who ask for it.
+    The lock is `flock` on the directory itself, so it leaves no file behind and ends with the process. It is advisory:
+    it affects only writers that use it.
 
     Raises:
-        DirectoryLockedError: Somebody else holds it.
+        DirectoryLockedError: Another writer holds it.
     """
-    import fcntl  # which Windows lacks
+    import fcntl  # missing on Windows
 
     try:
         fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)

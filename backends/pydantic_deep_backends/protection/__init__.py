@@ -3,11 +3,11 @@
 An agent that may write in a directory must not decide what programs outside of it do there: `git status` runs what
 `core.fsmonitor` of `.git/config` names, `direnv` runs `.envrc`, editors and agents obey their own settings.
 
-Not here is who enforces the protection:
+Not here, enforcement:
 
-- a `SandboxBackend` shows protected files to commands read-only,
-- the tools of an agent ask a person before they write one,
-- versions report which of them a turn changed.
+- `SandboxBackend` shows protected files read-only to commands,
+- the tools of an agent ask a person before they write a protected file,
+- versions report the protected files that a turn changed.
 """
 
 from __future__ import annotations

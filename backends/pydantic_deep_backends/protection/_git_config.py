@@ -1,4 +1,4 @@
-"""Which paths a configuration of git names that git then runs or obeys (git-config(1)). Pure."""
+"""Paths in a git configuration that git runs or obeys (git-config(1)). Pure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ _VARIABLE = re.compile(r'([A-Za-z][\w-]*)\s*=\s*(.*)')
 
 
 def referenced_paths(data: bytes) -> Iterator[tuple[Literal['hooks', 'include'], str]]:
-    """Yield the paths that a configuration names, as they are written, but for those in a home directory.
+    """Yield the paths that a configuration refers to, as written, except those in a home directory.
 
     Args:
         data: The contents of the file.
 
     Yields:
-        What kind of path it is: `core.hooksPath` is relative to the work tree, an included file to the configuration.
+        The kind of the path, and the path. `core.hooksPath` is relative to the work tree, an included file to the
+        configuration.
     """
     section = ''
     for line in data.decode(errors='surrogateescape').replace('\\\n', '').splitlines():

@@ -1,4 +1,4 @@
-"""Whether a path of a backend is protected: by its name, or because git or a link refers to it."""
+"""Lookup of whether a path of a backend is protected, by its name or because git or a link refers to it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ._types import SupportsProtection
 
 
 async def is_protected(backend: BackendProtocol, path: str, patterns: Sequence[str]) -> bool:
-    """Return whether a file, which need not exist, is protected, or is a directory that holds protected files.
+    """Return whether a path is a protected file, which may not exist yet, or a directory with protected files.
 
     Args:
-        backend: Whose file it is.
-        path: Its canonical path, as `realpath` returns it.
+        backend: The backend with the file.
+        path: The canonical path, as `realpath` returns it.
         patterns: As in `PROTECTED_FILES`.
 
     Raises:
-        OSError: It cannot be told.
+        OSError: The backend failed.
     """
     rules = compile_patterns(tuple(patterns))
     if rules.is_empty:
@@ -41,11 +41,11 @@ async def is_protected(backend: BackendProtocol, path: str, patterns: Sequence[s
 
 
 class _ProtectionLookup:
-    """Looks up protection that does not follow from the name of a file.
+    """Finds protected paths that do not follow from the name of a file.
 
     Args:
-        backend: Whose files these are.
-        rules: What is protected.
+        backend: The backend with the files.
+        rules: The patterns of protected files.
         top: The root of the files.
     """
 
@@ -55,7 +55,7 @@ class _ProtectionLookup:
         self._top = top
 
     async def is_in_bare_repository(self, parts: tuple[str, ...]) -> bool:
-        """Return whether a directory above the file is one of git's own by what is in it."""
+        """Return whether a parent directory of the file is a git directory by its contents."""
         for length in range(len(parts)):
             if self._rules.protects_in_git_dir(parts[length:]):
                 above = self._path(parts[:length])
@@ -66,7 +66,7 @@ class _ProtectionLookup:
         return False
 
     async def is_referenced(self, path: str, parts: tuple[str, ...]) -> bool:
-        """Return whether a protected link leads to the file, or a protected configuration of git names it."""
+        """Return whether a protected link leads to the file, or a protected git configuration refers to it."""
         for name in self._rules.literals:
             link = f'{self._top}/{name}'
             if await self._leads_to(link, path):
@@ -80,7 +80,7 @@ class _ProtectionLookup:
         return False
 
     async def holds_protected(self, path: str) -> bool:
-        """Return whether the path is a directory with protected files in it."""
+        """Return whether the path is a directory that contains protected files."""
         try:
             if not (await self._backend.stat(path)).is_dir:
                 return False
@@ -88,23 +88,23 @@ class _ProtectionLookup:
             return False
         if not isinstance(self._backend, SupportsProtection):
             return False
-        files = await self._backend.protected_files()  # of a composite, with the place where its directory appears
+        files = await self._backend.protected_files()  # of a composite, the paths include the mount point
         return any(is_within(f'{self._top}{file}', path) or is_within(file, path) for file in files)
 
     async def _referenced(self, top: str) -> list[str]:
-        """Return the canonical paths that the configuration of git in a directory names."""
+        """Return the canonical paths that the git configuration of a directory refers to."""
         try:
             data = await self._backend.read_bytes(f'{top}/.git/config')
         except (OSError, BackendError):
             return []
         found: list[str] = []
         for kind, value in referenced_paths(data):
-            if value.startswith('/'):  # a path of the host, which need not be one of the backend
+            if value.startswith('/'):  # a path of the host, which may not exist in the backend
                 continue
             base = top if kind == 'hooks' else f'{top}/.git'
             try:
                 found.append(await self._backend.realpath(posixpath.normpath(f'{base}/{value}')))
-            except (OSError, BackendError, ValueError):  # it leads outside, or nowhere
+            except (OSError, BackendError, ValueError):  # it leads outside or is broken
                 continue
         return found
 

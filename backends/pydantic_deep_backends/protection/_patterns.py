@@ -1,7 +1,7 @@
-"""Which names are protected: the patterns of `protection`, compiled. Pure.
+"""The patterns of protected files, compiled. Pure.
 
-Names are compared as the most forgiving file system does: without regard to case and to the characters that HFS+ passes
-over, and `GIT~1`, under which Windows knows `.git`, is `.git`. What is protected on one of them is protected on all.
+Names are compared as on the most lenient file systems: case and the characters that HFS+ ignores do not count, and
+`GIT~1`, the Windows short name of `.git`, equals `.git`. So a name that is protected on one system is protected on all.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import cache, lru_cache
 _GIT_DIR = '$GIT_DIR'
 
 _IGNORABLE = re.compile('[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]')
-"""What HFS+ passes over in a name, as in git's `utf8.c`."""
+"""Characters that HFS+ ignores in names, as in git's `utf8.c`."""
 
 _SHORT_NAME = 'git~1'
 
@@ -24,23 +24,23 @@ _SHORT_NAME = 'git~1'
 @dataclass(frozen=True, kw_only=True)
 class _Pattern:
     names: tuple[re.Pattern[str], ...]
-    """One expression for each name."""
+    """One expression per name."""
     text: str
-    """How it is written, without what begins and ends it."""
+    """The pattern as written, without its prefix and trailing slash."""
     is_anchored: bool
     in_git_dir: bool
     has_contents: bool
-    """Whether it means a directory with all that is in it."""
+    """Whether it matches a directory with everything in it."""
 
 
 class ProtectedPatterns:
-    """What is protected.
+    """Compiled patterns of protected files.
 
     Args:
         patterns: As in `PROTECTED_FILES`.
 
     Raises:
-        ValueError: One of them is no pattern.
+        ValueError: A pattern is invalid.
     """
 
     def __init__(self, patterns: Sequence[str]) -> None:
@@ -48,24 +48,24 @@ class ProtectedPatterns:
         self._patterns = [each for each in parsed if not each.in_git_dir]
         self._in_git_dir = [each for each in parsed if each.in_git_dir]
         self.is_empty = not parsed
-        """Whether nothing is protected."""
+        """Whether there are no patterns."""
         self.has_git = bool(self._in_git_dir)
-        """Whether something in the directories of git is."""
+        """Whether a pattern applies to git directories."""
         self.literals = tuple(
             each.text for each in self._patterns if not re.search(r'[*?\[]', each.text) and each.text != '.git'
         )
-        """The paths that are protected at the root of the files, as far as they can be written down."""
+        """The protected paths at the root of the files that contain no wildcards."""
         last = {fold(each.text.rpartition('/')[2]) for each in parsed}
         is_open = any(re.search(r'[*?\[]', name) for name in last)
         self.may_match: Callable[[str], bool] = (lambda name: True) if is_open else last.__contains__
-        """Whether a pattern can end in a name, which is folded."""
+        """Whether any pattern can end in a case-folded name."""
 
     def protects(self, parts: Sequence[str]) -> bool:
-        """Return whether a path is protected, as far as names tell. What it may turn a directory into counts too."""
+        """Return whether a path is protected by its names, or could turn a directory into a protected one."""
         names = [fold(part) for part in parts]
         in_git = '.git' in names[:-1]
         if self.has_git and names and names[-1] == 'head' and not in_git:
-            return True  # it makes a repository of the directory that it is in, whose configuration git obeys
+            return True  # it turns its directory into a repository, with a configuration that git obeys
         for end in range(1, len(names) + 1):
             if self.ends_at(names[:end], is_dir=end < len(names)):
                 return True
@@ -75,11 +75,11 @@ class ProtectedPatterns:
         return any(self.protects_in_git_dir(parts[place:]) for place in range(begin, len(parts)))
 
     def ends_at(self, names: Sequence[str], *, is_dir: bool) -> bool:
-        """Return whether a pattern outside of the directories of git means exactly this path.
+        """Return whether a pattern outside of git directories matches exactly this path.
 
         Args:
-            names: The path, folded.
-            is_dir: Whether it is a directory.
+            names: The case-folded path.
+            is_dir: Whether the path is a directory.
         """
         return any(
             (each.has_contents or not is_dir)
@@ -89,11 +89,11 @@ class ProtectedPatterns:
         )
 
     def ends_in_git_dir(self, names: Sequence[str], *, is_dir: bool) -> bool:
-        """Return whether a pattern means exactly this path.
+        """Return whether a pattern for git directories matches exactly this path.
 
         Args:
-            names: The path within a directory of git, folded.
-            is_dir: Whether it is a directory.
+            names: The case-folded path within a git directory.
+            is_dir: Whether the path is a directory.
         """
         return any(
             (each.has_contents or not is_dir) and len(each.names) == len(names) and _match(each.names, names)
@@ -101,7 +101,7 @@ class ProtectedPatterns:
         )
 
     def protects_in_git_dir(self, parts: Sequence[str]) -> bool:
-        """Return whether a path within a directory of git is protected."""
+        """Return whether a path within a git directory is protected."""
         names = [fold(part) for part in parts]
         return any(self.ends_in_git_dir(names[:end], is_dir=end < len(names)) for end in range(1, len(names) + 1))
 
@@ -113,13 +113,13 @@ def compile_patterns(patterns: tuple[str, ...]) -> ProtectedPatterns:
 
 
 def fold(name: str) -> str:
-    """Return a name in the form in which names are compared."""
+    """Return a name in the form used for comparisons."""
     folded = name.lower() if name.isascii() else unicodedata.normalize('NFC', _IGNORABLE.sub('', name)).casefold()
     return '.git' if folded == _SHORT_NAME else folded
 
 
 def is_git_name(name: str) -> bool:
-    """Return whether some file system takes a name for `.git`."""
+    """Return whether any file system treats a name as `.git`."""
     return fold(name) == '.git'
 
 

@@ -25,42 +25,41 @@ PROTECTED_FILES: Final[tuple[str, ...]] = (
     'AGENTS.md',
     '.agents/skills/',
 )
-"""The patterns that protect by default.
+"""The default patterns.
 
-A pattern is matched at any depth, one that begins with `/` only from the root of the files. It ends in `/` if it means
-a directory with all that is in it. `*` and `?` stand for characters of one name. `$GIT_DIR` is any directory of git's
-own: one that is called `.git`, a bare repository, and those of submodules and work trees. Upper and lower case are
-equal, as they are for a file system of macOS.
+A pattern matches at any depth; one that begins with `/` matches only from the root of the files. A trailing `/` means a
+directory with everything in it. `*` and `?` match characters of one name. `$GIT_DIR` is any git directory: one named
+`.git`, a bare repository, and those of submodules and work trees. Case is ignored, as on file systems of macOS.
 
-Where a protected path is a symbolic link, the file that it leads to is protected too, as are the directory of
-`core.hooksPath` and files that a protected configuration of git includes.
+If a protected path is a symbolic link, its target is protected too. So are the directory of `core.hooksPath` and files
+that a protected git configuration includes.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProtectedChange:
-    """A protected file that is not what it was."""
+    """A change of a protected file."""
 
     path: str
-    """Its path in trees: it begins at the root of the files, wherever that appears."""
+    """Its path in trees, which starts at the root of the files, wherever that is mounted."""
     change: Literal['added', 'changed', 'removed']
-    """What became of it."""
+    """The kind of the change."""
 
 
 @runtime_checkable
 class SupportsProtection(Protocol):
-    """A backend that knows which files are protected."""
+    """A backend that reports its protected files."""
 
     @property
     def protected(self) -> Sequence[str]:
-        """The patterns, as in `PROTECTED_FILES`."""
+        """The patterns of protected files, as in `PROTECTED_FILES`."""
         ...
 
     async def protected_files(self) -> Mapping[str, str]:
-        """Return the state of each protected file that there is, by its path in trees.
+        """Return the state of each existing protected file, by its path in trees.
 
-        Two states are equal if the file has the same contents, the same right to be executed, and is not a link to
-        somewhere else. What cannot be read has a state too.
+        Two states are equal if the contents, the execute permission and, for a link, the target are equal. An
+        unreadable file has a state too.
 
         Raises:
             BackendUnavailableError: The files are gone.
@@ -69,11 +68,11 @@ class SupportsProtection(Protocol):
 
 
 def check_patterns(patterns: Sequence[str]) -> tuple[str, ...]:
-    """Return patterns as a backend keeps them.
+    """Return validated patterns as a tuple.
 
     Raises:
-        TypeError: They are one string.
-        ValueError: One of them is none.
+        TypeError: The patterns are a single string.
+        ValueError: A pattern is invalid.
     """
     if isinstance(patterns, str):
         raise TypeError(f'`protected` is the string {patterns!r}. Pass a list: `[{patterns!r}]`.')
@@ -83,11 +82,11 @@ def check_patterns(patterns: Sequence[str]) -> tuple[str, ...]:
 
 
 def compare_protected(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[ProtectedChange, ...]:
-    """Return how protected files differ, sorted by path.
+    """Return the changes of protected files, sorted by path.
 
     Args:
-        before: What `protected_files` returned earlier.
-        after: What it returned later.
+        before: The result of an earlier `protected_files`.
+        after: The result of a later `protected_files`.
     """
     return tuple(
         ProtectedChange(
@@ -99,6 +98,6 @@ def compare_protected(before: Mapping[str, str], after: Mapping[str, str]) -> tu
 
 
 def protected_patterns_of(backend: object) -> tuple[str, ...]:
-    """Return the patterns of a backend; `PROTECTED_FILES` if it has none of its own, whatever backend it is."""
+    """Return the patterns of any backend; `PROTECTED_FILES` if it has none of its own."""
     patterns: object = getattr(backend, 'protected', None)
     return check_patterns(cast('Sequence[str]', patterns)) if isinstance(patterns, (list, tuple)) else PROTECTED_FILES

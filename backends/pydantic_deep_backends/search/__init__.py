@@ -6,8 +6,8 @@ grep_file                    search one file whose contents are in memory
 glob_backend, grep_backend   search any backend, by `list_dir` and `read_bytes`
 compile_glob                 the dialect of globs alone: does this path match?
 ```
-`_glob` describes the dialect of globs, `_grep` that of lines and encodings. No program is called: whether ripgrep is
-installed changes nothing. Results are sorted and do not depend on the order of the walk.
+`_glob` defines the dialect of globs, `_grep` that of lines and encodings. No external program is used, so an installed
+ripgrep makes no difference. Results are sorted and do not depend on the order of the walk.
 
 Not here: how composites and overlays combine the results of their parts (`composite`, `overlay`).
 """

@@ -1,6 +1,6 @@
-"""Search through any backend, by listing and reading only: for backends that do not search by themselves.
+"""Search through any backend by listing and reading, for backends without a search of their own.
 
-Each directory and each file is one call, so a backend with its files at hand does better with `glob_tree` and
+Each directory and each file costs one call, so a backend with fast access to its files should use `glob_tree` and
 `grep_tree`.
 """
 
@@ -21,10 +21,10 @@ from ._grep import GrepBuilder, compile_grep, too_large
 from ._walk import Walk, error_reason
 
 _BATCH_BYTES = 1_048_576
-"""How many bytes are searched at once: going to a thread takes as long as searching some 100 KB for a plain word."""
+"""Bytes to search per worker thread call: the call itself takes as long as searching some 100 KB for a plain word."""
 
 _BATCH_FILES = 256
-"""How many files are searched at once, however small."""
+"""Maximum number of files to search per worker thread call."""
 
 
 class SearchableFiles(Protocol):
@@ -52,7 +52,7 @@ async def glob_backend(
         backend: A backend, or a pydantic-ai workspace with files.
         pattern: A glob, relative to `path`.
         path: A directory.
-        max_entries: After how many files and directories to stop and say so.
+        max_entries: Number of files and directories after which the search stops and reports that.
 
     Raises:
         InvalidPatternError: The pattern cannot be used.
@@ -85,10 +85,10 @@ async def grep_backend(
     Args:
         backend: A backend, or a pydantic-ai workspace with files.
         pattern: An RE2 regular expression.
-        path: A directory, or a file, which is searched whatever its name and `glob` are.
-        glob: Search only files that match, relative to `path`; all that are not hidden if `None`.
-        limit: How many lines to keep; the counts per file stay complete.
-        max_entries: After how many files and directories to stop and say so.
+        path: A directory, or a file, which is searched regardless of its name and `glob`.
+        glob: Search only files that match, relative to `path`; `None` for all files that are not hidden.
+        limit: Maximum number of lines to return; the counts per file are always complete.
+        max_entries: Number of files and directories after which the search stops and reports that.
 
     Raises:
         InvalidPatternError: A pattern cannot be used.
@@ -126,7 +126,7 @@ class _Lister:
         self._real_root: str | None = None
 
     async def take(self, directory: str) -> tuple[list[str], dict[str, int | None]]:
-        """Return the names of the files to take, and the size of each entry."""
+        """Return the names of the files to search, and the size of each entry."""
         try:
             if await self._is_behind_link(directory):
                 return [], {}
@@ -138,7 +138,7 @@ class _Lister:
         return names, {entry.name: entry.size for entry in entries}
 
     async def _is_behind_link(self, directory: str) -> bool:
-        """Return whether a link lies on the way: a listing does not tell, and a cycle of links would not end."""
+        """Return whether the path contains a link: a listing does not show that, and a cycle of links would not end."""
         if not directory or not isinstance(self._backend, DirectoryResolver):
             return False
         if self._real_root is None:
@@ -148,7 +148,7 @@ class _Lister:
 
 
 class _Reader:
-    """Reads files, and searches them in a worker thread: an expression may cost seconds for a megabyte."""
+    """Reads files, and searches them in a worker thread, as an expression may take seconds for a megabyte."""
 
     def __init__(self, backend: SearchableFiles, builder: GrepBuilder) -> None:
         self._backend = backend
@@ -157,7 +157,7 @@ class _Reader:
         self._size_bytes = 0
 
     async def add(self, path: str, size_bytes: int | None) -> None:
-        """Read a file, to be searched together with others."""
+        """Read a file, and search it later together with others."""
         if size_bytes is not None and size_bytes > MAX_FILE_BYTES:
             self._builder.problem(path, too_large(size_bytes))
             return
@@ -172,7 +172,7 @@ class _Reader:
             await self.search()
 
     async def search(self) -> None:
-        """Search what was read since the last time."""
+        """Search the files that were read since the last call."""
         files, self._files, self._size_bytes = self._files, [], 0
         await run_to_completion(partial(self._search_all, files))
 

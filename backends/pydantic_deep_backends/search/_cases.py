@@ -1,7 +1,7 @@
-"""The table of what globs and regular expressions find: every backend gives the same answers.
+"""Test cases of globs and regular expressions, with the results that every backend must return.
 
-Paths are relative to a directory of the backend's choice, which is empty before; `.` in a case is that
-directory. The suite of the dialect and the conformance suite of the backends run the same cases.
+Paths are relative to an initially empty directory of the backend; `.` in a case is that directory. The tests of the
+dialect and the conformance suite of the backends run the same cases.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 FoundLines = tuple[tuple[str, int, str], ...]
-"""Path, number and text of each line."""
+"""Path, line number and text of each line."""
 
 GLOB_FILES = (
     '.env',
@@ -44,33 +44,33 @@ GLOB_FILES = (
     'test/unit/t2.js',
     'test/unit/src/x.py',
 )
-"""The files on which the cases of globs stand."""
+"""The files that the glob cases search."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GlobCase:
-    """What one glob finds."""
+    """A glob and its expected result."""
 
     pattern: str
-    """The glob."""
+    """The glob pattern to test."""
     expected: tuple[str, ...]
-    """The files found, sorted."""
+    """The expected files, sorted."""
     path: str = '.'
-    """The directory that is searched."""
+    """The directory to search."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GrepCase:
-    """What one regular expression finds."""
+    """A regular expression and its expected result."""
 
     pattern: str
-    """The regular expression."""
+    """The regular expression to test."""
     expected: FoundLines
-    """The lines found, sorted."""
+    """The expected lines, sorted."""
     path: str = '.'
-    """The file or directory that is searched."""
+    """The file or directory to search."""
     glob: str | None = None
-    """Which files are searched."""
+    """The glob of the files to search."""
 
 
 def _glob(pattern: str, *expected: str, path: str = '.') -> GlobCase:
@@ -96,7 +96,7 @@ _DOCS_MD = (
 _VISIBLE = tuple(path for path in sorted(GLOB_FILES) if not any(part.startswith('.') for part in path.split('/')))
 
 GLOB_CASES = (
-    # Anchoring: the whole relative path, as in the shell.
+    # Anchoring: the whole relative path must match, as in the shell.
     _glob('*.py', *_TOP_PY),
     _glob('/*.py', *_TOP_PY),
     _glob('./*.py', *_TOP_PY),
@@ -113,7 +113,7 @@ GLOB_CASES = (
     _glob('src'),
     _glob('missing/*.py'),
     _glob('a.py/*'),
-    # `**`, alone in a component: any number of directories.
+    # `**` as a whole component: any number of directories.
     _glob('**', *_VISIBLE),
     _glob('**/*', *_VISIBLE),
     _glob('**/*.py', *_TOP_PY, *_SRC_PY, *_TEST_PY),
@@ -129,7 +129,7 @@ GLOB_CASES = (
     _glob('**/pkg/**/*.py', *_SRC_PY[2:]),
     _glob('**', 'src/pkg/deep/d.py', path='src/pkg/deep'),
     _glob('**/*.py', *_SRC_PY[2:], path='src/pkg'),
-    # `**` beside something else is `*`.
+    # `**` next to other characters is `*`.
     _glob('src/**.py', 'src/a.py', 'src/b.py'),
     _glob('a**', 'a.py'),
     _glob('***/a.py', 'src/a.py'),
@@ -169,7 +169,7 @@ GLOB_CASES = (
     _glob('x{**,a}'),
     _glob('{[ab],c}.py', *_TOP_PY),
     _glob('{a.py,**/deep/*.py}', 'a.py', 'src/pkg/deep/d.py'),
-    # Hidden files: only a written dot finds them.
+    # Hidden files: only a literal dot matches them.
     _glob('.*', '.env'),
     _glob('.env', '.env'),
     _glob('?env'),
@@ -190,7 +190,7 @@ GLOB_CASES = (
     _glob('**/.*/*.py', 'src/pkg/.cache/e.py'),
     _glob('docs/..*', 'docs/..dots.md'),
     _glob('docs/x..y', 'docs/x..y'),
-    # Characters that mean nothing, and case.
+    # Characters without special meaning, and case.
     _glob('docs/*.md', *_DOCS_MD),
     _glob('docs/with space.md', 'docs/with space.md'),
     _glob('docs/a-b.md', 'docs/a-b.md'),
@@ -202,7 +202,7 @@ GLOB_CASES = (
     _glob('a.py$'),
     _glob('}{a,b}.py'),
 )
-"""What globs find among `GLOB_FILES`."""
+"""Glob cases over `GLOB_FILES`."""
 
 GREP_FILES: Mapping[str, bytes] = {
     '.env': b'TOKEN=alpha\n',
@@ -223,7 +223,7 @@ GREP_FILES: Mapping[str, bytes] = {
     'utf16le.txt': codecs.BOM_UTF16_LE + 'grün\r\nwide alpha\r\n'.encode('utf-16-le'),
     'utf32.txt': codecs.BOM_UTF32_LE + 'wider alpha\n'.encode('utf-32-le'),
 }
-"""The files on which the cases of regular expressions stand."""
+"""The files that the regular expression cases search."""
 
 _A = ('src/a.py', 3, 'def alpha():')
 _B = ('src/b.js', 1, 'function alpha() {}')
@@ -248,7 +248,7 @@ _ANCHORS = (
 )
 
 GREP_CASES = (
-    # Which files: no hidden ones unless they are named, no binaries, every encoding.
+    # Selection: no hidden files unless the glob names them, no binaries, every encoding.
     _grep('alpha', *_ALPHA),
     _grep('alpha', _A, _B, _C1, _C2, path='src'),
     _grep('alpha', _C1, _C2, path='src/pkg'),
@@ -265,7 +265,7 @@ GREP_CASES = (
     _grep('alpha', glob='*.bin'),
     _grep('.*', path='empty.txt'),
     _grep('absent'),
-    # Anchors, and lines that end without a line end.
+    # Anchors, and a last line without a line end.
     _grep('^first', _ANCHORS[0], path='anchors.txt'),
     _grep('first$', _ANCHORS[0], _ANCHORS[2], path='anchors.txt'),
     _grep('^$', _ANCHORS[1], path='anchors.txt'),
@@ -275,7 +275,7 @@ GREP_CASES = (
     _grep(r'\bfirst\b', _ANCHORS[0], _ANCHORS[2], path='anchors.txt'),
     _grep('z*', *_ANCHORS, path='anchors.txt'),
     _grep('.*', *_ANCHORS, path='anchors.txt'),
-    # A line is matched alone.
+    # Each line is matched separately.
     _grep(r'first\s+x', path='anchors.txt'),
     _grep(r'(?s)first.+last', path='anchors.txt'),
     _grep('[^a]{7}', _ANCHORS[2], path='anchors.txt'),
@@ -283,7 +283,7 @@ GREP_CASES = (
     _grep(r't[\n]', path='anchors.txt'),
     _grep(r't\x0a', path='anchors.txt'),
     _grep(r'st\W*x', path='anchors.txt'),
-    # Line ends: `\n` with an optional `\r`, nothing else.
+    # Line ends: `\n` with an optional `\r`, no other characters.
     _grep('one$', ('crlf.txt', 1, 'one'), path='crlf.txt'),
     _grep('^$', ('crlf.txt', 3, ''), path='crlf.txt'),
     _grep('three', ('crlf.txt', 4, 'three'), path='crlf.txt'),
@@ -315,16 +315,16 @@ GREP_CASES = (
     _grep('[[:upper:]]{5}', _C1, path='src'),
     _grep('(a+)+$', _C2, path='src/pkg/c.py'),
 )
-"""What regular expressions find among `GREP_FILES`."""
+"""Regular expression cases over `GREP_FILES`."""
 
 INVALID_GLOBS = (
     '', '/', '.', './', 'src/', 'a\\b', '*.{py', '{a,{b}', '[a', '[', '[]', '[!]', '[z-a]', '[[:alpha:]]', '../*.py',
     'a/../b', 'a\0b', 'a' * 1001, '{' * 60 + '}' * 60, 'a/..', '\ud800',
 )  # fmt: skip
-"""Globs that are refused."""
+"""Globs that are rejected."""
 
 INVALID_REGEXES = (
     '', '(', 'a)(b', '*', 'a**', '[a', '[z-a]', r'(a)\1', '(?=a)', '(?!a)', '(?<=a)b', '(?<!a)b', '(?P=x)', r'\Z', r'\y',
     'a{1001}', '((a{100}){100}){100}', r'\pL{500}', r'one\ntwo', 'one\ntwo', 'x' * 10_001, '\ud800',
 )  # fmt: skip
-"""Regular expressions that are refused."""
+"""Regular expressions that are rejected."""

@@ -1,17 +1,18 @@
-"""Globs: one dialect for every backend, translated into RE2 and therefore linear in the path.
+"""Globs: one dialect for every backend, translated into RE2, so that matching is linear in the path.
 
-A glob is matched against the path of a file relative to the directory that is searched.
+A glob is matched against the path of a file relative to the searched directory.
 
-- `*` any characters but `/`, `?` one, `[a-z]` one of a set, `[!a]` one that is not; case counts.
-- `**` as a whole component is any number of directories, none included: `src/**/*.py` finds `src/b.py`.
-- `{a,b}` is either, nested as you like, also across `/`.
-- The whole relative path must match, as in the shell: `*.py` finds files of the directory itself, `**/*.py`
-  those below too. A leading `/` or `./` changes nothing.
-- A name that begins with `.` is hidden: only a `.` written there finds it (`.github/**`, `**/.env`), and
-  `**` does not enter hidden directories.
+- `*` matches any characters but `/`, `?` one character, `[a-z]` one of a set, `[!a]` one that is not in the set.
+  Matching is case-sensitive.
+- `**` as a whole component matches any number of directories, including none: `src/**/*.py` finds `src/b.py`.
+- `{a,b}` matches either alternative. Alternatives can be nested and can contain `/`.
+- The whole relative path must match, as in the shell: `*.py` finds files of the directory itself, `**/*.py` also
+  those below. A leading `/` or `./` has no effect.
+- A name that begins with `.` is hidden: only a literal `.` in the glob matches it (`.github/**`, `**/.env`), and `**`
+  does not enter hidden directories.
 
-How: in the text to match, a `.` that begins a component is replaced by NUL, which no path contains. No
-wildcard matches NUL, so hidden names need no look-ahead and `{a/,}*` no expansion.
+Implementation: in the text to match, a `.` at the start of a component is replaced by NUL, which no path contains. No
+wildcard matches NUL, so hidden names need no look-ahead, and `{a/,}*` needs no expansion.
 
 Not here: the walk over the files (`_walk`).
 """
@@ -25,7 +26,7 @@ _HIDDEN = '\0'
 
 
 class Glob:
-    """A compiled glob. Immutable; safe in threads."""
+    """A compiled glob. Immutable and thread-safe."""
 
     def __init__(self, pattern: str) -> None:
         nodes = parse_glob(pattern)
@@ -33,9 +34,9 @@ class Glob:
         self._directories: Regex = compile_regex(render_directories(nodes), shown=pattern, within_lines=False)
         self._suffix = _recursive_suffix(nodes)
         self.pattern = pattern
-        """The glob as it was written."""
+        """The source of the glob."""
         self.literal_prefix = '/'.join(_literal_components(nodes))
-        """The directory that every match lies in, relative; `''` if there is none: a walk may start there."""
+        """The relative directory that contains every match, where a walk can start; `''` if there is none."""
 
     def matches(self, relative: str) -> bool:
         """Return whether the file with this relative path, such as `src/a.py`, matches."""
@@ -44,7 +45,7 @@ class Glob:
         return self._files.fullmatch(_marked(relative)) is not None
 
     def may_contain(self, relative_dir: str) -> bool:
-        """Return whether a file in or under this relative directory could match; `''` is the start."""
+        """Return whether a file below this relative directory could match; `''` is the searched directory."""
         if not relative_dir:
             return True
         return self._directories.fullmatch(_marked(relative_dir)) is not None
@@ -54,7 +55,7 @@ def compile_glob(pattern: str) -> Glob:
     """Compile a glob.
 
     Raises:
-        InvalidPatternError: It is malformed or too large; the message says what to write instead.
+        InvalidPatternError: The glob is malformed or too large; the message says how to fix it.
     """
     return Glob(pattern)
 
@@ -63,12 +64,12 @@ def _marked(relative: str) -> bytes:
     """Return the bytes to match, with the `.` of hidden names replaced by NUL."""
     if relative[:1] == '.':
         relative = _HIDDEN + relative[1:]
-    # Names that are not UTF-8 come with lone surrogates; it is the walk that reports them.
+    # Names that are not UTF-8 contain lone surrogates; the walk reports them.
     return relative.replace('/.', '/' + _HIDDEN).encode(errors='surrogatepass')
 
 
 def _recursive_suffix(nodes: list[Node]) -> str | None:
-    """Return `.py` for `**/*.py` and `''` for `**`, which are decided without a regex; `None` for the rest."""
+    """Return `.py` for `**/*.py` and `''` for `**`, which need no regular expression; `None` for other globs."""
     kinds = ''.join(node.kind for node in nodes)
     if kinds == 'R':
         return ''
@@ -78,7 +79,7 @@ def _recursive_suffix(nodes: list[Node]) -> str | None:
 
 
 def _literal_components(nodes: list[Node]) -> list[str]:
-    """Return the directories at the start that are written out."""
+    """Return the leading directories without wildcards."""
     components: list[str] = []
     current = ''
     for node in nodes:

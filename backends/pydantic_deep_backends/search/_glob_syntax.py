@@ -1,6 +1,6 @@
 """The syntax of globs: parsing into nodes, and rendering nodes as RE2 expressions.
 
-Both renderings are linear in the pattern: alternatives stay alternatives, nothing is expanded.
+The size of a rendered expression is linear in the pattern: alternatives stay alternatives and are not expanded.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic_deep_backends.errors import InvalidPatternError
 
 MAX_GLOB_CHARS = 1_000
-"""The longest glob. One that a person or a model writes has tens of characters."""
+"""Maximum length of a glob. One that a person or a model writes has tens of characters."""
 
 _NAME_CHAR = r'[^/\x00]'
 _COMPONENT = rf'{_NAME_CHAR}+'
@@ -24,23 +24,23 @@ _SEPARATORS = (0x00, 0x2F)
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """One piece of a glob."""
+    """One element of a glob."""
 
     kind: Literal['c', '/', '*', '?', '[', '{', 'R']
-    """A character, a slash, three wildcards, alternatives, or the recursive `**`."""
+    """A character, a slash, one of three wildcards, alternatives, or the recursive `**`."""
     text: str = ''
-    """The character, or the RE2 class."""
+    """The character, or the RE2 form of a class."""
     branches: tuple[list[Node], ...] = field(default=())
-    """The alternatives."""
+    """The nodes of each alternative."""
     source: str = ''
-    """How a class is written."""
+    """The source of a class."""
 
 
 def parse_glob(pattern: str) -> list[Node]:
     """Return the nodes of a glob.
 
     Raises:
-        InvalidPatternError: It is malformed.
+        InvalidPatternError: The glob is malformed.
     """
     _check(pattern)
     text = re.sub('/(?:[.]?/)+', '/', '/' + pattern).lstrip('/')
@@ -49,12 +49,12 @@ def parse_glob(pattern: str) -> list[Node]:
 
 
 def render_files(nodes: list[Node]) -> str:
-    """Return the expression for the files that match."""
+    """Return the expression that matches files."""
     return _render(nodes, 0, at_start=True)
 
 
 def render_directories(nodes: list[Node]) -> str:
-    """Return the expression for the directories that a match may lie under, the start itself aside."""
+    """Return the expression that matches parent directories of possible matches, except the start itself."""
     prefixes = _render_prefixes(nodes, at_start=True)
     return _NOTHING if prefixes is None else prefixes
 
@@ -148,7 +148,7 @@ class _Parser:
 
 
 def _render_class(ranges: list[tuple[int, int]], *, negated: bool) -> str:
-    """Return an RE2 class that matches neither `/` nor the mark of hidden names."""
+    """Return an RE2 class that matches neither `/` nor NUL, the mark of hidden names."""
     if negated:
         ranges = [*ranges, *((char, char) for char in _SEPARATORS)]
     else:
@@ -167,12 +167,12 @@ def _without(low: int, high: int, char: int) -> list[tuple[int, int]]:
 
 
 def _with_recursion(nodes: list[Node], *, starts: bool, ends: bool) -> list[Node]:
-    """Return the nodes with each `**` that is a whole component made recursive, and other runs of `*` made one.
+    """Return the nodes with each `**` that is a whole component made recursive, and other runs of `*` merged into one.
 
     Args:
         nodes: A sequence.
-        starts: Whether it certainly begins a component.
-        ends: Whether it certainly ends one.
+        starts: Whether the sequence starts at the beginning of a component.
+        ends: Whether the sequence ends at the end of a component.
     """
     result: list[Node] = []
     index = 0
@@ -188,7 +188,7 @@ def _with_recursion(nodes: list[Node], *, starts: bool, ends: bool) -> list[Node
         elif node.kind == '{':
             result.append(_alternatives(node, opens=opens, closes=closes))
             if _ends_recursive(result[-1]) and after < len(nodes):
-                # `{**,a}/b`: no directory at all must drop the slash too, so each branch takes it in.
+                # `{**,a}/b`: if `**` matches no directory, the slash must vanish too, so each branch includes it.
                 result[-1] = _with_slash(result[-1])
                 after += 1
         else:
@@ -207,7 +207,7 @@ def _ends_recursive(node: Node) -> bool:
 
 
 def _with_slash(node: Node) -> Node:
-    """Return alternatives that each end with the slash which followed them."""
+    """Return the alternatives with the following slash added to each."""
     slash = Node(kind='/')
     branches: list[list[Node]] = []
     for branch in node.branches:
@@ -248,12 +248,12 @@ def _render_node(node: Node, *, at_start: bool) -> str:
             return node.text
         case '{':
             return '(?:' + '|'.join(_render(branch, 0, at_start=at_start) for branch in node.branches) + ')'
-        case _:  # a `**` that nothing follows
+        case _:  # a `**` at the end
             return f'{_COMPONENT}(?:/{_COMPONENT})*'
 
 
 def _may_start(node: Node, *, at_start: bool) -> bool:
-    """Return whether a component may begin after the node, which itself may begin one."""
+    """Return whether the node can end at the start of a component."""
     if node.kind == '{':
         return any(_may_start_after(branch, at_start=at_start) for branch in node.branches)
     return node.kind == '/'
@@ -266,7 +266,7 @@ def _may_start_after(nodes: list[Node], *, at_start: bool) -> bool:
 
 
 def _render_prefixes(nodes: list[Node], *, at_start: bool) -> str | None:
-    """Return the expression for what may stand before a `/` of a match; `None` if there is no `/`."""
+    """Return the expression for the part of a match before a `/`; `None` if the sequence has no `/`."""
     starts = [at_start]
     for node in nodes:
         starts.append(_may_start(node, at_start=starts[-1]))
@@ -278,7 +278,7 @@ def _render_prefixes(nodes: list[Node], *, at_start: bool) -> str | None:
                 below = '' if rest is None else f'|(?:{_COMPONENT}/)*{rest}'
                 rest = f'(?:{_COMPONENT}(?:/{_COMPONENT})*{below})'
             case '/' if index and nodes[index - 1].kind == 'R':
-                pass  # it belongs to the `**`
+                pass  # part of the `**`
             case '/':
                 rest = '' if rest is None else f'(?:|/{rest})'
             case '{':

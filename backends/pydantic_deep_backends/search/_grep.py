@@ -1,13 +1,13 @@
-r"""Regular expressions over the lines of files: which lines of some bytes match, and the sum over many files.
+r"""Regular expressions over the lines of files: the matches in one file, and the totals over many files.
 
-- RE2 syntax; each line is matched alone, without its end, so nothing ever matches across lines.
-- Only `\n` ends a line, with an optional `\r` before it: not a form feed, U+2028 or a lone `\r`.
-- UTF-8, with and without BOM, is searched as it is; UTF-16 and UTF-32 with a BOM are transcoded; in what is mostly
-  UTF-8 broken bytes are read as U+FFFD; anything else is read as latin-1. A file with a NUL byte early on and no
+- The syntax is RE2. Each line is matched separately, without its line end, so nothing matches across lines.
+- Only `\n` ends a line, with an optional `\r` before it; a form feed, U+2028 or a lone `\r` does not.
+- UTF-8, with and without BOM, is searched directly; UTF-16 and UTF-32 with a BOM are transcoded. In files that are
+  mostly UTF-8, invalid bytes are read as U+FFFD; anything else is read as latin-1. A file with an early NUL byte and no
   such BOM is binary, and skipped.
 
-How it is fast: a file that lacks a literal which every match must contain is not decoded; the whole buffer is
-searched at once; line numbers come from counting line ends between matches.
+For speed, a file that lacks a literal of every possible match is not decoded, the whole buffer is searched at once, and
+line numbers are computed by counting line ends between matches.
 """
 
 from __future__ import annotations
@@ -31,35 +31,36 @@ from ._regex import Regex, compile_regex
 from ._regex_analysis import has_line_end, required_literal
 
 MAX_REGEX_CHARS = 10_000
-"""The longest regular expression."""
+"""Maximum length of a regular expression."""
 
 _BINARY_CHECK_BYTES = 8192
-"""How many bytes are looked at for a NUL: as many as git looks at."""
+"""Number of bytes that are checked for a NUL, as in git."""
 
 _WIDE_BOMS = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _WIDE_CODECS = ('utf-32', 'utf-32', 'utf-16', 'utf-16')
 _LINE_BY_LINE = re.compile(r'\\[AzC]|\(\?[a-zA-Z]*-')
-"""What may tell a line in a file from the same line alone: anchors of the text, any byte, `m` switched off."""
+"""Constructs that may distinguish a line in a file from the line alone: anchors of the text, `\\C`, `m` switched
+off."""
 
 _CONTEXT_CHARS = 200
-"""How much of a cut line is shown before its match."""
+"""Number of characters to show before the match in a cut line."""
 
 
 class FoundLine(NamedTuple):
-    """A line that matched; a tuple because a file may have millions."""
+    """A line that matched. A tuple, because a file may have millions."""
 
     line_number: int
-    """Its number; the first is 1."""
+    """The line number; the first line is 1."""
     start: int
-    """Where it begins in the text."""
+    """Offset of the line in the text."""
     end: int
-    """Where it ends, before the line end."""
+    """Offset of the end of the line, before the line end."""
     match_start: int
-    """Where its first match begins."""
+    """Offset of the first match in the line."""
 
 
 class LinePattern:
-    """A compiled regular expression for lines. Immutable; safe in threads."""
+    """A compiled regular expression for lines. Immutable and thread-safe."""
 
     def __init__(self, pattern: str) -> None:
         if not pattern:
@@ -67,7 +68,7 @@ class LinePattern:
         if len(pattern) > MAX_REGEX_CHARS:
             raise InvalidPatternError(pattern, f'it is longer than {MAX_REGEX_CHARS:,} characters. Use several.')
         self.pattern = pattern
-        """The regular expression as it was written."""
+        """The source of the regular expression."""
         self._regex: Regex = compile_regex(pattern, shown=pattern, within_lines=True)
         if has_line_end(pattern):
             raise InvalidPatternError(
@@ -75,10 +76,10 @@ class LinePattern:
             )
         self._line_by_line = _LINE_BY_LINE.search(pattern) is not None
         self.literal = required_literal(pattern)
-        """ASCII bytes that every matching line contains; `b''` if that is not certain."""
+        """ASCII bytes that every matching line contains; `b''` if none are certain."""
 
     def search(self, text: bytes) -> Iterator[FoundLine]:
-        r"""Yield the lines that match, in order. `text` is valid UTF-8 with `\n` at the end of lines."""
+        r"""Yield the lines that match, in order. `text` must be valid UTF-8 with `\n` as the line end."""
         return self._search_lines(text) if self._line_by_line else self._search_buffer(text)
 
     def _search_buffer(self, text: bytes) -> Iterator[FoundLine]:
@@ -117,21 +118,21 @@ def compile_grep(pattern: str) -> LinePattern:
     """Compile a regular expression for lines.
 
     Raises:
-        InvalidPatternError: It is empty, malformed or too large, or has look-around or back-references.
+        InvalidPatternError: The expression is empty, malformed or too large, or uses look-around or back-references.
     """
     return LinePattern(pattern)
 
 
 def _is_binary(data: bytes) -> bool:
-    """Return whether there is a NUL among the first bytes, and no byte order mark that explains it."""
+    """Return whether a NUL is among the first bytes, and no byte order mark explains it."""
     return data.find(b'\0', 0, _BINARY_CHECK_BYTES) >= 0 and not data.startswith(_WIDE_BOMS)
 
 
 def count_broken_utf8(data: bytes) -> int | None:
-    """Return how many bytes of a text are not UTF-8, or `None` if it is not meant to be UTF-8.
+    """Return the number of bytes that are not UTF-8; `None` if the text is in another encoding.
 
-    It is meant to be if it begins with the byte order mark of UTF-8, or if characters of several bytes outnumber the
-    bytes that are broken: text in another encoding has next to no such characters.
+    A text counts as UTF-8 if it begins with the UTF-8 byte order mark, or if its multi-byte characters outnumber the
+    invalid bytes: text in another encoding has almost no such characters.
     """
     text = data.decode(errors='ignore')
     broken = len(data) - len(text.encode())
@@ -142,7 +143,7 @@ def count_broken_utf8(data: bytes) -> int | None:
 
 
 def split_lines(text: str) -> list[str]:
-    r"""Return the lines of a text, with their ends, as grep counts them: only `\n` ends a line."""
+    r"""Return the lines of a text, with their line ends. As in grep, only `\n` ends a line."""
     lines = text.split('\n')
     last = lines.pop()
     kept = [f'{line}\n' for line in lines]
@@ -150,7 +151,7 @@ def split_lines(text: str) -> list[str]:
 
 
 def _to_text(data: bytes) -> bytes:
-    r"""Return the contents of a text file as UTF-8 with `\n` at the end of lines."""
+    r"""Return the contents of a text file as UTF-8 with `\n` as the line end."""
     return _to_utf8(data).replace(b'\r\n', b'\n')
 
 
@@ -170,11 +171,12 @@ def _to_utf8(data: bytes) -> bytes:
 
 
 class GrepBuilder:
-    """Sums the matches of one search over many files, in any order.
+    """Collects the matches of one search over many files, in any order.
 
     Args:
-        pattern: What to find.
-        limit: How many lines to keep: the first ones by path and number, whatever the order of the files.
+        pattern: The compiled expression.
+        limit: Maximum number of lines to return: the first ones by path and number, regardless of the order of the
+            files.
     """
 
     def __init__(self, pattern: LinePattern, limit: int) -> None:
@@ -194,8 +196,8 @@ class GrepBuilder:
         """Search the contents of one file.
 
         Args:
-            path: Its absolute path.
-            data: All of its bytes.
+            path: The absolute path of the file.
+            data: The contents of the file.
         """
         if len(data) > MAX_FILE_BYTES:
             self.problem(path, too_large(len(data)))
@@ -224,7 +226,7 @@ class GrepBuilder:
                 self._prune()
 
     def _prune(self) -> None:
-        """Forget the lines that cannot be among the first ones any more."""
+        """Remove lines that can no longer be among the first ones."""
         room = self._limit
         for path in sorted(self._matches):
             self._matches[path] = self._matches[path][:room]
@@ -240,7 +242,7 @@ class GrepBuilder:
         self._problems.append(SearchProblem(path=path, reason=reason))
 
     def result(self, problems: Iterable[SearchProblem] = ()) -> GrepResult:
-        """Return what was found so far, and the builder's own problems together with those of the walk."""
+        """Return the result so far, including the problems of the walk."""
         self._prune()
         counts = {path: self._counts[path] for path in sorted(self._counts)}
         return GrepResult(
@@ -258,10 +260,10 @@ def too_large(size_bytes: int) -> str:
 
 
 def _shown_line(text: bytes, found: FoundLine) -> str:
-    """Return the line for people, cut around its first match if it is too long."""
+    """Return the line for display, cut around its first match if it is too long."""
     if found.end - found.start <= MAX_LINE_CHARS:
         return text[found.start : found.end].decode()
-    # A character has at most four bytes: this window holds all that can be shown, so that a huge line is not decoded.
+    # A character has at most four bytes, so this window contains everything shown, and a huge line is not decoded.
     window_bytes = 4 * MAX_LINE_CHARS
     low = max(found.start, found.match_start - window_bytes)
     high = min(found.end, found.match_start + window_bytes)

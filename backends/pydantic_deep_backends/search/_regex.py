@@ -1,7 +1,7 @@
-"""The one door to RE2: typed, on UTF-8 bytes, and with errors that say what to do.
+"""Typed access to RE2, on UTF-8 bytes, with errors that suggest a fix.
 
-The pattern is a string and the input is bytes, always. `re2` also takes strings as input, but then translates
-every offset, which costs far more than the match. Matching is linear in the input whatever the pattern.
+The pattern is always a string, and the input always bytes. `re2` also accepts strings as input, but translates every
+offset then, which costs far more than the match. Matching is linear in the input for every pattern.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ import re2
 
 from pydantic_deep_backends.errors import InvalidPatternError
 
-# google-re2 ships no types: these two lines give it some.
+# google-re2 has no type information, so these two lines add it.
 _RE2_COMPILE = cast(Callable[[str, object], object], re2.compile)  # pyright: ignore[reportUnknownMemberType]
 _RE2_ERROR = cast(type[Exception], re2.error)  # pyright: ignore[reportUnknownMemberType]
 
 MAX_PROGRAM_SIZE = 20_000
-"""The most instructions a compiled pattern may have. The cost of a match is at worst input times program."""
+"""Maximum number of instructions in a compiled pattern. A match costs at most input size times program size."""
 
 _MULTI_LINE = '(?m)'
 
 
 class Match(Protocol):
-    """Where a pattern matched, in bytes."""
+    """A match of a pattern, in bytes."""
 
     def start(self) -> int:
-        """Return where the match begins."""
+        """Return the offset of the match."""
         ...
 
 
 class Regex(Protocol):
-    """A compiled pattern."""
+    """A compiled RE2 pattern."""
 
     @property
     def programsize(self) -> int:
-        """How many instructions it has."""
+        """Number of instructions in the compiled pattern."""
         ...
 
     def search(self, text: bytes, pos: int | None = None) -> Match | None:
-        """Return the leftmost match that begins at `pos` or later."""
+        """Return the leftmost match that starts at `pos` or later."""
         ...
 
     def fullmatch(self, text: bytes) -> object | None:
@@ -53,13 +53,13 @@ def compile_regex(expression: str, *, shown: str, within_lines: bool) -> Regex:
     r"""Compile an RE2 expression.
 
     Args:
-        expression: What RE2 is to compile.
+        expression: The RE2 source.
         shown: The pattern as the caller wrote it, for the error.
-        within_lines: Whether it is for lines: `^` and `$` match at each, and nothing in it matches `\n`; only
-            `\C` (any byte) still does.
+        within_lines: Whether it matches single lines: `^` and `$` match at each line, and nothing matches `\n` except
+        `\C` (any byte).
 
     Raises:
-        InvalidPatternError: RE2 refuses it, or it is too large.
+        InvalidPatternError: RE2 rejects the expression, or it is too large.
     """
     options = re2.Options()
     options.log_errors = False

@@ -1,6 +1,6 @@
-"""What can be said about a regular expression by reading it: a literal it needs, whether it asks for a line end.
+"""Static analysis of regular expressions: a literal that every match contains, and matches of a line end.
 
-Both answers are cautious: an expression that is not understood has no certain literal.
+Both results are conservative: no literal is returned for an expression that is not fully understood.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _TOKEN = re.compile(
 
 
 def required_literal(pattern: str) -> bytes:
-    """Return ASCII bytes that are part of every line the expression matches, the longest; `b''` if none is certain.
+    """Return the longest ASCII literal that every matching line certainly contains; `b''` if there is none.
 
     Args:
-        pattern: An expression that RE2 has accepted.
+        pattern: An expression that RE2 accepts.
     """
     best = current = ''
     depth = 0
@@ -49,7 +49,7 @@ def required_literal(pattern: str) -> bytes:
 
 
 def has_line_end(pattern: str) -> bool:
-    r"""Return whether the expression asks for a line end outside of a set: `\n`, or the character itself."""
+    r"""Return whether the expression contains a line end outside of a set: `\n`, or the character itself."""
     return any(text == '\\n' or ('\n' in text and kind != 'class') for kind, text in _tokens(pattern))
 
 

@@ -1,7 +1,7 @@
-"""What a glob means below a directory: the glob that finds there what the whole one finds in it.
+"""Translation of a glob for a subdirectory: the result finds there the files that the whole glob finds below it.
 
-So a mounted backend searches by itself for a glob that begins above it. Alternatives with a `/` or a `**` in them,
-`src{/a,}/*.py`, are taken apart into one glob each.
+With it, a mounted backend can run its own search for a glob that starts above it. Alternatives that contain `/` or
+`**`, such as `src{/a,}/*.py`, are expanded into one glob each.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from ._glob import compile_glob
 from ._glob_syntax import Node, parse_glob
 
 MAX_GLOBS = 200
-"""Into how many globs one is taken apart: together they are no longer than a glob can be."""
+"""Maximum number of expanded globs: together they are no longer than the maximum length of a glob."""
 
 _SPECIAL_IN_BRACES = {',': '[,]', '}': '[}]'}
-"""What stands for itself outside of braces, and how it does so in them."""
+"""Characters that are literal outside of braces, and their form inside of braces."""
 
 
 class _TooManyError(Exception):
-    """A glob stands for too many."""
+    """A glob expands into too many globs."""
 
 
 def subtree_glob(pattern: str, names: Sequence[str]) -> str | None:
-    """Return the glob that matches `b` where a glob matches `names/b`.
+    """Return the glob that matches `b` if `pattern` matches `names/b`.
 
     Args:
         pattern: A valid glob.
         names: The components of a directory.
 
     Returns:
-        A glob; `''` if nothing in the directory matches; `None` if it would be too long.
+        A glob; `''` if nothing in the directory can match; `None` if the glob would be too long.
     """
     try:
         found = _unique(components for nodes in _expanded(parse_glob(pattern)) for components in _components(nodes))
@@ -47,7 +47,7 @@ def subtree_glob(pattern: str, names: Sequence[str]) -> str | None:
 
 
 def _after(components: tuple[str, ...], name: str) -> Iterator[tuple[str, ...]]:
-    """Yield what is left of a glob once its beginning has matched a directory."""
+    """Yield the rest of a glob after its beginning has matched a directory."""
     first, rest = components[0], components[1:]
     if first == '**':
         if rest:
@@ -59,7 +59,7 @@ def _after(components: tuple[str, ...], name: str) -> Iterator[tuple[str, ...]]:
 
 
 def _expanded(nodes: list[Node]) -> list[list[Node]]:
-    """Return each sequence that a sequence stands for, without alternatives that begin or end components."""
+    """Return all expansions of a sequence, in which no alternatives begin or end components."""
     ways: list[list[list[Node]]] = []
     count = 1
     for node in nodes:
@@ -78,7 +78,7 @@ def _has_components(nodes: list[Node]) -> bool:
 
 
 def _components(nodes: list[Node]) -> Iterator[tuple[str, ...]]:
-    """Yield the components of a sequence, unless nothing can match it: no file has an empty name, `.` or `..`."""
+    """Yield the components of a sequence, unless it cannot match: no file has an empty name, `.` or `..`."""
     components: list[list[Node]] = [[]]
     for node in nodes:
         if node.kind == '/':
@@ -91,7 +91,7 @@ def _components(nodes: list[Node]) -> Iterator[tuple[str, ...]]:
 
 
 def _text(nodes: list[Node]) -> str:
-    """Return the glob of nodes, as it is written in braces."""
+    """Return the source of nodes as a glob inside of braces."""
     text = ''
     before = ''
     for node in nodes:
@@ -104,7 +104,7 @@ def _text(nodes: list[Node]) -> str:
                 text += node.source
             case 'c':
                 text += _SPECIAL_IN_BRACES.get(node.text, node.text)
-            case _ if node.kind != before or node.kind != '*':  # `**` by chance would be another glob
+            case _ if node.kind != before or node.kind != '*':  # an accidental `**` would change the meaning
                 text += node.kind
             case _:
                 pass

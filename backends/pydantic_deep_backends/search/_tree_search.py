@@ -1,4 +1,4 @@
-"""Search through a `FileTree`, and through one file whose contents are in memory. Synchronous."""
+"""Search through a `FileTree`, and through the contents of one file. Synchronous."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from ._walk import Walk, error_reason
 
 
 class FileTree(Protocol):
-    """How a backend lets a search look at one directory and all below it, without awaiting anything.
+    """Synchronous access of a search to one directory and everything below it.
 
-    A search lists a directory, reads files of that directory only, and goes on to the next: whoever implements
-    this may keep just one descriptor open.
+    A search lists a directory, reads files of that directory only, and continues with the next, so an implementation
+    needs only one open descriptor.
     """
 
     def scan(self, directory: str) -> Iterable[tuple[str, bool]]:
-        """Return the name and whether it is a directory, of each file and directory; links to files are files.
+        """Return the name of each entry, and whether it is a directory. Links to files count as files.
 
         Args:
-            directory: Relative to the directory that is searched; `''` is that directory itself.
+            directory: A path relative to the searched directory; `''` is that directory itself.
 
         Raises:
-            OSError: It cannot be listed, or the way to it leads through a link.
+            OSError: The directory cannot be listed, or its path contains a link.
         """
         ...
 
     def read(self, name: str) -> bytes:
-        """Return the contents of a file of the directory that was scanned last.
+        """Return the contents of a file in the last scanned directory.
 
         Raises:
-            OSError: It cannot be read, or has more than `MAX_FILE_BYTES`.
+            OSError: The file cannot be read, or has more than `MAX_FILE_BYTES`.
         """
         ...
 
@@ -43,10 +43,10 @@ def glob_tree(tree: FileTree, pattern: str, path: str = '/', *, max_entries: int
     """Return the files of a tree that match a glob.
 
     Args:
-        tree: The directory `path`; that it exists is for the caller to check.
+        tree: The directory `path`. The caller checks that it exists.
         pattern: A glob, relative to `path`.
-        path: The canonical absolute path that results begin with.
-        max_entries: After how many files and directories to stop and say so.
+        path: The canonical absolute path that prefixes all results.
+        max_entries: Number of files and directories after which the search stops and reports that.
 
     Raises:
         InvalidPatternError: The pattern cannot be used.
@@ -75,12 +75,12 @@ def grep_tree(
     """Return the lines of the files of a tree that match a regular expression.
 
     Args:
-        tree: The directory `path`; that it exists is for the caller to check. For one file, use `grep_file`.
+        tree: The directory `path`. The caller checks that it exists. For one file, use `grep_file`.
         pattern: An RE2 regular expression.
-        path: The canonical absolute path that results begin with.
-        glob: Search only files that match, relative to `path`; all that are not hidden if `None`.
-        limit: How many lines to keep; the counts per file stay complete.
-        max_entries: After how many files and directories to stop and say so.
+        path: The canonical absolute path that prefixes all results.
+        glob: Search only files that match, relative to `path`; `None` for all files that are not hidden.
+        limit: Maximum number of lines to return; the counts per file are always complete.
+        max_entries: Number of files and directories after which the search stops and reports that.
 
     Raises:
         InvalidPatternError: A pattern cannot be used.
@@ -110,9 +110,9 @@ def grep_file(path: str, data: bytes, pattern: str, *, limit: int = 1000) -> Gre
 
     Args:
         path: The canonical absolute path of the file.
-        data: All of its bytes.
+        data: The contents of the file.
         pattern: An RE2 regular expression.
-        limit: How many lines to keep; the count stays complete.
+        limit: Maximum number of lines to return; the count is always complete.
 
     Raises:
         InvalidPatternError: The pattern cannot be used.

@@ -1,8 +1,7 @@
-"""The walk that every search makes: which directories to list, which files to take, what to report.
+"""The walk of every search: the directories to list, the files to search, the problems to report.
 
-The walk decides and does no I/O: a backend asks it for the next directory, lists that in whatever way it can
-(with descriptors in a thread, over the network), and gives the names back. So every backend prunes, reports
-and stops alike.
+The walk decides and does no I/O. A backend asks it for the next directory, lists that in any way (with descriptors in a
+thread, over the network), and returns the names. So every backend prunes, reports and stops in the same way.
 """
 
 from __future__ import annotations
@@ -19,29 +18,29 @@ from pydantic_deep_backends.paths import MAX_PATH_BYTES, display_path, path_prob
 from ._glob import Glob
 
 _UNUSUAL = re.compile(r'[^\x20-\x7d]|\\')
-"""What a name must contain so that a path with it may be refused, away from the root."""
+"""Characters that make a path invalid. Paths of names without them are valid, except at the root."""
 
 _LONG_CHARS = 800
-"""A path with fewer characters has fewer than 4,096 bytes, and a name that a file system gave is short."""
+"""A path with fewer characters has fewer than 4,096 bytes; names from a file system are never too long."""
 
 
 class SearchBudget:
-    """What is left of the entries and the time of one search, whose parts may be many walks."""
+    """The remaining entries and time of one search, which may consist of several walks."""
 
     def __init__(self, max_entries: int = MAX_ENTRIES) -> None:
         self.max_entries = self.entries_left = max_entries
-        """How many files and directories may still be looked at."""
+        """Number of files and directories that may still be visited."""
         self.until = monotonic() + MAX_SECONDS
-        """When the search ends."""
+        """When the search stops, on the monotonic clock."""
 
 
 _SHARED: ContextVar[SearchBudget | None] = ContextVar('search_budget', default=None)
-"""The budget of the search that is under way: a composite asks its parts by methods that have no parameter for it."""
+"""The budget of the current search. A composite calls its parts through methods that have no parameter for it."""
 
 
 @contextmanager
 def shared_search_budget() -> Generator[None]:
-    """Make all walks in this context share one search budget."""
+    """Make all walks in this context share one budget."""
     token = _SHARED.set(_SHARED.get() or SearchBudget())
     try:
         yield
@@ -50,7 +49,7 @@ def shared_search_budget() -> Generator[None]:
 
 
 class Walk:
-    """A walk over the files of one directory; it ends when `next_directory` returns `None`.
+    """A walk over the files of one directory. It is finished when `next_directory` returns `None`.
 
     ```text
     walk = Walk(compile_glob('**/*.py'), '/src')
@@ -62,9 +61,9 @@ class Walk:
     ```
 
     Args:
-        glob: Which files to take, relative to `root`.
+        glob: The files to search, relative to `root`.
         root: The absolute virtual path of the directory.
-        max_entries: After how many files and directories to stop and say so.
+        max_entries: Number of files and directories after which the search stops and reports that.
     """
 
     def __init__(self, glob: Glob, root: str, *, max_entries: int = MAX_ENTRIES) -> None:
@@ -76,17 +75,17 @@ class Walk:
         self._current = ''
         self._is_over = False
         self.problems: list[SearchProblem] = []
-        """What could not be looked at so far, in the order of the walk."""
+        """Problems so far, in the order of the walk."""
 
     def next_directory(self) -> str | None:
-        """Return the next directory to list, relative to the root (`''` is the root itself), or `None`."""
+        """Return the next directory to list, relative to the root (`''` is the root itself); `None` at the end."""
         if self._is_over or not self._todo or self.is_late():
             return None
         self._current = self._todo.pop()
         return self._current
 
     def is_late(self) -> bool:
-        """Return whether the search has taken too long: then no file is to be read any more, and the problems say so."""
+        """Return whether the time is up, and report that. No further file may be read then."""
         if monotonic() <= self._budget.until:
             return False
         self._is_over = True
@@ -94,11 +93,11 @@ class Walk:
         return True
 
     def take(self, entries: Iterable[tuple[str, bool]]) -> list[str]:
-        """Return which files of the current directory to take, by name and sorted; remember where to go on.
+        """Return the names of files to search in the current directory, sorted; queue its matching subdirectories.
 
         Args:
-            entries: The name and whether it is a directory, of each file and directory there. What is neither,
-                and directories that are links, must not be among them: a walk follows no directory link.
+            entries: The name of each file and directory, and whether it is a directory. Omit other objects and links to
+                directories: a walk follows no directory link.
         """
         glob, prefix = self._glob, f'{self._current}/' if self._current else ''
         names: list[str] = []
@@ -114,33 +113,33 @@ class Walk:
         return names
 
     def path_of(self, relative: str) -> str:
-        """Return the absolute virtual path of what lies at `relative`."""
+        """Return the absolute virtual path for `relative`."""
         return f'{self._base}/{relative}' if relative else self._base or '/'
 
     def paths_of(self, names: Iterable[str]) -> list[str]:
-        """Return the absolute virtual paths of files of the current directory."""
+        """Return the absolute virtual paths of files in the current directory."""
         prefix = self.path_of(self._current).rstrip('/') + '/'
         return [prefix + name for name in names]
 
     def result(self, found: Iterable[str]) -> GlobResult:
-        """Return the result of a glob that took these absolute paths."""
+        """Return the result of a glob with these absolute paths."""
         return GlobResult(paths=tuple(sorted(found)), problems=sorted_problems(self.problems))
 
     def skip(self, error: OSError) -> None:
         """Report that the current directory could not be listed.
 
-        Not reported is a directory that the glob names and that is not there: then nothing matches.
+        If the glob names a directory that does not exist, nothing matches, and nothing is reported.
         """
         missing = isinstance(error, FileNotFoundError | NotADirectoryError)
         if not (missing and self._current and self._current == self._glob.literal_prefix):
             self.problem(self._current, error_reason(error))
 
     def problem(self, relative: str, reason: str) -> None:
-        """Report something that could not be looked at."""
+        """Report a file or directory that could not be read."""
         self.problems.append(SearchProblem(path=self.path_of(relative), reason=reason))
 
     def _within_budget(self, entries: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
-        """Return the entries that may still be looked at; the walk ends with the last of them."""
+        """Return the entries within the budget; if some exceed it, the walk ends with them."""
         most = min(self._entries_left, self._budget.entries_left)
         if len(entries) > most:
             entries = entries[:most]
@@ -152,7 +151,7 @@ class Walk:
         return entries
 
     def _is_doubtful(self, relative: str, name: str) -> bool:
-        """Return whether the path may be one that no backend accepts; cheap, and right whenever it says no."""
+        """Return whether the path may be invalid. This check is cheap and has no false negatives."""
         at_root = not self._base and relative is name
         return at_root or _UNUSUAL.search(name) is not None or self._may_be_long(relative)
 
@@ -163,7 +162,7 @@ class Walk:
         )
 
     def _is_usable(self, relative: str, is_wanted: bool) -> bool:
-        """Return whether the path is one that a backend accepts; report it if it is not and would be wanted."""
+        """Return whether the path is valid; report an invalid one if it would be searched."""
         path = self.path_of(relative)
         reason = path_problem(path)
         if reason is not None and is_wanted:
