@@ -1,7 +1,7 @@
-"""Who is compared, and the environment of each.
+"""The contestants of the comparison, and the environment of each.
 
-Every contestant is installed by itself: the peers at the versions that `environments/` pins, the bare library and
-ours at those of `constraints.txt`. One peer has the same import name as ours, so that sharing is not possible.
+Each contestant is installed separately: the peers at the versions pinned in `environments/`, the bare library and ours
+at those of `constraints.txt`. One peer has the same import name as ours, so environments cannot be shared.
 """
 
 from __future__ import annotations
@@ -17,58 +17,58 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-"""The repository."""
+"""The root of the repository."""
 
 HERE = ROOT / 'benchmarks'
-"""This directory."""
+"""The directory of the benchmarks."""
 
 CACHE = ROOT / '.cache' / 'bench'
-"""Environments, the tree that is searched, raw results: all of it can be thrown away."""
+"""Environments, the tree to search, and raw results. Safe to delete."""
 
 
 EVERYBODY = frozenset({'import', 'create', 'step', 'history', 'search'})
-"""The cases that every contestant has."""
+"""Cases that every contestant runs."""
 
 WHOLE = ('whole', 'whole-step', 'whole-create', 'delegate', 'skills', 'approve')
-"""The cases of agents that have more than todos and files."""
+"""Cases of agents with more features than todos and files."""
 
 STORE = ('store-step', 'store-growth')
-"""The cases of agents whose steps are kept."""
+"""Cases of agents with persisted steps."""
 
 CONTEXT = ('context-coding', 'context-research', 'context-support', 'context-todos')
-"""The sessions whose requests are counted: of agents that come with what keeps a history short."""
+"""Sessions with counted requests, for agents with built-in history compaction."""
 
 SERVER = ('server-streams',)
-"""The cases of a server, which ours alone has."""
+"""Cases of a server, for ours only."""
 
 SCALE = ('store-late', 'store-lines', 'store-lists', 'store-gc', 'store-files', 'store-agents')
-"""The cases of a store with much in it, which ours alone has."""
+"""Cases of a store with many entries, for ours only."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contestant:
-    """One of those who are compared."""
+    """A framework that is measured."""
 
     name: str
-    """Its column."""
+    """The name of its column."""
     key: str
-    """What its figures are kept under."""
+    """The key of its figures in the results."""
     environment: str
-    """Its requirements: `environments/ENVIRONMENT.txt`."""
+    """The name of its requirements file: `environments/ENVIRONMENT.txt`."""
     script: str
-    """The script in `cases/` that runs a case of it."""
+    """The script in `cases/` that runs its cases."""
     imports: str
-    """What a user writes first; its CPU time is measured after `import pydantic_ai` where that is below it."""
+    """The import statement of a user. Its CPU time is measured after `import pydantic_ai` if it builds on that."""
     cases: frozenset[str] = EVERYBODY | {'surface', 'memory', *WHOLE, *CONTEXT}
-    """The cases that it has."""
+    """The cases that it supports."""
     on_pydantic_ai: bool = True
-    """Whether it is built on pydantic-ai."""
+    """Whether it builds on pydantic-ai."""
     constrained: bool = False
-    """Whether `constraints.txt` gives the versions of what it needs; a peer's list names all of them."""
+    """Whether `constraints.txt` pins its dependencies; the requirements of a peer list all of them."""
 
     @property
     def requirements(self) -> Path:
-        """What its environment holds."""
+        """The requirements file of its environment."""
         return HERE / 'environments' / f'{self.environment}.txt'
 
 
@@ -126,14 +126,14 @@ PEERS = (
 
 
 class CaseError(Exception):
-    """A case did not end well: without it there is no comparison."""
+    """A case failed, so there is no comparison."""
 
     def __init__(self, contestant: str, case: str, stderr: str) -> None:
         super().__init__(f'Case {case!r} of {contestant} failed:\n{stderr}')
 
 
 def prepare(contestant: Contestant) -> str:
-    """Return the Python of a contestant's environment, made again when what it should hold has changed."""
+    """Return the Python of a contestant's environment, which is rebuilt when its requirements have changed."""
     directory = CACHE / contestant.environment
     python, mark = directory / 'bin' / 'python', directory / 'made-from'
     wanted = _fingerprint(contestant)
@@ -167,7 +167,7 @@ def _call(command: list[str]) -> None:
 
 
 def run_case(contestant: Contestant, python: str, case: str, sizes: Mapping[str, object]) -> dict[str, float]:
-    """Return the figures of one case, run by a process of its own.
+    """Return the figures of one case, run in a separate process.
 
     Raises:
         CaseError: The case failed.
@@ -176,7 +176,7 @@ def run_case(contestant: Contestant, python: str, case: str, sizes: Mapping[str,
         command = [python, '-c', _import_program(contestant)]
     else:
         command = [python, str(HERE / 'cases' / contestant.script), case, json.dumps(sizes)]
-    # An empty directory to start in: neither this checkout nor a stray configuration file is found from it.
+    # Start in an empty directory, so that neither this checkout nor a stray configuration file is found.
     start = CACHE / 'start'
     start.mkdir(parents=True, exist_ok=True)
     finished = subprocess.run(command, cwd=start, env=_environment(), capture_output=True, text=True, check=False)
@@ -186,7 +186,7 @@ def run_case(contestant: Contestant, python: str, case: str, sizes: Mapping[str,
 
 
 def _import_program(contestant: Contestant) -> str:
-    """Return a program that prints the CPU time of the import: after pydantic-ai's own, and in all."""
+    """Return a program that prints the CPU time of the import: after pydantic-ai's own, and in total."""
     first = 'import pydantic_ai' if contestant.on_pydantic_ai else ''
     return '\n'.join(
         [
@@ -202,7 +202,7 @@ def _import_program(contestant: Contestant) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment of a case: no keys, no telemetry, and no ripgrep among the programs."""
+    """Return the environment variables of a case: no keys, no telemetry, and no ripgrep on the `PATH`."""
     kept = {name: os.environ[name] for name in ('HOME', 'LANG', 'LC_ALL', 'TMPDIR') if name in os.environ}
     return {**kept, 'PATH': str(_programs_without_ripgrep()), 'LANGSMITH_TRACING': 'false'}
 

@@ -1,6 +1,6 @@
-"""The economy of context: the sessions of `cases/sessions.py` alone, and where the cost of each contestant lies.
+"""Context cost: only the sessions of `cases/sessions.py`, with the cost of each contestant broken down by part.
 
-`run.py --only context-coding` and so on measures the same; this prints the parts of the cost besides.
+`run.py --only context-coding` and so on measures the same sessions; this script also prints the parts of the cost.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ PARTS = {
     'output': 'output',
     'summarizer': 'requests to summarize',
 }
-"""What a part of the cost is, by the end of its key."""
+"""Titles of the parts of the cost, by the suffix of their key."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure the sessions and print the tables; arguments are those of `run.py`."""
+    """Measure the sessions and print the tables. The arguments are those of `run.py`."""
     only = [word for case in CONTEXT for word in ('--only', case)]
     code = run([*only, *arguments])
     print(f'\n{render_parts(json.loads((CACHE / "results.json").read_text()))}')
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def render_parts(samples: Mapping[str, Mapping[str, Sequence[float]]]) -> str:
-    """Return where the cost lies, as a table: thousands of tokens of input."""
+    """Return the parts of the cost as a table, in thousands of input tokens."""
     columns = [each for each in (OURS, *PEERS) if f'{CONTEXT[0][8:]}_cost' in samples.get(each.key, {})]
     rows = [['', *(each.name for each in columns)]]
     for case in CONTEXT:

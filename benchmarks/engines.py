@@ -1,7 +1,7 @@
-"""What a store would cost on DuckDB, beside SQLite: `python benchmarks/engines.py`, in an environment with `duckdb`.
+"""Costs of a store on DuckDB compared with SQLite: `python benchmarks/engines.py`, in an environment with `duckdb`.
 
-Both keep the same table in a file on the same disk, durably: SQLite in WAL mode with `synchronous=FULL`. CPU seconds
-of this process, so that a busy machine or a slow disk changes little; read them as ratios.
+Both store the same table durably in a file on the same disk: SQLite in WAL mode with `synchronous=FULL`. The figures
+are CPU seconds of this process, so that a busy machine or a slow disk has little effect; read them as ratios.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Protocol
 import duckdb
 
 COMMITS = 500
-"""Transactions of one row each."""
+"""Number of transactions with one row each."""
 
 LOOKUPS = 500
-"""Rows read by their key, one query each."""
+"""Number of rows read by key, one query each."""
 
 DEPTH = 10_000
-"""Versions in one line."""
+"""Number of versions in one line."""
 
 LINEAGE = (
     'WITH RECURSIVE line(id, parent) AS (SELECT id, parent FROM version WHERE id = ? UNION ALL'
@@ -40,7 +40,7 @@ OPEN_DUCKDB = (
 
 
 class Connection(Protocol):
-    """What both drivers have."""
+    """The common interface of both drivers."""
 
     def execute(self, query: str, parameters: Sequence[object] = ..., /) -> object: ...
 
@@ -48,7 +48,7 @@ class Connection(Protocol):
 def measure(
     connection: Connection, fetch: Callable[[str, Sequence[object]], list[tuple[object, ...]]]
 ) -> dict[str, float]:
-    """Return CPU milliseconds."""
+    """Return CPU milliseconds by operation."""
     connection.execute('CREATE TABLE version (id BIGINT PRIMARY KEY, parent BIGINT, body TEXT)')
 
     def commit(number: int) -> None:
@@ -70,7 +70,7 @@ def measure(
 
 
 def measure_inserts(duck: duckdb.DuckDBPyConnection) -> dict[str, float]:
-    """Return CPU microseconds for one row of 2,000, by each way that needs no other package."""
+    """Return CPU microseconds per row, for each way to insert 2,000 rows that needs no other package."""
     rows = [[number, 'x' * 100] for number in range(2000)]
     duck.execute('CREATE TABLE row (number BIGINT, body TEXT)')
     values = ', '.join('(?, ?)' for _ in range(200))
@@ -94,7 +94,7 @@ def measure_inserts(duck: duckdb.DuckDBPyConnection) -> dict[str, float]:
 
 
 def timed(count: int, work: Callable[[int], object]) -> float:
-    """Return the CPU milliseconds of one `work`."""
+    """Return the CPU milliseconds of one call of `work`."""
     start = time.process_time()
     for number in range(count):
         work(number)
@@ -102,7 +102,7 @@ def timed(count: int, work: Callable[[int], object]) -> float:
 
 
 def check(rows: list[tuple[object, ...]]) -> None:
-    """Make sure that the whole line was followed."""
+    """Check that the query followed the whole line."""
     assert rows == [(DEPTH,)], rows
 
 
@@ -113,7 +113,7 @@ def opens_elsewhere(program: str, path: Path) -> str:
 
 
 def main() -> None:
-    """Measure both, and print a table."""
+    """Measure both engines and print a table."""
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as directory:
         files = Path(directory) / 'sqlite.db', Path(directory) / 'duckdb.db'
         sqlite = sqlite3.connect(files[0], isolation_level=None)

@@ -1,4 +1,4 @@
-"""What is measured and what must hold. Every target speaks of ours alone; `report` writes the verdicts."""
+"""The figures that are measured, and their targets. Targets apply to ours only; `report` writes the verdicts."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 Samples: TypeAlias = Mapping[str, Mapping[str, Sequence[float]]]
-"""The values of all rounds, by the key of the contestant and the key of the figure; the rounds are in step."""
+"""The values of all rounds, by the key of the contestant and the key of the figure, in the same order of rounds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """Something that is done in one process, and gives figures."""
+    """A measurement that runs in one process and yields figures."""
 
     name: str
-    """What the scripts in `cases/` call it."""
+    """The name of the case in the scripts in `cases/`."""
     rounds: int | None = None
-    """How often it is done, whatever the command line says."""
+    """A fixed number of rounds; `None` for the number on the command line."""
 
 
 CASES = (
@@ -50,36 +50,36 @@ CASES = (
     Case(name='context-support', rounds=1),
     Case(name='context-todos', rounds=1),
 )
-"""Memory, surfaces and sessions are counted and not timed: once is enough. Skills take the peers long, and a large
+"""Memory, surfaces and sessions are counted, not timed, so one round is enough. Skills take the peers long, and a large
 store takes long to fill."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What a figure of ours must not exceed."""
+    """A limit for a figure of ours."""
 
     limit: float
-    """In the unit of the figure, or a factor."""
+    """The limit in the unit of the figure, or a factor."""
     against: Literal['nothing', 'floor plus', 'floor times', 'best peer times'] = 'nothing'
-    """Whether the limit stands alone, or is on top of the bare library, or a multiple of it or of the best peer."""
+    """Whether the limit is absolute, added to the bare library, or a factor of the bare library or of the best peer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """One row of the table."""
+    """One row of the report."""
 
     key: str
-    """The key in what a case prints."""
+    """The key of the value in the output of a case."""
     case: str
-    """The case that prints it."""
+    """The case that measures it."""
     title: str
-    """What it says, unit included."""
+    """The title of the row, including the unit."""
     digits: int
-    """Digits after the point."""
+    """Digits after the decimal point."""
     target: Target | None = None
-    """What ours must reach, if anything was promised."""
+    """The target for ours, if there is one."""
     is_cost: bool = True
-    """Whether less is better, so that a ratio says something."""
+    """Whether less is better, so that a ratio is meaningful."""
 
 
 def _session_figures(name: str, what: str) -> tuple[Figure, ...]:
@@ -312,25 +312,26 @@ FIGURES = (
     *_session_figures('support', 'support'),
     *_session_figures('todos', 'support with todos'),
 )
-"""All rows, in the order of the table."""
+"""All rows, in the order of the report."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """Whether ours holds a target."""
+    """The comparison of a figure of ours with its target."""
 
     target: str
-    """The target in words."""
+    """The target as text."""
     found: float
-    """What is compared with its limit: the value, the difference to the floor, or the ratio to it."""
+    """The value that is compared with the limit: the figure, its difference to the floor, or its ratio to the floor or
+    best peer."""
     holds: bool
 
 
 def judge(figure: Figure, samples: Samples) -> Verdict | None:
-    """Return whether ours holds the target of a figure; `None` if there is none, or nothing to judge by.
+    """Return whether ours meets the target of a figure; `None` if there is no target or not enough values.
 
-    A target that is relative to the floor is judged round by round, each with the floor of the same round, so that a
-    machine that is busier in one round than in another does not decide.
+    A target relative to the floor is judged per round, against the floor of the same round, so that differences in load
+    between rounds do not matter.
     """
     target, ours = figure.target, samples.get('ours', {}).get(figure.key, ())
     floor = samples.get('bare', {}).get(figure.key, ())
@@ -356,7 +357,7 @@ def judge(figure: Figure, samples: Samples) -> Verdict | None:
 
 
 def add_import_over_floor(samples: Mapping[str, dict[str, list[float]]]) -> None:
-    """Make the import of a contestant without pydantic-ai comparable: all of it, less the floor of the same round."""
+    """Make the import of a contestant without pydantic-ai comparable: its total, minus the floor of the same round."""
     floor = samples.get('bare', {}).get('import_s', [])
     peer = samples.get('peer-deepagents', {})
     if floor and peer.get('import_s'):

@@ -1,4 +1,4 @@
-"""The table: ratios first, because they travel between machines, then values with targets and verdicts."""
+"""The report: ratios first, because they are comparable between machines, then values with targets and verdicts."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from figures import Figure, Samples, judge
 
 Column = tuple[str, str]
-"""The key of a contestant and the head of its column."""
+"""The key of a contestant and the heading of its column."""
 
 BEGIN, END = '<!-- figures: begin -->', '<!-- figures: end -->'
-"""Where the tables are in the README."""
+"""Markers around the tables in the README."""
 
 
 def render_tables(figures: Sequence[Figure], columns: Sequence[Column], samples: Samples) -> str:
     """Return both tables as Markdown.
 
     Args:
-        figures: The rows; one that nobody has a value for is left out.
-        columns: The contestants, ours among them under the key `ours`.
+        figures: The rows. A row without any value is omitted.
+        columns: The contestants, including ours under the key `ours`.
         samples: The values of all rounds.
     """
     measured = [figure for figure in figures if any(figure.key in samples.get(key, {}) for key, _ in columns)]
@@ -50,10 +50,10 @@ def missed(figures: Sequence[Figure], samples: Samples) -> list[str]:
 
 
 def replace_tables(page: str, tables: str) -> str:
-    """Return the page with other tables between its marks.
+    """Return the page with the tables between its markers replaced.
 
     Raises:
-        ValueError: The page does not have the marks.
+        ValueError: The page lacks the markers.
     """
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -72,7 +72,7 @@ def _ratio(figure: Figure, key: str, samples: Samples) -> str:
     if not figure.is_cost or ours is None or other is None or ours <= 0:
         return ''
     ratio = other / ours
-    if ratio < 0.005:  # nothing is done at all: the import of the bare library on top of itself
+    if ratio < 0.005:  # no work at all: the import of the bare library on top of itself
         return ''
     return f'{ratio:.0f}×' if ratio >= 10 else f'{ratio:.2f}×'
 
@@ -90,7 +90,7 @@ def _verdict(figure: Figure, samples: Samples) -> tuple[str, str]:
 
 
 def render_table(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows as a Markdown table whose columns stand in line; the first row is the head, numbers to the right."""
+    """Return rows as an aligned Markdown table. The first row is the head; all columns but the first align right."""
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
 
     def line(row: Sequence[str]) -> str:

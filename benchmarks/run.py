@@ -1,7 +1,7 @@
-"""Measure ours beside the bare library and two peers: all in one run, by turns, each in an environment of its own.
+"""Measure ours, the bare library and two peers in one run, in turns, each in a separate environment.
 
-Each case of each contestant is a process; a round is that case of one contestant after the other, and rounds repeat,
-so that a machine that grows busier does so for all of them. The first run makes the environments.
+Each case of each contestant runs in its own process. A round runs one case for all contestants, and rounds repeat, so
+that a change of the load affects all of them. The first run creates the environments.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from figures import CASES, FIGURES, Case, add_import_over_floor
 from report import missed, render_tables, replace_tables
 
 ROUNDS = 5
-"""Rounds of a case that is timed."""
+"""Default number of rounds of a timed case."""
 
 FULL: dict[str, object] = {}
-"""The sizes that the targets speak of: the defaults of `cases/measure.py`."""
+"""The sizes to which the targets apply: the defaults of `cases/measure.py`."""
 
 TINY: dict[str, object] = {
     'steps': 4,
@@ -52,28 +52,28 @@ TINY: dict[str, object] = {
     'stream_words': 20,
     'session_turns': 3,
 }
-"""Sizes that show that everything works, and nothing else."""
+"""Sizes that only show that everything works."""
 
 Samples = dict[str, dict[str, list[float]]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What the command line asks for."""
+    """The options of the command line."""
 
     cases: Sequence[Case]
     contestants: Sequence[Contestant]
     rounds: int
-    """Rounds of a case that does not say itself."""
+    """Rounds of a case without a fixed number."""
     at_most: int
-    """Rounds of a case that does."""
+    """Maximum number of rounds of a case with a fixed number."""
     sizes: dict[str, object]
     is_here: bool
-    """Whether all run in the environment of this process."""
+    """Whether all contestants run in the environment of this process."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print the tables, and return 0; a target that is missed is printed and is no failure."""
+    """Measure, print the tables, and return 0. A missed target is printed, but is not a failure."""
     options = _parse(arguments)
     plan = _plan(options)
     started = time.monotonic()
@@ -128,7 +128,7 @@ def _run_rounds(plan: Plan, pythons: dict[str, str], sizes: dict[str, object], s
 
 @contextlib.contextmanager
 def running_postgres() -> Generator[str]:
-    """Run the PostgreSQL of the tests, and yield the URL of a database; empty if it is not installed here."""
+    """Run the PostgreSQL server of the tests, and yield the URL of a database; empty if it is not installed."""
     command = [sys.executable, str(ROOT / 'tests' / 'store' / 'postgres_server.py')]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -144,7 +144,7 @@ def running_postgres() -> Generator[str]:
 
 
 def make_tree(files: int) -> Path:
-    """Return a directory with so many files, in directories of 50: one in ten is TOML, one in a hundred has the mark."""
+    """Return a directory with `files` files, 50 per subdirectory: one in ten is TOML, one in a hundred has the mark."""
     root = CACHE / f'tree-{files}'
     done = root.with_suffix('.done')
     if done.exists():
@@ -162,7 +162,7 @@ def make_tree(files: int) -> Path:
 
 
 def make_skills(count: int) -> Path:
-    """Return a directory with so many skills of 1 KB."""
+    """Return a directory with `count` skills of 1 KB."""
     root = CACHE / f'skills-{count}'
     done = root.with_suffix('.done')
     if done.exists():
@@ -182,7 +182,7 @@ def make_skills(count: int) -> Path:
 
 
 def describe_run(plan: Plan, seconds: float) -> str:
-    """Return where and when this was measured."""
+    """Return the date, the machine and the duration of the measurement."""
     today = datetime.datetime.now(datetime.UTC).date()
     busy = os.getloadavg()[0]
     return (

@@ -1,8 +1,8 @@
-"""The floor: a bare pydantic-ai agent with the plainest tools that do the same.
+"""The floor: a bare pydantic-ai agent with the simplest equivalent tools.
 
-It has a sentence of instructions, as every agent in earnest has: instructions alone make pydantic-ai look through the
-history at each request, which is no cost of what a framework puts on top. Its tools are coroutines as ours are:
-pydantic-ai hands plain functions to a thread.
+It has one sentence of instructions, like every real agent: instructions alone make pydantic-ai scan the history at each
+request, which is not a cost of a framework on top. Its tools are coroutines like ours, because pydantic-ai runs plain
+functions in a thread.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ INSTRUCTIONS = 'Paths start at the working directory. Read before you write.'
 
 
 def agent_on_a_dict(*, in_capabilities: bool = False) -> Agent[None, str]:
-    """Return an agent whose two tools read and write a dict.
+    """Return an agent with two tools that read and write a dict.
 
     Args:
-        in_capabilities: Whether the tools come from a capability, beside another with a tool for a list.
+        in_capabilities: Whether the tools come from a capability, next to another one with a tool for a list.
     """
     files: dict[str, str] = {}
 
@@ -59,12 +59,12 @@ def agent_on_a_dict(*, in_capabilities: bool = False) -> Agent[None, str]:
 
 
 def runs_on_a_dict(*, in_capabilities: bool = False) -> Run:
-    """Return runs of that agent."""
+    """Return runs of an agent with files in a dict."""
     return _runs(agent_on_a_dict(in_capabilities=in_capabilities))
 
 
 def agent_on_a_directory(root: str) -> Run:
-    """Return runs of an agent whose two tools search a directory: no confinement, no limits, no report of failures."""
+    """Return runs of an agent with two tools that search a directory, without confinement, limits or error reports."""
     agent = Agent(instructions=INSTRUCTIONS)
 
     @agent.tool_plain
@@ -103,7 +103,7 @@ def _memory(sizes: Sizes) -> Figures:
 
 
 def _stored_steps(sizes: Sizes) -> Figures:
-    """Return the step of which nothing is kept, for both that are compared with it."""
+    """Return the cost of a step that is not persisted, for both figures that it is compared with."""
     found = measure_steps(runs_on_a_dict(), sizes, key='stored_step_ms')
     return {**found, 'stored_bare_step_ms': found['stored_step_ms']}
 

@@ -1,7 +1,7 @@
-"""The floor of an agent with everything on: ten plain tools of the same names on a bare pydantic-ai agent.
+"""The floor of a fully featured agent: ten plain tools of the same names on a bare pydantic-ai agent.
 
-Nothing stands behind most of them, since no case calls more than writing, reading and delegating: what is measured is
-what ten tools, a child agent and a gated call cost in pydantic-ai itself.
+Most of them do nothing, since the cases only write, read and delegate. The measurement shows the cost of ten tools, a
+child agent and a gated call in pydantic-ai itself.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ INSTRUCTIONS = {
     'skills': 'Skills are instructions for a kind of task. When one fits, load_skill it first.',
     'subagents': 'Subagents for `task`: reviewer.',
 }
-"""What the model is told of each group of tools."""
+"""Descriptions of the groups of tools, for the model."""
 
 
 class Tools:
-    """Ten tools, by group."""
+    """The ten tools of the agent, by group."""
 
     def __init__(self, gated: str) -> None:
         self.files: dict[str, str] = {}
@@ -36,7 +36,7 @@ class Tools:
         self.child = Agent(answering(), instructions=SUBAGENT_INSTRUCTIONS)
 
     def groups(self) -> dict[str, list[Tool[None]]]:
-        """Return the tools; the gated one waits for a person by pydantic-ai's own means."""
+        """Return the tools. The gated tool requires approval with pydantic-ai's own mechanism."""
         files = [self.ls, self.read_file, self.write_file, self.edit_file, self.glob, self.grep, self.execute]
         functions: dict[str, list[Any]] = {
             'list': [self.write_todos],
@@ -96,8 +96,8 @@ def whole_agent(gated: str = 'execute', *, in_capabilities: bool = False) -> Age
     """Return an agent with the ten tools.
 
     Args:
-        gated: The tool that waits for a person.
-        in_capabilities: Whether each group comes from a capability of its own.
+        gated: The tool that requires approval.
+        in_capabilities: Whether each group comes from its own capability.
     """
     groups = Tools(gated).groups()
     if in_capabilities:
@@ -114,7 +114,7 @@ def whole_agent(gated: str = 'execute', *, in_capabilities: bool = False) -> Age
 
 
 def whole_runs(agent: Agent[None, str | DeferredToolRequests] | None = None) -> Run:
-    """Return runs of an agent with everything on."""
+    """Return runs of a fully featured agent."""
     used = agent or whole_agent()
 
     async def run(model: Model, history: Sequence[ModelMessage]) -> object:

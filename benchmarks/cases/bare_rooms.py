@@ -1,7 +1,7 @@
-"""The floor of an agent made of capabilities: the bare one, with its tools and one for a list in two of them.
+"""The floor of an agent made of capabilities: the bare agent with its tools and a list tool in two capabilities.
 
-pydantic-ai looks through each toolset in turn at each request. What ours costs above this is ours; what this costs
-above the floor is the price of capabilities that can be taken out and replaced.
+pydantic-ai processes each toolset in turn at each request. The cost of ours above this figure is our own; the cost of
+this above the floor is the price of capabilities that can be removed and replaced.
 """
 
 from __future__ import annotations

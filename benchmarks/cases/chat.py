@@ -1,7 +1,7 @@
-"""What is said in the cases of stores: a chat whose every turn writes a file. Standard library only.
+"""The chat of the store cases, in which every turn writes a file. Standard library only.
 
-Words are made up and drawn by frequency as those of a language are, so that they compress as prose does: to a bit less
-than half. What repeats one sentence would flatter every store that compresses.
+Words are synthetic and drawn with the frequencies of a natural language, so that they compress like prose: to a bit
+less than half. A repeated sentence would flatter every store that compresses.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TEXT_CHARS = 998
-"""Characters of a turn that are said: 200 turns are 195 KiB."""
+"""Characters of text per turn: 200 turns have 195 KiB."""
 
 FILE_BYTES = 4_096
-"""What is written in a turn."""
+"""Size of the file that each turn writes."""
 
 _RANDOM = random.Random(4)
 _SYLLABLES = ('ba', 'co', 'den', 'er', 'fi', 'gra', 'hum', 'in', 'ko', 'lan', 'mer', 'no', 'pol', 'ri', 'sta', 'tu')
@@ -27,7 +27,7 @@ _WEIGHTS = list(itertools.accumulate(1 / (rank + 2) for rank in range(len(_WORDS
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """What is said and written in one turn."""
+    """The texts and the file of one turn."""
 
     prompt: str
     path: str
@@ -36,13 +36,13 @@ class Turn:
 
 
 def prose(number: int, chars: int) -> str:
-    """Return text of so many characters, another for each number."""
+    """Return a text of `chars` characters, different for each number."""
     chosen = random.Random(number).choices(_WORDS, cum_weights=_WEIGHTS, k=chars // 3)
     return ' '.join(chosen).ljust(chars, '.')[:chars]
 
 
 def turn(number: int) -> Turn:
-    """Return what happens in the turn of this number, from 0."""
+    """Return the turn with this number, from 0."""
     return Turn(
         prompt=prose(4 * number, TEXT_CHARS // 2),
         path=f'/notes/{number // 20 % 100:02d}/note-{number}.md',
@@ -52,14 +52,14 @@ def turn(number: int) -> Turn:
 
 
 def raw_bytes(turns: int, *, files: bool = True) -> int:
-    """Return how many bytes so many turns are, with their files or the text alone."""
+    """Return the number of bytes in a chat of this many turns, with or without files."""
     return turns * (TEXT_CHARS + (FILE_BYTES if files else 0))
 
 
 def size_of(directory: Path) -> int:
-    """Return the bytes of all files of a database."""
+    """Return the total size of the files of a database."""
     return sum(os.path.getsize(path) for path in directory.iterdir())
 
 
 Say = Callable[[Turn], object]
-"""Has an agent do one turn."""
+"""Runs one turn of an agent."""

@@ -1,6 +1,6 @@
-"""The cases with everything on that are the same for every contestant on pydantic-ai: delegations, skills, approvals.
+"""Cases of fully featured agents that are the same for all contestants on pydantic-ai: delegations, skills, approvals.
 
-A contestant hands in how it runs; what is asked of it, and that it did its work, is here.
+A contestant passes in how it runs. The tasks, and the checks that it did its work, are here.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RequestUsage
 
 Answers: TypeAlias = Callable[[DeferredToolRequests], DeferredToolResults]
-"""Says yes to all that waits."""
+"""Approves all pending calls."""
 
 
 def answering() -> FunctionModel:
-    """Return the model of a subagent that answers at once."""
+    """Return the model of a subagent that answers immediately."""
 
     def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         usage = RequestUsage(input_tokens=100, output_tokens=10)
@@ -36,9 +36,9 @@ def measure_delegation(run: Run, args: Mapping[str, object], sizes: Sizes) -> Fi
     """Return the CPU time of a call of `task`: the request, the child's run of one request, the result.
 
     Args:
-        run: Runs of an agent whose subagent answers at once.
+        run: Runs of an agent with a subagent that answers immediately.
         args: The arguments of `task` besides the description.
-        sizes: How many calls, one a request.
+        sizes: The number of calls, one per request.
     """
     calls = [('task', {**args, 'description': task_description(n)}) for n in range(sizes.delegations)]
 
@@ -50,18 +50,18 @@ def measure_delegation(run: Run, args: Mapping[str, object], sizes: Sizes) -> Fi
 
 
 def measure_first_run(run: Run) -> Figures:
-    """Return the CPU time of the first run of the first agent of a process: one request, answered by text."""
+    """Return the CPU time of the first run of the first agent in a process: one request, answered with text."""
     return {'whole_first_run_ms': asyncio.run(measure_cpu_ms(1, lambda: play(run, [])))}
 
 
 def measure_skills_start(without: Run, within: Run, sizes: Sizes, *, starts: int | None = None) -> Figures:
-    """Return by how much a run of one request takes longer for an agent with many skills.
+    """Return the additional time of a run of one request for an agent with many skills.
 
     Args:
         without: Runs of an agent without skills.
-        within: Runs of one that has them.
-        sizes: How many runs are compared.
-        starts: How many, for a contestant for whom one takes seconds.
+        within: Runs of an agent with skills.
+        sizes: The number of runs to compare.
+        starts: A lower number, for a contestant that takes seconds per run.
     """
     times = min(sizes.starts, starts or sizes.starts)
     return {'skills_run_ms': asyncio.run(measure_more_ms(times, lambda: play(without, []), lambda: play(within, [])))}
@@ -70,13 +70,14 @@ def measure_skills_start(without: Run, within: Run, sizes: Sizes, *, starts: int
 def measure_approval(
     agent: AbstractAgent[Any, Any], new_deps: Callable[[], object], answers: Answers, sizes: Sizes
 ) -> Figures:
-    """Return the CPU time of a write that waits: a run that pauses, its conversation as JSON and back, a run that ends.
+    """Return the CPU time of a write with approval: a run that pauses, a JSON round trip of its conversation, a second
+    run.
 
     Args:
-        agent: Gates `write_file`.
-        new_deps: Makes the deps of both runs.
-        answers: Says yes.
-        sizes: How many.
+        agent: An agent that gates `write_file`.
+        new_deps: Creates the deps of both runs.
+        answers: Approves the calls.
+        sizes: The number of repetitions.
     """
 
     async def once() -> str:
@@ -100,11 +101,11 @@ def measure_approval(
 
 
 async def repeat(work: Callable[[], Awaitable[object]], times: int) -> None:
-    """Do some work so often."""
+    """Repeat some work."""
     for _ in range(times):
         await work()
 
 
 def approve_all(requests: DeferredToolRequests) -> DeferredToolResults:
-    """Say yes with pydantic-ai's own means."""
+    """Approve all calls with pydantic-ai's own mechanism."""
     return DeferredToolResults(approvals={call.tool_call_id: True for call in requests.approvals})

@@ -1,7 +1,7 @@
-"""What a session costs: every request as it is sent, what of it a provider has in its cache, and what is answered.
+"""The cost of a session: every request as sent, the part of it in the cache of a provider, and the replies.
 
-A request is a row of segments: the tools, the instructions, then each part of each message. What it has in common with
-the beginning of an earlier request, in whole segments, is read from the cache. Standard library only.
+A request is a sequence of segments: the tools, the instructions, then each part of each message. The longest common
+prefix with an earlier request, in whole segments, is read from the cache. Standard library only.
 """
 
 from __future__ import annotations
@@ -11,64 +11,64 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 Kind: TypeAlias = Literal['head', 'said', 'calls', 'results', 'summary']
-"""What a segment is: tools and instructions, what users and the model say, calls, what tools returned, a summary."""
+"""The kind of a segment: tools and instructions, text of users and the model, calls, tool results, or a summary."""
 
 KINDS: tuple[Kind, ...] = ('head', 'said', 'calls', 'results', 'summary')
 
 CHARS_PER_TOKEN = 4
-"""Characters in a token."""
+"""Assumed number of characters per token."""
 
 CACHED_PRICE = 0.1
-"""What a token costs that is read from the cache, in tokens of input."""
+"""Price of a token that is read from the cache, relative to an input token."""
 
 OUTPUT_PRICE = 5
-"""What a token of output costs, in tokens of input."""
+"""Price of an output token, relative to an input token."""
 
 SHRUNK = 0.9
-"""A request shorter than this part of the one before has had its history cut."""
+"""A request shorter than this fraction of the previous one counts as a cut of the history."""
 
 SUMMARY_MARK = 'Scripted summary'
-"""What a summary begins with that the scripted model wrote, so that it is known wherever a contestant puts it."""
+"""The beginning of every summary of the scripted model, by which it is recognized in any contestant's history."""
 
 Segments: TypeAlias = Sequence[tuple[Kind, str]]
-"""A request as it is sent, in order."""
+"""A request as sent, in order."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Told:
-    """What the usage of a response says, in tokens."""
+    """The usage that a response reports, in tokens."""
 
     input: int
     cached: int
-    """Those of the input that were read from the cache."""
+    """Input tokens that were read from the cache."""
     output: int
 
 
 @dataclass(kw_only=True)
 class Ledger:
-    """Every request of a session."""
+    """The costs of all requests of a session."""
 
     cost: float = 0
-    """In tokens of input, as are all the others."""
+    """Total cost in input tokens, as for all other costs."""
     input: float = 0
     cached: float = 0
     output: float = 0
     requests: int = 0
     summaries: int = 0
-    """Requests made to summarize; they are in all the sums."""
+    """Number of requests for a summary; they are included in all totals."""
     cuts: int = 0
-    """How often a request was much shorter than the one before it."""
+    """Number of requests that were much shorter than the previous one."""
     broken: int = 0
-    """Requests that do not begin with all of the request before them, though nothing was summarized between."""
+    """Number of requests without the previous request as a prefix, although nothing was summarized in between."""
     largest: float = 0
-    """The longest request, without those that summarize."""
+    """Size of the longest request, except requests for a summary."""
     cost_by_kind: dict[str, float] = field(default_factory=lambda: dict.fromkeys((*KINDS, 'output', 'summarizer'), 0.0))
     _last: Segments = ()
     _last_summary: Segments = ()
     _is_after_summary: bool = False
 
     def record(self, segments: Segments, reply: str, *, is_summary: bool) -> Told:
-        """Take a request and its reply, and return the usage that the contestant is told."""
+        """Record a request and its reply, and return the usage to report to the contestant."""
         segments = [('summary' if SUMMARY_MARK in text else kind, text) for kind, text in segments]
         same = common_prefix(self._last, segments)
         cached_segments = max(same, common_prefix(self._last_summary, segments))
@@ -107,7 +107,7 @@ class Ledger:
         self.largest = max(self.largest, size)
 
     def figures(self, prefix: str) -> dict[str, float]:
-        """Return everything under keys that begin so; tokens in thousands."""
+        """Return all figures, with keys that start with `prefix`; tokens in thousands."""
         tokens = {
             'cost': self.cost,
             'input': self.input,
@@ -124,7 +124,7 @@ class Ledger:
 
 
 def common_prefix(before: Segments, now: Segments) -> int:
-    """Return with how many same segments both begin."""
+    """Return the number of leading segments that both have in common."""
     count = 0
     for old, new in zip(before, now, strict=False):
         if old != new:

@@ -1,7 +1,7 @@
-"""The cases that are the same for every contestant on pydantic-ai: a scripted model plays, the contestant runs.
+"""Cases that are the same for every contestant on pydantic-ai, with a scripted model.
 
-The model is `FunctionModel` for all of them, and each response carries its usage: without it the model itself would
-estimate it from the whole history at each request, and that would be what is measured.
+All of them use `FunctionModel`, and each response reports its usage: otherwise the model would estimate it from the
+whole history at each request, which would dominate the measurement.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RequestUsage, UsageLimits
 
 Run: TypeAlias = Callable[[Model, Sequence[ModelMessage]], Awaitable[object]]
-"""One run of the contestant's agent on files of its own: with this model, after this history."""
+"""One run of the contestant's agent on its own files, with this model, after this history."""
 
 Call: TypeAlias = tuple[str, Mapping[str, object]]
-"""A tool's name and its arguments."""
+"""The name of a tool and its arguments."""
 
 NO_LIMIT = UsageLimits(request_limit=None)
-"""pydantic-ai would stop at 50 requests."""
+"""Lifts pydantic-ai's default limit of 50 requests."""
 
 HISTORY_REQUESTS = 5
-"""Requests of the run after a long history."""
+"""Number of requests in the run after a long history."""
 
 
 class Script:
-    """Calls tools, one a request, then answers. Remembers the last result and how often it was asked."""
+    """Calls tools, one per request, then answers. Records the last result and the number of requests."""
 
     def __init__(self, calls: Sequence[Call], answer: str = 'Done.') -> None:
         self.calls = calls
@@ -62,7 +62,7 @@ class Script:
 
     @property
     def model(self) -> FunctionModel:
-        """The model that plays the script."""
+        """The model that follows the script."""
         return FunctionModel(self._answer, model_name='scripted')
 
     def _answer(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
@@ -79,7 +79,7 @@ class Script:
 
 
 def write_and_read(count: int) -> list[Call]:
-    """Return calls that write a new file and read it, by turns."""
+    """Return calls that alternately write a new file and read it."""
     calls: list[Call] = []
     for number in range(count):
         path = f'/notes/{number // 2}.txt'
@@ -89,7 +89,7 @@ def write_and_read(count: int) -> list[Call]:
 
 
 async def play(run: Run, calls: Sequence[Call], history: Sequence[ModelMessage] = ()) -> Script:
-    """Run the script once; a contestant that asked the model for anything else is refused."""
+    """Run the script once. Raises if the contestant made a different number of requests."""
     script = Script(calls)
     await run(script.model, history)
     if script.asked != len(calls) + 1:
@@ -110,7 +110,7 @@ def measure_steps(run: Run, sizes: Sizes, *, key: str = 'step_ms') -> Figures:
 
 
 def measure_history(run: Run, sizes: Sizes) -> Figures:
-    """Return the CPU time of a request when the history is long already."""
+    """Return the CPU time of a request after a long history."""
     history = build_history(sizes.messages)
     calls = write_and_read(HISTORY_REQUESTS - 1)
 
@@ -122,7 +122,7 @@ def measure_history(run: Run, sizes: Sizes) -> Figures:
 
 
 def build_history(count: int) -> list[ModelMessage]:
-    """Return short questions and answers: short, so that no contestant is moved to summarize."""
+    """Return a history of questions and answers, short enough that no contestant summarizes it."""
     messages: list[ModelMessage] = []
     for number in range(count // 2):
         messages.append(ModelRequest(parts=[UserPromptPart(f'Question {number}?')]))
@@ -131,7 +131,7 @@ def build_history(count: int) -> list[ModelMessage]:
 
 
 def measure_search(run: Run) -> Figures:
-    """Return the CPU time of a glob and of two greps, each called by the model in a run of its own."""
+    """Return the CPU time of a glob and of two greps, each called by the model in a separate run."""
     return {
         'glob_ms': measure_tool(run, ('glob', {'pattern': GLOB}), FIRST_GLOB),
         'grep_ms': measure_tool(run, ('grep', {'pattern': LITERAL}), FIRST_GREP),
@@ -140,7 +140,7 @@ def measure_search(run: Run) -> Figures:
 
 
 def measure_tool(run: Run, call: Call, wanted: str) -> float:
-    """Return the CPU milliseconds of a run that calls one tool, whose result must contain what is wanted."""
+    """Return the CPU milliseconds of a run that calls one tool. Its result must contain `wanted`."""
 
     async def measure() -> float:
         script = await play(run, [call])
@@ -151,7 +151,7 @@ def measure_tool(run: Run, call: Call, wanted: str) -> float:
 
 
 def measure_surface(run: Run, *, prefix: str = 'surface') -> Figures:
-    """Return what the model is sent before the first word of a user."""
+    """Return the size of the request before the first word of a user."""
     script = asyncio.run(play(run, []))
     if script.info is None:
         raise RuntimeError('The model was not asked.')

@@ -1,6 +1,6 @@
-"""How a case is measured: the same for every contestant. Standard library only, so that importing it costs little.
+"""Measurement of a case, the same for every contestant. Standard library only, so that importing it costs little.
 
-A contestant is a script beside this one; `run.py` starts it in its environment as `SCRIPT CASE SIZES`, and it prints
+A contestant is a script next to this one. `run.py` starts it in its environment as `SCRIPT CASE SIZES`, and it prints
 one line of JSON: the figures by key. Several cases in one process, `step,memory`, are for tests.
 """
 
@@ -20,98 +20,98 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """How large the cases are."""
+    """The sizes of all cases."""
 
     steps: int = 50
-    """Tool calls in the run whose steps are measured; every second one reads what the one before it wrote."""
+    """Tool calls in the run for steps; every second one reads the file that the previous one wrote."""
     messages: int = 10_000
-    """Messages of history before the run whose requests are measured."""
+    """Messages of history before the run with measured requests."""
     files: int = 10_000
     """Files in a `Tree`."""
     stored_files: int = 100
-    """Files written to the backend in memory."""
+    """Files written to the in-memory backend."""
     stored_chars: int = 10_240
-    """Characters in each of them, ASCII."""
+    """Characters in each of these files, ASCII."""
     repeats: int = 3
-    """Measured repetitions in one process, after one that is not; a search is measured once."""
+    """Measured repetitions in one process, after a warm-up. A search is measured once."""
     tree: str = ''
-    """The directory that is searched."""
+    """The directory to search."""
     delegations: int = 20
-    """Calls of `task` in the run whose delegations are measured."""
+    """Calls of `task` in the run for delegations."""
     approvals: int = 20
-    """Pauses and resumptions that are measured together."""
+    """Pauses and resumptions, measured together."""
     starts: int = 15
-    """Runs without and with many skills whose start is compared."""
+    """Runs with and without many skills, to compare their start."""
     skills: int = 5_000
     """Skills in the directory of `many_skills`."""
     many_skills: str = ''
-    """A directory with that many skills."""
+    """A directory with `skills` skills."""
     four_skills: str = ''
-    """The directory of the skills that come with this project, for every contestant to load."""
+    """The directory of this project's skills, for every contestant to load."""
     turns: int = 200
-    """Turns of the chat whose database is weighed."""
+    """Turns of the chat for the size of the database."""
     late: int = 1_000
     """The turn that is compared with the tenth."""
     lineage: int = 10_000
     """Versions in one line."""
     listed: int = 100_000
-    """Versions in the store of which a page is listed."""
+    """Versions in the store from which a page is listed."""
     listed_history: int = 1_400
-    """Versions of the conversation whose history is listed."""
+    """Versions of the conversation with a listed history."""
     live_messages: int = 80_000
-    """Messages that a garbage collection finds alive."""
+    """Live messages in a garbage collection."""
     workspace_files: int = 10_000
-    """Files of 1 KiB in the directory that is versioned."""
+    """Files of 1 KiB in the versioned directory."""
     workspace_steps: int = 1_000
-    """Steps, each of which writes one of them."""
+    """Steps that write one of these files each."""
     agents: int = 128
-    """At most how many agents commit at once."""
+    """Maximum number of agents that commit concurrently."""
     commits: int = 1_024
-    """Steps that these commit, all together."""
+    """Total number of steps that they commit."""
     streams: int = 500
-    """Conversations that a server streams at once."""
+    """Conversations that a server streams concurrently."""
     stream_words: int = 100
-    """Words that each is told, an event for each."""
+    """Words in each stream, one event each."""
     session_turns: int = 100
-    """Turns of a session whose requests are counted."""
+    """Turns of a session with counted requests."""
     postgres: str = ''
-    """The URL of a PostgreSQL database for whoever can use one; empty if none could be started."""
+    """The URL of a PostgreSQL database; empty if none could be started."""
 
 
 Figures: TypeAlias = Mapping[str, float]
-"""What a case found, by key."""
+"""The figures of a case, by key."""
 
 Case: TypeAlias = Callable[[Sizes], Figures]
-"""Does something and returns the figures."""
+"""Runs a case and returns its figures."""
 
 GLOB = '**/*.toml'
-"""What glob looks for: one file in ten."""
+"""The glob pattern: one file in ten matches."""
 
 LITERAL = 'needle_value'
-"""What grep looks for: one file in a hundred has it. A literal, because one peer searches for nothing else."""
+"""The grep pattern: one file in a hundred matches. A literal, because one peer supports nothing else."""
 
 REGEX = '(needle|thread)_val'
-"""What grep looks for where it can search for a regular expression: the same files, and no literal to look for first."""
+"""The regular expression for grep, if supported: it matches the same files, but contains no literal to search first."""
 
 FIRST_GLOB, FIRST_GREP = 'module_00000.toml', 'module_00050.toml'
-"""The files that every answer must name."""
+"""The files that every result must contain."""
 
 
 SUBAGENT, SUBAGENT_DESCRIPTION = 'reviewer', 'Reviews a change and lists its faults.'
-"""The subagent that everybody declares."""
+"""The subagent that every contestant declares."""
 
 SUBAGENT_INSTRUCTIONS = 'You review changes.'
-"""What it is told."""
+"""The instructions of the subagent."""
 
 SUBAGENT_ANSWER = 'No faults found.'
-"""What it answers at once."""
+"""The immediate answer of the subagent."""
 
 
 def main(cases: Mapping[str, Case]) -> None:
-    """Run the cases that the command line names, and print their figures.
+    """Run the cases from the command line, and print their figures.
 
     Args:
-        cases: What this contestant can be asked, by name.
+        cases: The cases of this contestant, by name.
     """
     _, names, given = sys.argv
     sizes = Sizes(**json.loads(given))
@@ -120,13 +120,13 @@ def main(cases: Mapping[str, Case]) -> None:
 
 
 def cpu_seconds() -> float:
-    """Return the CPU time of this process with all its threads, and of the commands that it waited for."""
+    """Return the CPU time of this process with all its threads, and of the child processes that it waited for."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime
 
 
 async def measure_cpu_ms(repeats: int, work: Callable[[], Awaitable[object]]) -> float:
-    """Return the median CPU time of some work, in milliseconds. The caller has done it once, to see that it works."""
+    """Return the median CPU time of some work, in milliseconds. The caller must have run it once as a warm-up."""
     taken: list[float] = []
     for _ in range(repeats):
         gc.collect()
@@ -137,7 +137,7 @@ async def measure_cpu_ms(repeats: int, work: Callable[[], Awaitable[object]]) ->
 
 
 def measure_creation(create: Callable[[], object], *, later: int = 15, prefix: str = '') -> Figures:
-    """Return the CPU time of the first agent that a process makes, and of those after it."""
+    """Return the CPU time of the first agent in a process, and of later ones."""
     taken: list[float] = []
     for _ in range(later + 1):
         start = time.process_time()
@@ -147,11 +147,11 @@ def measure_creation(create: Callable[[], object], *, later: int = 15, prefix: s
 
 
 def measure_discovery(discover: Callable[[], int], sizes: Sizes) -> Figures:
-    """Return the CPU time of finding many skills: for the first time in a process, and once more.
+    """Return the CPU time of discovering many skills, for the first time in a process and once more.
 
     Args:
-        discover: Finds them and returns how many there are.
-        sizes: How many there must be.
+        discover: Discovers the skills and returns their number.
+        sizes: The expected number of skills.
     """
     taken: list[float] = []
     for _ in range(2):
@@ -167,7 +167,7 @@ def measure_discovery(discover: Callable[[], int], sizes: Sizes) -> Figures:
 async def measure_more_ms(
     times: int, less: Callable[[], Awaitable[object]], more: Callable[[], Awaitable[object]]
 ) -> float:
-    """Return by how many CPU milliseconds one work takes longer than another: by turns, medians, after one of each."""
+    """Return the additional CPU milliseconds of `more` over `less`: medians of alternating runs, after a warm-up."""
     await less()
     await more()
     pairs = [(await measure_cpu_ms(1, less), await measure_cpu_ms(1, more)) for _ in range(times)]
@@ -175,7 +175,7 @@ async def measure_more_ms(
 
 
 async def measure_memory(sizes: Sizes, write: Callable[[str, bytes], Awaitable[object]]) -> Figures:
-    """Return the memory that files take, as a multiple of their bytes (`tracemalloc`: what is still allocated)."""
+    """Return the memory of files, as a multiple of their size (`tracemalloc`: still allocated memory)."""
     await write('/warm/up.txt', stored_bytes(0, 1))
     gc.collect()
     tracemalloc.start()
@@ -188,18 +188,18 @@ async def measure_memory(sizes: Sizes, write: Callable[[str, bytes], Awaitable[o
 
 
 def stored_bytes(number: int, size_bytes: int) -> bytes:
-    """Return lines of 40 bytes, as source code has them on average; another text for each number."""
+    """Return lines of 40 bytes, the average in source code; the text is different for each number."""
     line = f'line of file {number:05d} '.ljust(39, '.').encode() + b'\n'
     return (line * (size_bytes // len(line) + 1))[:size_bytes]
 
 
 def surface_figures(tools: list[tuple[str, str, object]], instructions: str, *, prefix: str = 'surface') -> Figures:
-    """Return how much a model is sent before the first word of a user.
+    """Return the size of the request before the first word of a user.
 
     Args:
         tools: Name, description and JSON schema of the parameters of each tool.
         instructions: The instructions or the system prompt.
-        prefix: What the keys of the figures begin with.
+        prefix: The prefix of the keys of the figures.
     """
     schemas = sum(
         len(name) + len(description) + len(json.dumps(schema, ensure_ascii=False, separators=(',', ':')))
@@ -209,11 +209,11 @@ def surface_figures(tools: list[tuple[str, str, object]], instructions: str, *, 
 
 
 def task_description(number: int) -> str:
-    """Return what a subagent is told; another text for each number, because one peer refuses to repeat a call."""
+    """Return a task for a subagent, different for each number, because one peer refuses to repeat a call."""
     return f'Review change {number}.'
 
 
 def require(found: str, wanted: str) -> None:
-    """Refuse to measure something that did not do its work."""
+    """Raise if a case did not do its work."""
     if wanted not in found:
         raise RuntimeError(f'The case did not do its work: {wanted!r} is not in {found[:500]!r}.')

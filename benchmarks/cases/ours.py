@@ -1,4 +1,4 @@
-"""Ours: what `create_deep_agent()` makes, on its own backends."""
+"""Ours: an agent of `create_deep_agent()` on our own backends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pydantic_deep_backends.snapshots import FileVersion, Tree, digest_of
 
 
 def runs_on(backend: Callable[[], BackendProtocol]) -> Run:
-    """Return runs of one agent, each on a backend of its own."""
+    """Return runs of one agent, each on a new backend."""
     agent = create_deep_agent()
 
     async def run(model: Model, history: Sequence[ModelMessage]) -> object:
@@ -35,7 +35,7 @@ def _memory(sizes: Sizes) -> Figures:
 
 
 def _tree(sizes: Sizes) -> Figures:
-    """Return the CPU time of one change to a large tree: by itself, and as write and snapshot of a backend."""
+    """Return the CPU time of one change to a large tree: by itself, and as a write and snapshot of a backend."""
     return {'tree_set_ms': _set_ms(sizes), 'tree_snapshot_ms': asyncio.run(_snapshot_ms(sizes))}
 
 
@@ -84,11 +84,11 @@ MODULE_BY_CASE = {
     'server-streams': 'ours_server',
     **dict.fromkeys(('context-coding', 'context-research', 'context-support', 'context-todos'), 'ours_context'),
 }
-"""The cases that are elsewhere."""
+"""Cases in other modules, by name."""
 
 
 def _of(case: str, module: str) -> Case:
-    """Return a case of another module, which no other case imports: what is loaded already slows what is loaded first."""
+    """Return a case of another module, imported only when needed: loaded modules slow down later imports."""
 
     def run(sizes: Sizes) -> Figures:
         cases: Mapping[str, Case] = importlib.import_module(module).CASES

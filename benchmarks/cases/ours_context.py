@@ -1,4 +1,4 @@
-"""Ours in a session of 100 turns: what `create_deep_agent()` sends with its defaults."""
+"""Ours in a session of 100 turns: the requests of `create_deep_agent()` with its defaults."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def spell(action: Action) -> tuple[str, Mapping[str, object]]:
 
 
 def asked(ask: Ask) -> tuple[str, Mapping[str, object]]:
-    """Return the call of a tool of the user's."""
+    """Return the call of one of the user's tools."""
     return ('fetch', {'url': ask.key}) if ask.tool == 'fetch' else ('find_customer', {'key': ask.key})
 
 
 def is_summary(messages: Sequence[ModelMessage], _info: AgentInfo) -> bool:
-    """Return whether a request ends with our question for a summary.
+    """Return whether a request ends with our prompt for a summary.
 
-    It has the tools of the agent too, so that they are read from the cache. Were the question another, the script would
+    It includes the tools of the agent, so that they are read from the cache. With a different prompt, the script would
     miss the result of its last call and fail.
     """
     last = messages[-1].parts[-1]
@@ -60,4 +60,4 @@ def is_summary(messages: Sequence[ModelMessage], _info: AgentInfo) -> bool:
 
 
 CASES = cases(begin, spell, is_summary)
-"""The cases, by name."""
+"""The session cases, by name."""

@@ -1,4 +1,4 @@
-"""Ours with everything on: todos, files and commands, a subagent beside the general-purpose one, skills, approvals."""
+"""Ours, fully featured: todos, files and commands, a subagent besides the general-purpose one, skills, approvals."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from pydantic_deep_backends.protocol import Command, CommandResult
 
 
 class Machine(StateBackend):
-    """Files in memory that could have commands run on them, so that `execute` is there; no case calls it."""
+    """An in-memory backend with a `run` method, so that the agent has `execute`. No case calls it."""
 
     async def run(
         self,
@@ -51,12 +51,12 @@ class Machine(StateBackend):
         env: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> CommandResult:
-        """Refuse: this is measured without commands."""
+        """Raise, as no case runs a command."""
         raise NotImplementedError('No case runs a command.')
 
 
 def whole_agent(sizes: Sizes) -> Agent[DeepAgentDeps, str | DeferredToolRequests]:
-    """Return an agent with everything on."""
+    """Return a fully featured agent."""
     return create_deep_agent(
         subagents=[
             Subagent(SUBAGENT, SUBAGENT_DESCRIPTION, instructions=SUBAGENT_INSTRUCTIONS, model=answering()),
@@ -67,7 +67,7 @@ def whole_agent(sizes: Sizes) -> Agent[DeepAgentDeps, str | DeferredToolRequests
 
 
 def attempt_ids(agent: Agent[DeepAgentDeps, object], new_backend: Callable[[], StateBackend] = Machine) -> Run:
-    """Return runs of an agent, each on a backend of its own."""
+    """Return runs of an agent, each on a new backend."""
 
     async def run(model: Model, history: Sequence[ModelMessage]) -> object:
         deps = DeepAgentDeps(backend=new_backend())
@@ -106,4 +106,4 @@ CASES: Mapping[str, Case] = {
     'skills': _skills,
     'approve': _approval,
 }
-"""The cases, by name."""
+"""The cases with everything on, by name."""

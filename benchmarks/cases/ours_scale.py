@@ -1,4 +1,4 @@
-"""Ours with much in the store: long lines, long lists, many files, garbage, and many agents at once."""
+"""Ours with a large store: long lines, long lists, many files, garbage, and many concurrent agents."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TURNS_IN_A_CONVERSATION = 100
 
 
 def lines(sizes: Sizes) -> Figures:
-    """Return what a long line costs: to read it, and to fork at its end as against near its root."""
+    """Return the cost of a long line: of reading it, and of a fork at its end compared with one near its root."""
 
     async def measure() -> Figures:
         with tempfile.TemporaryDirectory() as directory:
@@ -46,7 +46,7 @@ def lines(sizes: Sizes) -> Figures:
                 if found != sizes.lineage + 1:
                     raise RuntimeError(f'The lineage has {found} versions, not {sizes.lineage + 1}.')
                 lineage_ms = await measure_cpu_ms(sizes.repeats, tip.lineage)
-                # By turns, so that the file is as large for one as for the other.
+                # Alternating, so that the database has the same size for both.
                 pairs = [(await _fork_ms(store, records[EARLY]), await _fork_ms(store, records[-1])) for _ in range(50)]
         early, late = (statistics.median(pair[place] for pair in pairs) for place in (0, 1))
         return {'lineage_ms': lineage_ms, 'fork_ms': late, 'fork_ratio': late / early}
@@ -55,7 +55,7 @@ def lines(sizes: Sizes) -> Figures:
 
 
 async def _fork_ms(store: Store, record: VersionRecord) -> float:
-    """Return the CPU milliseconds of a turn that goes on from a version whose branch has gone on already."""
+    """Return the CPU milliseconds of a turn from a version that has a successor on its branch already."""
     news = [NewMessage(id=new_id(), body=encoded(message)) for message in messages_of(turn(0))]
     append = Append(branch_id=record.branch_id, at=record.message_count, messages=news, fork_id=new_id())
     child = record._replace(id=new_id(), number=0, parent_id=record.id, message_count=record.message_count + len(news))
@@ -65,7 +65,7 @@ async def _fork_ms(store: Store, record: VersionRecord) -> float:
 
 
 def lists(sizes: Sizes) -> Figures:
-    """Return what a page of very many versions costs, and the whole history of one conversation."""
+    """Return the cost of a page from very many versions, and of the whole history of one conversation."""
 
     async def measure() -> Figures:
         with tempfile.TemporaryDirectory() as directory:
@@ -106,7 +106,7 @@ def lists(sizes: Sizes) -> Figures:
 
 
 def garbage(sizes: Sizes) -> Figures:
-    """Return the CPU time of a collection that finds everything alive."""
+    """Return the CPU time of a garbage collection that removes nothing."""
 
     async def measure() -> Figures:
         with tempfile.TemporaryDirectory() as directory:
@@ -127,7 +127,7 @@ def garbage(sizes: Sizes) -> Figures:
 
 
 def files(sizes: Sizes) -> Figures:
-    """Return what it costs to keep a large directory of which each step changes one file, and to go back."""
+    """Return the cost of versioning a large directory in which each step changes one file, and of a checkout."""
 
     async def measure() -> Figures:
         with tempfile.TemporaryDirectory() as database, tempfile.TemporaryDirectory() as workspace:
@@ -162,7 +162,7 @@ async def _checkout_s(version: AgentVersion[DeepAgentDeps]) -> float:
 
 
 def _make_workspace(root: Path, files: int) -> list[str]:
-    """Write files of 1 KiB in directories of 50; return their paths."""
+    """Write files of 1 KiB, 50 per directory; return their paths."""
     paths: list[str] = []
     for number in range(files):
         path = Path(f'package_{number // 500:02d}', f'part_{number // 50 % 10}', f'module_{number:05d}.py')
@@ -173,7 +173,7 @@ def _make_workspace(root: Path, files: int) -> list[str]:
 
 
 def agents(sizes: Sizes) -> Figures:
-    """Return how many steps a second are acknowledged when several agents commit at once: by the clock."""
+    """Return the number of acknowledged steps per second, wall-clock, for several agents that commit concurrently."""
 
     async def measure(count: int) -> float:
         with tempfile.TemporaryDirectory(dir=Path.cwd()) as directory:
@@ -234,4 +234,4 @@ CASES: dict[str, Case] = {
     'store-files': files,
     'store-agents': agents,
 }
-"""The cases, by name."""
+"""The cases of a large store, by name."""

@@ -1,4 +1,4 @@
-"""Ours with a server: what many streams at once cost, over sockets; some of whose clients stop reading for good."""
+"""Ours with a server: the cost of many concurrent streams over sockets, with some clients that stop reading."""
 
 from __future__ import annotations
 
@@ -22,50 +22,50 @@ from measure import Case, Figures, Sizes
 from pydantic_deep.streaming import FrameReader
 
 STALLED_SHARE = 10
-"""One client of so many stops reading."""
+"""One in this many clients stops reading."""
 
 STALLED_WORDS = 20
-"""How many times as much as the others it is told: more than sockets buffer."""
+"""Multiple of words in the stream of a client that stops reading: more than sockets buffer."""
 
 
 @dataclass
 class Server:
-    """The server, in a process of its own."""
+    """The server, in a separate process."""
 
     process: asyncio.subprocess.Process
     client: httpx.AsyncClient
 
     async def used(self) -> dict[str, float]:
-        """Return CPU seconds and peak memory since it began."""
+        """Return CPU seconds and peak memory since its start."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(b'\n')
         return json.loads(await self.process.stdout.readline())
 
     async def metric(self, name: str) -> float:
-        """Return what `/metrics` says."""
+        """Return a value from `/metrics`."""
         text = (await self.client.get('/metrics')).text
         return next(float(line.split()[1]) for line in text.splitlines() if line.startswith(f'{name} '))
 
 
 @dataclass
 class Heard:
-    """What one client was told."""
+    """The events that one client received."""
 
     text: str = ''
     numbers: list[int] = field(default_factory=list[int])
-    """Those of the events."""
+    """The numbers of the events."""
     last: str | None = None
-    """The type of the last one."""
+    """The type of the last event."""
     first_s: float = 0.0
-    """How long the first words took."""
+    """Time to the first words in seconds."""
 
 
 def streams(sizes: Sizes) -> Figures:
-    """Return what it costs to stream many conversations at once, to clients of which some stop reading.
+    """Return the cost of streaming many conversations concurrently, with some clients that stop reading.
 
     Raises:
-        RuntimeError: An event was lost or came in another order, or a run did not end.
+        RuntimeError: An event was lost or reordered, or a run did not end.
     """
     with tempfile.TemporaryDirectory() as directory:
         return asyncio.run(_streams(Path(directory), sizes.streams, sizes.stream_words))
@@ -115,7 +115,7 @@ async def _streams(directory: Path, count: int, words: int) -> Figures:
 
 
 async def _listen(server: Server, path: str, words: int) -> Heard:
-    """Begin a turn and read all that it tells."""
+    """Start a turn and read all its events."""
     heard, reader, start = Heard(), FrameReader(), time.perf_counter()
     async with _turn(server, path, words) as response:
         async for chunk in response.aiter_raw():
@@ -130,7 +130,7 @@ async def _listen(server: Server, path: str, words: int) -> Heard:
 
 
 async def _stall(server: Server, path: str, words: int, share: float, release: asyncio.Event) -> int:
-    """Begin a turn, read a part of it, then nothing until the end; return how many bytes were read."""
+    """Start a turn, read a part of it, then stop until the end; return the number of bytes read."""
     wanted, read = share * words * 20, 0
     async with _turn(server, path, words) as response:
         async for chunk in response.aiter_raw():
@@ -150,8 +150,8 @@ async def _turn(server: Server, path: str, words: int) -> AsyncGenerator[httpx.R
 
 
 async def _wait_for_all(server: Server, count: int) -> None:
-    """Wait until no run works: those whose clients do not read end as well."""
-    while await server.metric('pydantic_deep_runs_running'):  # noqa: ASYNC110  # it is another process
+    """Wait until all runs have ended, including those of clients that do not read."""
+    while await server.metric('pydantic_deep_runs_running'):  # noqa: ASYNC110  # the runs are in another process
         await asyncio.sleep(0.05)
     text = (await server.client.get('/metrics')).text
     ended = re.findall(r'^pydantic_deep_runs_total\{agent="talker",state="(\w+)"\} (\S+)$', text, re.MULTILINE)
@@ -191,4 +191,4 @@ async def _server(directory: Path, count: int) -> AsyncGenerator[Server]:
 
 
 CASES: dict[str, Case] = {'server-streams': streams}
-"""The cases, by name."""
+"""The cases of the server, by name."""

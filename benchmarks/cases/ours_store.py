@@ -1,4 +1,4 @@
-"""Ours with a store: what it costs to keep each step, and how the database grows with a chat."""
+"""Ours with a store: the cost of persisting each step, and the growth of the database with a chat."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from pydantic_deep.store import Append, Commit, HeadMove, NewMessage, Store, Ver
 from pydantic_deep.versions import AgentVersion, VersionedAgent
 
 EARLY = 10
-"""The turn that late ones are compared with."""
+"""The turn that late turns are compared with."""
 
 MEASURED_TURNS = 40
-"""Turns that are measured early and late."""
+"""Number of turns that are measured, early and late."""
 
 
 def url_in(directory: str | Path) -> str:
@@ -47,7 +47,7 @@ def url_in(directory: str | Path) -> str:
 
 
 def stored_steps(sizes: Sizes) -> Figures:
-    """Return the CPU time of a tool step of which everything is kept, in SQLite and, if there is one, in PostgreSQL."""
+    """Return the CPU time of a fully persisted tool step, in SQLite and, if available, in PostgreSQL."""
     with tempfile.TemporaryDirectory() as directory:
         figures = {
             'stored_step_ms': asyncio.run(_stored_step_ms(url_in(directory), sizes)),
@@ -59,7 +59,7 @@ def stored_steps(sizes: Sizes) -> Figures:
 
 
 async def _stored_step_ms(url: str, sizes: Sizes, plain: Agent[Any, str] | None = None) -> float:
-    """Return what a step of an agent costs; of ours with all rooms, if none is given."""
+    """Return the cost of a step of `plain`; by default, of our agent with all capabilities."""
     async with open_store(url) as store:
         agent = VersionedAgent(plain or create_deep_agent(), store)
 
@@ -73,7 +73,7 @@ async def _stored_step_ms(url: str, sizes: Sizes, plain: Agent[Any, str] | None 
 
 
 def growth(sizes: Sizes) -> Figures:
-    """Return the size of a database after a chat, as a multiple of what was said and written."""
+    """Return the size of a database after a chat, as a multiple of the bytes of its texts and files."""
     with tempfile.TemporaryDirectory() as with_files, tempfile.TemporaryDirectory() as text_only:
         asyncio.run(_chat(Path(with_files), sizes.turns, files=True))
         asyncio.run(_chat(Path(text_only), sizes.turns, files=False))
@@ -92,7 +92,7 @@ async def _chat(directory: Path, turns: int, *, files: bool) -> None:
 
 
 async def say(version: AgentVersion[DeepAgentDeps], said: Turn, *, files: bool = True) -> AgentVersion[DeepAgentDeps]:
-    """Return the version after a turn."""
+    """Run a turn and return its version."""
     script = script_of(said, files=files)
     after = await version.advance(said.prompt, model=script.model)
     require(after.output or '', said.answer)
@@ -100,12 +100,12 @@ async def say(version: AgentVersion[DeepAgentDeps], said: Turn, *, files: bool =
 
 
 def script_of(said: Turn, *, files: bool = True) -> Script:
-    """Return the part of the model in a turn."""
+    """Return the script of the model for a turn."""
     return Script([('write_file', {'path': said.path, 'content': said.content})] if files else [], said.answer)
 
 
 def late_turns(sizes: Sizes) -> Figures:
-    """Return what it costs to keep a turn after many turns, as a multiple of the tenth: bytes, and CPU."""
+    """Return the cost of persisting a turn after many turns, as a multiple of the tenth turn: bytes and CPU."""
     early = asyncio.run(_turns_after(EARLY))
     late = asyncio.run(_turns_after(sizes.late))
     return {
@@ -117,7 +117,7 @@ def late_turns(sizes: Sizes) -> Figures:
 
 
 async def _turns_after(turns: int) -> tuple[float, float]:
-    """Return the bytes that a turn adds, and by how many CPU milliseconds it is dearer than one that is not kept."""
+    """Return the bytes that a turn adds, and its additional CPU milliseconds over the same turn without persistence."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         async with open_store(url_in(directory)) as store:
@@ -136,20 +136,20 @@ async def _turns_after(turns: int) -> tuple[float, float]:
                 history = last.messages
                 version, kept, unkept = await _beside(plain, history, version, turn(number), kept_first=number % 2 == 0)
                 taken.append((kept, unkept))
-        # What disturbs a turn makes it dearer, never cheaper: of each kind the cheapest eighth is compared.
+        # Disturbances make a turn slower, never faster, so the fastest eighth of each kind is compared.
         kept_s, unkept_s = (statistics.quantiles(each, n=8)[0] for each in zip(*taken, strict=True))
         return (size_of(directory) - before) / MEASURED_TURNS, (kept_s - unkept_s) * 1000
 
 
 @dataclass(kw_only=True)
 class LastMessages(AbstractCapability[object]):
-    """Has the messages of the last run that ended, the same objects that it had."""
+    """Records the messages of the last completed run, as the same objects."""
 
     id: str | None = 'last_messages'
     messages: list[ModelMessage] = field(default_factory=list[ModelMessage])
 
     async def after_run(self, ctx: RunContext[object], *, result: AgentRunResult[Any]) -> AgentRunResult[Any]:
-        """Take them."""
+        """Record the messages."""
         self.messages = result.all_messages()
         return result
 
@@ -162,11 +162,11 @@ async def _beside(
     *,
     kept_first: bool,
 ) -> tuple[AgentVersion[DeepAgentDeps, str], float, float]:
-    """Return the version that a turn makes, its CPU seconds, and those of the same turn unkept.
+    """Return the version of a turn, its CPU seconds, and those of the same turn without persistence.
 
-    After 1,000 turns both look through 4,000 messages, which takes ten times what is measured: they look through the
-    same objects, because messages that were just read lie closer together in memory; somebody has looked before both;
-    they take turns in going first; and no garbage is collected in one of them for what the other left.
+    After 1,000 turns, both scan 4,000 messages, which takes ten times the measured cost. So both scan the same objects,
+    because recently loaded messages are closer together in memory; the objects are scanned once before both; the order
+    alternates; and neither run collects the garbage of the other.
     """
 
     async def unkept() -> float:
@@ -198,7 +198,7 @@ async def _beside(
 
 
 def messages_of(said: Turn) -> list[ModelMessage]:
-    """Return the messages of a turn, as a run would have left them."""
+    """Return the messages that a run of a turn produces."""
     usage = RequestUsage(input_tokens=100, output_tokens=10)
     call = ToolCallPart('write_file', {'path': said.path, 'content': said.content}, tool_call_id='measured-1')
     return [
@@ -210,7 +210,7 @@ def messages_of(said: Turn) -> list[ModelMessage]:
 
 
 async def keep_turns(store: Store, root: VersionRecord, turns: int, *, first: int = 0) -> list[VersionRecord]:
-    """Put turns into a store without running them, a hundred in a commit; return their versions."""
+    """Add turns to a store without running them, a hundred per commit; return their versions."""
     records, count, parent = list[VersionRecord](), root.message_count, root
     for start in range(first, first + turns, 100):
         news: list[NewMessage] = []
@@ -239,4 +239,4 @@ def encoded(message: ModelMessage) -> bytes:
 
 
 CASES: dict[str, Case] = {'store-step': stored_steps, 'store-growth': growth, 'store-late': late_turns}
-"""The cases, by name."""
+"""The cases of the store, by name."""

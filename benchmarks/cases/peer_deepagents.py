@@ -1,6 +1,7 @@
-"""LangChain's `deepagents` on LangGraph, by its public interface, with its defaults.
+"""LangChain's `deepagents` on LangGraph, through its public interface, with its defaults.
 
-Its files in memory are a channel of the graph's state and exist only in a run, so there is no case for their memory.
+Its in-memory files are a channel of the graph's state that exists only during a run, so there is no case for their
+memory.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from peer_deepagents_store import CASES as STORE_CASES
 from peer_langchain import Scripted, player, write_and_read
 
 HISTORY_REQUESTS = 5
-"""Requests of the run after a long history."""
+"""Number of requests in the run after a long history."""
 
 
 def default_player(backend: BackendProtocol | None = None) -> Callable[..., Awaitable[Scripted]]:
-    """Return what plays a script once on a graph with defaults."""
+    """Return a function that runs a script once on a graph with default settings."""
     model = Scripted()
     return player(model, create_deep_agent(model, backend=backend))
 
@@ -63,7 +64,7 @@ def _history(sizes: Sizes) -> Figures:
 
 
 def _search(sizes: Sizes) -> Figures:
-    """Its grep takes literals only."""
+    """Return the search figures. Its grep supports literals only."""
     play = default_player(FilesystemBackend(sizes.tree))
 
     async def measure(call: tuple, wanted: str) -> float:

@@ -1,7 +1,7 @@
-"""`deepagents` in a session of 100 turns, with its defaults; its summaries are made by the same model.
+"""`deepagents` in a session of 100 turns, with its defaults; the same model writes its summaries.
 
-Its files are a channel of the graph's state, and the state is kept from turn to turn by LangGraph's checkpointer in
-memory. It has no todos by default: the session with todos adds LangChain's `TodoListMiddleware`.
+Its files are a channel of the graph's state, which LangGraph's in-memory checkpointer stores between turns. It has no
+todos by default: the session with todos adds LangChain's `TodoListMiddleware`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TOOLS = {'coding': [], 'research': [fetch], 'support': [find_customer], 'todos':
 
 
 class Played(BaseChatModel):
-    """The model that the player answers for. Asked without tools, it is to summarize."""
+    """The model that the player answers for. A request without tools is a request for a summary."""
 
     player: object
 
@@ -46,7 +46,7 @@ class Played(BaseChatModel):
         return 'scripted'
 
     def bind_tools(self, tools, **kwargs):
-        """Bind the tools to one request, as models of providers do."""
+        """Bind the tools to one request, like the models of providers."""
         return self.bind(tools=[convert_to_openai_tool(tool)['function'] for tool in tools])
 
     def _generate(self, messages: list[BaseMessage], stop=None, run_manager=None, **kwargs) -> ChatResult:
@@ -86,7 +86,7 @@ def _segments(message: BaseMessage) -> list[tuple]:
 
 
 def _results(messages: list[BaseMessage]) -> dict[str, str]:
-    """Return what came back after the last response."""
+    """Return the tool results after the last response."""
     results = {}
     for message in reversed(messages):
         if isinstance(message, AIMessage):
@@ -140,4 +140,4 @@ def _case(name: str):
 
 
 CASES = {f'context-{name}': _case(name) for name in NAMES_OF_SESSIONS}
-"""The cases, by name."""
+"""The session cases, by name."""

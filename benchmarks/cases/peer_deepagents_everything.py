@@ -1,7 +1,7 @@
-"""LangChain's `deepagents` with what ours has with everything on, as far as it has it: it comes without todos.
+"""LangChain's `deepagents` with the equivalents of our full feature set, as far as it has them; it comes without todos.
 
-Its skills are read through its backend, at the start of each thread. It has `execute` on a backend that runs commands,
-so the surface is that of a local shell; all else works on files in the graph's state.
+It reads skills through its backend, at the start of each thread. It has `execute` on a backend that runs commands, so
+the surface is that of a local shell; everything else uses files in the graph's state.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from measure import (
 from peer_langchain import Scripted, player, write_and_read
 
 SKILL_STARTS = 2
-"""Runs with many skills that are compared: each reads all of them."""
+"""Number of runs with many skills to compare; each of them reads all skills."""
 
 
 def whole_graph(model: Scripted, sizes: Sizes, default: BackendProtocol | None = None):
-    """Return a graph with everything on, without the checkpointer that a pause would need: no case here pauses."""
+    """Return a fully featured graph. It has no checkpointer, which only a pause would need."""
     skills = FilesystemBackend(sizes.four_skills, virtual_mode=True)
     return create_deep_agent(
         model,
@@ -58,7 +58,7 @@ def whole_graph(model: Scripted, sizes: Sizes, default: BackendProtocol | None =
 
 
 def whole_player(sizes: Sizes, default: BackendProtocol | None = None) -> Callable[..., Awaitable[Scripted]]:
-    """Return what plays a script once on a graph with everything on, each time in a new thread."""
+    """Return a function that runs a script once on a fully featured graph, each time in a new thread."""
     model = Scripted()
     return player(model, whole_graph(model, sizes, default))
 
@@ -116,7 +116,7 @@ def _skills(sizes: Sizes) -> Figures:
 
 
 def _approval(sizes: Sizes) -> Figures:
-    """Its checkpointer keeps the paused state as bytes, in memory."""
+    """Return the approval figures. Its checkpointer stores the paused state as bytes, in memory."""
     model = Scripted()
     graph = create_deep_agent(model, interrupt_on={'write_file': True}, checkpointer=InMemorySaver())
     threads = itertools.count()
@@ -149,4 +149,4 @@ CASES = {
     'skills': _skills,
     'approve': _approval,
 }
-"""The cases, by name."""
+"""The cases with everything on, by name."""

@@ -1,7 +1,7 @@
-"""`deepagents` with LangGraph's `SqliteSaver`: what it costs to keep each step, and how its database grows with a chat.
+"""`deepagents` with LangGraph's `SqliteSaver`: the cost of persisting each step, and the growth of its database.
 
-The saver is the synchronous one and so are the runs: the asynchronous one adds a thread of its own to each statement.
-Files are a channel of the graph's state, so the saver keeps them too.
+The saver and the runs are synchronous: the asynchronous saver adds a thread per statement. Files are a channel of the
+graph's state, so the saver stores them too.
 """
 
 from __future__ import annotations
@@ -66,4 +66,4 @@ def _connect(directory: str) -> sqlite3.Connection:
 
 
 CASES = {'store-step': _steps, 'store-growth': _growth}
-"""The cases, by name."""
+"""The cases of the store, by name."""

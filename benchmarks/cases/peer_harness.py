@@ -1,6 +1,6 @@
 """`pydantic-ai-harness`: a bare pydantic-ai agent with `StepPersistence` on its SQLite store, with its defaults.
 
-It keeps messages and what is known of tool calls, not files.
+It stores messages and metadata of tool calls, but no files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pydantic_ai_harness.step_persistence import SqliteStepStore, StepPersistenc
 
 
 def runs_in(directory: str) -> Run:
-    """Return runs of an agent whose tools read and write a dict, and whose steps are kept."""
+    """Return runs of an agent with persisted steps and tools that read and write a dict."""
     files: dict[str, str] = {}
 
     async def write_file(path: str, content: str) -> str:

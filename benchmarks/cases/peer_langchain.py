@@ -1,4 +1,4 @@
-"""The scripted model and its player for LangChain: what `loop.py` is for contestants on pydantic-ai."""
+"""The scripted model and its player for LangChain, the equivalent of `loop.py` for pydantic-ai."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import Field
 
 
 class Scripted(BaseChatModel):
-    """Calls tools, one a request, then says that it is done; each response carries its usage."""
+    """Calls tools, one per request, then answers; each response reports its usage."""
 
     answer: str = 'Done.'
     calls: list = Field(default_factory=list)
@@ -27,7 +27,7 @@ class Scripted(BaseChatModel):
         return 'scripted'
 
     def bind_tools(self, tools, **kwargs):
-        """Remember the tools, as they would be sent."""
+        """Record the tools as they would be sent."""
         self.bound = [convert_to_openai_tool(tool)['function'] for tool in tools]
         return self
 
@@ -50,7 +50,7 @@ class Scripted(BaseChatModel):
 
 
 def player(model: Scripted, graph) -> Callable[..., Awaitable[Scripted]]:
-    """Return what plays a script once, in a new thread; a graph that asked for anything else is refused."""
+    """Return a function that runs a script once, in a new thread. It raises if the graph made other requests."""
     threads = itertools.count()
 
     async def play(calls: Sequence, history: Sequence[BaseMessage] = ()) -> Scripted:
@@ -66,7 +66,7 @@ def player(model: Scripted, graph) -> Callable[..., Awaitable[Scripted]]:
 
 
 def write_and_read(count: int) -> list:
-    """Return calls that write a new file and read it, by turns."""
+    """Return calls that alternately write a new file and read it."""
     calls = []
     for number in range(count):
         path = f'/notes/{number // 2}.txt'

@@ -1,6 +1,6 @@
-"""The other project named `pydantic-deep`, by its public interface, with its defaults.
+"""The other project named `pydantic-deep`, through its public interface, with its defaults.
 
-Where its environment has this project's package instead, the script refuses to measure it.
+If its environment contains this project's package instead, the script refuses to run.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def _memory(sizes: Sizes) -> Figures:
 
 
 def _search(sizes: Sizes) -> Figures:
-    """It searches in Python where the workspace is read-only, and by `find` and `grep` where it runs commands."""
+    """Return the search figures: in Python in a read-only workspace, with `find` and `grep` in one that runs
+    commands."""
     shell = runs_on(LocalWorkspace(sizes.tree))
     return {
         **measure_search(runs_on(LocalWorkspace(sizes.tree, read_only=True))),

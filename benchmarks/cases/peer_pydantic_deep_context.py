@@ -1,7 +1,7 @@
-"""The other `pydantic-deep` in a session of 100 turns, with its defaults; its summaries are made by the same model.
+"""The other `pydantic-deep` in a session of 100 turns, with its defaults; the same model writes its summaries.
 
-One document in memory and one `DeepAgentDeps` serve all turns. It writes its archive of messages into the directory
-that it runs in, so that is a temporary one.
+One in-memory document and one `DeepAgentDeps` serve all turns. It writes its archive of messages into the working
+directory, which is therefore a temporary one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def begin(played: Session, model: Model) -> Say:
     deps, workspace = DeepAgentDeps(), WorkspaceRef(provider='state', id=played.name)
 
     async def say(prompt: str, history: Sequence[ModelMessage]) -> AgentRunResult[object]:
-        assert os.path.isdir(directory.name)  # it is there as long as this function
+        assert os.path.isdir(directory.name)  # exists as long as this function, which refers to it
         return await agent.run(
             prompt, deps=deps, message_history=list(history), usage_limits=NO_LIMIT, workspace=workspace
         )
@@ -49,7 +49,7 @@ def begin(played: Session, model: Model) -> Say:
 
 
 def spell(action: Action) -> tuple[str, Mapping[str, object]]:
-    """Return an action as a call of its tools; its edits name lines by their number and a digest."""
+    """Return an action as a call of its tools. Its edits refer to lines by number and digest."""
     match action:
         case Read(path=path, first=0, lines=2_000):
             return 'read_file', {'path': path}
@@ -70,4 +70,4 @@ def spell(action: Action) -> tuple[str, Mapping[str, object]]:
 
 
 CASES = cases(begin, spell)
-"""The cases, by name."""
+"""The session cases, by name."""

@@ -1,8 +1,8 @@
-"""The other `pydantic-deep` with what ours has with everything on, and as little besides as its switches allow.
+"""The other `pydantic-deep` with the equivalents of our full feature set, and everything else switched off if possible.
 
-What it is left with: todos, files, commands, its general and its research subagent beside the declared one, skills,
-and approvals of commands. Memory, plans, monitoring, the web, thinking and the management of its context, with which
-it comes, are switched off.
+It has todos, files, commands, its general and its research subagent besides the declared one, skills, and approvals of
+commands. Memory, plans, monitoring, web access, thinking and its context management, which are on by default, are
+switched off.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from pydantic_deep import DeepAgentDeps, create_deep_agent
 
 
 def whole_agent(sizes: Sizes) -> Agent:
-    """Return an agent with everything on that ours has."""
+    """Return an agent with the equivalents of our full feature set."""
     return create_deep_agent(
         TestModel(),
         subagents=[
@@ -81,7 +81,8 @@ def _creation(sizes: Sizes) -> Figures:
 
 
 def _skills(sizes: Sizes) -> Figures:
-    """It finds skills when the agent is made, and lists all of them at each request."""
+    """Return the skill figures. It discovers skills when the agent is created, and lists all of them at each
+    request."""
     found = measure_discovery(lambda: len(SkillsDirectory(path=sizes.many_skills).skills), sizes)
     without = create_deep_agent(TestModel())
     within = create_deep_agent(TestModel(), skill_directories=[sizes.many_skills])
@@ -101,4 +102,4 @@ CASES = {
     'skills': _skills,
     'approve': _approval,
 }
-"""The cases, by name."""
+"""The cases with everything on, by name."""

@@ -1,7 +1,7 @@
-"""Plays a session to the agent of a contestant: what its model answers to each request. Standard library only.
+"""Plays a session for the agent of a contestant, as the model that answers each request. Standard library only.
 
-The contestant's adapter says what a request holds and how its tools are called; that every tool did what it was asked
-for is looked at here, since a session full of failures would be cheap.
+The adapter of a contestant parses its requests and spells its tool calls. The player checks the result of every call,
+since a session of failures would be cheap.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from ledger import SUMMARY_MARK, Ledger, Segments, Told
 from sessions import Action, Ask, Edit, Grep, Read, Session, Todos, Turn, lookup, page, passage_of
 
 SUMMARY_CHARS = 1_200
-"""What the model answers when it is to summarize, whoever asks."""
+"""Length of the summaries that the model writes for every contestant."""
 
 WINDOW_TOKENS = 200_000
-"""The context window that every contestant is told of."""
+"""The context window that every contestant is configured with."""
 
 KEPT = re.compile(r'[\w./-]*(?:offload|large_tool_results)/[\w./-]*\w')
-"""The path under which a contestant has kept a result that it does not show."""
+"""The path under which a contestant stored a result that it did not show in full."""
 
 Spell: TypeAlias = Callable[[Action], tuple[str, Mapping[str, object]]]
-"""Says an action in a contestant's tools: the name and the arguments."""
+"""Translates an action into a call of a contestant's tools: the name and the arguments."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a model is asked."""
+    """A request to the model."""
 
     segments: Segments
-    """All of it, as it is sent."""
+    """The complete request, as sent."""
     is_summary: bool
-    """Whether it is asked to summarize."""
+    """Whether it asks for a summary."""
     result_by_id: Mapping[str, str]
-    """What the tools returned that it called last."""
+    """The results of the last tool calls."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """A call that the model makes."""
+    """A tool call of the model."""
 
     id: str
     name: str
@@ -53,7 +53,7 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """What the model answers: calls, or a text."""
+    """A reply of the model: calls, or a text."""
 
     text: str
     calls: Sequence[Call]
@@ -61,34 +61,34 @@ class Reply:
 
 
 class Player:
-    """Answers for the model through one session."""
+    """Plays the model in one session."""
 
     def __init__(self, session: Session, spell: Spell) -> None:
-        """Take the session and how to call the contestant's tools."""
+        """Store the session and the translation of its actions."""
         self.session = session
         self.ledger = Ledger()
         self._spell = spell
         self._steps: list[tuple[Action, ...]] = []
         self._following: list[tuple[Action, ...]] = []
-        """The calls that get at what was not shown; they come before the next step."""
+        """Calls that fetch omitted parts of results; they precede the next step."""
         self._open: dict[str, Action] = {}
         self._answer = ''
         self._calls_made = 0
         self._is_answered = True
 
     def start(self, turn: Turn) -> None:
-        """Begin a turn; the one before must have come to its answer."""
+        """Start a turn. The previous one must have been answered."""
         if not self._is_answered:
             raise RuntimeError('A turn ended before its answer.')
         self._steps, self._answer, self._is_answered = list(turn.steps), turn.answer, False
 
     def end(self) -> None:
-        """Refuse a session whose last turn was not answered."""
+        """Raise if the last turn was not answered."""
         if not self._is_answered:
             raise RuntimeError('The last turn ended before its answer.')
 
     def respond(self, request: Request) -> Reply:
-        """Return what the model answers."""
+        """Return the reply of the model."""
         if request.is_summary:
             number = self.ledger.summaries
             return self._reply(request, f'{SUMMARY_MARK} {number}: {prose(number, SUMMARY_CHARS)}'[:SUMMARY_CHARS])
@@ -114,7 +114,7 @@ class Player:
         return Reply(text=text, calls=calls, usage=usage)
 
     def _look_at(self, result_by_id: Mapping[str, str]) -> None:
-        """Refuse a result that is none, and go after what was not shown: of all results at once."""
+        """Raise for a failed result, and queue calls that fetch omitted parts, for all results at once."""
         chains: list[Sequence[Action]] = []
         for id_, action in self._open.items():
             result = result_by_id.get(id_)
@@ -138,7 +138,7 @@ def _is_done(action: Read | Grep | Edit | Todos, result: str) -> bool:
 
 
 def _ask_again(ask: Ask, result: str) -> list[Action]:
-    """Return how the model gets at what it needs of a result that it was shown a part of: nothing if all is there."""
+    """Return the calls that fetch the needed parts of a truncated result; empty if it has all of them."""
     text = page(ask.key) if ask.tool == 'fetch' else lookup(ask.key)
     if text in result:
         return []
@@ -154,7 +154,7 @@ def _ask_again(ask: Ask, result: str) -> list[Action]:
 
 
 def _read_on(read: Read, url: str, result: str) -> list[Action]:
-    """Return the call that reads what is left of a page: nothing if the last lines came."""
+    """Return the call that reads the rest of a page; empty if the last lines were included."""
     lines = page(url).split('\n')
     following = next((place for place in range(read.first, len(lines)) if lines[place] not in result), None)
     if following is None:

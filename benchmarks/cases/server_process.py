@@ -1,7 +1,7 @@
-"""The server that streams: `python server_process.py DIRECTORY STREAMS`. It prints its port and an API key.
+"""The server of the streaming case: `python server_process.py DIRECTORY STREAMS`. It prints its port and an API key.
 
-For each line that it reads it prints what it has used so far. Its model says as many words as the prompt asks for; all
-runs wait for each other before they do, so that all of them stream at once.
+For each input line it prints its resource usage so far. Its model writes as many words as the prompt requests. All runs
+wait for each other first, so that all of them stream concurrently.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SEND_BYTES = 32 * 2**10
 
 
 def answer(messages: list[ModelMessage], info: AgentInfo) -> list[str | ToolCallPart] | str:
-    """Say a word, wait for all other runs, then say as many words as were asked for."""
+    """Write a word, wait for all other runs, then write the requested number of words."""
     if not any(isinstance(message, ModelResponse) for message in messages):
         return ['Wait. ', call('meet')]
     first = messages[0]
@@ -38,7 +38,7 @@ def answer(messages: list[ModelMessage], info: AgentInfo) -> list[str | ToolCall
 
 
 class Meeting:
-    """Where so many runs wait for each other."""
+    """A barrier for a fixed number of runs."""
 
     def __init__(self, size: int) -> None:
         self._missing = size
@@ -54,7 +54,7 @@ class Meeting:
 
 
 async def main(directory: Path, streams: int) -> None:
-    """Serve until nobody asks any more."""
+    """Serve until the input ends."""
     agent = create_deep_agent(ScriptedModel(then=answer), tools=[Meeting(streams).meet])
     settings = ServerSettings(
         requests_per_second=10**6, request_burst=10**6, max_runs=streams + 10, max_runs_per_key=streams + 10

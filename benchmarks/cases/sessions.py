@@ -1,7 +1,7 @@
-"""What happens in four sessions of 100 turns: what is asked, which tools are called, what they return. Pure, by seed.
+"""Four sessions of 100 turns: the prompts, the tool calls and their results. Pure, and determined by a seed.
 
-Nothing here knows a contestant: an action is said in words of its own, and each contestant spells it as its tools want
-it. Standard library only. `player.py` plays a session.
+Nothing here depends on a contestant: actions are abstract, and each contestant translates them into calls of its tools.
+Standard library only. `player.py` plays a session.
 """
 
 from __future__ import annotations
@@ -16,73 +16,73 @@ from typing import TypeAlias
 from chat import prose
 
 FILES = 60
-"""Files of the repository that the coding session works on, of 100 to 400 lines each."""
+"""Files of the repository in the coding session, of 100 to 400 lines each."""
 
 HOT_FILES = 15
-"""How many of them get three of four visits, as in a change that goes through a program."""
+"""Number of files that get three quarters of the visits, as in a change across a program."""
 
 NAMES = 600
-"""Names of functions in it: a line has one, so that a search for a name finds some 25 lines."""
+"""Function names in the repository. Each line contains one, so a search for a name finds about 25 lines."""
 
 PAGE_CHARS = (8_000, 60_000)
-"""How long a page is that the research session fetches."""
+"""Length of a page in the research session."""
 
 LOOKUP_CHARS = 500
-"""What the lookup of the support session returns."""
+"""Length of a lookup result in the support session."""
 
 WHOLE_SHARE = 1 / 3
-"""How many of the pages are needed from beginning to end; of the others one passage is."""
+"""Share of pages that are needed in full; of the others, one passage is needed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Read:
-    """Reads lines of a file; what comes back must contain what is expected."""
+    """Reads lines of a file. The result must contain `expected`."""
 
     path: str
     first: int = 0
-    """The first line, from 0."""
+    """Index of the first line, from 0."""
     lines: int = 2_000
     expected: str
     rest_of: str | None = None
-    """The address of the page that is to be read to its end, in as many calls as the contestant needs for it."""
+    """The URL of a page to read to its end, in as many calls as the contestant needs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Grep:
-    """Searches for a literal, and wants the lines."""
+    """Searches for a literal, with matching lines in the result."""
 
     pattern: str
     path: str | None = None
-    """A file to search; everywhere if there is none."""
+    """A file to search; `None` for all files."""
     expected: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Edit:
-    """Replaces lines of a file by others."""
+    """Replaces lines of a file."""
 
     path: str
     first: int
-    """The first line, from 0."""
+    """Index of the first line, from 0."""
     old: tuple[str, ...]
     new: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Todos:
-    """Writes the whole list: what is to be done, and how far it is."""
+    """Writes the whole todo list, with states."""
 
     items: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ask:
-    """Calls a tool of the user's: `fetch(url)` or `lookup(key)`."""
+    """Calls one of the user's tools: `fetch(url)` or `lookup(key)`."""
 
     tool: str
     key: str
     needs_all: bool = False
-    """Whether all of a page is needed, should the contestant have shown only a part."""
+    """Whether the whole page is needed, even if the contestant shows only a part."""
 
 
 Action: TypeAlias = Read | Grep | Edit | Todos | Ask
@@ -90,22 +90,22 @@ Action: TypeAlias = Read | Grep | Edit | Todos | Ask
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """What a user says, what is done about it, and the answer."""
+    """The prompt of a user, the steps of the model, and its answer."""
 
     prompt: str
     steps: tuple[tuple[Action, ...], ...]
-    """Each step is one response of the model: its calls are made together."""
+    """Each step is one response of the model, with parallel calls."""
     answer: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """A whole session."""
+    """A session with all its turns."""
 
     name: str
     turns: tuple[Turn, ...]
     files: Mapping[str, str]
-    """What is there before it begins, by absolute path."""
+    """The initial files, by absolute path."""
 
 
 def session(name: str, turns: int) -> Session:
@@ -115,7 +115,7 @@ def session(name: str, turns: int) -> Session:
 
 @cache
 def page(url: str) -> str:
-    """Return the text of a page: paragraphs of some 50 to 450 characters, each with a mark of its own."""
+    """Return the text of a page: paragraphs of about 50 to 450 characters, each with a unique mark."""
     random_ = _random_of(url)
     size, number, lines, chars = random_.randint(*PAGE_CHARS), zlib.crc32(url.encode()), list[str](), 0
     while chars < size:
@@ -126,19 +126,20 @@ def page(url: str) -> str:
 
 
 def lookup(key: str) -> str:
-    """Return what is known of a customer, say."""
+    """Return the record of a customer."""
     return f'{key}: {prose(zlib.crc32(key.encode()), LOOKUP_CHARS - len(key) - 2)}'
 
 
 def passage_of(text: str) -> tuple[int, str]:
-    """Return where the passage is that is needed of a page, in lines from 0, and the mark that finds it."""
+    """Return the position of the needed passage of a page, as a line index, and the mark that identifies it."""
     lines = text.split('\n')
     middle = len(lines) // 2
     return middle, lines[middle].partition(' ')[0]
 
 
 def _coding(turns: int) -> Session:
-    """Two to six calls a turn: mostly a search, one or two files read, some of their lines changed."""
+    """Return a session of two to six calls per turn: mostly a search, one or two reads, and edits of some of the
+    lines."""
     random_ = _random_of('coding')
     files = {f'/src/part_{n % 8}/module_{n:02d}.py': _source(random_, n) for n in range(FILES)}
     now = {path: text.split('\n') for path, text in files.items()}
@@ -185,7 +186,7 @@ def _line(random_: random.Random, mark: str) -> str:
 
 
 def _research(turns: int) -> Session:
-    """One to three pages a turn, in half of the turns fetched together, and a long answer."""
+    """Return a session of one to three pages per turn, fetched in parallel in half of the turns, and long answers."""
     random_, said = _random_of('research'), list[Turn]()
     for number in range(turns):
         urls = [f'https://example.com/{number}/{place}' for place in range(random_.randint(1, 3))]
@@ -196,7 +197,7 @@ def _research(turns: int) -> Session:
 
 
 def _support(turns: int) -> Session:
-    """Short questions and answers; every third needs a look at something."""
+    """Return a session of short questions and answers; every third needs a lookup."""
     return Session(name='support', turns=tuple(_support_turn(number) for number in range(turns)), files={})
 
 
@@ -206,7 +207,7 @@ def _support_turn(number: int) -> Turn:
 
 
 def _todos(turns: int) -> Session:
-    """As support, and the list of five to eight todos is written in every turn."""
+    """Return the support session, with a list of five to eight todos that is written in every turn."""
     random_, said = _random_of('todos'), list[Turn]()
     for number in range(turns):
         short = _support_turn(number)
@@ -228,6 +229,6 @@ SESSIONS: Mapping[str, Callable[[int], Session]] = {
     'support': _support,
     'todos': _todos,
 }
-"""The sessions by name: each takes how many turns it has."""
+"""The sessions, by name. Each takes its number of turns."""
 
 NAMES_OF_SESSIONS: Sequence[str] = tuple(SESSIONS)

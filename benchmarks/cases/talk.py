@@ -1,7 +1,7 @@
-"""Plays a session to an agent on pydantic-ai: what a request of it holds, and how its replies come to it.
+"""Plays a session for an agent on pydantic-ai: converts its requests for the player, and the replies for the agent.
 
-What the model is sent is taken where pydantic-ai hands it to the class of the model, after all that agents, histories
-and capabilities have done to it.
+Requests are recorded where pydantic-ai passes them to the model class, after all changes by agents, history processors
+and capabilities.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from pydantic_core import to_json
 from sessions import NAMES_OF_SESSIONS, Session, lookup, page, session
 
 Say: TypeAlias = Callable[[str, Sequence[ModelMessage]], Awaitable[AgentRunResult[object]]]
-"""One turn: the user's text, after this history."""
+"""Runs one turn: the user's text, after this history."""
 
 Begin: TypeAlias = Callable[[Session, Model], Say]
-"""Makes the agent of a session, on the files that it begins with."""
+"""Creates the agent of a session, with its initial files."""
 
 IsSummary: TypeAlias = Callable[[Sequence[ModelMessage], AgentInfo], bool]
-"""Whether a request asks for a summary."""
+"""Returns whether a request asks for a summary."""
 
 
 async def fetch(url: str) -> str:
@@ -63,12 +63,12 @@ TOOLS: Mapping[str, list[Callable[[str], Awaitable[str]]]] = {
 
 
 def is_without_tools(_messages: Sequence[ModelMessage], info: AgentInfo) -> bool:
-    """Return whether the model may call nothing, as is so when it is to summarize and not when it is to go on."""
+    """Return whether the request has no tools, as requests for a summary do, unlike other requests."""
     return not info.function_tools
 
 
 def cases(begin: Begin, spell: Spell, is_summary: IsSummary = is_without_tools) -> Mapping[str, Case]:
-    """Return the cases of a contestant: one a session."""
+    """Return the cases of a contestant, one per session."""
 
     def case(name: str) -> Case:
         def measure(sizes: Sizes) -> Figures:
@@ -145,7 +145,7 @@ def _segment(part: ModelRequestPart | ModelResponsePart) -> tuple[Kind, str]:
 
 
 def _results(messages: Sequence[ModelMessage]) -> Iterator[tuple[str, str]]:
-    """Yield what came back after the last response."""
+    """Yield the tool results after the last response."""
     for message in reversed(messages):
         if isinstance(message, ModelResponse):
             return
