@@ -1,4 +1,4 @@
-"""How do I let a person decide tomorrow, in another process, what an agent asked today?"""
+"""How do I run an agent today and let a person decide on its calls tomorrow, in another process?"""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def build(model: Model | str) -> Agent[DeepAgentDeps, str | DeferredToolRequests
 
 
 async def ask(model: Model | str, files: Path, saved: Path) -> None:
-    """The first process: run until a person is needed, and keep the conversation."""
+    """The first process: run until a decision is needed, and save the conversation."""
     result = await build(model).run('Raise the price of tea by one.', deps=DeepAgentDeps(backend=LocalBackend(files)))
     saved.write_bytes(ConversationTypeAdapter.dump_json(result.conversation))
 
 
 async def answer(model: Model | str, files: Path, saved: Path) -> None:
-    """The second process: show what waits, answer it, and go on."""
+    """The second process: show the pending calls, answer them, and resume."""
     conversation = ConversationTypeAdapter.validate_json(saved.read_bytes())
     requests = conversation.deferred_tool_requests
     pending = pending_approvals(requests)
@@ -43,7 +43,7 @@ async def answer(model: Model | str, files: Path, saved: Path) -> None:
 
 
 async def main(model: Model | str) -> None:
-    """Run both; nothing but the two paths goes from one to the other."""
+    """Run both processes. They share only the two paths."""
     with tempfile.TemporaryDirectory() as directory, tempfile.TemporaryDirectory() as elsewhere:
         Path(directory, 'prices.csv').write_text('cake,3\ntea,2\n')
         await ask(model, Path(directory), Path(elsewhere, 'conversation.json'))

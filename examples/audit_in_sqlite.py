@@ -1,4 +1,4 @@
-"""How do I know afterwards who ran what, what it did, and how it ended?"""
+"""How do I find out afterwards who ran an agent, what it did, and how the run ended?"""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def main(model: Model | str) -> None:
                 for call in record.tool_calls:
                     print('  ', call.name, call.outcome, call.arguments.value)
 
-            # The record has the conversation: anybody may go on from it.
+            # The record contains the conversation, so anybody can continue it.
             [hers] = (await rows.list({'owner': 'ada'})).items
             history = await rehydrate(hers)
             result = await agent.run('And on Sundays?', deps=DeepAgentDeps(), message_history=history)

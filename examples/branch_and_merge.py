@@ -1,4 +1,4 @@
-"""How do I try two ways from one moment of an agent's work, and keep what is good of both?"""
+"""How do I try two alternatives from one version of an agent's work, and merge the results?"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic_deep.versions import MergeConflictError
 
 
 async def main(model: Model | str) -> None:
-    """Run two turns from one version, compare them, merge them, and go back."""
+    """Run two turns from one version, compare them, merge them, and restore the first version."""
     agent = create_deep_agent(model, name='editor')
     with tempfile.TemporaryDirectory() as directory:
         work = Path(directory, 'work')
@@ -22,7 +22,7 @@ async def main(model: Model | str) -> None:
             editor = VersionedAgent(agent, store)
             root = await editor.create(name='report', backend=LocalBackend(work))
 
-            # Two children of one version. The second works on a view: the directory holds the first.
+            # Two children of one version. The directory has the files of the first; the second works on a view.
             dated = await root.advance('Put the year into the title of report.md.', branch='dated')
             summed = await root.advance('Add the total at the end of report.md.', branch='summed')
 

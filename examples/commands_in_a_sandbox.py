@@ -1,4 +1,4 @@
-"""How do I let an agent run commands that reach nothing but its own directory?"""
+"""How do I let an agent run commands that can reach only its own directory?"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ async def main(model: Model | str) -> None:
         limits = SandboxLimits(timeout_seconds=60, memory_bytes=512 * 1024 * 1024)
         backend = SandboxBackend(directory, limits=limits)
         try:
-            await backend.run(['true'])  # so that it is known before a model is asked
+            await backend.run(['true'])  # checks the sandbox before the first request to a model
         except SandboxUnavailableError as error:
             print(f'No command runs here. {error}')
             return

@@ -1,9 +1,9 @@
-"""What does a deep agent do? Watch one survey the source of a package that somebody else wrote.
+"""What does a deep agent do? Watch one survey the source of a third-party package.
 
-It gets a copy of the source of anyio as it is installed here, plans, searches, reads, writes `report.md` with figures
-in it, and edits it once. With ANTHROPIC_API_KEY, OPENAI_API_KEY or `--model` a model does that live. Without, a
-recorded conversation is played; the tools do their work on the real files all the same, and if they find anything else
-than what was recorded, the demo stops and says so.
+It gets a copy of the installed source of anyio, plans, searches, reads, writes `report.md` with figures, and edits it
+once. With ANTHROPIC_API_KEY, OPENAI_API_KEY or `--model`, a live model does this. Otherwise a recorded conversation is
+replayed, with tools that work on the real files. If a tool returns another result than the recorded one, the demo stops
+and reports that.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pydantic_deep.testing import RecordedModel
 
 PACKAGE = 'anyio'
 RECORDED_VERSION = '4.16.0'
-"""The version of the package that the recorded figures are about; `constraints.txt` pins it."""
+"""The version of the package to which the recorded figures apply; `constraints.txt` pins it."""
 
 RECORDING = Path(__file__).with_name('demo-recording.json')
 
@@ -41,21 +41,21 @@ TASK = (
 )
 
 UNATTENDED = ['--approvals=allow', '--no-user-skills']
-"""Nothing asks, since all is a copy in a directory of its own; and whoever plays it, the agent knows the same skills."""
+"""No approvals, since all files are a copy in a separate directory, and the same skills for every user."""
 
 LIVE_VARIABLES = ('PYDANTIC_DEEP_MODEL', 'ANTHROPIC_API_KEY', 'OPENAI_API_KEY', 'GOOGLE_API_KEY', 'GEMINI_API_KEY')
 
 PAUSE_SECONDS = 0.8
-"""How long the recorded model seems to think, so that a person can follow; only where a person watches."""
+"""Delay of the recorded model at a terminal, so that a person can follow."""
 
 
 class PacedModel(RecordedModel):
-    """Plays a recording at the pace of a reader."""
+    """Replays a recording at the pace of a reader."""
 
     async def answer(
         self, messages: list[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
     ) -> ModelResponse:
-        """Wait a little, then return what was recorded."""
+        """Return the recorded response after a delay."""
         await anyio.sleep(PAUSE_SECONDS)
         return await super().answer(messages, settings, parameters)
 
@@ -63,7 +63,7 @@ class PacedModel(RecordedModel):
 def run_demo(argv: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run the demo and return its exit code."""
     parser = argparse.ArgumentParser(description='Watch a deep agent survey a package and write a report.')
-    parser.add_argument('--model', help='who answers, such as anthropic:claude-opus-5-5; see `pydantic-deep models`')
+    parser.add_argument('--model', help='model to use, such as anthropic:claude-opus-5-5; see `pydantic-deep models`')
     options = parser.parse_args(argv)
 
     if options.model or any(environment.get(name) for name in LIVE_VARIABLES):
@@ -83,7 +83,7 @@ def run_demo(argv: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 def work(options: list[str], models: Mapping[str, Model]) -> int:
-    """Let the command line do the task in a fresh directory, and show the report."""
+    """Run the task with the command line in a fresh directory, and show the report."""
     copy_source(DIRECTORY)
     code = main(['run', TASK, '--dir', str(DIRECTORY), *UNATTENDED, *options], models=models)
     report = DIRECTORY / 'report.md'
@@ -93,7 +93,7 @@ def work(options: list[str], models: Mapping[str, Model]) -> int:
 
 
 def show(report: Path) -> None:
-    """Print the report: rendered where a person watches."""
+    """Print the report, rendered if the output is a terminal."""
     console = Console()
     if console.is_terminal:
         console.rule(str(report))
@@ -103,7 +103,7 @@ def show(report: Path) -> None:
 
 
 def copy_source(directory: Path) -> None:
-    """Put a copy of the package's Python files into a new directory."""
+    """Copy the Python files of the package into a new directory."""
     files = importlib.metadata.files(PACKAGE) or []
     shutil.rmtree(directory, ignore_errors=True)
     for file in files:

@@ -1,4 +1,4 @@
-"""How do I keep a long conversation cheap, without losing what was said in it?"""
+"""How do I keep a long conversation cheap without losing information from it?"""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROMPTS = [
 
 
 async def main(model: Model | str) -> None:
-    # By default a history may have 20,000 tokens; a limit as low as this one shows it after four turns.
+    # The default limit is 20,000 tokens of history. This low one shows a summary after four turns.
     summarization = Summarization(trigger=Messages(8), keep=Messages(2))
     agent = create_deep_agent(model, capabilities=[summarization])
     deps, conversation = DeepAgentDeps(), Conversation()

@@ -1,8 +1,8 @@
-"""How is the demo's recording brought up to date? For those who change a prompt or a tool.
+"""How do I update the recording of the demo after a change of a prompt or a tool?
 
-It plays the recorded answers in their order, whatever is asked, and writes them down again with the requests of today.
-The answers are not changed: if a tool now finds something else, correct the figures in them by hand. The tests of the
-demo compare the figures with the files.
+This script replays the recorded responses in order, regardless of the requests, and records them again with the current
+requests. The responses do not change: if the result of a tool has changed, correct the figures in them by hand. The
+tests of the demo compare the figures with the files.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pydantic_deep.testing import RecordingModel, ScriptedModel
 
 
 def record_again() -> int:
-    """Play the recorded answers to the requests of today, and write both down."""
+    """Replay the recorded responses for the current requests, and record both."""
     exchanges = json.loads(RECORDING.read_text('utf-8'))['exchanges']
     adapter = TypeAdapter(ModelResponse)
     answers = [adapter.validate_python({**exchange['response'], 'kind': 'response'}) for exchange in exchanges]
-    # No model was asked, so no tokens were used.
+    # No model is involved, so no tokens are used.
     model = ScriptedModel(*answers, usage=RequestUsage(), model_name='hand-written')
     return work(['--model', 'recorded'], {'recorded': RecordingModel(model, RECORDING)})
 

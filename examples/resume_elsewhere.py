@@ -1,4 +1,4 @@
-"""How does a person answer what an agent asked, from a process that has neither the agent nor its files?"""
+"""How does a person approve a call from a process that has neither the agent nor its files?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic_deep import ApprovalInbox, Approve, LocalBackend, VersionedAgent, 
 
 
 async def ask(model: Model | str, url: str, files: Path) -> None:
-    """The first process: a turn that ends because a person is needed. Nothing of it stays in memory."""
+    """The first process: a turn that pauses for a decision. Nothing of it stays in memory."""
     agent = create_deep_agent(model, name='clerk', interrupt_on={'write_file': True, 'edit_file': True})
     async with open_store(url) as store:
         root = await VersionedAgent(agent, store).create(backend=LocalBackend(files))
@@ -20,7 +20,7 @@ async def ask(model: Model | str, url: str, files: Path) -> None:
 
 
 async def answer(url: str) -> str:
-    """The second: somebody reads the inbox and decides. It runs nothing."""
+    """The second process: a person reads the inbox and decides. It runs no agent."""
     async with open_store(url) as store:
         inbox = ApprovalInbox(store)
         [item] = await inbox.list()
@@ -31,7 +31,7 @@ async def answer(url: str) -> str:
 
 
 async def go_on(model: Model | str, url: str, version_id: str) -> None:
-    """The third: go on with the answers that are there. The version knows its directory."""
+    """The third process: resume with the stored answers. The version knows its directory."""
     agent = create_deep_agent(model, name='clerk', interrupt_on={'write_file': True, 'edit_file': True})
     async with open_store(url) as store:
         paused = await VersionedAgent(agent, store).load(version_id)
@@ -40,7 +40,7 @@ async def go_on(model: Model | str, url: str, version_id: str) -> None:
 
 
 async def main(model: Model | str) -> None:
-    """Run all three; nothing but the store goes from one to the next."""
+    """Run all three processes. They share only the store."""
     with tempfile.TemporaryDirectory() as directory, tempfile.TemporaryDirectory() as elsewhere:
         Path(directory, 'prices.csv').write_text('cake,3\ntea,2\n')
         url = f'sqlite:///{elsewhere}/agents.db'

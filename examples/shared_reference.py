@@ -1,4 +1,4 @@
-"""How do I give every user files of their own, and all of them the same documents to read?"""
+"""How do I give every user private files, and all of them the same read-only documents?"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ HANDBOOK = StateBackend({'/tone.md': 'Write short sentences.\n'})
 
 
 def deps_for(user: str) -> DeepAgentDeps:
-    """Return deps in which `/handbook` is everybody's and cannot be changed, and the rest is the user's."""
+    """Return deps with a shared, read-only `/handbook`; all other files are the user's own."""
     own = StateBackend()
     return DeepAgentDeps(
         backend=CompositeBackend(own, {'/handbook': ReadOnlyBackend(HANDBOOK)}), metadata={'user': user}

@@ -1,4 +1,4 @@
-"""How do I send a run to a browser, while it goes?"""
+"""How do I stream a run to a browser while it happens?"""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ async def main(model: Model | str) -> None:
     agent = create_deep_agent(model, name='clerk')
     deps = DeepAgentDeps(backend=StateBackend({'/prices.csv': 'cake,3\ntea,2\n'}))
 
-    # A server: server-sent events, each as the text that goes over the wire.
+    # A server: server-sent events as the lines of text to send.
     stream = stream_agent(agent, 'Write a menu from prices.csv.', deps=deps, max_iterations=20, session_id='tab-1')
     async with stream:
         sent = [line async for line in stream.iter_lines(function_calls=True)]
 
-    # A client: bytes, however they are cut, are frames, and frames are events again.
+    # A client: splits bytes into frames, regardless of chunk boundaries, and parses frames into events.
     reader = FrameReader()
     said: list[str] = []
     for frame in reader.feed(''.join(sent).encode()):

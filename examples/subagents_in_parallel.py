@@ -1,4 +1,4 @@
-"""How do I hand work to several subagents at once, each within bounds, and see what came back?"""
+"""How do I delegate work to several subagents in parallel, within limits, and inspect their results?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic_deep import DeepAgentDeps, StateBackend, Subagent, create_deep_age
 
 
 class Total(BaseModel):
-    """What the counter answers with."""
+    """The output of the counter."""
 
     region: str
     total: int

@@ -1,4 +1,4 @@
-"""How do I give an agent of my own a todo list, without the rest?"""
+"""How do I add only a todo list to an agent of my own?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How do I show what an agent is doing, while it does it?"""
+"""How do I show the actions of an agent while it runs?"""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Newsletter(AbstractCapability[object]):
         return Preview(kind='call', text=f'Sends {args["subject"]!r} to all subscribers.')
 
     def carry_over(self, ctx: RunContext[object], replaced: Sequence[ModelMessage]) -> CarriedOver:
-        """Return the state that a summary must keep (`SupportsCarryOver`)."""
+        """Return the state that a summary must preserve (`SupportsCarryOver`)."""
         text = f'Newsletters sent: {", ".join(self.sent)}' if self.sent else ''
         return CarriedOver(text=text, state=list(self.sent))
 

@@ -1,8 +1,8 @@
-"""Checks the licences of everything that is installed at run time, and writes them into docs/decisions/dependencies.md.
+"""Checks the licences of all runtime dependencies, and writes them into docs/decisions/dependencies.md.
 
-A dependency of any extra of our distributions, direct or not, must be under a permissive licence or the MPL. Licences
-come from the installed metadata (`License-Expression`, else `License` and the classifiers); one that is not known fails
-too, unless it was looked up and is in `REVIEWED`. `--write` writes the column of the table instead of comparing it.
+A dependency of any extra of our distributions, direct or not, must have a permissive licence or the MPL. Licences come
+from the installed metadata (`License-Expression`, otherwise `License` and the classifiers). An unknown licence fails
+too, unless it was reviewed and is in `REVIEWED`. `--write` updates the column of the table instead of comparing it.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from packaging.utils import canonicalize_name
 PAGE = Path(__file__).resolve().parent.parent / 'docs/decisions/dependencies.md'
 
 OURS = ('pydantic-deep',)
-"""The distribution whose extras count. `pydantic-deep-backends` needs some of the same packages."""
+"""The distributions with the extras to check. `pydantic-deep-backends` needs some of the same packages."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reviewed:
-    """A licence that somebody looked up, because the metadata does not say it."""
+    """A licence that was looked up by hand, because the metadata does not contain it."""
 
     says: str
-    """What the metadata says instead; if that changes, the entry is of no use any more."""
+    """The licence in the metadata. The entry is ignored if that changes."""
     licence: str
-    """The SPDX expression. It is judged as if the metadata had it."""
+    """The SPDX expression, which is used instead of the metadata."""
     source: str
-    """Where it says so."""
+    """The URL of the licence."""
 
 
 REVIEWED: Mapping[str, Reviewed] = {
@@ -50,7 +50,7 @@ REVIEWED: Mapping[str, Reviewed] = {
         source='https://github.com/pyasn1/pyasn1-modules/blob/main/LICENSE.txt',
     ),
 }
-"""By canonical name. An entry that is not needed fails."""
+"""Reviewed licences, by canonical name. An entry that is not needed fails the check."""
 
 ACCEPTED = frozenset(
     {
@@ -58,7 +58,7 @@ ACCEPTED = frozenset(
         'MIT-0', 'MIT-CMU', 'MPL-1.1', 'MPL-2.0', 'PSF-2.0', 'Python-2.0', 'Unlicense', 'Zlib', 'ZPL-2.1',
     }
 )  # fmt: skip
-"""SPDX identifiers (https://spdx.org/licenses) of permissive licences, and of the MPL, whose copyleft ends at its files."""
+"""SPDX identifiers (https://spdx.org/licenses) of permissive licences, and of the MPL with its file-level copyleft."""
 
 _ACCEPTED_LOWER = frozenset(map(str.lower, ACCEPTED))
 
@@ -66,7 +66,7 @@ COPYLEFT = re.compile(
     r'\b([AL]?GPL|GFDL|EUPL|OSL|SSPL|CDDL|EPL|CPL|CPAL|RPL|CECILL|MS-RL|CC-BY-(NC-)?SA)|general public licen[cs]e|copyleft',
     re.IGNORECASE,
 )
-"""What names a copyleft licence, in SPDX or in words. It only chooses the message: whatever is not accepted fails."""
+"""Matches copyleft licences, as SPDX or in words. It only selects the message: any licence not accepted fails."""
 
 SPDX_BY_NAME: Mapping[str, str] = {
     '3-clause bsd': 'BSD-3-Clause',
@@ -87,16 +87,16 @@ SPDX_BY_NAME: Mapping[str, str] = {
     'the unlicense (unlicense)': 'Unlicense',
     'zlib/libpng license': 'Zlib',
 }
-"""What metadata without an expression says for one licence and no other, in lower case."""
+"""SPDX identifiers by the unambiguous licence names of older metadata, in lower case."""
 
 VAGUE = frozenset(
     {'', 'unknown', 'osi approved', 'bsd', 'bsd license', 'apache', 'apache software license', 'dual license'}
 )
-"""What names a family of licences or none, in lower case: another field must say which one it is."""
+"""Names of licence families or no licence, in lower case; another field must identify the licence."""
 
 
 def main(arguments: list[str]) -> int:
-    """Print what is wrong, or write the table, and return the exit code."""
+    """Print the problems, or write the table, and return the exit code."""
     page = PAGE.read_text()
     if arguments == ['--write']:
         PAGE.write_text(with_licences(page))
@@ -107,7 +107,7 @@ def main(arguments: list[str]) -> int:
 
 
 def licence_problems() -> list[str]:
-    """Return a sentence for each package that may not be depended on, and for each needless entry of `REVIEWED`."""
+    """Return a sentence for each package with an unacceptable licence, and for each unneeded entry of `REVIEWED`."""
     problems: list[str] = []
     needed_by = closure()
     for name, by in sorted(needed_by.items()):
@@ -129,7 +129,7 @@ def licence_problems() -> list[str]:
 
 
 def closure() -> dict[str, str]:
-    """Return all packages that any extra of ours brings, ours included, each with one that needs it; `''` for ours."""
+    """Return all packages of all our extras, including ours, each with one that requires it; `''` for ours."""
     pending = [(Requirement(f'{ours}[{",".join(_extras(ours))}]'), '') for ours in OURS]
     needed_by: dict[str, str] = {}
     done: set[tuple[str, str]] = set()
@@ -144,14 +144,14 @@ def closure() -> dict[str, str]:
 
 
 def licence_of(found: Distribution) -> str:
-    """Return the licence of a package: an SPDX expression, or whatever its metadata says if that is none."""
+    """Return the licence of a package: an SPDX expression if there is one, otherwise the text of the metadata."""
     says = stated_licence(found)
     reviewed = REVIEWED.get(canonicalize_name(found.name))
     return reviewed.licence if reviewed and reviewed.says == says else says
 
 
 def stated_licence(found: Distribution) -> str:
-    """Return the licence that the metadata states, as an SPDX expression if that is clear."""
+    """Return the licence in the metadata, as an SPDX expression if it is unambiguous."""
     expression = _fields(found, 'License-Expression')
     if expression:
         return expression[0]
@@ -163,7 +163,7 @@ def stated_licence(found: Distribution) -> str:
 
 
 def objection(licence: str) -> str | None:
-    """Return why a package with this licence may not be depended on, or `None` if it may."""
+    """Return why a licence is not acceptable for a dependency; `None` if it is."""
     if _is_expression(licence) and _is_accepted(licence):
         return None
     if COPYLEFT.search(licence):
@@ -175,7 +175,7 @@ def objection(licence: str) -> str | None:
 
 
 def table_problems(page: str) -> list[str]:
-    """Return what is wrong with the table: missing rows, needless ones, and an old column of licences."""
+    """Return the problems of the table: missing rows, unneeded rows, and an outdated licence column."""
     direct = {
         canonicalize_name(r.name) for ours in OURS for extra in ('', *_extras(ours)) for r in _requirements(ours, extra)
     }
@@ -189,7 +189,7 @@ def table_problems(page: str) -> list[str]:
 
 
 def with_licences(page: str) -> str:
-    """Return the page with the column of licences as they are installed."""
+    """Return the page with the licences that are installed now."""
     for cells in _rows(page):
         licences = dict.fromkeys(licence_of(distribution(name)) for name in _names(cells[1]))
         page = page.replace('|'.join(cells), '|'.join([*cells[:2], f' {", ".join(licences)} ', *cells[3:]]))
@@ -197,7 +197,7 @@ def with_licences(page: str) -> str:
 
 
 def _rows(page: str) -> Iterator[list[str]]:
-    """Yield the cells of each row of the table, with an empty one at both ends."""
+    """Yield the cells of each row of the table, with an empty cell at both ends."""
     lines = page.splitlines()
     start = lines.index('|---|---|---|---|') + 1
     for line in lines[start:]:
@@ -215,7 +215,7 @@ def _extras(name: str) -> list[str]:
 
 
 def _requirements(name: str, extra: str) -> list[Requirement]:
-    """Return what a package needs here, without extras or for one of them; nothing if it is not installed."""
+    """Return the requirements of a package here, without extras or for one extra; empty if it is not installed."""
     try:
         requirements = [Requirement(each) for each in distribution(name).requires or []]
     except PackageNotFoundError:
@@ -224,7 +224,7 @@ def _requirements(name: str, extra: str) -> list[Requirement]:
 
 
 def _legacy_fields(found: Distribution) -> list[str]:
-    """Return what `License` (its first line: some have the whole text there) and the classifiers say."""
+    """Return the first line of `License`, which may contain a whole licence text, and the licence classifiers."""
     text = ''.join(_fields(found, 'License')).strip()
     classifiers = (each for each in _fields(found, 'Classifier') if each.startswith('License :: '))
     return [*text.splitlines()[:1], *(each.split(' :: ')[-1] for each in classifiers)]
@@ -235,13 +235,14 @@ def _fields(found: Distribution, name: str) -> list[str]:
 
 
 def _is_expression(text: str) -> bool:
-    """Return whether a text has the form of an SPDX expression. Which licences it names does not matter."""
+    """Return whether a text is syntactically an SPDX expression, regardless of the licences in it."""
     licence = r'\(*[A-Za-z0-9.+-]+( WITH [A-Za-z0-9.-]+)?\)*'
     return re.fullmatch(rf'{licence}( (AND|OR) {licence})*', text) is not None and text.count('(') == text.count(')')
 
 
 def _is_accepted(expression: str) -> bool:
-    """Return whether an SPDX expression offers accepted licences only; of those joined by OR, one is enough."""
+    """Return whether an SPDX expression contains only accepted licences; of alternatives joined by OR, one is
+    enough."""
     inner = re.compile(r'\(([^()]*)\)')
     while match := inner.search(expression):
         verdict = 'MIT' if _is_accepted(match.group(1)) else 'refused'

