@@ -203,8 +203,8 @@ def _import_program(contestant: Contestant) -> str:
 
 def _environment() -> dict[str, str]:
     """Return the environment variables of a case: no keys, no telemetry, and no ripgrep on the `PATH`."""
-    kept = {name: os.environ[name] for name in ('HOME', 'LANG', 'LC_ALL', 'TMPDIR') if name in os.environ}
-    return {**kept, 'PATH': str(_programs_without_ripgrep()), 'LANGSMITH_TRACING': 'false'}
+    inherited = {name: os.environ[name] for name in ('HOME', 'LANG', 'LC_ALL', 'TMPDIR') if name in os.environ}
+    return {**inherited, 'PATH': str(_programs_without_ripgrep()), 'LANGSMITH_TRACING': 'false'}
 
 
 def _programs_without_ripgrep() -> Path:
@@ -212,7 +212,7 @@ def _programs_without_ripgrep() -> Path:
     directory = CACHE / 'programs'
     directory.mkdir(parents=True, exist_ok=True)
     for name in ('bash', 'cat', 'env', 'find', 'grep', 'head', 'ls', 'sed', 'sh', 'sort', 'stat', 'timeout', 'wc'):
-        found, link = shutil.which(name), directory / name
-        if found and not link.exists():
-            link.symlink_to(found)
+        program, link = shutil.which(name), directory / name
+        if program and not link.exists():
+            link.symlink_to(program)
     return directory

@@ -35,13 +35,18 @@ def main(arguments: Sequence[str]) -> int:
 
 def render_parts(samples: Mapping[str, Mapping[str, Sequence[float]]]) -> str:
     """Return the parts of the cost as a table, in thousands of input tokens."""
-    columns = [each for each in (OURS, *PEERS) if f'{CONTEXT[0][8:]}_cost' in samples.get(each.key, {})]
-    rows = [['', *(each.name for each in columns)]]
+    columns = [
+        contestant for contestant in (OURS, *PEERS) if f'{CONTEXT[0][8:]}_cost' in samples.get(contestant.key, {})
+    ]
+    rows = [['', *(contestant.name for contestant in columns)]]
     for case in CONTEXT:
         session = case.removeprefix('context-')
         keys = {f'{session}_cost': f'{session}: cost'} | {f'{session}_cost_{end}': f'… {PARTS[end]}' for end in PARTS}
         keys |= {f'{session}_largest': '(longest request)'}
-        rows += [[title, *(f'{samples[each.key][key][0]:,.0f}' for each in columns)] for key, title in keys.items()]
+        rows += [
+            [title, *(f'{samples[contestant.key][key][0]:,.0f}' for contestant in columns)]
+            for key, title in keys.items()
+        ]
     return render_table(rows)
 
 

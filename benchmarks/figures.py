@@ -321,7 +321,7 @@ class Verdict:
 
     target: str
     """The target as text."""
-    found: float
+    value: float
     """The value that is compared with the limit: the figure, its difference to the floor, or its ratio to the floor or
     best peer."""
     holds: bool
@@ -336,9 +336,9 @@ def judge(figure: Figure, samples: Samples) -> Verdict | None:
     target, ours = figure.target, samples.get('ours', {}).get(figure.key, ())
     floor = samples.get('bare', {}).get(figure.key, ())
     peers = [
-        statistics.median(found[figure.key])
-        for key, found in samples.items()
-        if key.startswith('peer-') and found.get(figure.key)
+        statistics.median(values[figure.key])
+        for key, values in samples.items()
+        if key.startswith('peer-') and values.get(figure.key)
     ]
     if target is None or not ours:
         return None
@@ -346,14 +346,14 @@ def judge(figure: Figure, samples: Samples) -> Verdict | None:
         return None
     limit = f'{target.limit:g}'
     if target.against == 'floor plus':
-        found, text = statistics.median(o - f for o, f in zip(ours, floor, strict=True)), f'floor + {limit}'
+        value, text = statistics.median(o - f for o, f in zip(ours, floor, strict=True)), f'floor + {limit}'
     elif target.against == 'floor times':
-        found, text = statistics.median(o / f for o, f in zip(ours, floor, strict=True)), f'floor × {limit}'
+        value, text = statistics.median(o / f for o, f in zip(ours, floor, strict=True)), f'floor × {limit}'
     elif target.against == 'best peer times':
-        found, text = statistics.median(ours) / min(peers), f'best peer × {limit}'
+        value, text = statistics.median(ours) / min(peers), f'best peer × {limit}'
     else:
-        found, text = statistics.median(ours), limit
-    return Verdict(target=f'≤ {text}', found=found, holds=found <= target.limit)
+        value, text = statistics.median(ours), limit
+    return Verdict(target=f'≤ {text}', value=value, holds=value <= target.limit)
 
 
 def add_import_over_floor(samples: Mapping[str, dict[str, list[float]]]) -> None:

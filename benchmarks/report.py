@@ -43,7 +43,7 @@ def missed(figures: Sequence[Figure], samples: Samples) -> list[str]:
     """Return a line for each target that ours misses."""
     judged = [(figure, judge(figure, samples)) for figure in figures]
     return [
-        f'{figure.title}: {verdict.found:.{max(figure.digits, 2)}f}, target {verdict.target}'
+        f'{figure.title}: {verdict.value:.{max(figure.digits, 2)}f}, target {verdict.target}'
         for figure, verdict in judged
         if verdict and not verdict.holds
     ]

@@ -34,9 +34,9 @@ async def answer(model: Model | str, files: Path, saved: Path) -> None:
     conversation = ConversationTypeAdapter.validate_json(saved.read_bytes())
     requests = conversation.deferred_tool_requests
     pending = pending_approvals(requests)
-    for each in pending:
-        print(render_approval(each))
-    results = answer_approvals(requests, {each.id: Approve() for each in pending})
+    for approval in pending:
+        print(render_approval(approval))
+    results = answer_approvals(requests, {approval.id: Approve() for approval in pending})
     deps = DeepAgentDeps(backend=LocalBackend(files))
     result = await build(model).run(conversation=conversation, deferred_tool_results=results, deps=deps)
     print(result.output)

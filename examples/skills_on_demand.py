@@ -33,8 +33,8 @@ async def main(model: Model | str) -> None:
 
         catalog = discover_skills([directory])
         print(*catalog.skills)
-        for found in catalog.diagnostics:
-            print(f'{Path(found.path).parent.name}, line {found.line}: {found.severity} {found.code}')
+        for problem in catalog.diagnostics:
+            print(f'{Path(problem.path).parent.name}, line {problem.line}: {problem.severity} {problem.code}')
 
         agent = create_deep_agent(model, skills=[directory, GREETING, BUNDLED_SKILLS])
         result = await agent.run('Write an invoice for two cakes to Ada.', deps=DeepAgentDeps())

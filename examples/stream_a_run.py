@@ -27,11 +27,11 @@ async def main(model: Model | str) -> None:
 
     # A client: splits bytes into frames, regardless of chunk boundaries, and parses frames into events.
     reader = FrameReader()
-    said: list[str] = []
+    texts: list[str] = []
     for frame in reader.feed(''.join(sent).encode()):
         match STREAM_EVENTS.validate_json(frame.data):
             case TextEvent(text=text):
-                said.append(text)
+                texts.append(text)
             case ToolCallEvent(name=name, args=args):
                 print(frame.event, name, args)
             case EndEvent(status=status):
@@ -40,7 +40,7 @@ async def main(model: Model | str) -> None:
                 print(frame.event, path)
             case _:
                 print(frame.event)
-    print(''.join(said))
+    print(''.join(texts))
 
 
 if __name__ == '__main__':

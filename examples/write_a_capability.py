@@ -67,9 +67,9 @@ async def main(model: Model | str) -> None:
     result = await agent.run('Send the newsletter and add Ann to the subscribers.', deps=deps)
     while isinstance(result.output, DeferredToolRequests):
         pending = pending_approvals(result.output)
-        for each in pending:
-            print(render_approval(each))
-        answers = answer_approvals(result.output, {each.id: Approve() for each in pending})
+        for approval in pending:
+            print(render_approval(approval))
+        answers = answer_approvals(result.output, {approval.id: Approve() for approval in pending})
         result = await agent.run(message_history=result.all_messages(), deferred_tool_results=answers, deps=deps)
     print(result.output)
     print(newsletter.sent)

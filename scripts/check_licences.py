@@ -113,11 +113,11 @@ def licence_problems() -> list[str]:
     for name, by in sorted(needed_by.items()):
         needed = f'{name!r}, which {by!r} needs,' if by else f'{name!r}'
         try:
-            found = distribution(name)
+            package = distribution(name)
         except PackageNotFoundError:
             problems.append(f'{needed} is not installed. Run `make clean check`.')
             continue
-        reason = objection(licence_of(found))
+        reason = objection(licence_of(package))
         if reason is not None:
             problems.append(f'{needed} {reason}.')
     for name, entry in REVIEWED.items():
@@ -143,22 +143,24 @@ def closure() -> dict[str, str]:
     return needed_by
 
 
-def licence_of(found: Distribution) -> str:
+def licence_of(package: Distribution) -> str:
     """Return the licence of a package: an SPDX expression if there is one, otherwise the text of the metadata."""
-    says = stated_licence(found)
-    reviewed = REVIEWED.get(canonicalize_name(found.name))
+    says = stated_licence(package)
+    reviewed = REVIEWED.get(canonicalize_name(package.name))
     return reviewed.licence if reviewed and reviewed.says == says else says
 
 
-def stated_licence(found: Distribution) -> str:
+def stated_licence(package: Distribution) -> str:
     """Return the licence in the metadata, as an SPDX expression if it is unambiguous."""
-    expression = _fields(found, 'License-Expression')
+    expression = _fields(package, 'License-Expression')
     if expression:
         return expression[0]
-    fields = _legacy_fields(found)
+    fields = _legacy_fields(package)
     spdx = [SPDX_BY_NAME.get(field.lower(), field) for field in fields if field.lower() not in VAGUE]
-    if spdx and all(_is_expression(each) for each in spdx):
-        return ' AND '.join(dict.fromkeys(each if ' ' not in each else f'({each})' for each in spdx))
+    if spdx and all(_is_expression(identifier) for identifier in spdx):
+        return ' AND '.join(
+            dict.fromkeys(identifier if ' ' not in identifier else f'({identifier})' for identifier in spdx)
+        )
     return ' / '.join(fields)
 
 
@@ -217,21 +219,25 @@ def _extras(name: str) -> list[str]:
 def _requirements(name: str, extra: str) -> list[Requirement]:
     """Return the requirements of a package here, without extras or for one extra; empty if it is not installed."""
     try:
-        requirements = [Requirement(each) for each in distribution(name).requires or []]
+        requirements = [Requirement(requirement) for requirement in distribution(name).requires or []]
     except PackageNotFoundError:
         return []
-    return [each for each in requirements if each.marker is None or each.marker.evaluate({'extra': extra})]
+    return [
+        requirement
+        for requirement in requirements
+        if requirement.marker is None or requirement.marker.evaluate({'extra': extra})
+    ]
 
 
-def _legacy_fields(found: Distribution) -> list[str]:
+def _legacy_fields(package: Distribution) -> list[str]:
     """Return the first line of `License`, which may contain a whole licence text, and the licence classifiers."""
-    text = ''.join(_fields(found, 'License')).strip()
-    classifiers = (each for each in _fields(found, 'Classifier') if each.startswith('License :: '))
-    return [*text.splitlines()[:1], *(each.split(' :: ')[-1] for each in classifiers)]
+    text = ''.join(_fields(package, 'License')).strip()
+    classifiers = (classifier for classifier in _fields(package, 'Classifier') if classifier.startswith('License :: '))
+    return [*text.splitlines()[:1], *(classifier.split(' :: ')[-1] for classifier in classifiers)]
 
 
-def _fields(found: Distribution, name: str) -> list[str]:
-    return found.metadata.get_all(name) or []
+def _fields(package: Distribution, name: str) -> list[str]:
+    return package.metadata.get_all(name) or []
 
 
 def _is_expression(text: str) -> bool:

@@ -117,12 +117,16 @@ def summary(command: Any) -> str:
 
 def render_command(name: str, command: Any) -> str:
     """Return the section of a command."""
-    arguments = [each for each in command.params if each.param_type_name == 'argument']
-    options = [each for each in command.params if each.param_type_name == 'option' and not HELP_OPTIONS & {*each.opts}]
+    arguments = [parameter for parameter in command.params if parameter.param_type_name == 'argument']
+    options = [
+        parameter
+        for parameter in command.params
+        if parameter.param_type_name == 'option' and not HELP_OPTIONS & {*parameter.opts}
+    ]
     usage = ' '.join([name, *(['[OPTIONS]'] if options else []), *map(argument_name, arguments)])
     parts = [f'## {name}\n', *(f'{text}\n' for text in paragraphs(command.help)), f'```text\n{usage}\n```\n']
     if arguments:
-        rows = [f'| `{argument_name(each)}` | {one_line(each.help)} |' for each in arguments]
+        rows = [f'| `{argument_name(parameter)}` | {one_line(parameter.help)} |' for parameter in arguments]
         parts.append(table('| argument | description |', rows))
     if options:
         parts.append(table('| option | default | description |', map(option_row, options)))

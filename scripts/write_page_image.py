@@ -40,13 +40,13 @@ def answer(messages: Sequence[ModelMessage], info: AgentInfo) -> Any:
     assert isinstance(last, ModelRequest)
     if any(isinstance(part, ToolReturnPart) for part in last.parts):
         return 'The report is in /report.md.'
-    said = [str(part.content) for part in last.parts if isinstance(part, UserPromptPart)][-1]
-    if 'board' in said:
+    prompt = [str(part.content) for part in last.parts if isinstance(part, UserPromptPart)][-1]
+    if 'board' in prompt:
         return [
             'I write it for them.',
             call('write_file', path='/board.md', content='# For the board\n\nSales grew.\n'),
         ]
-    report = REPORT if 'bold' not in said else REPORT.replace('May', '**May**')
+    report = REPORT if 'bold' not in prompt else REPORT.replace('May', '**May**')
     return ['I plan first.', call('write_todos', todos=TODOS), call('write_file', path='/report.md', content=report)]
 
 

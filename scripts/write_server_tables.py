@@ -47,7 +47,7 @@ def routes(document: dict[str, Any]) -> str:
     """Return the table of routes, in the order of the OpenAPI document."""
     rows = ['| route | description |', '|---|---|']
     for path, operations in document['paths'].items():
-        rows += [f'| `{method.upper()} {path}` | {each["summary"]} |' for method, each in operations.items()]
+        rows += [f'| `{method.upper()} {path}` | {operation["summary"]} |' for method, operation in operations.items()]
     return '\n'.join(rows)
 
 

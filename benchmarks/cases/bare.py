@@ -51,11 +51,11 @@ def agent_on_a_dict(*, in_capabilities: bool = False) -> Agent[None, str]:
 
     if not in_capabilities:
         return Agent(instructions=INSTRUCTIONS, tools=[write_file, read_file], deps_type=NoneType)
-    rooms = [
+    capabilities = [
         Capability[None](id='files', tools=[write_file, read_file]),
         Capability[None](id='list', tools=[write_list]),
     ]
-    return Agent(instructions=INSTRUCTIONS, capabilities=rooms, deps_type=NoneType)
+    return Agent(instructions=INSTRUCTIONS, capabilities=capabilities, deps_type=NoneType)
 
 
 def runs_on_a_dict(*, in_capabilities: bool = False) -> Run:
@@ -104,8 +104,8 @@ def _memory(sizes: Sizes) -> Figures:
 
 def _stored_steps(sizes: Sizes) -> Figures:
     """Return the cost of a step that is not persisted, for both figures that it is compared with."""
-    found = measure_steps(runs_on_a_dict(), sizes, key='stored_step_ms')
-    return {**found, 'stored_bare_step_ms': found['stored_step_ms']}
+    figures = measure_steps(runs_on_a_dict(), sizes, key='stored_step_ms')
+    return {**figures, 'stored_bare_step_ms': figures['stored_step_ms']}
 
 
 def _creation(sizes: Sizes) -> Figures:

@@ -101,10 +101,10 @@ def whole_agent(gated: str = 'execute', *, in_capabilities: bool = False) -> Age
     """
     groups = Tools(gated).groups()
     if in_capabilities:
-        rooms = [
+        capabilities = [
             Capability[None](id=group, tools=tools, instructions=INSTRUCTIONS[group]) for group, tools in groups.items()
         ]
-        return Agent(output_type=[str, DeferredToolRequests], deps_type=NoneType, capabilities=rooms)
+        return Agent(output_type=[str, DeferredToolRequests], deps_type=NoneType, capabilities=capabilities)
     return Agent(
         output_type=[str, DeferredToolRequests],
         deps_type=NoneType,

@@ -35,7 +35,7 @@ Segments: TypeAlias = Sequence[tuple[Kind, str]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class Usage:
     """The usage that a response reports, in tokens."""
 
     input: int
@@ -67,7 +67,7 @@ class Ledger:
     _last_summary: Segments = ()
     _is_after_summary: bool = False
 
-    def record(self, segments: Segments, reply: str, *, is_summary: bool) -> Told:
+    def record(self, segments: Segments, reply: str, *, is_summary: bool) -> Usage:
         """Record a request and its reply, and return the usage to report to the contestant."""
         segments = [('summary' if SUMMARY_MARK in text else kind, text) for kind, text in segments]
         same = common_prefix(self._last, segments)
@@ -86,7 +86,7 @@ class Ledger:
         else:
             self._compare_with_last(same, all_)
             self._last, self._is_after_summary = segments, False
-        return Told(input=round(all_), cached=round(cached), output=round(output))
+        return Usage(input=round(all_), cached=round(cached), output=round(output))
 
     def _add_costs(
         self, segments: Segments, tokens: list[float], cached: int, output: float, *, is_summary: bool

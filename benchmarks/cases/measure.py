@@ -113,10 +113,10 @@ def main(cases: Mapping[str, Case]) -> None:
     Args:
         cases: The cases of this contestant, by name.
     """
-    _, names, given = sys.argv
-    sizes = Sizes(**json.loads(given))
+    _, names, sizes_json = sys.argv
+    sizes = Sizes(**json.loads(sizes_json))
     figures = [cases[name](sizes) for name in names.split(',')]
-    print(json.dumps({key: value for found in figures for key, value in found.items()}))
+    print(json.dumps({key: value for result in figures for key, value in result.items()}))
 
 
 def cpu_seconds() -> float:
@@ -157,10 +157,10 @@ def measure_discovery(discover: Callable[[], int], sizes: Sizes) -> Figures:
     for _ in range(2):
         gc.collect()
         start = cpu_seconds()
-        found = discover()
+        count = discover()
         taken.append(cpu_seconds() - start)
-        if found != sizes.skills:
-            raise RuntimeError(f'{found} skills were found, not {sizes.skills}.')
+        if count != sizes.skills:
+            raise RuntimeError(f'{count} skills were found, not {sizes.skills}.')
     return {'skills_first_s': taken[0], 'skills_again_s': taken[1]}
 
 
@@ -182,9 +182,9 @@ async def measure_memory(sizes: Sizes, write: Callable[[str, bytes], Awaitable[o
     for number in range(sizes.stored_files):
         await write(f'/dir-{number % 10}/file-{number}.txt', stored_bytes(number, sizes.stored_chars))
     gc.collect()
-    held, _ = tracemalloc.get_traced_memory()
+    allocated, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    return {'memory_ratio': held / (sizes.stored_files * sizes.stored_chars)}
+    return {'memory_ratio': allocated / (sizes.stored_files * sizes.stored_chars)}
 
 
 def stored_bytes(number: int, size_bytes: int) -> bytes:
@@ -213,7 +213,7 @@ def task_description(number: int) -> str:
     return f'Review change {number}.'
 
 
-def require(found: str, wanted: str) -> None:
+def require(text: str, wanted: str) -> None:
     """Raise if a case did not do its work."""
-    if wanted not in found:
-        raise RuntimeError(f'The case did not do its work: {wanted!r} is not in {found[:500]!r}.')
+    if wanted not in text:
+        raise RuntimeError(f'The case did not do its work: {wanted!r} is not in {text[:500]!r}.')

@@ -84,9 +84,9 @@ def _creation(sizes: Sizes) -> Figures:
 
 def _skills(sizes: Sizes) -> Figures:
     # A new object each time: what is found again is found by what the process kept.
-    found = measure_discovery(lambda: len(discover_skills([Path(sizes.many_skills)]).skills), sizes)
+    discovery = measure_discovery(lambda: len(discover_skills([Path(sizes.many_skills)]).skills), sizes)
     without, within = create_deep_agent(), create_deep_agent(skills=[sizes.many_skills])
-    return {**found, **measure_skills_start(attempt_ids(without), attempt_ids(within), sizes)}
+    return {**discovery, **measure_skills_start(attempt_ids(without), attempt_ids(within), sizes)}
 
 
 def _approval(sizes: Sizes) -> Figures:

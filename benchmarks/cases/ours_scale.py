@@ -42,9 +42,9 @@ def lines(sizes: Sizes) -> Figures:
                 root = await agent.create()
                 records = await keep_turns(store, root.record, sizes.lineage)
                 tip = await agent.load(records[-1].id)
-                found = len(await tip.lineage())
-                if found != sizes.lineage + 1:
-                    raise RuntimeError(f'The lineage has {found} versions, not {sizes.lineage + 1}.')
+                count = len(await tip.lineage())
+                if count != sizes.lineage + 1:
+                    raise RuntimeError(f'The lineage has {count} versions, not {sizes.lineage + 1}.')
                 lineage_ms = await measure_cpu_ms(sizes.repeats, tip.lineage)
                 # Alternating, so that the database has the same size for both.
                 pairs = [(await _fork_ms(store, records[EARLY]), await _fork_ms(store, records[-1])) for _ in range(50)]
@@ -178,13 +178,13 @@ def agents(sizes: Sizes) -> Figures:
     async def measure(count: int) -> float:
         with tempfile.TemporaryDirectory(dir=Path.cwd()) as directory:
             async with open_store(url_in(directory)) as store:
-                begun = [await _begin(store) for _ in range(count)]
-                each = max(sizes.commits // count, 4)
+                runs = [await _begin(store) for _ in range(count)]
+                count_per_agent = max(sizes.commits // count, 4)
                 start = time.perf_counter()
                 async with asyncio.TaskGroup() as group:
-                    for base, run_id in begun:
-                        group.create_task(_commit_steps(store, base, run_id, each))
-                return count * each / (time.perf_counter() - start)
+                    for base, run_id in runs:
+                        group.create_task(_commit_steps(store, base, run_id, count_per_agent))
+                return count * count_per_agent / (time.perf_counter() - start)
 
     rates = [asyncio.run(measure(count)) for count in (1, max(sizes.agents // 8, 1), sizes.agents)]
     return {

@@ -49,7 +49,7 @@ class Server:
 
 
 @dataclass
-class Heard:
+class StreamOutput:
     """The events that one client received."""
 
     text: str = ''
@@ -92,7 +92,7 @@ async def _streams(directory: Path, count: int, words: int) -> Figures:
                 for number, path in enumerate(paths)
                 if number not in stalled
             ]
-            heard = [await task for task in whole]
+            outputs = [await task for task in whole]
             await _wait_for_all(server, count)
             seconds = time.perf_counter() - start
             after = await server.used()
@@ -100,9 +100,9 @@ async def _streams(directory: Path, count: int, words: int) -> Figures:
             log_memory_bytes = await server.metric('pydantic_deep_log_memory_bytes')
             release.set()
         left = [await task for task in halves]
-    _check(heard, left, words)
-    made = sum(len(each.numbers) for each in heard) + words * STALLED_WORDS * len(left)
-    firsts = sorted(each.first_s for each in heard)
+    _check(outputs, left, words)
+    made = sum(len(output.numbers) for output in outputs) + words * STALLED_WORDS * len(left)
+    firsts = sorted(output.first_s for output in outputs)
     return {
         'server_events_s': made / seconds,
         'server_event_us': (after['cpu_s'] - before['cpu_s']) / made * 1e6,
@@ -114,19 +114,19 @@ async def _streams(directory: Path, count: int, words: int) -> Figures:
     }
 
 
-async def _listen(server: Server, path: str, words: int) -> Heard:
+async def _listen(server: Server, path: str, words: int) -> StreamOutput:
     """Start a turn and read all its events."""
-    heard, reader, start = Heard(), FrameReader(), time.perf_counter()
+    output, reader, start = StreamOutput(), FrameReader(), time.perf_counter()
     async with _turn(server, path, words) as response:
         async for chunk in response.aiter_raw():
             for frame in reader.feed(chunk):
-                heard.last = frame.event
+                output.last = frame.event
                 if frame.id is not None:
-                    heard.numbers.append(int(frame.id.rpartition('.')[2]))
+                    output.numbers.append(int(frame.id.rpartition('.')[2]))
                 if frame.event == 'text':
-                    heard.text += json.loads(frame.data)['text']
-                    heard.first_s = heard.first_s or time.perf_counter() - start
-    return heard
+                    output.text += json.loads(frame.data)['text']
+                    output.first_s = output.first_s or time.perf_counter() - start
+    return output
 
 
 async def _stall(server: Server, path: str, words: int, share: float, release: asyncio.Event) -> int:
@@ -159,13 +159,15 @@ async def _wait_for_all(server: Server, count: int) -> None:
         raise RuntimeError(f'Of {count} runs, these ended: {ended}.')
 
 
-def _check(heard: list[Heard], left: list[int], words: int) -> None:
+def _check(outputs: list[StreamOutput], left: list[int], words: int) -> None:
     wanted = 'Wait. ' + ' '.join(f'word{number}' for number in range(words))
-    for each in heard:
-        if each.text != wanted or each.last != 'end' or each.numbers != sorted(set(each.numbers)):
-            raise RuntimeError(f'A client was told {len(each.text)} characters of {len(wanted)}, and {each.last} last.')
+    for output in outputs:
+        if output.text != wanted or output.last != 'end' or output.numbers != sorted(set(output.numbers)):
+            raise RuntimeError(
+                f'A client received {len(output.text)} of {len(wanted)} characters; its last event was {output.last}.'
+            )
     if not all(left):
-        raise RuntimeError('A client that stops reading had read nothing.')
+        raise RuntimeError('A client that stops reading had not read anything.')
 
 
 @asynccontextmanager
@@ -177,13 +179,13 @@ async def _server(directory: Path, count: int) -> AsyncGenerator[Server]:
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    told = json.loads(await process.stdout.readline())
+    ready = json.loads(await process.stdout.readline())
     transport = httpx.AsyncHTTPTransport(
         limits=httpx.Limits(max_connections=None),
         socket_options=[(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 2**10)],
     )
-    headers = {'authorization': f'Bearer {told["key"]}'}
-    url = f'http://127.0.0.1:{told["port"]}'
+    headers = {'authorization': f'Bearer {ready["key"]}'}
+    url = f'http://127.0.0.1:{ready["port"]}'
     async with httpx.AsyncClient(transport=transport, base_url=url, headers=headers, timeout=None) as client:
         yield Server(process, client)
     process.stdin.close()

@@ -91,17 +91,17 @@ async def _chat(directory: Path, turns: int, *, files: bool) -> None:
             version = await say(version, turn(number), files=files)
 
 
-async def say(version: AgentVersion[DeepAgentDeps], said: Turn, *, files: bool = True) -> AgentVersion[DeepAgentDeps]:
+async def say(version: AgentVersion[DeepAgentDeps], played: Turn, *, files: bool = True) -> AgentVersion[DeepAgentDeps]:
     """Run a turn and return its version."""
-    script = script_of(said, files=files)
-    after = await version.advance(said.prompt, model=script.model)
-    require(after.output or '', said.answer)
+    script = script_of(played, files=files)
+    after = await version.advance(played.prompt, model=script.model)
+    require(after.output or '', played.answer)
     return after
 
 
-def script_of(said: Turn, *, files: bool = True) -> Script:
+def script_of(played: Turn, *, files: bool = True) -> Script:
     """Return the script of the model for a turn."""
-    return Script([('write_file', {'path': said.path, 'content': said.content})] if files else [], said.answer)
+    return Script([('write_file', {'path': played.path, 'content': played.content})] if files else [], played.answer)
 
 
 def late_turns(sizes: Sizes) -> Figures:
@@ -134,11 +134,13 @@ async def _turns_after(turns: int) -> tuple[float, float]:
             taken: list[tuple[float, float]] = []
             for number in range(turns + 1, turns + MEASURED_TURNS):
                 history = last.messages
-                version, kept, unkept = await _beside(plain, history, version, turn(number), kept_first=number % 2 == 0)
-                taken.append((kept, unkept))
+                version, stored, plain_seconds = await _beside(
+                    plain, history, version, turn(number), stored_first=number % 2 == 0
+                )
+                taken.append((stored, plain_seconds))
         # Disturbances make a turn slower, never faster, so the fastest eighth of each kind is compared.
-        kept_s, unkept_s = (statistics.quantiles(each, n=8)[0] for each in zip(*taken, strict=True))
-        return (size_of(directory) - before) / MEASURED_TURNS, (kept_s - unkept_s) * 1000
+        stored_s, plain_s = (statistics.quantiles(seconds, n=8)[0] for seconds in zip(*taken, strict=True))
+        return (size_of(directory) - before) / MEASURED_TURNS, (stored_s - plain_s) * 1000
 
 
 @dataclass(kw_only=True)
@@ -158,9 +160,9 @@ async def _beside(
     plain: Agent[DeepAgentDeps],
     history: Sequence[ModelMessage],
     version: AgentVersion[DeepAgentDeps, str],
-    said: Turn,
+    played: Turn,
     *,
-    kept_first: bool,
+    stored_first: bool,
 ) -> tuple[AgentVersion[DeepAgentDeps, str], float, float]:
     """Return the version of a turn, its CPU seconds, and those of the same turn without persistence.
 
@@ -169,11 +171,11 @@ async def _beside(
     alternates; and neither run collects the garbage of the other.
     """
 
-    async def unkept() -> float:
+    async def run_plain() -> float:
         start = cpu_seconds()
         await plain.run(
-            said.prompt,
-            model=script_of(said).model,
+            played.prompt,
+            model=script_of(played).model,
             deps=DeepAgentDeps(backend=StateBackend()),
             message_history=[*history],
             usage_limits=NO_LIMIT,
@@ -182,30 +184,30 @@ async def _beside(
 
     async def kept() -> tuple[AgentVersion[DeepAgentDeps, str], float]:
         start = cpu_seconds()
-        after = await say(version, said)
+        after = await say(version, played)
         return after, cpu_seconds() - start
 
     gc.collect()
     gc.disable()
     try:
-        await unkept()
-        if kept_first:
-            return *await kept(), await unkept()
-        floor = await unkept()
+        await run_plain()
+        if stored_first:
+            return *await kept(), await run_plain()
+        floor = await run_plain()
         return *await kept(), floor
     finally:
         gc.enable()
 
 
-def messages_of(said: Turn) -> list[ModelMessage]:
+def messages_of(played: Turn) -> list[ModelMessage]:
     """Return the messages that a run of a turn produces."""
     usage = RequestUsage(input_tokens=100, output_tokens=10)
-    call = ToolCallPart('write_file', {'path': said.path, 'content': said.content}, tool_call_id='measured-1')
+    call = ToolCallPart('write_file', {'path': played.path, 'content': played.content}, tool_call_id='measured-1')
     return [
-        ModelRequest(parts=[UserPromptPart(said.prompt)]),
+        ModelRequest(parts=[UserPromptPart(played.prompt)]),
         ModelResponse(parts=[call], usage=usage, model_name='scripted'),
-        ModelRequest(parts=[ToolReturnPart('write_file', f'Wrote {said.path}.', tool_call_id='measured-1')]),
-        ModelResponse(parts=[TextPart(said.answer)], usage=usage, model_name='scripted'),
+        ModelRequest(parts=[ToolReturnPart('write_file', f'Wrote {played.path}.', tool_call_id='measured-1')]),
+        ModelResponse(parts=[TextPart(played.answer)], usage=usage, model_name='scripted'),
     ]
 
 

@@ -49,10 +49,10 @@ def _chat(directory: str, turns: int, *, files: bool) -> None:
         model = Scripted()
         graph = create_deep_agent(model, checkpointer=SqliteSaver(connection))
         for number in range(turns):
-            said = turn(number)
-            model.play([('write_file', {'file_path': said.path, 'content': said.content})] if files else [])
-            model.answer = said.answer
-            graph.invoke({'messages': [HumanMessage(said.prompt)]}, _thread('chat'))
+            played = turn(number)
+            model.play([('write_file', {'file_path': played.path, 'content': played.content})] if files else [])
+            model.answer = played.answer
+            graph.invoke({'messages': [HumanMessage(played.prompt)]}, _thread('chat'))
 
 
 def _thread(name: str) -> dict:

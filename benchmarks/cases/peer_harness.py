@@ -65,9 +65,9 @@ def _growth(sizes: Sizes) -> Figures:
 async def _chat(directory: str, turns: int, *, files: bool) -> None:
     run, history = runs_in(directory), []
     for number in range(turns):
-        said = turn(number)
-        calls = [('write_file', {'path': said.path, 'content': said.content})] if files else []
-        result = await run(Script(calls, said.answer).model, history, said.prompt)
+        played = turn(number)
+        calls = [('write_file', {'path': played.path, 'content': played.content})] if files else []
+        result = await run(Script(calls, played.answer).model, history, played.prompt)
         history = result.all_messages()
 
 

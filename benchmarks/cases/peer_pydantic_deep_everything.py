@@ -83,10 +83,10 @@ def _creation(sizes: Sizes) -> Figures:
 def _skills(sizes: Sizes) -> Figures:
     """Return the skill figures. It discovers skills when the agent is created, and lists all of them at each
     request."""
-    found = measure_discovery(lambda: len(SkillsDirectory(path=sizes.many_skills).skills), sizes)
+    discovery = measure_discovery(lambda: len(SkillsDirectory(path=sizes.many_skills).skills), sizes)
     without = create_deep_agent(TestModel())
     within = create_deep_agent(TestModel(), skill_directories=[sizes.many_skills])
-    return {**found, **measure_skills_start(attempt_ids(without), attempt_ids(within), sizes)}
+    return {**discovery, **measure_skills_start(attempt_ids(without), attempt_ids(within), sizes)}
 
 
 def _approval(sizes: Sizes) -> Figures:

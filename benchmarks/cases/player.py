@@ -14,7 +14,7 @@ from itertools import zip_longest
 from typing import TypeAlias
 
 from chat import prose
-from ledger import SUMMARY_MARK, Ledger, Segments, Told
+from ledger import SUMMARY_MARK, Ledger, Segments, Usage
 from sessions import Action, Ask, Edit, Grep, Read, Session, Todos, Turn, lookup, page, passage_of
 
 SUMMARY_CHARS = 1_200
@@ -57,7 +57,7 @@ class Reply:
 
     text: str
     calls: Sequence[Call]
-    usage: Told
+    usage: Usage
 
 
 class Player:
@@ -142,15 +142,15 @@ def _ask_again(ask: Ask, result: str) -> list[Action]:
     text = page(ask.key) if ask.tool == 'fetch' else lookup(ask.key)
     if text in result:
         return []
-    kept = KEPT.search(result)
-    if kept is None:
+    stored = KEPT.search(result)
+    if stored is None:
         raise RuntimeError(f'{ask} came back with {result[:1_000]!r}.')
     lines = text.split('\n')
     if ask.needs_all:
-        return [Read(path=kept[0], expected=lines[0], rest_of=ask.key)]
+        return [Read(path=stored[0], expected=lines[0], rest_of=ask.key)]
     line, mark = passage_of(text)
-    read = Read(path=kept[0], first=max(line - 10, 0), lines=30, expected=lines[line])
-    return [Grep(pattern=mark, path=kept[0], expected=mark), read]
+    read = Read(path=stored[0], first=max(line - 10, 0), lines=30, expected=lines[line])
+    return [Grep(pattern=mark, path=stored[0], expected=mark), read]
 
 
 def _read_on(read: Read, url: str, result: str) -> list[Action]:

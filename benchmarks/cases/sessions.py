@@ -143,8 +143,8 @@ def _coding(turns: int) -> Session:
     random_ = _random_of('coding')
     files = {f'/src/part_{n % 8}/module_{n:02d}.py': _source(random_, n) for n in range(FILES)}
     now = {path: text.split('\n') for path, text in files.items()}
-    said = tuple(_coding_turn(random_, number, now) for number in range(turns))
-    return Session(name='coding', turns=said, files=files)
+    played = tuple(_coding_turn(random_, number, now) for number in range(turns))
+    return Session(name='coding', turns=played, files=files)
 
 
 def _coding_turn(random_: random.Random, number: int, files: dict[str, list[str]]) -> Turn:
@@ -187,13 +187,13 @@ def _line(random_: random.Random, mark: str) -> str:
 
 def _research(turns: int) -> Session:
     """Return a session of one to three pages per turn, fetched in parallel in half of the turns, and long answers."""
-    random_, said = _random_of('research'), list[Turn]()
+    random_, played = _random_of('research'), list[Turn]()
     for number in range(turns):
         urls = [f'https://example.com/{number}/{place}' for place in range(random_.randint(1, 3))]
         asks = [Ask(tool='fetch', key=url, needs_all=random_.random() < WHOLE_SHARE) for url in urls]
         steps = (tuple(asks),) if random_.random() < 0.5 else tuple((ask,) for ask in asks)
-        said.append(Turn(prompt=prose(6_000 + number, 300), steps=steps, answer=prose(number, 1_500)))
-    return Session(name='research', turns=tuple(said), files={})
+        played.append(Turn(prompt=prose(6_000 + number, 300), steps=steps, answer=prose(number, 1_500)))
+    return Session(name='research', turns=tuple(played), files={})
 
 
 def _support(turns: int) -> Session:
@@ -208,15 +208,15 @@ def _support_turn(number: int) -> Turn:
 
 def _todos(turns: int) -> Session:
     """Return the support session, with a list of five to eight todos that is written in every turn."""
-    random_, said = _random_of('todos'), list[Turn]()
+    random_, played = _random_of('todos'), list[Turn]()
     for number in range(turns):
         short = _support_turn(number)
         count, done = random_.randint(5, 8), random_.randint(0, 4)
         statuses = [*('completed',) * done, 'in_progress', *('pending',) * (count - done - 1)]
         tasks = (prose(9_000 + number // 5 * 10 + place, 60) for place in range(count))
         steps = ((Todos(items=tuple(zip(tasks, statuses, strict=True))),), *short.steps)
-        said.append(Turn(prompt=short.prompt, steps=steps, answer=short.answer))
-    return Session(name='todos', turns=tuple(said), files={})
+        played.append(Turn(prompt=short.prompt, steps=steps, answer=short.answer))
+    return Session(name='todos', turns=tuple(played), files={})
 
 
 def _random_of(text: str) -> random.Random:

@@ -51,13 +51,13 @@ def descendants(ancestor: int) -> list[int]:
     for name in os.listdir('/proc'):  # noqa: PTH208 - no pathlib: it would take longer to import than to run
         if name.isdecimal():
             children.setdefault(_parent_of(name), []).append(int(name))
-    found: list[int] = []
+    pids: list[int] = []
     waiting = [ancestor]
     while waiting:
         below = children.get(waiting.pop(), [])
-        found += below
+        pids += below
         waiting += below
-    return found
+    return pids
 
 
 def _parent_of(pid: str) -> int:

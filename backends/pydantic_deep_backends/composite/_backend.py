@@ -108,8 +108,10 @@ class CompositeBackend:
             part.prefix or '/': part.backend for part in self._table.parts if isinstance(part.backend, SupportsIdentity)
         }
         if places:
-            found = CompositeIdentity(places)
-            vars(self).update(identity=found.identity, has_identity=found.has_identity, make_root=found.make_root)
+            identity = CompositeIdentity(places)
+            vars(self).update(
+                identity=identity.identity, has_identity=identity.has_identity, make_root=identity.make_root
+            )
 
     @property
     def default(self) -> BackendProtocol:
@@ -124,7 +126,9 @@ class CompositeBackend:
     @property
     def protected(self) -> tuple[str, ...]:
         """The patterns of protected files: the union of all parts."""
-        return tuple(dict.fromkeys(each for part in self._table.parts for each in protected_patterns_of(part.backend)))
+        return tuple(
+            dict.fromkeys(pattern for part in self._table.parts for pattern in protected_patterns_of(part.backend))
+        )
 
     async def _protected_files(self, guarded: Sequence[tuple[Mount, SupportsProtection]]) -> Mapping[str, str]:
         """Return the state of each protected file, in parts that report it, by its path in trees."""

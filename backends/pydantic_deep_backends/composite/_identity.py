@@ -21,17 +21,17 @@ class CompositeIdentity:
 
     async def identity(self) -> str | None:
         """Return the identities of the parts as JSON; `None` if the location of a part is missing."""
-        found = {path: await place.identity() for path, place in self._places.items()}
-        return None if None in found.values() else json.dumps(found, sort_keys=True)
+        identities = {path: await place.identity() for path, place in self._places.items()}
+        return None if None in identities.values() else json.dumps(identities, sort_keys=True)
 
     async def has_identity(self, identity: str) -> bool | None:
         """Return whether all parts match; `None` if one is undetermined and no other differs."""
         try:
             known = cast('dict[str, str]', json.loads(identity))
-            found = [await place.has_identity(known[path]) for path, place in self._places.items()]
+            answers = [await place.has_identity(known[path]) for path, place in self._places.items()]
         except (ValueError, LookupError, TypeError):
             return None
-        return False if False in found else None if None in found else True
+        return False if False in answers else None if None in answers else True
 
     async def make_root(self) -> None:
         """Create the locations that are missing."""

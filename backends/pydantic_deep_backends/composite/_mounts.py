@@ -90,8 +90,8 @@ class MountTable:
         self.default = Mount(prefix='', key=(), backend=default)
         """The default backend, for paths outside of all mounts."""
         self._part_by_key: dict[Key, Mount] = {}
-        for given, backend in mounts.items():
-            path = parse_path(given)
+        for point, backend in mounts.items():
+            path = parse_path(point)
             key = key_of(path)
             if path == '/':
                 raise ValueError("'/' cannot be a mount point. Pass that backend as `default`.")

@@ -68,10 +68,10 @@ async def _grep(
     for share in shares:
         if share.glob:
             with _asked(share, problems):
-                found = await share.backend.grep(
+                result = await share.backend.grep(
                     pattern, share.path, glob=None if glob is None else share.glob, limit=limit
                 )
-                results.append(_outer_grep(table, share.part, found))
+                results.append(_outer_grep(table, share.part, result))
     return _sum(results, problems, limit)
 
 
@@ -182,22 +182,22 @@ async def _is_occupied(part: Mount, names: Sequence[str]) -> bool:
         return True
 
 
-def _outer_glob(table: MountTable, part: Mount, found: GlobResult) -> GlobResult:
-    paths = [part.outer(path) for path in found.paths]
+def _outer_glob(table: MountTable, part: Mount, result: GlobResult) -> GlobResult:
+    paths = [part.outer(path) for path in result.paths]
     return GlobResult(
         paths=tuple(path for path in paths if _is_own(table, part, path)),
-        problems=(*_outer_problems(part, found), *_too_long(paths)),
+        problems=(*_outer_problems(part, result), *_too_long(paths)),
     )
 
 
-def _outer_grep(table: MountTable, part: Mount, found: GrepResult) -> GrepResult:
-    matches = (replace(match, path=part.outer(match.path)) for match in found.matches)
-    counts = {part.outer(path): count for path, count in found.counts.items()}
+def _outer_grep(table: MountTable, part: Mount, result: GrepResult) -> GrepResult:
+    matches = (replace(match, path=part.outer(match.path)) for match in result.matches)
+    counts = {part.outer(path): count for path, count in result.counts.items()}
     return replace(
-        found,
+        result,
         matches=tuple(match for match in matches if _is_own(table, part, match.path)),
         counts={path: count for path, count in counts.items() if _is_own(table, part, path)},
-        problems=(*_outer_problems(part, found), *_too_long(counts)),
+        problems=(*_outer_problems(part, result), *_too_long(counts)),
     )
 
 
@@ -217,8 +217,8 @@ def _too_long(paths: Iterable[str]) -> list[SearchProblem]:
     ]
 
 
-def _outer_problems(part: Mount, found: GlobResult | GrepResult) -> tuple[SearchProblem, ...]:
-    return tuple(_outer_problem(part, problem) for problem in found.problems)
+def _outer_problems(part: Mount, result: GlobResult | GrepResult) -> tuple[SearchProblem, ...]:
+    return tuple(_outer_problem(part, problem) for problem in result.problems)
 
 
 def _outer_problem(part: Mount, problem: SearchProblem) -> SearchProblem:

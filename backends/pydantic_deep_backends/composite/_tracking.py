@@ -116,12 +116,12 @@ class CompositeTracking:
 
     async def occupants(self, paths: Iterable[str]) -> Sequence[Occupant]:
         """Return everything at, above or below these paths that is not a directory, sorted by path."""
-        found: list[Occupant] = []
+        combined: list[Occupant] = []
         for part, inner in self.by_part(paths):
             if isinstance(part.backend, SupportsPatch):
                 occupants = await part.backend.occupants(inner)
-                found += (replace(occupant, path=f'{part.root}{occupant.path}') for occupant in occupants)
-        return sorted(found, key=lambda occupant: occupant.path)
+                combined += (replace(occupant, path=f'{part.root}{occupant.path}') for occupant in occupants)
+        return sorted(combined, key=lambda occupant: occupant.path)
 
     def split(self, tree: Tree) -> list[MountedTree]:
         """Return the result of `CompositeBackend.split`."""

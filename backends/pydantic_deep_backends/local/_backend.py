@@ -396,9 +396,9 @@ class LocalBackend(LocalDirectory):
             InvalidPathError: No backend accepts one of the paths; nothing was changed.
             KeyError: Some contents are missing; nothing was changed.
         """
-        found = versions_at(tree, map(parse_path, paths))
-        chunks = batches_of(found, contents, is_durable=is_durable)
-        await self._take_away([path for path, version in found.items() if version is None], tree)
+        versions = versions_at(tree, map(parse_path, paths))
+        chunks = batches_of(versions, contents, is_durable=is_durable)
+        await self._take_away([path for path, version in versions.items() if version is None], tree)
         for chunk in chunks:
             await self._put_chunk(chunk)
 

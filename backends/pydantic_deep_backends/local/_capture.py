@@ -83,11 +83,11 @@ class DirectoryCapture:
         self._memory.omitted.clear()
         self._memory.rules.clear()
         with closing(Directories(self._root)) as directories:
-            found = self._scan(directories, (), self._rules)
+            files = self._scan(directories, (), self._rules)
         for path in list(self._memory.readings):
-            if path not in found:
+            if path not in files:
                 self._memory.readings.pop(path, None)
-        return _joined(self._before, found)
+        return _joined(self._before, files)
 
     def capture_paths(self, paths: Iterable[str]) -> Tree:
         """Return the previous tree, with the current files at these paths."""
@@ -99,16 +99,16 @@ class DirectoryCapture:
             for path in touched:
                 if path == '/':
                     return self.capture_all()
-                found = self._look_at(directories, path_parts(path))
+                files = self._look_at(directories, path_parts(path))
                 tree = _without(tree, path)
-                for at, version in found.items():
+                for at, version in files.items():
                     above = tree.file_above(at)
                     tree = (tree if above is None else tree.remove(above)).set(at, version)
         return tree
 
     def capture_files(self, paths: Iterable[str]) -> Tree:
         """Return the previous tree with individual files, even if the rules ignore them."""
-        found: dict[str, FileVersion] = {}
+        files: dict[str, FileVersion] = {}
         with closing(Directories(self._root)) as directories:
             for path in paths:
                 *above, name = path_parts(path)
@@ -120,9 +120,9 @@ class DirectoryCapture:
                         self._omit(path, None)
                     continue
                 if stat.S_ISREG(status.st_mode):
-                    self._look_at_file(descriptor, name, path, status, found)
+                    self._look_at_file(descriptor, name, path, status, files)
         tree = self._before
-        for path, version in found.items():
+        for path, version in files.items():
             tree = tree.set(path, version)
         return tree
 
@@ -151,10 +151,10 @@ class DirectoryCapture:
             if error.errno not in GONE:
                 self._omit(path, None)
             return {}
-        found: dict[str, FileVersion] = {}
+        files: dict[str, FileVersion] = {}
         if stat.S_ISREG(status.st_mode):
-            self._look_at_file(descriptor, parts[-1], path, status, found)
-        return found
+            self._look_at_file(descriptor, parts[-1], path, status, files)
+        return files
 
     def _rules_of(self, directories: Directories, parts: Components) -> DirectoryRules | None:
         """Return the rules of a directory; `None` if it is ignored itself."""
@@ -187,20 +187,20 @@ class DirectoryCapture:
 
     def _scan(self, directories: Directories, top: Components, rules: DirectoryRules) -> dict[str, FileVersion]:
         """Return all files of a directory and its subdirectories."""
-        found: dict[str, FileVersion] = {}
+        files: dict[str, FileVersion] = {}
         waiting = [(top, rules)]
         while waiting:
             self._checkpoint()
             parts, rules = waiting.pop()
             try:
-                waiting += self._scan_directory(directories, parts, rules, found)
+                waiting += self._scan_directory(directories, parts, rules, files)
             except OSError as error:
                 if error.errno not in GONE:
                     self._omit(path_from(parts), None)
-        return found
+        return files
 
     def _scan_directory(
-        self, directories: Directories, parts: Components, rules: DirectoryRules, found: dict[str, FileVersion]
+        self, directories: Directories, parts: Components, rules: DirectoryRules, files: dict[str, FileVersion]
     ) -> list[tuple[Components, DirectoryRules]]:
         """Add the files of one directory to `found`; return its subdirectories with their rules."""
         descriptor = directories.open(parts)
@@ -225,11 +225,11 @@ class DirectoryCapture:
                 status = entry.stat(follow_symlinks=False)
             except FileNotFoundError:
                 continue
-            self._look_at_file(descriptor, entry.name, f'{prefix}/{entry.name}', status, found)
+            self._look_at_file(descriptor, entry.name, f'{prefix}/{entry.name}', status, files)
         return below
 
     def _look_at_file(
-        self, directory: int, name: str, path: str, status: os.stat_result, found: dict[str, FileVersion]
+        self, directory: int, name: str, path: str, status: os.stat_result, files: dict[str, FileVersion]
     ) -> None:
         """Add a file to `found` or to the omitted files."""
         self._budget.check_time()
@@ -253,7 +253,7 @@ class DirectoryCapture:
             self._memory.readings[path] = reading
             if before is None or before.digest != reading.version.digest:
                 self.blobs[reading.version.digest] = data
-        found[path] = reading.version
+        files[path] = reading.version
 
     def _read(self, directory: int, name: str) -> tuple[Reading, bytes]:
         """Read a file, and again if it changes meanwhile."""
@@ -304,9 +304,9 @@ def _without(tree: Tree, path: str) -> Tree:
     return tree.remove(path) if path in tree else tree.graft(path, Tree()) if tree.is_dir(path) else tree
 
 
-def _joined(before: Tree, found: dict[str, FileVersion]) -> Tree:
+def _joined(before: Tree, files: dict[str, FileVersion]) -> Tree:
     """Return the tree of these files, derived from `before` if little changed."""
-    gone = (path for path in before if path not in found)
+    gone = (path for path in before if path not in files)
     return before.with_changes(
-        dict.fromkeys(gone) | {path: version for path, version in found.items() if before.get(path) != version}
+        dict.fromkeys(gone) | {path: version for path, version in files.items() if before.get(path) != version}
     )

@@ -186,7 +186,9 @@ class LocalDirectory:
             with naming(path), self._open() as root:
                 shown = self._shown()
                 names = path_parts(
-                    resolve_dotdot(unresolved, lambda each: self._canonical(each, partial(resolve_parent, root)))
+                    resolve_dotdot(
+                        unresolved, lambda directory: self._canonical(directory, partial(resolve_parent, root))
+                    )
                 )
                 if is_above(names, shown):
                     return above(root, names)

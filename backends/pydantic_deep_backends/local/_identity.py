@@ -72,12 +72,12 @@ def _born_ns(descriptor: int) -> int:
     """Return the creation time of an inode in nanoseconds since 1970; 0 if unknown."""
     if sys.platform != 'linux':
         return int(getattr(os.fstat(descriptor), 'st_birthtime', 0) * 1_000_000_000)
-    found = ctypes.create_string_buffer(_STATX_BYTES)
+    buffer = ctypes.create_string_buffer(_STATX_BYTES)
     statx = getattr(_libc(), 'statx', None)  # Python has no other access to it before 3.15
-    if statx is None or statx(descriptor, b'', _AT_EMPTY_PATH, _STATX_BTIME, found) != 0:
+    if statx is None or statx(descriptor, b'', _AT_EMPTY_PATH, _STATX_BTIME, buffer) != 0:
         return 0
-    (mask,) = struct.unpack_from('=I', found, _MASK_AT)
-    seconds, nanoseconds = struct.unpack_from('=qI', found, _BTIME_AT)
+    (mask,) = struct.unpack_from('=I', buffer, _MASK_AT)
+    seconds, nanoseconds = struct.unpack_from('=qI', buffer, _BTIME_AT)
     return seconds * 1_000_000_000 + nanoseconds if mask & _STATX_BTIME else 0
 
 

@@ -165,10 +165,10 @@ def _settle_here(directory: int, staged: StagedFiles, *, is_durable: bool) -> No
 def discard(root: OpenRoot, staged: Iterable[StagedFiles]) -> None:
     """Remove the files that have not been renamed."""
     with closing(Directories(root)) as directories:
-        for each in staged:
-            for temporary in each.name_by_temporary:
+        for files in staged:
+            for temporary in files.name_by_temporary:
                 with suppress(OSError):  # the directory is gone with its files; or the original error is more important
-                    os.unlink(temporary, dir_fd=directories.open(each.directory))
+                    os.unlink(temporary, dir_fd=directories.open(files.directory))
 
 
 def remove_files(root: OpenRoot, waiting: list[tuple[Components, list[str]]], naming: Naming) -> None:
@@ -241,15 +241,15 @@ def by_directory(paths: Iterable[str]) -> list[tuple[Components, list[str]]]:
 
 def find_occupants(root: OpenRoot, paths: Iterable[str], naming: Naming) -> list[Occupant]:
     """Return the result of `SupportsPatch.occupants`."""
-    found: dict[str, bool] = {}
+    is_file_by_path: dict[str, bool] = {}
     with closing(Directories(root)) as directories:
         for path in paths:
             with naming(path_parts(path)):
-                _find_on_the_way(directories, path_parts(path), found)
-    return [Occupant(path=path, is_file=found[path]) for path in sorted(found)]
+                _find_on_the_way(directories, path_parts(path), is_file_by_path)
+    return [Occupant(path=path, is_file=is_file_by_path[path]) for path in sorted(is_file_by_path)]
 
 
-def _find_on_the_way(directories: Directories, parts: Components, found: dict[str, bool]) -> None:
+def _find_on_the_way(directories: Directories, parts: Components, is_file_by_path: dict[str, bool]) -> None:
     """Find everything at a path or below it or, if the path does not exist, the file above it."""
     for length in range(len(parts), 0, -1):
         try:
@@ -259,13 +259,13 @@ def _find_on_the_way(directories: Directories, parts: Components, found: dict[st
                 raise
             continue
         if not stat.S_ISDIR(status.st_mode):
-            found[path_from(parts[:length])] = stat.S_ISREG(status.st_mode)
+            is_file_by_path[path_from(parts[:length])] = stat.S_ISREG(status.st_mode)
         elif length == len(parts):
-            _find_below(directories, parts, found)
+            _find_below(directories, parts, is_file_by_path)
         return
 
 
-def _find_below(directories: Directories, top: Components, found: dict[str, bool]) -> None:
+def _find_below(directories: Directories, top: Components, is_file_by_path: dict[str, bool]) -> None:
     waiting = [top]
     while waiting:
         above = waiting.pop()
@@ -274,7 +274,7 @@ def _find_below(directories: Directories, top: Components, found: dict[str, bool
             if entry.is_dir(follow_symlinks=False):
                 waiting.append(below)
             elif not is_temporary(entry.name):
-                found[path_from(below)] = entry.is_file(follow_symlinks=False)
+                is_file_by_path[path_from(below)] = entry.is_file(follow_symlinks=False)
 
 
 def _stage_here(directory: int, staged: StagedFiles, files: Sequence[NewFile], chunk: Chunk) -> None:

@@ -96,10 +96,10 @@ class ProtectedIndex:
         """
         with closing(Directories(root)) as directories, scan_budget() as budget:
             scan = _Scan(self, root, directories, rules, names, checkpoint, budget)
-            found = scan.run()
+            result = scan.run()
         self.listings = scan.listings
         self.states = scan.states
-        return found
+        return result
 
 
 _Waiting: TypeAlias = tuple[Components, Components, Components | None]
@@ -352,11 +352,11 @@ def _is_settled(signature: tuple[int, int, int, int, int], looked_at: int) -> bo
 def _contents(directory: int, name: str) -> bytes:
     descriptor, _ = open_file(directory, name)
     try:
-        found = b''
+        data = b''
         for chunk in read_chunks(descriptor):
-            found += chunk
-            if len(found) > MAX_READ_BYTES:
+            data += chunk
+            if len(data) > MAX_READ_BYTES:
                 break
-        return found[:MAX_READ_BYTES]
+        return data[:MAX_READ_BYTES]
     finally:
         os.close(descriptor)

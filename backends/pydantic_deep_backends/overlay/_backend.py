@@ -132,12 +132,12 @@ class OverlayBackend:
         """Return the contents of a file."""
         path = await resolve_dotdot_strict(self, path)
         key = await self.realpath(path)
-        found = self._layer.look(key)
-        if isinstance(found, Entry) and isinstance(found.now, Content):
-            return found.now.whole
+        entry = self._layer.look(key)
+        if isinstance(entry, Entry) and isinstance(entry.now, Content):
+            return entry.now.whole
         if self._layer.shows_base(key):
             return await self._base.read_bytes(key)
-        self._check_there(path, found)
+        self._check_there(path, entry)
         raise _error(IsADirectoryError, errno.EISDIR, path)
 
     async def write_bytes(self, path: str, data: bytes) -> None:
@@ -150,12 +150,12 @@ class OverlayBackend:
         """Return the metadata of a file or directory."""
         path = await resolve_dotdot_strict(self, path)
         key = await self.realpath(path)
-        found = self._layer.look(key)
+        own = self._layer.look(key)
         if self._layer.shows_base(key):
             entry = await self._base.stat(key)
             return _entry(path, is_dir=entry.is_dir, size=entry.size)
-        self._check_there(path, found)
-        content = found.now if isinstance(found, Entry) and isinstance(found.now, Content) else None
+        self._check_there(path, own)
+        content = own.now if isinstance(own, Entry) and isinstance(own.now, Content) else None
         return _entry(path, is_dir=content is None, size=content.version.size if content else None)
 
     async def list_dir(self, path: str) -> Sequence[FileEntry]:
@@ -262,18 +262,18 @@ class OverlayBackend:
     async def _try_write(self, key: str, data: bytes, check: Callable[[Content | None], None] | None = None) -> bool:
         """Write, and return whether that succeeded; nothing is written if the overlay changed meanwhile."""
         changes = self._layer.changes
-        found = await self._file_at(key)
-        missing = [] if found is not None else await self._missing_directories(key)
+        content = await self._file_at(key)
+        missing = [] if content is not None else await self._missing_directories(key)
         again = await self._read_again(key)
         if self._layer.changes != changes:
             return False
         if check is not None:
-            check(found)
+            check(content)
         if again is not None:
             self._layer.set(key, again)
         for directory in missing:
             self._layer.put(directory, Directory(), None)
-        self._layer.put(key, Content.of(bytes(data)), found)
+        self._layer.put(key, Content.of(bytes(data)), content)
         return True
 
     async def _try_make_dir(self, path: str, key: str) -> bool:
@@ -292,16 +292,16 @@ class OverlayBackend:
 
     async def _try_remove(self, path: str, key: str) -> bool:
         changes = self._layer.changes
-        found = self._layer.look(key)
+        own = self._layer.look(key)
         gone: dict[str, State] = {}
         if self._layer.shows_base(key):
             gone[key] = await state_of(self._base, key)
         else:
-            self._check_there(path, found)
-        if isinstance(found, BaseVisibility):
+            self._check_there(path, own)
+        if isinstance(own, BaseVisibility):
             gone.setdefault(key, Directory())
-        is_dir = isinstance(gone[key] if isinstance(found, BaseVisibility) else found.now, Directory)
-        if is_dir and not (isinstance(found, Entry) and found.hides):
+        is_dir = isinstance(gone[key] if isinstance(own, BaseVisibility) else own.now, Directory)
+        if is_dir and not (isinstance(own, Entry) and own.hides):
             await self._collect(key, gone)
         if self._layer.changes != changes:
             return False
@@ -332,15 +332,15 @@ class OverlayBackend:
 
     async def _file_at(self, key: str) -> Content | None:
         """Return the contents that a write would replace; `None` if no file exists."""
-        found = self._layer.look(key)
+        entry = self._layer.look(key)
         if self._layer.shows_base(key):
             try:
                 return Content.of(await self._base.read_bytes(key))
             except FileNotFoundError:
                 return None
-        if found is BaseVisibility.BELOW_FILE:
+        if entry is BaseVisibility.BELOW_FILE:
             raise _error(NotADirectoryError, errno.ENOTDIR, key)
-        now = found.now if isinstance(found, Entry) else Directory() if found is BaseVisibility.BASE else None
+        now = entry.now if isinstance(entry, Entry) else Directory() if entry is BaseVisibility.BASE else None
         if isinstance(now, Directory):
             raise _error(IsADirectoryError, errno.EISDIR, key)
         return now
@@ -358,17 +358,17 @@ class OverlayBackend:
 
     async def _is_dir(self, key: str) -> bool | None:
         """Return whether the visible path is a directory; `None` if it does not exist."""
-        found = self._layer.look(key)
+        entry = self._layer.look(key)
         if self._layer.shows_base(key):
             try:
                 return (await self._base.stat(key)).is_dir
             except FileNotFoundError:
                 return None
-        if found is BaseVisibility.BELOW_FILE:
+        if entry is BaseVisibility.BELOW_FILE:
             raise _error(NotADirectoryError, errno.ENOTDIR, key)
-        if isinstance(found, Entry):
-            return None if found.now is None else isinstance(found.now, Directory)
-        return True if found is BaseVisibility.BASE else None
+        if isinstance(entry, Entry):
+            return None if entry.now is None else isinstance(entry.now, Directory)
+        return True if entry is BaseVisibility.BASE else None
 
     async def _missing_directories(self, key: str) -> list[str]:
         """Return the missing parents of a path, topmost first."""
@@ -386,14 +386,14 @@ class OverlayBackend:
 
     async def _list_base(self, path: str, key: str) -> Sequence[FileEntryLike]:
         """Return the entries of the base in a visible directory; empty if the overlay hides them."""
-        found = self._layer.look(key)
+        entry = self._layer.look(key)
         is_of_base = self._layer.shows_base(key)
         if not is_of_base:
-            self._check_there(path, found)
-        if isinstance(found, Entry):
-            if isinstance(found.now, Content):
+            self._check_there(path, entry)
+        if isinstance(entry, Entry):
+            if isinstance(entry.now, Content):
                 raise _error(NotADirectoryError, errno.ENOTDIR, path)
-            if found.hides:
+            if entry.hides:
                 return ()
         try:
             return await self._base.list_dir(key)
@@ -402,10 +402,10 @@ class OverlayBackend:
                 raise
             return ()
 
-    def _check_there(self, path: str, found: Entry | BaseVisibility) -> None:
-        if found is BaseVisibility.BELOW_FILE:
+    def _check_there(self, path: str, entry: Entry | BaseVisibility) -> None:
+        if entry is BaseVisibility.BELOW_FILE:
             raise _error(NotADirectoryError, errno.ENOTDIR, path)
-        if found is BaseVisibility.NOWHERE or (isinstance(found, Entry) and found.now is None):
+        if entry is BaseVisibility.NOWHERE or (isinstance(entry, Entry) and entry.now is None):
             raise _error(FileNotFoundError, errno.ENOENT, path)
 
 

@@ -134,14 +134,14 @@ def _dump_state(state: State) -> JsonValue:
     return {'kind': 'file', 'digest': version.digest, 'size': version.size, 'is_searched': state.is_searched}
 
 
-def _load_contents(found: Mapping[str, object]) -> dict[str, bytes]:
-    size_bytes = sum(len(text) * 3 // 4 for text in found.values() if isinstance(text, str))
+def _load_contents(encoded: Mapping[str, object]) -> dict[str, bytes]:
+    size_bytes = sum(len(text) * 3 // 4 for text in encoded.values() if isinstance(text, str))
     if size_bytes > MAX_LOAD_BYTES:
         raise InvalidOverlayError(
             f'The overlay has {size_bytes:,} bytes of contents. At most {MAX_LOAD_BYTES:,} are loaded.'
         )
     contents: dict[str, bytes] = {}
-    for digest, text in found.items():
+    for digest, text in encoded.items():
         if not isinstance(text, str):
             raise InvalidOverlayError(f'The contents {digest!r} are {_kind(text)}. They must be base64.')
         try:

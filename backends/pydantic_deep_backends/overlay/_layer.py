@@ -156,8 +156,8 @@ class Layer:
 
     def may_show_base_below(self, path: str) -> bool:
         """Return whether anything of the base may be visible at a path or below it."""
-        found = self.look(path)
-        return not found.hides if isinstance(found, Entry) else found is BaseVisibility.BASE
+        entry = self.look(path)
+        return not entry.hides if isinstance(entry, Entry) else entry is BaseVisibility.BASE
 
     def children(self, path: str) -> Iterator[tuple[str, Entry | None, bool]]:
         """Yield the touched names in a directory, with their entry and whether the overlay has files there or below."""

@@ -73,7 +73,7 @@ class BaseMerge:
 
     async def _kept_directories(self, entries: dict[str, Entry]) -> list[str]:
         """Return the changed directories that a file would replace, and report them as conflicts."""
-        kept: list[str] = []
+        paths: list[str] = []
         for path, entry in entries.items():
             if (
                 isinstance(entry.now, Content)
@@ -81,8 +81,8 @@ class BaseMerge:
                 and not await self._is_as_it_was(path)
             ):
                 self._report(path, 'file/directory', entry, None)
-                kept.append(path)
-        return kept
+                paths.append(path)
+        return paths
 
     async def _is_as_it_was(self, directory: str) -> bool:
         """Return whether a removed directory has only contents that it had when it was removed."""
@@ -91,7 +91,7 @@ class BaseMerge:
             if there is not None and not _is_same(there, entry.was):
                 return False
             if isinstance(there, Directory):
-                names = {found.name for found in await self._base.list_dir(path)}
+                names = {item.name for item in await self._base.list_dir(path)}
                 known = {name for name, below, _ in self._layer.children(path) if below is not None and below.was}
                 if not names <= known:
                     return False
@@ -153,8 +153,8 @@ class BaseMerge:
         if isinstance(self._base, SupportsCompareAndSwap):
             await self._base.compare_and_swap(path, data, expected=expected)
             return
-        found = await self._read(path)
-        actual = None if found is None else found.version.digest
+        content = await self._read(path)
+        actual = None if content is None else content.version.digest
         if actual != expected:
             raise FileChangedError(path, expected=expected, actual=actual)
         await self._base.write_bytes(path, data)
@@ -201,16 +201,16 @@ async def state_of(base: BackendProtocol, path: str) -> State:
         real = await base.realpath(path)
         if real != path:
             return Other(mark=real)
-        found = await base.stat(path)
+        entry = await base.stat(path)
     except OutsideRootError:
         return Other(mark='')
     except OSError as error:
         if error.errno == errno.ELOOP:
             return Other(mark='')
         raise
-    if found.is_dir:
+    if entry.is_dir:
         return Directory()
-    return Other(mark='') if found.size is None else Content.of(await base.read_bytes(path))
+    return Other(mark='') if entry.size is None else Content.of(await base.read_bytes(path))
 
 
 def _join(path: str, was: Content | None, ours: Content | None, theirs: Content) -> Content | Conflict | None:

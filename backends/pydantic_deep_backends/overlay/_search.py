@@ -30,9 +30,10 @@ async def glob_overlay(
         return await glob_backend(overlay, pattern, path)
 
     async def search_base() -> GlobResult:
-        found = await base.glob(pattern, path)
+        base_result = await base.glob(pattern, path)
         return GlobResult(
-            paths=tuple(file for file in found.paths if layer.shows_base(file)), problems=_seen(layer, path, found)
+            paths=tuple(file for file in base_result.paths if layer.shows_base(file)),
+            problems=_seen(layer, path, base_result),
         )
 
     results = await _search_parts(overlay, layer, path, lambda own: own.glob(pattern, path), search_base)
@@ -54,16 +55,16 @@ async def grep_overlay(
         return await grep_backend(overlay, pattern, path, glob=glob, limit=limit)
 
     async def search_base() -> GrepResult:
-        found = await base.grep(pattern, path, glob=glob, limit=limit)
-        hidden = sum(count for file, count in found.counts.items() if not layer.shows_base(file))
-        if hidden and found.truncated:  # hidden lines displaced visible ones
-            found = await base.grep(pattern, path, glob=glob, limit=limit + hidden)
+        base_result = await base.grep(pattern, path, glob=glob, limit=limit)
+        hidden = sum(count for file, count in base_result.counts.items() if not layer.shows_base(file))
+        if hidden and base_result.truncated:  # hidden lines displaced visible ones
+            base_result = await base.grep(pattern, path, glob=glob, limit=limit + hidden)
         return replace(
-            found,
-            matches=tuple(match for match in found.matches if layer.shows_base(match.path)),
-            counts={file: count for file, count in found.counts.items() if layer.shows_base(file)},
-            problems=_seen(layer, path, found),
-            files_searched=max(0, found.files_searched - _count_hidden(layer, path, glob)),
+            base_result,
+            matches=tuple(match for match in base_result.matches if layer.shows_base(match.path)),
+            counts={file: count for file, count in base_result.counts.items() if layer.shows_base(file)},
+            problems=_seen(layer, path, base_result),
+            files_searched=max(0, base_result.files_searched - _count_hidden(layer, path, glob)),
         )
 
     results = await _search_parts(
@@ -114,8 +115,8 @@ async def _own_files(layer: Layer, path: str) -> StateBackend:
     return files
 
 
-def _seen(layer: Layer, path: str, found: GlobResult | GrepResult) -> tuple[SearchProblem, ...]:
-    return tuple(problem for problem in found.problems if problem.path == path or layer.shows_base(problem.path))
+def _seen(layer: Layer, path: str, result: GlobResult | GrepResult) -> tuple[SearchProblem, ...]:
+    return tuple(problem for problem in result.problems if problem.path == path or layer.shows_base(problem.path))
 
 
 def _problems(results: Iterable[GlobResult | GrepResult]) -> tuple[SearchProblem, ...]:

@@ -24,9 +24,9 @@ def referenced_paths(data: bytes) -> Iterator[tuple[Literal['hooks', 'include'],
     section = ''
     for line in data.decode(errors='surrogateescape').replace('\\\n', '').splitlines():
         text = line.strip()
-        while found := _SECTION.match(text):
-            section = found[1].lower()
-            text = text[found.end() :].strip()
+        while match := _SECTION.match(text):
+            section = match[1].lower()
+            text = text[match.end() :].strip()
         variable = _VARIABLE.match(text)
         if variable is None:
             continue
@@ -41,16 +41,16 @@ def referenced_paths(data: bytes) -> Iterator[tuple[Literal['hooks', 'include'],
 
 def _unquoted(value: str) -> str:
     """Return a value without quotes, escapes and comments."""
-    found: list[str] = []
+    unquoted: list[str] = []
     is_quoted = False
     characters = iter(value)
     for character in characters:
         if character == '\\':
-            found.append(next(characters, ''))
+            unquoted.append(next(characters, ''))
         elif character == '"':
             is_quoted = not is_quoted
         elif character in '#;' and not is_quoted:
             break
         else:
-            found.append(character)
-    return ''.join(found).strip()
+            unquoted.append(character)
+    return ''.join(unquoted).strip()

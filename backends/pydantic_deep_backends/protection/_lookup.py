@@ -97,16 +97,16 @@ class _ProtectionLookup:
             data = await self._backend.read_bytes(f'{top}/.git/config')
         except (OSError, BackendError):
             return []
-        found: list[str] = []
+        targets: list[str] = []
         for kind, value in referenced_paths(data):
             if value.startswith('/'):  # a path of the host, which may not exist in the backend
                 continue
             base = top if kind == 'hooks' else f'{top}/.git'
             try:
-                found.append(await self._backend.realpath(posixpath.normpath(f'{base}/{value}')))
+                targets.append(await self._backend.realpath(posixpath.normpath(f'{base}/{value}')))
             except (OSError, BackendError, ValueError):  # it leads outside or is broken
                 continue
-        return found
+        return targets
 
     async def _leads_to(self, link: str, path: str) -> bool:
         try:

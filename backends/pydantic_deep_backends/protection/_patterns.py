@@ -45,17 +45,17 @@ class ProtectedPatterns:
 
     def __init__(self, patterns: Sequence[str]) -> None:
         parsed = [_parse(pattern) for pattern in patterns]
-        self._patterns = [each for each in parsed if not each.in_git_dir]
-        self._in_git_dir = [each for each in parsed if each.in_git_dir]
+        self._patterns = [rule for rule in parsed if not rule.in_git_dir]
+        self._in_git_dir = [rule for rule in parsed if rule.in_git_dir]
         self.is_empty = not parsed
         """Whether there are no patterns."""
         self.has_git = bool(self._in_git_dir)
         """Whether a pattern applies to git directories."""
         self.literals = tuple(
-            each.text for each in self._patterns if not re.search(r'[*?\[]', each.text) and each.text != '.git'
+            rule.text for rule in self._patterns if not re.search(r'[*?\[]', rule.text) and rule.text != '.git'
         )
         """The protected paths at the root of the files that contain no wildcards."""
-        last = {fold(each.text.rpartition('/')[2]) for each in parsed}
+        last = {fold(rule.text.rpartition('/')[2]) for rule in parsed}
         is_open = any(re.search(r'[*?\[]', name) for name in last)
         self.may_match: Callable[[str], bool] = (lambda name: True) if is_open else last.__contains__
         """Whether any pattern can end in a case-folded name."""
@@ -82,10 +82,10 @@ class ProtectedPatterns:
             is_dir: Whether the path is a directory.
         """
         return any(
-            (each.has_contents or not is_dir)
-            and (len(each.names) == len(names) if each.is_anchored else len(each.names) <= len(names))
-            and _match(each.names, names[len(names) - len(each.names) :])
-            for each in self._patterns
+            (pattern.has_contents or not is_dir)
+            and (len(pattern.names) == len(names) if pattern.is_anchored else len(pattern.names) <= len(names))
+            and _match(pattern.names, names[len(names) - len(pattern.names) :])
+            for pattern in self._patterns
         )
 
     def ends_in_git_dir(self, names: Sequence[str], *, is_dir: bool) -> bool:
@@ -96,8 +96,8 @@ class ProtectedPatterns:
             is_dir: Whether the path is a directory.
         """
         return any(
-            (each.has_contents or not is_dir) and len(each.names) == len(names) and _match(each.names, names)
-            for each in self._in_git_dir
+            (pattern.has_contents or not is_dir) and len(pattern.names) == len(names) and _match(pattern.names, names)
+            for pattern in self._in_git_dir
         )
 
     def protects_in_git_dir(self, parts: Sequence[str]) -> bool:

@@ -64,11 +64,11 @@ async def glob_backend(
     if not (await backend.stat(path)).is_dir:
         raise NotADirectoryError(f'{path!r} is a file. Search in a directory.')
     lister = _Lister(backend, walk)
-    found: list[str] = []
+    paths: list[str] = []
     while (directory := walk.next_directory()) is not None:
         names, _ = await lister.take(directory)
-        found += walk.paths_of(names)
-    return walk.result(found)
+        paths += walk.paths_of(names)
+    return walk.result(paths)
 
 
 async def grep_backend(

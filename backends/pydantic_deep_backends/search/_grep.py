@@ -89,15 +89,15 @@ class LinePattern:
             match = search(text, position)
             if match is None:
                 return
-            found = match.start()
-            start = text.rfind(b'\n', position, found) + 1 or position
+            match_start = match.start()
+            start = text.rfind(b'\n', position, match_start) + 1 or position
             if start == size:
                 return
             line_number += text.count(b'\n', position, start)
-            end = text.find(b'\n', found)
+            end = text.find(b'\n', match_start)
             if end < 0:
                 end = size
-            yield FoundLine(line_number, start, end, found)
+            yield FoundLine(line_number, start, end, match_start)
             line_number += 1
             position = end + 1
 
@@ -146,8 +146,8 @@ def split_lines(text: str) -> list[str]:
     r"""Return the lines of a text, with their line ends. As in grep, only `\n` ends a line."""
     lines = text.split('\n')
     last = lines.pop()
-    kept = [f'{line}\n' for line in lines]
-    return [*kept, last] if last else kept
+    complete = [f'{line}\n' for line in lines]
+    return [*complete, last] if last else complete
 
 
 def _to_text(data: bytes) -> bytes:
@@ -211,17 +211,17 @@ class GrepBuilder:
 
     def _search(self, path: str, text: bytes) -> None:
         limit = self._limit if self._last_path is None or path < self._last_path else 0
-        kept: list[GrepMatch] = []
+        matches: list[GrepMatch] = []
         count = 0
-        for found in self._pattern.search(text):
+        for line in self._pattern.search(text):
             if count < limit:
-                kept.append(GrepMatch(path=path, line_number=found.line_number, line=_shown_line(text, found)))
+                matches.append(GrepMatch(path=path, line_number=line.line_number, line=_shown_line(text, line)))
             count += 1
         if count:
             self._counts[path] = count
-        if kept:
-            self._matches[path] = kept
-            self._kept += len(kept)
+        if matches:
+            self._matches[path] = matches
+            self._kept += len(matches)
             if self._kept > 2 * self._limit + 1000:
                 self._prune()
 
@@ -259,23 +259,23 @@ def too_large(size_bytes: int) -> str:
     return f'it has {size_bytes:,} bytes; files over {MAX_FILE_BYTES:,} are not searched.'
 
 
-def _shown_line(text: bytes, found: FoundLine) -> str:
+def _shown_line(text: bytes, match: FoundLine) -> str:
     """Return the line for display, cut around its first match if it is too long."""
-    if found.end - found.start <= MAX_LINE_CHARS:
-        return text[found.start : found.end].decode()
+    if match.end - match.start <= MAX_LINE_CHARS:
+        return text[match.start : match.end].decode()
     # A character has at most four bytes, so this window contains everything shown, and a huge line is not decoded.
     window_bytes = 4 * MAX_LINE_CHARS
-    low = max(found.start, found.match_start - window_bytes)
-    high = min(found.end, found.match_start + window_bytes)
-    before = text[low : found.match_start].decode(errors='ignore')
-    line = before + text[found.match_start : high].decode(errors='ignore')
-    if low == found.start and high == found.end and len(line) <= MAX_LINE_CHARS:
+    low = max(match.start, match.match_start - window_bytes)
+    high = min(match.end, match.match_start + window_bytes)
+    before = text[low : match.match_start].decode(errors='ignore')
+    line = before + text[match.match_start : high].decode(errors='ignore')
+    if low == match.start and high == match.end and len(line) <= MAX_LINE_CHARS:
         return line
     first = max(0, len(before) - _CONTEXT_CHARS)
-    if high == found.end:
+    if high == match.end:
         first = max(0, min(first, len(line) - MAX_LINE_CHARS + 1))
-    cut_before = first > 0 or low > found.start
+    cut_before = first > 0 or low > match.start
     size = MAX_LINE_CHARS - cut_before
-    cut_after = len(line) - first > size or high < found.end
+    cut_after = len(line) - first > size or high < match.end
     shown = line[first : first + size - cut_after]
     return f'{"…" if cut_before else ""}{shown}{"…" if cut_after else ""}'

@@ -36,10 +36,10 @@ def subtree_glob(pattern: str, names: Sequence[str]) -> str | None:
         A glob; `''` if nothing in the directory can match; `None` if the glob would be too long.
     """
     try:
-        found = _unique(components for nodes in _expanded(parse_glob(pattern)) for components in _components(nodes))
+        parsed = _unique(components for nodes in _expanded(parse_glob(pattern)) for components in _components(nodes))
         for name in names:
-            found = _unique(rest for components in found for rest in _after(components, name))
-        globs = ['/'.join(components) for components in found]
+            parsed = _unique(rest for components in parsed for rest in _after(components, name))
+        globs = ['/'.join(components) for components in parsed]
         below = f'{{{",".join(globs)}}}' if len(globs) > 1 else ''.join(globs)
         return below and compile_glob(below).pattern
     except (InvalidPatternError, _TooManyError):
@@ -64,7 +64,7 @@ def _expanded(nodes: list[Node]) -> list[list[Node]]:
     count = 1
     for node in nodes:
         if node.kind == '{' and _has_components([node]):
-            ways.append([each for branch in node.branches for each in _expanded(branch)])
+            ways.append([expansion for branch in node.branches for expansion in _expanded(branch)])
         else:
             ways.append([[node]])
         count *= len(ways[-1])

@@ -52,15 +52,15 @@ def glob_tree(tree: FileTree, pattern: str, path: str = '/', *, max_entries: int
         InvalidPatternError: The pattern cannot be used.
     """
     walk = Walk(compile_glob(pattern), path, max_entries=max_entries)
-    found: list[str] = []
+    paths: list[str] = []
     while (directory := walk.next_directory()) is not None:
         try:
             names = walk.take(tree.scan(directory))
         except OSError as error:
             walk.skip(error)
             continue
-        found += walk.paths_of(names)
-    return walk.result(found)
+        paths += walk.paths_of(names)
+    return walk.result(paths)
 
 
 def grep_tree(

@@ -121,9 +121,9 @@ class Walk:
         prefix = self.path_of(self._current).rstrip('/') + '/'
         return [prefix + name for name in names]
 
-    def result(self, found: Iterable[str]) -> GlobResult:
+    def result(self, paths: Iterable[str]) -> GlobResult:
         """Return the result of a glob with these absolute paths."""
-        return GlobResult(paths=tuple(sorted(found)), problems=sorted_problems(self.problems))
+        return GlobResult(paths=tuple(sorted(paths)), problems=sorted_problems(self.problems))
 
     def skip(self, error: OSError) -> None:
         """Report that the current directory could not be listed.

@@ -293,8 +293,8 @@ class StateBackend:
 
     async def occupants(self, paths: Iterable[str]) -> Sequence[Occupant]:
         """Return the files at, above or below these paths, sorted by path."""
-        found = {other for path in paths for other in self._occupants(parse_path(path))}
-        return [Occupant(path=path, is_file=True) for path in sorted(found)]
+        occupied = {other for path in paths for other in self._occupants(parse_path(path))}
+        return [Occupant(path=path, is_file=True) for path in sorted(occupied)]
 
     async def changes(self, tree: Tree) -> TreeDiff:
         """Return the changes from `tree` to the current files, at a cost in proportion. Raises as `snapshot`."""

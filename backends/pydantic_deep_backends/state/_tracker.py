@@ -102,7 +102,7 @@ class StateTracker:
             return await self._without_left_out_within(budget, now)
 
     async def _without_left_out_within(self, budget: ScanBudget, now: Tree) -> Tree:
-        kept = now
+        captured = now
         left_out: dict[str, None] = {}
         waiting: list[tuple[tuple[str, ...], Tree, DirectoryRules]] = [((), now, self._root_rules)]
         while waiting:
@@ -112,7 +112,7 @@ class StateTracker:
                 path = path_from((*parts, name))
                 if rules.leaves_out(name, is_dir=isinstance(child, Tree)):
                     if isinstance(child, Tree):
-                        kept = kept.graft(path, Tree())
+                        captured = captured.graft(path, Tree())
                     else:
                         left_out[path] = None
                     continue
@@ -121,7 +121,7 @@ class StateTracker:
                     waiting.append(((*parts, name), child, rules.below(name)))
                 elif not self._fits(path, child):
                     left_out[path] = None
-        return kept.with_changes(left_out)
+        return captured.with_changes(left_out)
 
     def _fits(self, path: str, version: FileVersion) -> bool:
         if version.size <= self._max_file_bytes:

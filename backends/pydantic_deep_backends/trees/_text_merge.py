@@ -20,13 +20,13 @@ def merge_lines(base: bytes, ours: bytes, theirs: bytes) -> bytes | None:
     old, one, two = (data.splitlines(keepends=True) for data in (base, ours, theirs))
     merged: list[bytes] = []
     at = (0, 0, 0)
-    for kept in _kept_by_both(old, one, two):
-        stretch = _merge_stretch(*(lines[i:j] for lines, i, j in zip((old, one, two), at, kept, strict=True)))
+    for line in _kept_by_both(old, one, two):
+        stretch = _merge_stretch(*(lines[i:j] for lines, i, j in zip((old, one, two), at, line, strict=True)))
         if stretch is None:
             return None
         merged += stretch
-        merged += old[kept[0] : kept[0] + 1]
-        at = (kept[0] + 1, kept[1] + 1, kept[2] + 1)
+        merged += old[line[0] : line[0] + 1]
+        at = (line[0] + 1, line[1] + 1, line[2] + 1)
     return b''.join(merged)
 
 

@@ -112,13 +112,13 @@ class Tree:
         return tree
 
     def _node_by_digest(self) -> dict[str, Node]:
-        found: dict[str, Node] = {}
+        nodes: dict[str, Node] = {}
         pending = [self._root]
         while pending:
             node = pending.pop()
-            found[_encoding.digest(node)] = node
+            nodes[_encoding.digest(node)] = node
             pending += _nodes.parts_of(node)
-        return found
+        return nodes
 
     @property
     def digest(self) -> str:
@@ -178,8 +178,8 @@ class Tree:
 
         The result is empty if the directory does not exist.
         """
-        found = sorted(_nodes.entries_of(self.subtree(path)._root), key=_entry_name)
-        return {name: child if isinstance(child, FileVersion) else Tree._from(child) for name, child in found}
+        children = sorted(_nodes.entries_of(self.subtree(path)._root), key=_entry_name)
+        return {name: child if isinstance(child, FileVersion) else Tree._from(child) for name, child in children}
 
     def subtree(self, path: str) -> Tree:
         """Return the files below a directory, with relative paths; empty if the directory does not exist."""
@@ -334,7 +334,7 @@ class Tree:
 def versions_at(tree: Tree, paths: Iterable[str]) -> dict[str, FileVersion | None]:
     """Return the file at each of these paths; common parent directories are looked up once."""
     directories: dict[str, Child | None] = {'': tree._root}  # pyright: ignore[reportPrivateUsage] - of a class of this file
-    found: dict[str, FileVersion | None] = {}
+    versions: dict[str, FileVersion | None] = {}
     for path in paths:
         above, _, name = path.rpartition('/')
         ahead: list[str] = []
@@ -345,8 +345,8 @@ def versions_at(tree: Tree, paths: Iterable[str]) -> dict[str, FileVersion | Non
             directories[directory] = _child_of(directories[above], directory[len(above) + 1 :])
             above = directory
         child = _child_of(directories[above], name)
-        found[path] = child if isinstance(child, FileVersion) else None
-    return found
+        versions[path] = child if isinstance(child, FileVersion) else None
+    return versions
 
 
 def _child_of(directory: Child | None, name: str) -> Child | None:
