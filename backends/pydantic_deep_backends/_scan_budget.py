@@ -21,7 +21,7 @@ MAX_SCAN_ENTRIES = 2_000_000
 MAX_SCAN_SECONDS = 600
 """Maximum duration of one call, in seconds."""
 
-CAPTURE_ADVICE = 'Name what no version needs in a `.gitignore`, or use a smaller directory.'
+CAPTURE_ADVICE = 'List unneeded files in a `.gitignore`, or use a smaller directory.'
 """How to avoid the limits of a capture."""
 
 SizedT = TypeVar('SizedT', bound=Sized)

@@ -185,7 +185,7 @@ class SupportsSearch(Protocol):
     """A backend with its own search, in the one dialect that `search` defines."""
 
     async def glob(self, pattern: str, path: str = '/') -> GlobResult:
-        """Return the files under `path` whose path relative to it matches `pattern`.
+        """Return the files under `path` that match `pattern`, relative to `path`.
 
         Raises:
             InvalidPatternError: The pattern cannot be used.
@@ -241,7 +241,7 @@ class SupportsSnapshots(Protocol):
         ...
 
     async def restore(self, tree: Tree, read_blob: ReadBlob | None = None) -> None:
-        """Make the files equal to `tree`: write files that differ and remove files that it does not have.
+        """Make the files equal to `tree`: write files that differ and remove files that are not in it.
 
         All contents are fetched before the first change. Repeat a restore that was interrupted.
 

@@ -1,4 +1,4 @@
-"""Incremental versions of files: what a backend offers to callers that store a tree after each change.
+"""Incremental versions of files: protocols for callers that store a tree after each change.
 
 A `SupportsTracking` backend records which files its own operations touch, so that the cost of the next tree depends on
 the writes since the last one. A `SupportsPatch` backend can set single files to their state in a tree. All paths here

@@ -106,7 +106,7 @@ async def test_too_many_files_are_an_error_with_the_number(
         with pytest.raises(ScanLimitError, match=r'has more than 3 files and directories, .* Use a smaller') as met:
             await look()
         assert (met.value.limit, met.value.maximum, met.value.path) == ('entries', 3, None)
-    with pytest.raises(ScanLimitError, match=r'Name what no version needs in a `.gitignore`'):
+    with pytest.raises(ScanLimitError, match=r'List unneeded files in a `.gitignore`'):
         await capture(backend)
     monkeypatch.undo()
     assert len(await backend.snapshot()) == len(FILES)  # a refused restore has changed nothing

@@ -83,7 +83,7 @@ def _creation(sizes: Sizes) -> Figures:
 
 
 def _skills(sizes: Sizes) -> Figures:
-    # A new object each time: what is found again is found by what the process kept.
+    # A new object each time, so that a repeated discovery uses only the caches of the process.
     discovery = measure_discovery(lambda: len(discover_skills([Path(sizes.many_skills)]).skills), sizes)
     without, within = create_deep_agent(), create_deep_agent(skills=[sizes.many_skills])
     return {**discovery, **measure_skills_start(attempt_ids(without), attempt_ids(within), sizes)}

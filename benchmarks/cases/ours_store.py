@@ -182,7 +182,7 @@ async def _beside(
         )
         return cpu_seconds() - start
 
-    async def kept() -> tuple[AgentVersion[DeepAgentDeps, str], float]:
+    async def run_stored() -> tuple[AgentVersion[DeepAgentDeps, str], float]:
         start = cpu_seconds()
         after = await say(version, played)
         return after, cpu_seconds() - start
@@ -192,9 +192,9 @@ async def _beside(
     try:
         await run_plain()
         if stored_first:
-            return *await kept(), await run_plain()
+            return *await run_stored(), await run_plain()
         floor = await run_plain()
-        return *await kept(), floor
+        return *await run_stored(), floor
     finally:
         gc.enable()
 

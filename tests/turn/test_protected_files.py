@@ -191,7 +191,7 @@ async def test_the_list_is_extended_and_emptied_at_the_backend_or_at_the_tools(r
     assert not await asks(StateBackend(protected=()), '.envrc')
     assert not await asks(StateBackend(), '.envrc', Filesystem(protected=()))
     assert not await asks(LocalBackend(root, protected=()), '.envrc')
-    with pytest.raises(ValueError, match='no pattern for protected files'):
+    with pytest.raises(ValueError, match='not a pattern for protected files'):
         Filesystem(protected=['a//b'])
 
 

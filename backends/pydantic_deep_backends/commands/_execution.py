@@ -81,7 +81,7 @@ class Execution:
     """
 
     start: Callable[[], RunningCommand]
-    """Starts the command."""
+    """Starts the command and returns it."""
     output_bytes: int
     """Bytes to store of each output stream."""
     timeout_seconds: float | None
@@ -269,7 +269,7 @@ def _check_arguments(arguments: Sequence[object]) -> None:
         raise ValueError('The command has no program. Put its name first.')
     for argument in arguments:
         if not isinstance(argument, str):
-            raise TypeError(f'The argument {argument!r} is no string. Pass strings only.')
+            raise TypeError(f'The argument {argument!r} is not a string. Pass strings only.')
         if '\0' in argument:
             raise ValueError(f'The argument {argument[:80]!r} has a NUL, which no program can be given. Leave it out.')
 

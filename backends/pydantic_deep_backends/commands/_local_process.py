@@ -102,7 +102,7 @@ def start_locally(arguments: list[str], directory: str, variables: dict[str, str
     """Start a command under its supervisor."""
     report, write_end = os.pipe()
     try:
-        process = subprocess.Popen(  # noqa: S603 - running what it is given is its purpose
+        process = subprocess.Popen(  # noqa: S603 - running commands is its purpose
             [sys.executable, '-I', '-S', _SUPERVISOR, str(write_end), str(os.getpid()), *arguments],
             cwd=directory,
             env=variables,

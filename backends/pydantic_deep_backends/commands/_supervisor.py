@@ -15,7 +15,7 @@ import time
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-"""Constants from `linux/prctl.h`."""
+"""Options of prctl(2), from `linux/prctl.h`."""
 
 
 _NOT_FOUND = 127

@@ -38,8 +38,7 @@ from ._tracking import CompositeTracking, MountedTree, TrackedMount
 
 
 class CompositeBackend:
-    """Several backends combined into one. The longest mount point that is a prefix of a path, by components, selects
-    the backend.
+    """Several backends combined into one. The longest mount point that contains a path selects its backend.
 
     A mount point is listed as a directory of its parent, search crosses it, and neither it nor its parents can be
     removed. Files of the underlying backend at a mount point are hidden and stay unchanged. Results and errors contain
@@ -50,11 +49,9 @@ class CompositeBackend:
     - `compare_and_swap`: all parts have it.
     - `snapshot`, `restore` and `changes`: all parts have them and mount their files at their root. `SandboxBackend` and
       others that mount their directory elsewhere for commands do not: their trees start at the directory, so they have
-      no
-      place for files mounted beside it. Take snapshots of such a backend itself.
+      no place for files mounted beside it. Take snapshots of such a backend itself.
     - `track`: all parts have it, and none is mounted at the real path of its directory. Its trees contain files at
-      their
-      virtual paths.
+      their virtual paths.
     - `patch`: changes the parts that have it.
     - `identity`: combines the identities of all parts that have one.
 
@@ -76,8 +73,8 @@ class CompositeBackend:
         place = mount_point_of(default)
         if place != '/' and self._table.locate(place)[0].prefix:
             raise ValueError(
-                f'The files of {default!r} appear at {place!r}, and what is mounted there or above would hide all of '
-                'them from everything but commands. Mount it elsewhere.'
+                f'The files of {default!r} are mounted at {place!r}. A mount there or above would hide all of them '
+                'from everything except commands. Choose another mount point.'
             )
         # Optional members are set on the instance, because `isinstance` looks them up by name.
         if isinstance(default, SupportsCommands):
@@ -248,7 +245,7 @@ class CompositeBackend:
         return resolved if self._table.locate(resolved)[0] is part else path
 
     async def glob(self, pattern: str, path: str = '/') -> GlobResult:
-        """Return the files under `path`, mounts included, whose relative path matches `pattern`."""
+        """Return the files under `path`, mounts included, that match `pattern`, relative to `path`."""
         return await glob_mounts(self, self._table, pattern, await self._resolve_dotdot(path))
 
     async def grep(self, pattern: str, path: str = '/', *, glob: str | None = None, limit: int = 1000) -> GrepResult:

@@ -145,7 +145,7 @@ class CompositeTracking:
         for path in paths:
             part = part_by_prefix[self._table.locate(path)[0].prefix]
             if not path.startswith(f'{part.root}/') or self._table.is_fixed(path):
-                raise ValueError(f'A file at {path!r} would be in no part of the composite. Take another tree.')
+                raise ValueError(f'No part of the composite has files at {path!r}. Use another tree.')
             inner_by_prefix.setdefault(part.part.prefix, []).append(path.removeprefix(part.root))
         return [(part_by_prefix[prefix], inner) for prefix, inner in inner_by_prefix.items()]
 

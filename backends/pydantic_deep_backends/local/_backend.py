@@ -280,7 +280,7 @@ class LocalBackend(LocalDirectory):
         )
 
     async def glob(self, pattern: str, path: str = '/') -> GlobResult:
-        """Return the files under `path` whose relative path matches `pattern`. Links to directories are not followed.
+        """Return the files under `path` that match `pattern`, relative to `path`. Links to directories are not followed.
 
         Raises:
             InvalidPatternError: The pattern cannot be used.
@@ -342,7 +342,7 @@ class LocalBackend(LocalDirectory):
         return tree.diff(await self.snapshot())
 
     async def restore(self, tree: Tree, read_blob: ReadBlob | None = None) -> None:
-        """Make the files equal to `tree`: write what differs, remove what it does not have.
+        """Make the files equal to `tree`: write files that differ and remove files that are not in it.
 
         All contents to write are loaded before the first change. Directories that become empty are removed. The owner's
         execute permission is restored, other permissions stay unchanged. Each file changes atomically, the whole does

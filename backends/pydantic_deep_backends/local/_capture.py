@@ -202,7 +202,7 @@ class DirectoryCapture:
     def _scan_directory(
         self, directories: Directories, parts: Components, rules: DirectoryRules, files: dict[str, FileVersion]
     ) -> list[tuple[Components, DirectoryRules]]:
-        """Add the files of one directory to `found`; return its subdirectories with their rules."""
+        """Add the files of one directory to `files`; return its subdirectories with their rules."""
         descriptor = directories.open(parts)
         entries = list_entries(descriptor)
         prefix = path_from(parts) if parts else ''
@@ -231,7 +231,7 @@ class DirectoryCapture:
     def _look_at_file(
         self, directory: int, name: str, path: str, status: os.stat_result, files: dict[str, FileVersion]
     ) -> None:
-        """Add a file to `found` or to the omitted files."""
+        """Add a file to `files` or to the omitted files."""
         self._budget.check_time()
         reading = self._memory.readings.get(path)
         if reading is None and self._omit_if_invalid(path, status.st_size):

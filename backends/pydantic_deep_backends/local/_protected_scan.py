@@ -33,7 +33,7 @@ MAX_READ_BYTES = 1_048_576
 """Size up to which the contents of protected files are compared; above it, their size and times are."""
 
 MAX_CONFIGS = 100
-"""Maximum number of git configurations whose references are followed: no legitimate chain is longer."""
+"""Maximum number of git configurations to follow: no legitimate chain of includes is longer."""
 
 _OBJECTS = re.compile('[0-9a-f]{2}|pack|info')
 """Directories in which git stores objects. There are hundreds of them, without anything that git obeys."""

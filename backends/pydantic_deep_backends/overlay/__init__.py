@@ -1,4 +1,4 @@
-"""`OverlayBackend`: a copy-on-write view of another backend, whose changes are merged into it later or discarded.
+"""`OverlayBackend`: a copy-on-write view of another backend, for changes that are merged into it later or discarded.
 
 `_backend` has the operations, `_layer` stores the changed paths, `_search` searches, `_merge` merges the changes into
 the base, and `_dump` converts an overlay to JSON.

@@ -246,7 +246,7 @@ class OverlayBackend:
             pass
 
     async def glob(self, pattern: str, path: str = '/') -> GlobResult:
-        """Return the visible files under `path` whose relative path matches `pattern`."""
+        """Return the visible files under `path` that match `pattern`, relative to `path`."""
         return await glob_overlay(self, self._base, self._layer, pattern, await resolve_dotdot_strict(self, path))
 
     async def grep(self, pattern: str, path: str = '/', *, glob: str | None = None, limit: int = 1000) -> GrepResult:

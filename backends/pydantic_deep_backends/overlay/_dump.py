@@ -1,4 +1,4 @@
-"""Serialization of an overlay as JSON for another process, and its validation. A dump may be untrusted.
+"""Serialization of an overlay as JSON for another process, and validated loading. A dump may be untrusted.
 
 ```text
 {"format": 1,
@@ -167,7 +167,7 @@ def _load_entry(layer: Layer, item: Mapping[str, object], contents: Mapping[str,
     except ValueError as error:
         raise InvalidOverlayError(str(error)) from error
     if parsed != path or path == '/':
-        raise InvalidOverlayError(f'{path!r} is no canonical path of a file or directory below `/`.')
+        raise InvalidOverlayError(f'{path!r} is not a canonical path of a file or directory below `/`.')
     if layer.get(path) is not None:
         raise InvalidOverlayError(f'{path!r} is in the overlay twice.')
     now = _load_state(path, item.get('now'), contents)
@@ -182,7 +182,7 @@ def _load_entry(layer: Layer, item: Mapping[str, object], contents: Mapping[str,
 def _load_state(path: str, value: object, contents: Mapping[str, bytes]) -> State:
     if value is None:
         return None
-    match _mapping(value, f'what is at {path!r}'):
+    match _mapping(value, f'the state of {path!r}'):
         case {'kind': 'directory'}:
             return Directory()
         case {'kind': 'other', 'mark': str(mark)}:
@@ -192,10 +192,10 @@ def _load_state(path: str, value: object, contents: Mapping[str, bytes]) -> Stat
             if data is not None:
                 return Content.of(data)
             if size < 0 or _DIGEST.fullmatch(digest) is None:
-                raise InvalidOverlayError(f'{digest!r} with {size:,} bytes is no version of the file {path!r}.')
+                raise InvalidOverlayError(f'{digest!r} with {size:,} bytes is not a version of the file {path!r}.')
             return Content(version=FileVersion(digest=digest, size=size), data=None, is_searched=is_searched)
         case other:
-            raise InvalidOverlayError(f'What is at {path!r} is none of directory, other and file: {str(other)[:200]}.')
+            raise InvalidOverlayError(f'The state of {path!r} is not a directory, other or file: {str(other)[:200]}.')
 
 
 def _check_parent(layer: Layer, path: str, entry: Entry) -> None:
@@ -205,12 +205,12 @@ def _check_parent(layer: Layer, path: str, entry: Entry) -> None:
         return
     above = layer.look(parent)
     if not (isinstance(above.now, Directory) if isinstance(above, Entry) else above is BaseVisibility.BASE):
-        raise InvalidOverlayError(f'{path!r} is in the overlay, and the directory above it is not there.')
+        raise InvalidOverlayError(f'The overlay has {path!r} but not its parent directory.')
 
 
-def _mapping(value: object, what: str) -> Mapping[str, object]:
+def _mapping(value: object, name: str) -> Mapping[str, object]:
     if not isinstance(value, dict):
-        raise InvalidOverlayError(f'{what[0].upper()}{what[1:]} is {_kind(value)}. It must be an object.')
+        raise InvalidOverlayError(f'{name[0].upper()}{name[1:]} is {_kind(value)}. It must be an object.')
     return cast('dict[str, object]', value)
 
 

@@ -136,7 +136,7 @@ def _parse(pattern: str) -> _Pattern:
     names = text.split('/')
     if not all(names) or any(name in ('.', '..', '**') or name.startswith(_GIT_DIR) for name in names):
         raise ValueError(
-            f'{pattern!r} is no pattern for protected files. Write names with `/` between them, such as `.envrc`, '
+            f'{pattern!r} is not a pattern for protected files. Write names with `/` between them, such as `.envrc`, '
             '`.vscode/` or `$GIT_DIR/hooks/`.'
         )
     return _Pattern(

@@ -3,8 +3,7 @@
 ```
 file operations   those of LocalBackend: by descriptors, never through a shell (`local`)
 commands          under bubblewrap, in their own namespaces (_bwrap), with filtered system calls (_seccomp), within
-                  limits (_limits, _cgroups, _disk_usage); the isolation is tested before the first one
-                  (_isolation_check)
+                  limits (_limits, _cgroups, _disk_usage); tested before the first one (_isolation_check)
 ```
 """
 
@@ -243,7 +242,9 @@ class SandboxBackend(LocalBackend):
         self._check_root()
         for path, host in self._read_only:
             if not Path(host).exists():
-                raise SandboxUnavailableError(f'{host!r}, which is to be mounted at {path!r}, is missing. Create it.')
+                raise SandboxUnavailableError(
+                    f'{host!r} does not exist, so it cannot be mounted at {path!r}. Create it.'
+                )
         bwrap = self._bwrap or shutil.which('bwrap')
         if bwrap is None:
             raise SandboxUnavailableError(f'There is no `bwrap` on the PATH. {INSTALL}.')

@@ -270,7 +270,7 @@ def _spawn(
     init = [PERL, '-e', read_program('init.pl'), '--', passing.file(block), report, gate]
     options_file = passing.file(b''.join(os.fsencode(option) + b'\0' for option in options))
     try:
-        return subprocess.Popen(  # noqa: S603 - running what it is given is its purpose
+        return subprocess.Popen(  # noqa: S603 - running commands is its purpose
             [plan.bwrap, '--args', options_file, '--', *init, *arguments],
             env={},
             cwd='/',
@@ -359,7 +359,7 @@ def _admit(
         group.add(pid)
         _wait(report)
         if os.read(report, 1) != b'!':
-            raise ChildProcessError(errno.ECHILD, 'bwrap ended before it began')
+            raise ChildProcessError(errno.ECHILD, 'bwrap exited before the command started')
         if mounts:
             _check_mounts(Path(f'/proc/{pid}/mountinfo').read_bytes(), mounts)
         gate.write(b'.')
@@ -387,7 +387,7 @@ def _first_process(info: int) -> int:
         _wait(info)
         data = os.read(info, 4096)
         if not data:
-            raise ChildProcessError(errno.ECHILD, 'bwrap ended before it began')
+            raise ChildProcessError(errno.ECHILD, 'bwrap exited before the command started')
         text += data
     return cast('int', json.loads(text)['child-pid'])
 
@@ -397,7 +397,7 @@ def _wait(descriptor: int) -> None:
     waiting = select.poll()
     waiting.register(descriptor, select.POLLIN)
     if not waiting.poll(_START_SECONDS * 1000):
-        raise TimeoutError(errno.ETIMEDOUT, f'bwrap did nothing for {_START_SECONDS:g} seconds')
+        raise TimeoutError(errno.ETIMEDOUT, f'bwrap did not respond for {_START_SECONDS:g} seconds')
 
 
 def _check_mounts(mountinfo: bytes, mounts: Mounts) -> None:

@@ -44,9 +44,9 @@ _DEVICES: Final = 'devices of the host stay as they are'
 _OWN_FILES: Final = 'files of commands belong to this user'
 
 _ADVICE: Final = {
-    'processes are limited': 'Run as another user than root, or make the pids controller of /sys/fs/cgroup writable',
+    'processes are limited': 'Run as a user other than root, or make the pids controller of /sys/fs/cgroup writable',
     'system calls are filtered': 'The kernel needs CONFIG_SECCOMP_FILTER',
-    _DEVICES: 'Run as another user than root, or allow root to make devices (CAP_MKNOD) in the temporary directory',
+    _DEVICES: 'Run as a user other than root, or allow root to create devices (CAP_MKNOD) in the temporary directory',
 }
 """Advice per failed guarantee; by default, a current bwrap on a current kernel."""
 
@@ -71,7 +71,7 @@ def _check(plan: SandboxPlan) -> None:
     """Run all tests. A failure is not cached, so the tests run again after something has been installed."""
     machine = os.uname().machine
     if machine not in ARCHITECTURES:
-        raise SandboxUnavailableError(f'There is no filter of system calls for {machine!r}. Use {ARCHITECTURES}.')
+        raise SandboxUnavailableError(f'System calls cannot be filtered on {machine!r}. Use one of {ARCHITECTURES}.')
     remove_stale_groups(plan.controllers)
     remove_stale_directories('devices', 'probe')
     verified, stderr = _probe(replace(plan, limits=_LIMITS, read_only=()), machine)
@@ -82,7 +82,7 @@ def _check(plan: SandboxPlan) -> None:
     if failed:
         advice = '. '.join(dict.fromkeys(_ADVICE.get(promise, INSTALL) for promise in failed))
         raise SandboxUnavailableError(
-            f'The sandbox does not keep its promises: {"; ".join(failed)}. {advice}. {stderr}'.rstrip(), failed=failed
+            f'The sandbox failed its isolation check: {"; ".join(failed)}. {advice}. {stderr}'.rstrip(), failed=failed
         )
 
 

@@ -33,7 +33,7 @@ kernel uses only the low halves of the arguments that are checked here."""
 _ALLOW: Final = 0x7FFF0000
 _END_PROCESS: Final = 0x80000000
 _FAIL: Final = 0x00050000
-"""From `linux/seccomp.h`."""
+"""Return values of a filter, from `linux/seccomp.h`."""
 
 _X32_BIT: Final = 0x40000000
 """The first number of the x32 calls, which share the architecture number of x86_64."""
@@ -166,7 +166,7 @@ _MODES: Final = {
 command would give everybody on the machine the rights of this process."""
 
 _SET_ID: Final = 0o6000
-"""`S_ISUID` and `S_ISGID`."""
+"""The mode bits `S_ISUID` and `S_ISGID`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -202,7 +202,7 @@ class StateBackend:
         self._write(path, data)
 
     async def glob(self, pattern: str, path: str = '/') -> GlobResult:
-        """Return the files under `path` whose relative path matches `pattern`, as of now."""
+        """Return the files under `path` that match `pattern`, relative to `path`, as of now."""
         path = await resolve_dotdot_strict(self, path)
         self._check_dir(path)
         searched = self._searched(path)

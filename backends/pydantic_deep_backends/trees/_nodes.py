@@ -64,7 +64,7 @@ class FileVersion:
     def __post_init__(self) -> None:
         if self.mode not in _MODES:
             raise ValueError(
-                f'The mode {self.mode:#o} is not one of a tree. Use 0o755 for executable files, else 0o644.'
+                f'The mode {self.mode:#o} is not valid in a tree. Use 0o755 for executable files, otherwise 0o644.'
             )
         if not 0 <= self.size <= MAX_COUNT:
             raise ValueError(f'A file cannot have {self.size} bytes. Give its size in bytes.')
@@ -176,7 +176,7 @@ def parts_of(node: Node) -> list[Node]:
 def check_directory(node: Node) -> None:
     """Raise `ValueError` if `node` is only a part of a directory."""
     if isinstance(node, Split) and node.level:
-        raise ValueError('A node stands for a directory but is a part of one. Fetch the nodes of the tree again.')
+        raise ValueError('A node is only a part of a directory. Fetch the nodes of the tree again.')
 
 
 def encode_name(name: str) -> bytes:

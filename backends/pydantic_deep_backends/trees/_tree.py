@@ -108,7 +108,7 @@ class Tree:
         _nodes.check_directory(decoded[digest])
         tree = cls._from(decoded[digest])
         if tree.digest != digest:
-            raise ValueError(f'The nodes of {digest} are well-formed but not those of a tree. Fetch them again.')
+            raise ValueError(f'The nodes of {digest} are well-formed but do not form a tree. Fetch them again.')
         return tree
 
     def _node_by_digest(self) -> dict[str, Node]:
@@ -454,5 +454,5 @@ def _path_order(entry: tuple[str, Child]) -> str:
 def _references(digest: str, nodes: Mapping[str, bytes]) -> list[str]:
     data = nodes[digest]
     if _nodes.digest_of(data) != digest:
-        raise ValueError(f'The node {digest} has other contents than its digest says. Fetch it again.')
+        raise ValueError(f'The contents of the node {digest} do not match its digest. Fetch it again.')
     return _encoding.references_of(data)

@@ -647,7 +647,7 @@ async def test_there_are_no_snapshots_of_what_appears_elsewhere(
 
 def test_a_mount_that_hides_where_commands_run_is_refused(tmp_path: Path) -> None:
     for place in (str(tmp_path), str(tmp_path.parent)):
-        with pytest.raises(ValueError, match='would hide all of them from everything but commands'):
+        with pytest.raises(ValueError, match='would hide all of them from everything except commands'):
             CompositeBackend(shown_elsewhere(tmp_path), {place: StateBackend()})
     CompositeBackend(shown_elsewhere(tmp_path), {f'{tmp_path}/below': StateBackend()})
 

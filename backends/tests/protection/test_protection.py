@@ -133,7 +133,7 @@ async def test_the_list_can_be_extended_and_emptied():
 
 @pytest.mark.parametrize('pattern', ['', '/', 'a//b', '../x', 'a/./b', '**/x', '$GIT_DIR', 'x/$GIT_DIR/y'])
 def test_a_malformed_pattern_is_refused_where_a_backend_is_made(pattern: str, tmp_path: Path):
-    with pytest.raises(ValueError, match='is no pattern for protected files'):
+    with pytest.raises(ValueError, match='is not a pattern for protected files'):
         LocalBackend(tmp_path, protected=[pattern])
 
 

@@ -322,7 +322,7 @@ def test_too_many_files_are_a_sentence_with_the_number(
     for arguments in (['run', 'On', '--continue', ALLOW], ['checkout', 'HEAD~1']):
         result = invoke(*arguments, model=ScriptedModel('Never.'))
         assert result.exit_code == 1
-        assert 'more than 5 files and directories, the most for one call. Name what no version needs' in result.stderr
+        assert 'more than 5 files and directories, the most for one call. List unneeded files' in result.stderr
     assert len(list(work.iterdir())) == 12
 
 

@@ -285,9 +285,7 @@ async def test_a_directory_with_too_many_files_is_an_error_with_the_number(
             (tmp_path / str(number)).write_text('')
         monkeypatch.setattr(_scan_budget, 'MAX_SCAN_ENTRIES', 5)
         run = (await ada.post(f'{path}/turns', json={'prompt': 'ls /'})).json()
-        sentence = (
-            'The directory has more than 5 files and directories, the most for one call. Name what no version needs '
-        )
+        sentence = 'The directory has more than 5 files and directories, the most for one call. List unneeded files '
         assert (run['state'], run['error']['message'][: len(sentence)]) == ('failed', sentence)
         refused = await ada.put(f'{path}/uploads/a', content=b'x')
         assert (refused.status_code, refused.json()['error']['type']) == (409, 'conflict')

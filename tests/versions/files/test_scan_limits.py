@@ -14,7 +14,7 @@ from tests.versions.conftest import MakeAgent
 
 pytestmark = pytest.mark.anyio
 
-MESSAGE = r'more than 10 files and directories, .* Name what no version needs in a `.gitignore`'
+MESSAGE = r'more than 10 files and directories, .* List unneeded files in a `.gitignore`'
 
 
 def fill(directory: Path, count: int) -> None:
