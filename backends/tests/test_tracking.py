@@ -911,7 +911,7 @@ async def test_a_backend_of_another_directory_has_the_same_settings(tmp_path: Pa
     sandbox = SandboxBackend(tmp_path, network=True, env={'A': 'b'}, read_only={'/opt/x': '/usr'}, limits=limits)
     (tmp_path / 'other').mkdir()
     other = sandbox.in_directory(tmp_path / 'other')
-    settings = ('_bwrap', '_network', '_env', '_read_only', '_limits', '_tried')
+    settings = ('_bwrap', '_network', '_env', '_read_only', '_limits', '_tested_plan')
     assert {name: vars(other)[name] for name in settings} == {name: vars(sandbox)[name] for name in settings}
     assert other.ref.id == str(tmp_path / 'other')
     assert LocalBackend(tmp_path, allow_commands=True).in_directory(tmp_path / 'other').allows_commands is True

@@ -149,7 +149,7 @@ class Execution:
 
     def _read_to_end(self, reading: _OutputReader, started: RunningCommand, deadline: float) -> None:
         watch_at = time.monotonic() + self.watch_seconds
-        while reading.goes_on():
+        while reading.has_more():
             now = time.monotonic()
             if now >= deadline and not reading.is_killed:
                 reading.is_late = True
@@ -187,7 +187,7 @@ class _OutputReader:
             os.set_blocking(descriptor, False)
             self._selector.register(descriptor, selectors.EVENT_READ)
 
-    def goes_on(self) -> bool:
+    def has_more(self) -> bool:
         """Return whether there is more to read."""
         return bool(self._open) and time.monotonic() < self.until
 

@@ -45,6 +45,7 @@ class CompositeBackend:
     virtual paths.
 
     Optional protocols depend on the parts, and `isinstance` reflects that:
+
     - `run`: the default runs commands, among its own files only.
     - `compare_and_swap`: all parts have it.
     - `snapshot`, `restore` and `changes`: all parts have them and mount their files at their root. `SandboxBackend` and

@@ -40,7 +40,7 @@ async def _glob(composite: BackendProtocol, table: MountTable, pattern: str, pat
         results.append(await glob_backend(_CompositeFiles(composite, table, shares), pattern, path))
     for share in shares:
         if share.glob:
-            with _asked(share, problems):
+            with _part_errors(share, problems):
                 results.append(_outer_glob(table, share.part, await share.backend.glob(share.glob, share.path)))
     paths = sorted(path for result in results for path in result.paths)
     return GlobResult(paths=tuple(paths), problems=_joined_problems(results, problems))
@@ -67,7 +67,7 @@ async def _grep(
         results.append(await grep_backend(view, pattern, path, glob=glob, limit=limit))
     for share in shares:
         if share.glob:
-            with _asked(share, problems):
+            with _part_errors(share, problems):
                 result = await share.backend.grep(
                     pattern, share.path, glob=None if glob is None else share.glob, limit=limit
                 )
@@ -109,7 +109,7 @@ async def _shares(table: MountTable, pattern: str, path: str) -> tuple[list[_Mou
 
 
 @contextmanager
-def _asked(share: _MountQuery, problems: list[SearchProblem]) -> Generator[None]:
+def _part_errors(share: _MountQuery, problems: list[SearchProblem]) -> Generator[None]:
     """Replace paths in the errors of a part; the failure of a part that is mounted below is reported as a problem."""
     try:
         with share.part.errors(share.path):

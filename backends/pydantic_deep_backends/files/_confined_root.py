@@ -178,7 +178,7 @@ class _Walk:
         self._root = root
         self._prefixes = prefixes
         self._make_dirs = make_dirs
-        self._asked = '/' + '/'.join(path)
+        self._requested = '/' + '/'.join(path)
         self._directory = root
         self._names: list[str] = []
         self._ahead = list(reversed(path))
@@ -214,7 +214,7 @@ class _Walk:
             elif names:
                 names.pop()
             else:
-                raise OutsideRootError(self._asked)
+                raise OutsideRootError(self._requested)
         return tuple(names)
 
     def _step(self, *, follow: bool) -> None:
@@ -247,7 +247,7 @@ class _Walk:
     def _resolve_dotdot(self) -> None:
         """Go up by walking again from the root, because `..` of an open directory may have changed."""
         if not self._names:
-            raise OutsideRootError(self._asked)
+            raise OutsideRootError(self._requested)
         self._dotdots_left -= 1
         self._check_budget()
         self._ahead.pop()
@@ -278,7 +278,7 @@ class _Walk:
         for prefix in self._prefixes:
             if f'{target}/'.startswith(prefix):
                 return target[len(prefix) :]
-        raise OutsideRootError(self._asked)
+        raise OutsideRootError(self._requested)
 
     def _check_budget(self) -> None:
         if self._links_left < 0 or self._dotdots_left < 0:

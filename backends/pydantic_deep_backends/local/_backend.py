@@ -124,7 +124,7 @@ class LocalBackend(LocalDirectory):
 
     def __repr__(self) -> str:
         commands = ', allow_commands=True' if self._allow_commands else ''
-        return f'LocalBackend({self._given!r}{commands})'
+        return f'LocalBackend({self._configured_root!r}{commands})'
 
     @property
     def allows_commands(self) -> bool:
@@ -167,7 +167,7 @@ class LocalBackend(LocalDirectory):
         """
 
         def write(place: Location) -> None:
-            with locked(place.directory), self._noting(place):
+            with locked(place.directory), self._recording(place):
                 _replace(place, data)
 
         await self._run_locked(path, lambda root, parts: root.visit(parts, write, make_dirs=True))
@@ -190,7 +190,7 @@ class LocalBackend(LocalDirectory):
                 actual = _digest_or_none(root, place)
                 if actual != expected:
                     raise FileChangedError(path, expected=expected, actual=actual)
-                with self._noting(place):
+                with self._recording(place):
                     _replace(place, data)
 
         gone = () if expected is None else FileNotFoundError
@@ -217,7 +217,7 @@ class LocalBackend(LocalDirectory):
         """
 
         def list_above(root: OpenRoot, names: Components) -> list[FileEntry]:
-            return [directory_entry(self._shown()[: len(names) + 1])]
+            return [directory_entry(self._mount_parts()[: len(names) + 1])]
 
         return await self._run(path, self._list, above=list_above)
 
@@ -238,7 +238,7 @@ class LocalBackend(LocalDirectory):
         """
 
         def remove_place(place: Location) -> None:
-            with locked(place.directory), self._noting(place):
+            with locked(place.directory), self._recording(place):
                 remove_entry(place.directory, place.name)
 
         def refuse(root: OpenRoot, names: Components) -> None:
@@ -248,7 +248,7 @@ class LocalBackend(LocalDirectory):
 
         def remove(root: OpenRoot, parts: Components) -> None:
             if not parts:
-                refuse(root, self._shown())
+                refuse(root, self._mount_parts())
             root.visit(parts, remove_place, follow='parents')
 
         await self._run_locked(path, remove, above=refuse)
@@ -374,7 +374,7 @@ class LocalBackend(LocalDirectory):
             tree: The current files, if known.
         """
         memory = CaptureCache(readings=self._readings)
-        return LocalTracker(self._run_at_root, self._notebook, memory, rules, max_file_bytes=max_file_bytes, tree=tree)
+        return LocalTracker(self._run_at_root, self._touch_log, memory, rules, max_file_bytes=max_file_bytes, tree=tree)
 
     async def patch(
         self, tree: Tree, paths: Iterable[str], contents: Mapping[str, bytes], *, is_durable: bool = True
@@ -398,9 +398,9 @@ class LocalBackend(LocalDirectory):
         """
         versions = versions_at(tree, map(parse_path, paths))
         chunks = batches_of(versions, contents, is_durable=is_durable)
-        await self._take_away([path for path, version in versions.items() if version is None], tree)
+        await self._remove_files([path for path, version in versions.items() if version is None], tree)
         for chunk in chunks:
-            await self._put_chunk(chunk)
+            await self._write_chunk(chunk)
 
     async def occupants(self, paths: Iterable[str]) -> Sequence[Occupant]:
         """Return everything at, above or below these paths that is not a directory, sorted by path."""
@@ -453,11 +453,11 @@ class LocalBackend(LocalDirectory):
         return (await self._run_at_root(lambda root: self._scan_protected(root, check_cancelled))).states
 
     def _scan_protected(self, root: OpenRoot, checkpoint: Callable[[], None]) -> ProtectedScan:
-        names = tuple(name.rstrip('/') for name in (self._root().path, self._given, *self._aliases))
+        names = tuple(name.rstrip('/') for name in (self._root().path, self._configured_root, *self._aliases))
         with self._protected_lock:
             return self._protected_index.scan(root, compile_patterns(self._protected), names, checkpoint)
 
-    async def _take_away(self, paths: Sequence[str], tree: Tree) -> None:
+    async def _remove_files(self, paths: Sequence[str], tree: Tree) -> None:
         waiting = by_directory(paths)
         parents = [directory for directory, _ in waiting]
         if not waiting:
@@ -469,9 +469,9 @@ class LocalBackend(LocalDirectory):
             )
             await self._retry(lambda root: prune(root, parents, tree))
         finally:
-            self._notebook.add(*paths)
+            self._touch_log.add(*paths)
 
-    async def _put_chunk(self, chunk: Chunk) -> None:
+    async def _write_chunk(self, chunk: Chunk) -> None:
         is_synced = chunk.is_durable and not chunk.is_synced_whole
         try:
             staged = await self._retry(lambda root: stage(root, chunk, self._naming))
@@ -486,7 +486,7 @@ class LocalBackend(LocalDirectory):
             if chunk.is_synced_whole:
                 await run_to_completion(os.sync)
         finally:
-            self._notebook.add(*chunk.paths)
+            self._touch_log.add(*chunk.paths)
 
     async def _read_from_root(self, path: str) -> bytes:
         return await self.read_bytes(self._of_tree(path))
@@ -523,7 +523,7 @@ class LocalBackend(LocalDirectory):
             CommandTimeoutError: The command exceeded the timeout; its whole process tree has been killed.
             BackendUnavailableError: The directory does not exist.
         """
-        with self._noting_all():
+        with self._recording_all():
             return await run_locally(self._root, command, shell=shell, env=env, timeout=timeout)
 
 

@@ -99,7 +99,7 @@ class DirectoryCapture:
             for path in touched:
                 if path == '/':
                     return self.capture_all()
-                files = self._look_at(directories, path_parts(path))
+                files = self._capture_path(directories, path_parts(path))
                 tree = _without(tree, path)
                 for at, version in files.items():
                     above = tree.file_above(at)
@@ -120,7 +120,7 @@ class DirectoryCapture:
                         self._omit(path, None)
                     continue
                 if stat.S_ISREG(status.st_mode):
-                    self._look_at_file(descriptor, name, path, status, files)
+                    self._capture_file(descriptor, name, path, status, files)
         tree = self._before
         for path, version in files.items():
             tree = tree.set(path, version)
@@ -130,7 +130,7 @@ class DirectoryCapture:
         """Return whether more than one file, and so the rules below the path, may have changed at a path."""
         return self._before.get(path) is None or self._before.is_dir(path)
 
-    def _look_at(self, directories: Directories, parts: Components) -> dict[str, FileVersion]:
+    def _capture_path(self, directories: Directories, parts: Components) -> dict[str, FileVersion]:
         """Return the files at a path and below it."""
         path = path_from(parts)
         for other in [other for other in self._memory.omitted if f'{other}/'.startswith(f'{path}/')]:
@@ -153,7 +153,7 @@ class DirectoryCapture:
             return {}
         files: dict[str, FileVersion] = {}
         if stat.S_ISREG(status.st_mode):
-            self._look_at_file(descriptor, parts[-1], path, status, files)
+            self._capture_file(descriptor, parts[-1], path, status, files)
         return files
 
     def _rules_of(self, directories: Directories, parts: Components) -> DirectoryRules | None:
@@ -174,11 +174,11 @@ class DirectoryCapture:
     def _with_ignore_file(self, rules: DirectoryRules, directory: int) -> DirectoryRules:
         try:
             descriptor, status = open_file(directory, IGNORE_FILE)
-        except OSError:  # missing or unreadable; the latter is reported by `_look_at_file`
+        except OSError:  # missing or unreadable; the latter is reported by `_capture_file`
             return rules
         try:
             if status.st_size <= self._max_file_bytes:
-                with suppress(HardLinkError):  # reported by `_look_at_file` too
+                with suppress(HardLinkError):  # reported by `_capture_file` too
                     self._root.check_links(status)
                     return rules.with_ignore_file(b''.join(read_chunks(descriptor)))
             return rules
@@ -225,10 +225,10 @@ class DirectoryCapture:
                 status = entry.stat(follow_symlinks=False)
             except FileNotFoundError:
                 continue
-            self._look_at_file(descriptor, entry.name, f'{prefix}/{entry.name}', status, files)
+            self._capture_file(descriptor, entry.name, f'{prefix}/{entry.name}', status, files)
         return below
 
-    def _look_at_file(
+    def _capture_file(
         self, directory: int, name: str, path: str, status: os.stat_result, files: dict[str, FileVersion]
     ) -> None:
         """Add a file to `files` or to the omitted files."""

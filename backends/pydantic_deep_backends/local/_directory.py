@@ -77,28 +77,28 @@ class LocalDirectory:
     """Additional names of the directory that only commands see."""
 
     def __init__(self, root: str | os.PathLike[str], *, allow_commands: bool, allow_hard_links: bool) -> None:
-        self._given = str(Path(root).absolute())
+        self._configured_root = str(Path(root).absolute())
         self._allow_commands = allow_commands
         self._allow_hard_links = allow_hard_links
         self._confined: ConfinedRoot | None = None
-        self._notebook = TouchLog()
+        self._touch_log = TouchLog()
 
     @contextmanager
-    def _noting(self, place: Location) -> Generator[None]:
+    def _recording(self, place: Location) -> Generator[None]:
         """Record the path that an operation touches, even if it fails."""
         try:
             yield
         finally:
-            self._notebook.add(path_from(place.canonical))
+            self._touch_log.add(path_from(place.canonical))
 
     @contextmanager
-    def _noting_all(self) -> Generator[None]:
+    def _recording_all(self) -> Generator[None]:
         """Record that a command may change any path, until it has ended."""
-        self._notebook.add_all()
+        self._touch_log.add_all()
         try:
             yield
         finally:
-            self._notebook.add_all()
+            self._touch_log.add_all()
 
     def _list(self, root: OpenRoot, parts: Components) -> list[FileEntry]:
         def list_place(place: Location) -> list[FileEntry]:
@@ -138,7 +138,7 @@ class LocalDirectory:
     @contextmanager
     def _searched_above(self, root: OpenRoot, names: Components) -> Generator[FileTree]:
         with self._searched(root, ()) as tree:
-            yield MountPointTree(tree, self._shown()[len(names) :])
+            yield MountPointTree(tree, self._mount_parts()[len(names) :])
 
     async def _run_locked(
         self,
@@ -184,7 +184,7 @@ class LocalDirectory:
 
         def run() -> T:
             with naming(path), self._open() as root:
-                shown = self._shown()
+                shown = self._mount_parts()
                 names = path_parts(
                     resolve_dotdot(
                         unresolved, lambda directory: self._canonical(directory, partial(resolve_parent, root))
@@ -198,7 +198,7 @@ class LocalDirectory:
 
     def _canonical(self, path: str, resolve: Callable[[Components], Components]) -> str:
         """Return the canonical path of a directory; `resolve` resolves the part below the root."""
-        names, shown = path_parts(path), self._shown()
+        names, shown = path_parts(path), self._mount_parts()
         return path if is_above(names, shown) else self._virtual(resolve(below(names, shown, is_change=False)))
 
     async def _run_at_root(self, operation: Callable[[OpenRoot], T]) -> T:
@@ -222,19 +222,19 @@ class LocalDirectory:
         """Return the directory by its real path, which is cached once the directory exists."""
         if self._confined is not None:
             return self._confined
-        real = os.path.realpath(self._given)
-        confined = ConfinedRoot(path=real, aliases=(self._given, *self._aliases))
+        real = os.path.realpath(self._configured_root)
+        confined = ConfinedRoot(path=real, aliases=(self._configured_root, *self._aliases))
         if Path(real).is_dir():
             self._confined = confined
         return confined
 
-    def _shown(self) -> Components:
+    def _mount_parts(self) -> Components:
         """Return the mount point of the directory."""
         return path_parts(self._root().path) if self._allow_commands else ()
 
     def _virtual(self, parts: Components) -> str:
         """Return the virtual path of names below the directory."""
-        return path_from((*self._shown(), *parts))
+        return path_from((*self._mount_parts(), *parts))
 
     def _naming(self, parts: Components) -> AbstractContextManager[None]:
         return naming(self._virtual(parts))
@@ -249,7 +249,7 @@ def mount_point_of(backend: object) -> str:
     backend = _unwrap(backend)
     if not isinstance(backend, LocalDirectory):
         return '/'
-    return path_from(backend._shown())  # pyright: ignore[reportPrivateUsage] - of a class of this file
+    return path_from(backend._mount_parts())  # pyright: ignore[reportPrivateUsage] - of a class of this file
 
 
 def has_fixed_mount_point(backend: object) -> bool:

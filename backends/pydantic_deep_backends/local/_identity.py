@@ -43,7 +43,7 @@ class _Directory(NamedTuple):
 
 def identify(descriptor: int) -> str:
     """Return the identity of an open directory as a storable text."""
-    return json.dumps(_look_at(descriptor)._asdict(), separators=(',', ':'))
+    return json.dumps(_attributes_of(descriptor)._asdict(), separators=(',', ':'))
 
 
 def recognize(descriptor: int, identity: str) -> bool | None:
@@ -55,7 +55,7 @@ def recognize(descriptor: int, identity: str) -> bool | None:
     """
     try:
         then = _Directory(**json.loads(identity))
-        now = _look_at(descriptor)
+        now = _attributes_of(descriptor)
         if now[:3] != then[:3] or now.changed_ns < then.changed_ns:
             return False
     except (ValueError, TypeError):
@@ -63,7 +63,7 @@ def recognize(descriptor: int, identity: str) -> bool | None:
     return None if now.born_ns is None else True
 
 
-def _look_at(descriptor: int) -> _Directory:
+def _attributes_of(descriptor: int) -> _Directory:
     status = os.fstat(descriptor)
     return _Directory(_machine(), status.st_ino, _born_ns(descriptor) or None, status.st_ctime_ns)
 

@@ -32,7 +32,7 @@ class LocalTracker:
 
     Args:
         run_at_root: Runs an operation on the directory.
-        notebook: Receives the paths that operations touch.
+        touch_log: Receives the paths that operations touch.
         memory: The cache of file readings; the readings may be shared with other trackers.
         rules: The ignore rules of the root.
         max_file_bytes: Larger files are omitted.
@@ -42,7 +42,7 @@ class LocalTracker:
     def __init__(
         self,
         run_at_root: RunAtRoot,
-        notebook: TouchLog,
+        touch_log: TouchLog,
         memory: CaptureCache,
         rules: DirectoryRules,
         *,
@@ -50,24 +50,24 @@ class LocalTracker:
         tree: Tree | None,
     ) -> None:
         self._run_at_root = run_at_root
-        self._notebook = notebook
+        self._touch_log = touch_log
         self._memory = memory
         self._rules = rules
         self._max_file_bytes = max_file_bytes
         self._last = tree
         self._lock = anyio.Lock()
-        self._notes = notebook.begin()
+        self._touched = touch_log.begin()
 
     async def capture(self, before: Tree, *, is_full: bool = False, also: Collection[str] = ()) -> Captured:
         """Return the current files, from a scan of the touched paths or of everything."""
         async with self._lock:
-            touched = self._notes.take()
+            touched = self._touched.take()
             is_known = not is_full and self._last is not None and before == self._last
             self._last = None  # if this fails, the touched paths are no longer known
             if not is_known or touched is None:
-                captured = await self._look(before, DirectoryCapture.capture_all)
+                captured = await self._capture(before, DirectoryCapture.capture_all)
             elif touched:
-                captured = await self._look(before, lambda look: look.capture_paths(touched))
+                captured = await self._capture(before, lambda look: look.capture_paths(touched))
             else:
                 captured = Captured(tree=before, omitted=self._omitted())
             if also:
@@ -77,18 +77,18 @@ class LocalTracker:
 
     def close(self) -> None:
         """Stop recording."""
-        self._notebook.end(self._notes)
+        self._touch_log.end(self._touched)
 
     async def _add(self, captured: Captured, also: Collection[str]) -> Captured:
         """Return the capture with additional files. The next capture is a full scan, which sees their later changes."""
-        more = await self._look(captured.tree, lambda look: look.capture_files(also))
+        more = await self._capture(captured.tree, lambda look: look.capture_files(also))
         return Captured(tree=more.tree, blobs={**captured.blobs, **more.blobs}, omitted=more.omitted)
 
-    async def _look(self, before: Tree, find: Callable[[DirectoryCapture], Tree]) -> Captured:
+    async def _capture(self, before: Tree, find: Callable[[DirectoryCapture], Tree]) -> Captured:
         with scan_budget(CAPTURE_ADVICE) as budget:
-            return await self._look_within(budget, before, find)
+            return await self._capture_within(budget, before, find)
 
-    async def _look_within(
+    async def _capture_within(
         self, budget: ScanBudget, before: Tree, find: Callable[[DirectoryCapture], Tree]
     ) -> Captured:
         def stat_entry(root: OpenRoot) -> Captured:

@@ -137,7 +137,7 @@ class OverlayBackend:
             return entry.now.whole
         if self._layer.shows_base(key):
             return await self._base.read_bytes(key)
-        self._check_there(path, entry)
+        self._check_exists(path, entry)
         raise _error(IsADirectoryError, errno.EISDIR, path)
 
     async def write_bytes(self, path: str, data: bytes) -> None:
@@ -154,7 +154,7 @@ class OverlayBackend:
         if self._layer.shows_base(key):
             entry = await self._base.stat(key)
             return _entry(path, is_dir=entry.is_dir, size=entry.size)
-        self._check_there(path, own)
+        self._check_exists(path, own)
         content = own.now if isinstance(own, Entry) and isinstance(own.now, Content) else None
         return _entry(path, is_dir=content is None, size=content.version.size if content else None)
 
@@ -297,7 +297,7 @@ class OverlayBackend:
         if self._layer.shows_base(key):
             gone[key] = await state_of(self._base, key)
         else:
-            self._check_there(path, own)
+            self._check_exists(path, own)
         if isinstance(own, BaseVisibility):
             gone.setdefault(key, Directory())
         is_dir = isinstance(gone[key] if isinstance(own, BaseVisibility) else own.now, Directory)
@@ -389,7 +389,7 @@ class OverlayBackend:
         entry = self._layer.look(key)
         is_of_base = self._layer.shows_base(key)
         if not is_of_base:
-            self._check_there(path, entry)
+            self._check_exists(path, entry)
         if isinstance(entry, Entry):
             if isinstance(entry.now, Content):
                 raise _error(NotADirectoryError, errno.ENOTDIR, path)
@@ -402,7 +402,7 @@ class OverlayBackend:
                 raise
             return ()
 
-    def _check_there(self, path: str, entry: Entry | BaseVisibility) -> None:
+    def _check_exists(self, path: str, entry: Entry | BaseVisibility) -> None:
         if entry is BaseVisibility.BELOW_FILE:
             raise _error(NotADirectoryError, errno.ENOTDIR, path)
         if entry is BaseVisibility.NOWHERE or (isinstance(entry, Entry) and entry.now is None):

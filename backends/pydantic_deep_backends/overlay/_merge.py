@@ -55,7 +55,7 @@ class BaseMerge:
         async with self._one_at_a_time:
             self._conflicts = {}
             entries = dict(self._layer.entries())
-            for path in await self._kept_directories(entries):
+            for path in await self._changed_directories(entries):
                 for below, _ in list(self._layer.entries(path)):
                     entries.pop(below, None)
             for path, entry in sorted(entries.items(), key=_depth, reverse=True):
@@ -71,7 +71,7 @@ class BaseMerge:
             self._changed, self._removed = set(), set()
             return report
 
-    async def _kept_directories(self, entries: dict[str, Entry]) -> list[str]:
+    async def _changed_directories(self, entries: dict[str, Entry]) -> list[str]:
         """Return the changed directories that a file would replace, and report them as conflicts."""
         paths: list[str] = []
         for path, entry in entries.items():

@@ -33,7 +33,7 @@ async def glob_overlay(
         base_result = await base.glob(pattern, path)
         return GlobResult(
             paths=tuple(file for file in base_result.paths if layer.shows_base(file)),
-            problems=_seen(layer, path, base_result),
+            problems=_visible_problems(layer, path, base_result),
         )
 
     results = await _search_parts(overlay, layer, path, lambda own: own.glob(pattern, path), search_base)
@@ -63,7 +63,7 @@ async def grep_overlay(
             base_result,
             matches=tuple(match for match in base_result.matches if layer.shows_base(match.path)),
             counts={file: count for file, count in base_result.counts.items() if layer.shows_base(file)},
-            problems=_seen(layer, path, base_result),
+            problems=_visible_problems(layer, path, base_result),
             files_searched=max(0, base_result.files_searched - _count_hidden(layer, path, glob)),
         )
 
@@ -115,7 +115,7 @@ async def _own_files(layer: Layer, path: str) -> StateBackend:
     return files
 
 
-def _seen(layer: Layer, path: str, result: GlobResult | GrepResult) -> tuple[SearchProblem, ...]:
+def _visible_problems(layer: Layer, path: str, result: GlobResult | GrepResult) -> tuple[SearchProblem, ...]:
     return tuple(problem for problem in result.problems if problem.path == path or layer.shows_base(problem.path))
 
 

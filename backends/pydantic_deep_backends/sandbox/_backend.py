@@ -84,6 +84,7 @@ class SandboxBackend(LocalBackend):
     hold, no command runs.
 
     Limitations:
+
     - Secrets below `/usr` and in mounted paths can be read.
     - The size of the workspace is checked several times a second, so a command can exceed it between two checks.
     - Unless control groups can be created (mostly as root), the memory limit of all processes together is `processes`
@@ -130,11 +131,11 @@ class SandboxBackend(LocalBackend):
         self._env = check_env(env) if isinstance(env, Mapping) else _names(env)
         self._read_only = tuple(sorted(_mount(path, host) for path, host in (read_only or {}).items()))
         self._limits = limits or SandboxLimits()
-        self._tried: SandboxPlan | None = None
+        self._tested_plan: SandboxPlan | None = None
         self._ledger = DiskUsageRecord()
 
     def __repr__(self) -> str:
-        return f'SandboxBackend({self._given!r})'
+        return f'SandboxBackend({self._configured_root!r})'
 
     @property
     def ref(self) -> BackendRef:
@@ -215,7 +216,7 @@ class SandboxBackend(LocalBackend):
             watch=watch,
             watch_seconds=_WATCH_SECONDS,
         )
-        with self._noting_all():
+        with self._recording_all():
             return await run_execution(execution)
 
     def in_directory(self, root: str | os.PathLike[str]) -> SandboxBackend:
@@ -231,14 +232,14 @@ class SandboxBackend(LocalBackend):
             protected=self.protected,
             allow_hard_links=self._allow_hard_links,
         )
-        other._tried = self._tried
+        other._tested_plan = self._tested_plan
         return other
 
     async def _plan(self) -> SandboxPlan:
         """Return the configuration of the sandboxes; the first call tests the isolation."""
-        return self._tried or await run_to_completion(self._try)
+        return self._tested_plan or await run_to_completion(self._test_plan)
 
-    def _try(self) -> SandboxPlan:
+    def _test_plan(self) -> SandboxPlan:
         self._check_root()
         for path, host in self._read_only:
             if not Path(host).exists():
@@ -256,7 +257,7 @@ class SandboxBackend(LocalBackend):
             controllers=find_controllers(),
         )
         check_isolation(plan)
-        self._tried = plan
+        self._tested_plan = plan
         return plan
 
     def _mounts(self) -> Mounts:
@@ -280,7 +281,7 @@ class SandboxBackend(LocalBackend):
 
     _aliases = (WORKSPACE,)
 
-    def _shown(self) -> Components:
+    def _mount_parts(self) -> Components:
         return path_parts(WORKSPACE)
 
 

@@ -56,14 +56,14 @@ class DiskWatch:
 
     def begin(self) -> None:
         """Record the current free space. Raises `FileNotFoundError` if the directory does not exist."""
-        self._first = self._look()
+        self._first = self._free_space()
 
     def __call__(self) -> str | None:
         """Return the reason to kill the command; `None` if it may continue."""
         limits = self._limits
         try:
-            now = self._look()
-            if not self._is_to_be_counted(now):
+            now = self._free_space()
+            if not self._needs_count(now):
                 return None
             self._ledger.counted_at = now
             size_bytes, files, is_complete = measure(self._root, limits)
@@ -82,14 +82,14 @@ class DiskWatch:
             return f'ended: the disk lost {lost_files:,} files while the command ran'
         return None
 
-    def _is_to_be_counted(self, now: FreeSpace) -> bool:
+    def _needs_count(self, now: FreeSpace) -> bool:
         last = self._ledger.counted_at
         if last is None:
             return True
         lost_bytes, lost_files = (before - after for before, after in zip(last, now, strict=True))
         return lost_bytes * _PARTS > self._limits.disk_bytes or lost_files * _PARTS > self._limits.disk_files
 
-    def _look(self) -> FreeSpace:
+    def _free_space(self) -> FreeSpace:
         disk = os.statvfs(self._root.path)
         return disk.f_bfree * disk.f_frsize, disk.f_ffree
 

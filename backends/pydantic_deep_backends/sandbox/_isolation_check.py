@@ -33,7 +33,7 @@ _LIMITS: Final = SandboxLimits(
 )
 """The limits of the probe: low, so that the tests are fast."""
 
-_TRIED: Final = (
+_TESTED: Final = (
     'memory is limited', 'processes are limited', 'system calls are filtered', 'temporary files are limited',
     'the environment is hidden', 'the files of the host are hidden', 'the processes of the host are hidden',
     'the size of files is limited', 'the system is read-only', 'the user has no rights', 'there are no new namespaces',
@@ -75,7 +75,7 @@ def _check(plan: SandboxPlan) -> None:
     remove_stale_groups(plan.controllers)
     remove_stale_directories('devices', 'probe')
     verified, stderr = _probe(replace(plan, limits=_LIMITS, read_only=()), machine)
-    promises = {*_TRIED, _DEVICES, _OWN_FILES}
+    promises = {*_TESTED, _DEVICES, _OWN_FILES}
     if not plan.network:
         promises.add(_NO_NETWORK)
     failed = tuple(sorted(promises - verified))

@@ -187,7 +187,7 @@ class GrepBuilder:
         self._limit = limit
         self._counts: dict[str, int] = {}
         self._matches: dict[str, list[GrepMatch]] = {}
-        self._kept = 0
+        self._match_count = 0
         self._last_path: str | None = None
         self._problems: list[SearchProblem] = []
         self._files_searched = 0
@@ -221,8 +221,8 @@ class GrepBuilder:
             self._counts[path] = count
         if matches:
             self._matches[path] = matches
-            self._kept += len(matches)
-            if self._kept > 2 * self._limit + 1000:
+            self._match_count += len(matches)
+            if self._match_count > 2 * self._limit + 1000:
                 self._prune()
 
     def _prune(self) -> None:
@@ -233,7 +233,7 @@ class GrepBuilder:
             room -= len(self._matches[path])
             if not self._matches[path]:
                 del self._matches[path]
-        self._kept = self._limit - room
+        self._match_count = self._limit - room
         if not room:
             self._last_path = max(self._matches, default='')
 
@@ -249,7 +249,7 @@ class GrepBuilder:
             matches=tuple(match for path in sorted(self._matches) for match in self._matches[path]),
             counts=counts,
             problems=sorted_problems([*self._problems, *problems]),
-            truncated=sum(counts.values()) > self._kept,
+            truncated=sum(counts.values()) > self._match_count,
             files_searched=self._files_searched,
         )
 

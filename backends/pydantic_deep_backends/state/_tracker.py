@@ -40,7 +40,7 @@ class StateTracker:
         self._rules: dict[tuple[str, ...], DirectoryRules] = {}
         self._all: Tree | None = None
         """All files at the last capture, including omitted ones."""
-        self._kept = Tree()
+        self._captured = Tree()
         """The captured files of the last capture."""
         self._omitted: dict[str, OmittedFile] = {}
         self._lock = anyio.Lock(fast_acquire=True)
@@ -48,9 +48,9 @@ class StateTracker:
     async def capture(self, before: Tree, *, is_full: bool = False, also: Collection[str] = ()) -> Captured:
         """Return the current files. `is_full` has no effect, as no change can go unnoticed."""
         async with self._lock:
-            last, now = self._kept, self._files()
+            last, now = self._captured, self._files()
             written = await self._follow(now)
-            tree = self._kept
+            tree = self._captured
             for path in also:
                 version = now.get(path)
                 if version is not None and self._fits(path, version):
@@ -77,33 +77,33 @@ class StateTracker:
         if diff is None or paths is None or any(path.endswith(f'/{IGNORE_FILE}') for path in paths):
             self._rules.clear()
             self._omitted.clear()
-            self._kept = await self._without_left_out(now)
+            self._captured = await self._without_omitted(now)
             written = None
         else:
             for path in paths:
                 self._omitted.pop(path, None)
-            written = [path for path in (*diff.added, *diff.changed) if await self._keeps(now, path)]
+            written = [path for path in (*diff.added, *diff.changed) if await self._is_captured(now, path)]
             for path in {*paths}.difference(written):
-                if path in self._kept:
-                    self._kept = self._kept.remove(path)
+                if path in self._captured:
+                    self._captured = self._captured.remove(path)
             for path in written:
-                self._kept = self._kept.set(path, now[path])
+                self._captured = self._captured.set(path, now[path])
         self._all = now
         return written
 
-    async def _keeps(self, now: Tree, path: str) -> bool:
+    async def _is_captured(self, now: Tree, path: str) -> bool:
         """Return whether a file is captured; record it as omitted if it is too large."""
         rules = await self._rules_of(now, path_parts(path)[:-1])
         name = path.rpartition('/')[2]
         return rules is not None and not rules.leaves_out(name, is_dir=False) and self._fits(path, now[path])
 
-    async def _without_left_out(self, now: Tree) -> Tree:
+    async def _without_omitted(self, now: Tree) -> Tree:
         with scan_budget(CAPTURE_ADVICE) as budget:
-            return await self._without_left_out_within(budget, now)
+            return await self._without_omitted_within(budget, now)
 
-    async def _without_left_out_within(self, budget: ScanBudget, now: Tree) -> Tree:
+    async def _without_omitted_within(self, budget: ScanBudget, now: Tree) -> Tree:
         captured = now
-        left_out: dict[str, None] = {}
+        omitted: dict[str, None] = {}
         waiting: list[tuple[tuple[str, ...], Tree, DirectoryRules]] = [((), now, self._root_rules)]
         while waiting:
             parts, tree, rules = waiting.pop()
@@ -114,14 +114,14 @@ class StateTracker:
                     if isinstance(child, Tree):
                         captured = captured.graft(path, Tree())
                     else:
-                        left_out[path] = None
+                        omitted[path] = None
                     continue
                 budget.take((name,))
                 if isinstance(child, Tree):
                     waiting.append(((*parts, name), child, rules.below(name)))
                 elif not self._fits(path, child):
-                    left_out[path] = None
-        return captured.with_changes(left_out)
+                    omitted[path] = None
+        return captured.with_changes(omitted)
 
     def _fits(self, path: str, version: FileVersion) -> bool:
         if version.size <= self._max_file_bytes:

@@ -20,7 +20,7 @@ def merge_lines(base: bytes, ours: bytes, theirs: bytes) -> bytes | None:
     old, one, two = (data.splitlines(keepends=True) for data in (base, ours, theirs))
     merged: list[bytes] = []
     at = (0, 0, 0)
-    for line in _kept_by_both(old, one, two):
+    for line in _unchanged_in_both(old, one, two):
         stretch = _merge_stretch(*(lines[i:j] for lines, i, j in zip((old, one, two), at, line, strict=True)))
         if stretch is None:
             return None
@@ -37,7 +37,9 @@ def _merge_stretch(old: Sequence[bytes], one: Sequence[bytes], two: Sequence[byt
     return one if two == old else None
 
 
-def _kept_by_both(old: Sequence[bytes], one: Sequence[bytes], two: Sequence[bytes]) -> Iterator[tuple[int, int, int]]:
+def _unchanged_in_both(
+    old: Sequence[bytes], one: Sequence[bytes], two: Sequence[bytes]
+) -> Iterator[tuple[int, int, int]]:
     """Yield the positions in all three texts of each line that both sides preserved; the ends of the texts are last."""
     place_in_two = {i + n: j + n for i, j, count in shared_lines(old, two) for n in range(count)}
     for i, j, count in shared_lines(old, one):

@@ -52,9 +52,9 @@ class Watched:
         self.room: disk.FreeSpace = (1_000_000, 1000)
         self.ledger = disk.DiskUsageRecord()
         self._root = ConfinedRoot(path=str(directory))
-        monkeypatch.setattr(disk.DiskWatch, '_look', self._look)
+        monkeypatch.setattr(disk.DiskWatch, '_free_space', self._free_space)
 
-    def _look(self, *watch: object) -> disk.FreeSpace:
+    def _free_space(self, *watch: object) -> disk.FreeSpace:
         return self.room
 
     def begin(self, limits: SandboxLimits) -> disk.DiskWatch:
