@@ -28,7 +28,7 @@ _CHANGING = ('write_bytes', 'make_dir', 'remove')
 class WrapperBackend:
     """Forwards every operation to another backend. Subclass it and override individual operations.
 
-    An instance implements an optional protocol if the wrapped backend does and the class lists the protocol in
+    An instance implements an optional protocol exactly if the wrapped backend does and the class lists the protocol in
     `capabilities`. A subclass that defines a member of an optional protocol has that member regardless of the wrapped
     backend.
 
