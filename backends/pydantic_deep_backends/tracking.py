@@ -114,7 +114,7 @@ class SupportsPatch(Protocol):
     async def patch(
         self, tree: Tree, paths: Iterable[str], contents: Mapping[str, bytes], *, is_durable: bool = True
     ) -> None:
-        """Write the files of `tree` at `paths`, and remove files at `paths` that are not in `tree`. Nothing else changes.
+        """Write the files of `tree` at `paths`, and remove those that are not in `tree`. Nothing else changes.
 
         Files are removed first, then written. Each change is atomic, the whole is not: repeat an interrupted patch.
         Anything that blocks a file, such as a link or a directory, is removed.

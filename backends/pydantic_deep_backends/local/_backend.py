@@ -280,7 +280,7 @@ class LocalBackend(LocalDirectory):
         )
 
     async def glob(self, pattern: str, path: str = '/') -> GlobResult:
-        """Return the files under `path` that match `pattern`, relative to `path`. Links to directories are not followed.
+        """Return the files under `path` that match `pattern`, relative to it. Links to directories are not followed.
 
         Raises:
             InvalidPatternError: The pattern cannot be used.
@@ -379,7 +379,7 @@ class LocalBackend(LocalDirectory):
     async def patch(
         self, tree: Tree, paths: Iterable[str], contents: Mapping[str, bytes], *, is_durable: bool = True
     ) -> None:
-        """Write the files of `tree` at `paths`, and remove files at `paths` that are not in `tree`. Nothing else changes.
+        """Write the files of `tree` at `paths`, and remove those that are not in `tree`. Nothing else changes.
 
         Anything that blocks a file is removed, and so are directories that become empty. The owner's execute permission
         is set from the tree, other permissions stay unchanged. Each file changes atomically, the whole does not: repeat

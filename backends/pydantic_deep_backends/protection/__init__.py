@@ -1,7 +1,7 @@
 """Protected files: files that programs of the host execute or obey. Default patterns, lookup, and changes.
 
-An agent that may write in a directory must not decide what programs outside of it do there: `git status` runs the program
-in `core.fsmonitor` of `.git/config`, `direnv` runs `.envrc`, editors and agents obey their own settings.
+An agent that may write in a directory must not decide what programs outside of it do there: `git status` runs the
+program in `core.fsmonitor` of `.git/config`, `direnv` runs `.envrc`, editors and agents obey their own settings.
 
 Not here, enforcement:
 

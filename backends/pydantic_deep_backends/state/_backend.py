@@ -209,7 +209,7 @@ class StateBackend:
         return await run_to_completion(partial(glob_tree, searched, pattern, path))
 
     async def grep(self, pattern: str, path: str = '/', *, glob: str | None = None, limit: int = 1000) -> GrepResult:
-        """Return the lines that match a regular expression (RE2), in the file `path` or the files under it, as of now."""
+        """Return the lines that match a regular expression (RE2), in the file `path` or files under it, as of now."""
         path = await resolve_dotdot_strict(self, path)
         if path in self._files:
             return await run_to_completion(partial(grep_file, path, await self.read_bytes(path), pattern, limit=limit))

@@ -1,4 +1,4 @@
-"""Trees of files: the nodes, their encoding and digests, `Tree` and `TreeDiff`, three-way merge, and contents in memory.
+"""Trees of files: nodes, their encoding and digests, `Tree` and `TreeDiff`, three-way merge, and contents in memory.
 
 The public names are in `pydantic_deep_backends.snapshots`. `_blobs` stores the contents of `StateBackend`.
 
