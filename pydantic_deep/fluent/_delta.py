@@ -65,9 +65,9 @@ class Delta(Generic[DepsT]):
     """The additions of a builder."""
 
     messages: tuple[ModelMessage, ...] = ()
-    """The messages, in this order."""
+    """The added messages, in order."""
     config: Config[DepsT] = field(default_factory=Config[DepsT])
-    """The configuration."""
+    """The added configuration."""
 
     def with_message(self, message: ModelMessage) -> Delta[DepsT]:
         """Return this delta with another message."""

@@ -250,19 +250,21 @@ def _validated(messages: list[JsonValue]) -> list[ModelMessage]:
 
 
 class _MessageProblem(NamedTuple):
-    """What is wrong with a message, in the words of the document."""
+    """A validation error of a message, with its path in the document."""
 
     at: int
-    """Which message."""
+    """The index of the message in the document."""
     depth: int
-    """How many steps into the message there are."""
+    """The number of steps from the message to the invalid value."""
     field: str
     value: object
     problem: str
 
     @classmethod
     def of(cls, error: ErrorDetails, messages: list[JsonValue]) -> _MessageProblem:
-        """Say where in a message an error is; in its location, names of unions stand between the fields."""
+        """Locate a validation error in its message. The location of the error contains names of unions between the
+        fields.
+        """
         location, kind = error['loc'], error['type']
         index = cast('int', location[0])
         at: object = messages[index]
@@ -287,7 +289,7 @@ class _Child(NamedTuple):
 
 
 def _child_at(value: object, step: str | int) -> _Child | None:
-    """Return what is at a step of a location; `None` if the step is no place in the document."""
+    """Return the child at a step of a location; `None` if the step is not part of the document."""
     if isinstance(value, dict) and step in value:
         return _Child(cast('dict[str | int, object]', value)[step])
     if isinstance(value, list) and isinstance(step, int):

@@ -1,4 +1,4 @@
-"""`AgentVersion`: everything that was true of one conversation at one moment, and what can be done from there."""
+"""`AgentVersion`: the immutable state of a conversation at one moment, with the operations that start from it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ from .recording._recorded_run import load_usage
 
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
-    """What a version refers to that was read with it."""
+    """The assets that a version refers to, read together with its record."""
 
     deps: bytes | None = None
     pending: bytes | None = None
@@ -76,172 +76,175 @@ class Loaded:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class AgentVersion(Generic[DepsT, OutputT]):
-    """What was true of one conversation at one moment: messages, files, todos, what waits. It never changes.
+    """The state of one conversation at one moment: messages, files, todos and pending approvals. A version never
+    changes.
 
-    Everything that goes on from it makes another version: what was there stays, so nothing can be lost by trying.
-    Versions are equal if they are the same one.
+    Every operation that continues from a version creates another one and keeps this one. Versions with the same id are
+    equal.
     """
 
     _session: Session[DepsT, OutputT]
     _record: VersionRecord
     _loaded: Loaded = field(default_factory=Loaded)
     _backend: BackendProtocol | None = None
-    """The files that the caller has open."""
+    """The files, if the caller has opened them."""
 
     @property
     def id(self) -> str:
-        """A UUIDv7: whoever sees it learns when it was made. It is identity and no permission."""
+        """A UUIDv7, which reveals the creation time. It identifies the version and grants no permission."""
         return self._record.id
 
     @property
     def parent_id(self) -> str | None:
-        """The version that it came from, also if that one was deleted since; `None` for a root."""
+        """The id of the parent, even if that version was deleted since; `None` for a root."""
         return self._record.parent_id
 
     @property
     def cloned_from(self) -> str | None:
-        """The version that it is a clone of."""
+        """The id of the version that this one is a clone of; `None` if it is no clone."""
         return self._record.cloned_from
 
     @property
     def merged_from(self) -> str | None:
-        """The second parent of a merge."""
+        """The id of the second parent; `None` unless this is a merge."""
         return self._record.merged_from
 
     @property
     def kind(self) -> VersionKind:
-        """How it came to be: `root`, `step`, `turn`, `pause`, `edit` or `merge`."""
+        """How the version was created: `root`, `step`, `turn`, `pause`, `edit` or `merge`."""
         return self._record.kind
 
     @property
     def state(self) -> VersionState:
-        """What became of its turn: `complete`, `awaiting_approval`, `interrupted` or `failed`."""
+        """The state of its turn: `complete`, `awaiting_approval`, `interrupted` or `failed`."""
         return self._record.state
 
     @property
     def conversation_id(self) -> str:
-        """The conversation."""
+        """The id of the conversation that the version belongs to."""
         return self._record.conversation_id
 
     @property
     def branch(self) -> str:
-        """The name of the branch that its messages are on; the first one is `main`."""
+        """The name of the branch of its messages. The first branch of a conversation is `main`."""
         return self._record.branch
 
     @property
     def run_id(self) -> str | None:
-        """The run that made it."""
+        """The id of the run that created the version; `None` if no run did."""
         return self._record.run_id
 
     @property
     def agent_name(self) -> str:
-        """The name of the agent that its conversation began with, also if one of another name has gone on with it."""
+        """The name of the agent that began the conversation, even if an agent of another name has continued it."""
         return self._record.agent_name
 
     @property
     def name(self) -> str | None:
-        """The name that it was given; children have it too."""
+        """The name of the version, which its children inherit."""
         return self._record.name
 
     @property
     def metadata(self) -> Mapping[str, FrozenJson]:
-        """What it was given to keep; children have it too. It cannot be changed at any level."""
+        """The caller's metadata, which children inherit. It is immutable at every level."""
         return cast('Mapping[str, FrozenJson]', freeze(json.loads(self._record.metadata)))
 
     @property
     def model(self) -> str | None:
-        """The model that answered, as `provider:name`; before any has, the one that was asked for."""
+        """The model that responded last, as `provider:name`; before the first response, the requested model."""
         return self._record.model
 
     @property
     def model_settings(self) -> ModelSettings:
-        """The defaults of its turns."""
+        """The default model settings of turns from this version."""
         return load_settings(self._record.model_settings)[0]
 
     @property
     def instructions(self) -> Sequence[str]:
-        """What the agent is told in its turns besides its own instructions; see `VersionedAgent.create`."""
+        """Instructions of the conversation, in addition to those of the agent; see `VersionedAgent.create`."""
         return load_instructions(self._record.model_settings)
 
     @property
     def agent_instructions(self) -> str:
-        """The agent's own literal instructions in the turn that it was made with; empty if there were none."""
+        """The agent's own literal instructions in the turn that created the version; empty if it had none."""
         return load_agent_instructions(self._record.model_settings)
 
     @property
     def usage(self) -> RunUsage:
-        """What the conversation has used up to here."""
+        """The usage of the conversation up to this version."""
         return load_usage(self._record.usage)
 
     @property
     def output(self) -> OutputT | None:
-        """What the turn answered with; `None` for a version that answers nothing."""
+        """The output of the turn; `None` for a version without one."""
         text = self._record.output
         return None if text is None else self._session.parse_output(text)
 
     @property
     def pending(self) -> list[PendingApproval]:
-        """What waits for a person, subagents included."""
+        """The pending approvals, including those of subagents."""
         return pending_approvals(self.deferred_tool_requests)
 
     @property
     def deferred_tool_requests(self) -> DeferredToolRequests | None:
-        """What waits, as pydantic-ai has it, without the histories of subagents: `resume` has them."""
+        """The pending calls as pydantic-ai's `DeferredToolRequests`, without the histories of subagents, which `resume`
+        loads.
+        """
         return None if self._loaded.pending is None else decode_pause(self._loaded.pending)
 
     @property
     def todos(self) -> list[Todo]:
-        """The plan."""
+        """The todos of the plan, in order."""
         if self._loaded.deps is None:
             return []
         return [Todo(**todo) for todo in json.loads(self._loaded.deps).get('todos', [])]
 
     @property
     def uploads(self) -> Mapping[str, Upload]:
-        """The files that the user gave, by name."""
+        """The user's uploads, keyed by name."""
         if self._loaded.deps is None:
             return {}
         return {name: Upload(**each) for name, each in json.loads(self._loaded.deps).get('uploads', {}).items()}
 
     @property
     def protected_changes(self) -> tuple[ProtectedChange, ...]:
-        """What its turn made of files that programs of the host run or obey, such as `.git/config`.
+        """The changes of its turn to protected files, which programs of the host run or obey, such as `.git/config`.
 
-        Versions hold nothing of `.git`, so no diff shows it and no checkout takes it back.
+        Versions do not contain `.git`, so no diff shows these changes and no checkout reverts them.
         """
         return () if self._loaded.deps is None else load_changes(json.loads(self._loaded.deps), self.run_id)
 
     @property
     def tree(self) -> str | None:
-        """The digest of its files; `None` where files are not versioned."""
+        """The digest of its file tree; `None` if the files are not versioned."""
         return self._record.tree
 
     @property
     def omitted_files(self) -> Sequence[OmittedFile]:
-        """The files of its directory that it does not have, because they are too large, unreadable or badly named.
+        """The files of its directory that it omits because they are too large, unreadable or have an invalid path.
 
-        The first hundred by path. Files that a `.gitignore` names are left out on purpose and are not among them.
+        Contains the first 100 by path. Files that a `.gitignore` matches are omitted on purpose and not listed.
         """
         return omitted_in(self._record.backend)
 
     @property
     def message_count(self) -> int:
-        """How many messages its history has."""
+        """The number of messages in its history."""
         return self._record.message_count
 
     @property
     def created_at(self) -> datetime:
-        """When it was made."""
+        """The time of creation, in UTC."""
         return datetime.fromtimestamp(self._record.created_at / 1e6, UTC)
 
     @property
     def backend(self) -> BackendProtocol | None:
-        """The files, if the caller has them open."""
+        """The files, if the caller has opened them."""
         return self._backend
 
     @property
     def record(self) -> VersionRecord:
-        """It, as the store has it."""
+        """The record of the version in the store."""
         return self._record
 
     def __eq__(self, other: object) -> bool:
@@ -266,24 +269,24 @@ class AgentVersion(Generic[DepsT, OutputT]):
         usage_limits: UsageLimits | None = None,
         **settings: Unpack[ModelSettings],
     ) -> AgentVersion[DepsT, OutputT]:
-        """Run a turn from here, and return the version that it ends with.
+        """Run a turn from this version, and return the version that it ends with.
 
-        Two turns from one version are two children of it. If the directory of the files holds this version and nobody
-        works in it, the turn works there; what was edited there since becomes a version of its own, before the turn.
-        Otherwise it works on a view of the files, and `checkout` puts them into the directory.
+        Two turns from one version create two children. If the directory has the files of this version and no run works
+        there, the turn works in the directory, and edits since then become a version of kind `edit` before the turn.
+        Otherwise the turn works on a view of the files, and `checkout` writes its result to the directory.
 
-        A run that fails raises its error, and what it did until then is a version: its id is in a note of the error.
+        A run that fails raises its error. A version contains its work up to then; a note of the error has the id.
 
         Args:
-            prompt: What the user says.
-            deps: The deps of the run instead of fresh ones. Todos, uploads and files are those of the version.
+            prompt: The user prompt.
+            deps: The deps of the run, instead of new ones. Todos, uploads and files come from the version.
             model: The model of this turn.
-            branch: A name for a branch that begins with this turn.
-            usage_limits: What the conversation may use, all of its turns together.
-            **settings: Settings of this turn, such as `temperature=0`; they win over those of the version.
+            branch: The name of a branch that begins with this turn.
+            usage_limits: The usage limits of the conversation, over all of its turns.
+            **settings: Model settings of this turn, such as `temperature=0`, which override those of the version.
 
         Raises:
-            ApprovalsPendingError: The version waits for a person: `resume` it.
+            ApprovalsPendingError: The version has pending approvals: `resume` it.
             BranchExistsError: The conversation has a branch of that name.
         """
         check_prompt('prompt', prompt)
@@ -306,7 +309,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
         moves_head: bool = False,
         **settings: Unpack[ModelSettings],
     ) -> TurnStream[DepsT, OutputT]:
-        """Run a turn from here, and yield the text of its answers as it comes.
+        """Run a turn from this version, and stream the text of its responses.
 
         ```text
         async with version.advance_stream('Add a chart') as stream:
@@ -315,22 +318,22 @@ class AgentVersion(Generic[DepsT, OutputT]):
         after = stream.version
         ```
 
-        Nothing of a stream is stored but whole steps; the version is made when the run ends. Leaving the `async with`
-        early stops the run, and what it did is an `interrupted` version; so does cancelling `cancellation_token`, which
-        then raises `RunCancelled`.
+        Only completed steps are stored, and the version is created when the run ends. Exiting the `async with` early
+        stops the run and creates an `interrupted` version. So does cancelling `cancellation_token`, which then raises
+        `RunCancelled`.
 
         Args:
-            prompt: What the user says.
-            deps: The deps of the run instead of fresh ones. Todos, uploads and files are those of the version.
+            prompt: The user prompt.
+            deps: The deps of the run, instead of new ones. Todos, uploads and files come from the version.
             model: The model of this turn.
-            branch: A name for a branch that begins with this turn.
-            usage_limits: What the conversation may use, all of its turns together.
+            branch: The name of a branch that begins with this turn.
+            usage_limits: The usage limits of the conversation, over all of its turns.
             cancellation_token: Stops the run when it is cancelled.
-            run_id: The id of the run, a UUIDv7 of `new_id` of the store that was not used before.
-            moves_head: Whether the head of the conversation goes along, if it is at this version. It does so in the
-                commit that ends the run, also if another process ends it by `recover`. Where somebody else has moved it
-                meanwhile it stays there (`TurnStream.conflict`), and where the model has not answered at all.
-            **settings: Settings of this turn, such as `temperature=0`; they win over those of the version.
+            run_id: The id of the run, an unused UUIDv7 from `new_id` of the store.
+            moves_head: Whether to move the head of the conversation to the new version, if it is at this version. The
+                commit that ends the run moves it, also if another process ends the run with `recover`. The head stays
+                if somebody else moved it meanwhile (`TurnStream.conflict`), and if the model has not responded at all.
+            **settings: Model settings of this turn, such as `temperature=0`, which override those of the version.
         """
         check_prompt('prompt', prompt)
         return self.stream(
@@ -356,24 +359,25 @@ class AgentVersion(Generic[DepsT, OutputT]):
         deps: DepsT | None = None,
         usage_limits: UsageLimits | None = None,
     ) -> AgentVersion[DepsT, OutputT]:
-        """Go on with a turn that waits, with these answers and those that were given before.
+        """Resume a paused turn with these answers, in addition to those in the inbox.
 
-        Each approval is answered once, by whoever is first. What is not answered waits on.
+        Each approval accepts one answer, the first. Calls without an answer stay pending.
 
         Args:
-            answers: By the `id` of each of `pending`; without any, those that the inbox has are acted on.
-            by: Who answers.
-            reason: Why.
-            deps: The deps of the run instead of fresh ones.
-            usage_limits: What the conversation may use, all of its turns together.
+            answers: Answers, keyed by the `id` of each of `pending`. Without any, the run uses the answers in the
+                inbox.
+            by: The person who answers.
+            reason: The reason for the answers.
+            deps: The deps of the run, instead of new ones.
+            usage_limits: The usage limits of the conversation, over all of its turns.
 
         Raises:
-            NothingPendingError: The version waits for nothing.
+            NothingPendingError: The version has no pending approvals.
             NothingAnsweredError: There is no answer, neither here nor in the inbox.
             VersionNotFoundError: The version was deleted.
-            UnknownApprovalError: No pending call has such an id.
-            ApprovalAnsweredError: Somebody was faster, or another run acts on the answers already.
-            UnansweredApprovalError: A call that cannot wait on has no answer.
+            UnknownApprovalError: No pending call has this id.
+            ApprovalAnsweredError: An approval is already answered, or another run acts on the answers.
+            UnansweredApprovalError: A call that cannot stay pending has no answer.
         """
         return await self.run(
             TurnOptions(answers=answers or {}, by=by, reason=reason, deps=deps, usage_limits=usage_limits)
@@ -391,9 +395,9 @@ class AgentVersion(Generic[DepsT, OutputT]):
         run_id: str | None = None,
         moves_head: bool = False,
     ) -> TurnStream[DepsT, OutputT]:
-        """Go on as `resume` does, and yield the text of the answers as it comes, as `advance_stream` does.
+        """Resume a paused turn as `resume` does, and stream the text of its responses as `advance_stream` does.
 
-        The answers are given when the iteration begins, and errors of them raised there.
+        Answers are submitted when iteration begins, which also raises their errors.
         """
         return self.stream(
             TurnOptions(
@@ -409,12 +413,12 @@ class AgentVersion(Generic[DepsT, OutputT]):
         )
 
     async def run(self, options: TurnOptions) -> AgentVersion[DepsT, OutputT]:
-        """Run a turn from here: `advance` if the options have a prompt, else `resume`."""
+        """Run a turn from this version: `advance` if the options have a prompt, else `resume`."""
         record = await run_turn(self._session, self._request(options))
         return await load_handle(self._session, record, self._backend)
 
     def stream(self, options: TurnOptions) -> TurnStream[DepsT, OutputT]:
-        """Stream a turn from here: `advance_stream` if the options have a prompt, else `resume_stream`."""
+        """Stream a turn from this version: `advance_stream` if the options have a prompt, else `resume_stream`."""
         return TurnStream(self._session, self._request(options))
 
     def _request(self, options: TurnOptions) -> TurnRequest:
@@ -423,23 +427,23 @@ class AgentVersion(Generic[DepsT, OutputT]):
         return turn_request(self._record, options, self._backend)
 
     async def check_directory(self) -> None:
-        """Check that a turn can work in the directory of the files, before one is started.
+        """Check that a turn can work in the directory of the files, before starting one.
 
         Raises:
-            WorkspaceReplacedError: The path leads to another directory now, which has files of its own.
+            WorkspaceReplacedError: The path leads to another directory, which has files of its own.
         """
         await refuse_replaced(self._session.trees, self._record, self._backend)
 
     async def messages(self, *, start: int = 0, stop: int | None = None) -> list[ModelMessage]:
-        """Return the history, or the messages of it from the `start`th to before the `stop`th.
+        """Return the history, or its messages from index `start` up to but not including `stop`.
 
         Raises:
-            ValidationError: One of them is negative, or no whole number.
+            ValidationError: An index is negative or not an integer.
         """
         check_index('start', start)
         if stop is not None:
             check_index('stop', stop)
-        # Read again: the caller may change them, and those in the cache must not change.
+        # Read from the store: the caller may change the messages, and cached ones must not change.
         end = self.message_count if stop is None else min(stop, self.message_count)
         records = await self._session.store.messages(self._record.branch_id, end, start=start)
         return await decode_messages(records, self._session.read_asset)
@@ -448,22 +452,22 @@ class AgentVersion(Generic[DepsT, OutputT]):
         """Return the versions from the root to this one, both included.
 
         Raises:
-            VersionNotFoundError: One on the way is missing, and nobody has deleted it: the store is damaged.
+            VersionNotFoundError: An ancestor is missing without having been deleted: the store is damaged.
         """
         found = await self._session.store.lineage(self.id)
         return Lineage(await load_handles(self._session, found.versions), found.truncated_at)
 
     async def children(self, *, steps: bool = False) -> list[AgentVersion[DepsT, OutputT]]:
-        """Return the versions that came from this one, oldest first.
+        """Return the children of this version, oldest first.
 
         Args:
-            steps: Also those in the middle of turns.
+            steps: Whether to include versions of kind `step`.
         """
         found = await self._session.store.children(self.id)
         return await load_handles(self._session, [child for child in found if steps or child.kind != 'step'])
 
     async def steps(self) -> list[AgentVersion[DepsT, OutputT]]:
-        """Return the versions in the middle of the turn that made this one, in their order."""
+        """Return the steps of the turn that created this version, in order."""
         store = self._session.store
         found: list[VersionRecord] = []
         for run_id in await attempt_ids(store, self._record):
@@ -472,12 +476,12 @@ class AgentVersion(Generic[DepsT, OutputT]):
         return await load_handles(self._session, found)
 
     async def clone(self) -> AgentVersion[DepsT, OutputT]:
-        """Return a new version with all that this one has and the same parent: a sibling. (Not what `git clone` does.)
+        """Return a new version with the same content and the same parent: a sibling, unlike `git clone`.
 
-        What waits in it waits once more, to be answered otherwise.
+        Its approvals are pending again, and can be answered differently.
 
         Raises:
-            VersionNotFoundError: This one was deleted.
+            VersionNotFoundError: This version was deleted.
         """
         record = await self._session.store.version(self.id)
         clone = record._replace(id=new_id(), number=0, cloned_from=record.id, created_at=now())
@@ -491,12 +495,12 @@ class AgentVersion(Generic[DepsT, OutputT]):
         model_settings: ModelSettings | None = None,
         instructions: str | Sequence[str] | None = None,
     ) -> AgentVersion[DepsT, OutputT]:
-        """Return a child with other metadata, another name, other default settings or other instructions of its
-        conversation; what is `None` stays, and `instructions=()` removes them.
+        """Return a child with changed metadata, name, default model settings or instructions of the conversation.
+
+        Arguments that are `None` change nothing. `instructions=()` removes the instructions.
 
         Raises:
-            ValidationError: A setting cannot be kept, or an instruction is blank.
-            ValidationError: The metadata are no JSON.
+            ValidationError: A setting cannot be stored, an instruction is blank, or the metadata is not JSON.
         """
         check_names(name=name)
         record = await self._session.store.version(self.id)
@@ -514,29 +518,29 @@ class AgentVersion(Generic[DepsT, OutputT]):
         return await self._commit(child, record)
 
     async def _commit(self, record: VersionRecord, source: VersionRecord) -> AgentVersion[DepsT, OutputT]:
-        """Commit a version in which the approvals of another one are pending once more."""
+        """Commit a version in which the approvals of `source` are pending again."""
         store = self._session.store
         approvals = await fresh_approvals(store, source, record.id)
         await store.commit(Commit(versions=[record], approvals=approvals))
         return await load_handle(self._session, await store.version(record.id), self._backend)
 
     async def upload(self, name: str, data: bytes, *, moves_head: bool = False) -> AgentVersion[DepsT, OutputT]:
-        """Return a child with one more file among its uploads, where the next turn finds it: see `DeepAgentDeps.upload`.
+        """Return a child with an additional upload, which the next turn sees; see `DeepAgentDeps.upload`.
 
-        If the directory of the files holds this version and nobody works in it, the file is written there too.
+        If the directory has the files of this version and no run works there, the file is also written there.
 
         Args:
-            name: A file name, or a relative path. An upload of the same name is replaced.
+            name: A file name or relative path. It replaces an upload of the same name.
             data: The contents.
-            moves_head: Whether the head of the conversation goes along, if it is at this version.
+            moves_head: Whether to move the head of the conversation to the child, if it is at this version.
 
         Raises:
-            InvalidUploadError: The name is empty, absolute, or leaves the uploads.
-            UploadTooLargeError: The contents have more than `pydantic_deep.deps.MAX_FILE_BYTES`.
-            ApprovalsPendingError: The version waits for a person: answer first.
-            UnversionedBackendError: Its files are not versioned, or the file would be in no version, or the agent's deps
-                hold no uploads.
-            VersionConflictError: Somebody else moved the head meanwhile. The child is kept.
+            InvalidUploadError: The name is empty, absolute, or outside of the uploads.
+            UploadTooLargeError: The contents exceed `pydantic_deep.deps.MAX_FILE_BYTES`.
+            ApprovalsPendingError: The version has pending approvals: answer them first.
+            UnversionedBackendError: The files are not versioned, versions omit this file, or the agent's deps do not
+                support uploads.
+            VersionConflictError: Somebody else moved the head meanwhile. The child is stored.
         """
         child = await with_upload(self._session, self._record, self._backend, name, data, moves_head=moves_head)
         return await load_handle(self._session, child, self._backend)
@@ -546,19 +550,19 @@ class AgentVersion(Generic[DepsT, OutputT]):
 
         Args:
             name: The name of the upload.
-            moves_head: Whether the head of the conversation goes along, if it is at this version.
+            moves_head: Whether to move the head of the conversation to the child, if it is at this version.
 
         Raises:
-            UploadNotFoundError: There is no upload of that name.
-            ApprovalsPendingError: The version waits for a person: answer first.
-            UnversionedBackendError: Its files are not versioned, or the agent's deps hold no uploads.
-            VersionConflictError: Somebody else moved the head meanwhile. The child is kept.
+            UploadNotFoundError: There is no upload of this name.
+            ApprovalsPendingError: The version has pending approvals: answer them first.
+            UnversionedBackendError: The files are not versioned, or the agent's deps do not support uploads.
+            VersionConflictError: Somebody else moved the head meanwhile. The child is stored.
         """
         child = await without_upload(self._session, self._record, self._backend, name, moves_head=moves_head)
         return await load_handle(self._session, child, self._backend)
 
     async def diff(self, other: AgentVersion[DepsT, OutputT]) -> VersionDiff:
-        """Return what is different in `other`: messages, files as unified diffs, todos, usage."""
+        """Return the differences from this version to `other`: messages, files as unified diffs, todos, usage."""
         old, old_ids = await load_history(self._session.store, self._record)
         new, new_ids = await load_history(self._session.store, other._record)
         common = next(
@@ -580,50 +584,53 @@ class AgentVersion(Generic[DepsT, OutputT]):
         return await diff_files(await self.file_tree(), await other.file_tree(), self._session.read_asset)
 
     async def merge(self, other: AgentVersion[DepsT, OutputT]) -> AgentVersion[DepsT, OutputT]:
-        """Return a child with the files and uploads of both: what each changed since they parted.
+        """Return a child that combines the file and upload changes of both versions since their common ancestor.
 
-        Text that both changed in different places is joined line by line. The conversation is this one's.
+        Text changed in different places by both is merged line by line. The child has the messages and todos of this
+        version.
 
         Raises:
-            MergeConflictError: Both changed the same; it lists where. Nothing is made.
-            NoCommonVersionError: They come from no common version.
+            MergeConflictError: Both versions changed the same place; the error lists each. Nothing is stored.
+            NoCommonVersionError: The versions have no common ancestor.
         """
         merged = await merge_versions(self._session, self._record, other._record)
         return await load_handle(self._session, merged, self._backend)
 
     async def checkout(self, *, force: bool = False, backend: BackendProtocol | None = None) -> None:
-        """Make the files of the directory those of this version.
+        """Replace the files of the directory with those of this version.
 
-        Files that are ignored, or too large for a version, stay as they are. Repeat it after a crash. Protected files that
-        change, such as an `.envrc`, are named in a `ProtectedFilesWarning`.
+        Ignored files and files that are too large for a version stay unchanged. After a crash, repeat the checkout. A
+        `ProtectedFilesWarning` names protected files that change, such as an `.envrc`.
 
         Args:
-            force: Keep edits that no version has as a version of its own first, and go on.
-            backend: The directory, if it is another than the version's own.
+            force: Whether to store edits that no version has as a version first, instead of raising.
+            backend: The directory, if it is not the version's own.
 
         Raises:
             UnversionedChangesError: The directory has edits that no version has. Nothing was changed.
             WorkspaceBusyError: A run works in the directory.
-            NoFilesError: The version has no files, or it is not known where they go.
+            NoFilesError: The version has no files, or the target directory is unknown.
         """
         await checkout_version(self._session.trees, self._record, backend or self._backend, force=force)
 
     async def files(self) -> BackendProtocol:
-        """Return its files, to be read; contents are fetched when they are."""
+        """Return the files, read-only. Contents are fetched when they are read."""
         return ReadOnlyBackend(StateBackend.of(await self.file_tree(), self._session.read_asset))
 
     async def file_tree(self) -> Tree:
-        """Return the tree of its files; empty where files are not versioned."""
+        """Return the file tree; empty if the files are not versioned."""
         return await self._session.trees.load(self.tree)
 
     async def requests(self) -> Sequence[RequestRecord]:
-        """Return the requests to models of its turn: model, effective settings, tokens, cost, duration of each."""
+        """Return the model requests of its turn, each with model, effective settings, tokens, cost and duration."""
         return await load_requests(self._session.store, self._record)
 
     async def request_parameters(self) -> Mapping[str, JsonValue] | None:
-        """Return what the last request up to here said besides messages; `None` if there was none.
+        """Return the parameters of the last model request up to this version, without messages; `None` if there was
+        none.
 
-        Under `instructions` is a text, under `tools` their schemas, and under `options` what else shapes an answer.
+        `instructions` is a text, `tools` contains the tool schemas, and `options` all other parameters that affect a
+        response.
         """
         store = self._session.store
         for record in reversed((await store.lineage(self.id)).versions):
@@ -634,10 +641,10 @@ class AgentVersion(Generic[DepsT, OutputT]):
         return None
 
     async def subagents(self, *, whole_conversation: bool = False) -> Sequence[SubagentThread]:
-        """Return the delegations of its turn as a tree: each thread has the threads that it delegated to.
+        """Return the delegations of its turn as a tree: each thread contains the threads that it delegated to.
 
         Args:
-            whole_conversation: Return those of all turns up to this version, oldest first.
+            whole_conversation: Whether to return the delegations of all turns up to this version, oldest first.
         """
         store = self._session.store
         records = (await store.lineage(self.id)).versions if whole_conversation else (self._record,)
@@ -646,20 +653,20 @@ class AgentVersion(Generic[DepsT, OutputT]):
         return await load_subagents(store, list(dict.fromkeys(run_ids)))
 
     async def replay(self) -> Replay:
-        """Run its turn again with the answers and results that were recorded: no model, no tool.
+        """Run its turn again with the recorded responses and results, without calling a model or tool.
 
-        Returns whether every request was the same as then, and the first difference if one was not.
+        The result shows whether every request equals the recorded one, and the first difference if not.
 
         Raises:
-            ValueError: It is no end of a turn.
+            ValueError: The version is not the end of a turn.
         """
         return await replay(self._session, self._record)
 
 
 class TurnStream(TurnEvents[DepsT, OutputT]):
-    """A turn that runs while it is iterated over: yields the text of the answers as it comes.
+    """A turn that runs while it is iterated over, and yields the text of its responses.
 
-    Iterate once. Use it as `async with`, so that leaving early stops the run at once.
+    Iterate once. Use it with `async with`, so that exiting early stops the run at once.
     """
 
     _version: AgentVersion[DepsT, OutputT] | None = None
@@ -669,10 +676,10 @@ class TurnStream(TurnEvents[DepsT, OutputT]):
         """The version that the turn ended with.
 
         Raises:
-            RuntimeError: The run has not ended, or it failed.
+            RuntimeError: The run has not ended, or has failed.
         """
         if self._version is None:
-            raise RuntimeError('The turn has no version yet. Iterate over the stream to its end first.')
+            raise RuntimeError('The turn has no version yet. Iterate over the whole stream first.')
         return self._version
 
     async def _end(self, record: VersionRecord) -> None:
@@ -680,7 +687,7 @@ class TurnStream(TurnEvents[DepsT, OutputT]):
 
 
 class Lineage(tuple[AgentVersion[DepsT, OutputT], ...], Generic[DepsT, OutputT]):
-    """Versions from the root to one of them."""
+    """The versions from a root, or the first that is not deleted, to one of its descendants."""
 
     _truncated_at: str | None
 
@@ -692,14 +699,14 @@ class Lineage(tuple[AgentVersion[DepsT, OutputT], ...], Generic[DepsT, OutputT])
 
     @property
     def truncated_at(self) -> str | None:
-        """The id of the deleted version at which it ends; `None` if it reaches a root."""
+        """The id of the deleted version below which the lineage begins; `None` if it begins at a root."""
         return self._truncated_at
 
 
 async def load_current(
     session: Session[DepsT, OutputT], id: str, backend: BackendProtocol | None = None
 ) -> AgentVersion[DepsT, OutputT]:
-    """Return the version of an id, with a warning if the instructions of the agent have changed since it was made."""
+    """Load a version by id. Warns if the agent's instructions have changed since the version was created."""
     record = await session.store.version(id)
     instructions = literal_instructions(session.agent)
     if instructions is not None:
@@ -721,7 +728,7 @@ async def load_handles(
     wanted = {digest for record in records for digest in (record.deps, record.pending) if digest is not None}
     found = await session.store.assets(wanted) if wanted else {}
     data = {digest: asset.data for digest, asset in found.items()}
-    # Thousands of versions refer to the same few: a lineage makes these once.
+    # Thousands of versions in a lineage share few assets: create each `Loaded` once.
     loaded = {
         key: Loaded(deps=data.get(key[0] or ''), pending=data.get(key[1] or ''))
         for key in {(record.deps, record.pending) for record in records}

@@ -1,4 +1,4 @@
-"""`VersionedAgent`: an agent and a store. It makes versions, finds them, and goes on with what was left."""
+"""`VersionedAgent`: an agent and a store. Creates and finds versions, and recovers crashed runs."""
 
 from __future__ import annotations
 
@@ -52,18 +52,19 @@ VISIBLE_KINDS: tuple[VersionKind, ...] = ('root', 'turn', 'pause', 'edit', 'merg
 
 
 class VersionedAgent(Generic[DepsT, OutputT]):
-    """An agent whose every step is kept: make versions of it, go on from any of them, compare, merge, go back.
+    """An agent with version control: every step is stored, and you can continue from, compare, merge and restore
+    versions.
 
-    The agent is any pydantic-ai agent and stays stateless; all state is in the store. One object serves any number
-    of conversations and users at once.
+    The agent is any pydantic-ai agent and stays stateless; all state is in the store. One object serves any number of
+    conversations and users concurrently.
 
     Args:
-        agent: The agent. Its name is that of the conversations that it begins, and of all their versions: `list`, `count`
-            and `recover` go by it, also where an agent of another name goes on with one.
-        store: Where versions live.
-        make_deps: Makes the deps of each run, for their live handles; todos, uploads and files come from the version.
-            By default `agent.deps_type()` where that is `DeepAgentDeps` or a subclass, else none.
-        approval_timeout_seconds: After how long what waits counts as denied; `None` for never.
+        agent: The agent. The conversations that it begins and all of their versions have its name, even where an agent
+            of another name continues one. `list`, `count` and `recover` filter by it.
+        store: The store of the versions.
+        make_deps: Creates the deps of each run with their live handles; todos, uploads and files come from the version.
+            By default `agent.deps_type()` if that is `DeepAgentDeps` or a subclass, else none.
+        approval_timeout_seconds: The age at which a pending approval counts as denied; `None` for never.
     """
 
     def __init__(
@@ -75,26 +76,28 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         approval_timeout_seconds: float | None = None,
     ) -> None:
         self.agent = agent
-        """The agent."""
+        """The agent that runs the turns."""
         self.store = store
-        """Where versions live."""
+        """The store of the versions."""
         self.approval_timeout_seconds = approval_timeout_seconds
-        """After how long what waits counts as denied."""
+        """The age at which a pending approval counts as denied; `None` for never."""
         self._make_deps = make_deps
         self._session = Session(agent, store, make_deps=make_deps, approval_timeout_seconds=approval_timeout_seconds)
         self.session = self._session
-        """What its versions work with: for what of this framework stands above them."""
+        """The shared state of its versions, for higher layers of this framework."""
 
     def __repr__(self) -> str:
         return f'VersionedAgent({self.agent.name!r}, {self.store.url!r})'
 
     @property
     def name(self) -> str:
-        """The name of the agent."""
+        """The name of the agent; `agent` if it has none."""
         return self.agent.name or 'agent'
 
     def with_agent(self, agent: AbstractAgent[DepsT, OutputT]) -> VersionedAgent[DepsT, OutputT]:
-        """Return one with the same store, deps and timeout for another agent, such as a wrapper around this one's."""
+        """Return a `VersionedAgent` for another agent, such as a wrapper around this one's, with the same store, deps
+        and timeout.
+        """
         return VersionedAgent(
             agent, self.store, make_deps=self._make_deps, approval_timeout_seconds=self.approval_timeout_seconds
         )
@@ -111,27 +114,29 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         instructions: str | Sequence[str] = (),
         conversation_id: str | None = None,
     ) -> AgentVersion[DepsT, OutputT]:
-        """Return the root of a new conversation, with the files as they are.
+        """Create a conversation with the files as they are, and return its root.
 
         Args:
-            name: A name, to find it by; versions that come from it have it too.
-            metadata: What to keep with it, as JSON; versions that come from it have it too.
+            name: A name to find the version by, which its descendants inherit.
+            metadata: Metadata, as JSON, which its descendants inherit.
             backend: The files; by default those of the deps.
-            deps: Deps to begin with: their todos, uploads and metadata are part of the version.
+            deps: Deps to begin with: their todos, uploads and metadata become part of the version.
             model: The name of the model of all turns, instead of the agent's.
-            model_settings: Settings of all turns.
-            instructions: What the agent is told in all turns besides its own instructions: a text, or several. Versions
-                keep it, so it holds wherever and under whichever agent the conversation is loaded.
-            conversation_id: An id of your own for the conversation.
+            model_settings: Model settings of all turns.
+            instructions: Instructions for all turns, in addition to the agent's own: one text or several. They are
+                stored in versions, so they apply wherever and under whichever agent the conversation is loaded.
+            conversation_id: Your own id for the conversation.
 
         Raises:
-            ValidationError: A name, the model or the id is blank, or a setting cannot be kept.
-            ValidationError: The metadata are no JSON, or there is a conversation of that id.
-            UnfinishedCheckoutError: A checkout into the directory was cut off.
+            ValidationError: A name, the model or the id is blank, a setting cannot be stored, the metadata is not JSON,
+                or the store has a conversation of this id.
+            UnfinishedCheckoutError: A checkout into the directory was interrupted.
         """
         check_names(name=name, model=model, conversation_id=conversation_id)
         if conversation_id is not None and await self.store.conversation(conversation_id) is not None:
-            message = f'There is a conversation {conversation_id!r} already. Leave the id out, or go on with it.'
+            message = (
+                f'There is a conversation {conversation_id!r} already. Omit the id, or continue that conversation.'
+            )
             raise ValidationError('conversation_id', message)
         id = conversation_id or new_id()
         branch = first_branch(id)
@@ -179,16 +184,16 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         """Return a version.
 
         Args:
-            id: Its id, or an unambiguous beginning of it, of at least 8 characters.
-            backend: Its files, if the store cannot tell how to open them: it can for `LocalBackend` and
-                `SandboxBackend` with its default limits. Without, turns work on a view of the files.
+            id: The id, or an unambiguous prefix of at least 8 characters.
+            backend: The files, if the store cannot open them itself: it can for `LocalBackend`, and for
+                `SandboxBackend` with its default limits. If neither has the files, turns work on a view of them.
 
         Raises:
-            VersionNotFoundError: There is none, or the beginning fits several.
+            VersionNotFoundError: No version matches, or several do.
 
         Warns:
-            InstructionsWarning: It was made with other instructions than the agent has. For an agent that
-                `create_deep_agent` has not made this is known, and warned of, with the first request of the next turn.
+            InstructionsWarning: The version was created with other instructions than the agent's. For an agent that was
+                not created by `create_deep_agent`, the first request of the next turn warns instead.
         """
         check_name('id', id)
         return await load_current(self._session, id, backend)
@@ -196,7 +201,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
     async def wrap(
         self, records: Collection[VersionRecord], *, backend: BackendProtocol | None = None
     ) -> builtins.list[AgentVersion[DepsT, OutputT]]:
-        """Return the versions of records that were read from the store, in their order.
+        """Return handles for records that were read from the store, in their order.
 
         Args:
             records: The records.
@@ -220,15 +225,15 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         """Return versions of this agent, newest first.
 
         Args:
-            limit: At most how many.
-            offset: How many to leave out first.
-            name: A part of the name, whatever the case.
-            model: The model.
-            metadata: Values that keys of the metadata have.
-            since: Made then or later.
-            until: Made before then.
-            conversation_id: Those of one conversation.
-            steps: Also those in the middle of turns.
+            limit: The maximum number of versions.
+            offset: The number of versions to skip.
+            name: A part of the name. Case does not matter.
+            model: The model of the version.
+            metadata: Required values of metadata keys.
+            since: The earliest creation time, inclusive.
+            until: The latest creation time, exclusive.
+            conversation_id: The conversation of the versions.
+            steps: Whether to include versions of kind `step`.
         """
         found = await self.store.versions(
             self._filter(name, model, metadata, since, until, conversation_id, steps=steps),
@@ -248,18 +253,18 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         conversation_id: str | None = None,
         steps: bool = False,
     ) -> int:
-        """Return how many versions of this agent there are; the arguments are those of `list`."""
+        """Return the number of versions of this agent; the arguments are those of `list`."""
         return await self.store.count(self._filter(name, model, metadata, since, until, conversation_id, steps=steps))
 
     async def find_by_name(
         self, name: str, *, limit: int = 100, offset: int = 0
     ) -> builtins.list[AgentVersion[DepsT, OutputT]]:
-        """Return the versions with exactly this name, newest first. Versions of failed turns are left out.
+        """Return the versions with exactly this name, newest first, without those of failed turns.
 
         Args:
             name: The name. Case matters.
-            limit: The largest number of versions to return.
-            offset: How many of the newest to skip.
+            limit: The maximum number of versions.
+            offset: The number of versions to skip.
         """
         check_name('name', name)
         records = await self.store.versions(
@@ -285,7 +290,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         return VersionedConversation(self._session, id, backend)
 
     async def thread(self, conversation_id: str) -> list[ModelMessage]:
-        """Return the newest messages of a conversation, that of a subagent too: take the `sub_agent_thread_id`.
+        """Return the newest messages of a conversation or of a subagent's thread, which has a `sub_agent_thread_id`.
 
         Raises:
             ConversationNotFoundError: The store has no such conversation.
@@ -309,7 +314,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         return events
 
     async def delete(self, version: AgentVersion[DepsT, OutputT] | str) -> None:
-        """Delete one version. Its children stay, and their lineage ends where it was.
+        """Delete one version. Its children stay, and their lineage begins after it.
 
         Raises:
             VersionNotFoundError: There is no such version.
@@ -319,7 +324,8 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         await self.store.delete(id)
 
     async def delete_line(self, head: AgentVersion[DepsT, OutputT] | str) -> int:
-        """Delete a version and those above it, up to the first that another came from; return how many.
+        """Delete a version and its ancestors, up to the first with another child, and return the number of deleted
+        versions.
 
         Raises:
             VersionNotFoundError: There is no such version.
@@ -329,26 +335,27 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         return await self.store.delete_line(head_id)
 
     async def gc(self, grace_seconds: float = 3600) -> GarbageReport:
-        """Remove what no version reaches: see `Store.gc`."""
+        """Remove data that no version references; see `Store.gc`."""
         return await self.store.gc(grace_seconds)
 
     async def recover(self, run_id: str | None = None) -> list[AgentVersion[DepsT, OutputT]]:
         """Resume the suspended runs of this agent, and return the versions that they end with.
 
-        What is done is not done again. A call that only reads runs once more; one that may have run and does more than
-        read becomes an approval. Call it when a program starts; of several that do, each run is taken by one.
-        A run that fails once more is kept as a failed version and does not keep others from being recovered.
+        Finished calls do not run again. Calls that only read do; a call that may have run and has side effects becomes
+        an approval. Call this when a program starts: if several processes do, each run is recovered by one.
+        A run that fails again is stored as a failed version and does not prevent the recovery of others.
         A run whose conversation has moved on stays suspended until it is named here, or cancelled.
 
         Args:
-            run_id: The suspended run to resume, whether or not its conversation has moved on. By default all runs are
-                resumed whose conversation has not.
+            run_id: The suspended run to resume, even if its conversation has moved on. By default, all runs whose
+                conversation has not moved on are resumed.
         """
         check_names(run_id=run_id)
         return await load_handles(self._session, await _recovery.recover(self._session, run_id))
 
     async def suspended(self, conversation_id: str | None = None) -> list[SuspendedRun]:
-        """Return the suspended runs of this agent, oldest first: those without an end whose process does not work on them.
+        """Return the suspended runs of this agent, oldest first: runs without an end in the store that no process works
+        on.
 
         Args:
             conversation_id: Only those of one conversation.
@@ -357,13 +364,13 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         return await suspended_runs(self.store, agent_name=self.name, conversation_id=conversation_id)
 
     async def cancel(self, run_id: str) -> bool:
-        """End a suspended run, so that nothing resumes it, and return whether it was suspended.
+        """End a suspended run, so that it cannot be resumed, and return whether it was suspended.
 
-        When this returns, the cancellation is in the store: with a version that is `interrupted` and has the results, the
-        files and the todos of all calls that are done. To stop a run of this process use its cancellation token.
+        When this returns, the cancellation is stored, with an `interrupted` version that has the results, files and
+        todos of all finished calls. To stop a run of this process, use its cancellation token.
 
         Raises:
-            StoreUnavailableError: The store does not take it now. The run is still suspended.
+            StoreUnavailableError: The store is unavailable. The run is still suspended.
         """
         check_name('run_id', run_id)
         return await _recovery.cancel(self._session, run_id)
@@ -403,9 +410,9 @@ class VersionedAgent(Generic[DepsT, OutputT]):
 
 
 async def _workspaces_of(store: Store, root: VersionRecord, backend: BackendProtocol | None) -> list[WorkspaceRecord]:
-    """Return that the directory of a new root holds its files, which were taken from there.
+    """Return the record that the directory of a new root has its files.
 
-    Not if a run works there: the directory is that run's, and the turns of the root work on views.
+    Empty if a run works there: the directory belongs to that run, and turns from the root work on views.
     """
     if root.backend is None:
         return []
@@ -417,19 +424,20 @@ async def _workspaces_of(store: Store, root: VersionRecord, backend: BackendProt
 
 
 async def _claim(store: Store, key: str, root_id: str, held_id: str | None) -> bool:
-    """Claim a directory for a new root; also after a checkout that nobody can repeat, because its version was deleted.
+    """Claim a directory for a new root, even after an interrupted checkout that cannot be repeated because its version
+    was deleted.
 
     Raises:
-        UnfinishedCheckoutError: Somebody can.
+        UnfinishedCheckoutError: The interrupted checkout can be repeated.
     """
     try:
         return await store.claim_workspace(key, f'create:{root_id}', held_id)
     except UnfinishedCheckoutError as error:
-        await _refuse_if_there(store, error)
+        await _raise_if_repeatable(store, error)
     return await store.claim_workspace(key, checkout_claim(root_id), held_id)
 
 
-async def _refuse_if_there(store: Store, cut_off: UnfinishedCheckoutError) -> None:
+async def _raise_if_repeatable(store: Store, error: UnfinishedCheckoutError) -> None:
     with suppress(VersionNotFoundError):
-        await store.version(cut_off.version_id)
-        raise cut_off
+        await store.version(error.version_id)
+        raise error
