@@ -1,4 +1,4 @@
-"""The mutable handle of a conversation: its head moves with each turn, if nobody else has moved it."""
+"""The mutable handle of a conversation. Each turn moves the head, unless somebody else has moved it."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ from .recording._prompts import Prompt
 
 
 class VersionedConversation(Generic[DepsT, OutputT]):
-    """A conversation whose `head` is the version to go on from. Any number of handles may be open, in any process.
+    """A conversation whose `head` is the version that the next turn starts from. Any number of handles may be open, in
+    any process.
 
-    Turns move the head by compare-and-set. Of two that began from the same head one wins; the version of the other is
-    kept on a branch of its own, and its caller is told by `VersionConflictError`.
+    Turns move the head with compare-and-set. If two begin from the same head, one moves it; the version of the other is
+    stored on a branch of its own, and its caller gets a `VersionConflictError`.
     """
 
     def __init__(self, session: Session[DepsT, OutputT], id: str, backend: BackendProtocol | None) -> None:
         self.id = id
-        """The `conversation_id`."""
+        """The `conversation_id` of all of its versions."""
         self._session = session
         self._backend = backend
 
@@ -41,11 +42,11 @@ class VersionedConversation(Generic[DepsT, OutputT]):
         return f'<VersionedConversation {self.id}>'
 
     async def head(self) -> AgentVersion[DepsT, OutputT]:
-        """Return the version that the head points at now.
+        """Return the version that the head points to now.
 
         Raises:
             ConversationNotFoundError: The store has no such conversation.
-            LookupError: Its head was deleted.
+            LookupError: The head was deleted.
         """
         conversation = await self._session.store.conversation(self.id)
         if conversation is None:
@@ -58,10 +59,10 @@ class VersionedConversation(Generic[DepsT, OutputT]):
         self, prompt: Prompt, *, deps: DepsT | None = None, model: Model | str | None = None,
         usage_limits: UsageLimits | None = None, **settings: Unpack[ModelSettings],
     ) -> AgentVersion[DepsT, OutputT]:  # fmt: skip
-        """Run a turn from the head and move it: see `AgentVersion.advance`.
+        """Run a turn from the head and move the head; see `AgentVersion.advance`.
 
         Raises:
-            VersionConflictError: Somebody else moved the head meanwhile. The turn is kept as a branch.
+            VersionConflictError: Somebody else moved the head meanwhile. The turn is stored on a branch.
         """
         head = await self.head()
         return await self._move(
@@ -72,10 +73,10 @@ class VersionedConversation(Generic[DepsT, OutputT]):
         self, answers: Mapping[str, Decision] | None = None, *, by: str | None = None, reason: str | None = None,
         deps: DepsT | None = None, usage_limits: UsageLimits | None = None,
     ) -> AgentVersion[DepsT, OutputT]:  # fmt: skip
-        """Go on with what waits at the head and move it: see `AgentVersion.resume`.
+        """Resume the paused turn at the head and move the head; see `AgentVersion.resume`.
 
         Raises:
-            VersionConflictError: Somebody else moved the head meanwhile. The turn is kept as a branch.
+            VersionConflictError: Somebody else moved the head meanwhile. The turn is stored on a branch.
         """
         head = await self.head()
         return await self._move(
@@ -83,26 +84,28 @@ class VersionedConversation(Generic[DepsT, OutputT]):
         )
 
     async def move_to(self, version: AgentVersion[DepsT, OutputT]) -> None:
-        """Point the head at a version of the conversation, back or to another branch. Files stay as they are.
+        """Move the head to a version of the conversation, such as an earlier one or one on another branch. Files stay
+        unchanged.
 
         Raises:
-            ValueError: The version is of another conversation.
+            ValueError: The version belongs to another conversation.
             VersionConflictError: Somebody else moved the head meanwhile.
         """
         if version.conversation_id != self.id:
-            raise ValueError(f'The version {version.id} is of the conversation {version.conversation_id!r}.')
+            raise ValueError(f'The version {version.id} belongs to the conversation {version.conversation_id!r}.')
         conversation = await self._session.store.conversation(self.id)
         expected = None if conversation is None else conversation.head_id
         move = HeadMove(conversation_id=self.id, expected_id=expected, version_id=version.id)
         await self._session.store.commit(Commit(heads=[move]))
 
     async def rename(self, name: str) -> AgentVersion[DepsT, OutputT]:
-        """Give the conversation another name, as a version of its own at the head, and return that.
+        """Rename the conversation by storing a child of the head with the new name, and return the child as the new
+        head.
 
         Raises:
             ValidationError: The name is blank.
-            ApprovalsPendingError: The head waits for a person: answer first.
-            VersionConflictError: Somebody else moved the head meanwhile. The version is kept as a branch.
+            ApprovalsPendingError: The head has pending approvals: answer them first.
+            VersionConflictError: Somebody else moved the head meanwhile. The version is stored on a branch.
         """
         check_name('name', name)
         head = await self.head()
@@ -110,12 +113,13 @@ class VersionedConversation(Generic[DepsT, OutputT]):
         return await load_current(self._session, record.id, self._backend)
 
     async def set(self, messages: Sequence[ModelMessage]) -> AgentVersion[DepsT, OutputT]:
-        """Give the head this history, as a version of its own, and return it; the same history makes no version.
+        """Replace the history by storing a child of the head with these messages, and return it as the new head.
 
-        What waits at the head waits in the version before, not in the new one. Files and todos stay.
+        If the messages equal the history, the head is returned. The new version has no pending approvals; those of the
+        old head stay pending there. Files and todos stay unchanged.
 
         Raises:
-            VersionConflictError: Somebody else moved the head meanwhile. The version is kept as a branch.
+            VersionConflictError: Somebody else moved the head meanwhile. The version is stored on a branch.
         """
         head = await self.head()
         record = await with_messages(self._session, head.record, messages)
@@ -130,7 +134,7 @@ class VersionedConversation(Generic[DepsT, OutputT]):
         return await (await self.head()).messages()
 
     async def branches(self) -> list[BranchRecord]:
-        """Return the branches, oldest first.
+        """Return the branches of the conversation, oldest first.
 
         Raises:
             ConversationNotFoundError: The store has no such conversation.

@@ -1,4 +1,4 @@
-"""JSON that cannot be changed."""
+"""Immutable JSON values."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ FrozenJson: TypeAlias = 'str | int | float | bool | tuple[FrozenJson, ...] | Map
 
 
 def freeze(value: object) -> FrozenJson:
-    """Return a JSON value, as `json.loads` gives it, that cannot be changed at any level.
+    """Return an immutable copy of a JSON value, such as a result of `json.loads`.
 
     Raises:
-        TypeError: It is no JSON value.
+        TypeError: The value is not JSON.
     """
     if value is None or isinstance(value, str | int | float | bool):
         return value
@@ -23,11 +23,11 @@ def freeze(value: object) -> FrozenJson:
         return MappingProxyType({str(key): freeze(item) for key, item in items})
     if isinstance(value, list | tuple):
         return tuple(freeze(item) for item in cast('Sequence[object]', value))
-    raise TypeError(f'{value!r} is no JSON value.')
+    raise TypeError(f'{value!r} is not a JSON value.')
 
 
 def thaw(value: FrozenJson) -> object:
-    """Return plain lists and dictionaries again."""
+    """Return a mutable copy of a frozen JSON value, with lists and dictionaries."""
     if isinstance(value, Mapping):
         return {key: thaw(item) for key, item in value.items()}
     return [thaw(item) for item in value] if isinstance(value, tuple) else value

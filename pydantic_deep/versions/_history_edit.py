@@ -1,4 +1,4 @@
-"""A version with another history, written by hand instead of by a run."""
+"""A version with a history that was set by the caller instead of by a run."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ._session import Session
 async def with_messages(
     session: Session[Any, Any], record: VersionRecord, messages: Sequence[ModelMessage]
 ) -> VersionRecord | None:
-    """Store and return a child of a version with these messages; `None`, and nothing is stored, if it has just these.
+    """Store and return a child with these messages; return `None` without storing anything if they equal the history.
 
-    What both begin with is shared. If that is not all of the old history, the child is on a branch of its own.
+    The common prefix is shared. If that is not the whole old history, the child is on a branch of its own.
     """
     history, ids = await session.history(record)
     common = next(

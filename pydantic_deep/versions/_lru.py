@@ -7,7 +7,7 @@ from collections import OrderedDict
 from typing import Generic, TypeVar
 
 MAX_ENTRIES = 8
-"""How many histories and trees are cached: the next turn from a recent version reads nothing again."""
+"""Maximum number of cached histories and trees, so that the next turn from a recent version reads nothing again."""
 
 T = TypeVar('T')
 

@@ -1,4 +1,4 @@
-"""Messages as a store keeps them: JSON each, with the bytes of media beside them as assets."""
+"""Stored messages: one JSON document each, with media as separate assets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic_deep.store import MessageRecord, NewAsset, Store, VersionRecord
 
 
 def encode_message(message: ModelMessage) -> tuple[bytes, list[NewAsset]]:
-    """Return a message as JSON, and the media that it refers to by digest."""
+    """Return a message as JSON, and its media as assets that the JSON refers to by digest."""
     body, media = externalize_body(message_adapter().dump_json([message])[1:-1])
     return body, [
         NewAsset(digest=each.digest, data=each.data, media_type=each.media_type or 'application/octet-stream')
@@ -21,16 +21,16 @@ def encode_message(message: ModelMessage) -> tuple[bytes, list[NewAsset]]:
 
 
 async def decode_messages(records: Sequence[MessageRecord], read_asset: ReadAsset) -> list[ModelMessage]:
-    """Return the messages of records, with their media in them again.
+    """Return the messages of records, with their media.
 
     Raises:
-        AssetNotFoundError: Media are gone.
+        AssetNotFoundError: The store does not have the media.
     """
     return await decode_bodies([record.body for record in records], read_asset)
 
 
 async def decode_bodies(bodies: Sequence[bytes], read_asset: ReadAsset) -> list[ModelMessage]:
-    """Return messages of bodies, as `decode_messages` does."""
+    """Return messages from their JSON bodies, as `decode_messages` does."""
     bodies = [await inline_body(body, read_asset) for body in bodies]
     return ModelMessagesTypeAdapter.validate_json(b'[%b]' % b','.join(bodies))
 

@@ -1,4 +1,4 @@
-"""What an agent answers with, as a type: a stored output is JSON, and becomes what the run gave again."""
+"""The output type of an agent, for parsing stored outputs."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from pydantic_ai import DeferredToolRequests, NativeOutput, PromptedOutput, Text
 
 
 def output_adapter(spec: object) -> TypeAdapter[Any]:
-    """Return what reads the outputs of an agent with this `output_type`; plain JSON where it tells no type."""
-    joined: Any = None
-    for each in _types_of(spec):
-        joined = each if joined is None else joined | each
+    """Return the adapter that parses outputs of an agent with this `output_type`; plain JSON if the type is unknown."""
+    union: Any = None
+    for output_type in _types_of(spec):
+        union = output_type if union is None else union | output_type
     try:
-        return TypeAdapter[Any](Any if joined is None else joined)
+        return TypeAdapter[Any](Any if union is None else union)
     except (PydanticSchemaGenerationError, PydanticUndefinedAnnotation):
         return TypeAdapter(Any)
 
 
 def _types_of(spec: object) -> list[Any]:
-    """Return the types of outputs that a run can end with, pauses left out."""
+    """Return the types of outputs that a run can end with, except pauses."""
     match spec:
         case ToolOutput():
             return _types_of(cast('ToolOutput[object]', spec).output)
@@ -44,7 +44,7 @@ def _types_of(spec: object) -> list[Any]:
 
 
 def _returned_by(function: object) -> Any:
-    """Return what a function says that it returns; `Any` if nothing."""
+    """Return the return annotation of a function; `Any` if it has none."""
     try:
         return get_type_hints(function).get('return', Any)
     except (NameError, TypeError):

@@ -1,4 +1,4 @@
-"""The options that a run was started with, as the store has them: whoever recovers the run starts it with the same."""
+"""The stored options of a run, with which recovery starts it again."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class RunOptions:
     """The content of `RunRecord.options`."""
 
     model: str | None = None
-    """The name of the model of this turn; `None` for that of the version, or for a model that was given as an object."""
+    """The name of the model of this turn; `None` for that of the version, or if the model was passed as an object."""
     model_settings: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
-    """The model settings of this turn, as far as JSON can hold them."""
+    """The model settings of this turn that JSON can represent."""
     usage_limits: UsageLimits | None = None
     """The usage limits of the conversation."""
     branch: str | None = None
@@ -30,22 +30,22 @@ class RunOptions:
     head: str | None = None
     """The head of the conversation that the end of the run moves; `None` if it moves none."""
     resumes: str | None = None
-    """The version that is resumed by the answers to its approvals; such a run begins without a prompt.
+    """The version whose pending approvals the run resumes; such a run begins without a prompt.
 
-    Its first request may have words of a user even so: a tool can return some besides its result.
+    Its first request may contain user content nevertheless: a tool can return some in addition to its result.
     """
     after: Sequence[str] = ()
-    """The suspended runs of the conversation that this turn moves on from."""
+    """The suspended runs of the conversation that this turn supersedes."""
     session_id: str | None = None
-    """The caller's own id."""
+    """The caller's own session id."""
     protected: Mapping[str, str] | None = None
-    """The states of the protected files of the directory when the turn began, by path."""
+    """The states of the directory's protected files when the turn began, keyed by path."""
     protected_in_view: Mapping[str, str] | None = None
-    """The same of a view of the files."""
+    """The states of the protected files of a view when the turn began, keyed by path."""
 
     @property
     def settings(self) -> ModelSettings:
-        """The model settings, for a run."""
+        """The model settings as `ModelSettings`."""
         return cast('ModelSettings', self.model_settings)
 
     def dump(self) -> str:
@@ -57,7 +57,7 @@ class RunOptions:
 
 
 def load_options(run: RunRecord) -> RunOptions:
-    """Return the options of a run; those that this release does not know are left out."""
+    """Return the options of a run, without those that this release does not know."""
     document: dict[str, Any] = json.loads(run.options)
     limits = document.pop('usage_limits', None)
     known = {each.name for each in fields(RunOptions)}
@@ -68,15 +68,15 @@ def load_options(run: RunRecord) -> RunOptions:
 
 
 def json_settings(settings: ModelSettings | None) -> dict[str, JsonValue]:
-    """Return the settings that JSON can hold."""
-    found: dict[str, JsonValue] = {}
+    """Return the settings that JSON can represent."""
+    dumped: dict[str, JsonValue] = {}
     for name, value in (settings or {}).items():
         try:
             json.dumps(value)
         except (TypeError, ValueError):
             continue
-        found[name] = cast('JsonValue', value)
-    return found
+        dumped[name] = cast('JsonValue', value)
+    return dumped
 
 
 @cache

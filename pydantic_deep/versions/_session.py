@@ -1,6 +1,6 @@
 """`Session`: an agent with its store and caches, which all versions of the agent share.
 
-It reads what turns and versions need. Not here: turns (`_turn`), and handles of versions (`_version`).
+It loads data for turns and versions. Not here: turns (`_turn`), and handles of versions (`_version`).
 """
 
 from __future__ import annotations
@@ -43,54 +43,54 @@ class Session(Generic[DepsT, OutputT]):
         self.agent = agent
         self.store = store
         self.approval_timeout_seconds = approval_timeout_seconds
-        """The age at which a pending approval counts as denied."""
+        """The age at which a pending approval counts as denied; `None` for never."""
         self.trees = TreeStore(store)
-        """The files of versions."""
+        """Loads and caches the files of versions."""
         self._make_deps = make_deps
         self._histories = LRUCache[tuple[list[ModelMessage], list[str]]]()
         self._request_logs = LRUCache[RequestLog]()
 
     @property
     def name(self) -> str:
-        """The name of the agent."""
+        """The name of the agent; `agent` if it has none."""
         return self.agent.name or 'agent'
 
     def make_deps(self) -> object:
-        """Return fresh deps."""
+        """Create the deps of a run."""
         if self._make_deps is not None:
             return self._make_deps()
         deps_type = self.agent.deps_type
         return deps_type() if issubclass(deps_type, DeepAgentDeps) else None
 
     async def history(self, record: VersionRecord) -> tuple[list[ModelMessage], list[str]]:
-        """Return the messages of a version and their ids. Others read the same list: do not change it."""
+        """Return the messages of a version and their ids. The lists are cached and shared: do not change them."""
         cached = self._histories.get(record.id)
         if cached is None:
             cached = self._histories.set(record.id, await load_history(self.store, record))
         return cached
 
     def request_log(self, record: VersionRecord) -> RequestLog:
-        """Return the requests up to a version, for a run that continues it."""
+        """Return the log of the requests up to a version, for a run that continues it."""
         cached = self._request_logs.get(record.id)
         return RequestLog() if cached is None else cached.for_next_run()
 
     def cache_history(self, version_id: str, messages: list[ModelMessage], ids: list[str]) -> None:
-        """Cache the history of a version that no run has made."""
+        """Cache the history of a version that no run created."""
         self._histories.set(version_id, (messages, ids))
 
     def cache_run(self, recording: RecordedRun, tree: Tree | None) -> None:
-        """Cache what the next turn reads."""
+        """Cache the history, request log and files of a finished run for the next turn."""
         self._histories.set(recording.tip.id, recording.history)
         self._request_logs.set(recording.tip.id, recording.start.requests)
         if tree is not None:
             self.trees.cache(tree)
 
     async def read_asset(self, digest: str) -> bytes:
-        """Return contents by their digest."""
+        """Return the contents of an asset by digest."""
         return (await self.store.asset(digest)).data
 
     def parse_output(self, text: str) -> OutputT:
-        """Return an output from its JSON, of the type that the agent answers with."""
+        """Parse a stored output into the output type of the agent."""
         return cast('OutputT', self._output_adapter.validate_json(text))
 
     @cached_property

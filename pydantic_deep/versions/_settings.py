@@ -1,4 +1,4 @@
-"""The settings, instructions and metadata of a version as JSON, and which settings a version can have."""
+"""Model settings, instructions and metadata of a version as JSON, and the validation of settings."""
 
 from __future__ import annotations
 
@@ -14,41 +14,42 @@ from pydantic_deep._checks import check_numbers, check_text
 from .errors import ValidationError
 
 _MODEL = 'model'
-"""The key of the model among stored settings. No setting has that name, and none may."""
+"""The key of the model among stored settings. No setting has this name."""
 
 _INSTRUCTIONS = 'instructions'
 """The key of the instructions of a conversation among stored settings."""
 
 _OF_AGENT = 'agent_instructions'
-"""The key of the literal instructions of the agent among stored settings."""
+"""The key of the agent's literal instructions among stored settings."""
 
 _PROVIDERS = (
     'anthropic_', 'bedrock_', 'cerebras_', 'cohere_', 'google_', 'groq_', 'huggingface_', 'mistral_', 'openai_',
     'openrouter_', 'xai_',
 )  # fmt: skip
-"""How the names of settings begin that only one provider knows."""
+"""Prefixes of the names of provider-specific settings."""
 
 _HEADERS = 'extra_headers'
 _BODY = 'extra_body'
 _SENT = ('messages', 'model', 'tools', 'input', 'contents', 'system', 'instructions')
-"""What a request consists of on the wires of OpenAI, Anthropic and Google: no setting may replace it."""
+"""The parts of a request in the APIs of OpenAI, Anthropic and Google, which no setting may replace."""
 
 
 def check_settings(settings: Mapping[str, object]) -> None:
-    """Refuse what no turn can be made with, or what a store must not keep: it has the settings of turns too.
+    """Validate model settings for a turn and for the store, which also has the settings of turns.
 
     Raises:
-        ValidationError: One is no setting of a model, holds keys or NaN, or would replace messages, model or tools.
+        ValidationError: A name is not a model setting, or a value contains API keys or NaN, or would replace messages,
+            model or tools.
     """
     check_numbers(settings)
     for name, value in settings.items():
         if name not in ModelSettings.__annotations__ and not name.startswith(_PROVIDERS):
             raise ValidationError(
-                name, 'this is no setting of a model. A version keeps those of `pydantic_ai.ModelSettings`.'
+                name, 'this is not a model setting. Versions accept those of `pydantic_ai.ModelSettings`.'
             )
         if name == _HEADERS:
             raise ValidationError(
-                name, 'the store would keep them, with the keys in them. Give them to the provider, or to the agent.'
+                name, 'headers may contain keys, which must not be stored. Set them on the provider or the agent.'
             )
         try:
             json.dumps(value, allow_nan=False, skipkeys=True, default=repr)
@@ -59,17 +60,17 @@ def check_settings(settings: Mapping[str, object]) -> None:
 
 
 def dump_settings(settings: Mapping[str, object] | None, model: str | None, instructions: Sequence[str] = ()) -> str:
-    """Return settings as a version keeps them, with the model and the instructions of its conversation.
+    """Return settings as JSON, with the model and the instructions of the conversation.
 
     Raises:
-        ValidationError: As by `check_settings`; or one is no JSON, or an instruction is blank or no text.
+        ValidationError: `check_settings` raises it, a setting is not JSON, or an instruction is blank or not a string.
     """
-    kept = dict(settings or {})
-    check_settings(kept)
+    values = dict(settings or {})
+    check_settings(values)
     try:
-        text = to_json(kept).decode()
+        text = to_json(values).decode()
     except PydanticSerializationError as error:
-        raise ValidationError(', '.join(kept), f'JSON cannot hold this: {error}.') from None
+        raise ValidationError(', '.join(values), f'JSON cannot hold this: {error}.') from None
     for instruction in instructions:
         check_text(_INSTRUCTIONS, instruction)
     beside: dict[str, object] = {} if model is None else {_MODEL: model}
@@ -79,7 +80,7 @@ def dump_settings(settings: Mapping[str, object] | None, model: str | None, inst
 
 
 def load_settings(text: str) -> tuple[ModelSettings, str | None]:
-    """Return the settings, and the model that was asked for, from what `dump_settings` wrote."""
+    """Return the settings and the requested model from the JSON of `dump_settings`."""
     settings = cast('dict[str, object]', json.loads(text))
     model = settings.pop(_MODEL, None)
     settings.pop(_INSTRUCTIONS, None)
@@ -88,40 +89,40 @@ def load_settings(text: str) -> tuple[ModelSettings, str | None]:
 
 
 def load_instructions(text: str) -> tuple[str, ...]:
-    """Return the instructions of a conversation from what `dump_settings` wrote."""
+    """Return the instructions of the conversation from the JSON of `dump_settings`."""
     return tuple(cast('dict[str, list[str]]', json.loads(text)).get(_INSTRUCTIONS, ()))
 
 
 def with_agent_instructions(text: str, instructions: str) -> str:
-    """Return what `dump_settings` wrote with the literal instructions of the agent that turns were made with."""
+    """Return the JSON of `dump_settings` with the agent's literal instructions added."""
     if load_agent_instructions(text) == instructions:
         return text
-    kept = cast('dict[str, object]', json.loads(text))
-    kept.pop(_OF_AGENT, None)
-    return json.dumps({**kept, _OF_AGENT: instructions} if instructions else kept)
+    document = cast('dict[str, object]', json.loads(text))
+    document.pop(_OF_AGENT, None)
+    return json.dumps({**document, _OF_AGENT: instructions} if instructions else document)
 
 
 def load_agent_instructions(text: str) -> str:
-    """Return the literal instructions of the agent that the last turn was made with; empty if it had none, or no turn."""
+    """Return the agent's literal instructions in the last turn; empty if it had none, or there was no turn."""
     return cast('dict[str, str]', json.loads(text)).get(_OF_AGENT, '')
 
 
 def listed(instructions: str | Sequence[str]) -> Sequence[str]:
-    """Return one text, or several, as several."""
+    """Return instructions as a sequence: one text becomes a list."""
     if isinstance(instructions, str) or not isinstance(cast('object', instructions), Sequence):
         return [cast('str', instructions)]
     return instructions
 
 
 def dump_metadata(metadata: Mapping[str, object] | None) -> str:
-    """Return metadata as a version stores them.
+    """Return metadata as JSON.
 
     Raises:
-        ValidationError: They are no JSON.
+        ValidationError: The metadata is not JSON.
     """
     try:
         text = json.dumps(dict(metadata or {}), sort_keys=True, allow_nan=False)
-        json.dumps(json.loads(text), ensure_ascii=False).encode()  # no half of a surrogate pair
+        json.dumps(json.loads(text), ensure_ascii=False).encode()  # raises for a lone surrogate
         return text
     except (TypeError, ValueError) as error:
         raise ValidationError('metadata', f'JSON cannot hold this: {error}.') from None

@@ -1,4 +1,4 @@
-"""Versions that are made without a run: with an upload more or less, or with another name."""
+"""Versions that are created without a run: with an added or removed upload, or with another name."""
 
 from __future__ import annotations
 
@@ -28,43 +28,45 @@ async def with_upload(
     *,
     moves_head: bool,
 ) -> VersionRecord:
-    """Store and return a child of a version that has an upload: in its directory as well, if that has its files."""
+    """Store and return a child with an additional upload, also written to the directory if that has the version's
+    files.
+    """
     return await _with(session, record, backend, lambda deps: deps.upload(name, data), moves_head=moves_head)
 
 
 async def without_upload(
     session: Session[Any, Any], record: VersionRecord, backend: BackendProtocol | None, name: str, *, moves_head: bool
 ) -> VersionRecord:
-    """Store and return a child of a version without one of its uploads, and without the file."""
+    """Store and return a child without one of the uploads and its file."""
     return await _with(session, record, backend, lambda deps: deps.remove_upload(name), moves_head=moves_head)
 
 
 async def with_name(
     session: Session[Any, Any], record: VersionRecord, backend: BackendProtocol | None, name: str
 ) -> VersionRecord:
-    """Store and return a child of a version with another name, and move the head to it."""
+    """Store a child with another name, move the head to it, and return it."""
     if record.state == 'awaiting_approval':
-        raise await _waiting(session, record)
+        raise await _pending_error(session, record)
     opened = await open_files(session.trees, FilesRequest(base=record, backend=backend))
-    held = base = record if opened is None else opened.base
+    directory_version = base = record if opened is None else opened.base
     try:
         child = base.child('edit', name=name)
         move = HeadMove(conversation_id=record.conversation_id, expected_id=record.id, version_id=child.id)
         try:
             await session.store.commit(Commit(versions=[child], heads=[move]))
-        except VersionConflictError:  # all of the commit is true but the head
-            held = child
+        except VersionConflictError:  # the commit succeeded, except for the head
+            directory_version = child
             raise
-        held = child
+        directory_version = child
         return await session.store.version(child.id)
     finally:
         if opened is not None:
             with anyio.CancelScope(shield=True):
-                await opened.release(held.id)
+                await opened.release(directory_version.id)
                 await opened.aclose()
 
 
-async def _waiting(session: Session[Any, Any], record: VersionRecord) -> ApprovalsPendingError:
+async def _pending_error(session: Session[Any, Any], record: VersionRecord) -> ApprovalsPendingError:
     approvals = await session.store.approvals(status=None, version_id=record.id, limit=10_000)
     return ApprovalsPendingError(record.id, [each.pending_id for each in approvals])
 
@@ -78,20 +80,20 @@ async def _with(
     moves_head: bool,
 ) -> VersionRecord:
     if record.state == 'awaiting_approval':
-        raise await _waiting(session, record)
+        raise await _pending_error(session, record)
     opened = await open_files(session.trees, FilesRequest(base=record, backend=backend))
     if opened is None:
         raise UnversionedBackendError(
-            f'The files of the version {record.id} are not versioned, so nothing can be added.'
+            f'The files of the version {record.id} are not versioned, so uploads cannot be changed.'
         )
     try:
-        return await _keep(session, record, opened, change, moves_head=moves_head)
+        return await _store_change(session, record, opened, change, moves_head=moves_head)
     finally:
         with anyio.CancelScope(shield=True):
             await opened.aclose()
 
 
-async def _keep(
+async def _store_change(
     session: Session[Any, Any],
     record: VersionRecord,
     opened: OpenFiles,
@@ -100,12 +102,14 @@ async def _keep(
     moves_head: bool,
 ) -> VersionRecord:
     base = opened.base
-    held = base  # what the directory has, whatever fails
+    directory_version = base  # the version that the directory has, also if something fails
     store = session.store
     try:
         deps = await load_deps(store, base.deps, session.make_deps(), opened.backend)
         if not isinstance(deps, DeepAgentDeps):
-            raise UnversionedBackendError(f'The deps of {session.name!r} are no `DeepAgentDeps`: they hold no uploads.')
+            raise UnversionedBackendError(
+                f'The deps of {session.name!r} are not `DeepAgentDeps`, so they cannot have uploads.'
+            )
         state = DepsState(digest=base.deps)
         await state.begin(deps)
         state.protected = opened.brought
@@ -115,7 +119,8 @@ async def _keep(
         if upload is not None and not any(path in new.files for path in (upload.path, f'/{UPLOADS}/{upload.name}')):
             await opened.backend.remove(upload.path)
             raise UnversionedBackendError(
-                f'The upload {upload.name!r} would be in no version: {name_omitted(new.omitted) or "a .gitignore names it"}. '
+                f'No version would have the upload {upload.name!r}: '
+                f'{name_omitted(new.omitted) or "a .gitignore matches it"}. '
                 'Choose another name.'
             )
         child = base.child('edit', tree=new.tree, backend=with_omitted(base.backend, new.omitted), deps=state.digest)
@@ -125,12 +130,12 @@ async def _keep(
         )
         try:
             await store.commit(commit)
-        except VersionConflictError:  # all of the commit is true but the head
-            held = child
+        except VersionConflictError:  # the commit succeeded, except for the head
+            directory_version = child
             raise
-        held = child
+        directory_version = child
         if opened.claim is not None:
             await opened.claim.note(child.id)
         return await store.version(child.id)
     finally:
-        await opened.release(held.id)
+        await opened.release(directory_version.id)

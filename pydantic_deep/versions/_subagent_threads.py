@@ -17,43 +17,45 @@ class SubagentThread:
     """A conversation that a tool call delegated to."""
 
     conversation_id: str
-    """On the wire `sub_agent_thread_id`; `VersionedAgent.thread(…)` returns its messages."""
+    """The id of the conversation, on the wire `sub_agent_thread_id`. `VersionedAgent.thread` returns its messages."""
     subagent: str
-    """The name that it was called by."""
+    """The name of the subagent in the call."""
     intent: str
-    """What it was asked to do."""
+    """The task of the subagent."""
     arguments: FrozenJson
-    """Those of the tool call."""
+    """The arguments of the tool call."""
     tool_call_id: str
-    """The call."""
+    """The id of the tool call that delegated."""
     run_id: str
-    """The run that made the call."""
+    """The id of the run that made the call."""
     state: RunState
-    """What became of its last run."""
+    """The state of its last run."""
     version_id: str | None
-    """Its newest version."""
+    """The id of its newest version; `None` if it has none."""
     subagents: Sequence[SubagentThread] = ()
-    """Those that it delegated to in turn."""
+    """The threads that it delegated to itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ThreadEvent:
-    """Something that a conversation tells of its delegations, in the order of the store."""
+    """An event about a delegation of a conversation, in the order of the store."""
 
     kind: Literal['tool_call', 'tool_response']
-    """That a call delegated, or that it has ended."""
+    """`tool_call` for the start of a delegation, `tool_response` for its end."""
     tool_call_id: str
-    """The call."""
+    """The id of the tool call that delegated."""
     tool_name: str
-    """Its tool."""
+    """The name of the called tool."""
     data: FrozenJson
-    """Of a `tool_call`: `intent`, `arguments`, `sub_agent_thread_id`. Of a `tool_response`: the same id and `status`."""
+    """For a `tool_call`: `intent`, `arguments`, `sub_agent_thread_id`. For a `tool_response`: the same id, and
+    `status`.
+    """
     at: int
-    """Microseconds since 1970."""
+    """The time of the event, in microseconds since 1970."""
 
 
 async def load_subagents(store: Store, run_ids: Sequence[str]) -> list[SubagentThread]:
-    """Return the conversations that runs delegated to, each once: one that waited was called by several runs."""
+    """Return the conversations that runs delegated to, each once: a paused one is linked to several runs."""
     links = [link for run_id in run_ids for link in await store.delegations(parent_run_id=run_id)]
     return [await _thread(store, link) for link in {link.child_conversation_id: link for link in links}.values()]
 
@@ -100,7 +102,7 @@ async def attempt_ids(store: Store, record: VersionRecord) -> list[str]:
 
 
 async def load_requests(store: Store, record: VersionRecord) -> list[RequestRecord]:
-    """Return the model requests of the turn of a version."""
+    """Return the model requests of the turn that created a version."""
     return [each for run_id in await attempt_ids(store, record) for each in await store.requests(run_id)]
 
 
@@ -121,7 +123,7 @@ async def _thread(store: Store, link: DelegationRecord) -> SubagentThread:
 
 
 def parse_arguments(arguments: str) -> object:
-    """Return the arguments of a call; as the model wrote them if that is no JSON."""
+    """Return the arguments of a call, parsed if they are JSON."""
     try:
         return json.loads(arguments)
     except ValueError:

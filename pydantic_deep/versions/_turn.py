@@ -1,6 +1,6 @@
-"""One turn from a version: its files and deps are opened, its run is recorded, and all is closed again.
+"""One turn from a version: opens its files and deps, records its run, and closes everything again.
 
-Not here: what is recorded when (`_recorder`), and what users call (`_version`, `_versioned_agent`).
+Not here: when each step is recorded (`_recorder`), and the public classes (`_version`, `_versioned_agent`).
 """
 
 from __future__ import annotations
@@ -56,45 +56,45 @@ from .recording._recorded_run import FAILED, CrashedRun, RecordedRun, RunStart, 
 from .recording._recorder import Recorder, suspension_note
 
 ALL_RUNS = 1_000_000
-"""A limit above the number of runs that crashed processes can leave."""
+"""A limit above any number of runs that crashed processes can leave."""
 
 
 @dataclass(kw_only=True)
 class TurnOutcome:
-    """What became of the run of a turn, for the caller that gets only an exception."""
+    """The outcome of a failed turn, for a caller that receives only an exception."""
 
     is_suspended: bool = False
-    """Whether the run may have begun in the store and has no end there: it can be recovered."""
+    """Whether the run may have begun in the store and has no end there, so that it can be recovered."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TurnRequest(FilesRequest):
-    """A turn to be run: from which version, with which options, and after which crash."""
+    """A request to run a turn: the base version, the options, and the crashed run to resume."""
 
     options: TurnOptions
     head_id: str | None = None
-    """The head of the conversation, if it is to move from there to the version that the turn ends with."""
+    """The head of the conversation, if the end of the turn moves it from there."""
     parent_id: str | None = None
-    """The parent of the version that the turn ends with, if that is not the base."""
+    """The parent of the version that the turn ends with, if it is not the base."""
     crashed: CrashedRun = field(default_factory=CrashedRun)
     """The crashed run that the turn resumes."""
     left_deps: str | None = None
-    """The state of deps that the crashed run left, if it is newer than that of the version."""
+    """The digest of the deps state that the crashed run left, if it is newer than that of the version."""
     results: DeferredToolResults | None = None
-    """The answers that the crashed run had claimed."""
+    """The answers that the crashed run has claimed."""
     pause_id: str | None = None
-    """The version whose answers the crashed run acted on."""
+    """The version with the answers that the crashed run uses."""
     outcome: TurnOutcome = field(default_factory=TurnOutcome)
-    """Filled in when the turn fails."""
+    """The outcome, filled in when the turn fails."""
 
     @property
     def is_resumption(self) -> bool:
-        """Whether the turn acts on answers to the approvals of its base."""
+        """Whether the turn uses answers to the pending approvals of its base."""
         return self.options.prompt is None and self.attempt_of is None
 
     @property
     def pause(self) -> str | None:
-        """The version whose answers the turn acts on; `None` for a crashed run that had made a step with them."""
+        """The version with the answers that the turn uses; `None` for a crashed run that stored a step with them."""
         return self.base.id if self.is_resumption else None if self.results is None else self.pause_id
 
 
@@ -105,17 +105,17 @@ class OpenTurn:
     arguments: Mapping[str, Any]
     """The arguments of `agent.run`."""
     deps: Any
-    """The deps of the run."""
+    """The deps that `arguments` passes to the run."""
     usage: RunUsage
     """The usage of the conversation, which the run adds to."""
     recording: RecordedRun
-    """Its `tip` is the version that the turn ends with, when the run has ended."""
+    """The recording. When the run has ended, `tip` is the version that the turn ends with."""
     backend: BackendProtocol | None
-    """The files of the deps."""
+    """The files of the deps; `None` if they are not versioned."""
 
 
 def turn_request(base: VersionRecord, options: TurnOptions, backend: BackendProtocol | None) -> TurnRequest:
-    """Return the request for a turn that nobody has begun, after a check of its options."""
+    """Check the options of a new turn, and return its request."""
     check_names(run_id=options.run_id, by=options.by, branch=options.branch)
     check_model('model', options.model)
     check_settings(options.model_settings)
@@ -143,7 +143,7 @@ async def run_turn(session: Session[Any, Any], request: TurnRequest) -> VersionR
 
 @asynccontextmanager
 async def open_turn(session: Session[Any, Any], request: TurnRequest) -> AsyncGenerator[OpenTurn]:
-    """Open the files of a version, make its deps, and record that a run begins."""
+    """Open the files of a version, create its deps, and record the start of a run."""
     base = request.base
     branch = request.options.branch
     if branch is not None:  # before answers are stored and anything is paid for
@@ -151,7 +151,7 @@ async def open_turn(session: Session[Any, Any], request: TurnRequest) -> AsyncGe
         if branch in taken:
             raise BranchExistsError(branch)
     if request.is_resumption:
-        await _give_answers(session.store, base, request.options)
+        await _store_answers(session.store, base, request.options)
     about = {AGENT_NAME: base.agent_name, CONVERSATION_ID: base.conversation_id, PARENT_ID: base.id}
     with open_span(f'turn {base.agent_name}', about) as span:
         async with _opened(session, request) as turn:
@@ -241,14 +241,14 @@ async def _opened(session: Session[Any, Any], request: TurnRequest) -> AsyncGene
         try:
             yield turn
         except BaseException as error:
-            if not recording.is_begun:  # such as for a model that is not known: no recorder has seen it
+            if not recording.is_begun:  # such as for an unknown model: no recorder has observed the run
                 await _end_unbegun(session, request, run, error)
             elif not recording.is_ended:
                 request.outcome.is_suspended = True
             raise
         session.cache_run(recording, None if opened is None else opened.files.tree)
         warn_of_omitted(() if opened is None else [file for file in opened.files.omitted if file not in omitted])
-        brought = () if opened is None else opened.brought  # that was said when they were written
+        brought = () if opened is None else opened.brought  # a warning named them when they were written
         warn_of_protected([each for each in recording.protected_changes if each not in brought])
     finally:
         if opened is not None:
@@ -259,20 +259,21 @@ async def _opened(session: Session[Any, Any], request: TurnRequest) -> AsyncGene
 
 
 def _needs_repair(request: TurnRequest) -> bool:
-    """Return whether a history may have calls without results: not after a turn that ended well, however long it is."""
+    """Return whether a history may have calls without results. After a complete turn it has none."""
     is_whole = request.base.kind == 'turn' and request.base.state == 'complete'
     return request.options.prompt is not None and not is_whole
 
 
 async def _end_unbegun(session: Session[Any, Any], request: TurnRequest, run: RunRecord, error: BaseException) -> None:
-    """End a run that nothing has come of, so that nobody recovers it; if the store cannot take that, it is given up.
+    """End a run that has done nothing, so that it is not recovered; if the store refuses this, mark the run orphaned.
 
-    One that recovers another is given up too if it was stopped or the store failed: it is to be recovered again.
+    A run that resumes a crashed one is also marked orphaned if it was stopped or the store failed, so that it is
+    recovered again.
     """
     is_over = False
     if request.attempt_of is None or (isinstance(error, Exception) and not isinstance(error, FAILED)):
         with anyio.CancelScope(shield=True), suppress(StoreError):  # the error that ends the turn is the one to raise
-            with suppress(ValueError):  # the store has no such run
+            with suppress(ValueError):  # the commit of the run failed: the store has no such run
                 await session.store.commit(Commit(ends=[RunEnd(run_id=run.id, state='failed')]))
             is_over = True
     if not is_over:
@@ -320,19 +321,19 @@ async def _begin(
         ended_at=None,
     )
     commit = Commit(runs=[run])
-    if request.attempt_of is not None:  # one ends as the other begins: whoever dies in between leaves one to recover
+    if request.attempt_of is not None:  # one commit ends the attempt and begins the next: a crash leaves one to recover
         ended = await end_of_attempt(session.store, request.attempt_of)
         commit = replace(commit, fence=request.attempt_of, ends=[ended])
     try:
         await run_to_completion(session.store.commit(commit))
-    except (asyncio.CancelledError, StoreUnavailableError) as error:  # the store may have it all the same
+    except (asyncio.CancelledError, StoreUnavailableError) as error:  # the store may have committed it nevertheless
         await _end_unbegun(session, request, run, error)
         raise
     return run
 
 
 async def _suspended_before(session: Session[Any, Any], request: TurnRequest) -> list[str]:
-    """Return the suspended runs of the conversation that a new turn moves on from, so that none resumes by itself."""
+    """Return the suspended runs of the conversation that a new turn supersedes, so that none resumes by itself."""
     if request.attempt_of is not None:
         return []
     running = await session.store.runs(conversation_id=request.base.conversation_id, states=['running'])
@@ -343,17 +344,17 @@ async def _suspended_before(session: Session[Any, Any], request: TurnRequest) ->
 
 
 async def _refuse_if_taken(store: Store, version_id: str) -> None:
-    """Refuse to act on answers that another run acts on, before that run finds its directory claimed by this one."""
+    """Raise if another run has claimed the answers, before it sees its directory claimed by this run."""
     for each in await store.approvals(status=None, version_id=version_id, limit=10_000):
         if each.resumed_by is not None:
             detail = f'The run {each.resumed_by} has acted on it already.'
             raise ApprovalAnsweredError(each.id, each.status, each.decided_by, each.decided_at, detail)
 
 
-async def _give_answers(store: Store, base: VersionRecord, options: TurnOptions) -> None:
+async def _store_answers(store: Store, base: VersionRecord, options: TurnOptions) -> None:
     if base.pending is None:
-        raise NothingPendingError(f'The version {base.id} waits for nothing: it is {base.state}.')
-    await store.version(base.id)  # it may have been deleted, and its approvals with it
+        raise NothingPendingError(f'The version {base.id} has no pending approvals: it is {base.state}.')
+    await store.version(base.id)  # raises if the version was deleted, and its approvals with it
     if options.answers:
         requests = decode_pause((await store.asset(base.pending)).data)
         await decide(store, base, requests, options.answers, by=options.by, reason=options.reason)

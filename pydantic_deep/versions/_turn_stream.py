@@ -1,4 +1,4 @@
-"""A turn as a stream: its text, or its events. Not here: the version that it ends with (`TurnStream` in `_version`)."""
+"""A turn as a stream of text or events. Not here: the version that it ends with (`TurnStream` in `_version`)."""
 
 from __future__ import annotations
 
@@ -19,54 +19,58 @@ from ._turn import OpenTurn, TurnRequest, open_turn
 
 
 class TurnEvents(Generic[DepsT, OutputT]):
-    """The run of a turn, which runs while its text or its events are iterated over."""
+    """A turn that runs while its text or its events are iterated over."""
 
     def __init__(self, session: Session[DepsT, OutputT], request: TurnRequest) -> None:
         self._session = session
         self._request = request
         self._turn: OpenTurn | None = None
         self.begun = anyio.Event()
-        """Set when the store knows of the run: from then on it can be recovered."""
+        """Set when the run is stored: from then on it can be recovered."""
         self._events: AsyncGenerator[AgentStreamEvent | AgentRunResultEvent[OutputT]] | None = None
         self._texts: AsyncGenerator[str] | None = None
 
     @property
     def version_id(self) -> str | None:
-        """The newest version of the turn so far, also of one that failed or was stopped; `None` before it has begun."""
+        """The id of the turn's newest version, even if the run failed or was stopped; `None` before it begins."""
         return None if self._turn is None else self._turn.recording.tip.id
 
     @property
     def run_id(self) -> str | None:
-        """The run, as the store knows it; `None` before it has begun."""
+        """The id of the run in the store; `None` before the run begins."""
         return None if self._turn is None else self._turn.recording.run_id
 
     @property
     def is_suspended(self) -> bool:
-        """Whether the turn raised and the store does not have its end: `recover` resumes the run, `cancel` ends it."""
+        """Whether the turn raised without an end in the store: `recover` resumes the run, `cancel` ends it."""
         return self._request.outcome.is_suspended
 
     @property
     def conflict(self) -> VersionConflictError | None:
-        """Why the head of the conversation has not moved, where it was to: somebody else had moved it meanwhile."""
+        """Why the head of the conversation was not moved: somebody else moved it meanwhile."""
         return None if self._turn is None else self._turn.recording.conflict
 
     @property
     def usage(self) -> RunUsage | None:
-        """What the conversation has used so far: it grows while the turn runs."""
+        """The usage of the conversation so far, which grows while the turn runs; `None` before the run begins."""
         return None if self._turn is None else self._turn.usage
 
     @property
     def deps(self) -> DepsT | None:
-        """The deps of the run, with the todos and uploads of the version: they change while the turn runs."""
+        """The deps of the run, with the version's todos and uploads, which change while the turn runs; `None` before it
+        begins.
+        """
         return None if self._turn is None else self._turn.deps
 
     @property
     def backend(self) -> BackendProtocol | None:
-        """Where the run works: on the files themselves or on a view of them; `None` where files are not versioned."""
+        """The backend of the run: the files themselves or a view of them; `None` if the files are not versioned."""
         return None if self._turn is None else self._turn.backend
 
     def __aiter__(self) -> AsyncIterator[str]:
-        self._texts = self._text()  # kept: one that is dropped would be closed by the loop, while we close its events
+        self._texts = (
+            self._text()
+        )  # hold a reference: the loop would close a dropped generator while we close its events
         return self._texts
 
     async def __aenter__(self) -> Self:
@@ -75,18 +79,18 @@ class TurnEvents(Generic[DepsT, OutputT]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        for each in (self._texts, self._events):
-            if each is not None:
-                await each.aclose()
+        for generator in (self._texts, self._events):
+            if generator is not None:
+                await generator.aclose()
 
     def events(self) -> AsyncGenerator[AgentStreamEvent | AgentRunResultEvent[OutputT]]:
-        """Return the events of the run instead of its text: tool calls, results, those of subagents.
+        """Return the events of the run instead of its text: tool calls, results, and events of subagents.
 
         Raises:
-            RuntimeError: The stream is iterated over already.
+            RuntimeError: The stream is already being iterated over.
         """
         if self._events is not None:
-            raise RuntimeError('A turn runs once: this stream is iterated over already.')
+            raise RuntimeError('A turn runs once, and this stream is already being iterated over.')
         self._events = self._run()
         return self._events
 
@@ -101,7 +105,7 @@ class TurnEvents(Generic[DepsT, OutputT]):
         await self._end(turn.recording.tip)
 
     async def _end(self, record: VersionRecord) -> None:
-        """Take the version that the turn ended with."""
+        """Handle the version that the turn ended with."""
 
     async def _text(self) -> AsyncGenerator[str]:
         async with aclosing(self.events()) as events:

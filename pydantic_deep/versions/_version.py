@@ -76,11 +76,9 @@ class Loaded:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class AgentVersion(Generic[DepsT, OutputT]):
-    """The state of one conversation at one moment: messages, files, todos and pending approvals. A version never
-    changes.
+    """The immutable state of one conversation at one moment: messages, files, todos and pending approvals.
 
-    Every operation that continues from a version creates another one and keeps this one. Versions with the same id are
-    equal.
+    Every operation that continues from a version creates another one. Versions with the same id are equal.
     """
 
     _session: Session[DepsT, OutputT]
@@ -187,9 +185,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
 
     @property
     def deferred_tool_requests(self) -> DeferredToolRequests | None:
-        """The pending calls as pydantic-ai's `DeferredToolRequests`, without the histories of subagents, which `resume`
-        loads.
-        """
+        """The pending calls as pydantic-ai's `DeferredToolRequests`, without the histories of subagents."""
         return None if self._loaded.pending is None else decode_pause(self._loaded.pending)
 
     @property

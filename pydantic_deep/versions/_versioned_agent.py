@@ -324,8 +324,8 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         await self.store.delete(id)
 
     async def delete_line(self, head: AgentVersion[DepsT, OutputT] | str) -> int:
-        """Delete a version and its ancestors, up to the first with another child, and return the number of deleted
-        versions.
+        """Delete a version and its ancestors, up to but not including the first with another child; return how many
+        were deleted.
 
         Raises:
             VersionNotFoundError: There is no such version.

@@ -1,4 +1,4 @@
-"""What version control refuses or cannot do."""
+"""Errors of version control."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pydantic_deep_backends.paths import display_path
 
 
 class ConversationNotFoundError(DeepAgentError, LookupError):
-    """A store has no such conversation, nor a thread of a subagent with that id.
+    """The store has no conversation, and no thread of a subagent, with this id.
 
     Attributes:
-        conversation_id: The id that was asked for.
+        conversation_id: The requested id.
     """
 
     def __init__(self, conversation_id: str) -> None:
@@ -27,42 +27,42 @@ class ConversationNotFoundError(DeepAgentError, LookupError):
 
 
 class ApprovalsPendingError(DeepAgentError, ValueError):
-    """A version waits for a person, so no other turn can begin there.
+    """A version has pending approvals, so no other turn can start from it.
 
     Attributes:
-        version_id: The version.
-        pending: The ids of what waits in it.
+        version_id: The id of the version.
+        pending: The ids of its pending approvals.
     """
 
     def __init__(self, version_id: str, pending: Sequence[str]) -> None:
         self.version_id = version_id
         self.pending = tuple(pending)
         super().__init__(
-            f'The version {version_id} waits for {len(pending)} approvals ({", ".join(pending)}). '
-            'Answer them with `resume` (without answers, if they were given already), or go on from its parent.'
+            f'The version {version_id} has {len(pending)} pending approvals ({", ".join(pending)}). '
+            'Answer them with `resume` (without answers, if they are stored already), or continue from its parent.'
         )
 
 
 class NothingAnsweredError(DeepAgentError, ValueError):
-    """A turn cannot go on: of what it waits for, nothing has an answer.
+    """A turn cannot resume, because none of its pending approvals has an answer.
 
     Attributes:
-        version_id: The version.
+        version_id: The id of the version.
     """
 
     def __init__(self, version_id: str) -> None:
         self.version_id = version_id
         super().__init__(
-            f'Nothing that the version {version_id} waits for has an answer. Pass answers to `resume`, or give them '
+            f'No pending approval of the version {version_id} has an answer. Pass answers to `resume`, or answer '
             'in the inbox first.'
         )
 
 
 class MergeConflictError(DeepAgentError):
-    """Two versions changed the same, and only a person can say what is to be.
+    """Two versions have conflicting changes, which a person has to resolve.
 
     Attributes:
-        conflicts: Where, by path.
+        conflicts: The conflicts, with the path of each.
     """
 
     def __init__(self, conflicts: Sequence[Conflict]) -> None:
@@ -71,41 +71,39 @@ class MergeConflictError(DeepAgentError):
         more = f' and {len(conflicts) - 10} more' if len(conflicts) > 10 else ''
         super().__init__(
             f'Both versions changed {named}{more}. Change one side with another turn, then merge again. '
-            'Nothing was made.'
+            'Nothing was stored.'
         )
 
 
 class NoCommonVersionError(DeepAgentError, ValueError):
-    """Two versions cannot be merged, because they come from nothing common.
+    """Two versions cannot be merged, because they have no common ancestor.
 
     Attributes:
-        ours: The id of the one.
-        theirs: The id of the other.
+        ours: The id of the version to merge into.
+        theirs: The id of the other version.
     """
 
     def __init__(self, ours: str, theirs: str) -> None:
         self.ours = ours
         self.theirs = theirs
-        super().__init__(f'The versions {ours} and {theirs} come from no common one. Merge versions of one line.')
+        super().__init__(f'The versions {ours} and {theirs} have no common ancestor. Merge versions with one.')
 
 
 class NoFilesError(DeepAgentError, ValueError):
-    """The files of a version cannot be put anywhere.
+    """The files of a version cannot be checked out.
 
     Attributes:
-        version_id: The version.
+        version_id: The id of the version.
     """
 
     def __init__(self, version_id: str, *, has_files: bool) -> None:
         self.version_id = version_id
-        reason = (
-            'it is not known where they go. Pass `backend=`.' if has_files else 'it has none: they were not versioned.'
-        )
+        reason = 'the directory is unknown. Pass `backend=`.' if has_files else 'it has none: they were not versioned.'
         super().__init__(f'The files of the version {version_id} cannot be checked out: {reason}')
 
 
 class WorkspaceBusyError(DeepAgentError):
-    """A run works in a directory, whose files must not be changed under it.
+    """A run works in the directory, so its files must not be changed.
 
     Attributes:
         workspace: The directory, as the store names it.
@@ -118,16 +116,16 @@ class WorkspaceBusyError(DeepAgentError):
 
 
 class WorkspaceReplacedError(DeepAgentError):
-    """A directory is not the one that had the files of a version, and has files that the version does not have.
+    """The directory was replaced by another one, which has files that the version does not have.
 
-    It was made anew or is on another machine, so nobody knows whether its files are an edit of the version. Nothing was
-    changed. A directory without files of its own is given those of the version instead.
+    It was recreated or is on another machine, so it is unknown whether its files are an edit of the version. Nothing
+    was changed. A directory without files of its own receives the files of the version instead of this error.
 
     Attributes:
         workspace: The directory, as the store names it.
-        version_id: The version.
-        paths: The files that the version does not have, or has otherwise, as paths of trees.
-        can_be_kept: Whether a checkout with `force=True` can make a version of them.
+        version_id: The id of the version.
+        paths: The files that the version lacks or has with other contents, as paths of trees.
+        can_be_kept: Whether a checkout with `force=True` can store them as a version.
     """
 
     def __init__(self, workspace: str, version_id: str, paths: Sequence[str], *, can_be_kept: bool = True) -> None:
@@ -136,20 +134,20 @@ class WorkspaceReplacedError(DeepAgentError):
         self.paths = tuple(paths)
         self.can_be_kept = can_be_kept
         advice = (
-            'Empty it, or call `checkout(force=True)` of the version, which keeps them as a version of their own first: '
-            'check that out afterwards to go on with them.'
+            'Empty it, or call `checkout(force=True)` of the version, which stores them as another version first: '
+            'check that one out to continue with them.'
             if can_be_kept
-            else 'Move them away: some of them no version can hold.'
+            else 'Move them away: some of them cannot be versioned.'
         )
         super().__init__(f'{self.describe()} {advice}')
 
     def describe(self) -> str:
-        """Return what happened, without what to do."""
+        """Return the cause, without advice."""
         named = ', '.join(map(display_path, self.paths[:3]))
         more = f' and {len(self.paths) - 3} more' if len(self.paths) > 3 else ''
         return (
             f'{json.loads(self.workspace)["id"]} is not the directory that had the files of the version '
-            f'{self.version_id}: it was made anew, or is on another machine. It has files that the version does not '
+            f'{self.version_id}: it was recreated, or is on another machine. It has files that the version does not '
             f'have: {named}{more}.'
         )
 
@@ -162,11 +160,11 @@ class UnversionedBackendError(DeepAgentError, ValueError):
 
 
 class UnversionedChangesError(DeepAgentError):
-    """A checkout would overwrite what no version has. Nothing was changed.
+    """A checkout would overwrite changes that no version has. Nothing was changed.
 
     Attributes:
-        paths: The files, as paths of trees.
-        can_be_kept: Whether `force=True` can make a version of them; not so for what is no regular file, too large, or
+        paths: The changed files, as paths of trees.
+        can_be_kept: Whether `force=True` can store them as a version; false if one is not a regular file, too large, or
             unreadable.
     """
 
@@ -176,8 +174,8 @@ class UnversionedChangesError(DeepAgentError):
         named = ', '.join(map(display_path, self.paths[:10]))
         more = f' and {len(paths) - 10} more' if len(paths) > 10 else ''
         advice = (
-            'Pass `force=True` to keep them as a version first.'
+            'Pass `force=True` to store them as a version first.'
             if can_be_kept
-            else 'Move them away: some of them no version can hold.'
+            else 'Move them away: some of them cannot be versioned.'
         )
         super().__init__(f'No version has the changes of {named}{more}, and the checkout would lose them. {advice}')

@@ -76,6 +76,6 @@ def test_other_instructions_of_the_agent_are_said_in_one_line(
     assert result.exit_code == 0
     [line] = [line for line in result.stderr.splitlines() if 'warn' in line.lower()]
     assert line.startswith('warning: The version ')
-    assert "was made with the instructions 'Be\\nbrief.', and this agent has 'Be long.'." in line
+    assert "was created with the instructions 'Be\\nbrief.', but this agent has 'Be long.'." in line
     assert '.py' not in result.stderr
     assert 'warning' not in invoke('run', 'On', '--continue', model=ScriptedModel('four')).stderr

@@ -102,7 +102,7 @@ async def test_a_head_can_go_back_and_elsewhere(make: MakeAgent):
 
     assert third.parent_id == first.id
     assert words(await talk.messages()) == ['a', 'one', 'c', 'three']
-    with pytest.raises(ValueError, match='is of the conversation'):
+    with pytest.raises(ValueError, match='belongs to the conversation'):
         await talk.move_to(await agent.create())
 
 

@@ -111,8 +111,8 @@ async def test_loading_under_an_agent_of_other_instructions_warns_once(store: Sp
 
     [warning] = caught
     assert str(warning.message) == (
-        f"The version {first.id} was made with the instructions '{long[:59]}…', and this agent has 'Be brief.'. Go on to "
-        'adopt those of the agent. To keep the others, load the version under an agent with '
+        f"The version {first.id} was created with the instructions '{long[:59]}…', but this agent has 'Be brief.'. Turns "
+        'use those of the agent. To use the others, load the version with an agent that has '
         '`instructions=version.agent_instructions`.'
     )
     await other.load(first.id)

@@ -138,7 +138,7 @@ async def test_headers_are_not_kept(make: MakeAgent, store: SpyStore):
     headers = {'Authorization': 'Bearer SECRET'}
     agent = make('done', model_settings={'extra_headers': headers})
     root = await agent.create()
-    with pytest.raises(ValidationError, match=r'^extra_headers: .* Give them to the provider'):
+    with pytest.raises(ValidationError, match=r'^extra_headers: .* Set them on the provider'):
         await agent.create(model_settings={'extra_headers': headers})
     with pytest.raises(ValidationError, match=r'^extra_headers: '):
         await root.advance('go', extra_headers=headers)

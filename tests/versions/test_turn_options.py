@@ -28,7 +28,7 @@ async def test_a_prompt_starts_a_turn(make: MakeAgent):
 async def test_options_without_a_prompt_resume_and_nothing_is_pending(make: MakeAgent):
     root = await make().create()
 
-    with pytest.raises(NothingPendingError, match='waits for nothing'):
+    with pytest.raises(NothingPendingError, match='has no pending approvals'):
         await root.run(TurnOptions())
 
 

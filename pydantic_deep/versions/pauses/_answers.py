@@ -19,7 +19,7 @@ from ._pause_histories import load_pause
 EXPIRED = 'Nobody answered in time.'
 """What the model is told of a call whose approval expired."""
 
-_NOT_ACTED_ON = 'That counts, and no run has acted on it yet: `resume()` without answers goes on with it.'
+_NOT_ACTED_ON = 'The answer is stored, but no run has used it yet: `resume()` without answers uses it.'
 
 
 async def decide(

@@ -258,7 +258,7 @@ def test_versions_of_two_conversations_have_nothing_to_merge(invoke: Invoke, two
     invoke('run', 'Another', model=ScriptedModel('Done.'))
     result = invoke('merge', two_turns[2], 'HEAD')
     assert result.exit_code == 1
-    assert 'come from no common one' in result.stderr
+    assert 'have no common ancestor' in result.stderr
 
 
 def make_anew(work: Path) -> None:
@@ -300,7 +300,7 @@ def test_other_files_in_a_directory_that_was_made_anew_are_refused_and_can_be_ke
     result = invoke('run', 'On', '--continue', ALLOW, model=ScriptedModel('Never.'))
     assert result.exit_code == 1
     assert (
-        f'{work} is not the directory that had the files of the version {two_turns[-1]}: it was made anew, or is on '
+        f'{work} is not the directory that had the files of the version {two_turns[-1]}: it was recreated, or is on '
         'another machine. It has files that the version does not have: /mine.txt. Empty it, or keep them as a version '
         f'first: pydantic-deep checkout {two_turns[-1][-8:]} --force (then check that version out to continue with them)'
     ) in result.stderr

@@ -246,7 +246,7 @@ async def test_other_files_are_refused_and_kept_by_force(store: Store, root: Pat
     there = {'a.txt': 'mine', **{f'n{number}.txt': 'new' for number in range(4)}}
     write(root, there)
     said = (
-        f'^{root} is not the directory that had the files of the version {version.id}: it was made anew, or is on '
+        f'^{root} is not the directory that had the files of the version {version.id}: it was recreated, or is on '
         r'another machine. It has files that the version does not have: /a\.txt, /n0\.txt, /n1\.txt and 2 more. Empty '
         r'it, or call `checkout\(force=True\)` of the version'
     )
@@ -275,7 +275,7 @@ async def test_what_no_version_can_hold_is_not_overwritten(store: Store, root: P
     version = await begun(store, root)
     made_anew(root)
     (root / 'a.txt').symlink_to('/elsewhere')
-    with pytest.raises(WorkspaceReplacedError, match='Move them away: some of them no version can hold') as caught:
+    with pytest.raises(WorkspaceReplacedError, match='Move them away: some of them cannot be versioned') as caught:
         await (await agent_of(store).load(version.id)).advance('next')
     assert caught.value.can_be_kept is False
     assert (root / 'a.txt').is_symlink()

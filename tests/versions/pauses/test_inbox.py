@@ -329,9 +329,9 @@ async def test_an_answer_that_nobody_acted_on_says_how_to_go_on(make: MakeAgent,
         await paused.resume({paused.pending[0].id: Approve()}, by='ada')
     store.refuse = lambda commit: None
 
-    with pytest.raises(ApprovalAnsweredError, match=r'by ada .* `resume\(\)` without answers goes on') as caught:
+    with pytest.raises(ApprovalAnsweredError, match=r'by ada .* `resume\(\)` without answers uses it') as caught:
         await paused.resume({paused.pending[0].id: Approve()}, by='bob')
-    with pytest.raises(ApprovalsPendingError, match=r'`resume` \(without answers, if they were given already\)'):
+    with pytest.raises(ApprovalsPendingError, match=r'`resume` \(without answers, if they are stored already\)'):
         await paused.advance('go on')
     with pytest.raises(ApprovalsPendingError, match=paused.pending[0].id):
         await paused.upload('a.txt', b'')
