@@ -1,8 +1,8 @@
-"""Which capabilities a difference between a recorded request and a replayed one comes from.
+"""Finds the capabilities that cause a difference between a recorded and a replayed request.
 
-The hooks of the request are called one capability after another, and what each changes is compared with the difference.
-Where none accounts for it, as where a capability did something only when the request was recorded, those are named that
-could have.
+Calls the hooks of the request one capability after another, and compares the changes of each with the difference. If no
+change accounts for it, for example because a capability changed only the recorded request, all capabilities that could
+have changed that part are named.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pydantic_deep.versions.recording._request_log import RequestLog
 Capability: TypeAlias = AbstractCapability[Any]
 
 Said: TypeAlias = Mapping[str, Sequence[str]]
-"""What a request says, in pieces, by part."""
+"""The content of a request: the pieces of each part, keyed by the name of the part."""
 
 _REQUEST = ('before_model_request', 'wrap_model_request')
 _PREPARES = ('prepare_tools', 'get_wrapper_toolset')
@@ -49,7 +49,9 @@ _ABLE: Mapping[str, Sequence[Sequence[str]]] = {
         ('wrap_run', 'before_model_request', 'wrap_tool_execute'),
     ),
 }
-"""The methods by which a capability changes each part of a request, or how many there are; the likeliest first."""
+"""The methods with which a capability can change each part of a request, or the number of requests; the likeliest
+first.
+"""
 
 
 class Origins(NamedTuple):
@@ -57,13 +59,13 @@ class Origins(NamedTuple):
 
     capabilities: Sequence[Capability] = ()
     is_certain: bool = False
-    """Whether they made it; else each of them could have."""
+    """Whether they caused it; otherwise each of them could have."""
     toolsets: Sequence[str] = ()
-    """Toolsets of the agent itself that a difference of the tools comes from."""
+    """Toolsets of the agent itself that cause a difference of the tools."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of their classes, each once, and of toolsets."""
+        """The class names of the capabilities, without duplicates, and the toolsets."""
         return (*dict.fromkeys(type(each).__name__ for each in self.capabilities), *self.toolsets)
 
     def __str__(self) -> str:
@@ -79,23 +81,25 @@ class _Change(NamedTuple):
 
 
 class ProbeEndedError(Exception):
-    """All hooks of the request were called."""
+    """Ends a probe after all hooks of the request were called."""
 
 
 @dataclass(kw_only=True)
 class Probe:
-    """Calls the hooks of one request as pydantic-ai does, and notes what each capability changes."""
+    """Calls the hooks of one request as pydantic-ai does, and records the changes of each capability."""
 
     leaves: list[Capability] = field(default_factory=list[Capability], init=False)
-    """The capabilities of the run."""
+    """The capabilities of the run, unwrapped."""
     said: Said | None = field(default=None, init=False)
-    """What the request says in the end; `None` as long as not all hooks were called."""
+    """The content of the request after all hooks; `None` until all were called."""
     _changes: list[_Change] = field(default_factory=list[_Change], init=False)
     _owners: dict[str, str | None] = field(default_factory=dict[str, 'str | None'], init=False)
-    """The id of the capability that a tool or a piece of the instructions comes from; `None` if it is the agent's."""
+    """The id of the capability that owns a tool or a piece of the instructions, keyed by the piece; `None` for the
+    agent itself.
+    """
 
     _dynamic: Sequence[str] = field(default=(), init=False)
-    """The names of the toolsets of the agent that are made anew in each run."""
+    """The names of the agent's toolsets that are created in each run."""
     _by_id: Mapping[str, Capability] = field(default_factory=dict[str, Capability], init=False)
 
     async def request(self, ctx: RunContext[object], context: ModelRequestContext, asker: Capability) -> None:
@@ -123,9 +127,9 @@ class Probe:
         if index == len(active):
             enqueued: list[ModelMessage] = []
             for each in active:
-                before, waiting = said_by(context), list(ctx.pending_messages or ())
+                before, pending = said_by(context), list(ctx.pending_messages or ())
                 context = await each.before_model_request(ctx, context)
-                new = [one for one in ctx.pending_messages or () if one not in waiting]
+                new = [one for one in ctx.pending_messages or () if one not in pending]
                 added = [message for one in new for message in one.messages]
                 self._note(each, before, said_by(context, added))
                 enqueued += added
@@ -144,7 +148,7 @@ class Probe:
             self._changes.append(_Change(_unwrapped(capability), before, after))
 
     def origins(self, part: str, recorded: Said, replayed: Said) -> Origins:
-        """Return where a difference in a part comes from."""
+        """Return the origins of a difference in a part."""
         before, after = recorded[part], replayed[part]
         if part == 'instructions':  # recorded as one text
             before = _aligned(before[0], after)
@@ -156,7 +160,7 @@ class Probe:
                 return Origins()
         if part == 'tools' and self._dynamic and not made and {self._owners.get(piece) for piece in new} <= {None}:
             return Origins(toolsets=self._dynamic)
-        if part == 'tools':  # what a tool says may be its own, or be changed on the way
+        if part == 'tools':  # a tool's definition may be its own, or changed by a hook
             preparing = [each for each in self._others if overrides(each, *_PREPARES)]
             if preparing:
                 return Origins(_unique([*(each for each in made if not is_framework(each)), *preparing]))
@@ -165,7 +169,7 @@ class Probe:
         return self.able(part, () if new and part == 'instructions' else tuple(gone))
 
     def _owners_of(self, part: str, new: Counter[str]) -> list[Capability] | None:
-        """Return the capabilities that pieces come from; none if they are the agent's, `None` if that is not known."""
+        """Return the capabilities that own pieces; empty if the agent does, `None` if the owners are unknown."""
         owners = [self._owners[piece] for piece in new if piece in self._owners]
         if not owners or len(owners) < len(new) or (part == 'tools' and None in owners):
             return None
@@ -176,11 +180,11 @@ class Probe:
         return [each for each in self.leaves if not is_framework(each)]
 
     def able(self, part: str, lost: Sequence[str] = ()) -> Origins:
-        """Return the capabilities that could have changed a part, of those that are not this framework's.
+        """Return the capabilities that could have changed a part, except those of this framework.
 
         Args:
-            part: The part.
-            lost: What is missing in the replay. One that calls itself by its id is the likeliest.
+            part: The name of the part.
+            lost: The pieces missing in the replay. A capability whose id they contain is the likeliest.
         """
         for names in _ABLE[part]:
             able = [each for each in self._others if overrides(each, *names)]
@@ -193,17 +197,17 @@ class Probe:
 
 
 def said_by(context: ModelRequestContext, more: Sequence[ModelMessage] = ()) -> Said:
-    """Return what a request says, in pieces."""
+    """Return the content of a request, in pieces."""
     messages = [cast('JsonValue', canonical_message(each)) for each in (*context.messages, *more)]
     parts = context.model_request_parameters.instruction_parts or ()
     return {**said(RequestLog.parameters_of(context), messages), 'instructions': [part.content for part in parts]}
 
 
 def said(head: Mapping[str, JsonValue], messages: Sequence[JsonValue]) -> Said:
-    """Return what a recorded request says, in pieces.
+    """Return the content of a recorded request, in pieces.
 
     Args:
-        head: What `RequestLog.parameters_of` returned.
+        head: The result of `RequestLog.parameters_of`.
         messages: The messages, in canonical form.
     """
     options = dict(cast('dict[str, JsonValue]', head['options']))
@@ -223,7 +227,7 @@ def _pieces(values: Sequence[JsonValue]) -> list[str]:
 
 
 def _aligned(text: str, pieces: Sequence[str]) -> list[str]:
-    """Return the pieces that a text has, and the rest of it."""
+    """Return the pieces that a text contains, and the rest of the text."""
     found = sorted((piece for piece in pieces if piece in text), key=text.index)
     for piece in found:
         text = text.replace(piece, '', 1)
@@ -232,7 +236,7 @@ def _aligned(text: str, pieces: Sequence[str]) -> list[str]:
 
 def _accounts_for(change: _Change, part: str, new: Counter[str], gone: Counter[str]) -> bool:
     before, after = Counter(change.before[part]), Counter(change.after[part])
-    if not new and not gone:  # only the order is another
+    if not new and not gone:  # only the order differs
         return list(change.before[part]) != list(change.after[part])
     return bool((after - before) & new or (before - after) & gone)
 
@@ -252,7 +256,7 @@ def _is_active(capability: Capability, ctx: RunContext[object]) -> bool:
 
 
 def _dynamic_toolsets(ctx: RunContext[object]) -> list[str]:
-    """Return the names of toolsets of the agent that a function makes, by the function."""
+    """Return the names of the agent's toolsets that a function creates, named after the function."""
     found: list[str] = []
     for toolset in () if ctx.agent is None else ctx.agent.toolsets:
         toolset.apply(
@@ -266,6 +270,6 @@ def _name_of(toolset: DynamicToolset[Any]) -> str:
 
 
 def _has_dynamic_instructions(capability: Capability) -> bool:
-    given: object = capability.get_instructions()
-    several = cast('Sequence[object]', given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]
-    return not all(isinstance(each, (str, InstructionPart, type(None))) for each in several)
+    value: object = capability.get_instructions()
+    items = cast('Sequence[object]', value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    return not all(isinstance(item, (str, InstructionPart, type(None))) for item in items)

@@ -1,4 +1,4 @@
-"""The version that two others make: the conversation of the one, and the files and uploads of both."""
+"""The merge of two versions: the conversation of one, with the files and uploads of both."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pydantic_deep_backends import digest_of, merge_trees, needed_for_merge
 
 
 async def merge_versions(session: Session[Any, Any], ours: VersionRecord, theirs: VersionRecord) -> VersionRecord:
-    """Store and return the version that `ours` and `theirs` make.
+    """Merge `theirs` into `ours`, store the new version and return it.
 
     Raises:
-        NoCommonVersionError: They come from no common version.
-        MergeConflictError: Both changed the same.
+        NoCommonVersionError: The versions have no common ancestor.
+        MergeConflictError: Both versions changed the same place.
     """
     base = await _common(session, ours, theirs)
     base_tree, our_tree, their_tree = [await session.trees.load(each.tree) for each in (base, ours, theirs)]
@@ -55,7 +55,9 @@ async def merge_versions(session: Session[Any, Any], ours: VersionRecord, theirs
 async def _deps(
     session: Session[Any, Any], base: VersionRecord, ours: VersionRecord, theirs: VersionRecord
 ) -> NewAsset | None:
-    """Return the deps of `ours` with the uploads of both; `None` if it has these, or one of them cannot have any."""
+    """Return the deps of `ours` with the uploads of both; `None` if they are equal to those of `ours`, or either has no
+    deps.
+    """
     if ours.deps is None or theirs.deps is None:
         return None
     digests = [base.deps, ours.deps, theirs.deps]
@@ -70,30 +72,30 @@ async def _deps(
 
 
 def _joined(old: Mapping[str, object], ours: Mapping[str, object], theirs: Mapping[str, object]) -> dict[str, object]:
-    """Return the uploads of two with what each has changed; where both have, it is as in `ours`."""
+    """Merge the uploads of two versions. If both changed one, that of `ours` is used."""
     joined = {name: (theirs if ours.get(name) == old.get(name) else ours).get(name) for name in {**ours, **theirs}}
     return {name: upload for name, upload in joined.items() if upload is not None}
 
 
 async def _common(session: Session[Any, Any], ours: VersionRecord, theirs: VersionRecord) -> VersionRecord:
-    """Return the newest version that both come from; a merge comes from both of its parents."""
-    above = await _ancestors(session, theirs)
-    found = [each for id, each in (await _ancestors(session, ours)).items() if id in above]
-    if not found:
+    """Return the newest common ancestor. The ancestors of a merge include those of both parents."""
+    their_ancestors = await _ancestors(session, theirs)
+    common = [version for id, version in (await _ancestors(session, ours)).items() if id in their_ancestors]
+    if not common:
         raise NoCommonVersionError(ours.id, theirs.id)
-    return max(found, key=lambda each: each.number)
+    return max(common, key=lambda version: version.number)
 
 
 async def _ancestors(session: Session[Any, Any], record: VersionRecord) -> dict[str, VersionRecord]:
-    found: dict[str, VersionRecord] = {}
-    waiting = [record.id]
-    while waiting:
-        id = waiting.pop()
-        if id in found:
+    ancestors: dict[str, VersionRecord] = {}
+    remaining = [record.id]
+    while remaining:
+        id = remaining.pop()
+        if id in ancestors:
             continue
-        for each in (await session.store.lineage(id)).versions:
-            if each.id not in found:
-                found[each.id] = each
-                if each.merged_from is not None:
-                    waiting.append(each.merged_from)
-    return found
+        for version in (await session.store.lineage(id)).versions:
+            if version.id not in ancestors:
+                ancestors[version.id] = version
+                if version.merged_from is not None:
+                    remaining.append(version.merged_from)
+    return ancestors

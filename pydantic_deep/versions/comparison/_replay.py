@@ -1,4 +1,4 @@
-"""A turn once more, on recorded answers and results: every request is compared with what it was then."""
+"""The replay of a turn with recorded responses and results: compares every request with the recorded one."""
 
 from __future__ import annotations
 
@@ -58,30 +58,30 @@ from ._version_diff import Replay, RequestDifference
 
 
 class _ReplayEndedError(Exception):
-    """The replay asked for more than was recorded, or found a difference that makes going on pointless."""
+    """Ends a replay that requests more than was recorded, or after a difference."""
 
 
 @dataclass(kw_only=True)
 class _Replayer(AbstractCapability[object]):
-    """Answers requests and calls from what was recorded, and compares."""
+    """Answers requests and calls from the recording, and compares them with it."""
 
     id: str | None = 'recorder'
     script: RecoveryScript
     recorded: Sequence[RequestRecord]
     waits: DeferredToolRequests | None
-    """What the turn waited for in the end."""
+    """The pending calls at the end of the turn."""
     probe: Probe | None = None
-    """What looks for the origin of a difference that is known, in place of sending the last request."""
+    """Finds the origin of a known difference, instead of sending the last request."""
     began_with: Sequence[ModelMessage] = ()
     """The messages that the turn began with."""
     difference: tuple[int, ModelRequestContext] | None = field(default=None, init=False)
     number: int = field(default=0, init=False)
     is_over: bool = field(default=False, init=False)
-    """Whether one request more was made than was answered then."""
+    """Whether the replay sent one request more than was answered in the recording."""
     leaves: list[AbstractCapability[Any]] = field(default_factory=list[AbstractCapability[Any]], init=False)
     """The capabilities of the run."""
     history: list[ModelMessage] = field(default_factory=list[ModelMessage], init=False)
-    """The messages of the run at the last request that was as recorded."""
+    """The messages of the run at the last request that equals the recorded one."""
     _log: RequestLog = field(default_factory=RequestLog, init=False)
 
     def get_ordering(self) -> CapabilityOrdering:
@@ -98,7 +98,7 @@ class _Replayer(AbstractCapability[object]):
         return wrapper
 
     async def earlier_messages(self, ctx: RunContext[object]) -> Sequence[ModelMessage]:
-        """Return nothing: what a search found is told from what was recorded."""
+        """Return nothing: results of searches come from the recording."""
         return []
 
     def has_overflowed(self) -> bool:
@@ -112,15 +112,15 @@ class _Replayer(AbstractCapability[object]):
         return next((text for part in parts if (text := noticed(part, heading)) is not None), known)
 
     async def persist(self, ctx: RunContext[object], messages: Sequence[ModelMessage]) -> None:
-        """Keep nothing: it is in the store."""
+        """Do nothing: the store has these messages."""
 
     async def record_summary(
         self, request: ModelRequestContext, response: ModelResponse, *, started_at: int, duration_us: int
     ) -> None:
-        """Count nothing: a summary that was not recorded differs in what is sent next."""
+        """Do nothing: an unrecorded summary causes a difference in the next request."""
 
     def record_billed_attempts(self, attempts: Sequence[ModelRequestAttempt]) -> None:
-        """Count nothing: no model is asked."""
+        """Do nothing: no model is called."""
 
     async def wrap_model_request(
         self, ctx: RunContext[object], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
@@ -128,7 +128,7 @@ class _Replayer(AbstractCapability[object]):
         if not self.leaves:
             cast('AbstractCapability[Any]', ctx.root_capability).apply(self.leaves.append)
         if self.probe is not None and self.number + 1 == len(self.recorded):
-            with suppress(Exception):  # a capability may make another error of it
+            with suppress(Exception):  # a capability may replace `ProbeEndedError` by another exception
                 await self.probe.request(ctx, request_context, self)
             raise _ReplayEndedError
         told = self.script.position
@@ -138,7 +138,7 @@ class _Replayer(AbstractCapability[object]):
             self._compare(ctx, request_context, told)
             raise
         except ModelRetry:
-            if self.script.position > told:  # the answer was sent back, else the request was not sent
+            if self.script.position > told:  # the response was rejected; otherwise the request was not sent
                 self._compare(ctx, request_context, told)
             raise
         self._compare(ctx, request_context, told)
@@ -147,7 +147,7 @@ class _Replayer(AbstractCapability[object]):
     def _compare(self, ctx: RunContext[object], request_context: ModelRequestContext, told: int) -> None:
         """Compare a request with the recorded one, and end the replay if it differs."""
         self.number += 1
-        if self.script.position == told:  # a capability has answered in place of the model, as it has then
+        if self.script.position == told:  # a capability has responded instead of the model, as in the recording
             self.script.position += 1
         if self.number > len(self.recorded):
             self.is_over = True
@@ -170,7 +170,7 @@ class _Replayer(AbstractCapability[object]):
         known = None if told is None else told.calls.get(call.tool_call_id)
         if self.waits is not None and known is not None and known.status not in ('done', 'failed'):
             waiting = {each.tool_call_id: is_external for each, is_external in _waiting(self.waits)}
-            # A call that was superseded by an approval does not wait itself.
+            # A call that was superseded by an approval is not pending itself.
             if call.tool_call_id in waiting:  # pragma: no branch
                 metadata = self.waits.metadata.get(call.tool_call_id)
                 raise CallDeferred(metadata) if waiting[call.tool_call_id] else ApprovalRequired(metadata)
@@ -180,31 +180,35 @@ class _Replayer(AbstractCapability[object]):
 
 
 def _waiting(waits: DeferredToolRequests) -> list[tuple[ToolCallPart, bool]]:
-    """Return the calls that wait, and whether somebody else is to make them."""
+    """Return the pending calls, each with whether it is external."""
     return [*((call, True) for call in waits.calls), *((call, False) for call in waits.approvals)]
 
 
 class _WithCommands(StateBackend):
-    """Files for an agent that is offered commands: those that ran are told, like all calls."""
+    """Files for an agent with a command tool. Results of commands come from the recording, as for all calls."""
 
     async def run(self, command: Command, **options: object) -> CommandResult:
-        """Run nothing.
+        """Refuse to run a command.
 
         Raises:
-            BackendUnavailableError: Something else than a tool wants to run a command.
+            BackendUnavailableError: Always. Something other than a tool tried to run a command.
         """
-        raise BackendUnavailableError(f'A replay runs no commands, and something that is no tool wants {command!r}.')
+        raise BackendUnavailableError(
+            f'A replay runs no commands, but something other than a tool tried to run {command!r}.'
+        )
 
 
 async def replay(session: Session[Any, Any], record: VersionRecord) -> Replay:
     """Run the turn of a version again, and compare.
 
     Raises:
-        ValueError: The version is no end of a turn.
+        ValueError: The version is not the end of a turn.
     """
     run = None if record.run_id is None else await session.store.run(record.run_id)
     if run is None or run.base_id is None or record.kind not in ('turn', 'pause'):
-        raise ValueError(f'The version {record.id} is no end of a turn, but {record.kind}. Replay one that is.')
+        raise ValueError(
+            f'The version {record.id} is not the end of a turn, but of kind {record.kind!r}. Replay one that is.'
+        )
     attempts = await attempts_of(session.store, run)
     turn = await _Turn.load(session, record, attempts)
     replayer = turn.replayer(turn.recorded)
@@ -219,20 +223,20 @@ async def replay(session: Session[Any, Any], record: VersionRecord) -> Replay:
 
 @dataclass(frozen=True, kw_only=True)
 class _Turn:
-    """What is recorded of a turn."""
+    """The recording of a turn."""
 
     session: Session[Any, Any]
     base: VersionRecord
-    """The version that it began from."""
+    """The version that the turn began from."""
     attempts: Sequence[RunRecord]
-    """Its run, after those of crashed processes."""
+    """The run of the turn, after the crashed runs that it resumes."""
     script: RecoveryScript
     recorded: Sequence[RequestRecord]
     waits: DeferredToolRequests | None
     history: Sequence[ModelMessage]
     """The messages of the base."""
     messages: Mapping[str, ModelMessage]
-    """Those of the version by their ids, with what was replaced in its history."""
+    """The messages of the version, keyed by id, with those that were replaced in its history."""
     prompt: Prompt | None
     files: type[StateBackend]
 
@@ -256,7 +260,7 @@ class _Turn:
             session=session,
             base=base,
             attempts=attempts,
-            # One without a request is a copy of another that a capability has changed, or answers in place of a model.
+            # A response without a request is a capability's changed copy of another, or replaces that of a model.
             script=replace(script, responses=[each for each in script.responses if each.id in ids]),
             recorded=recorded,
             waits=waits,
@@ -267,7 +271,7 @@ class _Turn:
         )
 
     def replayer(self, recorded: Sequence[RequestRecord], probe: Probe | None = None) -> _Replayer:
-        """Return what answers the requests of one more run of the turn."""
+        """Return a replayer for another run of the turn."""
         run_ids = {attempt.id for attempt in self.attempts}
         own = (message for message in self.messages.values() if message.run_id in run_ids)
         return _Replayer(
@@ -279,7 +283,7 @@ class _Turn:
         )
 
     async def run(self, replayer: _Replayer) -> AgentRunResult[Any] | None:
-        """Run the turn once more, up to the first request that is not as recorded."""
+        """Run the turn again, up to the first request that differs from the recording."""
         session, base = self.session, self.base
         view = self.files.of(await session.trees.load(base.tree), session.read_asset)
         deps = await load_deps(session.store, base.deps, session.make_deps(), view)
@@ -303,11 +307,11 @@ class _Turn:
             return None
 
     async def sent(self, number: int, before: Sequence[ModelMessage]) -> list[JsonValue]:
-        """Return the messages of a request as they were sent, in canonical form.
+        """Return the messages of a recorded request, in canonical form.
 
         Args:
-            number: Which request, from 1.
-            before: The messages of the run at the one before.
+            number: The number of the request, from 1.
+            before: The messages of the run at the previous request.
         """
         ids = list(self.messages)
         stop = ids.index(self.recorded[number - 1].response_id)
@@ -318,14 +322,14 @@ class _Turn:
         return history if named is None else named_messages(cast('list[JsonValue]', named), history)
 
     def _start(self) -> int:
-        """Return the place of the first message of the turn."""
+        """Return the index of the first message of the turn."""
         run_ids = {attempt.id for attempt in self.attempts}
         places = (place for place, each in enumerate(self.messages.values()) if each.run_id in run_ids)
         return next(places)
 
 
 async def _sent(session: Session[Any, Any], request: RequestRecord) -> Mapping[str, JsonValue]:
-    """Return what is recorded of a request that the history does not tell."""
+    """Return the recorded data of a request that is not in the history."""
     return {} if request.message_digests is None else json.loads(await session.read_asset(request.message_digests))
 
 
@@ -333,7 +337,7 @@ async def _results(session: Session[Any, Any], attempts: Sequence[RunRecord]) ->
     pause_id = load_options(attempts[-1]).resumes
     if pause_id is None:
         return None
-    run_ids = {attempt.id for attempt in attempts}  # the first one has claimed them
+    run_ids = {attempt.id for attempt in attempts}  # the first attempt has claimed the answers
     approvals = await session.store.approvals(status=None, version_id=pause_id, limit=10_000)
     answers = answers_of([each for each in approvals if each.resumed_by in run_ids])
     pending = (await session.store.version(pause_id)).pending or ''
@@ -341,15 +345,15 @@ async def _results(session: Session[Any, Any], attempts: Sequence[RunRecord]) ->
 
 
 async def _requests_of(store: Store, attempts: Sequence[RunRecord], script: RecoveryScript) -> list[RequestRecord]:
-    """Return the requests that were answered with the responses of a turn, in their order."""
-    found = [request for attempt in attempts for request in await store.requests(attempt.id)]
-    request_by_response = {request.response_id: request for request in found}
+    """Return the requests whose responses a turn has, in order."""
+    requests = [request for attempt in attempts for request in await store.requests(attempt.id)]
+    request_by_response = {request.response_id: request for request in requests}
     return [request_by_response[response.id] for response in script.responses if response.id in request_by_response]
 
 
 async def _difference(turn: _Turn, replayer: _Replayer, state: RunState) -> RequestDifference | None:
     if replayer.difference is None:
-        was_cut_off = state in ('failed', 'interrupted')  # its last request had no answer
+        was_cut_off = state in ('failed', 'interrupted')  # its last request had no response
         if replayer.number == len(replayer.recorded) and (was_cut_off or not replayer.is_over):
             return None
         probe = Probe()

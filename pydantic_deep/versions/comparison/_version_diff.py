@@ -1,4 +1,4 @@
-"""What is different between two versions, and what a replay found: values, and the pure parts of making them."""
+"""The diff of two versions, and the result of a replay: types, and pure functions that create them."""
 
 from __future__ import annotations
 
@@ -15,51 +15,51 @@ from pydantic_deep.todos import Todo
 from pydantic_deep_backends import Tree
 
 MAX_DIFF_BYTES = 1_000_000
-"""The largest file whose lines are compared: above, a diff says only that it changed."""
+"""The largest file whose lines are compared. For larger files, a diff states only that they changed."""
 
 
 FileChangeKind: TypeAlias = Literal['added', 'removed', 'changed']
-"""What became of a file."""
+"""How a file differs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileDiff:
-    """One file that is different."""
+    """A file that differs between two versions."""
 
     path: str
-    """Its path in trees."""
+    """The path of the file in trees."""
     shown_path: EscapedText
-    """The path as a person must see it: every second piece is the escape of a character that cannot be seen."""
+    """The path for people to read, alternating between plain text and escapes of invisible characters."""
     kind: FileChangeKind
-    """What became of it."""
+    """Whether the file was added, removed or changed."""
     diff: str | None
-    """A unified diff, for programs to apply; `None` for what is no text, or too large."""
+    """A unified diff, for programs to apply; `None` if the file is not text, or too large."""
     view: DiffView | None
-    """The same as typed lines, for people to read; `None` likewise."""
+    """The diff as typed lines, for people to read; `None` in the same cases."""
     size_before: int | None
-    """Bytes; `None` if it was not there."""
+    """The size in bytes; `None` if the first version does not have the file."""
     size_after: int | None
-    """Bytes; `None` if it is not there."""
+    """The size in bytes; `None` if the second version does not have the file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class VersionDiff:
-    """What is different from one version to another; true if anything is."""
+    """The differences from one version to another; true if there are any."""
 
     messages_common: int
-    """How many messages both begin with."""
+    """The number of messages in the common prefix of both histories."""
     messages_removed: Sequence[ModelMessage]
-    """Those that only the first has."""
+    """The messages that only the first version has."""
     messages_added: Sequence[ModelMessage]
-    """Those that only the second has."""
+    """The messages that only the second version has."""
     files: Sequence[FileDiff]
-    """By path."""
+    """The differing files, sorted by path."""
     todos_before: Sequence[Todo]
-    """The plan of the first."""
+    """The todos of the first version."""
     todos_after: Sequence[Todo]
-    """The plan of the second."""
+    """The todos of the second version."""
     usage: RunUsage
-    """What the second has used more than the first; fields may be negative."""
+    """The usage of the second version minus that of the first; fields may be negative."""
 
     def __bool__(self) -> bool:
         is_replanned = list(self.todos_before) != list(self.todos_after)
@@ -75,17 +75,20 @@ class VersionDiff:
 
 @dataclass(frozen=True, kw_only=True)
 class RequestDifference:
-    """The first request of a replay that is not what it was."""
+    """The first request of a replay that differs from the recording."""
 
     number: int
-    """Which request of the turn, from 1."""
+    """The number of the request in its turn, from 1."""
     part: str
-    """What of it: `settings`, `tools`, `instructions`, `options`, `messages`, or `count` if there are more or fewer."""
+    """The part that differs: `settings`, `tools`, `instructions`, `options`, `messages`, or `count` if the number of
+    requests differs.
+    """
     detail: str
-    """A unified diff of both, or a sentence; then which capabilities it comes from, if they are known."""
+    """A unified diff or a sentence, followed by the capabilities that cause the difference, if they are known."""
     capabilities: Sequence[str] = ()
-    """The classes of the capabilities that it comes from. Several where more than one could have made it; none where the
-    agent itself is another."""
+    """The class names of the capabilities that cause the difference: several if it is unclear which, none if the agent
+    itself differs.
+    """
 
     def __str__(self) -> str:
         names = f' ({" or ".join(self.capabilities)})' if self.capabilities else ''
@@ -94,27 +97,27 @@ class RequestDifference:
 
 @dataclass(frozen=True, kw_only=True)
 class Replay:
-    """What a replay found; true if everything was the same."""
+    """The result of a replay; true if every request equals the recorded one."""
 
     requests: int
-    """How many requests were compared."""
+    """The number of requests that were compared."""
     difference: RequestDifference | None
-    """The first; `None` if there is none."""
+    """The first difference; `None` if there is none."""
     output: object
-    """What the turn answered with this time."""
+    """The output of the turn in the replay."""
     messages: Sequence[ModelMessage]
-    """The history that it made."""
+    """The history of the turn in the replay."""
 
     def __bool__(self) -> bool:
         return self.difference is None
 
 
 async def diff_files(before: Tree, after: Tree, read: Callable[[str], Awaitable[bytes]]) -> list[FileDiff]:
-    """Return what is different between two trees.
+    """Return the files that differ between two trees, sorted by path.
 
     Args:
-        before: The first.
-        after: The second.
+        before: The first tree.
+        after: The second tree.
         read: Returns contents by digest.
     """
     changes = before.diff(after)
@@ -123,14 +126,14 @@ async def diff_files(before: Tree, after: Tree, read: Callable[[str], Awaitable[
         **dict.fromkeys(changes.removed, 'removed'),
         **dict.fromkeys(changes.changed, 'changed'),
     }
-    found: list[FileDiff] = []
+    diffs: list[FileDiff] = []
     for path in sorted(kinds):
         old, new = before.get(path), after.get(path)
         texts = [
             '' if version is None else None if version.size > MAX_DIFF_BYTES else _text_of(await read(version.digest))
             for version in (old, new)
         ]
-        found.append(
+        diffs.append(
             FileDiff(
                 path=path,
                 shown_path=escape(path, one_line=True),
@@ -141,7 +144,7 @@ async def diff_files(before: Tree, after: Tree, read: Callable[[str], Awaitable[
                 size_after=None if new is None else new.size,
             )
         )
-    return found
+    return diffs
 
 
 def _text_of(data: bytes) -> str | None:

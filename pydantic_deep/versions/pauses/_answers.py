@@ -1,4 +1,4 @@
-"""Answers of people, each accepted once: given in the inbox or with `resume`, acted on by one run."""
+"""Answers to pending approvals. Each approval accepts one answer, from the inbox or `resume`, and one run uses it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pydantic_deep.versions.errors import NothingAnsweredError
 from ._pause_histories import load_pause
 
 EXPIRED = 'Nobody answered in time.'
-"""What the model is told of a call whose approval expired."""
+"""The result that the model sees for a call whose approval expired."""
 
 _NOT_ACTED_ON = 'The answer is stored, but no run has used it yet: `resume()` without answers uses it.'
 
@@ -31,13 +31,13 @@ async def decide(
     by: str | None,
     reason: str | None,
 ) -> None:
-    """Take the answers to what a version waits for.
+    """Store answers to the pending approvals of a version.
 
     Raises:
-        ApprovalError: An answer does not fit; none is taken.
-        ApprovalAnsweredError: Somebody was faster; none is taken.
+        ApprovalError: An answer is invalid; none is stored.
+        ApprovalAnsweredError: An approval is already answered; none is stored.
     """
-    answer_approvals(requests, answers)  # refuses what does not fit before anything is taken
+    answer_approvals(requests, answers)  # raises for invalid answers before any is stored
     approvals = await store.approvals(status=None, version_id=record.id, limit=10_000)
     approval_by_pending = {each.pending_id: each for each in approvals}
     decisions = [
@@ -53,26 +53,26 @@ async def decide(
 
 
 async def claim(store: Store, record: VersionRecord, run_id: str) -> DeferredToolResults:
-    """Let a run act on the answers to what a version waits for, and return them as it takes them.
+    """Claim the answers to the pending approvals of a version for a run, and return them for `agent.run`.
 
     Raises:
-        ApprovalAnsweredError: Another run acts on them.
+        ApprovalAnsweredError: Another run has claimed them.
         NothingAnsweredError: There is no answer.
     """
     if not answers_of(await store.approvals(status=None, version_id=record.id, limit=10_000)):
-        raise NothingAnsweredError(record.id)  # before anything is claimed: what waits can still be answered
+        raise NothingAnsweredError(record.id)  # before the claim, so that the approvals can still be answered
     answers = answers_of(await store.claim_approvals(record.id, run_id))
     pause = (await store.asset(record.pending or '')).data
     return answer_approvals(await load_pause(store, pause), answers)
 
 
 def answers_of(approvals: list[ApprovalRecord]) -> dict[str, Answer]:
-    """Return the answers that approvals have, by what each is called among those of its version."""
+    """Return the answers of approvals, keyed by their id within their version."""
     return {each.pending_id: answer for each in approvals if (answer := decode_decision(each)) is not None}
 
 
 def encode_decision(approval: ApprovalRecord, answer: Answer, *, by: str | None, reason: str | None) -> Decision:
-    """Return an answer as the store keeps it."""
+    """Encode an answer for the store."""
     match answer:
         case Approve():
             status, decision = 'approved', {}
@@ -93,7 +93,7 @@ def encode_decision(approval: ApprovalRecord, answer: Answer, *, by: str | None,
 
 
 def decode_decision(approval: ApprovalRecord) -> Answer | None:
-    """Return what was answered; `None` if nothing was."""
+    """Return the answer of an approval; `None` if it has none."""
     decision: dict[str, Any] = json.loads(approval.decision or '{}')
     match approval.status:
         case 'approved':
@@ -111,7 +111,9 @@ def decode_decision(approval: ApprovalRecord) -> Answer | None:
 
 
 async def fresh_approvals(store: Store, record: VersionRecord, version_id: str) -> list[ApprovalRecord]:
-    """Return approvals for another version that waits for the same, as long from now as it did from its own moment."""
+    """Return pending copies of the approvals of a version for another version, which expire as long after their
+    creation.
+    """
     if record.state != 'awaiting_approval':
         return []
     moment = now()

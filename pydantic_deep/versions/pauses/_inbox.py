@@ -1,4 +1,4 @@
-"""What waits for people, of all agents of a store: listed, and answered once each."""
+"""The pending approvals of all agents of a store: listed, and answered once each."""
 
 from __future__ import annotations
 
@@ -23,46 +23,48 @@ from ._pause import decode_pause
 
 @dataclass(frozen=True, kw_only=True)
 class InboxItem:
-    """A call that waits for a person, or has waited."""
+    """An approval of a tool call, pending or answered."""
 
     id: str
-    """A UUIDv7, of this approval among all."""
+    """The id of the approval, a UUIDv7 that is unique in the store."""
     version_id: str
-    """The version that waits: `VersionedAgent.load` it and `resume` it when all is answered."""
+    """The version with the pending approval. `VersionedAgent.load` it, and `resume` it when all of its approvals are
+    answered.
+    """
     pending_id: str
     """The `id` of the `PendingApproval` in that version."""
     conversation_id: str
-    """The conversation of that version."""
+    """The conversation of the version."""
     agent_name: str
-    """The agent that asks."""
+    """The name of the agent that requests the approval."""
     path: tuple[str, ...]
     """The names of the subagents that lead to the call."""
     tool: str
-    """The tool that it would call."""
+    """The name of the tool to call."""
     arguments: Mapping[str, FrozenJson]
-    """With what. They cannot be changed at any level."""
+    """The arguments of the call, immutable at every level."""
     preview: Preview | None
-    """What the call would do, if a room could tell."""
+    """The effect of the call, if a capability can preview it."""
     view: ApprovalView
-    """What a person is to be shown of the call, all of it escaped."""
+    """The call as it must be shown to a person, fully escaped."""
     status: ApprovalStatus
-    """What became of it."""
+    """Whether the approval is pending, and how it was answered if not."""
     decision: Decision | None
-    """What was answered; an expired one counts as denied."""
+    """The answer; `None` if it is pending. An expired approval counts as denied."""
     decided_by: str | None
-    """Who answered."""
+    """The person who answered."""
     reason: str | None
-    """Why it was answered so."""
+    """The reason for the answer."""
     decided_at: datetime | None
-    """When it was answered."""
+    """The time of the answer."""
     expires_at: datetime | None
-    """When it counts as denied; `None` for never."""
+    """The time from which it counts as denied; `None` for never."""
     created_at: datetime
-    """When it was asked."""
+    """The time when the approval was requested."""
 
     @classmethod
     def from_record(cls, record: ApprovalRecord) -> InboxItem:
-        """Return the approval of a record of the store."""
+        """Return the item for a record of the store."""
         path = tuple(json.loads(record.path))
         arguments: dict[str, Any] = json.loads(record.arguments)
         preview = None if record.preview is None else Preview.model_validate_json(record.preview)
@@ -91,17 +93,17 @@ class InboxItem:
 
     @property
     def digest(self) -> str:
-        """Names what is shown: `Approve(digest=item.digest)` is for this call with these arguments only."""
+        """Identifies the shown call: `Approve(digest=item.digest)` approves only this call with these arguments."""
         return self.view.digest
 
 
 class ApprovalInbox:
-    """What waits in a store, whichever agent and process it comes from.
+    """The approvals of a store, for all agents and processes.
 
-    Answering does not run anything: whoever runs the agent calls `resume` on the version, in any process.
+    An answer starts no run: to resume the version, call `resume` in any process.
 
     Args:
-        store: The store.
+        store: The store with the approvals.
     """
 
     def __init__(self, store: Store) -> None:
@@ -113,19 +115,19 @@ class ApprovalInbox:
         """Return approvals, oldest first.
 
         Args:
-            status: Which; `None` for all.
-            agent_name: Those of one agent.
-            limit: At most how many.
+            status: The status to list; `None` for all.
+            agent_name: Only those of one agent.
+            limit: The maximum number of approvals.
         """
         check_names(agent_name=agent_name)
-        found = await self._store.approvals(status=status, agent_name=agent_name, limit=limit)
-        return [InboxItem.from_record(record) for record in found]
+        records = await self._store.approvals(status=status, agent_name=agent_name, limit=limit)
+        return [InboxItem.from_record(record) for record in records]
 
     async def get(self, id: str) -> InboxItem:
-        """Return an approval by its id, or an unambiguous beginning of it of at least 8 characters.
+        """Return an approval by its id, or by an unambiguous prefix of at least 8 characters.
 
         Raises:
-            ApprovalNotFoundError: There is none.
+            ApprovalNotFoundError: There is no such approval.
         """
         check_name('id', id)
         return InboxItem.from_record(await self._store.approval(id))
@@ -136,16 +138,16 @@ class ApprovalInbox:
         """Answer an approval, and return it.
 
         Args:
-            id: Its id, or an unambiguous beginning of it.
+            id: The id, or an unambiguous prefix of it.
             decision: `Approve()`, `Edit(args)`, `Deny(reason)` or `Respond(content)`.
-            by: Who answers.
-            reason: Why.
+            by: The person who answers.
+            reason: The reason for the answer.
 
         Raises:
-            ApprovalNotFoundError: There is none.
-            ApprovalAnsweredError: Somebody was faster, or it expired; says who and when.
-            InvalidDecisionError: The call does not take this decision.
-            ApprovalChangedError: The decision carries the digest of another call.
+            ApprovalNotFoundError: There is no such approval.
+            ApprovalAnsweredError: It is already answered, or has expired; the error has the person and the time.
+            InvalidDecisionError: The call does not accept this decision.
+            ApprovalChangedError: The decision has the digest of another call.
         """
         check_name('id', id)
         check_names(by=by)
@@ -161,10 +163,10 @@ class ApprovalInbox:
 
 
 def check_decision(requests: DeferredToolRequests, pending_id: str, decision: Decision) -> None:
-    """Refuse an answer that does not fit.
+    """Validate an answer to a pending call.
 
     Raises:
-        ApprovalError: It does not.
+        ApprovalError: The answer is invalid.
     """
     answer_approvals(requests, {pending_id: decision})
 

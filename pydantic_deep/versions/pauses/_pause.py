@@ -1,4 +1,4 @@
-"""What a paused run waits for, as a version keeps it: the requests, and one approval for each call."""
+"""The stored form of a paused run: its pending calls as pydantic-ai's requests, and one approval for each."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from pydantic_deep.store import ApprovalRecord, Store, VersionRecord, new_id
 
 
 def encode_pause(requests: DeferredToolRequests) -> bytes:
-    """Return what waits as JSON."""
+    """Return pending calls as JSON."""
     return _adapter().dump_json(requests)
 
 
 def decode_pause(data: bytes) -> DeferredToolRequests:
-    """Return what waits from its JSON."""
+    """Return pending calls from their JSON."""
     return _adapter().validate_json(data)
 
 
@@ -35,9 +35,10 @@ async def approvals_of(
     created_at: int,
     expires_at: int | None,
 ) -> tuple[list[ApprovalRecord], dict[str, str]]:
-    """Return an approval for each call that waits, and which of those of the pause before wait on as which.
+    """Return an approval for each pending call, and which approvals of the previous pause they supersede.
 
-    The approvals have no version yet. Those that wait on were asked when they were, and end when they were to end.
+    The approvals have no version yet. If a call was already pending, its approval has the times of creation and expiry
+    of the previous one. The second result has the ids of the new approvals, keyed by the ids of the superseded ones.
     """
     approvals = [
         _approval(base, pending, created_at=created_at, expires_at=expires_at)
@@ -46,21 +47,21 @@ async def approvals_of(
     if pause_id is None:
         return approvals, {}
     before = await store.approvals(status=None, version_id=pause_id, limit=10_000)
-    waited = {_key(old): old for old in before if old.status in ('pending', 'expired')}  # since the run began
-    supersedes = {waited[_key(new)].id: new.id for new in approvals if _key(new) in waited}
-    return [_as_long(new, waited.get(_key(new))) for new in approvals], supersedes
+    previous = {_key(old): old for old in before if old.status in ('pending', 'expired')}  # expired during the run
+    supersedes = {previous[_key(new)].id: new.id for new in approvals if _key(new) in previous}
+    return [_with_times(new, previous.get(_key(new))) for new in approvals], supersedes
 
 
 def _key(approval: ApprovalRecord) -> tuple[str, str]:
     return approval.pending_id, approval.arguments_digest
 
 
-def _as_long(new: ApprovalRecord, old: ApprovalRecord | None) -> ApprovalRecord:
+def _with_times(new: ApprovalRecord, old: ApprovalRecord | None) -> ApprovalRecord:
     return new if old is None else new._replace(created_at=old.created_at, expires_at=old.expires_at)
 
 
 def arguments_digest(tool: str, arguments: Mapping[str, Any]) -> str:
-    """Return what tells a call from one of another tool or with other arguments, whatever their order."""
+    """Return a digest of a tool call, independent of the order of its arguments."""
     canonical = json.dumps(dict(arguments), sort_keys=True, default=repr)
     return hashlib.sha256(f'{tool}\n{canonical}'.encode()).hexdigest()
 
@@ -76,7 +77,7 @@ def _approval(
         agent_name=base.agent_name,
         path=json.dumps(pending.path),
         tool_name=pending.tool,
-        arguments=json.dumps(dict(pending.arguments), default=repr),  # in the order that a person is shown
+        arguments=json.dumps(dict(pending.arguments), default=repr),  # in the order that the person sees
         arguments_digest=arguments_digest(pending.tool, pending.arguments),
         preview=None if pending.preview is None else to_json(pending.preview).decode(),
         status='pending',

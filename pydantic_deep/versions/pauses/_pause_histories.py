@@ -1,7 +1,7 @@
-"""The histories of subagents that wait: in what is stored of a pause they are versions, not copies.
+"""Histories of paused subagents: a stored pause refers to their versions instead of copying them.
 
-What rises from a subagent that waits carries its whole history, so that it can go on from a `Conversation` alone. A
-store has that history already, as the version that the subagent paused with.
+The pending calls of a subagent carry its whole history, so that a `Conversation` is enough to resume it. A store
+already has that history, as the version that the subagent paused with.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from pydantic_deep.versions._messages import load_history
 from ._pause import decode_pause, encode_pause
 
 _VERSION = 'version'
-"""The key of the version that stands for a history."""
+"""The key of the version id that replaces a history."""
 
 
 async def store_pause(store: Store, requests: DeferredToolRequests) -> bytes:
-    """Return what waits as it is stored: with versions in the place of histories."""
+    """Return pending calls as JSON, with version ids instead of histories."""
     document = json.loads(encode_pause(requests))
     for delegation in _delegations(document):
         version = await _version_of(store, delegation)
@@ -35,7 +35,7 @@ async def store_pause(store: Store, requests: DeferredToolRequests) -> bytes:
 
 
 async def load_pause(store: Store, data: bytes) -> DeferredToolRequests:
-    """Return what waits, with the histories in it again.
+    """Return pending calls from their JSON, with the histories loaded.
 
     Raises:
         VersionNotFoundError: The version of a subagent was deleted.
@@ -49,7 +49,7 @@ async def load_pause(store: Store, data: bytes) -> DeferredToolRequests:
 
 
 def _delegations(requests: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the delegations in what waits, at any depth."""
+    """Yield the delegations in pending calls, at any depth."""
     for metadata in cast('dict[str, dict[str, Any]]', requests['metadata']).values():
         carried = metadata.get(KEY)
         if isinstance(carried, dict) and cast('dict[str, Any]', carried).get('kind') == 'delegation':
@@ -59,7 +59,9 @@ def _delegations(requests: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 async def _version_of(store: Store, delegation: dict[str, Any]) -> VersionRecord | None:
-    """Return the version with exactly the history of a delegation; `None` if there is none, as without a recorder."""
+    """Return the version with exactly the history of a delegation; `None` if there is none, for example without a
+    recorder.
+    """
     wanted = VersionFilter(conversation_id=delegation['conversation_id'], kinds=['pause'])
     for version in await store.versions(wanted, limit=1):
         if await _dump(store, version) == delegation['messages']:

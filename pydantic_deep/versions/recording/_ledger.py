@@ -1,4 +1,4 @@
-"""What a tool call returned, as the ledger keeps it, and back: so that what is done is never done again."""
+"""Tool results in the ledger, encoded and decoded, so that finished calls are never repeated."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from pydantic_deep._messages.message_json import message_adapter
 from pydantic_deep.store import CallRecord
 
 Effect: TypeAlias = Literal['read', 'write', 'external']
-"""What a call does: nothing, change the files of the deps, anything at all."""
+"""The effect of a call: none besides its result, changes to the files of the deps, or any side effect."""
 
 
 class _Failure(BaseModel):
-    """A call that ended with an exception that the model sees."""
+    """A call that failed with an exception that the model sees."""
 
     model_config = ConfigDict(defer_build=True)
 
@@ -35,18 +35,18 @@ class _Failure(BaseModel):
 
 
 def effect_of(tool_def: ToolDefinition) -> Effect:
-    """Return what a tool says of its calls; `external` if it says nothing."""
+    """Return the declared effect of a tool; `external` if it declares none."""
     effect = (tool_def.metadata or {}).get('effect')
     return cast('Effect', effect) if effect in ('read', 'write') else 'external'
 
 
 def is_delegation(tool_def: ToolDefinition) -> bool:
-    """Return whether calls of a tool may be runs of another agent, which is recorded itself."""
+    """Return whether calls of a tool may run another agent, which is recorded itself."""
     return bool((tool_def.metadata or {}).get(DELEGATES))
 
 
 def parts_of(tool_name: str, tool_call_id: str, result: object) -> list[ModelRequestPart]:
-    """Return what the model will see of the result of a call."""
+    """Return the message parts with the result of a call."""
     returned = cast('ToolReturn[object]', result) if isinstance(result, ToolReturn) else ToolReturn(result)
     part = ToolReturnPart(
         tool_name=tool_name,
@@ -58,7 +58,7 @@ def parts_of(tool_name: str, tool_call_id: str, result: object) -> list[ModelReq
 
 
 def encode_result(tool_name: str, tool_call_id: str, result: object) -> str:
-    """Return the result of a call as JSON: what the model will see of it, and its metadata."""
+    """Return the result of a call as JSON: its message parts with their metadata, and its tools."""
     tools = cast('ToolReturn[object]', result).tools if isinstance(result, ToolReturn) else None
     parts = parts_of(tool_name, tool_call_id, cast('object', result))
     message = message_adapter().dump_json([ModelRequest(parts=parts)]).decode()
@@ -66,17 +66,17 @@ def encode_result(tool_name: str, tool_call_id: str, result: object) -> str:
 
 
 def with_deps(result: str, digest: str) -> str:
-    """Return a result that also says what state of the deps the call has left, until a version has it."""
+    """Return an encoded result with the digest of the deps state that the call left, until a version has that state."""
     return f'{result[:-1]},"deps":{json.dumps(digest)}}}'
 
 
 def deps_of(result: str | None) -> str | None:
-    """Return the digest of the state of the deps that a call has left; `None` if it has not changed it."""
+    """Return the digest of the deps state that a call left; `None` if the call did not change it."""
     return None if result is None else cast('str | None', json.loads(result).get('deps'))
 
 
 def failure_of(error: ToolFailed | ModelRetry | ToolFailedError | ToolRetryError) -> ToolFailed | ModelRetry:
-    """Return what a tool raised; what a hook sees of it is another exception."""
+    """Return the exception that a tool raised, from the exception that hooks see."""
     match error:
         case ToolFailedError():
             return error.__cause__ if isinstance(error.__cause__, ToolFailed) else ToolFailed(str(error))
@@ -87,16 +87,16 @@ def failure_of(error: ToolFailed | ModelRetry | ToolFailedError | ToolRetryError
 
 
 def encode_failure(error: ToolFailed | ModelRetry) -> str:
-    """Return what the model will see of a failed call as JSON."""
+    """Return a failed call as JSON."""
     kind: Literal['ToolFailed', 'ModelRetry'] = 'ToolFailed' if isinstance(error, ToolFailed) else 'ModelRetry'
     return _Failure(failure=kind, message=str(error)).model_dump_json()
 
 
 def replay_result(text: str) -> object:
-    """Return what a call returned, or raise what it raised.
+    """Return the result of a finished call, or raise its exception.
 
     Raises:
-        ToolFailed, ModelRetry: The call ended so.
+        ToolFailed, ModelRetry: The call failed with this exception.
     """
     document = cast('dict[str, JsonValue]', json.loads(text))
     if 'failure' in document:
@@ -106,7 +106,7 @@ def replay_result(text: str) -> object:
     part, *prompts = message.parts
     returned, tools = cast('ToolReturnPart', part), cast('list[str] | None', document['tools'])
     if not prompts and returned.metadata is None and tools is None:
-        return returned.content  # as it was: hooks treat a `ToolReturn` otherwise
+        return returned.content  # not wrapped: hooks handle a `ToolReturn` differently
     return ToolReturn(
         return_value=returned.content,
         content=cast('UserPromptPart', prompts[0]).content if prompts else None,
@@ -115,19 +115,19 @@ def replay_result(text: str) -> object:
     )
 
 
-def told_parts(call: CallRecord) -> list[ModelRequestPart]:
-    """Return what the model will see of a call that has ended; nothing if the ledger does not have it."""
+def result_parts(call: CallRecord) -> list[ModelRequestPart]:
+    """Return the message parts with the result of a finished call; empty if the ledger does not have it."""
     if call.result is None:
         return []
     try:
         return parts_of(call.tool_name, call.tool_call_id, replay_result(call.result))
-    except (ToolFailed, ModelRetry) as told:
-        outcome = 'failed' if isinstance(told, ToolFailed) else 'retried'
-        return [ToolReturnPart(call.tool_name, told.message, call.tool_call_id, outcome=outcome)]
+    except (ToolFailed, ModelRetry) as error:
+        outcome = 'failed' if isinstance(error, ToolFailed) else 'retried'
+        return [ToolReturnPart(call.tool_name, error.message, call.tool_call_id, outcome=outcome)]
 
 
 def result_of(part: ToolReturnPart) -> str:
-    """Return as the ledger keeps it what a message says that a call returned."""
+    """Encode the result of a call from its message part."""
     if part.outcome == 'failed':
         return encode_failure(ToolFailed(part.model_response_str(wrap_if_error=False)))
     if part.outcome == 'retried':
@@ -138,5 +138,5 @@ def result_of(part: ToolReturnPart) -> str:
 
 
 def is_told_by_message(result: object) -> bool:
-    """Return whether the message with the result of a call says all of it, so that the ledger need not keep it."""
+    """Return whether the message with the result of a call contains all of it, so that the ledger need not store it."""
     return not isinstance(result, ToolReturn) or (result.content is None and result.tools is None)

@@ -1,6 +1,6 @@
-"""Runs whose process died are gone on with: what is done stays done, what is safe runs again, the rest is asked about.
+"""Recovery of crashed runs: finished calls are not repeated, safe calls run again, all others need an approval.
 
-A run stays `running` until the next attempt at it begins, in one commit: whoever dies while recovering leaves a run
+A crashed run stays `running` until one commit begins the next attempt at it, so a crash during recovery leaves a run
 that can be recovered.
 """
 
@@ -46,7 +46,7 @@ from pydantic_deep.versions.recording._attempts import (
     usage_of_requests,
     usage_of_runs,
 )
-from pydantic_deep.versions.recording._ledger import told_parts
+from pydantic_deep.versions.recording._ledger import result_parts
 from pydantic_deep.versions.recording._prompts import decode_prompt
 from pydantic_deep.versions.recording._recorded_run import CrashedRun, RecordedRun, RunStart, load_usage, response_id_of
 
@@ -56,7 +56,7 @@ _LOGGER = logging.getLogger('pydantic_deep')
 
 
 async def cancel(session: Session[Any, Any], run_id: str) -> bool:
-    """End a suspended run with a version that keeps what it did; return whether it was suspended."""
+    """End a suspended run with a version of its work, and return whether it was suspended."""
     store = session.store
     run = await store.run(run_id)
     if run is None or run.parent_run_id is not None or not await store.claim_run(run.id):
@@ -86,8 +86,8 @@ async def recover(session: Session[Any, Any], run_id: str | None = None) -> list
             _LOGGER.info('The run %s stays suspended: its conversation has moved on', run.id)
         elif await store.claim_run(run.id):
             with _orphaned_on_failure(store, run.id):
-                await _end_children(store, run.id)  # before anything runs twice: one of them may be alive after all
-                version = await _go_on(session, run)
+                await _end_children(store, run.id)  # before anything runs twice: a child may be alive after all
+                version = await _resume(session, run)
             if version is not None:
                 versions.append(version)
     return versions
@@ -129,7 +129,7 @@ async def _close(
     settled = await settled_calls(store, attempts)
     calls = messages[-1].tool_calls if messages and isinstance(messages[-1], ModelResponse) else ()
     known = [settled.get((response_id, call.tool_call_id)) for call in calls]
-    parts: list[ModelRequestPart] = [part for call in known if call is not None for part in told_parts(call)]
+    parts: list[ModelRequestPart] = [part for call in known if call is not None for part in result_parts(call)]
     if run.prompt is not None:  # no version of the run has it yet
         parts.append(UserPromptPart(decode_prompt(run.prompt)))
     options = load_options(run)
@@ -149,9 +149,9 @@ async def _close(
         pause_id=options.resumes,
         head_id=options.head,
     )
-    told = [ModelRequest(parts, state='interrupted', run_id=run.id, conversation_id=run.conversation_id)]
+    results = [ModelRequest(parts, state='interrupted', run_id=run.id, conversation_id=run.conversation_id)]
     return await RecordedRun(store=store, start=start).end(
-        [*messages, *(told if parts else ())],
+        [*messages, *(results if parts else ())],
         used,
         kind='turn',
         state='interrupted',
@@ -161,50 +161,50 @@ async def _close(
 
 
 async def _lost_usage(store: Store, attempts: Sequence[RunRecord], last: VersionRecord) -> RunUsage:
-    """Return what attempts have used since their last version: for responses that were rejected."""
+    """Return the usage of attempts since their last version, for responses that were rejected."""
     return await usage_of_requests(store, [attempt.id for attempt in attempts], since=last.created_at)
 
 
 async def _earlier_usage(store: Store, origin_id: str | None, last: VersionRecord) -> RunUsage:
-    """Return what a turn has used up to a version of it."""
+    """Return the usage of a turn up to one of its versions."""
     before = RunUsage() if origin_id is None else load_usage((await store.version(origin_id)).usage)
     return load_usage(last.usage) - before
 
 
 async def _claim_of(run: RunRecord, store: Store, version: VersionRecord) -> DirectoryClaim | None:
-    """Return a claim of the directory that has the files of a version, if one has; nobody looks there."""
+    """Return a claim of the directory that has the files of a version; `None` if there is none. The claim never
+    inspects the directory.
+    """
     key = None if version.backend is None else workspace_key(version.backend)
-    held = None if key is None else await store.workspace(key)
-    if held is None or held.version_id != version.id:
+    workspace = None if key is None else await store.workspace(key)
+    if workspace is None or workspace.version_id != version.id:
         return None
-    return DirectoryClaim(store=store, workspace=held.backend, run_id=run.id, noted=held)
+    return DirectoryClaim(store=store, workspace=workspace.backend, run_id=run.id, noted=workspace)
 
 
-async def _go_on(session: Session[Any, Any], run: RunRecord) -> VersionRecord | None:
-    """Recover a run that is ours, and return the version that it ends with; `None` if it fails."""
+async def _resume(session: Session[Any, Any], run: RunRecord) -> VersionRecord | None:
+    """Resume a claimed run, and return the version that it ends with; `None` if it fails."""
     try:
         with session_scope(load_options(run).session_id):
             return await run_turn(session, await _request(session, run))
     except ApprovalAnsweredError:
-        _LOGGER.info('The run %s ends here: another acts on the answers that it was to act on', run.id)
+        _LOGGER.info('The run %s was ended: another run has claimed its answers', run.id)
         await _end(session.store, run)
     except VersionNotFoundError as error:
         _LOGGER.warning('The run %s cannot be recovered: %s', run.id, error)
         await _end(session.store, run, error)
-    except Exception:  # the code of tools and models is the user's; the version says what came of it
+    except Exception:  # tools and models are user code, and may raise anything; the version has the error
         _LOGGER.warning('The run %s was recovered and failed again', run.id, exc_info=True)
-        session.store.mark_orphaned(
-            run.id
-        )  # it is ours and runs, if the disk was too full for another attempt to begin
+        session.store.mark_orphaned(run.id)  # if the next attempt could not begin, the run is still claimed
     return None
 
 
 async def _request(session: Session[Any, Any], run: RunRecord) -> TurnRequest:
-    """Return what is left to be done of a run.
+    """Return the request for the rest of a crashed run.
 
     Raises:
-        VersionNotFoundError: The version that it went on from was deleted.
-        ApprovalAnsweredError: Another run acts on the answers that this one had not yet taken.
+        VersionNotFoundError: The base of the run was deleted.
+        ApprovalAnsweredError: Another run has claimed the answers that this one had not claimed yet.
     """
     store = session.store
     newest = await store.versions(VersionFilter(run_id=run.id), limit=1)
@@ -242,7 +242,7 @@ async def _request(session: Session[Any, Any], run: RunRecord) -> TurnRequest:
 
 
 async def _origin(store: Store, first: RunRecord) -> str | None:
-    """Return the version that the first attempt went on from, whose child the turn is; `None` if it was deleted."""
+    """Return the id of the base of the first attempt, which is the parent of the turn; `None` if it was deleted."""
     try:
         return (await store.version(first.base_id or '')).id
     except VersionNotFoundError:
@@ -250,7 +250,7 @@ async def _origin(store: Store, first: RunRecord) -> str | None:
 
 
 async def _is_void(store: Store, run: RunRecord) -> bool:
-    """Return whether a run was to act on answers that another run acts on: it can only be ended."""
+    """Return whether a run depends on answers that another run has claimed, so that it can only be ended."""
     pause_id = load_options(run).resumes
     if pause_id is None or await store.versions(VersionFilter(run_id=run.id), limit=1):
         return False
@@ -262,7 +262,7 @@ async def _is_void(store: Store, run: RunRecord) -> bool:
 async def _results(
     session: Session[Any, Any], attempts: Sequence[RunRecord], pause_id: str
 ) -> DeferredToolResults | None:
-    """Return the answers that a run acted on, or was to act on."""
+    """Return the answers that a run has claimed or is to claim."""
     approvals = await session.store.approvals(status=None, version_id=pause_id, limit=10_000)
     if not any(each.resumed_by == attempt.id for each in approvals for attempt in attempts):
         approvals = await session.store.claim_approvals(pause_id, attempts[-1].id)
@@ -271,7 +271,7 @@ async def _results(
 
 
 async def _end_children(store: Store, run_id: str) -> None:
-    """End the runs below a run of a dead process: the run that goes on with it begins them again."""
+    """End the runs that a crashed run has started; the run that resumes it starts them again."""
     running = await store.runs(parent_run_id=run_id, states=['running'], limit=ALL_RUNS)
     for child in [child for child in running if await store.claim_run(child.id)]:
         with _orphaned_on_failure(store, child.id):
@@ -280,7 +280,7 @@ async def _end_children(store: Store, run_id: str) -> None:
 
 
 async def _end_stray(store: Store, run: RunRecord, parent_id: str) -> None:
-    """End a run of a dead process whose parent has ended without it, so that nobody will begin it again."""
+    """End a crashed run whose parent has ended without it, so that nothing will start it again."""
     parent = await store.run(parent_id)
     if (parent is None or parent.state != 'running') and await store.claim_run(run.id):
         with _orphaned_on_failure(store, run.id):
@@ -294,6 +294,6 @@ async def _end(
     *,
     state: Literal['interrupted', 'failed'] | None = None,
 ) -> None:
-    said = None if error is None else json.dumps({'type': type(error).__name__, 'message': str(error)})
-    end = await end_of_attempt(store, run.id, state or ('interrupted' if error is None else 'failed'), said)
+    dumped = None if error is None else json.dumps({'type': type(error).__name__, 'message': str(error)})
+    end = await end_of_attempt(store, run.id, state or ('interrupted' if error is None else 'failed'), dumped)
     await store.commit(Commit(fence=run.id, ends=[end]))

@@ -368,7 +368,7 @@ def test_replay_that_is_not_exact_tells_the_first_difference(
 def test_replay_needs_the_end_of_a_turn_and_a_model(invoke: Invoke, history: list[str]) -> None:
     result = invoke('replay', history[0], model=ScriptedModel())
     assert result.exit_code == 2
-    assert 'is no end of a turn' in result.stderr
+    assert 'is not the end of a turn' in result.stderr
     assert invoke('replay', history[1], '--model', 'nobody').exit_code == 3
 
 

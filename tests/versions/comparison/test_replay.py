@@ -188,7 +188,7 @@ async def test_only_the_end_of_a_turn_can_be_replayed(make: MakeAgent, kind: str
     turn = await root.advance('go')
     versions = {'root': root, 'step': (await turn.steps())[0], 'edit': await turn.with_metadata({'a': 1})}
 
-    with pytest.raises(ValueError, match=f'is no end of a turn, but {kind}'):
+    with pytest.raises(ValueError, match=f'is not the end of a turn, but of kind {kind!r}'):
         await versions[kind].replay()
 
 
