@@ -1,4 +1,4 @@
-"""Which backend files belong to, as a store keeps it, and the way back. A description is data: nothing of it is run."""
+"""Stored descriptions of backends, and the backends that they describe. A description is data and is never executed."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ _DIRECTORY_PROVIDERS = ('local', _SANDBOX)
 
 
 def describe_backend(backend: BackendProtocol) -> str | None:
-    """Return what a version keeps of its backend: canonical JSON with `provider` and `id`; `None` if it has no identity.
+    """Return the description of a backend for the store: canonical JSON with `provider` and `id`; `None` if it has no
+    identity.
 
-    Where commands run without isolation `commands` is true. Other settings, such as the limits of a sandbox, are not
-    kept. For a view, describe the backend that it is a view of.
+    `commands` is true for a backend that runs commands without isolation. Other settings, such as the limits of a
+    sandbox, are not stored. For a view, describe the backend behind it.
     """
     ref = backend.ref
     if ref is None:
         return None
-    if not isinstance(ref, BackendRef):  # the workspace of somebody else
+    if not isinstance(ref, BackendRef):  # the reference of a third-party workspace
         provider, id = cast('object', getattr(ref, 'provider', None)), cast('object', getattr(ref, 'id', None))
         return _dump({'provider': provider, 'id': id}) if isinstance(provider, str) and isinstance(id, str) else None
     described: dict[str, object] = {'provider': ref.provider, 'id': ref.id}
@@ -34,7 +35,8 @@ def describe_backend(backend: BackendProtocol) -> str | None:
 
 
 def workspace_key(description: str) -> str:
-    """Return the key of a workspace, the `backend` of its `WorkspaceRecord`: the same for all backends of a directory.
+    """Return the key of a workspace, the `backend` of its `WorkspaceRecord`, which is the same for all backends of a
+    directory.
 
     Args:
         description: The `backend` of a `VersionRecord`.
@@ -45,19 +47,19 @@ def workspace_key(description: str) -> str:
 
 
 def runs_commands(description: str) -> bool:
-    """Return whether the backend that was described ran commands."""
+    """Return whether the described backend runs commands."""
     described = _load(description)
     return described.get('provider') == _SANDBOX or described.get('commands') is True
 
 
 def view_of(description: str | None) -> str | None:
-    """Return the name of the view that a version was made in; `None` for one made in the backend itself."""
+    """Return the name of the view that a version was created in; `None` if it was created in the backend itself."""
     view = None if description is None else _load(description).get('view')
     return view if isinstance(view, str) else None
 
 
 def with_view(description: str | None, view: str | None) -> str | None:
-    """Return a description that says in which view of the backend a version was made."""
+    """Return a description with the view of the backend that a version was created in; `None` removes the view."""
     if description is None:
         return None
     described = {name: value for name, value in _load(description).items() if name != 'view'}
@@ -65,17 +67,17 @@ def with_view(description: str | None, view: str | None) -> str | None:
 
 
 MAX_OMITTED = 100
-"""How many files without a version a description names: a version with all of them could be as large as they are many."""
+"""Maximum number of omitted files in a description, which limits the size of a version."""
 
 
 def omitted_in(description: str | None) -> tuple[OmittedFile, ...]:
-    """Return the files of the backend that a version does not have, as it was described then."""
+    """Return the files of the backend that the version of a description omits."""
     listed = () if description is None else cast('list[list[Any]]', _load(description).get('omitted', ()))
     return tuple(OmittedFile(path=path, reason=reason, size_bytes=size) for path, reason, size in listed)
 
 
 def with_omitted(description: str | None, omitted: Sequence[OmittedFile]) -> str | None:
-    """Return a description that names the files of the backend that a version does not have."""
+    """Return a description with the files of the backend that its version omits."""
     if description is None or tuple(omitted[:MAX_OMITTED]) == omitted_in(description):
         return description
     described = {name: value for name, value in _load(description).items() if name != 'omitted'}
@@ -85,13 +87,13 @@ def with_omitted(description: str | None, omitted: Sequence[OmittedFile]) -> str
 
 
 def attach_backend(description: str) -> BackendProtocol | None:
-    """Return the backend that was described; `None` if another process cannot have it, as files in memory.
+    """Return the described backend; `None` if another process cannot open it, such as one in memory.
 
-    A directory is looked at when it is used, and must exist then. A sandbox has the default settings. Files outside of
-    a sandbox run commands only if they did when they were described.
+    A directory is opened on use, and must exist then. A sandbox has default settings. Other backends run commands only
+    if the described one did.
 
     Args:
-        description: What `describe_backend` returned, once; it is not trusted to be well-formed.
+        description: A result of `describe_backend`, not trusted to be well-formed.
     """
     described = _load(description)
     id = described.get('id')
@@ -100,7 +102,7 @@ def attach_backend(description: str) -> BackendProtocol | None:
     if described.get('provider') == 'local':
         return LocalBackend(id, allow_commands=described.get('commands') is True)
     if described.get('provider') == _SANDBOX:
-        from pydantic_deep_backends.sandbox import SandboxBackend  # heavy, and most programs have none
+        from pydantic_deep_backends.sandbox import SandboxBackend  # a heavy import, which most programs do not need
 
         return SandboxBackend(id)
     return None

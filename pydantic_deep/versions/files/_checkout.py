@@ -1,13 +1,13 @@
-"""Makes the files of a backend equal to a version, and loses nothing that no version has.
+"""Replaces the files of a backend with those of a version, without losing files that no version has.
 
-What happens, in this order: look at everything; refuse, or have it kept, if something there is in no version; fetch all
-contents; remove what the version does not have; write what differs, each file atomically, the `.gitignore` files last.
-A crash between any two of these leaves each path as it was or as it will be, so that the same checkout, repeated, takes
-it for what it is and ends where it should. The `.gitignore` files come last because they say which files count: as long
-as the old ones are there, what they leave out is not taken for somebody's work.
+The order is: inspect all files; refuse, or store as a version, files that no version has; fetch all contents; remove
+files that the target does not have; write those that differ, each atomically, `.gitignore` files last. A crash between
+any two steps leaves each path in its old or its new state, so repeating the checkout completes it. The `.gitignore`
+files come last because they determine which files are versioned: while the old ones are in place, the files that they
+ignore are not mistaken for unversioned work.
 
-What `.gitignore` names is left alone, by the rules that were there and by those that come. Where it stands in the way
-of a file it counts as a change like any other.
+Ignored files stay unchanged, by the old and the new rules. An ignored file in the place of a target file counts as a
+change like any other.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from ._tree_views import fetch
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedOut:
-    """What a checkout did."""
+    """The result of a checkout."""
 
     written: tuple[str, ...]
     """The files that were written, sorted."""
     removed: tuple[str, ...]
     """The files that were removed, sorted."""
     kept: Tree | None
-    """The files as they were, if they were in no version and `keep` was called."""
+    """The previous files, if no version had them and `keep` was called."""
 
 
 async def checkout(
@@ -55,31 +55,30 @@ async def checkout(
     max_file_bytes: int = MAX_FILE_BYTES,
     only_looks: bool = False,
 ) -> CheckedOut:
-    """Make the files of a backend equal to `target`.
+    """Replace the files of a backend with `target`.
 
-    A file counts as known where `current`, `target` or one of `known` has the same at its path. So a directory that a
-    crash left in the middle of a checkout is known file by file; if the target of that one was another, pass it in
-    `known`.
+    A file is known if `current`, `target` or one of `known` has the same contents at its path. Therefore the files of a
+    directory after an interrupted checkout are known; if that checkout had another target, pass it in `known`.
 
     Args:
-        backend: Whose files are changed.
-        current: The files that the backend should have by what was recorded; `None` if nothing was.
-        target: The files wanted.
-        read_blob: Fetches contents of `target`, and those of the `.gitignore` files of `current`.
-        known: Other trees that some version has.
-        is_known: Returns whether some version has exactly this tree; asked only if the above do not suffice.
-        keep: Makes a version of files that no version has, before the first change: what a checkout with `force` does.
-            The contents that it gets are those which neither `current` nor, without it, `target` has there. Without
-            `keep` such files are refused.
-        max_file_bytes: The largest file that versions have.
-        only_looks: Refuses what a checkout would refuse, and changes nothing.
+        backend: The backend to change.
+        current: The files that the backend should have according to the store; `None` if there is no record.
+        target: The files to check out.
+        read_blob: Fetches contents of `target`, and of the `.gitignore` files of `current`.
+        known: Other trees of versions.
+        is_known: Returns whether a version has exactly this tree. Called only if the trees do not suffice.
+        keep: Stores files that no version has as a version before the first change, as a checkout with `force` does. It
+            receives the contents that differ from `current`, or from `target` without `current`. Without `keep`, such
+            files raise.
+        max_file_bytes: The largest file that versions contain.
+        only_looks: Whether to raise like a checkout, but change nothing.
 
     Raises:
-        UnversionedChangesError: Something would be lost; nothing was changed.
+        UnversionedChangesError: Files would be lost; nothing was changed.
         UnversionedBackendError: The files of this backend cannot be versioned.
-        MissingBlobError: Contents are not to be had; nothing was changed.
+        MissingBlobError: Contents are not available; nothing was changed.
         ReadOnlyError: The backend does not allow changes; nothing was changed.
-        OSError: A change failed. Repeat the checkout when the cause is gone.
+        OSError: A change failed. Repeat the checkout when the cause is resolved.
     """
     if not isinstance(backend, SupportsTracking):
         raise UnversionedBackendError(why_unversioned(backend))
@@ -94,7 +93,7 @@ async def checkout(
         trees = (current or Tree(), target, *known)
         untouched = await _untouched(backend, here.tree, trees, read_blob)
         lost = [path for path in _unknown(here.tree, trees) if path not in untouched]
-        if all(path in untouched for path in here.tree):  # what is not there cannot be lost
+        if all(path in untouched for path in here.tree):  # missing files cannot be lost
             lost = []
         if lost and is_known is not None and await is_known(here.tree):
             lost = []
@@ -121,12 +120,12 @@ async def checkout(
 
 
 async def is_vacant(backend: BackendProtocol, here: Tree, target: Tree, read_blob: ReadBlob) -> bool:
-    """Return whether the files of a backend are none but those that the rules of `target` leave out.
+    """Return whether a backend has no files except those that the ignore rules of `target` match.
 
     Args:
-        backend: Whose files these are.
-        here: The files as they are.
-        target: The files wanted.
+        backend: The backend to inspect.
+        here: The current files of the backend.
+        target: The tree with the ignore rules.
         read_blob: Fetches the `.gitignore` files of `target`.
     """
     if any(path in here for path in target):
@@ -136,20 +135,20 @@ async def is_vacant(backend: BackendProtocol, here: Tree, target: Tree, read_blo
 
 @dataclass(frozen=True, kw_only=True)
 class _Hidden:
-    """What no tree of the files shows and a checkout would replace."""
+    """Files that captures omit and that a checkout would replace."""
 
     paths: Sequence[str] = ()
-    """Its paths, but for what is known."""
+    """The paths of files that no known tree has."""
     has_other: bool = False
-    """Whether some of it cannot be captured."""
+    """Whether some of them cannot be captured."""
     captured: Captured | None = None
-    """The files with those of it that can be captured; `None` if there are none."""
+    """All files, including those of them that can be captured; `None` if there are none."""
 
 
 async def _hidden(
     backend: SupportsPatch, tracker: FileTracker, before: Tree, here: Tree, trees: Sequence[Tree]
 ) -> _Hidden:
-    """Find what stands where a file of the target is to go, and was left out: ignored, too large, a link, …"""
+    """Find omitted files in the places of target files: ignored, too large, a link, …"""
     occupants = await backend.occupants(here.diff(trees[1]).added)
     strangers = [occupant for occupant in occupants if occupant.path not in here]
     if not strangers:
@@ -166,7 +165,7 @@ async def _hidden(
 
 
 def _unknown(here: Tree, trees: Sequence[Tree]) -> list[str]:
-    """Return the files that no known tree has, or lacks, as they are now."""
+    """Return the paths whose current state no known tree has, including missing files."""
     diff = trees[0].diff(here)
     return [path for path in (*diff.added, *diff.removed, *diff.changed) if not _is_in(trees, path, here.get(path))]
 
@@ -176,11 +175,11 @@ def _is_in(trees: Sequence[Tree], path: str, version: FileVersion | None) -> boo
 
 
 async def _untouched(backend: BackendProtocol, here: Tree, trees: Sequence[Tree], read_blob: ReadBlob) -> set[str]:
-    """Return the files that stay though the target does not have them, because rules leave them out.
+    """Return the files that stay although the target does not have them, because ignore rules match them.
 
-    Those are the rules of the target, and for files that were never in a version those of the current tree: such a file
-    shows up when a checkout that a crash interrupted has already changed a `.gitignore`. What stands where a file of
-    the target goes is no exception: it was known, or will be kept.
+    The rules of the target apply, and for files that were never versioned also those of the current tree: such a file
+    is visible after an interrupted checkout has changed a `.gitignore`. Files in the places of target files are not
+    exempt: they are known, or will be stored.
     """
     current, target, *_ = trees
     free = [path for path in here.diff(target).removed if not _is_in_way(target, path)]
@@ -189,25 +188,25 @@ async def _untouched(backend: BackendProtocol, here: Tree, trees: Sequence[Tree]
 
 
 def _is_in_way(target: Tree, path: str) -> bool:
-    """Return whether a file of the target goes above or below a path."""
+    """Return whether a target file is an ancestor or a descendant of a path."""
     return target.is_dir(path) or target.file_above(path) is not None
 
 
 async def _left_out_in(backend: BackendProtocol, tree: Tree, read_blob: ReadBlob, paths: Sequence[str]) -> set[str]:
-    """Return which files the rules of a tree leave out, by the rules of each part of a composite."""
+    """Return the files that the ignore rules of a tree match, by the rules of each part of a composite backend."""
     if not paths:
         return set()
     shares = [('', tree)]
     if isinstance(backend, CompositeBackend):
         shares = [(share.root, share.tree) for share in backend.split(tree)]
-    found: set[str] = set()
-    taken: set[str] = set()
+    ignored: set[str] = set()
+    assigned: set[str] = set()
     for root, share in sorted(shares, key=lambda item: len(item[0]), reverse=True):
-        own = [path for path in paths if path.startswith(f'{root}/') and path not in taken]
-        taken.update(own)
+        own = [path for path in paths if path.startswith(f'{root}/') and path not in assigned]
+        assigned.update(own)
         read = partial(_read_file, share, read_blob)
-        found |= {f'{root}{path}' for path in await left_out_by(share, read, [path[len(root) :] for path in own])}
-    return found
+        ignored |= {f'{root}{path}' for path in await left_out_by(share, read, [path[len(root) :] for path in own])}
+    return ignored
 
 
 async def _read_file(tree: Tree, read_blob: ReadBlob, path: str) -> bytes:

@@ -1,7 +1,8 @@
-"""A directory is one run's, or one checkout's, from its claim until it is let go, whatever is cancelled or fails meanwhile.
+"""The claim of a directory by one run or one checkout, held until it is released, whatever is cancelled or fails
+meanwhile.
 
-What holds it knows also whether the directory is still the one that was noted: a path may lead to another one, on
-another machine or because it was made anew, and what is not there was not removed then.
+A claim also detects whether the path still leads to the recorded directory. It may lead to another one, which is on
+another machine or was recreated. Files that are missing there were not removed.
 """
 
 from __future__ import annotations
@@ -15,25 +16,25 @@ from pydantic_deep_backends import BackendProtocol, SupportsIdentity
 
 @dataclass(kw_only=True)
 class DirectoryClaim:
-    """What a run or a checkout has of a directory."""
+    """The claim of a directory by a run or a checkout."""
 
     store: Store
     workspace: str
-    """The directory, as `WorkspaceRecord.backend` names it."""
+    """The key of the directory, the `backend` of its `WorkspaceRecord`."""
     run_id: str
-    """The run, which the store need not know yet, or a `checkout_claim`."""
+    """The id of the run, which need not be stored yet, or a `checkout_claim`."""
     backend: BackendProtocol | None = None
-    """The directory; without it nobody looks there, and it keeps the identity that was noted."""
+    """The directory; `None` to never inspect it and keep the recorded identity."""
     noted: WorkspaceRecord | None = None
-    """What is known of the directory: from before it was claimed, or from the last `note`."""
+    """The record of the directory, from before the claim or from the last `note`."""
     is_held: bool = field(default=False, init=False)
-    """Whether the directory is its now."""
+    """Whether the directory is claimed now."""
 
     async def take(self, version_id: str | None) -> bool:
-        """Claim the directory if it has the files of a version, and return whether it may be worked in.
+        """Claim the directory if it has the files of a version, and return whether the claim succeeded.
 
         Raises:
-            UnfinishedCheckoutError: See `Store.claim_workspace`.
+            UnfinishedCheckoutError: A checkout was interrupted; see `Store.claim_workspace`.
         """
         return await run_to_completion(self._take(version_id))
 
@@ -43,23 +44,23 @@ class DirectoryClaim:
         return self.is_held
 
     async def is_same_directory(self) -> bool | None:
-        """Return whether the directory is the one that was noted; `None` if that cannot be told.
+        """Return whether the path leads to the recorded directory; `None` if this is unknown.
 
-        One that was never noted is another one. A backend that has no identity has one directory for ever.
+        A directory without a record is another one. A backend without an identity always has the same directory.
         """
         if not isinstance(self.backend, SupportsIdentity):
             return True
         if self.noted is None or self.noted.version_id is None:
             return False
-        if self.noted.identity is None:  # by a release that knew none
+        if self.noted.identity is None:  # recorded by a release without identities
             return None
         return await self.backend.has_identity(self.noted.identity)
 
     async def note(self, version_id: str, run_id: str | None = None) -> WorkspaceRecord:
-        """Return what is true from now on: the directory is the one that is there, and has the files of a version.
+        """Return the new record of the directory: its present identity, with the files of a version.
 
         Args:
-            version_id: The version.
+            version_id: The version whose files the directory has.
             run_id: The run that works there from now on.
         """
         identity = None if self.noted is None else self.noted.identity
@@ -69,9 +70,10 @@ class DirectoryClaim:
         return self.noted
 
     def record(self, version_id: str | None, run_id: str | None = None) -> WorkspaceRecord:
-        """Return what is true from now on, by what was noted of the directory: it has the files of a version.
+        """Return the new record of the directory with the files of a version, keeping the recorded identity.
 
-        Not if nothing ever was: then nobody knows what it has.
+        Without an earlier record it is unknown which version a directory with an identity has, and the record names
+        none.
         """
         if self.noted is not None:
             return self.noted._replace(version_id=version_id, run_id=run_id)
@@ -79,11 +81,12 @@ class DirectoryClaim:
         return WorkspaceRecord(backend=self.workspace, version_id=version_id if is_known else None, run_id=run_id)
 
     async def let_go(self, version_id: str | None, run_id: str | None = None) -> None:
-        """Say which version the directory has now, if it is held; if the store does not take that, it is given up.
+        """Release the directory if it is claimed, and store which version it has. If the store fails, mark the claim
+        orphaned.
 
         Args:
-            version_id: The version whose files it has.
-            run_id: A `checkout_claim` if that is not known.
+            version_id: The version whose files the directory has.
+            run_id: A `checkout_claim` if its files are unknown.
         """
         if not self.is_held:
             return
@@ -96,13 +99,13 @@ class DirectoryClaim:
 
 
 async def make_missing(backend: BackendProtocol | None) -> None:
-    """Make the directory of a backend if it is missing. Raises `ReadOnlyError` where the backend changes nothing."""
+    """Create the directory of a backend if it is missing. Raises `ReadOnlyError` if the backend is read-only."""
     if isinstance(backend, SupportsIdentity) and await backend.identity() is None:
         await backend.make_root()
 
 
 async def find_noted(store: Store, id: str | None) -> VersionRecord | None:
-    """Return a version that a directory was noted with; `None` if it was deleted since."""
+    """Return the recorded version of a directory; `None` if it was deleted."""
     try:
         return None if id is None else await store.version(id)
     except VersionNotFoundError:

@@ -1,9 +1,10 @@
-"""What versions leave out: `.git`, under any name that some file system takes for it, and what the `.gitignore` files of a directory name, as git does it.
+"""The files that versions omit: `.git`, under any name that a file system may equate with it, and files ignored by
+`.gitignore`, as in git.
 
-The rules of one directory are its own file and those of the directories above, the nearest first; in one file the last
-pattern that matches decides. A directory that is left out is never entered, so nothing below it can be taken back in.
-Patterns are translated by `pathspec`, one name at a time (gitignore(5)): what a whole path matches is decided by who
-walks there.
+The rules of a directory are its own file and those of its ancestors, the nearest first; within a file, the last
+matching pattern decides. An ignored directory is never entered, so nothing below it can be included again. `pathspec`
+translates the patterns, which are matched against one name at a time (gitignore(5)): the caller that walks the tree
+decides for whole paths.
 """
 
 from __future__ import annotations
@@ -19,49 +20,49 @@ from pydantic_deep_backends.protection import is_git_name
 from pydantic_deep_backends.tracking import IGNORE_FILE, DirectoryRules
 
 _BELOW_DIRECTORY = 'ps_d'
-"""The group of a pattern of `pathspec` that takes part where the pattern matched a directory above."""
+"""The group of a `pathspec` pattern that matches if the pattern matched a directory above the path."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Pattern:
-    """One line of a `.gitignore`."""
+    """A line of a `.gitignore`."""
 
     regex: re.Pattern[str]
     is_for_directories: bool
     leaves_out: bool
-    """False for a line that begins with `!`."""
+    """False for a line with `!`, which includes files again."""
 
     def matches(self, path: str, *, is_dir: bool) -> bool:
-        """Return whether it names this file or directory itself, and not only a directory above."""
+        """Return whether the pattern matches this file or directory itself, and not only a directory above it."""
         if self.is_for_directories and not is_dir:
             return False
-        found = self.regex.match(path)
-        return found is not None and found.groupdict().get(_BELOW_DIRECTORY) is None
+        match = self.regex.match(path)
+        return match is not None and match.groupdict().get(_BELOW_DIRECTORY) is None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _IgnoreFile:
-    """The patterns of one `.gitignore`, the last one first."""
+    """The patterns of a `.gitignore`, last line first."""
 
     patterns: Sequence[_Pattern]
     prefix: str = ''
-    """The way from its directory to the one that the rules are of, with a `/` at its end."""
+    """The path from its directory to the one that the rules apply to, with a trailing `/`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GitRules:
-    """What one directory leaves out."""
+    """The ignore rules of one directory."""
 
     files: tuple[_IgnoreFile, ...] = ()
-    """Those that speak of it, the nearest first."""
+    """The `.gitignore` files that apply to it, the nearest first."""
 
     def with_ignore_file(self, data: bytes) -> DirectoryRules:
-        """Return the rules with the `.gitignore` of the directory itself."""
+        """Return the rules with the directory's own `.gitignore` added."""
         patterns = _parse(data)
         return GitRules(files=(_IgnoreFile(patterns=patterns), *self.files)) if patterns else self
 
     def below(self, name: str) -> DirectoryRules:
-        """Return the rules of a directory in this one."""
+        """Return the rules of a subdirectory."""
         if not self.files:
             return self
         return GitRules(
@@ -69,7 +70,7 @@ class GitRules:
         )
 
     def leaves_out(self, name: str, *, is_dir: bool) -> bool:
-        """Return whether something in this directory is left out."""
+        """Return whether an entry of this directory is ignored."""
         if is_git_name(name):
             return True
         for file in self.files:
@@ -81,16 +82,16 @@ class GitRules:
 
 
 async def left_out_by(tree: Tree, read: Callable[[str], Awaitable[bytes]], paths: Iterable[str]) -> set[str]:
-    """Return which files the `.gitignore` files of a tree would leave out.
+    """Return the files that the `.gitignore` files of a tree ignore.
 
     Args:
-        tree: Whose rules count.
+        tree: The tree with the rules.
         read: Returns the contents of one of its `.gitignore` files.
-        paths: The files, whether or not the tree has them.
+        paths: The files to check, which need not be in the tree.
     """
     root: DirectoryRules = GitRules()
     rules_by_directory: dict[str, DirectoryRules | None] = {}
-    found: set[str] = set()
+    ignored: set[str] = set()
     for path in paths:
         *above, name = path_parts(path)
         rules: DirectoryRules | None = root
@@ -105,15 +106,15 @@ async def left_out_by(tree: Tree, read: Callable[[str], Awaitable[bytes]], paths
                 rules_by_directory[directory] = rules
             rules = rules_by_directory[directory]
         if rules is None or rules.leaves_out(name, is_dir=False):
-            found.add(path)
-    return found
+            ignored.add(path)
+    return ignored
 
 
 def _parse(data: bytes) -> tuple[_Pattern, ...]:
-    """Return the patterns of a `.gitignore`, the last one first; a line that is none is passed over, as by git."""
+    """Return the patterns of a `.gitignore`, last line first. As in git, invalid lines are skipped."""
     from pathspec import GitIgnoreSpec  # not at the top: most directories have no such file
 
-    found: list[_Pattern] = []
+    parsed: list[_Pattern] = []
     for line in data.removeprefix(b'\xef\xbb\xbf').decode(errors='surrogateescape').split('\n'):
         text = line.removesuffix('\r')
         stripped = text.rstrip(' ')
@@ -124,8 +125,8 @@ def _parse(data: bytes) -> tuple[_Pattern, ...]:
         except ValueError:
             continue
         for pattern in patterns:
-            # `pathspec` does not say of what its patterns are.
+            # `pathspec` does not type the pattern.
             regex = cast('re.Pattern[str] | None', pattern.regex)  # pyright: ignore[reportUnknownMemberType]
             if pattern.include is not None and regex is not None:
-                found.append(_Pattern(regex=regex, is_for_directories=is_for_directories, leaves_out=pattern.include))
-    return tuple(reversed(found))
+                parsed.append(_Pattern(regex=regex, is_for_directories=is_for_directories, leaves_out=pattern.include))
+    return tuple(reversed(parsed))

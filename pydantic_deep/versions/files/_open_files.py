@@ -1,9 +1,9 @@
-"""The files of a version, opened for a run: in their directory if the run may work there, else in a view.
+"""Opens the files of a version for a run: in their directory if the run may work there, otherwise in a view.
 
-A directory that was edited since the version becomes a version of its own, and a directory that is another one now is
+Edits of a directory since its version become a version of their own. A directory that was replaced by another one is
 refused, or filled if it is empty.
 
-Not here: what a run captures of its files (`_turn_files`), and checkouts (`_version_checkout`).
+Not here: captures of the files of a turn (`_turn_files`), and checkouts (`_version_checkout`).
 """
 
 from __future__ import annotations
@@ -42,68 +42,69 @@ _LOGGER = logging.getLogger('pydantic_deep')
 
 @dataclass(frozen=True, kw_only=True)
 class CrashRemnants:
-    """The newest files of a crashed run, as far as no version has them."""
+    """The newest files of a crashed run that no version has."""
 
     tree: str
-    """The digest of their tree, after the last call that ended."""
+    """The digest of their tree, after the last finished call."""
     at: int
-    """When that call ended, in microseconds since 1970."""
+    """The end of that call, in microseconds since 1970."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FilesRequest:
-    """The files that a run asks for."""
+    """A request to open the files of a version for a run."""
 
     base: VersionRecord
-    """The version that has them."""
+    """The version that has the files."""
     run_id: str = field(default_factory=new_id)
-    """The run, for its claim of the directory."""
+    """The id of the run, for its claim of the directory."""
     backend: BackendProtocol | None = None
-    """The directory, if the caller has it open; by default the version says where it is."""
+    """The directory, if the caller has opened it; by default the one described in the version."""
     attempt_of: str | None = None
     """The crashed run that the run resumes."""
     left: CrashRemnants | None = None
-    """The newer files that the crashed run left."""
+    """The newer files that the crashed run left, if any."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpenFiles:
-    """Open files of a version, to be closed by `aclose`."""
+    """The open files of a version, to be closed with `aclose`."""
 
     files: TurnFiles
     claim: DirectoryClaim | None
-    """The claim of the directory; `None` if they are a view."""
+    """The claim of the directory; `None` for a view."""
     base: VersionRecord
-    """The version with the files as they are: the one asked for, or an edit of it."""
+    """The version with these files: the requested one, or an edit of it."""
     protected: Mapping[str, str] | None = None
-    """The states of protected files before those of the version were brought into the directory; `None` if they were
-    there."""
+    """The states of protected files before the files of the version were written into the directory; `None` if it had
+    them.
+    """
     brought: tuple[ProtectedChange, ...] = ()
-    """The protected files that bringing them has changed."""
+    """The changes to protected files when the files of the version were written into the directory."""
 
     @property
     def backend(self) -> BackendProtocol:
-        """The files themselves, or the view of them."""
+        """The backend with the files, or the view of them."""
         return self.files.files.backend
 
     async def aclose(self) -> None:
-        """Close the files. The claim of the directory stays."""
+        """Close the files without releasing the directory."""
         await self.files.files.aclose()
 
     async def release(self, version_id: str) -> None:
-        """Release the directory, which has the files of a version now."""
+        """Release the directory, which now has the files of a version."""
         if self.claim is not None:
             await self.claim.let_go(version_id)
 
     async def undo(self, base: VersionRecord) -> None:
-        """Return the directory to the version it was opened from, and delete the version of its edits."""
+        """Return the directory to the version that it was opened from, and delete the version of its edits."""
         await self.release(base.id)
         if self.claim is not None and self.base.id != base.id:
             await self.claim.store.delete(self.base.id)
 
 
 async def open_files(trees: TreeStore, request: FilesRequest) -> OpenFiles | None:
-    """Open the files of a version: in their directory if it holds them and nobody works in it, else in a view."""
+    """Open the files of a version: in their directory if that has them and no run works there, otherwise in a view."""
     base = request.base
     if base.tree is None:
         return None
@@ -117,28 +118,29 @@ async def open_files(trees: TreeStore, request: FilesRequest) -> OpenFiles | Non
         store=trees.store, workspace=workspace_key(described), run_id=request.run_id, backend=backend
     )
     try:
-        held = await _take(claim, request)
-        there = request if held is None else replace(request, base=held)
-        return await _open_claimed(trees, there, backend, None if held is None else claim)
+        claimed = await _take(claim, request)
+        request_in_place = request if claimed is None else replace(request, base=claimed)
+        return await _open_claimed(trees, request_in_place, backend, None if claimed is None else claim)
     except (WorkspaceReplacedError, ReadOnlyError) as error:
         await claim.let_go(base.id)
         if isinstance(error, WorkspaceReplacedError) and request.attempt_of is None:
             raise
-        return await _open_claimed(trees, request, backend, None)  # what a crashed process did there is in the store
+        return await _open_claimed(trees, request, backend, None)  # the store has the work of the crashed process
     except BaseException:
         await claim.let_go(base.id)
         raise
 
 
 async def refuse_replaced(trees: TreeStore, base: VersionRecord, backend: BackendProtocol | None) -> None:
-    """Refuse a version whose directory is another one now, with files of its own, before a run is made for a turn.
+    """Raise if the directory of a version was replaced by another one with files of its own, before a turn creates a
+    run.
 
-    The turn looks again when it has claimed the directory: this says what is true now.
+    The turn checks again after claiming the directory.
 
     Args:
         trees: The files of the store.
-        base: The version.
-        backend: Its files, if the caller has them open.
+        base: The version to start from.
+        backend: Its files, if the caller has opened them.
 
     Raises:
         WorkspaceReplacedError: A turn from the version would be refused.
@@ -155,7 +157,7 @@ async def refuse_replaced(trees: TreeStore, base: VersionRecord, backend: Backen
     if await claim.is_same_directory() is not False:
         return
     wanted = await trees.load(base.tree)
-    # Where it cannot be looked at, the turn says so or works on a view; a missing directory will be made.
+    # If it cannot be inspected, the turn raises or works on a view. The turn creates a missing directory.
     with suppress(UnversionedBackendError, BackendError, OSError):
         try:
             await checkout(
@@ -166,7 +168,7 @@ async def refuse_replaced(trees: TreeStore, base: VersionRecord, backend: Backen
 
 
 async def _take(claim: DirectoryClaim, request: FilesRequest) -> VersionRecord | None:
-    """Claim a directory for a run, and return the version that it holds; `None` if the run is to work on a view."""
+    """Claim a directory for a run, and return the version that it has; `None` if the run must work on a view."""
     try:
         if await claim.take(request.base.id):
             return request.base
@@ -175,22 +177,22 @@ async def _take(claim: DirectoryClaim, request: FilesRequest) -> VersionRecord |
     except UnfinishedCheckoutError:
         if request.attempt_of is None:
             raise
-        return None  # what a dead process did there is in the store, and is gone on with in a view
+        return None  # the store has the work of the crashed process, which is resumed in a view
 
 
 async def _abandoned_edit(claim: DirectoryClaim, base: VersionRecord) -> VersionRecord | None:
-    """Return the edit of a version that a directory holds for a run which died before it began; `None` if it has none."""
-    held = await claim.store.workspace(claim.workspace)
-    if held is None or held.run_id is None or await claim.store.run(held.run_id) is not None:
+    """Return the edit that the directory has from a run that crashed before it began; `None` if there is none."""
+    workspace = await claim.store.workspace(claim.workspace)
+    if workspace is None or workspace.run_id is None or await claim.store.run(workspace.run_id) is not None:
         return None
-    edit = await find_noted(claim.store, held.version_id)
+    edit = await find_noted(claim.store, workspace.version_id)
     return edit if edit is not None and edit.kind == 'edit' and edit.parent_id == base.id else None
 
 
 async def _open_claimed(
     trees: TreeStore, request: FilesRequest, backend: BackendProtocol | None, claim: DirectoryClaim | None
 ) -> OpenFiles:
-    """Open files in the directory that was claimed, or a view of them where none was."""
+    """Open files in the claimed directory, or in a view without a claim."""
     base, left = request.base, request.left
     in_place = claim is not None
     tree = await trees.load(base.tree if left is None or in_place else left.tree)
@@ -227,19 +229,19 @@ async def _open_claimed(
 async def _settle(
     trees: TreeStore, request: FilesRequest, files: TurnFiles, claim: DirectoryClaim, *, is_other: bool
 ) -> tuple[Mapping[str, str] | None, tuple[ProtectedChange, ...]]:
-    """Bring the files of a version into a directory that may never have had them, unless it has files of its own.
+    """Write the files of a version into a directory that may never have had them, unless it has files of its own.
 
-    Returns the states of its protected files before, if any were brought, and what has changed of them.
+    Returns the previous states of its protected files, if any files were written, and the changes to protected files.
 
     Args:
         trees: The files of the store.
-        request: The turn, from the version that is noted of the directory.
-        files: Those of the directory, with the tree of the version.
-        claim: Of the directory.
-        is_other: Whether it is another directory for certain. If not, its files are edits, unless it has none.
+        request: The request for the version that is recorded for the directory.
+        files: The files of the directory, with the tree of the version.
+        claim: The claim of the directory.
+        is_other: Whether the directory is known to be another one. If not, its files are edits, unless it has none.
 
     Raises:
-        WorkspaceReplacedError: It has files that the version does not have.
+        WorkspaceReplacedError: The directory has files that the version does not have.
     """
     backend = files.files.backend
     here = (await files.files.capture(files.tree, is_full=True)).tree
@@ -254,7 +256,7 @@ async def _settle(
             raise WorkspaceReplacedError(
                 claim.workspace, request.base.id, error.paths, can_be_kept=error.can_be_kept
             ) from None
-        _LOGGER.info('The files of the version %s were brought into %s', request.base.id, claim.workspace)
+        _LOGGER.info('The files of the version %s were written into %s', request.base.id, claim.workspace)
     await claim.store.commit(Commit(workspaces=[await claim.note(request.base.id, claim.run_id)]))
     changes = await protected_changes(states, backend, in_place=True)
     warn_of_protected(changes, by=f'Bringing the files of the version {request.base.id} here')
@@ -262,7 +264,9 @@ async def _settle(
 
 
 def _description(base: VersionRecord, backend: BackendProtocol | None) -> str | None:
-    """Return what is kept of the backend of a turn: what it is now, where that has the files of the version's."""
+    """Return the description of a turn's backend: a new one if the backend has the directory of the version, else the
+    version's.
+    """
     described = None if backend is None else describe_backend(backend)
     if described is None or base.backend is None or workspace_key(described) != workspace_key(base.backend):
         return base.backend
@@ -270,7 +274,7 @@ def _description(base: VersionRecord, backend: BackendProtocol | None) -> str | 
 
 
 async def _take_edits(request: FilesRequest, files: TurnFiles, claim: DirectoryClaim) -> OpenFiles:
-    """Make a version of what was edited in the directory since the version that it holds."""
+    """Store edits of the directory since its version as a version."""
     base, store = request.base, claim.store
     new = await files.capture(is_full=True)
     if new.tree != base.tree and request.attempt_of is None:
@@ -292,7 +296,7 @@ async def _take_edits(request: FilesRequest, files: TurnFiles, claim: DirectoryC
 
 
 async def open_files_of(backend: BackendProtocol, read_blob: Callable[[str], Awaitable[bytes]]) -> RunFiles | None:
-    """Return the files of a backend as they are; `None`, with a warning, if they cannot be versioned."""
+    """Open the files of a backend as they are; `None`, with a warning, if they cannot be versioned."""
     reason = why_unversioned(backend)
     if reason is not None:
         warnings.warn(reason, UnversionedFilesWarning, stacklevel=4)

@@ -1,7 +1,7 @@
-"""What a turn changed in protected files, such as `.git/config`, which no version holds.
+"""Changes of a turn to protected files, such as `.git/config`, which no version contains.
 
-Their state is looked at when a run begins, and kept with the run, so that a run that recovers it, or resumes it after a
-pause, compares with the same moment. The difference is part of the version that the run ends with.
+The states of the files are stored with the run when it begins, so that a run that recovers it, or resumes it after a
+pause, compares with the same moment. The changes are part of the version that the run ends with.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from pydantic_deep_backends.paths import display_path, path_parts
 from pydantic_deep_backends.protection import compare_protected, is_git_name
 
 PROTECTED: Final = 'protected'
-"""The key of the changes in the state of deps of a version."""
+"""The key of the changes in the deps state of a version."""
 
 MAX_WARNED = 10
-"""How many files a warning names."""
+"""Maximum number of files that a warning names."""
 
 
 class ProtectedFilesWarning(UserWarning):
-    """A turn or a checkout made, changed or removed files that programs of the host run or obey."""
+    """A turn or a checkout added, changed or removed files that programs of the host run or obey."""
 
 
 async def protected_states(backend: object) -> dict[str, str] | None:
-    """Return the state of each protected file of a backend, shortened; `None` if they are in no directory.
+    """Return a short digest of the state of each protected file of a backend; `None` if the files are in no directory.
 
-    Also of one without commands: tools of the user's and subagents write there without asking.
+    This includes backends without commands: user tools and subagents write there without approval.
     """
     if not isinstance(backend, SupportsProtection):
         return None
     try:
         states = await backend.protected_files()
-    except ScanLimitError:  # a capture, which leaves out what `.gitignore` names, may meet no limit
+    except ScanLimitError:  # a capture omits ignored files, and may not reach the limit
         raise
-    except (OSError, BackendError):  # the files are gone: whoever captures them says so
+    except (OSError, BackendError):  # the files are gone, which the next capture reports
         return None
     return {path: digest_of(state.encode(errors='surrogateescape'))[-16:] for path, state in states.items()}
 
@@ -47,14 +47,14 @@ async def protected_states(backend: object) -> dict[str, str] | None:
 async def states_before(
     store: Store, run_id: str | None, backend: object, *, in_place: bool, found: Mapping[str, str] | None = None
 ) -> Mapping[str, str] | None:
-    """Return the states at the beginning of a turn.
+    """Return the states of protected files at the beginning of a turn.
 
     Args:
         store: The store.
         run_id: The run that the turn began with; `None` if it begins now.
         backend: The files.
         in_place: Whether these are the files themselves, and not a view of them.
-        found: The states that the turn has found, if it has changed them already.
+        found: The states before the turn opened the files, if opening has changed them.
     """
     now = await protected_states(backend) if found is None else found
     run = None if now is None or run_id is None else await store.run(run_id)
@@ -63,7 +63,7 @@ async def states_before(
     options = load_options(run)
     stored = options.protected if in_place else options.protected_in_view
     if stored is None and not in_place and options.protected is not None:
-        # A view has of the directory only what versions have.
+        # A view has only the versioned files of the directory.
         stored = {path: state for path, state in options.protected.items() if path in now}
     return now if stored is None else stored
 
@@ -71,13 +71,13 @@ async def states_before(
 async def protected_changes(
     before: Mapping[str, str] | None, backend: object, *, in_place: bool
 ) -> tuple[ProtectedChange, ...]:
-    """Return what changed since, as far as the files stay.
+    """Return the changes to protected files since `before` that persist.
 
     Args:
-        before: The states then; `None` if they were not looked at.
-        backend: The files now.
-        in_place: Whether these are the files themselves. A view of them is gone after the run, and with it all that no
-            version holds.
+        before: The earlier states; `None` if they are unknown.
+        backend: The present files.
+        in_place: Whether these are the files themselves. A view is removed after the run, with all files that no
+            version has.
     """
     now = None if before is None else await protected_states(backend)
     if before is None or now is None:
@@ -93,15 +93,15 @@ def dump_changes(changes: Sequence[ProtectedChange], run_id: str | None) -> dict
 
 
 def load_changes(document: Mapping[str, Any], run_id: str | None) -> tuple[ProtectedChange, ...]:
-    """Return the changes of a run in the state of deps of a version."""
-    kept = document.get(PROTECTED)
-    if kept is None or kept['run_id'] != run_id:
+    """Return the changes of a run from the deps state of a version."""
+    dumped = document.get(PROTECTED)
+    if dumped is None or dumped['run_id'] != run_id:
         return ()
-    return tuple(ProtectedChange(**each) for each in kept['changes'])
+    return tuple(ProtectedChange(**change) for change in dumped['changes'])
 
 
 def warn_of_protected(changes: Sequence[ProtectedChange], *, by: str = 'This turn') -> None:
-    """Warn of protected files that were changed, if there are any."""
+    """Warn of changes to protected files, if there are any."""
     if changes:
         named = ', '.join(f'{display_path(each.path)} ({each.change})' for each in changes[:MAX_WARNED])
         more = f' and {len(changes) - MAX_WARNED} more' if len(changes) > MAX_WARNED else ''

@@ -1,12 +1,12 @@
-"""The files of one run: what its deps have as backend, and how their tree is taken after each step.
+"""The files of one run: the backend for its deps, and captures of its file tree after each step.
 
-The seam between the recorder, which stores trees, and backends, which have files.
+This connects the recorder, which stores trees, with backends, which have files.
 
-What a version has of them: all regular files but those that the `.gitignore` files of the directory name, `.git`, and
-what is larger than `MAX_FILE_BYTES`, cannot be read, or has a path that no backend accepts (`Captured.omitted`). That
-holds for every backend and also for a file that a tool of the run wrote: one that `.gitignore` names is there as long
-as the files are, and in no version.
-Links, special files, empty directories, and permissions but for the owner's right to execute are in no version either.
+A version contains all regular files except `.git`, files that the `.gitignore` files of the directory match, and files
+that are larger than `MAX_FILE_BYTES`, cannot be read, or have a path that no backend accepts (`Captured.omitted`). This
+applies to every backend, and also to files that a tool of the run wrote: an ignored file exists as long as the
+backend's files, but in no version.
+Versions also omit links, special files, empty directories, and permissions other than the owner's right to execute.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ class RunFiles(Protocol):
 
     @property
     def backend(self) -> BackendProtocol:
-        """What the deps of the run get."""
+        """The backend for the deps of the run."""
         ...
 
     @property
     def view(self) -> str | None:
-        """The name of a view in a directory, by which a later one gets the same paths."""
+        """The name of a view in a directory, with which a later view gets the same paths."""
         ...
 
     async def capture(self, before: Tree, *, is_full: bool = False) -> Captured:
-        """Return the files now. `before` must be the tree of the capture before this one, or that of the beginning.
+        """Return the present files. `before` must be the tree of the previous capture, or the initial tree.
 
-        Costs what was written since, unless a command ran or `is_full` asks to look at everything. With another
-        `before` everything is looked at too, so nothing is lost by it.
+        The cost is proportional to the files written since, unless a command ran or `is_full` is set. With any other
+        `before`, all files are inspected too.
 
         Args:
             before: The tree whose contents the caller has.
-            is_full: Look also at what others than the run may have changed.
+            is_full: Whether to inspect all files, including those that others than the run may have changed.
 
         Raises:
             BackendUnavailableError: The files are gone.
@@ -66,7 +66,7 @@ class RunFiles(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Remove what was made for the run alone."""
+        """Remove everything that was created for the run alone."""
         ...
 
 
@@ -80,29 +80,29 @@ async def open_run_files(
     scratch: str | os.PathLike[str] | None = None,
     max_file_bytes: int = MAX_FILE_BYTES,
 ) -> RunFiles | None:
-    """Return the files that a run works on; `None` if the backend is one whose files cannot be versioned.
+    """Open files for a run; `None` if the files of the backend cannot be versioned, for the reason in
+    `why_unversioned`.
 
-    `why_unversioned` says why then. The caller closes what is returned.
+    The caller closes the result.
 
-    In place the run gets the backend itself, and only what it touches is looked at, until a command runs. Otherwise it
-    gets a view with the files of `tree`, and nothing that it does reaches the backend. A view of a directory without
-    commands is in memory, and fetches contents when they are read; one with commands is a directory of its own, with
-    the same settings; one of a composite has a view for each part. Its `ref` is that of no other backend, and is the
-    same as long as it is open. A view has what versions have: nothing that `.gitignore` names.
+    In place, the run gets the backend itself, and until a command runs, captures inspect only the files that the run
+    wrote. Otherwise it gets a view with the files of `tree`, and its changes do not reach the backend. A view of a
+    directory without commands is in memory, and fetches contents when they are read. One with commands is a directory
+    of its own, with the same settings. One of a composite has a view for each part. The `ref` of a view is unique and
+    constant while it is open. A view has only versioned files, not ignored ones.
 
     Args:
-        backend: Whose files these are.
-        tree: The files to begin with. In place the backend must have them already: what differs is seen by a
-            capture that `is_full`.
-        read_blob: Fetches contents of `tree`, as long as the files are open.
+        backend: The backend with the files.
+        tree: The initial files. In place, the backend must already have them; a full capture finds differences.
+        read_blob: Fetches contents of `tree` while the files are open.
         in_place: Whether the run works on the backend itself.
-        view: The name of an earlier view, which this one gets unless somebody has it now: paths stay what they were.
-        scratch: Where directories for views are made; the directory of the system for temporary files if `None`.
-        max_file_bytes: The largest file that versions have.
+        view: The name of an earlier view. If it is free, the new view gets it, so that paths stay valid.
+        scratch: The parent directory for views; by default that for temporary files of the system.
+        max_file_bytes: The largest file that versions contain.
 
     Raises:
-        MissingBlobError: Contents for a view in a directory are not to be had.
-        OSError: A directory for a view cannot be made.
+        MissingBlobError: Contents for a view in a directory are not available.
+        OSError: A directory for a view cannot be created.
     """
     if not isinstance(backend, SupportsTracking):
         return None
@@ -116,17 +116,17 @@ async def open_run_files(
 
 
 def why_unversioned(backend: BackendProtocol) -> str | None:
-    """Return why the files of a backend cannot be versioned, in a sentence; `None` if they can."""
+    """Return the reason why the files of a backend cannot be versioned, as a sentence; `None` if they can."""
     if isinstance(backend, SupportsTracking):
         return None
     return (
-        f'The files of {type(backend).__name__} are not versioned: it is no `SupportsTracking`. '
+        f'The files of {type(backend).__name__} are not versioned: it does not implement `SupportsTracking`. '
         'Use LocalBackend, SandboxBackend, StateBackend, or a CompositeBackend of these.'
     )
 
 
 def warn_of_omitted(omitted: Iterable[OmittedFile]) -> None:
-    """Say which files no version has, if there are any: what nobody has named in a `.gitignore` was to be kept."""
+    """Warn of files that no version has, if there are any: files that are not ignored should be versioned."""
     named = name_omitted([*omitted])
     if named:
         text = f'In no version: {named}. Name them in a .gitignore if that is right, else rename or split them.'
@@ -134,7 +134,7 @@ def warn_of_omitted(omitted: Iterable[OmittedFile]) -> None:
 
 
 def name_omitted(files: Sequence[OmittedFile]) -> str:
-    """Return what names the files that no version has, each with the reason; empty for none."""
+    """Return a list of omitted files, each with the reason; empty for none."""
     named = ', '.join(f'{_shown(file)} ({file.reason})' for file in files[:10])
     return f'{named} and {len(files) - 10} more' if len(files) > 10 else named
 
@@ -144,8 +144,8 @@ def _shown(file: OmittedFile) -> str:
 
 
 class UnversionedFilesWarning(UserWarning):
-    """Files are in no version: a backend cannot tell what was written, or some are too large, unreadable or have a
-    name that a version cannot have.
+    """Files are in no version: the backend cannot track changes, or files are too large, unreadable or have an invalid
+    path.
     """
 
 

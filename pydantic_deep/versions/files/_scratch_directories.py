@@ -1,7 +1,7 @@
-"""Directories for views: each belongs to one process while it works there, and its name can be had again later.
+"""Directories for views. Each belongs to one process while it works there, and its name can be reused later.
 
-Paths of a view are in what was said and in what waits for an answer, so a turn that goes on from there wants the same
-ones. Who has a directory holds a lock on it (`flock`), which ends with the process: what a dead one left is removed.
+Messages and pending calls contain paths of a view, so a later turn from there needs the same paths. The owner of a
+directory holds a lock on it (`flock`), which ends with the process; directories of crashed processes are removed.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from pathlib import Path
 _PREFIX = 'pydantic-deep-view-'
 
 _NAME = re.compile(rf'{_PREFIX}[a-z0-9_]{{8}}')
-"""What `tempfile.mkdtemp` makes of the prefix."""
+"""The names that `tempfile.mkdtemp` creates with the prefix."""
 
 
 _ATTEMPTS = 20
-"""How many directories are made until one can be locked."""
+"""Maximum number of directories to create until one can be locked."""
 
 
 class Scratch:
-    """Where the directories of one view are made, when the first is needed.
+    """Creates the directories of one view, below a directory that is created on first use.
 
     Args:
-        parent: Where; the directory of the system for temporary files if `None`.
-        name: The name that the place had before, if it is to have it again; from a store, so it may be any text.
+        parent: The parent directory; by default that for temporary files of the system.
+        name: The name to reuse, if any. It comes from a store, so it may be any text.
     """
 
     def __init__(self, parent: str | os.PathLike[str] | None, name: str | None) -> None:
@@ -41,11 +41,11 @@ class Scratch:
 
     @property
     def name(self) -> str | None:
-        """The name under which the same place can be had again; `None` if it was not needed."""
+        """The name with which the same directory can be reused; `None` before first use."""
         return None if self._path is None else self._path.name
 
     def make_directory(self) -> Path:
-        """Return a new empty directory. Raises `OSError` where none can be made."""
+        """Create and return an empty directory. Raises `OSError` if none can be created."""
         if self._path is None:
             self._path, self._lock = self._reserve()
         self._count += 1
@@ -54,21 +54,21 @@ class Scratch:
         return directory
 
     def remove(self) -> None:
-        """Remove all directories; a second call does nothing."""
+        """Remove all directories. A second call does nothing."""
         if self._path is not None:
             _remove(self._path, self._lock)
             self._path = None
 
     def _reserve(self) -> tuple[Path, int]:
-        """Make a directory that nobody else takes, under the name that is wanted if it is free."""
+        """Create and lock a directory, with the wanted name if it is free."""
         sweep(self._parent)
         if self._wanted is not None and _NAME.fullmatch(self._wanted):
             path = self._parent / self._wanted
-            with suppress(FileExistsError):  # somebody works there
+            with suppress(FileExistsError):  # another process uses it
                 path.mkdir(mode=0o700)
                 if (lock := lock_directory(path)) is not None:
                     return path, lock
-        for _ in range(_ATTEMPTS):  # a sweep of somebody else may come between the two
+        for _ in range(_ATTEMPTS):  # another process may sweep the directory before it is locked
             path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self._parent))
             if (lock := lock_directory(path)) is not None:
                 return path, lock
@@ -80,7 +80,7 @@ class Scratch:
 
 
 def sweep(parent: Path) -> None:
-    """Remove what dead processes of this user have left, as far as that can be seen."""
+    """Remove the directories of this user's crashed processes, as far as they are visible."""
     with suppress(OSError):
         for path in parent.iterdir():
             if _NAME.fullmatch(path.name) and (lock := lock_directory(path)) is not None:
@@ -88,7 +88,7 @@ def sweep(parent: Path) -> None:
 
 
 def lock_directory(path: Path) -> int | None:
-    """Return a lock on a directory of this user; `None` if somebody else has it, or it is gone."""
+    """Return a lock on a directory of this user; `None` if it is locked by another process, or missing."""
     import fcntl
 
     try:

@@ -1,4 +1,4 @@
-"""Trees of files and their contents, read from a store."""
+"""Loads file trees and contents from a store."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pydantic_deep_backends import Tree
 
 
 class TreeStore:
-    """Reads trees from a store; recent ones are cached."""
+    """Loads file trees from a store, and caches recent ones."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self._trees = LRUCache[Tree]()
 
     async def load(self, digest: str | None) -> Tree:
-        """Return a tree by its digest; an empty one for `None`, the tree of a version whose files are not versioned."""
+        """Return a tree by digest; an empty one for `None`, which stands for files that are not versioned."""
         if digest is None:
             return Tree()
         tree = self._trees.get(digest)
@@ -26,5 +26,5 @@ class TreeStore:
         return self._trees.set(tree.digest, tree)
 
     async def read_blob(self, digest: str) -> bytes:
-        """Return the contents of a file by their digest."""
+        """Return the contents of a file by digest."""
         return (await self.store.asset(digest)).data

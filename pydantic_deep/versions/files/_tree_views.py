@@ -1,4 +1,4 @@
-"""Views: the files of a tree as a backend of its own, so that branches of one directory run side by side."""
+"""Views: the files of a tree as a separate backend, so that branches of one directory can run concurrently."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from ._scratch_directories import Scratch
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """A backend, and where the directories are that were made for it."""
+    """A backend, with the directories that were created for it."""
 
     backend: BackendProtocol
     scratch: Scratch | None = None
 
     async def aclose(self) -> None:
-        """Remove the directories."""
+        """Remove the directories of the view."""
         if self.scratch is not None:
             await _remove(self.scratch)
 
@@ -42,7 +42,7 @@ async def _remove(scratch: Scratch) -> None:
 
 
 async def open_view(backend: BackendProtocol, tree: Tree, read_blob: ReadBlob, scratch: Scratch) -> View | None:
-    """Return a view of a backend with the files of a tree; `None` if there is none for such a backend."""
+    """Open a view of a backend with the files of a tree; `None` if such backends have no views."""
     viewed = None
     try:
         viewed = await _viewed(backend, tree, read_blob, scratch)
@@ -76,7 +76,7 @@ async def _viewed(
 
 
 async def fill(backend: LocalBackend, tree: Tree, read_blob: ReadBlob) -> None:
-    """Write the files of a tree into an empty directory, a few at a time."""
+    """Write the files of a tree into an empty directory, in batches."""
     paths: list[str] = []
     contents: dict[str, bytes] = {}
     size_bytes = 0
@@ -92,11 +92,11 @@ async def fill(backend: LocalBackend, tree: Tree, read_blob: ReadBlob) -> None:
 
 
 MAX_BATCH_BYTES = 67_108_864
-"""How much is in memory before it is written."""
+"""Contents that are held in memory until they are written."""
 
 
 async def fetch(read_blob: ReadBlob, path: str, digest: str) -> bytes:
-    """Return contents by digest. Raises `MissingBlobError` if they are not to be had."""
+    """Return contents by digest. Raises `MissingBlobError` if they are not available."""
     try:
         data = await read_blob(digest)
     except KeyError:

@@ -1,4 +1,4 @@
-"""What all recordings of one turn share: the files, and the tree of them that the store has last."""
+"""The files of a turn, shared by the recordings of all of its runs, and the tree of them that was stored last."""
 
 from __future__ import annotations
 
@@ -15,45 +15,46 @@ from ._run_files import OmittedFile, RunFiles
 
 @dataclass(frozen=True, kw_only=True)
 class NewFiles:
-    """What a commit has to bring for a tree."""
+    """The data that a commit must contain for a tree."""
 
     tree: str
-    """Its digest."""
+    """The digest of the tree."""
     files: Tree
-    """It."""
     nodes: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     assets: tuple[NewAsset, ...] = ()
     calls: tuple[CallRecord, ...] = ()
-    """What became of the calls that changed them, where no commit has told of that."""
+    """The ledger entries, not yet committed, of calls that changed these files."""
     omitted: tuple[OmittedFile, ...] = ()
-    """The files that it does not have."""
+    """The files that the tree omits."""
 
 
 @dataclass(kw_only=True)
 class TurnFiles:
-    """The files of a turn, its subagents included. Whoever captures holds `lock` until the commit is made."""
+    """The files of a turn and its subagents. Hold `lock` from the capture until the commit is done."""
 
     files: RunFiles
     tree: Tree
-    """What the store has."""
+    """The tree that was stored last."""
     known: set[str] = field(default_factory=set[str])
-    """The nodes that the store has of it, or of a tree before."""
+    """The digests of stored nodes, of this tree or an earlier one."""
     omitted: tuple[OmittedFile, ...] = ()
-    """What the last capture left out."""
+    """The files that the last capture omitted."""
     at: int = 0
-    """The moment of the last capture, in microseconds since 1970."""
+    """The time of the last capture, in microseconds since 1970."""
     is_volatile: bool = False
-    """Whether the files are gone with the process: what changed them can be done again then, on those of the store."""
+    """Whether the files are lost if the process crashes. Calls that changed them can then run again, on the stored
+    files.
+    """
     calls: dict[tuple[str, str, str], CallRecord] = field(default_factory=dict[tuple[str, str, str], CallRecord])
-    """The calls that change volatile files, as far as no commit has told of them: who commits a tree tells of them too."""
+    """Uncommitted ledger entries of calls that change volatile files. The commit of a tree includes them."""
     lock: anyio.Lock = field(default_factory=lambda: anyio.Lock(fast_acquire=True))
 
     def __post_init__(self) -> None:
-        """Take the nodes of the tree as known."""
+        """Mark the nodes of the initial tree as stored."""
         self.known.update(digest for digest, _ in self.tree.nodes())
 
     async def capture(self, *, is_full: bool = False) -> NewFiles:
-        """Return the files now, with what the store does not have of them; tell `stored` when it has."""
+        """Return the present files, with the data that the store does not have. Call `stored` after the commit."""
         captured = await self.files.capture(self.tree, is_full=is_full)
         self.omitted = tuple(captured.omitted)
         tree = captured.tree.digest
@@ -65,24 +66,24 @@ class TurnFiles:
         return NewFiles(tree=tree, files=captured.tree, nodes=nodes, assets=assets, calls=calls, omitted=self.omitted)
 
     def note(self, call: CallRecord) -> None:
-        """Note that a call may change volatile files from now on, or what became of it."""
+        """Record that a call may change volatile files from now on, or how it ended."""
         ended_at = None if call.ended_at is None else self.moment(call.ended_at)
         self.calls[key_of(call)] = call._replace(ended_at=ended_at)
 
     def stored(self, new: NewFiles) -> None:
-        """Take what a capture returned for what the store has: the commit with it is made."""
+        """Mark the result of a capture as stored, after the commit with it."""
         self.known.update(new.nodes)
         self.tree = new.files
         for call in new.calls:
-            if self.calls[key_of(call)].status == call.status:  # else it has ended meanwhile
+            if self.calls[key_of(call)].status == call.status:  # otherwise it has ended meanwhile
                 del self.calls[key_of(call)]
 
     def moment(self, now: int) -> int:
-        """Return the moment of a capture: `now`, or later if the clock was set back, so that moments tell the order."""
+        """Return the time of a capture: `now`, or later if the clock was set back, so that times are ordered."""
         self.at = max(now, self.at + 1)
         return self.at
 
 
 def key_of(call: CallRecord) -> tuple[str, str, str]:
-    """Return what names a call in the store."""
+    """Return the key of a call in the store."""
     return call.run_id, call.response_id, call.tool_call_id

@@ -1,4 +1,4 @@
-"""The files of a version are put into a directory, and the store told what the directory holds."""
+"""Checks out the files of a version into a directory, and records in the store which version the directory has."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ from ._protected_files import protected_changes, protected_states, warn_of_prote
 from ._tree_store import TreeStore
 
 _CHANGED_NOTHING = (UnversionedChangesError, UnversionedBackendError, MissingBlobError, ReadOnlyError, ScanLimitError)
-"""Why a checkout may have left all files as they were."""
+"""Errors after which a checkout has left all files unchanged."""
 
 
 async def checkout_version(
     trees: TreeStore, record: VersionRecord, backend: BackendProtocol | None, *, force: bool
 ) -> CheckedOut:
-    """Make the files of a directory those of a version.
+    """Replace the files of a directory with those of a version.
 
     Raises:
-        NoFilesError: The version has no files, or nobody knows where they go.
+        NoFilesError: The version has no files, or the directory is unknown.
         WorkspaceBusyError: A run works in the directory.
-        UnversionedChangesError: Something would be lost; nothing was changed.
+        UnversionedChangesError: Files would be lost; nothing was changed.
     """
     if backend is None and record.backend is not None:
         backend = attach_backend(record.backend)
@@ -57,25 +57,25 @@ async def checkout_version(
     described = describe_backend(backend)
     key = None if described is None else workspace_key(described)
     workspace = None if key is None else await store.workspace(key)
-    held_id = None if workspace is None else workspace.version_id
+    current_id = None if workspace is None else workspace.version_id
     before = () if workspace is None else workspace.checkouts
     claim = DirectoryClaim(store=store, workspace=key or '', run_id=checkout_claim(record.id, *before), backend=backend)
-    as_it_was = held_id, workspace.run_id if workspace is not None and before else None
-    holds: tuple[str | None, str | None] = as_it_was
+    unchanged = current_id, workspace.run_id if workspace is not None and before else None
+    state: tuple[str | None, str | None] = unchanged
     try:
-        if key is not None and not await claim.take(held_id):
+        if key is not None and not await claim.take(current_id):
             raise WorkspaceBusyError(key)
         is_other = await claim.is_same_directory() is False
-        held = None if is_other else await find_noted(store, held_id)
+        present = None if is_other else await find_noted(store, current_id)
         await make_missing(backend)
 
         async def keep(captured: Captured) -> None:
-            await _keep(trees, held or record, captured)
+            await _keep(trees, present or record, captured)
 
         states = await protected_states(backend)
-        current = None if held is None or held.tree is None else await trees.load(held.tree)
+        current = None if present is None or present.tree is None else await trees.load(present.tree)
         target, known = await trees.load(record.tree), await _begun(trees, before)
-        holds = held_id, claim.run_id
+        state = current_id, claim.run_id
         try:
             done = await checkout(
                 backend,
@@ -87,21 +87,21 @@ async def checkout_version(
                 keep=keep if force else None,
             )
         except _CHANGED_NOTHING:
-            holds = as_it_was
+            state = unchanged
             raise
-        holds = record.id, None
+        state = record.id, None
         await claim.note(record.id)
         changes = await protected_changes(states, backend, in_place=True)
-        if before:  # what the checkout that was cut off has written already
+        if before:  # add the changes of the interrupted checkout
             changes = (*changes, *await _written_before(backend, current, target, changes))
         warn_of_protected(changes, by=f'The checkout of version {record.id}')
         return done
     finally:
-        await claim.let_go(*holds)
+        await claim.let_go(*state)
 
 
 async def _begun(trees: TreeStore, version_ids: Sequence[str]) -> list[Tree]:
-    """Return the files that checkouts were to put there when they were cut off: some of them may be there already."""
+    """Return the target trees of interrupted checkouts, whose files may partly be in the directory."""
     begun = [await find_noted(trees.store, id) for id in version_ids]
     return [await trees.load(version.tree) for version in begun if version is not None and version.tree is not None]
 
@@ -109,7 +109,7 @@ async def _begun(trees: TreeStore, version_ids: Sequence[str]) -> list[Tree]:
 async def _written_before(
     backend: BackendProtocol, current: Tree | None, target: Tree, known: Sequence[ProtectedChange]
 ) -> list[ProtectedChange]:
-    """Return which protected files differ from those of the version before, but for `known`."""
+    """Return the protected files that differ from the previous version, except those in `known`."""
     diff = (current or Tree()).diff(target)
     paths = set(await protected_states(backend) or ()).difference(change.path for change in known)
     kinds: tuple[tuple[Literal['added', 'changed'], Sequence[str]], ...] = (
@@ -120,13 +120,13 @@ async def _written_before(
 
 
 async def _is_known(store: Store, conversation_id: str, tree: Tree) -> bool:
-    """Return whether some version of a conversation has exactly these files."""
-    found = await store.versions(VersionFilter(conversation_id=conversation_id), limit=1_000_000)
-    return any(version.tree == tree.digest for version in found)
+    """Return whether a version of a conversation has exactly these files."""
+    versions = await store.versions(VersionFilter(conversation_id=conversation_id), limit=1_000_000)
+    return any(version.tree == tree.digest for version in versions)
 
 
 async def _keep(trees: TreeStore, parent: VersionRecord, captured: Captured) -> None:
-    """Make a version of files that are in none."""
+    """Store files that no version has as a version."""
     known = set[str]() if parent.tree is None else {digest for digest, _ in (await trees.load(parent.tree)).nodes()}
     edit = parent.child('edit', state='complete', output=None, pending=None, tree=captured.tree.digest)
     await trees.store.commit(

@@ -225,7 +225,7 @@ async def test_files_that_cannot_be_versioned_are_not_opened(blobs: Blobs) -> No
     overlay = OverlayBackend(StateBackend())
     assert await open_run_files(overlay, tree=Tree(), read_blob=blobs, in_place=True) is None
     assert why_unversioned(overlay) == (
-        'The files of OverlayBackend are not versioned: it is no `SupportsTracking`. '
+        'The files of OverlayBackend are not versioned: it does not implement `SupportsTracking`. '
         'Use LocalBackend, SandboxBackend, StateBackend, or a CompositeBackend of these.'
     )
     assert why_unversioned(StateBackend()) is None
