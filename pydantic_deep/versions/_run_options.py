@@ -35,7 +35,7 @@ class RunOptions:
     Its first request may contain user content nevertheless: a tool can return some in addition to its result.
     """
     after: Sequence[str] = ()
-    """The suspended runs of the conversation that this turn supersedes."""
+    """The suspended runs of the conversation when this turn began. They do not resume unless they are named."""
     session_id: str | None = None
     """The caller's own session id."""
     protected: Mapping[str, str] | None = None

@@ -333,7 +333,7 @@ async def _begin(
 
 
 async def _suspended_before(session: Session[Any, Any], request: TurnRequest) -> list[str]:
-    """Return the suspended runs of the conversation that a new turn supersedes, so that none resumes by itself."""
+    """Return the suspended runs of the conversation that a new turn moves on from, so that none resumes by itself."""
     if request.attempt_of is not None:
         return []
     running = await session.store.runs(conversation_id=request.base.conversation_id, states=['running'])

@@ -267,7 +267,7 @@ async def test_a_run_whose_deps_no_store_can_hold_fails_and_locks_nothing(tmp_pa
         root = await versions.create(backend=LocalBackend(tmp_path))
         with pytest.raises(DeepAgentError, match="'notes'") as caught:
             await root.advance('go')
-        assert any('The run is kept up to version' in note for note in caught.value.__notes__)
+        assert any('The run is stored up to version' in note for note in caught.value.__notes__)
         (run,) = await store.runs()
         assert run.state == 'failed'
         await root.checkout()

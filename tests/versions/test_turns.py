@@ -251,7 +251,7 @@ async def test_a_model_that_fails_leaves_a_version_to_go_on_from(make: MakeAgent
         await root.advance('go')
 
     failed = await newest(agent)
-    assert caught.value.__notes__ == [f'The run is kept as version {failed.id}.']
+    assert caught.value.__notes__ == [f'The run is stored as version {failed.id}.']
     assert (failed.kind, failed.state, failed.parent_id, failed.output) == ('turn', 'failed', root.id, None)
     assert [part.tool_name for part in returns(await failed.messages())] == ['write_todos', 'ls']
     run = await store.run(failed.run_id or '')
@@ -392,7 +392,7 @@ async def test_a_turn_whose_branch_was_named_by_another_meanwhile_is_kept(make: 
         await root.advance('yours', branch='table')
 
     kept = await newest(agent)
-    assert f'The run is kept as version {kept.id}.' in caught.value.__notes__
+    assert f'The run is stored as version {kept.id}.' in caught.value.__notes__
     assert len(await kept.messages()) == 1 + steps  # a call that was to run is answered: it was cut off
     assert kept.branch not in ('main', 'table')
     assert await store.runs(states=['running']) == []
@@ -447,7 +447,7 @@ async def test_a_store_that_refuses_the_end_is_named_beside_the_error(make: Make
         await root.advance('go')
 
     note, suspended = caught.value.__notes__
-    assert note == 'What the run did since its last step is not in the store: The disk is full.'
+    assert note == 'The work of the run since its last step was not stored: The disk is full.'
     assert 'is suspended' in suspended
 
 

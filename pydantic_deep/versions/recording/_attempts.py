@@ -1,4 +1,4 @@
-"""What was done of a run whose process died, over all attempts at it: its calls, its answers, and what it left."""
+"""The stored work of a crashed run over all attempts at it: calls, responses, files and deps."""
 
 from __future__ import annotations
 
@@ -23,35 +23,36 @@ from pydantic_deep.versions.recording._recorded_run import CallKey, dump_usage, 
 from ._recovery_script import RecordedResponse, RecoveryScript
 
 _BASE = ''
-"""Stands for the response that a run goes on from."""
+"""Stands for the response that a run begins from."""
 
 _ALL = 1_000_000
-"""As many runs as there can be below one."""
+"""A limit above the number of runs below any run."""
 
 
 async def attempts_of(store: Store, run: RunRecord) -> list[RunRecord]:
-    """Return a run and those of dead processes that it goes on with, oldest first."""
-    found = [run]
-    while (attempt_of := found[-1].attempt_of) and (before := await store.run(attempt_of)) is not None:
-        found.append(before)
-    return found[::-1]
+    """Return a run after the crashed runs that it resumes, oldest first."""
+    attempts = [run]
+    while (attempt_of := attempts[-1].attempt_of) and (before := await store.run(attempt_of)) is not None:
+        attempts.append(before)
+    return attempts[::-1]
 
 
 async def settled_calls(store: Store, attempts: Sequence[RunRecord]) -> dict[CallKey, CallRecord]:
-    """Return the calls that attempts have begun. Each is noted once, under the attempt whose response asked for it."""
+    """Return the ledger entries of attempts, one per call. The attempt with a response has the entries of its calls."""
     return {(call.response_id, call.tool_call_id): call for call in await _calls(store, attempts)}
 
 
 async def calls_before_pause(
     store: Store, attempts: Sequence[RunRecord], response_id: str, tool_call_id: str
 ) -> list[CallRecord]:
-    """Return what runs have noted of a call that was started in a crashed process, before a person was asked about it.
+    """Return earlier ledger entries of a call that a crashed process had started, from before its approval was
+    requested.
 
     Args:
         store: The store.
-        attempts: The run that makes the call after all, and those that it goes on with. Each began from a pause.
-        response_id: The message that asked for the call.
-        tool_call_id: The call.
+        attempts: The run that makes the call after approval, and those that it resumes. Each began from a pause.
+        response_id: The message with the call.
+        tool_call_id: The id of the call.
     """
     found: list[CallRecord] = []
     base = await store.version(attempts[0].base_id or '')
@@ -67,7 +68,7 @@ async def calls_before_pause(
 
 
 async def newest_version(store: Store, attempts: Sequence[RunRecord]) -> VersionRecord | None:
-    """Return the last version that attempts have made; `None` if they have made none."""
+    """Return the last version of attempts; `None` if they have none."""
     for attempt in reversed(attempts):
         newest = await store.versions(VersionFilter(run_id=attempt.id), limit=1)
         if newest:
@@ -76,9 +77,10 @@ async def newest_version(store: Store, attempts: Sequence[RunRecord]) -> Version
 
 
 async def asked_by(store: Store, attempts: Sequence[RunRecord], base: VersionRecord) -> str:
-    """Return the attempt under which calls of the last response of a version are noted: the one that had the response.
+    """Return the attempt that has the ledger entries for calls of a version's last response: the one that had the
+    response.
 
-    Those of a response that was there before are noted under the first one.
+    For a response from before all attempts, this is the first one.
     """
     messages, _ = await load_history(store, base)
     place = last_response(messages)
@@ -87,11 +89,11 @@ async def asked_by(store: Store, attempts: Sequence[RunRecord], base: VersionRec
 
 
 async def load_script(store: Store, attempts: Sequence[RunRecord]) -> RecoveryScript:
-    """Return the responses that attempts had, with the calls of each.
+    """Return the responses that attempts had, each with its calls.
 
     Args:
         store: The store.
-        attempts: A run and those before it, oldest first, as `attempts_of` returns them. Each goes on with the last
+        attempts: A run and those before it, oldest first, as returned by `attempts_of`. Each begins from the last
             version of the one before.
     """
     calls = await _calls(store, attempts)
@@ -99,9 +101,9 @@ async def load_script(store: Store, attempts: Sequence[RunRecord]) -> RecoverySc
     if newest is None:
         return RecoveryScript(run_id=attempts[-1].id, responses=[])
     made = await summaries_since(store, newest, await store.version(attempts[0].base_id or ''))
-    records = await all_records(store, newest)  # what was replaced is told again too
+    records = await all_records(store, newest)  # including replaced messages, which are used again too
     messages = await decode_messages(records, _reader(store))
-    # By the run that they name: it may also have put together what was there, under other ids and in fewer messages.
+    # By their run id: the run may also have merged earlier messages, which then have other ids.
     run_ids = {attempt.id for attempt in attempts}
     run_id_by_response = {
         record.id: message.run_id or ''
@@ -113,9 +115,9 @@ async def load_script(store: Store, attempts: Sequence[RunRecord]) -> RecoverySc
     for record, message in zip(records, messages, strict=True):
         if isinstance(message, ModelRequest):
             parts = [part for part in message.parts if isinstance(part, ToolReturnPart)]
-            # The first one: a capability may have replaced it by a shorter one since.
+            # The first result: a capability may have replaced it by a shorter one later.
             returned = {(asked, part.tool_call_id): part for part in parts} | returned
-        elif not any(map(is_summary, message.parts)):  # which may stand between a call and its result here
+        elif not any(map(is_summary, message.parts)):  # a summary may come between a call and its result
             asked = record.id if record.id in run_id_by_response else _BASE
             begun_from = (record.id, message) if asked == _BASE else begun_from
     calls = [
@@ -148,7 +150,7 @@ async def load_script(store: Store, attempts: Sequence[RunRecord]) -> RecoverySc
 
 
 async def _originals(store: Store, attempts: Sequence[RunRecord]) -> dict[str, ModelResponse]:
-    """Return answers as models gave them, by the ids of the messages that capabilities have made of them."""
+    """Return the original model responses that capabilities have changed, keyed by the id of the changed message."""
     found: dict[str, ModelResponse] = {}
     for request in [each for attempt in attempts for each in await store.requests(attempt.id)]:
         if request.message_digests is None:
@@ -161,7 +163,7 @@ async def _originals(store: Store, attempts: Sequence[RunRecord]) -> dict[str, M
 
 
 def _overflows(made: Sequence[Summarized], responses: Sequence[RecordedResponse]) -> frozenset[int]:
-    """Return after how many of its responses a run summarized because a request was refused as too long."""
+    """Return the numbers of responses after which a run summarized because a request was refused as too long."""
     known: set[str] = set()
     found: set[int] = set()
     for summary in made:
@@ -172,7 +174,7 @@ def _overflows(made: Sequence[Summarized], responses: Sequence[RecordedResponse]
 
 
 async def left_deps(store: Store, attempts: Sequence[RunRecord], response_id: str | None) -> str | None:
-    """Return the digest of the state of the deps that the calls of a response left; `None` if none changed it."""
+    """Return the digest of the deps state that the calls of a response left; `None` if none changed it."""
     found: list[tuple[int, str]] = []
     for call in await _calls(store, attempts):
         digest = deps_of(call.result) if call.response_id == response_id else None
@@ -182,9 +184,9 @@ async def left_deps(store: Store, attempts: Sequence[RunRecord], response_id: st
 
 
 async def last_deps(store: Store, attempts: Sequence[RunRecord]) -> str | None:
-    """Return the digest of the last state of the deps of a run: after a step, or a call since; `None` if it has none.
+    """Return the digest of the last deps state of a run, from a step or a later call; `None` if it has none.
 
-    An attempt begins with the state that the one before it left.
+    An attempt begins with the state that the previous one left.
     """
     for attempt in reversed(attempts):
         found = await _states(store, attempt)
@@ -194,9 +196,9 @@ async def last_deps(store: Store, attempts: Sequence[RunRecord]) -> str | None:
 
 
 async def last_fork(store: Store, attempts: Sequence[RunRecord]) -> str | None:
-    """Return the digest of the state of deps that has the files of a run's fork as they were last; `None` if none has.
+    """Return the digest of the deps state with the newest files of a run's fork; `None` if there is none.
 
-    Runs below it may have worked in the same fork, and know it better. It is that of the conversation.
+    The fork belongs to the conversation of the run. Runs below it may work in the same fork and have a newer state.
     """
     for attempt in reversed(attempts):
         runs = [attempt, *await _runs_below(store, attempt)]
@@ -207,7 +209,7 @@ async def last_fork(store: Store, attempts: Sequence[RunRecord]) -> str | None:
 
 
 async def _states(store: Store, run: RunRecord) -> list[tuple[int, str]]:
-    """Return when a run has left which states of its deps: after its last step, and after calls."""
+    """Return the deps states of a run, each with its time: after its last step, and after calls."""
     newest = await store.versions(VersionFilter(run_id=run.id), limit=1)
     states = [(version.created_at, version.deps) for version in newest]
     states += [(call.ended_at or 0, deps_of(call.result)) for call in await store.calls([run.id])]
@@ -215,7 +217,7 @@ async def _states(store: Store, run: RunRecord) -> list[tuple[int, str]]:
 
 
 async def _runs_below(store: Store, run: RunRecord) -> list[RunRecord]:
-    """Return all runs that a run has delegated to, at any depth."""
+    """Return all descendants of a run."""
     found: list[RunRecord] = []
     for child in await store.runs(parent_run_id=run.id, limit=_ALL):
         found += [child, *await _runs_below(store, child)]
@@ -223,12 +225,12 @@ async def _runs_below(store: Store, run: RunRecord) -> list[RunRecord]:
 
 
 async def crash_remnants(store: Store, attempts: Sequence[RunRecord], response_id: str | None) -> CrashRemnants | None:
-    """Return the files that the calls of a response left, those of subagents included; `None` if none changed them.
+    """Return the files that the calls of a response and their subagents left; `None` if none changed them.
 
     Args:
         store: The store.
-        attempts: The run, and those that it went on with.
-        response_id: The last message that asked for calls, of the version that is gone on from.
+        attempts: The run, and those that it resumes.
+        response_id: The last message with calls in the base version.
     """
     runs = await runs_called(store, attempts, response_id)
     calls = [call for call in await _calls(store, attempts) if call.response_id == response_id]
@@ -244,13 +246,13 @@ async def crash_remnants(store: Store, attempts: Sequence[RunRecord], response_i
 async def runs_called(
     store: Store, attempts: Sequence[RunRecord], response_id: str | None, tool_call_id: str | None = None
 ) -> list[RunRecord]:
-    """Return the runs of subagents that calls of a response have begun, at any depth.
+    """Return the runs of subagents that calls of a response have started, at any depth.
 
     Args:
         store: The store.
-        attempts: The run that made the calls, and those that it goes on with.
-        response_id: The message that asked for the calls.
-        tool_call_id: One of them; `None` for all.
+        attempts: The run with the calls, and those that it resumes.
+        response_id: The message with the calls.
+        tool_call_id: The id of one call; `None` for all.
     """
     run_ids = {attempt.id for attempt in attempts}
     found: dict[str, RunRecord] = {}
@@ -265,7 +267,7 @@ async def runs_called(
 async def usage_of_call(
     store: Store, attempts: Sequence[RunRecord], response_id: str, tool_call_id: str
 ) -> tuple[RunUsage, RunUsage]:
-    """Return what a delegation has used in a run and those that it goes on with, and what before, until it waited."""
+    """Return the usage of a delegation in a run and those that it resumes, and its usage before that, up to a pause."""
     called = await runs_called(store, attempts, response_id, tool_call_id)
     known = {run.id for run in called}
     before: set[str] = set()
@@ -278,7 +280,7 @@ async def usage_of_call(
 
 
 async def usage_of_runs(store: Store, run_ids: Sequence[str]) -> RunUsage:
-    """Return what runs have used by themselves, as the store has it: their requests, and their calls that are done."""
+    """Return the stored usage of runs without their subagents: requests and finished calls."""
     used = await usage_of_requests(store, run_ids)
     used.tool_calls = sum(call.status == 'done' for call in await store.calls(run_ids))
     return used
@@ -287,13 +289,13 @@ async def usage_of_runs(store: Store, run_ids: Sequence[str]) -> RunUsage:
 async def usage_of_requests(
     store: Store, run_ids: Sequence[str], *, without: Collection[str] = (), since: int = 0
 ) -> RunUsage:
-    """Return what requests of runs have used.
+    """Return the usage of the requests of runs.
 
     Args:
         store: The store.
-        run_ids: The runs.
-        without: The responses whose requests are left out.
-        since: When the first that counts was sent, in microseconds since 1970.
+        run_ids: The ids of the runs.
+        without: Ids of responses whose requests are excluded.
+        since: The earliest time of a request, in microseconds since 1970.
     """
     used = RunUsage()
     for run_id in run_ids:
@@ -307,7 +309,7 @@ async def usage_of_requests(
 async def end_of_attempt(
     store: Store, run_id: str, state: Literal['interrupted', 'failed'] = 'interrupted', error: str | None = None
 ) -> RunEnd:
-    """Return the end of a run whose process died, with what it had used by then."""
+    """Return the end of a crashed run, with its usage."""
     used = await usage_of_runs(store, [run_id])
     cost = None if used.cost is None else str(used.cost)
     return RunEnd(run_id=run_id, state=state, usage=dump_usage(used), cost=cost, error=error)
@@ -335,6 +337,6 @@ def _reader(store: Store) -> Callable[[str], Awaitable[bytes]]:
 
 
 def _with_result(call: CallRecord, part: ToolReturnPart | None) -> CallRecord:
-    """Return a call with its result, which the ledger forgets once a message has it."""
+    """Return a call with its result, which is removed from the ledger once a message has it."""
     is_ended = call.status in ('done', 'failed')
     return call._replace(result=result_of(part)) if is_ended and call.result is None and part is not None else call

@@ -1,4 +1,4 @@
-"""Questions about the capabilities of an agent: where one comes from, which hooks it has, and which one is missing."""
+"""Properties of an agent's capabilities: their origin, their hooks, and a missing `ToolFailures`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pydantic_deep.failures import ToolFailures
 
 
 def is_framework(capability: AbstractCapability[Any]) -> bool:
-    """Return whether a capability is of this framework, or one that pydantic-ai adds by itself."""
+    """Return whether a capability belongs to this framework, or is added by pydantic-ai itself."""
     return type(capability).__module__.startswith(('pydantic_deep.', 'pydantic_ai.capabilities._'))
 
 
 def overrides(capability: AbstractCapability[Any], *names: str) -> bool:
-    """Return whether a capability has a method of its own of any of these names."""
+    """Return whether a capability overrides any of these methods."""
     return any(getattr(type(capability), name) is not getattr(AbstractCapability, name) for name in names)
 
 
@@ -24,4 +24,4 @@ def missing_failures(agent: AbstractAgent[Any, Any]) -> list[ToolFailures]:
     """Return a `ToolFailures` capability if the agent has none, so that an exception of a tool never ends a turn."""
     own: list[object] = []
     agent.root_capability.apply(own.append)
-    return [] if any(isinstance(each, ToolFailures) for each in own) else [ToolFailures()]
+    return [] if any(isinstance(leaf, ToolFailures) for leaf in own) else [ToolFailures()]

@@ -1,7 +1,7 @@
-"""The state of deps in versions: what `to_json` writes, the large results that are offloaded in them, and a fork's files.
+"""The deps state in versions: the result of `to_json`, offloaded large results, and the files of a fork.
 
-Each large result, and all contents of a fork, are assets, stored once; a version has the names of all of them, of a
-fork by segments of the list of its files.
+Each large result and all contents of a fork are assets, stored once. A version refers to all of them; for a fork,
+through segments of its list of files.
 """
 
 from __future__ import annotations
@@ -20,38 +20,43 @@ from pydantic_deep_backends.overlay import OverlayBackend, relocate
 from ._overlay_deltas import Segment, joined, segments_with
 
 _OFFLOAD = 'offload'
-"""The key of the large results beside the fields of deps: digest and size by path."""
+"""The key of the large results, next to the fields of deps: digest and size, keyed by path."""
 
 _FORK = 'fork'
-"""The key of the files that a subagent has changed in a fork: whose fork it is, its directory, and what it holds."""
+"""The key of the files that a subagent has changed in a fork: the conversation that owns it, its directory, and the
+changes.
+"""
 
 
 @dataclass(kw_only=True)
 class DepsState:
-    """The state of the deps of one run, as the store has it."""
+    """The stored deps state of one run."""
 
     digest: str | None
-    """Of the asset with it; `None` before there is one."""
+    """The digest of its asset; `None` before there is one."""
     fork: str | None = None
-    """Whose fork the files of the deps are, which is gone with the process but for what is kept here; `None` if none."""
+    """The conversation that owns the fork with the files of the deps, which a crash loses unless they are stored here;
+    `None` without a fork.
+    """
     run_id: str | None = None
-    """The run, so that what it changed is not taken for what another one did that keeps the state."""
+    """The id of the run. It distinguishes its changes to protected files from those of other runs with the same state.
+    """
     protected: tuple[ProtectedChange, ...] = ()
-    """What the turn changed in protected files; known when its run ends."""
+    """The changes of the turn to protected files, known when its run ends."""
     _offloaded: Tree = field(default_factory=Tree)
-    """The large results that the store has."""
+    """The large results that are stored."""
     _forked: frozenset[str] = frozenset()
-    """The contents of the fork that the store has."""
+    """The digests of stored contents of the fork."""
     _segments: tuple[Segment, ...] = ()
-    """What the fork has changed, as the store has it."""
+    """The stored changes of the fork."""
 
     async def begin(self, deps: object) -> None:
-        """Take note of what deps from `load_deps` have: the store has that."""
+        """Mark the large results of deps from `load_deps` as stored."""
         if isinstance(deps, DeepAgentDeps):
             self._offloaded = await offload_of(deps).snapshot()
 
     async def dump(self, deps: object) -> list[NewAsset]:
-        """Return what the store has not of the state now; `digest` is that of the state then."""
+        """Return the assets of the present state that are not stored, and set `digest` to that of the state."""
         if not isinstance(deps, DeepAgentDeps):
             return self._dumped('{}', {PROTECTED: dump_changes(self.protected, self.run_id)}) if self.protected else []
         offload = offload_of(deps)
@@ -79,7 +84,7 @@ class DepsState:
         return [*assets, *self._dumped(text, beside)]
 
     def _dumped(self, text: str, beside: Mapping[str, object]) -> list[NewAsset]:
-        """Return the asset with the state, if the store does not have it."""
+        """Return the asset with the state, if it is not stored."""
         if beside:
             text = json.dumps({**json.loads(text), **beside}, ensure_ascii=False)
         data = text.encode()
@@ -95,12 +100,12 @@ def _json_asset(digest: str, data: bytes) -> NewAsset:
 
 
 async def load_deps(store: Store, digest: str | None, given: object, backend: BackendProtocol | None) -> object:
-    """Return deps with the state that a version has of them, and with its files.
+    """Return deps with the stored state of a version, and with its files.
 
     Args:
         store: The store.
-        digest: The asset with the state; `None` to take that of `given`.
-        given: Deps with the live handles. What is not `DeepAgentDeps` is returned as it is.
+        digest: The digest of the state; `None` for the state of `given`.
+        given: Deps with live handles. Objects other than `DeepAgentDeps` are returned unchanged.
         backend: The files; `None` for those of `given`.
     """
     if not isinstance(given, DeepAgentDeps):
@@ -129,33 +134,33 @@ async def load_deps(store: Store, digest: str | None, given: object, backend: Ba
 
 
 async def restore_deps(store: Store, digest: str | None, deps: object) -> None:
-    """Give deps that are in use the todos and the long results of a state; what else they have may be others' too."""
+    """Restore the todos and large results of deps in use. Other fields may be shared with other runs."""
     if digest is None or not isinstance(deps, DeepAgentDeps):
         return
     loaded = cast(DeepAgentDeps, await load_deps(store, digest, deps, None))
     deps.todos = loaded.todos
-    kept, offload = offload_of(loaded), offload_of(deps)
-    for path in (await offload.snapshot()).diff(await kept.snapshot()).added:
-        await offload.write_bytes(path, await kept.read_bytes(path))
+    stored, offload = offload_of(loaded), offload_of(deps)
+    for path in (await offload.snapshot()).diff(await stored.snapshot()).added:
+        await offload.write_bytes(path, await stored.read_bytes(path))
 
 
 async def fork_of(store: Store, digest: str) -> str | None:
-    """Return of whose fork a state of deps has the files; `None` if of none."""
+    """Return the conversation that owns the fork in a deps state; `None` if it has none."""
     document = json.loads((await store.asset(digest)).data)
     return document[_FORK]['of'] if _FORK in document else None
 
 
 async def restore_fork(store: Store, digest: str, fork: OverlayBackend) -> None:
-    """Let a fork have the files that a state of deps has of one."""
-    kept = json.loads((await store.asset(digest)).data)[_FORK]
-    segments = await store.assets(kept['changes'])
-    changes = joined([segments[digest].data for digest in kept['changes']])
+    """Restore the files of a fork from a deps state."""
+    stored = json.loads((await store.asset(digest)).data)[_FORK]
+    segments = await store.assets(stored['changes'])
+    changes = joined([segments[digest].data for digest in stored['changes']])
     wanted = {
         state['digest'] for entry in changes['entries'] for state in (entry['now'], entry['was']) if _is_file(state)
     }
-    found = await store.assets(wanted)
-    moved = relocate(changes, kept['working_dir'], await fork.working_dir())
-    fork.restore(moved, {digest: asset.data for digest, asset in found.items()})
+    assets = await store.assets(wanted)
+    relocated = relocate(changes, stored['working_dir'], await fork.working_dir())
+    fork.restore(relocated, {digest: asset.data for digest, asset in assets.items()})
 
 
 def _is_file(state: Mapping[str, object] | None) -> bool:

@@ -1,8 +1,8 @@
-"""What a fork has changed as the store keeps it: in segments, so that each call brings what is new and not the whole list.
+"""The changes of a fork in segments, so that a call stores only new changes and not the whole list.
 
-A segment has the entries of some paths, in the form of `OverlayBackend.dump_apart`; of two with a path the later one
-counts. A new one takes in those before it that are less than twice as large. So they are few, and an entry is written
-again only for a segment that is half as large again. Pure.
+A segment contains the entries of some paths, in the form of `OverlayBackend.dump_apart`; a later segment overrides an
+earlier one. A new segment absorbs the preceding ones that are less than twice as large. Therefore segments are few, and
+an entry is written again only for a segment that is at least half as large again. Pure.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from pydantic_deep_backends import digest_of
 
 @dataclass(frozen=True, kw_only=True)
 class Segment:
-    """Some of what a fork has changed."""
+    """A part of the changes of a fork."""
 
     digest: str
-    """Of `data`."""
+    """The digest of `data`."""
     data: bytes
-    """It, as it is stored."""
+    """The stored form of the segment."""
     entries: Mapping[str, object]
-    """It, by path."""
+    """The entries, keyed by path."""
 
 
 def segments_with(known: Sequence[Segment], changes: Mapping[str, Any]) -> tuple[Segment, ...]:
-    """Return segments that have these changes together: those that are known, as far as they can stay."""
+    """Return segments that contain these changes, reusing known segments as far as possible."""
     entries = _by_path([changes])
     had = {path: entry for segment in known for path, entry in segment.entries.items()}
-    if not had.keys() <= entries.keys():  # what was merged is forgotten, and a segment cannot say that
+    if not had.keys() <= entries.keys():  # merging removes entries, which a segment cannot express
         known, had = (), {}
     new = {path: entry for path, entry in entries.items() if had.get(path) != entry}
     if known and not new:
         return tuple(known)
-    kept = list(known)
-    while kept and len(kept[-1].entries) < 2 * len(new):
-        new = {**kept.pop().entries, **new}
+    reused = list(known)
+    while reused and len(reused[-1].entries) < 2 * len(new):
+        new = {**reused.pop().entries, **new}
     data = json.dumps({**changes, 'entries': list(new.values())}, ensure_ascii=False).encode()
-    return (*kept, Segment(digest=digest_of(data), data=data, entries=new))
+    return (*reused, Segment(digest=digest_of(data), data=data, entries=new))
 
 
 def joined(segments: Sequence[bytes]) -> dict[str, Any]:
-    """Return the changes that stored segments have together, oldest first; there is at least one."""
+    """Return the combined changes of stored segments, oldest first. There must be at least one."""
     parts: list[dict[str, Any]] = [json.loads(data) for data in segments]
     return {**parts[-1], 'entries': list(_by_path(parts).values())}
 

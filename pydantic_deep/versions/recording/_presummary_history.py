@@ -1,6 +1,7 @@
-"""What a conversation was before its history was told anew: the messages that summaries have replaced.
+"""The history of a conversation before summaries: the messages that they have replaced.
 
-A summary makes a branch that says which one it rewrites and how much of it, so nothing is copied and nothing is gone.
+A summary creates a branch that refers to the branch and the number of messages that it rewrites, so nothing is copied
+or lost.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from pydantic_deep.versions._messages import decode_messages
 
 class _Rewrite(NamedTuple):
     branch: BranchRecord
-    """The branch that tells a history anew."""
+    """The branch with the rewritten history."""
     origin: str
-    """The branch whose history it was."""
+    """The id of the branch with the original history."""
     stop: int
-    """How many messages of that."""
+    """The number of messages of the original history."""
 
 
 async def replaced_messages(store: Store, record: VersionRecord) -> list[MessageRecord]:
     """Return the messages that summaries replaced in the history of a version, oldest first.
 
-    Messages that a summary did not replace are not among them: a later run may have merged them since.
+    Messages that a summary retained are not included: a later run may have merged them since.
     """
     found: list[MessageRecord] = []
     for rewrite in reversed(await _rewrites(store, record)):
@@ -37,9 +38,9 @@ async def replaced_messages(store: Store, record: VersionRecord) -> list[Message
 
 
 async def all_records(store: Store, record: VersionRecord) -> list[MessageRecord]:
-    """Return the messages of a version and those that were replaced in its history, in the order of their making.
+    """Return the messages of a version and those replaced in its history, in order of creation.
 
-    One that was replaced by a changed copy of it comes before that copy.
+    A message that was replaced by a changed copy comes before the copy.
     """
     found: dict[str, MessageRecord] = {}
     for rewrite in reversed(await _rewrites(store, record)):
@@ -49,32 +50,32 @@ async def all_records(store: Store, record: VersionRecord) -> list[MessageRecord
 
 
 async def all_messages(store: Store, record: VersionRecord) -> list[tuple[str, ModelMessage]]:
-    """Return what `all_records` does as messages, each with its id."""
+    """Return the messages of `all_records`, decoded, each with its id."""
     records = await all_records(store, record)
     return [(each.id, message) for each, message in zip(records, await _decoded(store, records), strict=True)]
 
 
 async def earlier_messages(store: Store, record: VersionRecord) -> list[ModelMessage]:
-    """Return what `replaced_messages` does, without the summaries among them."""
+    """Return the messages of `replaced_messages`, decoded, without summaries."""
     return without_summaries(await _decoded(store, await replaced_messages(store, record)))
 
 
 class Summarized(NamedTuple):
-    """A summary that was made, and what the history was before."""
+    """A summary, with the history that it replaced."""
 
     message: ModelMessage
     before: list[str]
-    """The ids of its messages."""
+    """The ids of the messages of that history."""
 
     @property
     def is_overflow(self) -> bool:
-        """Whether a request was refused as too long."""
+        """Whether it was created because a request was refused as too long."""
         summary = find_summary([self.message])
         return summary is not None and read_summary(summary).reason == 'overflow'
 
 
 async def summaries_since(store: Store, record: VersionRecord, base: VersionRecord) -> list[Summarized]:
-    """Return the summaries that were made on the way from one version to another, oldest first."""
+    """Return the summaries that were created between two versions, oldest first."""
     found: list[Summarized] = []
     for rewrite in await _rewrites(store, record):
         if rewrite.branch.id == base.branch_id:
@@ -87,7 +88,7 @@ async def summaries_since(store: Store, record: VersionRecord, base: VersionReco
 
 
 async def _rewrites(store: Store, record: VersionRecord) -> list[_Rewrite]:
-    """Return how often the history of a version was told anew, newest first."""
+    """Return the rewrites of the history of a version, newest first."""
     branches: Mapping[str, BranchRecord] = {each.id: each for each in await store.branches(record.conversation_id)}
     found: list[_Rewrite] = []
     branch: BranchRecord | None = branches.get(record.branch_id)

@@ -1,4 +1,4 @@
-"""What a person said to begin a turn: as JSON, and where it stands in the messages of a run."""
+"""The user prompt of a turn: as JSON, and its location in the messages of a run."""
 
 from __future__ import annotations
 
@@ -10,52 +10,54 @@ from pydantic import JsonValue, TypeAdapter
 from pydantic_ai.messages import ModelMessage, ModelRequest, UserContent, UserPromptPart
 
 Prompt = str | Sequence[UserContent]
-"""What a user says: text, or text with media."""
+"""A user prompt: text, or text with media."""
 
 MAX_PROMPT_BYTES = 64 * 1024
-"""The largest prompt that is stored again where a capability has rewritten it: larger ones are rewritten to be shorter."""
+"""Maximum size of a prompt that is stored again if a capability has rewritten it. Larger prompts are rewritten to be
+shorter.
+"""
 
 
 def encode_prompt(prompt: Prompt) -> bytes:
-    """Return what a user said as JSON."""
+    """Return a prompt as JSON."""
     return _prompts().dump_json(prompt)
 
 
 def decode_prompt(data: bytes) -> Prompt:
-    """Return what a user said from its JSON."""
+    """Return a prompt from its JSON."""
     return _prompts().validate_json(data)
 
 
 def note_of(prompt: Prompt, messages: Sequence[ModelMessage], run_id: str) -> JsonValue:
-    """Return what to note of a prompt so that `prompt_from` finds it; `None` if it is found without a note.
+    """Return a note with which `prompt_from` finds a prompt; `None` if it needs no note.
 
-    Capabilities add words of the user's role to a request, and rewrite those of the user.
+    Capabilities add user content to a request, and rewrite the user's prompt.
     """
-    found = prompts_of(messages, {run_id})
-    same = [index for index, each in enumerate(found) if _is_same(each, prompt)]
+    prompts = prompts_of(messages, {run_id})
+    same = [index for index, candidate in enumerate(prompts) if _is_same(candidate, prompt)]
     if same:
-        return None if same[-1] == len(found) - 1 else same[-1]
-    kept = encode_prompt(prompt)
-    return {'prompt': kept.decode()} if len(kept) <= MAX_PROMPT_BYTES else None
+        return None if same[-1] == len(prompts) - 1 else same[-1]
+    encoded = encode_prompt(prompt)
+    return {'prompt': encoded.decode()} if len(encoded) <= MAX_PROMPT_BYTES else None
 
 
 def prompt_from(note: JsonValue, messages: Sequence[ModelMessage], run_ids: Collection[str]) -> Prompt | None:
-    """Return what the user said in the first request of a run; `None` if it began without.
+    """Return the user prompt of a run; `None` if it began without one.
 
     Args:
-        note: What `note_of` returned for the first request.
-        messages: The history, with what was replaced in it.
-        run_ids: The run, and those that it goes on with.
+        note: The result of `note_of` for the first request.
+        messages: The history, including replaced messages.
+        run_ids: The ids of the run and those that it resumes.
     """
     if isinstance(note, dict):
         return decode_prompt(cast('str', note['prompt']).encode())
-    found = prompts_of(messages, run_ids)
-    return found[note if isinstance(note, int) else -1] if found else None
+    prompts = prompts_of(messages, run_ids)
+    return prompts[note if isinstance(note, int) else -1] if prompts else None
 
 
 def prompts_of(messages: Sequence[ModelMessage], run_ids: Collection[str]) -> list[Prompt]:
-    """Return all words of the user's role in the first request of a run."""
-    own = (each for each in messages if isinstance(each, ModelRequest) and each.run_id in run_ids)
+    """Return all user content in the first request of a run."""
+    own = (message for message in messages if isinstance(message, ModelRequest) and message.run_id in run_ids)
     first = next(own, ModelRequest(parts=[]))
     return [part.content for part in first.parts if isinstance(part, UserPromptPart)]
 

@@ -1,9 +1,9 @@
-"""One recorded run: what the store already has of it, and what each commit adds.
+"""One recorded run: the stored state, and the additions of each commit.
 
-A commit brings what is new: messages are told from those before by identity, files by what was written. Nothing here
-looks at a whole history but once, when the run begins.
+A commit contains only new data: new messages are recognized by identity, changed files by their writes. The whole
+history is inspected only once, when the run begins.
 
-Not here: when something happens (`_recorder`), and what a turn is (`_turn`).
+Not here: when a commit happens (`_recorder`), and turns (`_turn`).
 """
 
 from __future__ import annotations
@@ -64,10 +64,11 @@ from ._ledger import with_deps
 from ._request_log import RequestEntry, RequestLog
 
 FAILED = (StoreUnavailableError, StoreClosedError, RunTakenOverError)
-"""What a store says that takes nothing more of a run, for now or for good."""
+"""Errors of a store that accepts no more commits of a run, temporarily or permanently."""
 
 CallKey = tuple[str, str]
-"""A tool call within a run and those that it goes on with: the id of the message that asked for it, and its own."""
+"""The key of a tool call within a run and those that it resumes: the id of the message with the call, and its own id.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,55 +92,57 @@ class RunStart:
     """The state in which a run starts: its base version, history, files and earlier attempts."""
 
     base: VersionRecord
-    """The version that it goes on from."""
+    """The version that the run begins from."""
     messages: Sequence[ModelMessage] = ()
-    """Its history, the same objects that the run is given."""
+    """The history of the base. The run gets the same objects."""
     message_ids: Sequence[str] = ()
-    """The ids of these."""
+    """The ids of these messages."""
     run_record: RunRecord
-    """The run, as it is to be stored."""
+    """The record of the run, as it is stored."""
     files: TurnFiles | None = None
-    """The files of the turn; `None` where nothing is known of files."""
+    """The files of the turn; `None` if they are not versioned."""
     claim: DirectoryClaim | None = None
-    """Of the directory in which the run works, if it has claimed one."""
+    """The claim of the directory in which the run works, if any."""
     branch_name: str | None = None
-    """How the branch is to be called; `None` to go on with that of the base."""
+    """The name of a new branch; `None` to continue that of the base."""
     crashed: CrashedRun = field(default_factory=CrashedRun)
     """The crashed run that it resumes."""
     has_loaded_deps: bool = False
-    """Whether the deps have the state of the base, and nothing besides."""
+    """Whether the deps have exactly the state of the base."""
     has_files: bool = True
     """Whether the deps of the run have the files of the turn."""
     fork: str | None = None
-    """Whose fork the files of the deps are, by the conversation; it is kept with their state. `None` if they are none."""
+    """The conversation that owns the fork with the files of the deps; its files are stored with the deps state. `None`
+    without a fork.
+    """
     parent_id: str | None = None
-    """The parent of the version that the run ends with, if it is not the base: that of the first attempt at it."""
+    """The parent of the version that the run ends with, if it is not the base: the base of the first attempt."""
     pause_id: str | None = None
-    """The version whose answers the run acts on."""
+    """The version with the answers that the run uses."""
     head_id: str | None = None
-    """Where the head of the conversation is, if the end of the run is to move it from there."""
+    """The present head of the conversation, if the end of the run moves it from there."""
     protected: Mapping[str, str] | None = None
-    """The states of protected files when the turn began; `None` if they are not looked at."""
+    """The states of protected files when the turn began; `None` if they are unknown."""
     requests: RequestLog = field(default_factory=RequestLog)
-    """What is known of the requests of the run, and of those before it."""
+    """The log of the requests of this run and earlier ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _VersionDraft:
-    """A version that is not committed yet."""
+    """A version before its commit."""
 
     version: VersionRecord
-    """It, without its files: they are taken when it is made."""
+    """The record without its files, which are captured for the commit."""
     at: int
-    """With how many of the messages of the newest version it begins."""
+    """The number of messages of the newest version that it begins with."""
     messages: Sequence[ModelMessage]
-    """What comes after these."""
+    """The messages after these."""
     ids: Sequence[str]
-    """The ids of that."""
+    """The ids of `messages`."""
     commit: Commit
-    """What makes it, but for its files and what is noted until it is made."""
+    """The commit of the version, without its files and data noted later."""
     deps_state: DepsState
-    """The state of deps that the store has then."""
+    """The stored deps state after the commit."""
 
 
 @dataclass(kw_only=True)
@@ -149,19 +152,19 @@ class RecordedRun:
     store: Store
     start: RunStart
     model: str | None = None
-    """The model that answered last."""
+    """The model that responded last."""
     deps: object = field(default=None, init=False)
-    """The deps of the run: if they are ours their state is part of each version."""
+    """The deps of the run. If they are `DeepAgentDeps`, each version contains their state."""
     is_begun: bool = field(default=False, init=False)
-    """Whether the run has come as far as its recorder, which ends it."""
+    """Whether the recorder has observed the run; from then on, it ends the run."""
     tip: VersionRecord = field(init=False)
     """The newest version of the run, at first its base."""
     conflict: VersionConflictError | None = field(default=None, init=False)
-    """Why the head of the conversation has not come along, where it was to."""
+    """The conflict because of which the head of the conversation was not moved."""
     is_ended: bool = field(default=False, init=False)
-    """Whether the store has the end of the run. A run that raised and has no end there is suspended."""
+    """Whether the store has the end of the run. A run that raised without an end in the store is suspended."""
     refused: StoreError | None = field(default=None, init=False)
-    """What the store said to the last commit that it did not make."""
+    """The error of the last commit that failed."""
     _messages: list[ModelMessage] = field(init=False)
     _ids: list[str] = field(init=False)
     _branch_id: str = field(init=False)
@@ -171,22 +174,22 @@ class RecordedRun:
     """The settings of the versions of the run; `None` before its first request."""
     _deps_state: DepsState = field(init=False)
     _ended_calls: set[tuple[str, str, str]] = field(default_factory=set[tuple[str, str, str]], init=False)
-    """Those whose result no message has yet."""
+    """The keys of finished calls whose results are not in a stored message."""
     _unsent_calls: list[CallRecord] = field(default_factory=list[CallRecord], init=False)
     _requests: list[RequestEntry] = field(default_factory=list[RequestEntry], init=False)
-    """Those that the store does not have as they stay."""
+    """The requests that are not stored in their final form."""
     _request_assets: list[NewAsset] = field(default_factory=list[NewAsset], init=False)
     _request_count: int = field(default=0, init=False)
     _first_response_id: str | None = field(init=False)
     _staged: _VersionDraft | None = field(default=None, init=False)
-    """The step that whoever runs the first of its calls makes durable."""
+    """The staged step, which the first of its calls commits."""
     _reported: set[OmittedFile] = field(default_factory=set[OmittedFile], init=False)
-    """The files without a version that the model knows of, or that were there before the run."""
+    """The omitted files that were reported to the model, or existed before the run."""
     _staging: anyio.Lock = field(default_factory=lambda: anyio.Lock(fast_acquire=True), init=False)
-    """Held while a step or the end is made: other calls wait until it is."""
+    """Held while a step or the end is committed; other calls wait for it."""
 
     def __post_init__(self) -> None:
-        """Begin where the base ends."""
+        """Begin from the base."""
         start = self.start
         self.tip = start.base
         self._messages = list(start.messages)
@@ -200,29 +203,29 @@ class RecordedRun:
 
     @property
     def run_id(self) -> str:
-        """The run."""
+        """The id of the run."""
         return self.start.run_record.id
 
     async def begin_with(self, deps: object) -> None:
-        """Take the deps of the run, as they are when it begins."""
+        """Set the deps of the run, as they are at its start."""
         self.is_begun = True
         self.deps = deps
         if self.start.has_loaded_deps:
             await self._deps_state.begin(deps)
 
     def lose_name(self) -> None:
-        """Let the branch have any name: somebody has taken its own since the run began."""
+        """Drop the name of the new branch, which another branch has taken since the run began."""
         self.start = replace(self.start, branch_name=None)
 
     @property
     def history(self) -> tuple[list[ModelMessage], list[str]]:
-        """The messages that the store has of the newest version, and their ids."""
+        """The stored messages of the newest version, and their ids."""
         return self._messages, self._ids
 
     async def keep_messages(self, messages: Sequence[ModelMessage]) -> None:
-        """Make messages durable that no version has yet, before they are told anew: answers that were rejected.
+        """Commit messages that no version has before the history is rewritten: rejected responses.
 
-        They make no version, for no run could go on from there.
+        They create no version, because no run can begin there.
         """
         await self.keep_step()
         append, new, ids, assets = self._appended(messages)
@@ -243,21 +246,23 @@ class RecordedRun:
 
     @property
     def response_id(self) -> str:
-        """The message whose calls run now: the last response."""
+        """The id of the last response, whose calls run now."""
         staged = self._staged
         newest = [self.history] if staged is None else [(staged.messages, staged.ids), self.history]
         return next(found for messages, ids in newest if (found := response_id_of(messages, ids)) is not None)
 
     @property
     def asked_by(self) -> str:
-        """The run under which the calls that run now are noted: of several attempts, the one that had the response."""
+        """The id of the run that has the ledger entries of running calls: of several attempts, the one that had the
+        response.
+        """
         asked_by = self.start.crashed.asked_by
         return asked_by if asked_by is not None and self.response_id == self._first_response_id else self.run_id
 
     def catch_up(self, response: ModelResponse) -> list[ModelMessage]:
-        """Make a response that was told again the last one that the store has, and return the history up to it.
+        """Make a recorded response the last stored one, and return the history up to it.
 
-        It stays the same object: pydantic-ai looks for it in the history.
+        The response stays the same object, because pydantic-ai looks for it in the history.
         """
         place = last_response(self._messages)
         for each in fields(response):
@@ -266,20 +271,20 @@ class RecordedRun:
         return self._messages[: place + 1]
 
     async def end_as_before(self, run_usage: RunUsage, cost: str | None) -> None:
-        """Commit the end of the run where the base, which the run before has made, is its end already."""
+        """Commit the end of a run whose base, created by the crashed run, is already its end."""
         base = self.start.base
         state = 'awaiting_approval' if base.state == 'awaiting_approval' else 'complete'
         end = RunEnd(run_id=self.run_id, state=state, usage=dump_usage(run_usage), cost=cost)
         await self._store(Commit(fence=self.run_id, calls=self._unsent_calls, ends=[end]))
 
     def _go_on(self, at: int, messages: Sequence[ModelMessage], ids: Sequence[str]) -> None:
-        """Take what was committed as what the store has: what is new costs, not the history."""
+        """Mark committed messages as stored. The cost depends only on new messages."""
         del self._messages[at:], self._ids[at:]
         self._messages += messages
         self._ids += ids
 
     async def start_call(self, call: CallRecord) -> None:
-        """Note that a call may run from now on, durably unless it can be repeated; the step that asks for it is."""
+        """Commit the staged step, and record the start of a call, in the same commit unless the call can be repeated."""
         if self.can_repeat(call):
             await self.keep_step()
             if call.effect == 'write':
@@ -288,14 +293,14 @@ class RecordedRun:
             await self._store(Commit(fence=self.run_id, calls=[call]))
 
     def can_repeat(self, call: CallRecord) -> bool:
-        """Return whether a call that no commit tells of can be made again after a crash.
+        """Return whether an uncommitted call can run again after a crash.
 
-        One that reads can, and one that changes files which are gone with the process.
+        A call can if it only reads, or changes only files that a crash loses.
         """
         return call.effect == 'read' or (call.effect == 'write' and self._volatile_files is not None)
 
     def take_omitted(self) -> list[OmittedFile]:
-        """Return the files that the last capture left out and that the model has not been told of; it is told now."""
+        """Return omitted files of the last capture that were not reported to the model, and mark them as reported."""
         files = self.start.files
         new = [] if files is None else [each for each in files.omitted if each not in self._reported]
         self._reported.update(new)
@@ -307,7 +312,7 @@ class RecordedRun:
         return files if files is not None and files.is_volatile and self.start.has_files else None
 
     def note_call(self, call: CallRecord) -> None:
-        """Note with the next commit what became of a call: one that can be repeated."""
+        """Add the end of a repeatable call to the next commit."""
         files = self._volatile_files
         if call.effect == 'write' and files is not None:
             files.note(call)
@@ -315,25 +320,27 @@ class RecordedRun:
             self._unsent_calls.append(call)
 
     def supersede(self, call: CallRecord) -> None:
-        """Note with the next commit that a call is made again."""
+        """Add to the next commit that a call runs again."""
         self._unsent_calls.append(call._replace(status='superseded'))
 
     def note_told(self, call: CallRecord) -> None:
-        """Note that the next message has all of the result of a call."""
+        """Record that the next message has the whole result of a call."""
         self._ended_calls.add(key_of(call))
 
     async def changed_deps(self) -> bool:
-        """Return whether the store has another state of the deps."""
+        """Return whether the deps state differs from the stored one."""
         state, _ = await self._state_of_deps()
         return state.digest != self._deps_state.digest
 
     async def _state_of_deps(self) -> tuple[DepsState, list[NewAsset]]:
-        """Return the state of the deps now, and what the store has not of it. It has it when that is committed."""
+        """Return the present deps state, and its assets that are not stored. Once they are committed, it is the stored
+        state.
+        """
         state = copy.copy(self._deps_state)
         return state, await state.dump(self.deps)
 
     async def end_call(self, call: CallRecord) -> None:
-        """Note durably what became of a call, of the deps and of the files, and when they were looked at."""
+        """Commit the end of a call with the deps, the files and the time of the capture."""
         files = self.start.files
         if files is None:
             call, assets, state = await self._with_deps(call)
@@ -352,32 +359,32 @@ class RecordedRun:
         self._deps_state = state
 
     async def _with_deps(self, call: CallRecord) -> tuple[CallRecord, list[NewAsset], DepsState]:
-        """Return a call with the state of the deps, if the store has another one, what it lacks of it, and the state."""
+        """Return a call with the digest of the deps state if that has changed, the new assets, and the state."""
         state, assets = await self._state_of_deps()
         if call.result is not None and state.digest is not None and state.digest != self._deps_state.digest:
             call = call._replace(result=with_deps(call.result, state.digest))
         return call, assets, state
 
     def note_instructions(self, instructions: str) -> None:
-        """Keep the literal instructions of the agent with the versions of the run; warn if they were others before."""
+        """Set the agent's literal instructions for the versions of the run, and warn if they have changed."""
         if self._settings is None:
             base = self.start.base
             self._settings = with_agent_instructions(base.model_settings, instructions)
             warn_of_other_instructions(self.store, base, instructions)
 
     def note_request(self, request: RequestEntry, assets: Sequence[NewAsset] = ()) -> None:
-        """Note a request with the commit of the message that has its answer."""
+        """Add a request to the commit of the message with its response."""
         self._request_count += 1
         request.record = request.record._replace(number=self._request_count)
         self._requests.append(request)
         self._request_assets += assets
 
     def note_assets(self, assets: Sequence[NewAsset]) -> None:
-        """Note contents that requests refer to."""
+        """Add contents that requests refer to."""
         self._request_assets += assets
 
     async def keep_requests(self) -> None:
-        """Make requests durable that were answered: their answers are lost if the process crashes, and billed."""
+        """Commit answered requests, because their responses are billed even if a crash loses them."""
         new = [each for each in self._requests if not each.is_stored]
         if not new:
             return
@@ -391,11 +398,13 @@ class RecordedRun:
         self._request_assets = []
 
     async def stage(self, messages: Sequence[ModelMessage], usage: RunUsage) -> None:
-        """Take the messages until now for a step: it is kept before any call of the last one runs, or with the end."""
+        """Stage the present messages as a step, to be committed before a call of the last message runs, or with the
+        end.
+        """
         self._staged = await self._draft(messages, usage, kind='step', state='interrupted', parent_id=self.tip.id)
 
     async def keep_step(self, call: CallRecord | None = None) -> bool:
-        """Make the step durable that is staged, with a call that it starts; return whether there was one."""
+        """Commit the staged step, with the call that it starts. Return whether there was one."""
         async with self._staging:
             if self._staged is None:
                 return False
@@ -417,7 +426,7 @@ class RecordedRun:
         supersedes: Mapping[str, str] | None = None,
         error: BaseException | None = None,
     ) -> VersionRecord:
-        """Commit the end of the run, and return its version. What was staged and not kept is part of it."""
+        """Commit the end of the run, and return its version, which includes the staged step."""
         end = RunEnd(
             run_id=self.run_id,
             state='complete' if state == 'complete' else state,
@@ -451,29 +460,31 @@ class RecordedRun:
 
     @property
     def protected_changes(self) -> tuple[ProtectedChange, ...]:
-        """What the turn changed in protected files, once it has ended."""
+        """The changes of the turn to protected files, known once it has ended."""
         return self._deps_state.protected
 
     async def find_protected_changes(self) -> tuple[ProtectedChange, ...]:
-        """Return what the turn has changed in protected files so far."""
+        """Return the changes of the turn to protected files so far."""
         start = self.start
         backend = getattr(self.deps, 'backend', None) if start.files is None else start.files.files.backend
         in_place = start.files is None or start.claim is not None
         return await protected_changes(start.protected, backend, in_place=in_place)
 
     async def abandon(self, error: BaseException, run_usage: RunUsage, cost: str | None) -> None:
-        """Commit that the run has failed, and no version: the newest one stays the last."""
+        """Commit that the run has failed, without a new version."""
         await self.keep_requests()
         claim = self.start.claim
-        held = [] if claim is None else [claim.record(self.tip.id)]
+        workspaces = [] if claim is None else [claim.record(self.tip.id)]
         end = RunEnd(
             run_id=self.run_id, state='failed', usage=dump_usage(run_usage), cost=cost, error=_dump_error(error)
         )
-        await self._store(Commit(fence=self.run_id, ends=[end], workspaces=held))
+        await self._store(Commit(fence=self.run_id, ends=[end], workspaces=workspaces))
         self.is_ended = True
 
     def _heads(self, version: VersionRecord, draft: _VersionDraft) -> list[HeadMove]:
-        """Return how the head moves. It stays where a turn ended before it was answered: the prompt can be sent again."""
+        """Return the head move. The head stays if the turn ended before any response, so that the prompt can be sent
+        again.
+        """
         start = self.start
         if start.head_id is None:
             return []
@@ -528,15 +539,15 @@ class RecordedRun:
         return _VersionDraft(version=version, at=at, messages=new, ids=ids, commit=commit, deps_state=deps_state)
 
     async def _commit(self, draft: _VersionDraft, *, started: CallRecord | None = None) -> VersionRecord:
-        """Make a version, with the files as they are now."""
+        """Commit a version with the present files."""
         files = self.start.files
         if files is None or not self.start.has_files:
             return await self._send(draft, started)
         async with files.lock:
             new = await files.capture(is_full=bool(draft.commit.ends))
-            kept = await self._send(draft, started, new)
+            version = await self._send(draft, started, new)
             files.stored(new)
-            return kept
+            return version
 
     async def _send(
         self, draft: _VersionDraft, started: CallRecord | None, files: NewFiles | None = None
@@ -553,8 +564,8 @@ class RecordedRun:
             version = version._replace(tree=files.tree, backend=with_omitted(version.backend, files.omitted))
             assets += files.assets
             calls = [*files.calls, *calls]
-        told = set(commit.settled_calls)
-        settled = told - {key_of(call) for call in calls}
+        in_messages = set(commit.settled_calls)
+        settled = in_messages - {key_of(call) for call in calls}
         workspaces: list[WorkspaceRecord] = []
         if self.start.claim is not None:
             workspaces.append(await self.start.claim.note(version.id, None if commit.ends else self.run_id))
@@ -566,9 +577,9 @@ class RecordedRun:
                 nodes=None if files is None else files.nodes,
                 versions=[version],
                 requests=requests,
-                # The message has their results; before it had, only another commit could have kept them.
+                # The message of this commit has their results, so the ledger does not need them.
                 calls=[
-                    *(call._replace(result=None) if key_of(call) in told else call for call in calls),
+                    *(call._replace(result=None) if key_of(call) in in_messages else call for call in calls),
                     *(() if started is None else (started,)),
                 ],
                 settled_calls=tuple(settled),
@@ -593,10 +604,10 @@ class RecordedRun:
             raise
 
     async def _made(self, version: VersionRecord, commit: Commit) -> VersionRecord:
-        """Commit what makes a version, and return it as the store has it."""
+        """Commit a version, and return its stored record."""
         try:
             committed = await self._store(commit)
-        except VersionConflictError as conflict:  # all of the commit is true but the head
+        except VersionConflictError as conflict:  # the commit succeeded, except for the head
             self.conflict = conflict
             return await self.store.version(version.id)
         branch = committed.branch
@@ -607,22 +618,22 @@ class RecordedRun:
     def _appended(
         self, messages: Sequence[ModelMessage]
     ) -> tuple[Append | None, list[ModelMessage], list[str], list[NewAsset]]:
-        """Return what is to be appended, the messages after `at` as the store has them then, their ids, and new media.
+        """Return the messages to append, the messages after `at` as they will be stored, their ids, and new media.
 
-        A message that is staged has its id already: calls are noted under it.
+        A staged message already has its id, which ledger entries refer to.
         """
         known = self._messages
         at, first_new = common(known, messages)
-        said = list(messages[first_new:])
-        if said and (more := rest_of(said[0], known[at:])) is not None:
-            at, said[0] = len(known), more
+        new = list(messages[first_new:])
+        if new and (more := rest_of(new[0], known[at:])) is not None:
+            at, new[0] = len(known), more
         stored, ids = list[ModelMessage](), list[str]()
         news: list[NewMessage] = []
         assets: list[NewAsset] = []
         rest = list(zip(self._ids[at:], known[at:], strict=True))
         staged = () if self._staged is None else zip(self._staged.messages, self._staged.ids, strict=True)
         staged_ids = {id(message): staged_id for message, staged_id in staged}
-        for message in said:
+        for message in new:
             again = _take(message, rest)
             if again:
                 news += (NewMessage(id=known_id, body=None) for known_id, _ in again)
@@ -648,7 +659,7 @@ class RecordedRun:
 
 
 def _take(message: ModelMessage, rest: list[tuple[str, ModelMessage]]) -> list[tuple[str, ModelMessage]]:
-    """Take out of known messages those that come again as this one, and return them; none if it is new."""
+    """Remove and return the known messages that a message repeats or merges; return none if the message is new."""
     same = next((index for index, (_, each) in enumerate(rest) if each is message), None)
     count = 1
     if same is None:
@@ -662,7 +673,7 @@ def _take(message: ModelMessage, rest: list[tuple[str, ModelMessage]]) -> list[t
 
 
 def last_response(messages: Sequence[ModelMessage]) -> int:
-    """Return the place of the last response; -1 if there is none."""
+    """Return the index of the last response; -1 if there is none."""
     indexes = range(len(messages) - 1, -1, -1)
     return next((index for index in indexes if isinstance(messages[index], ModelResponse)), -1)
 
@@ -676,13 +687,13 @@ def response_id_of(messages: Sequence[ModelMessage], ids: Sequence[str]) -> str 
 def _with_responses(
     requests: Sequence[RequestEntry], messages: Sequence[ModelMessage], ids: Sequence[str]
 ) -> tuple[list[RequestRecord], list[RequestEntry], list[NewAsset]]:
-    """Return requests with the id of the message that has the answer of each, those of which none has, and new assets."""
+    """Return requests with the id of the message with their response, those without such a message, and new assets."""
     id_by_object = {id(message): message_id for message, message_id in zip(messages, ids, strict=True)}
     last = last_response(messages)
     newest = next((each.response for each in reversed(requests) if each.response is not None), None)
     if newest is not None and last >= 0:
-        id_by_object.setdefault(id(newest), ids[last])  # a hook may have replaced it
-    found: list[RequestRecord] = []
+        id_by_object.setdefault(id(newest), ids[last])  # a hook may have replaced the response
+    records: list[RequestRecord] = []
     left: list[RequestEntry] = []
     assets: list[NewAsset] = []
     for request in requests:
@@ -691,9 +702,9 @@ def _with_responses(
             left.append(request)
         else:
             record, new = request.finished(response_id)
-            found.append(record)
+            records.append(record)
             assets += new
-    return found, left, assets
+    return records, left, assets
 
 
 def _dump_error(error: BaseException) -> str:
@@ -701,7 +712,7 @@ def _dump_error(error: BaseException) -> str:
 
 
 def dump_usage(usage: RunUsage) -> str:
-    """Return usage as JSON, without what is 0."""
+    """Return usage as JSON, without zeros."""
     return to_json({key: value for key, value in vars(usage).items() if value}).decode()
 
 

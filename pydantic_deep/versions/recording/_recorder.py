@@ -1,7 +1,7 @@
-"""`Recorder`: the capability that makes each step of a run a version. It works on any pydantic-ai agent.
+"""`Recorder`: the capability that stores each step of a run as a version. It works with any pydantic-ai agent.
 
-It comes first of all capabilities, so that it sees what every other one has made of a request, a call or a result. A
-subagent inherits a recorder of its own; the link to the call that started it is stored before its first request.
+It is the outermost capability, so that it sees requests, calls and results as all other capabilities have changed them.
+A subagent inherits a recorder of its own; the link to the call that started it is stored before its first request.
 """
 
 from __future__ import annotations
@@ -114,47 +114,47 @@ _CALLER: ContextVar[Caller | None] = ContextVar('pydantic_deep_caller', default=
 class Recorder(AbstractCapability[object]):
     """Commits each step of a run to a store.
 
-    `VersionedAgent` gives one to every run that it makes. Give one to an agent, or to a run, of your own to have its
-    runs in a store: each is then a conversation of its own, or goes on with that of its `conversation_id`.
+    `VersionedAgent` adds one to each of its runs. Add one to your own agent or run to store its runs: each is then a
+    new conversation, or continues that of its `conversation_id`.
     """
 
     id: str | None = RECORDER_ID
-    """Which capability it is: one recorder replaces another."""
+    """The id of the capability, so that one recorder replaces another."""
     store: Store
-    """Where to."""
+    """The store to commit to."""
     recording: RecordedRun | None = None
-    """The run, if it was begun already; else it begins with the run."""
+    """The recording, if it has begun; otherwise it begins with the run."""
     expires_at: int | None = None
-    """When what waits is denied, in microseconds since 1970."""
+    """The time from which pending approvals count as denied, in microseconds since 1970; `None` for never."""
     _parent: RecordedRun | None = field(default=None, repr=False)
     _caller: Caller | None = field(default=None, init=False, repr=False)
-    """The call of it that the run belongs to."""
+    """The tool call of the parent that the run belongs to."""
     _beside: list[asyncio.Task[object]] = field(default_factory=list['asyncio.Task[object]'], repr=False)
-    """The tasks of the runs that have the same parent; the list is its."""
+    """The tasks of all runs with the same parent. The list belongs to the parent's recorder."""
     _below: list[asyncio.Task[object]] = field(default_factory=list['asyncio.Task[object]'], init=False, repr=False)
-    """The tasks of the runs of subagents."""
+    """The tasks of running subagents."""
     _script: RecoveryScript | None = field(default=None, init=False, repr=False)
     _is_behind: bool = field(default=False, init=False, repr=False)
-    """Whether the run has not come as far yet as the one that it recovers: what it does is in the store."""
+    """Whether the run has not caught up with the crashed run that it resumes, so that its steps are already stored."""
     _delegated: SupportsDelegationUsage | None = field(default=None, init=False, repr=False)
-    """What counts the use of this run and those below it, if it is that of a subagent."""
+    """Counts the usage of a subagent's run and its descendants; `None` for other runs."""
     _live: list[ModelMessage] = field(default_factory=list[ModelMessage], init=False, repr=False)
     _returned: dict[str, list[ModelRequestPart]] = field(
         default_factory=dict[str, 'list[ModelRequestPart]'], init=False, repr=False
     )
-    """What calls of the last response have returned, by their ids."""
+    """The message parts with results of calls of the last response, keyed by tool call id."""
     _under_way: list[tuple[asyncio.Task[object], asyncio.Event]] = field(
         default_factory=list['tuple[asyncio.Task[object], asyncio.Event]'], init=False, repr=False
     )
-    """The calls that run now: the task of each, and what is set when it has ended."""
+    """The running calls, each with its task and an event that is set when it has ended."""
     _usage: RunUsage = field(default_factory=RunUsage, init=False, repr=False)
-    """What its conversation has used, with all below it."""
+    """The usage of the conversation, with all subagents."""
     _accounting: RequestAccounting = field(default_factory=RequestAccounting, init=False, repr=False)
     _refused_below: StoreError | None = field(default=None, init=False, repr=False)
-    """With what the run of a subagent has ended, because the store did not take what it did."""
+    """The store error that ended the run of a subagent."""
 
     def get_ordering(self) -> CapabilityOrdering:
-        """Come before all others."""
+        """Be the outermost capability."""
         return CapabilityOrdering(position='outermost', wraps=(Approvals,))
 
     async def for_run(self, ctx: RunContext[object]) -> Recorder:
@@ -162,21 +162,23 @@ class Recorder(AbstractCapability[object]):
         return self if self.recording is not None else replace(self)
 
     def for_subagent(self) -> Recorder:
-        """Return the recorder of a subagent's run."""
+        """Return the recorder for the run of a subagent."""
         return Recorder(store=self.store, _parent=self.recording, _beside=self._below)
 
     async def guarded_changes(self, ctx: RunContext[object]) -> Sequence[str]:
-        """Return which protected files the turn has changed so far, over its pauses and crashes."""
+        """Return the protected files that the turn has changed so far, including before pauses and crashes."""
         changes = () if self.recording is None else await self.recording.find_protected_changes()
         return [f'{display_path(each.path)} ({each.change})' for each in changes]
 
     def tracks_all_changes(self) -> bool:
-        """Return whether the turn works on the files themselves, of which it knows what was protected when it began."""
+        """Return whether the turn works on the files themselves and knows the states of protected files at its
+        beginning.
+        """
         start = None if self.recording is None else self.recording.start
         return start is not None and start.protected is not None and (start.files is None or start.claim is not None)
 
     async def wrap_run(self, ctx: RunContext[object], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
-        """Record the beginning of the run, and its end whatever it is; one that cannot be stored is given up."""
+        """Record the start and the end of the run. If the end cannot be stored, the run is suspended."""
         self._live, self._usage = ctx.messages, ctx.usage
         self._caller = None if self._parent is None else _CALLER.get()
         if (
@@ -198,14 +200,14 @@ class Recorder(AbstractCapability[object]):
             self._beside.remove(task)
 
     def _suspend(self, recording: RecordedRun, error: BaseException) -> None:
-        """Leave a run whose end the store did not take to be recovered or cancelled."""
+        """Mark a run orphaned whose end could not be stored, so that it can be recovered or cancelled."""
         self.store.mark_orphaned(recording.run_id)
         if self._parent is None:
             error.add_note(suspension_note(recording.run_id, recording.tip.id))
 
     async def _wrap_run(self, ctx: RunContext[object], handler: WrapRunHandler) -> AgentRunResult[Any]:
         try:
-            # To its end: who is cancelled while the store commits the beginning has a run to end.
+            # Run to completion: if this is cancelled during the commit, the stored run still has to be ended.
             recording = self.recording or await run_to_completion(self._begin(ctx))
             self._accounting.recording = recording
             if self._parent is not None:
@@ -223,7 +225,7 @@ class Recorder(AbstractCapability[object]):
         except BranchExistsError as error:
             recording.lose_name()
             await run_to_completion(self._finish(recording, result))
-            error.add_note(f'The run is kept as version {recording.tip.id}.')
+            error.add_note(f'The run is stored as version {recording.tip.id}.')
             raise
         except StoreError as error:
             recording.refused = error
@@ -241,50 +243,52 @@ class Recorder(AbstractCapability[object]):
         return recording
 
     def _count(self, ctx: RunContext[object], used: RunUsage) -> None:
-        """Count what crashed processes have used and this run does not do again."""
+        """Add usage of crashed runs that this run does not repeat."""
         ctx.usage.incr(used)
         if self._delegated is not None:
             self._delegated.add_usage(used)
 
     @property
     def earlier_usage(self) -> RunUsage:
-        """What crashed attempts at this run have used before it began, as far as it is not told again."""
+        """The usage of crashed attempts before this run began, except for recorded responses that it uses again."""
         return RunUsage() if self.recording is None else self.recording.start.crashed.earlier
 
     @property
     def lost_usage(self) -> RunUsage:
-        """The part of that which is in no response of the history."""
+        """The part of `earlier_usage` for responses that are not in the history."""
         return RunUsage() if self.recording is None else self.recording.start.crashed.lost
 
     async def recovered_conversation_id(self) -> str | None:
-        """Return the conversation in which a crashed process has begun the call that runs now; `None` if it has not."""
+        """Return the conversation that a crashed process started for the running call; `None` if there is none."""
         caller = _CALLER.get()
         before = None if caller is None else await begun_before(self.store, caller)
         return None if before is None else before.conversation_id
 
     def is_recovered_response(self) -> bool:
-        """Return whether the last response was that of a crashed process."""
+        """Return whether the last response was recorded by a crashed run."""
         return self._script is not None and self._script.is_active
 
     def _tell_caller(self, error: StoreError) -> None:
-        """Let the run above end too: its model would be told that the subagent failed, and go on without what it did."""
+        """End the parent run too: otherwise its model would see a failed subagent, and continue without the subagent's
+        work.
+        """
         caller = self._caller
         if caller is not None and (self.recording is None or self._is_left(self.recording, error)):
             caller.refused.append(error)
 
     def _is_left(self, recording: RecordedRun, error: BaseException) -> bool:
-        """Return whether the store has refused what this subagent did, or one below: then no run above it is ended.
+        """Return whether the store has refused the work of this subagent or of one below it. Then no ancestor is ended.
 
-        What is not merged of its fork would be lost with them. `recover` tells it again to all of them.
+        Ending them would lose the unmerged changes of the subagent's fork. `recover` resumes all of them.
         """
         return error is self._refused_below or (self._parent is not None and error is recording.refused)
 
     async def after_node_run(
         self, ctx: RunContext[object], *, node: AgentNode[object], result: NodeResult[object]
     ) -> NodeResult[object]:
-        """Stage the response of a model for the first of its calls to keep; where none has run, keep it after them.
+        """Stage a response for the first of its calls to commit. If none has run, commit it after all calls.
 
-        What comes after the last response is kept with the end, which is at hand.
+        Messages after the last response are committed with the end of the run, which follows immediately.
         """
         self._live = ctx.messages
         recording = self.recording
@@ -307,42 +311,44 @@ class Recorder(AbstractCapability[object]):
         return result
 
     def _catch_up(self, recording: RecordedRun) -> None:
-        """Go on with the history that the store has, where the last response of the crashed process was told again."""
+        """Continue from the stored history when the last recorded response was used."""
         script = cast('RecoveryScript', self._script)
         if script.position == len(script.responses):
             self._is_behind = False
             self._live[:] = recording.catch_up(cast('ModelResponse', self._live[-1]))
 
     async def earlier_messages(self, ctx: RunContext[object]) -> Sequence[ModelMessage]:
-        """Return what summaries have replaced in the history of the run, from the store."""
+        """Return the messages that summaries have replaced in the history of the run, from the store."""
         return [] if self.recording is None else await earlier_messages(self.store, self.recording.tip)
 
     def has_overflowed(self) -> bool:
-        """Return whether the next request was refused as too long in the run that this one recovers."""
+        """Return whether the crashed run's next request was refused as too long."""
         return self._script is not None and self._script.has_overflowed
 
     def next_summary(self) -> ModelMessage | None:
-        """Return the summary that the run made that this one recovers, as long as it does what that did."""
+        """Return the next summary that the crashed run created; `None` if there is none, or the run resumes none."""
         return None if self._script is None else self._script.next_summary()
 
     async def persist(self, ctx: RunContext[object], messages: Sequence[ModelMessage]) -> None:
-        """Make a history durable before it is told anew: answers that were rejected are not yet, if none had calls."""
+        """Commit a history before it is rewritten: rejected responses without calls are not stored yet."""
         if self.recording is not None and not self._is_behind:
             await self.recording.keep_messages(messages)
 
     async def record_summary(
         self, request: ModelRequestContext, response: ModelResponse, *, started_at: int, duration_us: int
     ) -> None:
-        """Store the request for a summary at once: the request that it is made for may take long."""
+        """Store the request for a summary at once, because the request that needs the summary may take long."""
         if self.recording is not None:
             await self._accounting.record_summary(request, response, started_at=started_at, duration_us=duration_us)
 
     def record_billed_attempts(self, attempts: Sequence[ModelRequestAttempt]) -> None:
-        """Note the attempts at the last request that were billed and that no response includes."""
+        """Record the attempts at the last request that were billed and that no response includes."""
         self._accounting.record_billed_attempts(attempts)
 
     def get_wrapper_model(self, model: Model) -> Model | None:
-        """Answer from what was recorded, as long as a run that is recovered does what it did; hear what is answered."""
+        """Return a model with the recorded responses of a crashed run until they are used up, then one that records
+        responses.
+        """
         script = None if self._script is None else self._script.before(model)
         if script is not None or self.recording is None:
             return script
@@ -351,8 +357,8 @@ class Recorder(AbstractCapability[object]):
     async def wrap_model_request(
         self, ctx: RunContext[object], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
     ) -> ModelResponse:
-        """Note what was sent in the end, and what it took; nothing was sent for a response that is told again."""
-        self._live = ctx.messages  # with the prompt: no node has ended yet at the first request
+        """Record the request as sent, and its response. Recorded responses of a crashed run cause no request."""
+        self._live = ctx.messages  # includes the prompt: before the first request, no node has ended
         recording = self.recording
         if recording is None:
             return await handler(request_context)
@@ -369,9 +375,9 @@ class Recorder(AbstractCapability[object]):
         return response
 
     def _answered(self, told: int | None, response: ModelResponse) -> None:
-        """Note a response of a request, unless it was told again."""
+        """Record the response to a request, unless it comes from the recording."""
         script = self._script
-        if script is not None and script.position == told:  # a capability has answered in place of the model
+        if script is not None and script.position == told:  # a capability has responded instead of the model
             script.position = min(script.position, len(script.responses)) + 1
         if self.is_recovered_response():
             return
@@ -386,7 +392,7 @@ class Recorder(AbstractCapability[object]):
         args: RawToolArgs,
         handler: WrapToolValidateHandler,
     ) -> ValidatedToolArgs:
-        """Let nobody look at a call of a dead process that has ended: a person would be asked about what it changed."""
+        """Skip validation of a call that finished in a crashed run, so that nobody has to approve it."""
         recording = self.recording
         known = None if recording is None else self._known(recording, call.tool_call_id)
         if known is not None and known.result is not None:
@@ -396,7 +402,7 @@ class Recorder(AbstractCapability[object]):
     async def after_tool_validate(
         self, ctx: RunContext[object], *, call: ToolCallPart, tool_def: ToolDefinition, args: ValidatedToolArgs
     ) -> ValidatedToolArgs:
-        """Ask a person about a call of a dead process that may have run."""
+        """Require approval for a call of a crashed run that may have run."""
         recording = self.recording
         if recording is None:
             return args
@@ -405,7 +411,7 @@ class Recorder(AbstractCapability[object]):
             return args
         answer = parse_answer(ctx.tool_call_metadata) if ctx.tool_call_approved else None
         preview = await _preview(ctx, call, tool_def, args)
-        if preview is not None and preview.failure is not None:  # nothing to decide: it cannot run again
+        if preview is not None and preview.failure is not None:  # no decision needed: it cannot run again
             raise ToolFailed(f'{MAY_HAVE_RUN_AND_FAILS} {preview.failure}')
         request = CallRequest(
             preview=with_notice(preview),
@@ -423,7 +429,7 @@ class Recorder(AbstractCapability[object]):
         args: ValidatedToolArgs,
         handler: WrapToolExecuteHandler,
     ) -> Any:
-        """Keep the ledger: that a call may run, and what it returned. What is done already is not done again."""
+        """Update the ledger: the start of a call, and its result. Finished calls are not repeated."""
         recording = self.recording
         if recording is None:
             return await handler(args)
@@ -457,12 +463,12 @@ class Recorder(AbstractCapability[object]):
         return await self._execute(caller, args, handler, is_delegation=is_delegation(tool_def))
 
     def _asked_by(self, recording: RecordedRun) -> tuple[str, str]:
-        """Return the run and the message under which calls are noted that run now."""
+        """Return the ids of the run and the response under which running calls are recorded."""
         told = None if self._script is None else self._script.last
         return (recording.asked_by, recording.response_id) if told is None else (told.run_id, told.id)
 
     async def _supersede(self, recording: RecordedRun, entry: CallRecord) -> None:
-        """Mark what was noted of a call that may have run, and that a person has allowed to run now."""
+        """Mark earlier ledger entries of a call as superseded, after a person has approved running it again."""
         about = recording.start
         with suppress(VersionNotFoundError):  # the pause was deleted
             attempts = [*about.crashed.attempts, about.run_record]
@@ -472,7 +478,7 @@ class Recorder(AbstractCapability[object]):
     async def _tell_result(
         self, ctx: RunContext[object], recording: RecordedRun, known: CallRecord, kept: str, *, is_delegation: bool
     ) -> object:
-        """Return what a call of a crashed process has returned; what subagents have used in it is counted."""
+        """Return the result of a call that finished in a crashed run, and count the usage of its subagents."""
         if is_delegation:
             attempts = recording.start.crashed.attempts
             now_used, before = await usage_of_call(self.store, attempts, known.response_id, known.tool_call_id)
@@ -486,10 +492,11 @@ class Recorder(AbstractCapability[object]):
         return result
 
     def _known(self, recording: RecordedRun, tool_call_id: str) -> CallRecord | None:
-        """Return what a dead process has noted of a call of the last response.
+        """Return the ledger entry that a crashed run left for a call of the last response; `None` if the call must run
+        again.
 
-        What it wrote to files that no version has is gone with it, and is written again. Of a fork that is only what no
-        call since has kept.
+        Its uncommitted file writes were lost and will be redone. In a fork, the only lost writes are those of
+        unfinished calls.
         """
         start = recording.start
         told = None if self._script is None else self._script.last
@@ -517,7 +524,7 @@ class Recorder(AbstractCapability[object]):
         under_way = cast('asyncio.Task[object]', asyncio.current_task()), asyncio.Event()
         self._under_way.append(under_way)
         try:
-            if is_delegation:  # the run of a subagent begins with the start of the call
+            if is_delegation:  # the commit that starts the subagent's run also starts the call
                 await recording.keep_step()
             else:
                 await recording.start_call(entry)
@@ -530,17 +537,17 @@ class Recorder(AbstractCapability[object]):
         is_told = is_told_by_message(result)
         if is_told:
             recording.note_told(entry)
-        # What a call that reads returned goes with its message, or nobody knows of it: it is made again.
+        # The result of a call that only reads is stored with its message. If that is lost, the call runs again.
         is_needed = entry.effect != 'read' or not is_told
-        kept = encode_result(entry.tool_name, entry.tool_call_id, result) if is_needed else None
-        await self._end(recording, entry._replace(status='done', result=kept))
+        encoded = encode_result(entry.tool_name, entry.tool_call_id, result) if is_needed else None
+        await self._end(recording, entry._replace(status='done', result=encoded))
         omitted = recording.take_omitted()
         return _with_omitted(result, omitted) if omitted else result
 
     async def _run(
         self, caller: Caller, args: ValidatedToolArgs, handler: Callable[[ValidatedToolArgs], Awaitable[Any]]
     ) -> Any:
-        """Run a call that has started, and note how it ends if it returns nothing."""
+        """Run a started call, and record how it ends unless it returns a result."""
         recording, entry = caller.recording, caller.call
         token = _CALLER.set(caller)
         try:
@@ -555,14 +562,14 @@ class Recorder(AbstractCapability[object]):
         finally:
             _CALLER.reset(token)
         self._refused_below = caller.refused[0]
-        raise self._refused_below  # not in the handler: what was raised there has it for its cause
+        raise self._refused_below  # outside of the handler, so that it has no other cause
 
     async def _end_failed(self, recording: RecordedRun, entry: CallRecord, error: Exception) -> None:
         if isinstance(error, (ToolFailed, ModelRetry, ToolFailedError, ToolRetryError)):
             recording.note_told(entry)
-            told = failure_of(error)
-            entry = entry._replace(result=encode_failure(told), error=_cause_of(told))
-        else:  # of the user's code: it ends the run, and the ledger says so
+            failure = failure_of(error)
+            entry = entry._replace(result=encode_failure(failure), error=_cause_of(failure))
+        else:  # an exception of user code, which ends the run
             entry = entry._replace(error=type(error).__name__)
         await self._end(recording, entry._replace(status='failed'))
 
@@ -571,7 +578,7 @@ class Recorder(AbstractCapability[object]):
         if recording.can_repeat(entry) and (entry.effect == 'read' or not await recording.changed_deps()):
             recording.note_call(entry)
         else:
-            await run_to_completion(recording.end_call(entry))  # it has happened: that must be known
+            await run_to_completion(recording.end_call(entry))  # its side effects must be recorded
 
     async def _finish(self, recording: RecordedRun, result: AgentRunResult[Any]) -> None:
         requests = result.output if isinstance(result.output, DeferredToolRequests) else None
@@ -592,7 +599,7 @@ class Recorder(AbstractCapability[object]):
             await self._pause(recording, result, requests)
 
     def _has_ended_before(self, recording: RecordedRun, requests: DeferredToolRequests | None) -> bool:
-        """Return whether a crashed process has stored the same end: all that it was answered was told again."""
+        """Return whether a crashed run has stored the same end, so that all responses come from its recording."""
         base, script = recording.start.base, self._script
         if script is None or script.position != len(script.responses) or recording.tip is not base:
             return False
@@ -606,7 +613,7 @@ class Recorder(AbstractCapability[object]):
     async def _pause(self, recording: RecordedRun, result: AgentRunResult[Any], requests: DeferredToolRequests) -> None:
         approvals: list[ApprovalRecord] = []
         supersedes: dict[str, str] = {}
-        if self._parent is None:  # those of a subagent rise to the top, and are listed there
+        if self._parent is None:  # approvals of a subagent are part of the pause of the top-level run
             approvals, supersedes = await approvals_of(
                 self.store,
                 recording.start.base,
@@ -650,14 +657,16 @@ class Recorder(AbstractCapability[object]):
                 error=error,
             )
         except StoreError as unsaved:
-            error.add_note(f'What the run did since its last step is not in the store: {unsaved}')
-        except Exception as unsaved:  # noqa: BLE001 - the user's deps: it may be anything, and the first error counts
+            error.add_note(f'The work of the run since its last step was not stored: {unsaved}')
+        except Exception as unsaved:  # noqa: BLE001 - user deps may raise anything; the first error is the cause
             await self._abandon(recording, error, unsaved)
         else:
-            error.add_note(f'The run is kept as version {recording.tip.id}.')
+            error.add_note(f'The run is stored as version {recording.tip.id}.')
 
     async def _stop_calls(self) -> None:
-        """End what still runs: pydantic-ai cancels the calls of a run only after this, and they may write until then."""
+        """Cancel running calls, and wait until they end: pydantic-ai cancels them only later, and they could write
+        until then.
+        """
         stopped = [*self._under_way]
         for task, _ in stopped:
             task.cancel()
@@ -666,11 +675,10 @@ class Recorder(AbstractCapability[object]):
         await self._stop_lost()
 
     async def _stop_lost(self) -> None:
-        """End the runs of subagents whose calls are over.
+        """End the runs of subagents whose calls have ended.
 
-        A run that is cancelled in the moment in which it begins should be told so. pydantic-ai raises, and leaves the
-        task that wraps the run waiting for its end for ever (`_run_lifecycle_hooks`: a cancellation between `_run_ready`
-        and its body).
+        pydantic-ai raises for a run that is cancelled while it begins, but leaves the task that wraps the run waiting
+        forever (`_run_lifecycle_hooks`: a cancellation between `_run_ready` and its body).
         """
         if lost := [*self._below]:
             for task in lost:
@@ -678,12 +686,12 @@ class Recorder(AbstractCapability[object]):
             await asyncio.wait(lost)
 
     async def _abandon(self, recording: RecordedRun, error: BaseException, unsaved: Exception) -> None:
-        """End a run whose end cannot be written down, so that nobody takes it for one that works."""
+        """Mark a run as failed if its end cannot be encoded, so that it does not count as running."""
         await recording.abandon(error, self._accounting.usage, self._accounting.total_cost)
-        error.add_note(f'The run is kept up to version {recording.tip.id}; what came after cannot be kept: {unsaved}')
+        error.add_note(f'The run is stored up to version {recording.tip.id}; the rest cannot be stored: {unsaved}')
 
     def _with_returned(self, recording: RecordedRun) -> Sequence[ModelMessage]:
-        """Return the messages of a run that is cut off, with what is done of the last response's calls."""
+        """Return the messages of an interrupted run, with the results of finished calls of the last response."""
         messages = recording.history[0] if self._is_behind else self._live
         if self._is_behind or not self._returned or not isinstance(messages[-1], ModelResponse):
             return messages
@@ -698,7 +706,7 @@ class Recorder(AbstractCapability[object]):
 async def _preview(
     ctx: RunContext[object], call: ToolCallPart, tool_def: ToolDefinition, args: ValidatedToolArgs
 ) -> Preview | None:
-    """Return what a call would do, of the first capability that knows."""
+    """Return the preview of a call from the first capability that has one."""
     for each in find_capabilities(ctx, SupportsPreview):
         preview = await each.preview(ctx, call=call, tool_def=tool_def, args=args)
         if preview is not None:
@@ -707,19 +715,21 @@ async def _preview(
 
 
 def _with_omitted(result: object, omitted: Sequence[OmittedFile]) -> object:
-    """Return the result of a call with what the model has to know of files that it left."""
+    """Return the result of a call with a note for the model about files that no version has."""
     note = f'Not saved in any version: {name_omitted(omitted)}.'
     if isinstance(result, str):
         return f'{result}\n\n{note}'
-    given = cast('ToolReturn[Any]', result) if isinstance(result, ToolReturn) else ToolReturn[Any](return_value=result)
-    if isinstance(given.return_value, str):
-        return replace(given, return_value=f'{given.return_value}\n\n{note}')
-    before = [given.content] if isinstance(given.content, str) else [*(given.content or ())]
-    return replace(given, content=[*before, note])
+    returned = (
+        cast('ToolReturn[Any]', result) if isinstance(result, ToolReturn) else ToolReturn[Any](return_value=result)
+    )
+    if isinstance(returned.return_value, str):
+        return replace(returned, return_value=f'{returned.return_value}\n\n{note}')
+    before = [returned.content] if isinstance(returned.content, str) else [*(returned.content or ())]
+    return replace(returned, content=[*before, note])
 
 
 def suspension_note(run_id: str, version_id: str) -> str:
-    """Return what is added to the error that leaves a run suspended."""
+    """Return the note for the error that suspends a run."""
     return (
         f'The run {run_id} is suspended after the version {version_id}: `VersionedAgent.recover` resumes it, and '
         '`VersionedAgent.cancel` ends it.'
@@ -731,5 +741,5 @@ def _cause_of(error: BaseException) -> str:
 
 
 def _encode_output(output: object) -> str:
-    """Return an output as JSON; of what JSON cannot hold, its `repr`."""
+    """Return an output as JSON; `repr` replaces values that JSON cannot represent."""
     return to_json(output, fallback=repr).decode()

@@ -24,28 +24,28 @@ class RecordedResponse:
     id: str
     """The id of the message."""
     run_id: str
-    """The run that had it."""
+    """The run that had the response."""
     response: ModelResponse
     calls: Mapping[str, CallRecord]
-    """By the id of each call."""
+    """The ledger entries, keyed by tool call id."""
 
 
 @dataclass(kw_only=True)
 class RecoveryScript:
-    """The recorded responses of one run, and how many of them were used."""
+    """The recorded responses of a crashed run, and the number of them that were used."""
 
     run_id: str
     responses: Sequence[RecordedResponse]
     begun_from: RecordedResponse | None = None
-    """The response that the run began from, if there was one: calls of it were made in the run."""
+    """The response that the run began from, if any. The run has made calls of it."""
     summaries: Sequence[ModelMessage] = ()
-    """What it made of histories that were too long, in order."""
+    """The summaries that the run created, in order."""
     overflowed_after: frozenset[int] = frozenset()
-    """After how many of the responses a request was refused as too long."""
+    """The numbers of responses after which a request was refused as too long."""
     summarized: int = field(default=0, init=False)
-    """How many of them were used."""
+    """The number of summaries that were used."""
     position: int = field(default=0, init=False)
-    """How many of the responses were used; one more than there are once a model has responded."""
+    """The number of responses that were used; greater than their total once a model has responded."""
 
     @property
     def last(self) -> RecordedResponse | None:
@@ -62,7 +62,7 @@ class RecoveryScript:
     def before(self, model: Model) -> Model | None:
         """Return a model that gives the remaining responses; `None` if none remain."""
         if self.position >= len(self.responses):
-            self.position = len(self.responses) + 1  # what is answered from now on is not recorded
+            self.position = len(self.responses) + 1  # further responses come from the model
             return None
         return _ScriptModel(model, self)
 
@@ -72,7 +72,7 @@ class RecoveryScript:
         return self.position in self.overflowed_after
 
     def next_summary(self) -> ModelMessage | None:
-        """Return the next summary; `None` if it is to be made."""
+        """Return the next summary; `None` if the crashed run created no more."""
         self.summarized += 1
         return self.summaries[self.summarized - 1] if self.summarized <= len(self.summaries) else None
 

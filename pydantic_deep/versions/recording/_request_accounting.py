@@ -1,6 +1,6 @@
-"""The model requests of one run: which were sent, which message has the response to each, and what they cost.
+"""The model requests of one run: which were sent, which message has the response to each, and their cost.
 
-Each request becomes one row of the store, also if its response was rejected, superseded or lost.
+Each request becomes one row of the store, even if its response was rejected, superseded or lost.
 
 Not here: the row itself and its encoding (`_request_log`), and when it is committed (`_recorded_run`).
 """
@@ -44,21 +44,21 @@ class RequestAccounting:
     """Records the model requests of one run and sums up what they use."""
 
     recording: RecordedRun | None = None
-    """The run that the requests belong to, from its start on."""
+    """The recording of the run, once it has started."""
     usage: RunUsage = field(default_factory=RunUsage)
-    """What the run has used itself, without its subagents."""
+    """The usage of the run, without its subagents."""
     cost: Decimal | None = None
-    """The cost in US dollars; `None` while no request had a known price."""
+    """The cost in US dollars; `None` if no request had a known price."""
     _ctx: RunContext[object] | None = field(default=None, init=False, repr=False)
     """The run context of the last request."""
     _asking: ModelRequestContext | None = field(default=None, init=False, repr=False)
-    """The last request."""
+    """The last request that was sent."""
     _sent_at: tuple[int, int] = field(default=(0, 0), init=False, repr=False)
-    """When it was sent: microseconds since 1970, and by a monotonic clock."""
+    """When `_asking` was sent: microseconds since 1970, and on a monotonic clock."""
     _is_held: bool = field(default=False, init=False, repr=False)
-    """Whether a capability may hold back or change its response."""
+    """Whether a capability may delay or change its response."""
     _asked: RequestEntry | None = field(default=None, init=False, repr=False)
-    """Its entry, from the first response of a model until a message is known to have that response."""
+    """The entry of `_asking`, from the first model response until the message with the response is known."""
     _original: tuple[object, tuple[bytes, list[NewAsset]]] | None = field(default=None, init=False, repr=False)
     """The response before capabilities changed it, in canonical and in stored form; `None` if none can change it."""
     _settled: RequestEntry | None = field(default=None, init=False, repr=False)
@@ -77,26 +77,26 @@ class RequestAccounting:
         return self._observed
 
     def send(self, ctx: RunContext[object], request: ModelRequestContext) -> None:
-        """Note that a request is sent now."""
+        """Record that a request is sent now."""
         self._ctx, self._asking, self._original = ctx, request, None
         self._sent_at = now(), clock_us()
         self._is_held = _may_hold(ctx)
 
     def answer(self, response: ModelResponse) -> None:
-        """Record the response to the last request, which its message has."""
+        """Record that this message has the response to the last request."""
         request = cast('ModelRequestContext', self._asking)
         cast('RecordedRun', self.recording).model = f'{request.model.system}:{request.model.model_name}'
         self._settle(response, 'answer')
 
     def reject(self, request: ModelRequest, live: Sequence[ModelMessage]) -> None:
-        """Note that a hook or a validator of the output has sent the last response back to the model, if it has."""
+        """Record the last response as rejected if a hook or an output validator has sent it back to the model."""
         if self._asked is not None and isinstance(live[-1], ModelResponse):
             self._settle(live[-1], 'rejected')
         elif self._settled is not None and request.parts and all(map(self._is_refusal, request.parts)):
             self._settled.record = self._settled.record._replace(kind='rejected')
 
     def _is_refusal(self, part: ModelRequestPart) -> bool:
-        """Return whether a part tells the model that its output was refused."""
+        """Return whether a part reports to the model that its output was rejected."""
         tools = () if self._asking is None else self._asking.model_request_parameters.output_tools
         is_of_output = (
             isinstance(part, ToolReturnPart)
@@ -108,7 +108,7 @@ class RequestAccounting:
     async def record_summary(
         self, request: ModelRequestContext, response: ModelResponse, *, started_at: int, duration_us: int
     ) -> None:
-        """Store the request for a summary at once: the request that it is made for may take long."""
+        """Store the request for a summary at once, because the request that needs the summary may take long."""
         noted = self._note_apart(request, started_at, duration_us, response.model_name, 'summary')
         self.usage.requests += 1
         self._use(noted, response.usage, response)
@@ -116,12 +116,12 @@ class RequestAccounting:
         await cast('RecordedRun', self.recording).keep_requests()
 
     def record_billed_attempts(self, attempts: Sequence[ModelRequestAttempt]) -> None:
-        """Note the attempts at the last request that were billed, and of which no response tells."""
+        """Record the attempts at the last request that were billed and that no response includes."""
         if self._asking is not None:
             self._note_failed(self._asking, attempts)
 
     def _note_failed(self, request: ModelRequestContext, attempts: Sequence[ModelRequestAttempt]) -> None:
-        """Note the attempts at a request that were billed, and whose answers the run could not use."""
+        """Record billed attempts at a request whose responses could not be used."""
         for attempt in attempts:
             if attempt.usage is None:
                 continue
@@ -133,7 +133,7 @@ class RequestAccounting:
     def _note_apart(
         self, request: ModelRequestContext, started_at: int, duration_us: int, model_name: str | None, kind: RequestKind
     ) -> RequestEntry:
-        """Note a request of which the answer is in no message of the history."""
+        """Record a request whose response is in no message of the history."""
         recording = cast('RecordedRun', self.recording)
         noted, assets = RequestLog().note(
             recording.run_id,
@@ -150,7 +150,7 @@ class RequestAccounting:
         return noted
 
     def _use(self, noted: RequestEntry, usage: RequestUsage, response: ModelResponse | None = None) -> None:
-        """Count what an answer has used."""
+        """Add the usage of a response."""
         cost = usage.cost if usage.cost is not None or response is None else price_of(response)
         noted.use(usage, cost)
         self.usage.incr(usage)
@@ -158,7 +158,7 @@ class RequestAccounting:
             self.cost = (self.cost or Decimal()) + cost
 
     def _hear(self, response: ModelResponse | None, failed: Sequence[ModelRequestAttempt]) -> None:
-        """Note what models have answered to the request that is asked now."""
+        """Record the model's response to the last request, and its failed attempts."""
         request = cast('ModelRequestContext', self._asking)
         self._note_failed(request, failed)
         if response is None or not (response.parts or response.usage.has_values()):
@@ -170,7 +170,7 @@ class RequestAccounting:
             self._original = canonical_message(response), encode_message(response)
 
     def _note(self, request: ModelRequestContext, response: ModelResponse) -> RequestEntry:
-        """Note a request with what the history was when it was sent."""
+        """Record a request with the history at the time when it was sent."""
         recording, ctx = cast('RecordedRun', self.recording), cast('RunContext[object]', self._ctx)
         noted, assets = recording.start.requests.note(
             recording.run_id,
@@ -181,15 +181,15 @@ class RequestAccounting:
             started_at=self._sent_at[0],
             duration_us=clock_us() - self._sent_at[1],
             model_name=response.model_name,
-            kind='superseded',  # as long as no message has the answer
+            kind='superseded',  # until a message has the response
         )
         recording.note_request(noted, assets)
         return noted
 
     def _settle(self, response: ModelResponse, kind: RequestKind) -> None:
-        """Note which message has the answer to the request that was asked."""
+        """Record which message has the response to the last request."""
         asked, self._asked = self._asked, None
-        if asked is None:  # a capability has answered in place of the model
+        if asked is None:  # a capability has responded instead of the model
             asked, kind = self._note(cast('ModelRequestContext', self._asking), response), 'skipped'
             self._use(asked, response.usage, response)
         asked.response, asked.record = response, asked.record._replace(kind=kind)
@@ -207,17 +207,17 @@ class RequestAccounting:
             return
         if isinstance(live[-1], ModelResponse) and live[-1].parts:
             self._settle(live[-1], 'interrupted')
-        else:  # pydantic-ai counts what it has used, and no request
+        else:  # pydantic-ai counts its usage, but no request
             self._asked.record = self._asked.record._replace(kind='failed')
 
     async def _keep_responses(self, is_answered: bool) -> None:
-        """Make answers durable before the next request is sent, and before another capability may wait with one."""
+        """Commit responses before the next request is sent, and before another capability may delay one."""
         if self.recording is not None and (self._is_held or not is_answered):
             await self.recording.keep_requests()
 
 
 def _may_hold(ctx: RunContext[object]) -> bool:
-    """Return whether a capability of the user's may wait with an answer, or change it."""
+    """Return whether a user's capability may delay or change a response."""
     leaves: list[AbstractCapability[Any]] = []
     cast('AbstractCapability[Any]', ctx.root_capability).apply(leaves.append)
     return any(

@@ -1,4 +1,4 @@
-"""A request to a model as it is recorded: its settings, what it said in canonical form, what it cost."""
+"""The record of a model request: settings, canonical content, usage and cost."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ from ._prompts import Prompt, note_of
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
-    """What a request says besides messages, as it was sent and as it is recorded."""
+    """The parameters of a request, without messages: as sent, and as recorded."""
 
     settings: ModelSettings | None
     parameters: ModelRequestParameters
     digest: str
-    """Of the canonical form of both."""
+    """The digest of the canonical form of settings and parameters."""
     model_settings: str
-    """The settings that shape an answer, as JSON."""
+    """The settings that affect a response, as JSON."""
 
     def is_of(self, request: ModelRequestContext) -> bool:
-        """Return whether another request says the same; what it says is not written down again then."""
+        """Return whether another request has the same parameters, which then need not be encoded again."""
         return self.parameters == request.model_request_parameters and self.settings == request.model_settings
 
 
 @dataclass(kw_only=True)
 class RequestEntry:
-    """One model request of a run, mutable until its response is known to be in a message."""
+    """A model request of a run, mutable until a message is known to have its response."""
 
     record: RequestRecord
-    """It, under an id of its own as long as no message is known to have its answer."""
+    """The record, with an id of its own until the message with the response is known."""
     sent: dict[str, JsonValue]
-    """What the history does not tell of it."""
+    """The data of the request that is not in the history."""
     response: ModelResponse | None = None
-    """The message that has its answer."""
+    """The message with the response; `None` until it is known."""
     is_stored: bool = False
-    """Whether the store has it, as one whose answer is lost."""
+    """Whether it is stored as a request whose response is lost."""
 
     def finished(self, response_id: str | None) -> tuple[RequestRecord, list[NewAsset]]:
-        """Return the request as it is recorded with the message that has its answer, and its asset."""
+        """Return the record with the id of the message with the response, and its asset."""
         record, assets = self.record, list[NewAsset]()
         if self.sent:
             data = json.dumps(self.sent, sort_keys=True).encode()
@@ -62,12 +62,12 @@ class RequestEntry:
         return (record if response_id is None else record._replace(response_id=response_id)), assets
 
     def lost(self) -> tuple[RequestRecord, list[NewAsset]]:
-        """Return the request as it is recorded for the case that the process crashes before a message has its answer."""
+        """Return the record for the case that a crash loses the response, and its asset."""
         record, assets = self.finished(None)
         return (record._replace(kind='superseded') if record.kind in _USABLE_KINDS else record), assets
 
     def use(self, usage: RequestUsage, cost: Decimal | None) -> None:
-        """Count what one more answer to the request has used: a provider may go on where it has paused."""
+        """Add the usage of a response. There may be several, as a provider may continue a paused response."""
         record = self.record
         known = None if record.cost is None else Decimal(record.cost)
         total = known if cost is None else cost + (known or 0)
@@ -81,24 +81,24 @@ class RequestEntry:
 
 
 _USABLE_KINDS: Final = frozenset({'answer', 'interrupted', 'summary'})
-"""The kinds of requests whose answer is lost if no version has it."""
+"""The kinds of requests whose response is lost if no version has it."""
 
 
 @dataclass(kw_only=True)
 class RequestLog:
-    """What is known of the requests of one run, so that each costs what is new in it."""
+    """The log of the requests of one run, with which each costs only its new messages."""
 
     _messages: list[ModelMessage] = field(default_factory=list[ModelMessage])
     _chain: list[str] = field(default_factory=lambda: [''])
-    """The digest of each beginning of the messages of the last request."""
+    """The digest of each prefix of the last request's messages."""
     _head: Head | None = None
-    """What the last request said besides messages."""
+    """The parameters of the last request."""
 
     _history: list[ModelMessage] | None = None
     """The history at the last request of the run; `None` before the first."""
 
     def for_next_run(self) -> RequestLog:
-        """Return a log for a run that goes on with these messages: what it sends of them is not digested again."""
+        """Return a log for a run that continues these messages, which need not be digested again."""
         return RequestLog(_messages=self._messages[:], _chain=self._chain[:])
 
     def note(
@@ -114,18 +114,18 @@ class RequestLog:
         model_name: str | None = None,
         kind: RequestKind = 'failed',
     ) -> tuple[RequestEntry, list[NewAsset]]:
-        """Return a request as it is recorded, which has used nothing yet, and the assets that are new with it.
+        """Return the entry of a request, without usage, and its new assets.
 
         Args:
-            run_id: The run.
-            request: The request as it was sent.
+            run_id: The id of the run.
+            request: The request as sent.
             history: The messages of the run, up to this request.
-            begun_with: Those that the run began with.
-            prompt: What the user said to begin the run.
-            started_at: When it was sent, in microseconds since 1970.
-            duration_us: How long it took.
-            model_name: The model that answered, if it said so.
-            kind: What its answer is for, as far as that is known.
+            begun_with: The messages that the run began with.
+            prompt: The user prompt of the run.
+            started_at: The time when it was sent, in microseconds since 1970.
+            duration_us: The duration in microseconds.
+            model_name: The name of the model in the response, if it has one.
+            kind: The kind of the request, as far as it is known.
         """
         head, assets = self._head_of(request)
         record = RequestRecord(
@@ -154,7 +154,7 @@ class RequestLog:
         return self._digest(self._head_of(request)[0], request.messages)
 
     def _head_of(self, request: ModelRequestContext) -> tuple[Head, list[NewAsset]]:
-        """Return what a request says besides messages, and the asset of that if it is new."""
+        """Return the parameters of a request, and their asset if it is new."""
         head, assets = self._head, list[NewAsset]()
         if head is None or not head.is_of(request):
             parameters = json.dumps(self.parameters_of(request), sort_keys=True).encode()
@@ -177,8 +177,9 @@ class RequestLog:
         begun_with: Sequence[ModelMessage],
         prompt: Prompt | None,
     ) -> dict[str, JsonValue]:
-        """Return what the history of the version does not tell of a request: the prompt, and what was sent where that is not the
-        history, or where the history was rewritten.
+        """Return the data of a request that is not in the version's history.
+
+        This is the prompt, and the messages if they differ from the history, or the history was rewritten.
         """
         before, is_first = self._history, self._history is None
         before = begun_with if before is None else before
@@ -195,7 +196,7 @@ class RequestLog:
 
     @staticmethod
     def parameters_of(request: ModelRequestContext) -> dict[str, JsonValue]:
-        """Return what a request says besides messages: `instructions`, `tools`, `options`."""
+        """Return the parameters of a request, without messages: `instructions`, `tools`, `options`."""
         head = canonical_request((), request.model_settings, request.model_request_parameters)
         return {
             'instructions': head.instructions,
@@ -216,7 +217,7 @@ class RequestLog:
 
 
 def _named(messages: Sequence[ModelMessage], history: Sequence[ModelMessage]) -> list[JsonValue]:
-    """Return messages in canonical form; those of the history as the range of their places in it."""
+    """Return messages in canonical form; those of the history as ranges of indexes."""
     place_by_message = {id(message): place for place, message in enumerate(history)}
     named: list[JsonValue] = []
     for message in messages:
@@ -232,17 +233,17 @@ def _named(messages: Sequence[ModelMessage], history: Sequence[ModelMessage]) ->
 
 
 def named_messages(named: Sequence[JsonValue], history: Sequence[JsonValue]) -> list[JsonValue]:
-    """Return the messages that are recorded so, in canonical form."""
-    found: list[JsonValue] = []
-    for each in named:
-        if isinstance(each, list):
-            start, stop = cast('list[int]', each)
-            found += history[start:stop]
+    """Return messages in canonical form from the result of `_named`."""
+    messages: list[JsonValue] = []
+    for name in named:
+        if isinstance(name, list):
+            start, stop = cast('list[int]', name)
+            messages += history[start:stop]
         else:
-            found.append(each)
-    return found
+            messages.append(name)
+    return messages
 
 
 def clock_us() -> int:
-    """Return microseconds that never go back."""
+    """Return the time of a monotonic clock, in microseconds."""
     return time.perf_counter_ns() // 1000

@@ -1,7 +1,7 @@
-"""The start of a run that no `VersionedAgent` started: of a subagent, or of an agent with a recorder of its own.
+"""The start of a run without a `VersionedAgent`: of a subagent, or of an agent with a recorder of its own.
 
-For a subagent the empty conversation, the link to the call and the run are one commit, made before its first request
-and after the step of its parent.
+For a subagent, one commit stores the empty conversation, the link to the call and the run, after the step of the parent
+and before the first request.
 """
 
 from __future__ import annotations
@@ -54,23 +54,23 @@ from ._deps_state import restore_deps, restore_fork
 from ._recorded_run import CrashedRun, RecordedRun, RunStart
 
 MAIN = 'main'
-"""The first branch of a conversation."""
+"""The name of the first branch of a conversation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """The tool call within which a run begins."""
+    """The tool call that a run belongs to."""
 
     recording: RecordedRun
-    """The run that makes the call."""
+    """The recording of the run that makes the call."""
     call: CallRecord
-    """The call."""
+    """The ledger entry of the call."""
     intent: str
-    """What the other agent is asked to do."""
+    """The task of the other agent."""
     was_begun: bool = False
-    """Whether the process that crashed had begun the call."""
+    """Whether the crashed process had begun the call."""
     refused: list[StoreError] = field(default_factory=list[StoreError])
-    """With what runs within the call have ended because the store did not take what they did."""
+    """The store errors that ended runs within the call."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,9 +81,9 @@ class _StartingPoint:
     messages: Sequence[ModelMessage]
     message_ids: Sequence[str]
     commit: Commit
-    """What makes the base, if the store does not have it."""
+    """The commit that creates the base, if the store does not have it."""
     attempts: Sequence[RunRecord] = ()
-    """The runs of crashed processes that it goes on with, oldest first."""
+    """The crashed runs that the run resumes, oldest first."""
 
 
 async def begin_run(
@@ -94,9 +94,9 @@ async def begin_run(
     A run that resumes a crashed one continues in its conversation, after its last version.
 
     Args:
-        store: Where to.
-        ctx: The run.
-        caller: The call that it belongs to, of a run that is recorded.
+        store: The store to commit to.
+        ctx: The context of the run.
+        caller: The tool call that the run belongs to, in a recorded run; `None` for a top-level run.
     """
     history = list(ctx.messages)
     conversation_id = ctx.conversation_id or new_id()
@@ -137,8 +137,8 @@ async def begin_run(
         if attempts:
             await _restore(store, attempts, ctx.deps, own_fork)
             script = await load_script(store, attempts)
-            told = [each.id for each in script.responses]
-            lost = await usage_of_requests(store, [attempt.id for attempt in attempts], without=told)
+            recorded = [response.id for response in script.responses]
+            lost = await usage_of_requests(store, [attempt.id for attempt in attempts], without=recorded)
             crashed = CrashedRun(
                 attempts=attempts,
                 settled=await settled_calls(store, attempts),
@@ -147,7 +147,7 @@ async def begin_run(
                 earlier=lost,
             )
     except BaseException:
-        store.mark_orphaned(run.id)  # nobody else knows of it
+        store.mark_orphaned(run.id)  # no caller has the recording yet
         raise
     files = None if caller is None else caller.recording.start.files
     origin = attempts[0].base_id if attempts else base.id
@@ -169,16 +169,16 @@ async def begin_run(
 async def _find_or_create(
     store: Store, ctx: RunContext[object], conversation_id: str, history: list[ModelMessage], caller: Caller | None
 ) -> _StartingPoint:
-    found = await _find(store, conversation_id, history) if history else None
-    if found is None:
+    point = await _find(store, conversation_id, history) if history else None
+    if point is None:
         is_new = await store.conversation(conversation_id) is None
-        found = _new_branch(ctx, conversation_id, history, caller, name=MAIN if is_new else None)
-    base, ids, commit = found
+        point = _new_branch(ctx, conversation_id, history, caller, name=MAIN if is_new else None)
+    base, ids, commit = point
     return _StartingPoint(base=base, messages=history, message_ids=ids, commit=commit)
 
 
 async def _find_crashed(store: Store, history: list[ModelMessage], caller: Caller | None) -> _StartingPoint | None:
-    """Return where to resume the run that a crashed process had started within a call; `None` if there is none."""
+    """Return the starting point of the crashed run that belongs to a call; `None` if there is none."""
     before = None if caller is None else await begun_before(store, caller)
     if before is None:
         return None
@@ -187,7 +187,7 @@ async def _find_crashed(store: Store, history: list[ModelMessage], caller: Calle
         newest = await newest_version(store, attempts)
         base = newest or await store.version(before.base_id or '')
         messages, ids = await load_history(store, base)
-    # Somebody has deleted the versions of the subagent since the crash.
+    # The versions of the subagent were deleted after the crash.
     except VersionNotFoundError:  # pragma: no cover
         return None
     return _StartingPoint(
@@ -200,7 +200,7 @@ async def _find_crashed(store: Store, history: list[ModelMessage], caller: Calle
 
 
 async def _restore(store: Store, attempts: Sequence[RunRecord], deps: object, own_fork: OverlayBackend | None) -> None:
-    """Give deps what a run of a crashed process has left."""
+    """Restore the deps and the fork of a crashed run."""
     await restore_deps(store, await last_deps(store, attempts), deps)
     forked = None if own_fork is None else await last_fork(store, attempts)
     if own_fork is not None and forked is not None:
@@ -208,19 +208,19 @@ async def _restore(store: Store, attempts: Sequence[RunRecord], deps: object, ow
 
 
 def _has_backend(deps: object, backend: object) -> bool:
-    """Return whether deps have these files, and not a view of them."""
+    """Return whether the backend of deps is this one, and not a view of it."""
     return isinstance(deps, DeepAgentDeps) and deps.backend is backend
 
 
 def _own_fork(deps: object, caller: Caller | None) -> OverlayBackend | None:
-    """Return the fork that was made for a subagent."""
+    """Return the fork that was created for a subagent, if any."""
     if caller is None or not isinstance(deps, DeepAgentDeps) or _has_backend(caller.recording.deps, deps.backend):
         return None
     return deps.backend if isinstance(deps.backend, OverlayBackend) else None
 
 
 def _fork_above(deps: object, caller: Caller | None) -> str | None:
-    """Return whose fork a subagent works in that has the files of its parent."""
+    """Return the conversation that owns the fork of a subagent's files, if it shares the files of its parent."""
     shares = (
         caller is not None and isinstance(deps, DeepAgentDeps) and _has_backend(caller.recording.deps, deps.backend)
     )
@@ -228,7 +228,7 @@ def _fork_above(deps: object, caller: Caller | None) -> str | None:
 
 
 def _called(caller: Caller) -> str | None:
-    """Return the name by which the call names the other agent, if it does."""
+    """Return the name of the other agent in the call, if it has one."""
     arguments = json.loads(caller.call.arguments)
     named = cast('dict[str, object]', arguments).get('subagent') if isinstance(arguments, dict) else None
     return named if isinstance(named, str) else None
@@ -251,7 +251,7 @@ def _link(caller: Caller, conversation_id: str, agent_name: str) -> DelegationRe
 async def _find(
     store: Store, conversation_id: str, history: Sequence[ModelMessage]
 ) -> tuple[VersionRecord, list[str], Commit] | None:
-    """Return the version that has exactly this history, the ids of its messages, and nothing to commit."""
+    """Return the version with exactly this history, the ids of its messages, and an empty commit."""
     for version in await store.versions(VersionFilter(conversation_id=conversation_id), limit=20):
         if version.message_count != len(history):
             continue
@@ -269,12 +269,12 @@ def _new_branch(
     *,
     name: str | None,
 ) -> tuple[VersionRecord, list[str], Commit]:
-    """Return the version to begin from of a history that the store does not have, its ids, and what makes it.
+    """Return a base version for a history that is not stored, the ids of its messages, and the commit that creates it.
 
-    `name` is that of the branch; `None` for one that nobody else takes, in a conversation that has others.
+    `name` is the name of the branch; `None` creates a unique one, for a conversation that has other branches.
     """
     agent_name = (ctx.agent.name if ctx.agent is not None else None) or 'agent'
-    if caller is not None:  # the general-purpose one is the agent itself, and its versions are not the agent's
+    if caller is not None:  # the general-purpose subagent is the agent itself, but its versions have another name
         agent_name = _called(caller) or agent_name
     branch = first_branch(conversation_id, name or f'branch-{new_id()[-12:]}')
     root = root_version(agent_name, branch)
@@ -329,7 +329,7 @@ def first_branch(conversation_id: str, name: str = MAIN) -> BranchRecord:
 
 
 def root_version(agent_name: str, branch: BranchRecord) -> VersionRecord:
-    """Return the version that a conversation begins with."""
+    """Return the first version of a conversation."""
     return VersionRecord(
         id=new_id(),
         number=0,
@@ -359,7 +359,7 @@ def root_version(agent_name: str, branch: BranchRecord) -> VersionRecord:
 
 
 async def begun_before(store: Store, caller: Caller) -> RunRecord | None:
-    """Return the newest run that crashed processes have begun on a call."""
+    """Return the newest run that crashed processes have started for a call."""
     if not caller.was_begun:
         return None
     call = caller.call

@@ -56,7 +56,7 @@ async def test_a_turn_that_makes_too_many_files_fails_and_keeps_its_steps(make: 
     root = await agent.create(backend=LocalBackend(tmp_path))
     with pytest.raises(ScanLimitError, match=MESSAGE) as failed:
         await root.advance('go')
-    assert 'The run is kept up to version' in failed.value.__notes__[0]
+    assert 'The run is stored up to version' in failed.value.__notes__[0]
     last = (await agent.store.versions())[0]
     assert (last.kind, last.state) == ('step', 'interrupted')
     [run] = await agent.store.runs(conversation_id=root.conversation_id)
