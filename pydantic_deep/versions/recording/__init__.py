@@ -1,9 +1,9 @@
-"""How a run is recorded: what each commit of it stores, and in which form.
+"""Recording of runs: the commits of a run, and the encoding of their content.
 
 `Recorder` is the capability that observes a run, `RecordedRun` the state of its recording, and `RequestAccounting` the
-list of its model requests. `_attempts` reads what a crashed run left, for the run that resumes it. The other modules
-encode what is stored: prompts, tool results and deps.
+list of its model requests. `_attempts` reads the work of a crashed run, for the run that resumes it. The other modules
+encode prompts, tool results and deps.
 
-Not here: files (`files`), paused runs (`pauses`), how crashed runs are resumed (`recovery`), and how a turn begins and
-ends (`_turn`).
+Not here: files (`files`), paused runs (`pauses`), recovery of crashed runs (`recovery`), and the start and end of a
+turn (`_turn`).
 """

@@ -284,7 +284,7 @@ class RecordedRun:
         self._ids += ids
 
     async def start_call(self, call: CallRecord) -> None:
-        """Commit the staged step, and record the start of a call, in the same commit unless the call can be repeated."""
+        """Commit the staged step, and record the start of a call: in the same commit, unless the call can be repeated."""
         if self.can_repeat(call):
             await self.keep_step()
             if call.effect == 'write':

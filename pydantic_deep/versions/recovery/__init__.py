@@ -1,5 +1,5 @@
-"""Recovery of crashed runs: which runs are suspended, and how they are resumed or ended.
+"""Recovery of crashed runs: lists suspended runs, and resumes or ends them.
 
-Not here: what a crashed process stored (`recording/_attempts.py`), and replays, which repeat a finished turn to compare
-its requests (`comparison`).
+Not here: the stored work of a crashed run (`recording/_attempts.py`), and replays, which repeat a finished turn to
+compare its requests (`comparison`).
 """
