@@ -47,5 +47,5 @@ async def with_messages(
         rewrites=len(history) if common == 0 and history else None,
     )
     await session.store.commit(Commit(assets=assets, append=append, versions=[child]))
-    session.cache_history(child.id, list(messages), [*ids[:common], *(each.id for each in news)])
+    session.cache_history(child.id, list(messages), [*ids[:common], *(message.id for message in news)])
     return await session.store.version(child.id)

@@ -15,8 +15,8 @@ def encode_message(message: ModelMessage) -> tuple[bytes, list[NewAsset]]:
     """Return a message as JSON, and its media as assets that the JSON refers to by digest."""
     body, media = externalize_body(message_adapter().dump_json([message])[1:-1])
     return body, [
-        NewAsset(digest=each.digest, data=each.data, media_type=each.media_type or 'application/octet-stream')
-        for each in media
+        NewAsset(digest=medium.digest, data=medium.data, media_type=medium.media_type or 'application/octet-stream')
+        for medium in media
     ]
 
 
@@ -42,4 +42,4 @@ async def load_history(store: Store, record: VersionRecord) -> tuple[list[ModelM
         return (await store.asset(digest)).data
 
     records = await store.messages(record.branch_id, record.message_count)
-    return await decode_messages(records, read), [each.id for each in records]
+    return await decode_messages(records, read), [record.id for record in records]

@@ -32,9 +32,9 @@ def _types_of(spec: object) -> list[Any]:
         case TextOutput():
             return _types_of(cast('TextOutput[object]', spec).output_function)
         case _ if isinstance(spec, Sequence) and not isinstance(spec, str):
-            return [each for item in cast('Sequence[object]', spec) for each in _types_of(item)]
+            return [output_type for item in cast('Sequence[object]', spec) for output_type in _types_of(item)]
         case _ if get_origin(spec) in (Union, UnionType):
-            return [each for item in get_args(spec) for each in _types_of(item)]
+            return [output_type for item in get_args(spec) for output_type in _types_of(item)]
         case _ if spec is DeferredToolRequests:
             return []
         case _ if isinstance(spec, type) or get_origin(spec) is not None:

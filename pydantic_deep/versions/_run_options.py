@@ -50,7 +50,7 @@ class RunOptions:
 
     def dump(self) -> str:
         """Return the options as JSON, without those that are `None`."""
-        document = {each.name: getattr(self, each.name) for each in fields(self)}
+        document = {option.name: getattr(self, option.name) for option in fields(self)}
         if self.usage_limits is not None:
             document['usage_limits'] = _limits().dump_python(self.usage_limits, mode='json', exclude_defaults=True)
         return json.dumps({name: value for name, value in document.items() if value is not None})
@@ -60,7 +60,7 @@ def load_options(run: RunRecord) -> RunOptions:
     """Return the options of a run, without those that this release does not know."""
     document: dict[str, Any] = json.loads(run.options)
     limits = document.pop('usage_limits', None)
-    known = {each.name for each in fields(RunOptions)}
+    known = {option.name for option in fields(RunOptions)}
     return RunOptions(
         usage_limits=None if limits is None else _limits().validate_python(limits),
         **{name: value for name, value in document.items() if name in known},

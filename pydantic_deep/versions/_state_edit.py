@@ -68,7 +68,7 @@ async def with_name(
 
 async def _pending_error(session: Session[Any, Any], record: VersionRecord) -> ApprovalsPendingError:
     approvals = await session.store.approvals(status=None, version_id=record.id, limit=10_000)
-    return ApprovalsPendingError(record.id, [each.pending_id for each in approvals])
+    return ApprovalsPendingError(record.id, [approval.pending_id for approval in approvals])
 
 
 async def _with(

@@ -103,7 +103,7 @@ async def attempt_ids(store: Store, record: VersionRecord) -> list[str]:
 
 async def load_requests(store: Store, record: VersionRecord) -> list[RequestRecord]:
     """Return the model requests of the turn that created a version."""
-    return [each for run_id in await attempt_ids(store, record) for each in await store.requests(run_id)]
+    return [request for run_id in await attempt_ids(store, record) for request in await store.requests(run_id)]
 
 
 async def _thread(store: Store, link: DelegationRecord) -> SubagentThread:

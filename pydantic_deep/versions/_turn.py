@@ -152,8 +152,8 @@ async def open_turn(session: Session[Any, Any], request: TurnRequest) -> AsyncGe
             raise BranchExistsError(branch)
     if request.is_resumption:
         await _store_answers(session.store, base, request.options)
-    about = {AGENT_NAME: base.agent_name, CONVERSATION_ID: base.conversation_id, PARENT_ID: base.id}
-    with open_span(f'turn {base.agent_name}', about) as span:
+    attributes = {AGENT_NAME: base.agent_name, CONVERSATION_ID: base.conversation_id, PARENT_ID: base.id}
+    with open_span(f'turn {base.agent_name}', attributes) as span:
         async with _opened(session, request) as turn:
             yield turn
         span.set_attributes({VERSION_ID: turn.recording.tip.id, 'pydantic_deep.version.kind': turn.recording.tip.kind})
@@ -173,15 +173,15 @@ async def _opened(session: Session[Any, Any], request: TurnRequest) -> AsyncGene
         if opened is not None:
             base = opened.base
         messages, ids = await session.history(base)
-        given = options.deps if options.deps is not None else session.make_deps()
+        run_deps = options.deps if options.deps is not None else session.make_deps()
         state = request.left_deps or base.deps
-        deps = await load_deps(session.store, state, given, None if opened is None else opened.backend)
+        deps = await load_deps(session.store, state, run_deps, None if opened is None else opened.backend)
         settings, model = load_settings(base.model_settings)
         backend = getattr(deps, 'backend', None) if opened is None else opened.backend
         began_with = request.attempt_of or (base.run_id if request.base.kind == 'pause' else None)
         is_in_place = opened is None or opened.claim is not None
-        found = None if opened is None else opened.protected
-        protected = await states_before(session.store, began_with, backend, in_place=is_in_place, found=found)
+        states = None if opened is None else opened.protected
+        protected = await states_before(session.store, began_with, backend, in_place=is_in_place, states=states)
         run = await _begin(session, request, base, protected, is_in_place=is_in_place)
         results = request.results
         if request.is_resumption:
@@ -249,7 +249,7 @@ async def _opened(session: Session[Any, Any], request: TurnRequest) -> AsyncGene
         session.cache_run(recording, None if opened is None else opened.files.tree)
         warn_of_omitted(() if opened is None else [file for file in opened.files.omitted if file not in omitted])
         brought = () if opened is None else opened.brought  # a warning named them when they were written
-        warn_of_protected([each for each in recording.protected_changes if each not in brought])
+        warn_of_protected([change for change in recording.protected_changes if change not in brought])
     finally:
         if opened is not None:
             with anyio.CancelScope(shield=True):
@@ -345,10 +345,10 @@ async def _suspended_before(session: Session[Any, Any], request: TurnRequest) ->
 
 async def _refuse_if_taken(store: Store, version_id: str) -> None:
     """Raise if another run has claimed the answers, before it sees its directory claimed by this run."""
-    for each in await store.approvals(status=None, version_id=version_id, limit=10_000):
-        if each.resumed_by is not None:
-            detail = f'The run {each.resumed_by} has acted on it already.'
-            raise ApprovalAnsweredError(each.id, each.status, each.decided_by, each.decided_at, detail)
+    for approval in await store.approvals(status=None, version_id=version_id, limit=10_000):
+        if approval.resumed_by is not None:
+            detail = f'The run {approval.resumed_by} has acted on it already.'
+            raise ApprovalAnsweredError(approval.id, approval.status, approval.decided_by, approval.decided_at, detail)
 
 
 async def _store_answers(store: Store, base: VersionRecord, options: TurnOptions) -> None:

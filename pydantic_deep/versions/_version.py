@@ -200,7 +200,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
         """The user's uploads, keyed by name."""
         if self._loaded.deps is None:
             return {}
-        return {name: Upload(**each) for name, each in json.loads(self._loaded.deps).get('uploads', {}).items()}
+        return {name: Upload(**upload) for name, upload in json.loads(self._loaded.deps).get('uploads', {}).items()}
 
     @property
     def protected_changes(self) -> tuple[ProtectedChange, ...]:
@@ -450,8 +450,8 @@ class AgentVersion(Generic[DepsT, OutputT]):
         Raises:
             VersionNotFoundError: An ancestor is missing without having been deleted: the store is damaged.
         """
-        found = await self._session.store.lineage(self.id)
-        return Lineage(await load_handles(self._session, found.versions), found.truncated_at)
+        lineage = await self._session.store.lineage(self.id)
+        return Lineage(await load_handles(self._session, lineage.versions), lineage.truncated_at)
 
     async def children(self, *, steps: bool = False) -> list[AgentVersion[DepsT, OutputT]]:
         """Return the children of this version, oldest first.
@@ -459,17 +459,17 @@ class AgentVersion(Generic[DepsT, OutputT]):
         Args:
             steps: Whether to include versions of kind `step`.
         """
-        found = await self._session.store.children(self.id)
-        return await load_handles(self._session, [child for child in found if steps or child.kind != 'step'])
+        children = await self._session.store.children(self.id)
+        return await load_handles(self._session, [child for child in children if steps or child.kind != 'step'])
 
     async def steps(self) -> list[AgentVersion[DepsT, OutputT]]:
         """Return the steps of the turn that created this version, in order."""
         store = self._session.store
-        found: list[VersionRecord] = []
+        versions: list[VersionRecord] = []
         for run_id in await attempt_ids(store, self._record):
             steps = await store.versions(VersionFilter(run_id=run_id, kinds=['step']), limit=1_000_000)
-            found += [step for step in reversed(steps) if step.number < (self._record.number or step.number + 1)]
-        return await load_handles(self._session, found)
+            versions += [step for step in reversed(steps) if step.number < (self._record.number or step.number + 1)]
+        return await load_handles(self._session, versions)
 
     async def clone(self) -> AgentVersion[DepsT, OutputT]:
         """Return a new version with the same content and the same parent: a sibling, unlike `git clone`.
@@ -630,10 +630,10 @@ class AgentVersion(Generic[DepsT, OutputT]):
         """
         store = self._session.store
         for record in reversed((await store.lineage(self.id)).versions):
-            requests = [each for each in await load_requests(store, record) if each.kind != 'summary']
-            found = [request.parameters for request in requests if request.parameters]
-            if found:
-                return json.loads(await self._session.read_asset(found[-1]))
+            requests = [request for request in await load_requests(store, record) if request.kind != 'summary']
+            digests = [request.parameters for request in requests if request.parameters]
+            if digests:
+                return json.loads(await self._session.read_asset(digests[-1]))
         return None
 
     async def subagents(self, *, whole_conversation: bool = False) -> Sequence[SubagentThread]:
@@ -644,8 +644,8 @@ class AgentVersion(Generic[DepsT, OutputT]):
         """
         store = self._session.store
         records = (await store.lineage(self.id)).versions if whole_conversation else (self._record,)
-        records = {each.run_id: each for each in records}.values()
-        run_ids = [run_id for each in records for run_id in await attempt_ids(store, each)]
+        records = {record.run_id: record for record in records}.values()
+        run_ids = [run_id for record in records for run_id in await attempt_ids(store, record)]
         return await load_subagents(store, list(dict.fromkeys(run_ids)))
 
     async def replay(self) -> Replay:
@@ -721,9 +721,9 @@ async def load_handles(
     session: Session[DepsT, OutputT], records: Collection[VersionRecord], backend: BackendProtocol | None = None
 ) -> list[AgentVersion[DepsT, OutputT]]:
     """Return the handles of versions. Deps and approvals that several share are read once."""
-    wanted = {digest for record in records for digest in (record.deps, record.pending) if digest is not None}
-    found = await session.store.assets(wanted) if wanted else {}
-    data = {digest: asset.data for digest, asset in found.items()}
+    digests = {digest for record in records for digest in (record.deps, record.pending) if digest is not None}
+    assets = await session.store.assets(digests) if digests else {}
+    data = {digest: asset.data for digest, asset in assets.items()}
     # Thousands of versions in a lineage share few assets: create each `Loaded` once.
     loaded = {
         key: Loaded(deps=data.get(key[0] or ''), pending=data.get(key[1] or ''))

@@ -140,7 +140,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
             raise ValidationError('conversation_id', message)
         id = conversation_id or new_id()
         branch = first_branch(id)
-        given = deps if deps is not None else self._session.make_deps()
+        initial_deps = deps if deps is not None else self._session.make_deps()
         root = root_version(self.name, branch)._replace(
             name=name,
             metadata=dump_metadata(metadata),
@@ -148,11 +148,11 @@ class VersionedAgent(Generic[DepsT, OutputT]):
             model_settings=dump_settings(model_settings, model, listed(instructions)),
         )
         assets: list[NewAsset] = []
-        if isinstance(given, DeepAgentDeps):
+        if isinstance(initial_deps, DeepAgentDeps):
             state = DepsState(digest=None)
-            assets += await state.dump(given)
+            assets += await state.dump(initial_deps)
             root = root._replace(deps=state.digest)
-            backend = backend or given.backend
+            backend = backend or initial_deps.backend
         nodes: Mapping[str, bytes] = {}
         if backend is not None:
             files = await open_files_of(backend, self._session.read_asset)
@@ -235,12 +235,12 @@ class VersionedAgent(Generic[DepsT, OutputT]):
             conversation_id: The conversation of the versions.
             steps: Whether to include versions of kind `step`.
         """
-        found = await self.store.versions(
+        records = await self.store.versions(
             self._filter(name, model, metadata, since, until, conversation_id, steps=steps),
             limit=limit,
             offset=offset,
         )
-        return await load_handles(self._session, found)
+        return await load_handles(self._session, records)
 
     async def count(
         self,
@@ -417,8 +417,8 @@ async def _workspaces_of(store: Store, root: VersionRecord, backend: BackendProt
     if root.backend is None:
         return []
     key = workspace_key(root.backend)
-    held = await store.workspace(key)
-    if not await _claim(store, key, root.id, None if held is None else held.version_id):
+    workspace = await store.workspace(key)
+    if not await _claim(store, key, root.id, None if workspace is None else workspace.version_id):
         return []
     return [await DirectoryClaim(store=store, workspace=key, run_id=root.id, backend=backend).note(root.id)]
 

@@ -67,7 +67,7 @@ class MergeConflictError(DeepAgentError):
 
     def __init__(self, conflicts: Sequence[Conflict]) -> None:
         self.conflicts = tuple(conflicts)
-        named = ', '.join(f'{each.path} ({each.kind})' for each in self.conflicts[:10])
+        named = ', '.join(f'{conflict.path} ({conflict.kind})' for conflict in self.conflicts[:10])
         more = f' and {len(conflicts) - 10} more' if len(conflicts) > 10 else ''
         super().__init__(
             f'Both versions changed {named}{more}. Change one side with another turn, then merge again. '

@@ -32,7 +32,7 @@ from pydantic_deep.versions.recording._request_log import RequestLog
 
 Capability: TypeAlias = AbstractCapability[Any]
 
-Said: TypeAlias = Mapping[str, Sequence[str]]
+Content: TypeAlias = Mapping[str, Sequence[str]]
 """The content of a request: the pieces of each part, keyed by the name of the part."""
 
 _REQUEST = ('before_model_request', 'wrap_model_request')
@@ -66,18 +66,21 @@ class Origins(NamedTuple):
     @property
     def names(self) -> tuple[str, ...]:
         """The class names of the capabilities, without duplicates, and the toolsets."""
-        return (*dict.fromkeys(type(each).__name__ for each in self.capabilities), *self.toolsets)
+        return (*dict.fromkeys(type(capability).__name__ for capability in self.capabilities), *self.toolsets)
 
     def __str__(self) -> str:
-        names = [f'{type(each).__name__}{"" if each.id is None else f" ({each.id})"}' for each in self.capabilities]
+        names = [
+            f'{type(capability).__name__}{"" if capability.id is None else f" ({capability.id})"}'
+            for capability in self.capabilities
+        ]
         names += self.toolsets
         return f'{"Made" if self.is_certain else "Possibly made"} by {" or ".join(dict.fromkeys(names))}.'
 
 
 class _Change(NamedTuple):
     capability: Capability
-    before: Said
-    after: Said
+    before: Content
+    after: Content
 
 
 class ProbeEndedError(Exception):
@@ -90,7 +93,7 @@ class Probe:
 
     leaves: list[Capability] = field(default_factory=list[Capability], init=False)
     """The capabilities of the run, unwrapped."""
-    said: Said | None = field(default=None, init=False)
+    content: Content | None = field(default=None, init=False)
     """The content of the request after all hooks; `None` until all were called."""
     _changes: list[_Change] = field(default_factory=list[_Change], init=False)
     _owners: dict[str, str | None] = field(default_factory=dict[str, 'str | None'], init=False)
@@ -107,18 +110,20 @@ class Probe:
         root = cast('CombinedCapability[Any]', ctx.root_capability)
         self._by_id = ctx.capabilities
         self._dynamic = _dynamic_toolsets(ctx)
-        root.apply(lambda each: self.leaves.append(_unwrapped(each)))
+        root.apply(lambda capability: self.leaves.append(_unwrapped(capability)))
         parameters = context.model_request_parameters
         tools = parameters.function_tools
         owner_by_toolset = {tool.toolset_id: tool.capability_id for tool in tools if tool.toolset_id is not None}
-        self._owners = dict(zip(said_by(context)['tools'], (tool.capability_id for tool in tools), strict=True))
+        self._owners = dict(zip(content_of(context)['tools'], (tool.capability_id for tool in tools), strict=True))
         for part in parameters.instruction_parts or ():
             if part.id is not None:
                 source = part.id.source
                 is_own = isinstance(source, CapabilityInstructionSource)
                 of_toolset = owner_by_toolset.get(source.id) if isinstance(source, ToolsetInstructionSource) else None
                 self._owners[part.content] = source.id if is_own else of_toolset
-        active = [each for each in root.capabilities if each is not asker and _is_active(each, ctx)]
+        active = [
+            capability for capability in root.capabilities if capability is not asker and _is_active(capability, ctx)
+        ]
         await self._wrap(ctx, active, 0, context)
 
     async def _wrap(
@@ -126,34 +131,34 @@ class Probe:
     ) -> ModelResponse:
         if index == len(active):
             enqueued: list[ModelMessage] = []
-            for each in active:
-                before, pending = said_by(context), list(ctx.pending_messages or ())
-                context = await each.before_model_request(ctx, context)
+            for capability in active:
+                before, pending = content_of(context), list(ctx.pending_messages or ())
+                context = await capability.before_model_request(ctx, context)
                 new = [one for one in ctx.pending_messages or () if one not in pending]
                 added = [message for one in new for message in one.messages]
-                self._note(each, before, said_by(context, added))
+                self._note(capability, before, content_of(context, added))
                 enqueued += added
-            self.said = said_by(context, enqueued)
+            self.content = content_of(context, enqueued)
             raise ProbeEndedError
-        capability, before = active[index], said_by(context)
+        capability, before = active[index], content_of(context)
 
         async def handler(request_context: ModelRequestContext) -> ModelResponse:
-            self._note(capability, before, said_by(request_context))
+            self._note(capability, before, content_of(request_context))
             return await self._wrap(ctx, active, index + 1, request_context)
 
         return await capability.wrap_model_request(ctx, request_context=context, handler=handler)
 
-    def _note(self, capability: Capability, before: Said, after: Said) -> None:
+    def _note(self, capability: Capability, before: Content, after: Content) -> None:
         if before != after:
             self._changes.append(_Change(_unwrapped(capability), before, after))
 
-    def origins(self, part: str, recorded: Said, replayed: Said) -> Origins:
+    def origins(self, part: str, recorded: Content, replayed: Content) -> Origins:
         """Return the origins of a difference in a part."""
         before, after = recorded[part], replayed[part]
         if part == 'instructions':  # recorded as one text
             before = _aligned(before[0], after)
         new, gone = Counter(after) - Counter(before), Counter(before) - Counter(after)
-        made = [each.capability for each in self._changes if _accounts_for(each, part, new, gone)]
+        made = [change.capability for change in self._changes if _accounts_for(change, part, new, gone)]
         if not made and (owners := self._owners_of(part, new)) is not None:
             made = owners
             if not made:
@@ -161,9 +166,11 @@ class Probe:
         if part == 'tools' and self._dynamic and not made and {self._owners.get(piece) for piece in new} <= {None}:
             return Origins(toolsets=self._dynamic)
         if part == 'tools':  # a tool's definition may be its own, or changed by a hook
-            preparing = [each for each in self._others if overrides(each, *_PREPARES)]
+            preparing = [capability for capability in self._others if overrides(capability, *_PREPARES)]
             if preparing:
-                return Origins(_unique([*(each for each in made if not is_framework(each)), *preparing]))
+                return Origins(
+                    _unique([*(capability for capability in made if not is_framework(capability)), *preparing])
+                )
         if made:
             return Origins(_unique(made), is_certain=True)
         return self.able(part, () if new and part == 'instructions' else tuple(gone))
@@ -173,11 +180,11 @@ class Probe:
         owners = [self._owners[piece] for piece in new if piece in self._owners]
         if not owners or len(owners) < len(new) or (part == 'tools' and None in owners):
             return None
-        return [_unwrapped(self._by_id[each]) for each in owners if each is not None and each in self._by_id]
+        return [_unwrapped(self._by_id[owner]) for owner in owners if owner is not None and owner in self._by_id]
 
     @property
     def _others(self) -> Sequence[Capability]:
-        return [each for each in self.leaves if not is_framework(each)]
+        return [capability for capability in self.leaves if not is_framework(capability)]
 
     def able(self, part: str, lost: Sequence[str] = ()) -> Origins:
         """Return the capabilities that could have changed a part, except those of this framework.
@@ -187,23 +194,34 @@ class Probe:
             lost: The pieces missing in the replay. A capability whose id they contain is the likeliest.
         """
         for names in _ABLE[part]:
-            able = [each for each in self._others if overrides(each, *names)]
+            able = [capability for capability in self._others if overrides(capability, *names)]
             if 'get_instructions' in names:
-                able = [each for each in able if _has_dynamic_instructions(each) and (lost or each.id is None)]
-            able = [each for each in able if each.id is not None and any(each.id in text for text in lost)] or able
+                able = [
+                    capability
+                    for capability in able
+                    if _has_dynamic_instructions(capability) and (lost or capability.id is None)
+                ]
+            able = [
+                capability
+                for capability in able
+                if capability.id is not None and any(capability.id in text for text in lost)
+            ] or able
             if able:
                 return Origins(_unique(able))
         return Origins()
 
 
-def said_by(context: ModelRequestContext, more: Sequence[ModelMessage] = ()) -> Said:
+def content_of(context: ModelRequestContext, more: Sequence[ModelMessage] = ()) -> Content:
     """Return the content of a request, in pieces."""
-    messages = [cast('JsonValue', canonical_message(each)) for each in (*context.messages, *more)]
+    messages = [cast('JsonValue', canonical_message(message)) for message in (*context.messages, *more)]
     parts = context.model_request_parameters.instruction_parts or ()
-    return {**said(RequestLog.parameters_of(context), messages), 'instructions': [part.content for part in parts]}
+    return {
+        **recorded_content(RequestLog.parameters_of(context), messages),
+        'instructions': [part.content for part in parts],
+    }
 
 
-def said(head: Mapping[str, JsonValue], messages: Sequence[JsonValue]) -> Said:
+def recorded_content(head: Mapping[str, JsonValue], messages: Sequence[JsonValue]) -> Content:
     """Return the content of a recorded request, in pieces.
 
     Args:
@@ -212,7 +230,7 @@ def said(head: Mapping[str, JsonValue], messages: Sequence[JsonValue]) -> Said:
     """
     options = dict(cast('dict[str, JsonValue]', head['options']))
     settings = cast('dict[str, JsonValue]', options.pop('settings', {}))
-    parts = [part for each in messages for part in cast('dict[str, list[JsonValue]]', each)['parts']]
+    parts = [part for message in messages for part in cast('dict[str, list[JsonValue]]', message)['parts']]
     return {
         'instructions': [cast('str | None', head['instructions']) or ''],
         'tools': _pieces(cast('list[JsonValue]', head['tools'])),
@@ -228,10 +246,10 @@ def _pieces(values: Sequence[JsonValue]) -> list[str]:
 
 def _aligned(text: str, pieces: Sequence[str]) -> list[str]:
     """Return the pieces that a text contains, and the rest of the text."""
-    found = sorted((piece for piece in pieces if piece in text), key=text.index)
-    for piece in found:
+    present = sorted((piece for piece in pieces if piece in text), key=text.index)
+    for piece in present:
         text = text.replace(piece, '', 1)
-    return [*found, *([text.strip()] if text.strip() else [])]
+    return [*present, *([text.strip()] if text.strip() else [])]
 
 
 def _accounts_for(change: _Change, part: str, new: Counter[str], gone: Counter[str]) -> bool:
@@ -248,7 +266,7 @@ def _unwrapped(capability: Capability) -> Capability:
 
 
 def _unique(capabilities: Sequence[Capability]) -> Sequence[Capability]:
-    return list({id(each): each for each in capabilities}.values())
+    return list({id(capability): capability for capability in capabilities}.values())
 
 
 def _is_active(capability: Capability, ctx: RunContext[object]) -> bool:
@@ -257,12 +275,12 @@ def _is_active(capability: Capability, ctx: RunContext[object]) -> bool:
 
 def _dynamic_toolsets(ctx: RunContext[object]) -> list[str]:
     """Return the names of the agent's toolsets that a function creates, named after the function."""
-    found: list[str] = []
+    names: list[str] = []
     for toolset in () if ctx.agent is None else ctx.agent.toolsets:
         toolset.apply(
-            lambda each: found.append(f'the toolset of {_name_of(each)}') if isinstance(each, DynamicToolset) else None
+            lambda leaf: names.append(f'the toolset of {_name_of(leaf)}') if isinstance(leaf, DynamicToolset) else None
         )
-    return found
+    return names
 
 
 def _name_of(toolset: DynamicToolset[Any]) -> str:

@@ -21,7 +21,7 @@ async def merge_versions(session: Session[Any, Any], ours: VersionRecord, theirs
         MergeConflictError: Both versions changed the same place.
     """
     base = await _common(session, ours, theirs)
-    base_tree, our_tree, their_tree = [await session.trees.load(each.tree) for each in (base, ours, theirs)]
+    base_tree, our_tree, their_tree = [await session.trees.load(version.tree) for version in (base, ours, theirs)]
     blobs = {
         digest: await session.read_asset(digest) for digest in sorted(needed_for_merge(base_tree, our_tree, their_tree))
     }

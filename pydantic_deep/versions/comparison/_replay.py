@@ -53,7 +53,7 @@ from pydantic_deep.versions.recording._recovery_script import RecoveryScript
 from pydantic_deep.versions.recording._request_log import RequestLog, named_messages
 from pydantic_deep_backends import BackendUnavailableError, Command, CommandResult, StateBackend
 
-from ._difference_origins import Origins, Probe, said, said_by
+from ._difference_origins import Origins, Probe, content_of, recorded_content
 from ._version_diff import Replay, RequestDifference
 
 
@@ -68,7 +68,7 @@ class _Replayer(AbstractCapability[object]):
     id: str | None = 'recorder'
     script: RecoveryScript
     recorded: Sequence[RequestRecord]
-    waits: DeferredToolRequests | None
+    pending: DeferredToolRequests | None
     """The pending calls at the end of the turn."""
     probe: Probe | None = None
     """Finds the origin of a known difference, instead of sending the last request."""
@@ -131,23 +131,23 @@ class _Replayer(AbstractCapability[object]):
             with suppress(Exception):  # a capability may replace `ProbeEndedError` by another exception
                 await self.probe.request(ctx, request_context, self)
             raise _ReplayEndedError
-        told = self.script.position
+        position = self.script.position
         try:
             response = await handler(request_context)
         except SkipModelRequest:
-            self._compare(ctx, request_context, told)
+            self._compare(ctx, request_context, position)
             raise
         except ModelRetry:
-            if self.script.position > told:  # the response was rejected; otherwise the request was not sent
-                self._compare(ctx, request_context, told)
+            if self.script.position > position:  # the response was rejected; otherwise the request was not sent
+                self._compare(ctx, request_context, position)
             raise
-        self._compare(ctx, request_context, told)
+        self._compare(ctx, request_context, position)
         return response
 
-    def _compare(self, ctx: RunContext[object], request_context: ModelRequestContext, told: int) -> None:
+    def _compare(self, ctx: RunContext[object], request_context: ModelRequestContext, position: int) -> None:
         """Compare a request with the recorded one, and end the replay if it differs."""
         self.number += 1
-        if self.script.position == told:  # a capability has responded instead of the model, as in the recording
+        if self.script.position == position:  # a capability has responded instead of the model, as in the recording
             self.script.position += 1
         if self.number > len(self.recorded):
             self.is_over = True
@@ -166,22 +166,24 @@ class _Replayer(AbstractCapability[object]):
         args: ValidatedToolArgs,
         handler: WrapToolExecuteHandler,
     ) -> Any:
-        told = self.script.last
-        known = None if told is None else told.calls.get(call.tool_call_id)
-        if self.waits is not None and known is not None and known.status not in ('done', 'failed'):
-            waiting = {each.tool_call_id: is_external for each, is_external in _waiting(self.waits)}
+        recorded = self.script.last
+        known = None if recorded is None else recorded.calls.get(call.tool_call_id)
+        if self.pending is not None and known is not None and known.status not in ('done', 'failed'):
+            is_external_by_id = {
+                pending_call.tool_call_id: is_external for pending_call, is_external in _pending_calls(self.pending)
+            }
             # A call that was superseded by an approval is not pending itself.
-            if call.tool_call_id in waiting:  # pragma: no branch
-                metadata = self.waits.metadata.get(call.tool_call_id)
-                raise CallDeferred(metadata) if waiting[call.tool_call_id] else ApprovalRequired(metadata)
+            if call.tool_call_id in is_external_by_id:  # pragma: no branch
+                metadata = self.pending.metadata.get(call.tool_call_id)
+                raise CallDeferred(metadata) if is_external_by_id[call.tool_call_id] else ApprovalRequired(metadata)
         if known is None or known.result is None:
             raise ToolFailed('The result of this call was not recorded.')
         return replay_result(known.result)
 
 
-def _waiting(waits: DeferredToolRequests) -> list[tuple[ToolCallPart, bool]]:
+def _pending_calls(requests: DeferredToolRequests) -> list[tuple[ToolCallPart, bool]]:
     """Return the pending calls, each with whether it is external."""
-    return [*((call, True) for call in waits.calls), *((call, False) for call in waits.approvals)]
+    return [*((call, True) for call in requests.calls), *((call, False) for call in requests.approvals)]
 
 
 class _WithCommands(StateBackend):
@@ -232,7 +234,7 @@ class _Turn:
     """The run of the turn, after the crashed runs that it resumes."""
     script: RecoveryScript
     recorded: Sequence[RequestRecord]
-    waits: DeferredToolRequests | None
+    pending: DeferredToolRequests | None
     history: Sequence[ModelMessage]
     """The messages of the base."""
     messages: Mapping[str, ModelMessage]
@@ -255,15 +257,15 @@ class _Turn:
             if load_options(attempts[-1]).resumes is not None
             else prompt_from(note, list(messages.values()), run_ids)
         )
-        waits = None if record.pending is None else await load_pause(store, await session.read_asset(record.pending))
+        pending = None if record.pending is None else await load_pause(store, await session.read_asset(record.pending))
         return cls(
             session=session,
             base=base,
             attempts=attempts,
             # A response without a request is a capability's changed copy of another, or replaces that of a model.
-            script=replace(script, responses=[each for each in script.responses if each.id in ids]),
+            script=replace(script, responses=[response for response in script.responses if response.id in ids]),
             recorded=recorded,
-            waits=waits,
+            pending=pending,
             history=(await session.history(base))[0],
             messages=messages,
             prompt=prompt,
@@ -277,7 +279,7 @@ class _Turn:
         return _Replayer(
             script=replace(self.script),
             recorded=recorded,
-            waits=self.waits,
+            pending=self.pending,
             probe=probe,
             began_with=list(takewhile(lambda message: not isinstance(message, ModelResponse), own)),
         )
@@ -317,14 +319,14 @@ class _Turn:
         stop = ids.index(self.recorded[number - 1].response_id)
         start = ids.index(self.recorded[number - 2].response_id) if number > 1 else self._start()
         since = list(self.messages.values())[start:stop]
-        history = [cast('JsonValue', canonical_message(each)) for each in (*before, *since)]
+        history = [cast('JsonValue', canonical_message(message)) for message in (*before, *since)]
         named = (await _sent(self.session, self.recorded[number - 1])).get('messages')
         return history if named is None else named_messages(cast('list[JsonValue]', named), history)
 
     def _start(self) -> int:
         """Return the index of the first message of the turn."""
         run_ids = {attempt.id for attempt in self.attempts}
-        places = (place for place, each in enumerate(self.messages.values()) if each.run_id in run_ids)
+        places = (place for place, message in enumerate(self.messages.values()) if message.run_id in run_ids)
         return next(places)
 
 
@@ -339,7 +341,7 @@ async def _results(session: Session[Any, Any], attempts: Sequence[RunRecord]) ->
         return None
     run_ids = {attempt.id for attempt in attempts}  # the first attempt has claimed the answers
     approvals = await session.store.approvals(status=None, version_id=pause_id, limit=10_000)
-    answers = answers_of([each for each in approvals if each.resumed_by in run_ids])
+    answers = answers_of([approval for approval in approvals if approval.resumed_by in run_ids])
     pending = (await session.store.version(pause_id)).pending or ''
     return answer_approvals(await load_pause(session.store, await session.read_asset(pending)), answers)
 
@@ -370,9 +372,9 @@ async def _difference(turn: _Turn, replayer: _Replayer, state: RunState) -> Requ
     known = await turn.sent(number, replayer.history if number > 1 else turn.history)
     probe = Probe()
     await turn.run(turn.replayer(turn.recorded[:number], probe))
-    pieces, replayed = said(before, known), probe.said or said_by(context)
-    for each in (before, after):
-        each['settings'] = cast('dict[str, JsonValue]', each['options']).pop('settings', None)
+    pieces, replayed = recorded_content(before, known), probe.content or content_of(context)
+    for parameters in (before, after):
+        parameters['settings'] = cast('dict[str, JsonValue]', parameters['options']).pop('settings', None)
     for part in ('instructions', 'tools', 'settings', 'options'):
         if before.get(part) != after.get(part):
             origins = probe.origins(part, pieces, replayed)

@@ -82,7 +82,7 @@ def with_omitted(description: str | None, omitted: Sequence[OmittedFile]) -> str
         return description
     described = {name: value for name, value in _load(description).items() if name != 'omitted'}
     if omitted:
-        described['omitted'] = [[each.path, each.reason, each.size_bytes] for each in omitted[:MAX_OMITTED]]
+        described['omitted'] = [[file.path, file.reason, file.size_bytes] for file in omitted[:MAX_OMITTED]]
     return _dump(described)
 
 

@@ -39,7 +39,7 @@ class CheckedOut:
     """The files that were written, sorted."""
     removed: tuple[str, ...]
     """The files that were removed, sorted."""
-    kept: Tree | None
+    stored: Tree | None
     """The previous files, if no version had them and `keep` was called."""
 
 
@@ -87,7 +87,7 @@ async def checkout(
         before = current or target
         here = await tracker.capture(before, is_full=True)
         if here.tree == target:
-            return CheckedOut(written=(), removed=(), kept=None)
+            return CheckedOut(written=(), removed=(), stored=None)
         if not isinstance(backend, SupportsPatch):
             raise ReadOnlyError('/')
         trees = (current or Tree(), target, *known)
@@ -104,19 +104,19 @@ async def checkout(
     if lost and (keep is None or hidden.has_other):
         raise UnversionedChangesError(lost, can_be_kept=not hidden.has_other)
     if only_looks:
-        return CheckedOut(written=(), removed=(), kept=None)
+        return CheckedOut(written=(), removed=(), stored=None)
     diff = here.tree.diff(target)
     removed = tuple(path for path in diff.removed if path not in untouched)
     written = tuple(sorted((*diff.added, *diff.changed)))
     contents = await _fetch_all(target, written, read_blob)
-    kept = None
+    stored = None
     if lost and keep is not None:
-        kept = hidden.captured or here
-        await keep(kept)
+        stored = hidden.captured or here
+        await keep(stored)
     rules = [path for path in (*removed, *written) if path.endswith(f'/{IGNORE_FILE}')]
     await backend.patch(target, sorted({*removed, *written}.difference(rules)), contents)
     await backend.patch(target, rules, contents)
-    return CheckedOut(written=written, removed=removed, kept=kept and kept.tree)
+    return CheckedOut(written=written, removed=removed, stored=stored and stored.tree)
 
 
 async def is_vacant(backend: BackendProtocol, here: Tree, target: Tree, read_blob: ReadBlob) -> bool:

@@ -156,12 +156,12 @@ async def refuse_replaced(trees: TreeStore, base: VersionRecord, backend: Backen
     claim = DirectoryClaim(store=trees.store, workspace=noted.backend, run_id='', backend=backend, noted=noted)
     if await claim.is_same_directory() is not False:
         return
-    wanted = await trees.load(base.tree)
+    target = await trees.load(base.tree)
     # If it cannot be inspected, the turn raises or works on a view. The turn creates a missing directory.
     with suppress(UnversionedBackendError, BackendError, OSError):
         try:
             await checkout(
-                backend, current=None, target=wanted, known=[wanted], read_blob=trees.read_blob, only_looks=True
+                backend, current=None, target=target, known=[target], read_blob=trees.read_blob, only_looks=True
             )
         except UnversionedChangesError as error:
             raise WorkspaceReplacedError(claim.workspace, base.id, error.paths, can_be_kept=error.can_be_kept) from None
@@ -245,13 +245,13 @@ async def _settle(
     """
     backend = files.files.backend
     here = (await files.files.capture(files.tree, is_full=True)).tree
-    wanted = files.tree if request.left is None else await trees.load(request.left.tree)
-    if not is_other and (here == wanted or not await is_vacant(backend, here, wanted, trees.read_blob)):
+    target = files.tree if request.left is None else await trees.load(request.left.tree)
+    if not is_other and (here == target or not await is_vacant(backend, here, target, trees.read_blob)):
         return None, ()
     states = await protected_states(backend)
-    if here not in (files.tree, wanted):
+    if here not in (files.tree, target):
         try:
-            await checkout(backend, current=None, target=wanted, known=[files.tree], read_blob=trees.read_blob)
+            await checkout(backend, current=None, target=target, known=[files.tree], read_blob=trees.read_blob)
         except UnversionedChangesError as error:
             raise WorkspaceReplacedError(
                 claim.workspace, request.base.id, error.paths, can_be_kept=error.can_be_kept
@@ -286,8 +286,8 @@ async def _take_edits(request: FilesRequest, files: TurnFiles, claim: DirectoryC
             tree=new.tree,
             backend=with_omitted(base.backend, new.omitted),
         )
-        holds = await claim.note(edit.id, claim.run_id)
-        await store.commit(Commit(assets=new.assets, nodes=new.nodes, versions=[edit], workspaces=[holds]))
+        workspace = await claim.note(edit.id, claim.run_id)
+        await store.commit(Commit(assets=new.assets, nodes=new.nodes, versions=[edit], workspaces=[workspace]))
         base = edit
     elif new.tree != base.tree:
         await store.commit(Commit(assets=new.assets, nodes=new.nodes))

@@ -45,7 +45,7 @@ async def protected_states(backend: object) -> dict[str, str] | None:
 
 
 async def states_before(
-    store: Store, run_id: str | None, backend: object, *, in_place: bool, found: Mapping[str, str] | None = None
+    store: Store, run_id: str | None, backend: object, *, in_place: bool, states: Mapping[str, str] | None = None
 ) -> Mapping[str, str] | None:
     """Return the states of protected files at the beginning of a turn.
 
@@ -54,9 +54,9 @@ async def states_before(
         run_id: The run that the turn began with; `None` if it begins now.
         backend: The files.
         in_place: Whether these are the files themselves, and not a view of them.
-        found: The states before the turn opened the files, if opening has changed them.
+        states: The states before the turn opened the files, if opening has changed them.
     """
-    now = await protected_states(backend) if found is None else found
+    now = await protected_states(backend) if states is None else states
     run = None if now is None or run_id is None else await store.run(run_id)
     if run is None or now is None:
         return now
@@ -83,12 +83,14 @@ async def protected_changes(
     if before is None or now is None:
         return ()
     changes = compare_protected(before, now)
-    return tuple(each for each in changes if in_place or not any(is_git_name(name) for name in path_parts(each.path)))
+    return tuple(
+        change for change in changes if in_place or not any(is_git_name(name) for name in path_parts(change.path))
+    )
 
 
 def dump_changes(changes: Sequence[ProtectedChange], run_id: str | None) -> dict[str, object]:
     """Return the changes of a run as JSON."""
-    dumped = [{'path': display_path(each.path), 'change': each.change} for each in changes]
+    dumped = [{'path': display_path(change.path), 'change': change.change} for change in changes]
     return {'run_id': run_id, 'changes': dumped}
 
 
@@ -103,7 +105,7 @@ def load_changes(document: Mapping[str, Any], run_id: str | None) -> tuple[Prote
 def warn_of_protected(changes: Sequence[ProtectedChange], *, by: str = 'This turn') -> None:
     """Warn of changes to protected files, if there are any."""
     if changes:
-        named = ', '.join(f'{display_path(each.path)} ({each.change})' for each in changes[:MAX_WARNED])
+        named = ', '.join(f'{display_path(change.path)} ({change.change})' for change in changes[:MAX_WARNED])
         more = f' and {len(changes) - MAX_WARNED} more' if len(changes) > MAX_WARNED else ''
         text = (
             f'{by} changed files that programs of this machine run or obey: {named}{more}. '

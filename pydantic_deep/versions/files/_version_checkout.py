@@ -116,7 +116,7 @@ async def _written_before(
         ('added', diff.added),
         ('changed', diff.changed),
     )
-    return [ProtectedChange(path=path, change=kind) for kind, found in kinds for path in found if path in paths]
+    return [ProtectedChange(path=path, change=kind) for kind, changed in kinds for path in changed if path in paths]
 
 
 async def _is_known(store: Store, conversation_id: str, tree: Tree) -> bool:

@@ -39,7 +39,7 @@ async def decide(
     """
     answer_approvals(requests, answers)  # raises for invalid answers before any is stored
     approvals = await store.approvals(status=None, version_id=record.id, limit=10_000)
-    approval_by_pending = {each.pending_id: each for each in approvals}
+    approval_by_pending = {approval.pending_id: approval for approval in approvals}
     decisions = [
         encode_decision(approval_by_pending[id], answer, by=by, reason=reason) for id, answer in answers.items()
     ]
@@ -68,7 +68,7 @@ async def claim(store: Store, record: VersionRecord, run_id: str) -> DeferredToo
 
 def answers_of(approvals: list[ApprovalRecord]) -> dict[str, Answer]:
     """Return the answers of approvals, keyed by their id within their version."""
-    return {each.pending_id: answer for each in approvals if (answer := decode_decision(each)) is not None}
+    return {approval.pending_id: answer for approval in approvals if (answer := decode_decision(approval)) is not None}
 
 
 def encode_decision(approval: ApprovalRecord, answer: Answer, *, by: str | None, reason: str | None) -> Decision:
@@ -118,7 +118,7 @@ async def fresh_approvals(store: Store, record: VersionRecord, version_id: str) 
         return []
     moment = now()
     return [
-        each._replace(
+        approval._replace(
             id=new_id(),
             version_id=version_id,
             status='pending',
@@ -128,8 +128,8 @@ async def fresh_approvals(store: Store, record: VersionRecord, version_id: str) 
             decided_at=None,
             resumed_by=None,
             superseded_by=None,
-            expires_at=None if each.expires_at is None else moment + each.expires_at - each.created_at,
+            expires_at=None if approval.expires_at is None else moment + approval.expires_at - approval.created_at,
             created_at=moment,
         )
-        for each in await store.approvals(status=None, version_id=record.id, limit=10_000)
+        for approval in await store.approvals(status=None, version_id=record.id, limit=10_000)
     ]

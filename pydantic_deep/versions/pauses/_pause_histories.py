@@ -62,8 +62,8 @@ async def _version_of(store: Store, delegation: dict[str, Any]) -> VersionRecord
     """Return the version with exactly the history of a delegation; `None` if there is none, for example without a
     recorder.
     """
-    wanted = VersionFilter(conversation_id=delegation['conversation_id'], kinds=['pause'])
-    for version in await store.versions(wanted, limit=1):
+    pauses = VersionFilter(conversation_id=delegation['conversation_id'], kinds=['pause'])
+    for version in await store.versions(pauses, limit=1):
         if await _dump(store, version) == delegation['messages']:
             return version
     return None

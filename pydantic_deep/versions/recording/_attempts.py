@@ -54,17 +54,17 @@ async def calls_before_pause(
         response_id: The message with the call.
         tool_call_id: The id of the call.
     """
-    found: list[CallRecord] = []
+    calls: list[CallRecord] = []
     base = await store.version(attempts[0].base_id or '')
     while base.kind == 'pause' and (run := await store.run(base.run_id or '')) is not None:
         attempts = await attempts_of(store, run)
-        found += [
+        calls += [
             call
             for call in await _calls(store, attempts)
             if (call.response_id, call.tool_call_id, call.status) == (response_id, tool_call_id, 'started')
         ]
         base = await store.version(attempts[0].base_id or '')
-    return found
+    return calls
 
 
 async def newest_version(store: Store, attempts: Sequence[RunRecord]) -> VersionRecord | None:
@@ -144,43 +144,43 @@ async def load_script(store: Store, attempts: Sequence[RunRecord]) -> RecoverySc
         run_id=attempts[-1].id,
         responses=responses,
         begun_from=None if begun_from is None else recorded(*begun_from, attempts[0].id),
-        summaries=[each.message for each in made],
+        summaries=[summary.message for summary in made],
         overflowed_after=_overflows(made, responses),
     )
 
 
 async def _originals(store: Store, attempts: Sequence[RunRecord]) -> dict[str, ModelResponse]:
     """Return the original model responses that capabilities have changed, keyed by the id of the changed message."""
-    found: dict[str, ModelResponse] = {}
-    for request in [each for attempt in attempts for each in await store.requests(attempt.id)]:
+    originals: dict[str, ModelResponse] = {}
+    for request in [request for attempt in attempts for request in await store.requests(attempt.id)]:
         if request.message_digests is None:
             continue
         sent: dict[str, JsonValue] = json.loads((await store.asset(request.message_digests)).data)
         if 'response' in sent:
             (message,) = await decode_bodies([json.dumps(sent['response']).encode()], _reader(store))
-            found[request.response_id] = cast('ModelResponse', message)
-    return found
+            originals[request.response_id] = cast('ModelResponse', message)
+    return originals
 
 
 def _overflows(made: Sequence[Summarized], responses: Sequence[RecordedResponse]) -> frozenset[int]:
     """Return the numbers of responses after which a run summarized because a request was refused as too long."""
     known: set[str] = set()
-    found: set[int] = set()
+    counts: set[int] = set()
     for summary in made:
         known |= set(summary.before)
         if summary.is_overflow:
-            found.add(sum(response.id in known for response in responses))
-    return frozenset(found)
+            counts.add(sum(response.id in known for response in responses))
+    return frozenset(counts)
 
 
 async def left_deps(store: Store, attempts: Sequence[RunRecord], response_id: str | None) -> str | None:
     """Return the digest of the deps state that the calls of a response left; `None` if none changed it."""
-    found: list[tuple[int, str]] = []
+    states: list[tuple[int, str]] = []
     for call in await _calls(store, attempts):
         digest = deps_of(call.result) if call.response_id == response_id else None
         if digest is not None and call.ended_at is not None:
-            found.append((call.ended_at, digest))
-    return max(found, default=(0, None))[1]
+            states.append((call.ended_at, digest))
+    return max(states, default=(0, None))[1]
 
 
 async def last_deps(store: Store, attempts: Sequence[RunRecord]) -> str | None:
@@ -189,9 +189,9 @@ async def last_deps(store: Store, attempts: Sequence[RunRecord]) -> str | None:
     An attempt begins with the state that the previous one left.
     """
     for attempt in reversed(attempts):
-        found = await _states(store, attempt)
-        if found:
-            return max(found)[1]
+        states = await _states(store, attempt)
+        if states:
+            return max(states)[1]
     return None
 
 
@@ -218,10 +218,10 @@ async def _states(store: Store, run: RunRecord) -> list[tuple[int, str]]:
 
 async def _runs_below(store: Store, run: RunRecord) -> list[RunRecord]:
     """Return all descendants of a run."""
-    found: list[RunRecord] = []
+    descendants: list[RunRecord] = []
     for child in await store.runs(parent_run_id=run.id, limit=_ALL):
-        found += [child, *await _runs_below(store, child)]
-    return found
+        descendants += [child, *await _runs_below(store, child)]
+    return descendants
 
 
 async def crash_remnants(store: Store, attempts: Sequence[RunRecord], response_id: str | None) -> CrashRemnants | None:
@@ -235,12 +235,12 @@ async def crash_remnants(store: Store, attempts: Sequence[RunRecord], response_i
     runs = await runs_called(store, attempts, response_id)
     calls = [call for call in await _calls(store, attempts) if call.response_id == response_id]
     calls += await store.calls([run.id for run in runs])
-    found = [
+    remnants = [
         CrashRemnants(tree=call.tree, at=call.ended_at)
         for call in calls
         if call.tree is not None and call.ended_at is not None
     ]
-    return max(found, key=lambda left: left.at, default=None)
+    return max(remnants, key=lambda left: left.at, default=None)
 
 
 async def runs_called(
@@ -255,13 +255,13 @@ async def runs_called(
         tool_call_id: The id of one call; `None` for all.
     """
     run_ids = {attempt.id for attempt in attempts}
-    found: dict[str, RunRecord] = {}
+    run_by_id: dict[str, RunRecord] = {}
     for link in [link for run_id in run_ids for link in await store.delegations(parent_run_id=run_id)]:
         if link.response_id == response_id and tool_call_id in (None, link.tool_call_id):
             runs = await store.runs(conversation_id=link.child_conversation_id, limit=_ALL)
             for run in [run for run in runs if run.parent_run_id in run_ids]:
-                found |= {each.id: each for each in [run, *await _runs_below(store, run)]}
-    return list(found.values())
+                run_by_id |= {descendant.id: descendant for descendant in [run, *await _runs_below(store, run)]}
+    return list(run_by_id.values())
 
 
 async def usage_of_call(
@@ -272,10 +272,10 @@ async def usage_of_call(
     known = {run.id for run in called}
     before: set[str] = set()
     for conversation_id in {
-        run.conversation_id for run in called if run.parent_run_id in {each.id for each in attempts}
+        run.conversation_id for run in called if run.parent_run_id in {attempt.id for attempt in attempts}
     }:
         for run in await store.runs(conversation_id=conversation_id, limit=_ALL):
-            before |= {run.id, *(each.id for each in await _runs_below(store, run))}
+            before |= {run.id, *(descendant.id for descendant in await _runs_below(store, run))}
     return await usage_of_runs(store, list(known)), await usage_of_runs(store, list(before - known))
 
 

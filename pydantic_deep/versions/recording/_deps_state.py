@@ -75,9 +75,11 @@ class DepsState:
             changes, contents = deps.backend.dump_apart()
             segments = segments_with(self._segments, cast('Mapping[str, Any]', changes))
             assets += [NewAsset(digest=digest, data=contents[digest]) for digest in contents.keys() - self._forked]
-            assets += [_json_asset(each.digest, each.data) for each in segments if each not in self._segments]
+            assets += [
+                _json_asset(segment.digest, segment.data) for segment in segments if segment not in self._segments
+            ]
             self._forked, self._segments = frozenset(contents), segments
-            digests = [each.digest for each in segments]
+            digests = [segment.digest for segment in segments]
             beside[_FORK] = {'of': self.fork, 'working_dir': working_dir, 'changes': digests}
         if self.protected:
             beside[PROTECTED] = dump_changes(self.protected, self.run_id)
@@ -99,28 +101,30 @@ def _json_asset(digest: str, data: bytes) -> NewAsset:
     return NewAsset(digest=digest, data=data, media_type='application/json')
 
 
-async def load_deps(store: Store, digest: str | None, given: object, backend: BackendProtocol | None) -> object:
+async def load_deps(store: Store, digest: str | None, live_deps: object, backend: BackendProtocol | None) -> object:
     """Return deps with the stored state of a version, and with its files.
 
     Args:
         store: The store.
-        digest: The digest of the state; `None` for the state of `given`.
-        given: Deps with live handles. Objects other than `DeepAgentDeps` are returned unchanged.
-        backend: The files; `None` for those of `given`.
+        digest: The digest of the state; `None` for the state of `live_deps`.
+        live_deps: Deps with live handles. Objects other than `DeepAgentDeps` are returned unchanged.
+        backend: The files; `None` for those of `live_deps`.
     """
-    if not isinstance(given, DeepAgentDeps):
-        return given
+    if not isinstance(live_deps, DeepAgentDeps):
+        return live_deps
     document: dict[str, Any] = {}
-    deps = given
+    deps = live_deps
     if digest is not None:
         document = json.loads((await store.asset(digest)).data)
         named = document.pop(_OFFLOAD, {})
         document.pop(_FORK, None)
         document.pop(PROTECTED, None)
         live = {
-            each.name: getattr(given, each.name) for each in fields(given) if each.init and each.metadata.get('live')
+            deps_field.name: getattr(live_deps, deps_field.name)
+            for deps_field in fields(live_deps)
+            if deps_field.init and deps_field.metadata.get('live')
         }
-        deps = type(given).from_json(json.dumps(document), **live)
+        deps = type(live_deps).from_json(json.dumps(document), **live)
 
         async def read_blob(digest: str) -> bytes:
             return (await store.asset(digest)).data
@@ -128,7 +132,7 @@ async def load_deps(store: Store, digest: str | None, given: object, backend: Ba
         tree = Tree.of({path: FileVersion(digest=digest, size=size) for path, (digest, size) in named.items()})
         offload = StateBackend.of(tree, read_blob)
     else:
-        offload = offload_of(given)
+        offload = offload_of(live_deps)
     loaded = deps if backend is None else replace(deps, backend=backend)
     return loaded.with_offload(offload)
 
@@ -155,10 +159,10 @@ async def restore_fork(store: Store, digest: str, fork: OverlayBackend) -> None:
     stored = json.loads((await store.asset(digest)).data)[_FORK]
     segments = await store.assets(stored['changes'])
     changes = joined([segments[digest].data for digest in stored['changes']])
-    wanted = {
+    digests = {
         state['digest'] for entry in changes['entries'] for state in (entry['now'], entry['was']) if _is_file(state)
     }
-    assets = await store.assets(wanted)
+    assets = await store.assets(digests)
     relocated = relocate(changes, stored['working_dir'], await fork.working_dir())
     fork.restore(relocated, {digest: asset.data for digest, asset in assets.items()})
 

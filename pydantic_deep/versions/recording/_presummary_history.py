@@ -30,11 +30,13 @@ async def replaced_messages(store: Store, record: VersionRecord) -> list[Message
 
     Messages that a summary retained are not included: a later run may have merged them since.
     """
-    found: list[MessageRecord] = []
+    replaced: list[MessageRecord] = []
     for rewrite in reversed(await _rewrites(store, record)):
-        stayed = {each.id for each in await store.messages(rewrite.branch.id, rewrite.branch.tip_seq)}
-        found += [each for each in await store.messages(rewrite.origin, rewrite.stop) if each.id not in stayed]
-    return found
+        retained_ids = {message.id for message in await store.messages(rewrite.branch.id, rewrite.branch.tip_seq)}
+        replaced += [
+            message for message in await store.messages(rewrite.origin, rewrite.stop) if message.id not in retained_ids
+        ]
+    return replaced
 
 
 async def all_records(store: Store, record: VersionRecord) -> list[MessageRecord]:
@@ -42,17 +44,20 @@ async def all_records(store: Store, record: VersionRecord) -> list[MessageRecord
 
     A message that was replaced by a changed copy comes before the copy.
     """
-    found: dict[str, MessageRecord] = {}
+    record_by_id: dict[str, MessageRecord] = {}
     for rewrite in reversed(await _rewrites(store, record)):
-        found |= {each.id: each for each in await store.messages(rewrite.origin, rewrite.stop)}
-    found |= {each.id: each for each in await store.messages(record.branch_id, record.message_count)}
-    return list(found.values())
+        record_by_id |= {message.id: message for message in await store.messages(rewrite.origin, rewrite.stop)}
+    record_by_id |= {message.id: message for message in await store.messages(record.branch_id, record.message_count)}
+    return list(record_by_id.values())
 
 
 async def all_messages(store: Store, record: VersionRecord) -> list[tuple[str, ModelMessage]]:
     """Return the messages of `all_records`, decoded, each with its id."""
     records = await all_records(store, record)
-    return [(each.id, message) for each, message in zip(records, await _decoded(store, records), strict=True)]
+    return [
+        (message_record.id, message)
+        for message_record, message in zip(records, await _decoded(store, records), strict=True)
+    ]
 
 
 async def earlier_messages(store: Store, record: VersionRecord) -> list[ModelMessage]:
@@ -76,28 +81,30 @@ class Summarized(NamedTuple):
 
 async def summaries_since(store: Store, record: VersionRecord, base: VersionRecord) -> list[Summarized]:
     """Return the summaries that were created between two versions, oldest first."""
-    found: list[Summarized] = []
+    summaries: list[Summarized] = []
     for rewrite in await _rewrites(store, record):
         if rewrite.branch.id == base.branch_id:
             break
         first = await _decoded(store, await store.messages(rewrite.branch.id, 1))
         if find_summary(first):
-            before = [each.id for each in await store.messages(rewrite.origin, rewrite.stop)]
-            found += [Summarized(message, before) for message in first]
-    return found[::-1]
+            before = [message_record.id for message_record in await store.messages(rewrite.origin, rewrite.stop)]
+            summaries += [Summarized(message, before) for message in first]
+    return summaries[::-1]
 
 
 async def _rewrites(store: Store, record: VersionRecord) -> list[_Rewrite]:
     """Return the rewrites of the history of a version, newest first."""
-    branches: Mapping[str, BranchRecord] = {each.id: each for each in await store.branches(record.conversation_id)}
-    found: list[_Rewrite] = []
+    branches: Mapping[str, BranchRecord] = {
+        branch_record.id: branch_record for branch_record in await store.branches(record.conversation_id)
+    }
+    rewrites: list[_Rewrite] = []
     branch: BranchRecord | None = branches.get(record.branch_id)
     while branch is not None:
         if branch.rewrites_id is not None:
-            found.append(_Rewrite(branch, branch.rewrites_id, branch.rewrites_seq or 0))
+            rewrites.append(_Rewrite(branch, branch.rewrites_id, branch.rewrites_seq or 0))
         before = branch.rewrites_id or (branch.parent_id if branch.fork_seq else None)
         branch = None if before is None else branches.get(before)
-    return found
+    return rewrites
 
 
 async def _decoded(store: Store, records: list[MessageRecord]) -> list[ModelMessage]:

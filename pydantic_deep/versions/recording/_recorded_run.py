@@ -249,7 +249,9 @@ class RecordedRun:
         """The id of the last response, whose calls run now."""
         staged = self._staged
         newest = [self.history] if staged is None else [(staged.messages, staged.ids), self.history]
-        return next(found for messages, ids in newest if (found := response_id_of(messages, ids)) is not None)
+        return next(
+            response_id for messages, ids in newest if (response_id := response_id_of(messages, ids)) is not None
+        )
 
     @property
     def asked_by(self) -> str:
@@ -265,8 +267,8 @@ class RecordedRun:
         The response stays the same object, because pydantic-ai looks for it in the history.
         """
         place = last_response(self._messages)
-        for each in fields(response):
-            setattr(response, each.name, getattr(self._messages[place], each.name))
+        for response_field in fields(response):
+            setattr(response, response_field.name, getattr(self._messages[place], response_field.name))
         self._messages[place] = response
         return self._messages[: place + 1]
 
@@ -302,7 +304,7 @@ class RecordedRun:
     def take_omitted(self) -> list[OmittedFile]:
         """Return omitted files of the last capture that were not reported to the model, and mark them as reported."""
         files = self.start.files
-        new = [] if files is None else [each for each in files.omitted if each not in self._reported]
+        new = [] if files is None else [file for file in files.omitted if file not in self._reported]
         self._reported.update(new)
         return new
 
@@ -385,16 +387,16 @@ class RecordedRun:
 
     async def keep_requests(self) -> None:
         """Commit answered requests, because their responses are billed even if a crash loses them."""
-        new = [each for each in self._requests if not each.is_stored]
+        new = [entry for entry in self._requests if not entry.is_stored]
         if not new:
             return
-        lost = [each.lost() for each in new]
-        assets = [*self._request_assets, *(asset for _, each in lost for asset in each)]
+        lost = [entry.lost() for entry in new]
+        assets = [*self._request_assets, *(asset for _, of_entry in lost for asset in of_entry)]
         await run_to_completion(
             self._store(Commit(fence=self.run_id, assets=assets, requests=[record for record, _ in lost]))
         )
-        for each in new:
-            each.is_stored = True
+        for entry in new:
+            entry.is_stored = True
         self._request_assets = []
 
     async def stage(self, messages: Sequence[ModelMessage], usage: RunUsage) -> None:
@@ -554,8 +556,8 @@ class RecordedRun:
     ) -> VersionRecord:
         version, commit = draft.version, draft.commit
         requests, left, of_requests = _with_responses(self._requests, draft.messages, draft.ids)
-        for each in left:
-            record, new = each.finished(None)
+        for entry in left:
+            record, new = entry.finished(None)
             requests.append(record)
             of_requests += new
         assets = [*commit.assets, *self._request_assets, *of_requests]
@@ -643,7 +645,7 @@ class RecordedRun:
                 again = [(staged_ids.get(id(message)) or new_id(), message)]
                 news.append(NewMessage(id=again[0][0], body=body))
             ids += (known_id for known_id, _ in again)
-            stored += (each for _, each in again)
+            stored += (known_message for _, known_message in again)
         if at == len(known) and not news:
             return None, stored, ids, []
         append = Append(
@@ -660,12 +662,12 @@ class RecordedRun:
 
 def _take(message: ModelMessage, rest: list[tuple[str, ModelMessage]]) -> list[tuple[str, ModelMessage]]:
     """Remove and return the known messages that a message repeats or merges; return none if the message is new."""
-    same = next((index for index, (_, each) in enumerate(rest) if each is message), None)
+    same = next((index for index, (_, known_message) in enumerate(rest) if known_message is message), None)
     count = 1
     if same is None:
-        same = next((index for index, (_, each) in enumerate(rest) if each == message), None)
+        same = next((index for index, (_, known_message) in enumerate(rest) if known_message == message), None)
     if same is None:
-        counts = (merged(message, [each for _, each in rest[index:]]) for index in range(len(rest)))
+        counts = (merged(message, [known_message for _, known_message in rest[index:]]) for index in range(len(rest)))
         same, count = next(((index, count) for index, count in enumerate(counts) if count), (0, 0))
     taken = rest[same : same + count]
     del rest[same : same + count]
@@ -690,7 +692,7 @@ def _with_responses(
     """Return requests with the id of the message with their response, those without such a message, and new assets."""
     id_by_object = {id(message): message_id for message, message_id in zip(messages, ids, strict=True)}
     last = last_response(messages)
-    newest = next((each.response for each in reversed(requests) if each.response is not None), None)
+    newest = next((request.response for request in reversed(requests) if request.response is not None), None)
     if newest is not None and last >= 0:
         id_by_object.setdefault(id(newest), ids[last])  # a hook may have replaced the response
     records: list[RequestRecord] = []

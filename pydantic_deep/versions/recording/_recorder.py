@@ -168,7 +168,7 @@ class Recorder(AbstractCapability[object]):
     async def guarded_changes(self, ctx: RunContext[object]) -> Sequence[str]:
         """Return the protected files that the turn has changed so far, including before pauses and crashes."""
         changes = () if self.recording is None else await self.recording.find_protected_changes()
-        return [f'{display_path(each.path)} ({each.change})' for each in changes]
+        return [f'{display_path(change.path)} ({change.change})' for change in changes]
 
     def tracks_all_changes(self) -> bool:
         """Return whether the turn works on the files themselves and knows the states of protected files at its
@@ -365,19 +365,19 @@ class Recorder(AbstractCapability[object]):
         if self._parent is None:
             recording.note_instructions(literal_instructions_in(request_context.model_request_parameters))
         self._accounting.send(ctx, request_context)
-        told = None if self._script is None else self._script.position
+        position = None if self._script is None else self._script.position
         try:
             response = await handler(request_context)
         except SkipModelRequest as skipped:
-            self._answered(told, skipped.response)
+            self._answered(position, skipped.response)
             raise
-        self._answered(told, response)
+        self._answered(position, response)
         return response
 
-    def _answered(self, told: int | None, response: ModelResponse) -> None:
+    def _answered(self, position: int | None, response: ModelResponse) -> None:
         """Record the response to a request, unless it comes from the recording."""
         script = self._script
-        if script is not None and script.position == told:  # a capability has responded instead of the model
+        if script is not None and script.position == position:  # a capability has responded instead of the model
             script.position = min(script.position, len(script.responses)) + 1
         if self.is_recovered_response():
             return
@@ -464,19 +464,19 @@ class Recorder(AbstractCapability[object]):
 
     def _asked_by(self, recording: RecordedRun) -> tuple[str, str]:
         """Return the ids of the run and the response under which running calls are recorded."""
-        told = None if self._script is None else self._script.last
-        return (recording.asked_by, recording.response_id) if told is None else (told.run_id, told.id)
+        recorded = None if self._script is None else self._script.last
+        return (recording.asked_by, recording.response_id) if recorded is None else (recorded.run_id, recorded.id)
 
     async def _supersede(self, recording: RecordedRun, entry: CallRecord) -> None:
         """Mark earlier ledger entries of a call as superseded, after a person has approved running it again."""
-        about = recording.start
+        start = recording.start
         with suppress(VersionNotFoundError):  # the pause was deleted
-            attempts = [*about.crashed.attempts, about.run_record]
+            attempts = [*start.crashed.attempts, start.run_record]
             for call in await calls_before_pause(self.store, attempts, entry.response_id, entry.tool_call_id):
                 recording.supersede(call)
 
     async def _tell_result(
-        self, ctx: RunContext[object], recording: RecordedRun, known: CallRecord, kept: str, *, is_delegation: bool
+        self, ctx: RunContext[object], recording: RecordedRun, known: CallRecord, encoded: str, *, is_delegation: bool
     ) -> object:
         """Return the result of a call that finished in a crashed run, and count the usage of its subagents."""
         if is_delegation:
@@ -487,7 +487,7 @@ class Recorder(AbstractCapability[object]):
                 counter.add_earlier_usage(before)
         if not self._is_behind:
             recording.note_told(known)
-        result = replay_result(kept)
+        result = replay_result(encoded)
         self._returned[known.tool_call_id] = parts_of(known.tool_name, known.tool_call_id, result)
         return result
 
@@ -499,9 +499,9 @@ class Recorder(AbstractCapability[object]):
         unfinished calls.
         """
         start = recording.start
-        told = None if self._script is None else self._script.last
-        if told is not None:
-            known = told.calls.get(tool_call_id)
+        recorded = None if self._script is None else self._script.last
+        if recorded is not None:
+            known = recorded.calls.get(tool_call_id)
         else:
             settled = start.crashed.settled
             known = settled.get((recording.response_id, tool_call_id)) if settled else None
@@ -534,11 +534,11 @@ class Recorder(AbstractCapability[object]):
             under_way[1].set()
         self._accounting.usage.tool_calls += 1
         self._returned[entry.tool_call_id] = parts_of(entry.tool_name, entry.tool_call_id, result)
-        is_told = is_told_by_message(result)
-        if is_told:
+        is_in_message = is_told_by_message(result)
+        if is_in_message:
             recording.note_told(entry)
         # The result of a call that only reads is stored with its message. If that is lost, the call runs again.
-        is_needed = entry.effect != 'read' or not is_told
+        is_needed = entry.effect != 'read' or not is_in_message
         encoded = encode_result(entry.tool_name, entry.tool_call_id, result) if is_needed else None
         await self._end(recording, entry._replace(status='done', result=encoded))
         omitted = recording.take_omitted()
@@ -607,7 +607,7 @@ class Recorder(AbstractCapability[object]):
         return (
             base.kind != 'step'
             and base.state == state
-            and base.run_id in {each.id for each in recording.start.crashed.attempts}
+            and base.run_id in {attempt.id for attempt in recording.start.crashed.attempts}
         )
 
     async def _pause(self, recording: RecordedRun, result: AgentRunResult[Any], requests: DeferredToolRequests) -> None:
@@ -696,10 +696,10 @@ class Recorder(AbstractCapability[object]):
         if self._is_behind or not self._returned or not isinstance(messages[-1], ModelResponse):
             return messages
         parts = [part for call in messages[-1].tool_calls for part in self._returned.get(call.tool_call_id, ())]
-        about = recording.start.run_record
+        run_record = recording.start.run_record
         return [
             *messages,
-            ModelRequest(parts, state='interrupted', run_id=about.id, conversation_id=about.conversation_id),
+            ModelRequest(parts, state='interrupted', run_id=run_record.id, conversation_id=run_record.conversation_id),
         ]
 
 
@@ -707,8 +707,8 @@ async def _preview(
     ctx: RunContext[object], call: ToolCallPart, tool_def: ToolDefinition, args: ValidatedToolArgs
 ) -> Preview | None:
     """Return the preview of a call from the first capability that has one."""
-    for each in find_capabilities(ctx, SupportsPreview):
-        preview = await each.preview(ctx, call=call, tool_def=tool_def, args=args)
+    for capability in find_capabilities(ctx, SupportsPreview):
+        preview = await capability.preview(ctx, call=call, tool_def=tool_def, args=args)
         if preview is not None:
             return preview
     return None

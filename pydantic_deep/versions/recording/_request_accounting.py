@@ -221,5 +221,5 @@ def _may_hold(ctx: RunContext[object]) -> bool:
     leaves: list[AbstractCapability[Any]] = []
     cast('AbstractCapability[Any]', ctx.root_capability).apply(leaves.append)
     return any(
-        overrides(each, 'after_model_request', 'wrap_model_request') for each in leaves if not is_framework(each)
+        overrides(leaf, 'after_model_request', 'wrap_model_request') for leaf in leaves if not is_framework(leaf)
     )

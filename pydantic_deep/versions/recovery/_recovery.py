@@ -137,7 +137,7 @@ async def _close(
     parent_id = await _origin(store, attempts[0])
     lost = await _lost_usage(store, attempts, last)
     below = await runs_called(store, attempts, response_id)
-    used = load_usage(last.usage) + lost + await usage_of_runs(store, [each.id for each in below])
+    used = load_usage(last.usage) + lost + await usage_of_runs(store, [child.id for child in below])
     used.tool_calls += sum(call is not None and call.status == 'done' for call in known)
     start = RunStart(
         base=last._replace(tree=last.tree if left is None else left.tree, deps=deps or last.deps),
@@ -256,7 +256,7 @@ async def _is_void(store: Store, run: RunRecord) -> bool:
         return False
     own = {None, *(attempt.id for attempt in await attempts_of(store, run))}
     approvals = await store.approvals(status=None, version_id=pause_id, limit=ALL_RUNS)
-    return any(each.resumed_by not in own for each in approvals)
+    return any(approval.resumed_by not in own for approval in approvals)
 
 
 async def _results(
@@ -264,7 +264,7 @@ async def _results(
 ) -> DeferredToolResults | None:
     """Return the answers that a run has claimed or is to claim."""
     approvals = await session.store.approvals(status=None, version_id=pause_id, limit=10_000)
-    if not any(each.resumed_by == attempt.id for each in approvals for attempt in attempts):
+    if not any(approval.resumed_by == attempt.id for approval in approvals for attempt in attempts):
         approvals = await session.store.claim_approvals(pause_id, attempts[-1].id)
     pending = (await session.store.version(pause_id)).pending or ''
     return answer_approvals(await load_pause(session.store, await session.read_asset(pending)), answers_of(approvals))

@@ -39,12 +39,12 @@ async def suspended_runs(
         agent_name: Only those of one agent.
         conversation_id: Only those of one conversation.
     """
-    found: list[SuspendedRun] = []
+    suspended: list[SuspendedRun] = []
     for run in await store.orphans(ALL_RUNS):
         is_wanted = agent_name in (None, run.agent_name) and conversation_id in (None, run.conversation_id)
         if is_wanted and run.parent_run_id is None:
             version = await last_version(store, run)
-            found.append(
+            suspended.append(
                 SuspendedRun(
                     id=run.id,
                     agent_name=run.agent_name,
@@ -54,7 +54,7 @@ async def suspended_runs(
                     started_at=datetime.fromtimestamp(run.started_at / 1_000_000, UTC),
                 )
             )
-    return found
+    return suspended
 
 
 async def last_version(store: Store, run: RunRecord) -> VersionRecord | None:

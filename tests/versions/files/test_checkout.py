@@ -95,14 +95,14 @@ async def test_the_files_become_those_of_the_version_and_back(tmp_path: Path, bl
     backend = backends[kind]
     one, two = blobs.tree(ONE), blobs.tree(TWO)
     done = await checkout(backend, current=None, target=one, read_blob=blobs)
-    assert done == CheckedOut(written=('/a', '/b', '/d/c', '/d/e/f'), removed=(), kept=None)
+    assert done == CheckedOut(written=('/a', '/b', '/d/c', '/d/e/f'), removed=(), stored=None)
     done = await checkout(backend, current=one, target=two, read_blob=blobs)
-    assert done == CheckedOut(written=('/a', '/d', '/new/x'), removed=('/d/c', '/d/e/f'), kept=None)
+    assert done == CheckedOut(written=('/a', '/d', '/new/x'), removed=('/d/c', '/d/e/f'), stored=None)
     assert await captured_of(backend) == two
     await checkout(backend, current=two, target=one, read_blob=blobs)
     assert await captured_of(backend) == one
     assert await checkout(backend, current=one, target=one, read_blob=blobs) == CheckedOut(
-        written=(), removed=(), kept=None
+        written=(), removed=(), stored=None
     )
 
 
@@ -128,7 +128,7 @@ async def test_edits_are_kept_before_anything_changes(local: LocalBackend, tmp_p
 
     done = await checkout(local, current=one, target=two, read_blob=blobs, keep=keep)
     [(captured, files)] = kept
-    assert done.kept == captured.tree == blobs.tree({**ONE, '/mine': 'mine'})
+    assert done.stored == captured.tree == blobs.tree({**ONE, '/mine': 'mine'})
     assert captured.blobs == {digest_of(b'mine'): b'mine'}
     assert files == {**ONE, '/mine': 'mine'}
     assert files_of(tmp_path) == TWO
@@ -141,7 +141,7 @@ async def test_nothing_is_kept_where_nothing_would_be_lost(local: LocalBackend, 
         raise AssertionError
 
     done = await checkout(local, current=blobs.tree(ONE), target=blobs.tree(TWO), read_blob=blobs, keep=keep)
-    assert done.kept is None
+    assert done.stored is None
 
 
 async def test_a_failure_to_keep_changes_nothing(local: LocalBackend, tmp_path: Path, blobs: Blobs) -> None:
@@ -228,7 +228,7 @@ async def test_an_ignored_directory_in_the_way_is_kept_or_refused(
         assert sorted(captured.tree) == ['/.gitignore', '/out/d/x']
 
     done = await checkout(local, current=blobs.tree(one), target=blobs.tree(two), read_blob=blobs, keep=keep)
-    assert done.kept is not None
+    assert done.stored is not None
     assert files_of(tmp_path) == two
 
 
