@@ -50,7 +50,7 @@ from pydantic_deep.versions.recording._presummary_history import all_messages
 from pydantic_deep.versions.recording._prompts import Prompt, prompt_from
 from pydantic_deep.versions.recording._recorded_run import load_usage
 from pydantic_deep.versions.recording._recovery_script import RecoveryScript
-from pydantic_deep.versions.recording._request_log import RequestLog, named_messages
+from pydantic_deep.versions.recording._request_log import RequestLog, resolve_messages
 from pydantic_deep_backends import BackendUnavailableError, Command, CommandResult, StateBackend
 
 from ._difference_origins import Origins, Probe, content_of, recorded_content
@@ -321,7 +321,7 @@ class _Turn:
         since = list(self.messages.values())[start:stop]
         history = [cast('JsonValue', canonical_message(message)) for message in (*before, *since)]
         named = (await _sent(self.session, self.recorded[number - 1])).get('messages')
-        return history if named is None else named_messages(cast('list[JsonValue]', named), history)
+        return history if named is None else resolve_messages(cast('list[JsonValue]', named), history)
 
     def _start(self) -> int:
         """Return the index of the first message of the turn."""

@@ -53,7 +53,7 @@ async def checkout(
     is_known: Callable[[Tree], Awaitable[bool]] | None = None,
     keep: Callable[[Captured], Awaitable[object]] | None = None,
     max_file_bytes: int = MAX_FILE_BYTES,
-    only_looks: bool = False,
+    is_dry_run: bool = False,
 ) -> CheckedOut:
     """Replace the files of a backend with `target`.
 
@@ -71,7 +71,7 @@ async def checkout(
             receives the contents that differ from `current`, or from `target` without `current`. Without `keep`, such
             files raise.
         max_file_bytes: The largest file that versions contain.
-        only_looks: Whether to raise like a checkout, but change nothing.
+        is_dry_run: Whether to raise like a checkout, but change nothing.
 
     Raises:
         UnversionedChangesError: Files would be lost; nothing was changed.
@@ -103,7 +103,7 @@ async def checkout(
     lost = sorted({*lost, *hidden.paths})
     if lost and (keep is None or hidden.has_other):
         raise UnversionedChangesError(lost, can_be_kept=not hidden.has_other)
-    if only_looks:
+    if is_dry_run:
         return CheckedOut(written=(), removed=(), stored=None)
     diff = here.tree.diff(target)
     removed = tuple(path for path in diff.removed if path not in untouched)

@@ -80,7 +80,7 @@ class DirectoryClaim:
         is_known = not isinstance(self.backend, SupportsIdentity)
         return WorkspaceRecord(backend=self.workspace, version_id=version_id if is_known else None, run_id=run_id)
 
-    async def let_go(self, version_id: str | None, run_id: str | None = None) -> None:
+    async def release(self, version_id: str | None, run_id: str | None = None) -> None:
         """Release the directory if it is claimed, and store which version it has. If the store fails, mark the claim
         orphaned.
 

@@ -94,7 +94,7 @@ class OpenFiles:
     async def release(self, version_id: str) -> None:
         """Release the directory, which now has the files of a version."""
         if self.claim is not None:
-            await self.claim.let_go(version_id)
+            await self.claim.release(version_id)
 
     async def undo(self, base: VersionRecord) -> None:
         """Return the directory to the version that it was opened from, and delete the version of its edits."""
@@ -122,12 +122,12 @@ async def open_files(trees: TreeStore, request: FilesRequest) -> OpenFiles | Non
         request_in_place = request if claimed is None else replace(request, base=claimed)
         return await _open_claimed(trees, request_in_place, backend, None if claimed is None else claim)
     except (WorkspaceReplacedError, ReadOnlyError) as error:
-        await claim.let_go(base.id)
+        await claim.release(base.id)
         if isinstance(error, WorkspaceReplacedError) and request.attempt_of is None:
             raise
         return await _open_claimed(trees, request, backend, None)  # the store has the work of the crashed process
     except BaseException:
-        await claim.let_go(base.id)
+        await claim.release(base.id)
         raise
 
 
@@ -161,7 +161,7 @@ async def refuse_replaced(trees: TreeStore, base: VersionRecord, backend: Backen
     with suppress(UnversionedBackendError, BackendError, OSError):
         try:
             await checkout(
-                backend, current=None, target=target, known=[target], read_blob=trees.read_blob, only_looks=True
+                backend, current=None, target=target, known=[target], read_blob=trees.read_blob, is_dry_run=True
             )
         except UnversionedChangesError as error:
             raise WorkspaceReplacedError(claim.workspace, base.id, error.paths, can_be_kept=error.can_be_kept) from None

@@ -70,7 +70,7 @@ async def checkout_version(
         await make_missing(backend)
 
         async def keep(captured: Captured) -> None:
-            await _keep(trees, present or record, captured)
+            await _store_edit(trees, present or record, captured)
 
         states = await protected_states(backend)
         current = None if present is None or present.tree is None else await trees.load(present.tree)
@@ -97,7 +97,7 @@ async def checkout_version(
         warn_of_protected(changes, by=f'The checkout of version {record.id}')
         return done
     finally:
-        await claim.let_go(*state)
+        await claim.release(*state)
 
 
 async def _begun(trees: TreeStore, version_ids: Sequence[str]) -> list[Tree]:
@@ -125,7 +125,7 @@ async def _is_known(store: Store, conversation_id: str, tree: Tree) -> bool:
     return any(version.tree == tree.digest for version in versions)
 
 
-async def _keep(trees: TreeStore, parent: VersionRecord, captured: Captured) -> None:
+async def _store_edit(trees: TreeStore, parent: VersionRecord, captured: Captured) -> None:
     """Store files that no version has as a version."""
     known = set[str]() if parent.tree is None else {digest for digest, _ in (await trees.load(parent.tree)).nodes()}
     edit = parent.child('edit', state='complete', output=None, pending=None, tree=captured.tree.digest)

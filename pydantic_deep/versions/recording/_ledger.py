@@ -137,6 +137,6 @@ def result_of(part: ToolReturnPart) -> str:
     )
 
 
-def is_told_by_message(result: object) -> bool:
+def is_complete_in_message(result: object) -> bool:
     """Return whether the message with the result of a call contains all of it, so that the ledger need not store it."""
     return not isinstance(result, ToolReturn) or (result.content is None and result.tools is None)

@@ -213,7 +213,7 @@ class RecordedRun:
         if self.start.has_loaded_deps:
             await self._deps_state.begin(deps)
 
-    def lose_name(self) -> None:
+    def drop_branch_name(self) -> None:
         """Drop the name of the new branch, which another branch has taken since the run began."""
         self.start = replace(self.start, branch_name=None)
 
@@ -222,13 +222,13 @@ class RecordedRun:
         """The stored messages of the newest version, and their ids."""
         return self._messages, self._ids
 
-    async def keep_messages(self, messages: Sequence[ModelMessage]) -> None:
+    async def commit_messages(self, messages: Sequence[ModelMessage]) -> None:
         """Commit messages that no version has before the history is rewritten: rejected responses.
 
         They create no version, because no run can begin there.
         """
-        await self.keep_step()
-        append, new, ids, assets = self._appended(messages)
+        await self.commit_step()
+        append, new, ids, assets = self._prepare_append(messages)
         if append is None or not append.messages:
             return
         requests, left, of_requests = _with_responses(self._requests, new, ids)
@@ -241,7 +241,7 @@ class RecordedRun:
             )
         )
         self._requests, self._request_assets = left, []
-        self._go_on(append.at, new, ids)
+        self._mark_stored(append.at, new, ids)
         self._branch_id, self._forks = cast('BranchRecord', committed.branch).id, False
 
     @property
@@ -279,7 +279,7 @@ class RecordedRun:
         end = RunEnd(run_id=self.run_id, state=state, usage=dump_usage(run_usage), cost=cost)
         await self._store(Commit(fence=self.run_id, calls=self._unsent_calls, ends=[end]))
 
-    def _go_on(self, at: int, messages: Sequence[ModelMessage], ids: Sequence[str]) -> None:
+    def _mark_stored(self, at: int, messages: Sequence[ModelMessage], ids: Sequence[str]) -> None:
         """Mark committed messages as stored. The cost depends only on new messages."""
         del self._messages[at:], self._ids[at:]
         self._messages += messages
@@ -288,10 +288,10 @@ class RecordedRun:
     async def start_call(self, call: CallRecord) -> None:
         """Commit the staged step, and record the start of a call: in the same commit, unless the call can be repeated."""
         if self.can_repeat(call):
-            await self.keep_step()
+            await self.commit_step()
             if call.effect == 'write':
                 self.note_call(call)
-        elif not await self.keep_step(call):
+        elif not await self.commit_step(call):
             await self._store(Commit(fence=self.run_id, calls=[call]))
 
     def can_repeat(self, call: CallRecord) -> bool:
@@ -325,7 +325,7 @@ class RecordedRun:
         """Add to the next commit that a call runs again."""
         self._unsent_calls.append(call._replace(status='superseded'))
 
-    def note_told(self, call: CallRecord) -> None:
+    def note_in_message(self, call: CallRecord) -> None:
         """Record that the next message has the whole result of a call."""
         self._ended_calls.add(key_of(call))
 
@@ -385,7 +385,7 @@ class RecordedRun:
         """Add contents that requests refer to."""
         self._request_assets += assets
 
-    async def keep_requests(self) -> None:
+    async def commit_requests(self) -> None:
         """Commit answered requests, because their responses are billed even if a crash loses them."""
         new = [entry for entry in self._requests if not entry.is_stored]
         if not new:
@@ -405,7 +405,7 @@ class RecordedRun:
         """
         self._staged = await self._draft(messages, usage, kind='step', state='interrupted', parent_id=self.tip.id)
 
-    async def keep_step(self, call: CallRecord | None = None) -> bool:
+    async def commit_step(self, call: CallRecord | None = None) -> bool:
         """Commit the staged step, with the call that it starts. Return whether there was one."""
         async with self._staging:
             if self._staged is None:
@@ -474,7 +474,7 @@ class RecordedRun:
 
     async def abandon(self, error: BaseException, run_usage: RunUsage, cost: str | None) -> None:
         """Commit that the run has failed, without a new version."""
-        await self.keep_requests()
+        await self.commit_requests()
         claim = self.start.claim
         workspaces = [] if claim is None else [claim.record(self.tip.id)]
         end = RunEnd(
@@ -512,7 +512,7 @@ class RecordedRun:
         state: VersionState,
         parent_id: str,
     ) -> _VersionDraft:
-        append, new, ids, assets = self._appended(messages)
+        append, new, ids, assets = self._prepare_append(messages)
         at = len(self._messages) if append is None else append.at
         deps_state, of_deps = await self._state_of_deps()
         assets += of_deps
@@ -571,7 +571,7 @@ class RecordedRun:
         workspaces: list[WorkspaceRecord] = []
         if self.start.claim is not None:
             workspaces.append(await self.start.claim.note(version.id, None if commit.ends else self.run_id))
-        self.tip = await self._made(
+        self.tip = await self._commit_version(
             version,
             replace(
                 commit,
@@ -593,7 +593,7 @@ class RecordedRun:
         self._unsent_calls, self._requests, self._request_assets = [], [], []
         if commit.append is not None:
             self._has_prompt = False
-            self._go_on(draft.at, draft.messages, draft.ids)
+            self._mark_stored(draft.at, draft.messages, draft.ids)
             self._ended_calls = set()
             self._branch_id, self._forks = self.tip.branch_id, False
         return self.tip
@@ -605,7 +605,7 @@ class RecordedRun:
             self.refused = error
             raise
 
-    async def _made(self, version: VersionRecord, commit: Commit) -> VersionRecord:
+    async def _commit_version(self, version: VersionRecord, commit: Commit) -> VersionRecord:
         """Commit a version, and return its stored record."""
         try:
             committed = await self._store(commit)
@@ -617,7 +617,7 @@ class RecordedRun:
             version = version._replace(branch_id=branch.id, branch=branch.name)
         return version._replace(number=committed.numbers[version.id])
 
-    def _appended(
+    def _prepare_append(
         self, messages: Sequence[ModelMessage]
     ) -> tuple[Append | None, list[ModelMessage], list[str], list[NewAsset]]:
         """Return the messages to append, the messages after `at` as they will be stored, their ids, and new media.
@@ -636,7 +636,7 @@ class RecordedRun:
         staged = () if self._staged is None else zip(self._staged.messages, self._staged.ids, strict=True)
         staged_ids = {id(message): staged_id for message, staged_id in staged}
         for message in new:
-            again = _take(message, rest)
+            again = _pop_known(message, rest)
             if again:
                 news += (NewMessage(id=known_id, body=None) for known_id, _ in again)
             else:
@@ -660,7 +660,7 @@ class RecordedRun:
         return append, stored, ids, assets
 
 
-def _take(message: ModelMessage, rest: list[tuple[str, ModelMessage]]) -> list[tuple[str, ModelMessage]]:
+def _pop_known(message: ModelMessage, rest: list[tuple[str, ModelMessage]]) -> list[tuple[str, ModelMessage]]:
     """Remove and return the known messages that a message repeats or merges; return none if the message is new."""
     same = next((index for index, (_, known_message) in enumerate(rest) if known_message is message), None)
     count = 1

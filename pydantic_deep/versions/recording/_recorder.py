@@ -91,15 +91,15 @@ from ._ledger import (
     encode_failure,
     encode_result,
     failure_of,
+    is_complete_in_message,
     is_delegation,
-    is_told_by_message,
     parts_of,
     replay_result,
 )
 from ._presummary_history import earlier_messages
 from ._recorded_run import FAILED, RecordedRun
 from ._request_accounting import RequestAccounting
-from ._run_start import Caller, begin_run, begun_before
+from ._run_start import Caller, begin_run, find_begun_run
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
@@ -129,9 +129,11 @@ class Recorder(AbstractCapability[object]):
     _parent: RecordedRun | None = field(default=None, repr=False)
     _caller: Caller | None = field(default=None, init=False, repr=False)
     """The tool call of the parent that the run belongs to."""
-    _beside: list[asyncio.Task[object]] = field(default_factory=list['asyncio.Task[object]'], repr=False)
+    _sibling_tasks: list[asyncio.Task[object]] = field(default_factory=list['asyncio.Task[object]'], repr=False)
     """The tasks of all runs with the same parent. The list belongs to the parent's recorder."""
-    _below: list[asyncio.Task[object]] = field(default_factory=list['asyncio.Task[object]'], init=False, repr=False)
+    _child_tasks: list[asyncio.Task[object]] = field(
+        default_factory=list['asyncio.Task[object]'], init=False, repr=False
+    )
     """The tasks of running subagents."""
     _script: RecoveryScript | None = field(default=None, init=False, repr=False)
     _is_behind: bool = field(default=False, init=False, repr=False)
@@ -143,7 +145,7 @@ class Recorder(AbstractCapability[object]):
         default_factory=dict[str, 'list[ModelRequestPart]'], init=False, repr=False
     )
     """The message parts with results of calls of the last response, keyed by tool call id."""
-    _under_way: list[tuple[asyncio.Task[object], asyncio.Event]] = field(
+    _running_calls: list[tuple[asyncio.Task[object], asyncio.Event]] = field(
         default_factory=list['tuple[asyncio.Task[object], asyncio.Event]'], init=False, repr=False
     )
     """The running calls, each with its task and an event that is set when it has ended."""
@@ -163,7 +165,7 @@ class Recorder(AbstractCapability[object]):
 
     def for_subagent(self) -> Recorder:
         """Return the recorder for the run of a subagent."""
-        return Recorder(store=self.store, _parent=self.recording, _beside=self._below)
+        return Recorder(store=self.store, _parent=self.recording, _sibling_tasks=self._child_tasks)
 
     async def guarded_changes(self, ctx: RunContext[object]) -> Sequence[str]:
         """Return the protected files that the turn has changed so far, including before pauses and crashes."""
@@ -187,17 +189,17 @@ class Recorder(AbstractCapability[object]):
         ):
             self._delegated, self._usage = delegated, delegated.delegation_usage
         task = cast('asyncio.Task[object]', asyncio.current_task())
-        self._beside.append(task)
+        self._sibling_tasks.append(task)
         try:
             return await self._wrap_run(ctx, handler)
         except BaseException as error:
             if isinstance(error, FAILED):
-                self._tell_caller(error)
+                self._end_caller(error)
             if self.recording is not None and not self.recording.is_ended:
                 self._suspend(self.recording, error)
             raise
         finally:
-            self._beside.remove(task)
+            self._sibling_tasks.remove(task)
 
     def _suspend(self, recording: RecordedRun, error: BaseException) -> None:
         """Mark a run orphaned whose end could not be stored, so that it can be recovered or cancelled."""
@@ -223,7 +225,7 @@ class Recorder(AbstractCapability[object]):
         try:
             await run_to_completion(self._finish(recording, result))
         except BranchExistsError as error:
-            recording.lose_name()
+            recording.drop_branch_name()
             await run_to_completion(self._finish(recording, result))
             error.add_note(f'The run is stored as version {recording.tip.id}.')
             raise
@@ -261,22 +263,22 @@ class Recorder(AbstractCapability[object]):
     async def recovered_conversation_id(self) -> str | None:
         """Return the conversation that a crashed process started for the running call; `None` if there is none."""
         caller = _CALLER.get()
-        before = None if caller is None else await begun_before(self.store, caller)
+        before = None if caller is None else await find_begun_run(self.store, caller)
         return None if before is None else before.conversation_id
 
     def is_recovered_response(self) -> bool:
         """Return whether the last response was recorded by a crashed run."""
         return self._script is not None and self._script.is_active
 
-    def _tell_caller(self, error: StoreError) -> None:
+    def _end_caller(self, error: StoreError) -> None:
         """End the parent run too: otherwise its model would see a failed subagent, and continue without the subagent's
         work.
         """
         caller = self._caller
-        if caller is not None and (self.recording is None or self._is_left(self.recording, error)):
+        if caller is not None and (self.recording is None or self._is_refused(self.recording, error)):
             caller.refused.append(error)
 
-    def _is_left(self, recording: RecordedRun, error: BaseException) -> bool:
+    def _is_refused(self, recording: RecordedRun, error: BaseException) -> bool:
         """Return whether the store has refused the work of this subagent or of one below it. Then no ancestor is ended.
 
         Ending them would lose the unmerged changes of the subagent's fork. `recover` resumes all of them.
@@ -300,7 +302,7 @@ class Recorder(AbstractCapability[object]):
                 self._catch_up(recording)
         elif isinstance(result, ModelRequestNode):
             self._accounting.reject(result.request, self._live)
-            await recording.keep_step()
+            await recording.commit_step()
         elif (
             isinstance(node, ModelRequestNode)
             and isinstance(result, CallToolsNode)
@@ -332,7 +334,7 @@ class Recorder(AbstractCapability[object]):
     async def persist(self, ctx: RunContext[object], messages: Sequence[ModelMessage]) -> None:
         """Commit a history before it is rewritten: rejected responses without calls are not stored yet."""
         if self.recording is not None and not self._is_behind:
-            await self.recording.keep_messages(messages)
+            await self.recording.commit_messages(messages)
 
     async def record_summary(
         self, request: ModelRequestContext, response: ModelResponse, *, started_at: int, duration_us: int
@@ -369,12 +371,12 @@ class Recorder(AbstractCapability[object]):
         try:
             response = await handler(request_context)
         except SkipModelRequest as skipped:
-            self._answered(position, skipped.response)
+            self._note_response(position, skipped.response)
             raise
-        self._answered(position, response)
+        self._note_response(position, response)
         return response
 
-    def _answered(self, position: int | None, response: ModelResponse) -> None:
+    def _note_response(self, position: int | None, response: ModelResponse) -> None:
         """Record the response to a request, unless it comes from the recording."""
         script = self._script
         if script is not None and script.position == position:  # a capability has responded instead of the model
@@ -435,7 +437,9 @@ class Recorder(AbstractCapability[object]):
             return await handler(args)
         known = self._known(recording, call.tool_call_id)
         if known is not None and known.result is not None:
-            return await self._tell_result(ctx, recording, known, known.result, is_delegation=is_delegation(tool_def))
+            return await self._recorded_result(
+                ctx, recording, known, known.result, is_delegation=is_delegation(tool_def)
+            )
         run_id, response_id = self._asked_by(recording)
         entry = CallRecord(
             run_id=run_id,
@@ -475,7 +479,7 @@ class Recorder(AbstractCapability[object]):
             for call in await calls_before_pause(self.store, attempts, entry.response_id, entry.tool_call_id):
                 recording.supersede(call)
 
-    async def _tell_result(
+    async def _recorded_result(
         self, ctx: RunContext[object], recording: RecordedRun, known: CallRecord, encoded: str, *, is_delegation: bool
     ) -> object:
         """Return the result of a call that finished in a crashed run, and count the usage of its subagents."""
@@ -486,7 +490,7 @@ class Recorder(AbstractCapability[object]):
             for counter in find_capabilities(ctx, SupportsConversationUsage):
                 counter.add_earlier_usage(before)
         if not self._is_behind:
-            recording.note_told(known)
+            recording.note_in_message(known)
         result = replay_result(encoded)
         self._returned[known.tool_call_id] = parts_of(known.tool_name, known.tool_call_id, result)
         return result
@@ -521,22 +525,22 @@ class Recorder(AbstractCapability[object]):
         is_delegation: bool,
     ) -> Any:
         recording, entry = caller.recording, caller.call
-        under_way = cast('asyncio.Task[object]', asyncio.current_task()), asyncio.Event()
-        self._under_way.append(under_way)
+        running_call = cast('asyncio.Task[object]', asyncio.current_task()), asyncio.Event()
+        self._running_calls.append(running_call)
         try:
             if is_delegation:  # the commit that starts the subagent's run also starts the call
-                await recording.keep_step()
+                await recording.commit_step()
             else:
                 await recording.start_call(entry)
             result = await self._run(caller, args, handler)
         finally:
-            self._under_way.remove(under_way)
-            under_way[1].set()
+            self._running_calls.remove(running_call)
+            running_call[1].set()
         self._accounting.usage.tool_calls += 1
         self._returned[entry.tool_call_id] = parts_of(entry.tool_name, entry.tool_call_id, result)
-        is_in_message = is_told_by_message(result)
+        is_in_message = is_complete_in_message(result)
         if is_in_message:
-            recording.note_told(entry)
+            recording.note_in_message(entry)
         # The result of a call that only reads is stored with its message. If that is lost, the call runs again.
         is_needed = entry.effect != 'read' or not is_in_message
         encoded = encode_result(entry.tool_name, entry.tool_call_id, result) if is_needed else None
@@ -566,7 +570,7 @@ class Recorder(AbstractCapability[object]):
 
     async def _end_failed(self, recording: RecordedRun, entry: CallRecord, error: Exception) -> None:
         if isinstance(error, (ToolFailed, ModelRetry, ToolFailedError, ToolRetryError)):
-            recording.note_told(entry)
+            recording.note_in_message(entry)
             failure = failure_of(error)
             entry = entry._replace(result=encode_failure(failure), error=_cause_of(failure))
         else:  # an exception of user code, which ends the run
@@ -637,11 +641,11 @@ class Recorder(AbstractCapability[object]):
     async def _fail(self, recording: RecordedRun, error: BaseException) -> None:
         if isinstance(error, RunTakenOverError):
             return
-        if self._is_left(recording, error):
+        if self._is_refused(recording, error):
             await self._stop_calls()
             return
         if isinstance(error, BranchExistsError):
-            recording.lose_name()
+            recording.drop_branch_name()
         self._accounting.end_cut_off(self._live)
         is_stopped = isinstance(error, RunCancelled) or not isinstance(error, Exception)
         state: VersionState = 'interrupted' if is_stopped else 'failed'
@@ -667,7 +671,7 @@ class Recorder(AbstractCapability[object]):
         """Cancel running calls, and wait until they end: pydantic-ai cancels them only later, and they could write
         until then.
         """
-        stopped = [*self._under_way]
+        stopped = [*self._running_calls]
         for task, _ in stopped:
             task.cancel()
         for _, ended in stopped:
@@ -680,7 +684,7 @@ class Recorder(AbstractCapability[object]):
         pydantic-ai raises for a run that is cancelled while it begins, but leaves the task that wraps the run waiting
         forever (`_run_lifecycle_hooks`: a cancellation between `_run_ready` and its body).
         """
-        if lost := [*self._below]:
+        if lost := [*self._child_tasks]:
             for task in lost:
                 task.cancel()
             await asyncio.wait(lost)

@@ -51,14 +51,14 @@ class RequestAccounting:
     """The cost in US dollars; `None` if no request had a known price."""
     _ctx: RunContext[object] | None = field(default=None, init=False, repr=False)
     """The run context of the last request."""
-    _asking: ModelRequestContext | None = field(default=None, init=False, repr=False)
+    _last_request: ModelRequestContext | None = field(default=None, init=False, repr=False)
     """The last request that was sent."""
     _sent_at: tuple[int, int] = field(default=(0, 0), init=False, repr=False)
-    """When `_asking` was sent: microseconds since 1970, and on a monotonic clock."""
+    """When `_last_request` was sent: microseconds since 1970, and on a monotonic clock."""
     _is_held: bool = field(default=False, init=False, repr=False)
     """Whether a capability may delay or change its response."""
-    _asked: RequestEntry | None = field(default=None, init=False, repr=False)
-    """The entry of `_asking`, from the first model response until the message with the response is known."""
+    _last_entry: RequestEntry | None = field(default=None, init=False, repr=False)
+    """The entry of `_last_request`, from the first model response until the message with the response is known."""
     _original: tuple[object, tuple[bytes, list[NewAsset]]] | None = field(default=None, init=False, repr=False)
     """The response before capabilities changed it, in canonical and in stored form; `None` if none can change it."""
     _settled: RequestEntry | None = field(default=None, init=False, repr=False)
@@ -73,31 +73,31 @@ class RequestAccounting:
     def observe(self, model: Model) -> ObservedModel:
         """Return the model wrapped so that its responses are recorded; the same wrapper for the same model."""
         if self._observed is None or self._observed.wrapped is not model:
-            self._observed = ObservedModel(model, self._hear, self._keep_responses)
+            self._observed = ObservedModel(model, self._record_response, self._commit_responses)
         return self._observed
 
     def send(self, ctx: RunContext[object], request: ModelRequestContext) -> None:
         """Record that a request is sent now."""
-        self._ctx, self._asking, self._original = ctx, request, None
+        self._ctx, self._last_request, self._original = ctx, request, None
         self._sent_at = now(), clock_us()
         self._is_held = _may_hold(ctx)
 
     def answer(self, response: ModelResponse) -> None:
         """Record that this message has the response to the last request."""
-        request = cast('ModelRequestContext', self._asking)
+        request = cast('ModelRequestContext', self._last_request)
         cast('RecordedRun', self.recording).model = f'{request.model.system}:{request.model.model_name}'
         self._settle(response, 'answer')
 
     def reject(self, request: ModelRequest, live: Sequence[ModelMessage]) -> None:
         """Record the last response as rejected if a hook or an output validator has sent it back to the model."""
-        if self._asked is not None and isinstance(live[-1], ModelResponse):
+        if self._last_entry is not None and isinstance(live[-1], ModelResponse):
             self._settle(live[-1], 'rejected')
         elif self._settled is not None and request.parts and all(map(self._is_refusal, request.parts)):
             self._settled.record = self._settled.record._replace(kind='rejected')
 
     def _is_refusal(self, part: ModelRequestPart) -> bool:
         """Return whether a part reports to the model that its output was rejected."""
-        tools = () if self._asking is None else self._asking.model_request_parameters.output_tools
+        tools = () if self._last_request is None else self._last_request.model_request_parameters.output_tools
         is_of_output = (
             isinstance(part, ToolReturnPart)
             and part.outcome == 'retried'
@@ -113,12 +113,12 @@ class RequestAccounting:
         self.usage.requests += 1
         self._use(noted, response.usage, response)
         self._note_failed(request, response.failed_attempts or ())
-        await cast('RecordedRun', self.recording).keep_requests()
+        await cast('RecordedRun', self.recording).commit_requests()
 
     def record_billed_attempts(self, attempts: Sequence[ModelRequestAttempt]) -> None:
         """Record the attempts at the last request that were billed and that no response includes."""
-        if self._asking is not None:
-            self._note_failed(self._asking, attempts)
+        if self._last_request is not None:
+            self._note_failed(self._last_request, attempts)
 
     def _note_failed(self, request: ModelRequestContext, attempts: Sequence[ModelRequestAttempt]) -> None:
         """Record billed attempts at a request whose responses could not be used."""
@@ -157,15 +157,15 @@ class RequestAccounting:
         if cost is not None:
             self.cost = (self.cost or Decimal()) + cost
 
-    def _hear(self, response: ModelResponse | None, failed: Sequence[ModelRequestAttempt]) -> None:
+    def _record_response(self, response: ModelResponse | None, failed: Sequence[ModelRequestAttempt]) -> None:
         """Record the model's response to the last request, and its failed attempts."""
-        request = cast('ModelRequestContext', self._asking)
+        request = cast('ModelRequestContext', self._last_request)
         self._note_failed(request, failed)
         if response is None or not (response.parts or response.usage.has_values()):
             return
-        if self._asked is None:
-            self._asked = self._note(request, response)
-        self._use(self._asked, response.usage, response)
+        if self._last_entry is None:
+            self._last_entry = self._note(request, response)
+        self._use(self._last_entry, response.usage, response)
         if self._is_held:
             self._original = canonical_message(response), encode_message(response)
 
@@ -188,32 +188,32 @@ class RequestAccounting:
 
     def _settle(self, response: ModelResponse, kind: RequestKind) -> None:
         """Record which message has the response to the last request."""
-        asked, self._asked = self._asked, None
-        if asked is None:  # a capability has responded instead of the model
-            asked, kind = self._note(cast('ModelRequestContext', self._asking), response), 'skipped'
-            self._use(asked, response.usage, response)
-        asked.response, asked.record = response, asked.record._replace(kind=kind)
+        entry, self._last_entry = self._last_entry, None
+        if entry is None:  # a capability has responded instead of the model
+            entry, kind = self._note(cast('ModelRequestContext', self._last_request), response), 'skipped'
+            self._use(entry, response.usage, response)
+        entry.response, entry.record = response, entry.record._replace(kind=kind)
         self.usage.requests += 1
         original, self._original = self._original, None
         if original is not None and original[0] != canonical_message(response):
             body, assets = original[1]
-            asked.sent['response'] = json.loads(body)
+            entry.sent['response'] = json.loads(body)
             cast('RecordedRun', self.recording).note_assets(assets)
-        self._settled = asked
+        self._settled = entry
 
     def end_cut_off(self, live: Sequence[ModelMessage]) -> None:
         """Settle the last request of a run that ends before its response was processed."""
-        if self._asked is None:
+        if self._last_entry is None:
             return
         if isinstance(live[-1], ModelResponse) and live[-1].parts:
             self._settle(live[-1], 'interrupted')
         else:  # pydantic-ai counts its usage, but no request
-            self._asked.record = self._asked.record._replace(kind='failed')
+            self._last_entry.record = self._last_entry.record._replace(kind='failed')
 
-    async def _keep_responses(self, is_answered: bool) -> None:
+    async def _commit_responses(self, is_answered: bool) -> None:
         """Commit responses before the next request is sent, and before another capability may delay one."""
         if self.recording is not None and (self._is_held or not is_answered):
-            await self.recording.keep_requests()
+            await self.recording.commit_requests()
 
 
 def _may_hold(ctx: RunContext[object]) -> bool:

@@ -191,7 +191,7 @@ class RequestLog:
         is_history = identical(history, messages) == len(history) == len(messages)
         is_rewritten = identical(before, history) < len(before)
         if is_rewritten or not is_history:
-            sent['messages'] = _named(messages, before if is_rewritten else history)
+            sent['messages'] = _reference_messages(messages, before if is_rewritten else history)
         return sent
 
     @staticmethod
@@ -216,7 +216,7 @@ class RequestLog:
         return self._chain[-1]
 
 
-def _named(messages: Sequence[ModelMessage], history: Sequence[ModelMessage]) -> list[JsonValue]:
+def _reference_messages(messages: Sequence[ModelMessage], history: Sequence[ModelMessage]) -> list[JsonValue]:
     """Return messages in canonical form; those of the history as ranges of indexes."""
     place_by_message = {id(message): place for place, message in enumerate(history)}
     named: list[JsonValue] = []
@@ -232,8 +232,8 @@ def _named(messages: Sequence[ModelMessage], history: Sequence[ModelMessage]) ->
     return named
 
 
-def named_messages(named: Sequence[JsonValue], history: Sequence[JsonValue]) -> list[JsonValue]:
-    """Return messages in canonical form from the result of `_named`."""
+def resolve_messages(named: Sequence[JsonValue], history: Sequence[JsonValue]) -> list[JsonValue]:
+    """Return messages in canonical form from the result of `_reference_messages`."""
     messages: list[JsonValue] = []
     for name in named:
         if isinstance(name, list):

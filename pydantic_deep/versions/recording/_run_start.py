@@ -179,7 +179,7 @@ async def _find_or_create(
 
 async def _find_crashed(store: Store, history: list[ModelMessage], caller: Caller | None) -> _StartingPoint | None:
     """Return the starting point of the crashed run that belongs to a call; `None` if there is none."""
-    before = None if caller is None else await begun_before(store, caller)
+    before = None if caller is None else await find_begun_run(store, caller)
     if before is None:
         return None
     attempts = await attempts_of(store, before)
@@ -358,7 +358,7 @@ def root_version(agent_name: str, branch: BranchRecord) -> VersionRecord:
     )
 
 
-async def begun_before(store: Store, caller: Caller) -> RunRecord | None:
+async def find_begun_run(store: Store, caller: Caller) -> RunRecord | None:
     """Return the newest run that crashed processes have started for a call."""
     if not caller.was_begun:
         return None
