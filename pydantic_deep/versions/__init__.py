@@ -1,30 +1,32 @@
-"""Version control for agents: every step of every run is a version, which you can restore, branch from, compare and resume.
+"""Version control for agents: every step of every run is a version, which you can restore, branch from, compare and
+resume.
 
 A turn (`AgentVersion.advance`) proceeds in this order:
 
 1. It asks the store which version the directory has. If that is the base of the turn and no run works there, the turn
    works in the directory, and edits since then are stored as a version of kind `edit` first. Otherwise it works on a
    view of the files of the base.
-2. It reads the history with one query, restores the deps, and commits the run with its prompt. From here on, a crash
+2. It loads the history with one query, restores the deps, and commits the run with its prompt. From here on, a crash
    leaves a run that `recover` finds.
 3. The agent runs with a `Recorder` as the outermost capability, which sees requests, calls and results as all other
    capabilities have changed them.
 4. Before the first call of a response runs, one commit stores the new messages, the request with its effective
    settings, the deps, the changed files, a version of kind `step`, and the start of the call. If all calls of the
    response are pending, the commit of the pause stores this, and there is no `step`.
-5. A call with side effects is noted as started before it runs; one commit after it stores its result, the tree of
+5. The start of a call with side effects is recorded before it runs. One commit after it stores its result, the tree of
    files, and the deps if they changed. Results of calls that only read, or that changed files which a crash would lose,
    are part of the next commit with these files.
 6. For a call of `task`, one commit stores the empty conversation, the link and the run of the child before its first
    request. The child has a recorder of its own.
-7. Before a summary replaces messages, those not stored yet are stored. The new history is a branch that names the one
-   it rewrites, and up to where. `search_history` reads the old one, and a replay reuses recorded summaries.
-8. At the end, one commit stores the version of the turn, whose parent is its base, the end of the run, pending
-   approvals, and which version the directory has.
+7. Before a summary replaces messages, those not stored yet are stored. The new history is a branch that refers to the
+   branch and the number of messages that it rewrites. `search_history` reads the old one, and a replay reuses recorded
+   summaries.
+8. At the end, one commit stores the version of the turn, which is a child of its base, with the end of the run, the
+   pending approvals, and the version that the directory has.
 
 Each commit names its run as a fence: if another process has claimed the run, the commit fails and the run stops. A
-cancellation is acknowledged when it is stored. A run that may resume is suspended, never failed; if its conversation has
-moved on, it resumes only when a person names it.
+cancellation is acknowledged when it is stored. A run that may resume is suspended, never failed; if its conversation
+has moved on, it resumes only when a person names it.
 """
 
 from ._conversation import VersionedConversation

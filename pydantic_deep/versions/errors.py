@@ -86,7 +86,9 @@ class NoCommonVersionError(DeepAgentError, ValueError):
     def __init__(self, ours: str, theirs: str) -> None:
         self.ours = ours
         self.theirs = theirs
-        super().__init__(f'The versions {ours} and {theirs} have no common ancestor. Merge versions with one.')
+        super().__init__(
+            f'The versions {ours} and {theirs} have no common ancestor. Merge only versions that have one.'
+        )
 
 
 class NoFilesError(DeepAgentError, ValueError):

@@ -76,15 +76,15 @@ class CrashedRun:
     """A crashed run that another run resumes, with all attempts at it; empty for a run that resumes none."""
 
     attempts: Sequence[RunRecord] = ()
-    """The run after those that it resumed itself, oldest first."""
+    """The crashed run, after those that it resumed itself, oldest first."""
     settled: Mapping[CallKey, CallRecord] = field(default_factory=dict[CallKey, CallRecord])
-    """The ledger entries of the calls that these have begun."""
+    """The ledger entries of calls that the attempts have begun, keyed by call."""
     asked_by: str | None = None
-    """The attempt that has the ledger entries of the calls of the last response of the base."""
+    """The attempt with the ledger entries for calls of the base's last response; `None` without attempts."""
     lost: RunUsage = field(default_factory=RunUsage)
-    """The usage of the attempts that is neither in that of the base nor recorded again."""
+    """The usage of the attempts that neither the base includes nor this run records again."""
     earlier: RunUsage = field(default_factory=RunUsage)
-    """The usage of the attempts up to the base, `lost` included."""
+    """The usage of the attempts up to the base, including `lost`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,7 +286,7 @@ class RecordedRun:
         self._ids += ids
 
     async def start_call(self, call: CallRecord) -> None:
-        """Commit the staged step, and record the start of a call: in the same commit, unless the call can be repeated."""
+        """Commit the staged step and the start of a call. If the call can be repeated, its start is not committed."""
         if self.can_repeat(call):
             await self.commit_step()
             if call.effect == 'write':

@@ -1,4 +1,4 @@
-"""Suspended runs: those that have no end in the store and that no process works on. `_recovery` resumes them."""
+"""Suspended runs: runs without an end in the store that no process works on. `_recovery` resumes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic_deep.versions.recording._attempts import attempts_of
 
 @dataclass(frozen=True, kw_only=True)
 class SuspendedRun:
-    """A run that has no end in the store: its process crashed, or the store failed when the run was to end."""
+    """A run without an end in the store: its process crashed, or the store failed when the run ended."""
 
     id: str
     """The `run_id`, for `VersionedAgent.recover` and `VersionedAgent.cancel`."""
@@ -24,7 +24,7 @@ class SuspendedRun:
     version_id: str | None
     """Its newest version, or the one that it began from; `None` if that was deleted."""
     has_moved_on: bool
-    """Whether the conversation has moved on since. Then `recover` resumes the run only if it is named."""
+    """Whether the conversation has moved on since. If so, `recover` resumes the run only if it is named."""
     started_at: datetime
     """When it began, in UTC."""
 
@@ -69,12 +69,12 @@ async def last_version(store: Store, run: RunRecord) -> VersionRecord | None:
 
 
 async def has_moved_on(store: Store, run: RunRecord) -> bool:
-    """Return whether a later turn began while a run was suspended, or the head that it was to move is elsewhere."""
+    """Return whether a later turn began while a run was suspended, or somebody else moved the head that the run moves."""
     own = {attempt.id for attempt in await attempts_of(store, run)}
     for later in await store.runs(conversation_id=run.conversation_id, limit=ALL_RUNS):
         if not own.isdisjoint(load_options(later).after):
             was_refused = later.state == 'failed' and not await store.versions(VersionFilter(run_id=later.id), limit=1)
-            if not was_refused:  # such as one that came too late for the answers that the suspended run acts on
+            if not was_refused:  # for example because the suspended run has claimed the answers
                 return True
     expected = load_options(run).head
     conversation = await store.conversation(run.conversation_id)
