@@ -58,7 +58,7 @@ from ._version_diff import Replay, RequestDifference
 
 
 class _ReplayEndedError(Exception):
-    """Ends a replay that requests more than was recorded, or after a difference."""
+    """Ends a replay that sends more requests than were recorded, or a request that differs."""
 
 
 @dataclass(kw_only=True)

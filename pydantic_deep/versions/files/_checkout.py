@@ -142,7 +142,7 @@ class _Hidden:
     has_other: bool = False
     """Whether some of them cannot be captured."""
     captured: Captured | None = None
-    """All files, including those of them that can be captured; `None` if there are none."""
+    """The files of the backend, including the hidden ones that can be captured; `None` if nothing is hidden."""
 
 
 async def _hidden(

@@ -1,4 +1,4 @@
-"""Properties of an agent's capabilities: their origin, their hooks, and a missing `ToolFailures`."""
+"""Helpers that inspect the capabilities of an agent: their origin, their hooks, and whether `ToolFailures` is missing."""
 
 from __future__ import annotations
 

@@ -382,7 +382,7 @@ class RecordedRun:
         self._request_assets += assets
 
     def note_assets(self, assets: Sequence[NewAsset]) -> None:
-        """Add contents that requests refer to."""
+        """Add assets that requests refer to, for the next commit."""
         self._request_assets += assets
 
     async def commit_requests(self) -> None:
