@@ -1,4 +1,4 @@
-"""Helpers that inspect the capabilities of an agent: their origin, their hooks, and whether `ToolFailures` is missing."""
+"""Helpers that inspect the capabilities of an agent: their origin, their hooks, and a missing `ToolFailures`."""
 
 from __future__ import annotations
 
