@@ -1,7 +1,7 @@
-"""Streams: one union of events for runs and for the streams of providers, from and to server-sent events.
+"""Streams: one union of events for runs and provider streams, and conversion from and to server-sent events.
 
-This folder has the events, the protocols of decoders and encoders, and server-sent events.
-The events of our runs are in `runs`, the formats of providers in `providers`.
+This package contains the events, the decoder and encoder protocols, and server-sent events. The `runs` subpackage
+produces the events of our runs; `providers` implements the formats of providers.
 """
 
 from pydantic_deep._session_id import current_session_id, session_scope

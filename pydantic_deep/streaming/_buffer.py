@@ -1,4 +1,4 @@
-"""`WindowedBuffer`: text of any length in little memory. Where the rest of it goes is a `Spill`: a file, or assets."""
+"""`WindowedBuffer`: text of any length with bounded memory. The excess goes to a `Spill`: a file, or stored assets."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ from pydantic_deep.store import Commit, NewAsset, Store
 from pydantic_deep_backends.snapshots import digest_of
 
 WINDOW_BYTES: Final = 256 * 1024
-"""How much of a text is in memory unless told otherwise: nearly every answer of a model is shorter."""
+"""Default number of bytes kept in memory. Nearly every model response is shorter."""
 
 _SURROGATES: Final = 'surrogatepass'
-"""Half a character, which Python's text may have, goes in and comes out."""
+"""Error handler that preserves lone surrogates, which Python strings may contain."""
 
 
 @runtime_checkable
 class Spill(Protocol):
-    """Where a buffer puts what is no longer in memory. It belongs to one buffer."""
+    """Storage for the part of a buffer that is no longer in memory. Each spill belongs to one buffer."""
 
     async def write(self, data: bytes) -> None:
-        """Append. If this raises, or is cancelled, nothing was appended."""
+        """Append `data`. If this raises or is cancelled, nothing was appended."""
         ...
 
     async def read(self) -> bytes:
-        """Return all that was written."""
+        """Return everything that was written."""
         ...
 
     async def aclose(self) -> None:
-        """Let go of what is held open; a second call does nothing."""
+        """Release open resources. Calling this again has no effect."""
         ...
 
 
 class FileSpill:
-    """A file that only this process can open: it has no name, and is gone when it is closed, and with this object.
+    """An unnamed temporary file that only this process can open. It is removed when closed or garbage-collected.
 
-    It reads and writes on the event loop: a piece is a fraction of a window and goes to the page cache. A thread
-    would go on with it when its task is cancelled, and the piece would be there twice.
+    Reads and writes block the event loop: each piece is a fraction of a window and goes to the page cache. A thread
+    would continue writing after its task is cancelled, and the piece would be written twice.
     """
 
     def __init__(self) -> None:
-        """Open the file in the system's directory for temporary ones."""
+        """Open the file in the system's temporary directory."""
         self._file = cast(BinaryIO, tempfile.TemporaryFile(buffering=0))  # noqa: SIM115  # the next line closes it
         self._close = weakref.finalize(self, self._file.close)
 
     async def write(self, data: bytes) -> None:
-        """Append."""
+        """Append `data`. A failed write is rolled back."""
         end = self._file.seek(0, 2)
         try:
             rest = memoryview(data)
@@ -57,75 +57,75 @@ class FileSpill:
             raise
 
     async def read(self) -> bytes:
-        """Return all that was written."""
+        """Return everything that was written."""
         self._file.seek(0)
         return self._file.read()
 
     async def aclose(self) -> None:
-        """Close the file, which removes it."""
+        """Close and remove the file."""
         self._close()
 
 
 class AssetSpill:
-    """Assets of a store, one for each piece: what was written is there for other processes, and after a crash.
+    """One store asset per piece: the data survives a crash, and other processes can read it.
 
-    No version refers to them: two collections of garbage that are an hour apart remove them, unless something that is
-    kept mentions their digests.
+    No version refers to these assets. Two garbage collections that are an hour apart remove them, unless stored data
+    mentions their digests.
     """
 
     def __init__(self, store: Store) -> None:
-        """Spill to `store`, which stays open as long as this is used."""
+        """Spill to `store`, which must stay open while this object is used."""
         self._store = store
         self.digests: list[str] = []
-        """The assets, in order: their contents, one after another, are what was written."""
+        """Digests of the assets in order. Their concatenated contents are the data that was written."""
 
     async def write(self, data: bytes) -> None:
-        """Append, durably."""
+        """Append `data` durably."""
         asset = NewAsset(digest=digest_of(data), data=data)
         await self._store.commit(Commit(assets=[asset]))
         self.digests.append(asset.digest)
 
     async def read(self) -> bytes:
-        """Return all that was written."""
+        """Return everything that was written."""
         return b''.join([(await self._store.asset(digest)).data for digest in self.digests])
 
     async def aclose(self) -> None:
-        """Do nothing: the assets stay, and the store is the caller's."""
+        """Do nothing: the assets remain, and the caller owns the store."""
 
 
 class WindowedBuffer:
-    """Text that grows at its end: the last of it is in memory, what is before in a `Spill`.
+    """Append-only text that holds its end in memory and everything before it in a `Spill`.
 
-    `aclose` lets go of the spill early; a file is gone with this object otherwise.
+    `aclose` releases the spill early; otherwise a file is removed when this object is garbage-collected.
     """
 
     def __init__(self, *, window_bytes: int = WINDOW_BYTES, spill: Spill | None = None) -> None:
-        """Begin empty.
+        """Create an empty buffer.
 
         Args:
-            window_bytes: How many bytes of UTF-8 are in memory at most; half of them at least are the last ones.
-            spill: Where the rest goes; a `FileSpill`, made when it is needed, unless told otherwise.
+            window_bytes: Maximum number of UTF-8 bytes in memory. At least half of it holds the end of the text.
+            spill: Storage for the rest. By default, a `FileSpill` is created on first use.
         """
         if window_bytes < 1:
-            raise ValueError(f'A window cannot have {window_bytes} bytes. Give it at least 1.')
+            raise ValueError(f'window_bytes={window_bytes} is too small: the window needs at least 1 byte.')
         self._window_bytes = window_bytes
         self._window = bytearray()
         self._spill = spill
         self.spilled_bytes = 0
-        """How many bytes are in the spill."""
+        """Number of bytes in the spill."""
 
     @property
     def memory_bytes(self) -> int:
-        """How many bytes are in memory."""
+        """Number of bytes in memory."""
         return len(self._window)
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes the whole text has."""
+        """Size of the whole text in bytes."""
         return self.spilled_bytes + len(self._window)
 
     async def append(self, text: str) -> None:
-        """Add to the end. If spilling fails, its error is raised; nothing is lost, and the next call tries again."""
+        """Append `text`. If spilling fails, its error is raised, no text is lost, and the next call retries."""
         self._window += text.encode(errors=_SURROGATES)
         if len(self._window) > self._window_bytes:
             if self._spill is None:
@@ -141,6 +141,6 @@ class WindowedBuffer:
         return (spilled + self._window).decode(errors=_SURROGATES)
 
     async def aclose(self) -> None:
-        """Close the spill. What was spilled to a file is gone then."""
+        """Close the spill, which removes text that was spilled to a file."""
         if self._spill is not None:
             await self._spill.aclose()

@@ -1,8 +1,8 @@
-"""The events of a stream: of a run of ours, or of a provider's stream that is passed on.
+"""The events of a stream, whether of one of our runs or of a relayed provider stream.
 
-One union, `StreamEvent`, for every reader: the HTTP API, `--json` and the terminal of the command line, the page, and
-the encoders of other protocols. `RunEvents` translates the events of pydantic-ai to these, decoders the frames of
-providers. Readers should ignore types and fields that they do not know: later releases may add some.
+All readers share one union, `StreamEvent`: the HTTP API, the command line with and without `--json`, the web page, and
+the encoders of other protocols. `RunEvents` translates the events of pydantic-ai, and decoders translate the frames of
+providers. Readers should ignore unknown types and fields: later releases may add some.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from pydantic_deep.budgets import Measure, Scope
 from pydantic_deep.todos import Todo
 
 FinishReason: TypeAlias = Literal['stop', 'length', 'content_filter', 'tool_call', 'error']
-"""Why a model ended its answer, in pydantic-ai's words; of a run, `tool_call` means that calls wait."""
+"""Why a model ended its response, in pydantic-ai's terms. For a run, `tool_call` means that calls are pending."""
 
 RunStatus: TypeAlias = Literal['complete', 'awaiting_approval', 'interrupted', 'failed', 'suspended']
-"""What became of a run, in the words of a version's state. A `suspended` run has no end in the store: it can be resumed
-or cancelled."""
+"""How a run ended, in the terms of a version's state. A `suspended` run has no end in the store: it can be resumed or
+cancelled."""
 
 Outcome: TypeAlias = Literal['success', 'failed', 'denied', 'interrupted', 'retried']
 """How a tool call ended; `retried` asks the model to call again with other arguments."""
 
 FileChange: TypeAlias = Literal['created', 'changed', 'removed']
-"""What happened to a file."""
+"""How a file differs from its earlier state."""
 
 BudgetEventKind: TypeAlias = Literal['warning', 'last_answer', 'unknown']
 """`warning`: most of a limit is used, and the model was warned. `last_answer`: one more response fits, without tools.
@@ -37,201 +37,201 @@ BudgetEventKind: TypeAlias = Literal['warning', 'last_answer', 'unknown']
 
 @dataclass(frozen=True, kw_only=True)
 class StartEvent:
-    """A stream begins."""
+    """The first event of a stream."""
 
     type: Literal['start'] = 'start'
     id: str | None = None
-    """The provider's id of the answer, or the id of the run."""
+    """The provider's id of the response, or the id of the run."""
     model: str | None = None
-    """The name of the model, or of the agent that answers."""
+    """The name of the model, or of the agent."""
     prompt: str | None = None
-    """The prompt of the run; from the command line only."""
+    """The prompt of the run. Set by the command line only."""
     directory: str | None = None
-    """The directory that the agent works in, as the person wrote it; from the command line only."""
+    """The directory that the agent works in, as the user wrote it. Set by the command line only."""
     conversation_id: str | None = None
-    """The conversation of a run."""
+    """The id of the conversation that the run belongs to."""
     session_id: str | None = None
-    """The caller's own id, as it was given."""
+    """The session id that the caller passed, unchanged."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextEvent:
-    """A piece of text: append it to the piece before."""
+    """A piece of text, to append to the previous piece."""
 
     type: Literal['text'] = 'text'
     text: str
-    """The piece, never empty."""
+    """The text to append, never empty."""
     path: list[str] = field(default_factory=list[str])
-    """The subagents that lead to who speaks, by name; empty for the agent itself."""
+    """Names of the subagents that lead to the author of the text. Empty for the agent itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ThinkingEvent:
-    """A piece of what the model thinks."""
+    """A piece of the model's thinking."""
 
     type: Literal['thinking'] = 'thinking'
     text: str
-    """The piece; empty where the provider sends only a signature."""
+    """The text to append. Empty if the provider sends only a signature."""
     signature: str | None = None
-    """What the provider wants back with it."""
+    """The provider's signature, which must be sent back to it with the thinking."""
     path: list[str] = field(default_factory=list[str])
-    """The subagents that lead to who thinks."""
+    """Names of the subagents that lead to the author of the thinking."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolCallDeltaEvent:
-    """A piece of a tool call that the model is writing. A whole `ToolCallEvent` follows it."""
+    """A piece of a tool call that the model is writing. A complete `ToolCallEvent` follows it."""
 
     type: Literal['tool_call_delta'] = 'tool_call_delta'
     index: int
-    """Which call of the answer, from 0: pieces of several may come in turns."""
+    """Position of the call in the response, from 0. Pieces of several calls may be interleaved."""
     id: str | None = None
-    """The id of the call, in its first piece."""
+    """The id of the call. Set in its first piece."""
     name: str | None = None
-    """The name of the tool, in its first piece."""
+    """The name of the tool. Set in the first piece of the call."""
     args: str = ''
-    """A piece of the arguments: append it to the piece before, without looking at it."""
+    """A piece of the arguments. Append it to the previous piece without parsing it."""
     path: list[str] = field(default_factory=list[str])
-    """The subagents that lead to who calls."""
+    """Names of the subagents that lead to the caller."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolCallEvent:
-    """The model has called a tool."""
+    """The model called a tool."""
 
     type: Literal['tool_call'] = 'tool_call'
     id: str
-    """The id of the call; that of a subagent's follows the id of its `task` call and a slash."""
+    """The id of the call. A subagent's call is prefixed with the id of its `task` call and a slash."""
     name: str
-    """The name of the tool."""
+    """The name of the called tool."""
     args: str
-    """The arguments as the model wrote them, JSON unless it made a mistake."""
+    """The arguments as the model wrote them: JSON, unless the model made a mistake."""
     index: int | None = None
-    """Which call of the answer, from 0, where its pieces were told."""
+    """Position of the call in the response, from 0, if its pieces were emitted before."""
     path: list[str] = field(default_factory=list[str])
-    """The subagents that lead to who calls."""
+    """Names of the subagents that lead to the caller."""
     intent: str | None = None
-    """Of a delegation: the task, in the model's words."""
+    """For a delegation: the task in the model's words."""
     sub_agent_thread_id: str | None = None
-    """Of a delegation: the conversation of the subagent, where a store keeps it."""
+    """For a delegation: the conversation of the subagent, if a store persists it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolResultEvent:
-    """A tool call ended. Hidden from people who only read the answer, unless they ask."""
+    """A tool call ended. Readers receive it only on request."""
 
     type: Literal['tool_result'] = 'tool_result'
     id: str
-    """The id of the call."""
+    """The id of the call that ended."""
     name: str
-    """The name of the tool."""
+    """The name of the called tool."""
     outcome: Outcome
-    """How it ended."""
+    """Whether the call succeeded, and if not, why."""
     content: str
     """The result as the model receives it."""
     exit_code: int | None = None
-    """The exit code of a command; `None` for other tools, and for a command that was stopped."""
+    """The exit code of a command. `None` for other tools and for a command that was stopped."""
     path: list[str] = field(default_factory=list[str])
-    """The subagents that lead to who called."""
+    """Names of the subagents that lead to the caller."""
     sub_agent_thread_id: str | None = None
-    """Of a delegation: the conversation of the subagent, which is known when it has ended."""
+    """For a delegation: the conversation of the subagent, known once the subagent has ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoticeEvent:
-    """Something to show while tools run; no part of the answer."""
+    """A text to display while tools run. It is not part of the response."""
 
     type: Literal['notice'] = 'notice'
     text: str
-    """A sentence."""
+    """The sentence to display."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Approval:
-    """A call that waits for a person."""
+    """A tool call that is pending until a person decides."""
 
     id: str
-    """What an answer names: the `id` of the `PendingApproval`."""
+    """The id to answer with: the `id` of the `PendingApproval`."""
     path: list[str]
-    """The subagents that lead to it, by name."""
+    """Names of the subagents that lead to the call."""
     tool: str
-    """The name of the tool."""
+    """The name of the called tool."""
     args: dict[str, JsonValue]
-    """All arguments, for a program."""
+    """All arguments, unescaped, for programs."""
     view: ApprovalView
-    """What a person is shown of the call: all of it, escaped, with a preview and the digest that names it."""
+    """The call as a person sees it: complete and escaped, with a preview and the digest that identifies it."""
     decisions: list[str] = field(default_factory=lambda: ['approve', 'edit', 'deny'])
-    """Which answers it takes."""
+    """The decisions that the call accepts."""
     has_changed: bool = False
-    """Whether it was answered before and is pending again, because a file is not as the person saw it."""
+    """Whether the call was answered before and is pending again because a file changed after the person saw it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ApprovalRequiredEvent:
     """Tool calls are pending until a person decides.
 
-    Over HTTP the stream ends, and the decisions start another run. The command line asks at once if it can: then
-    answers and the rest of the turn follow.
+    Over HTTP, the stream ends, and the decisions start another run. The command line asks immediately if it can; the
+    answers and the rest of the turn then follow.
     """
 
     type: Literal['approval_required'] = 'approval_required'
     approvals: list[Approval]
-    """All pending calls, those of subagents included."""
+    """All pending calls, including those of subagents."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ApprovalAnswerEvent:
-    """A pending call was answered. The answers to all calls come together, after the last one is given.
+    """A pending call was answered. All answers are emitted together, after the last decision.
 
-    If somebody else answered a call first, that answer follows the one that was given here, and counts.
+    If somebody else answered a call first, that answer follows the local one and takes effect.
     """
 
     type: Literal['approval_answer'] = 'approval_answer'
     id: str
-    """The id of the approval."""
+    """The id of the answered approval."""
     decision: DecisionKind
-    """The decision."""
+    """The decision for this call."""
     by: Literal['person', 'option']
-    """Whether a person decided, or the option `--approvals`."""
+    """Whether a person or the `--approvals` option decided."""
     reason: str | None = None
-    """The reason that the model receives, if the call was denied."""
+    """For a denied call: the reason that the model receives."""
     args: dict[str, JsonValue] | None = None
-    """The arguments that replace those of the model, if the call was edited."""
+    """For an edited call: the arguments that replace those of the model."""
     answered_by: str | None = None
-    """Who answered first elsewhere; `None` for an answer that was given here."""
+    """Who answered first elsewhere. `None` for a local answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TodosEvent:
-    """The plan changed: the whole list."""
+    """The plan changed."""
 
     type: Literal['todos'] = 'todos'
     todos: list[Todo]
-    """All of them, in the order of the plan."""
+    """The complete plan, in order."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileEvent:
     """A file was created, changed or removed.
 
-    The command line compares with the file before the turn. Elsewhere the comparison is with the file before the call,
-    and only calls that name their one file are known: a command may change others.
+    The command line compares with the file before the turn. Elsewhere, the comparison is with the file before the call,
+    and only calls that name a single file are reported: a command may change other files.
     """
 
     type: Literal['file'] = 'file'
     path: str
-    """The absolute path."""
+    """The absolute path of the file."""
     change: FileChange
-    """What happened to it."""
+    """Whether the file was created, changed or removed."""
     added_lines: int | None = None
-    """The number of lines that it has and had not; `None` if they were not counted. A line that moved is none."""
+    """The number of added lines, not counting moved lines. `None` if lines were not counted."""
     removed_lines: int | None = None
-    """The number of lines that it had and has not, counted likewise."""
+    """The number of removed lines, counted likewise."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SummarizedEvent:
-    """The beginning of the conversation was replaced by a summary. The agent can search what was replaced."""
+    """A summary replaced the beginning of the conversation. The agent can search the replaced messages."""
 
     type: Literal['summarized'] = 'summarized'
     reason: str
@@ -241,32 +241,32 @@ class SummarizedEvent:
     tokens_before: int
     """The estimated size of the next request without the summary."""
     tokens_after: int
-    """The size of the shorter history."""
+    """The estimated size of the next request with the summary."""
     is_plain: bool
     """Whether no model could write the summary, so that it only lists facts that must be preserved."""
     error: str | None = None
-    """The exception because of which no model could write it: only its name over HTTP, also its message elsewhere."""
+    """The exception that prevented a model from writing it: only its name over HTTP, elsewhere with its message."""
     path: list[str] = field(default_factory=list[str])
-    """The subagents that lead to the conversation."""
+    """Names of the subagents that lead to the summarized conversation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RetriedEvent:
-    """A request to the model failed, and is made again."""
+    """A model request failed and will be retried."""
 
     type: Literal['retried'] = 'retried'
     attempt: int
-    """The number of the attempt that follows; the first one was 1."""
+    """The number of the next attempt. The first attempt was 1."""
     attempts: int
     """The maximum number of attempts."""
     reason: str
     """Why the last attempt failed, such as `rate limited (429)`."""
     delay_seconds: float
-    """The delay before the attempt that follows."""
+    """The delay before the next attempt."""
     void_text: str = ''
-    """The text of the failed attempt, which does not count: remove it from the end of the text so far."""
+    """The text of the failed attempt, which is void: remove it from the end of the text so far."""
     path: list[str] = field(default_factory=list[str])
-    """The subagents that lead to the model's agent."""
+    """Names of the subagents that lead to the agent of the model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,55 +275,55 @@ class BudgetEvent:
 
     type: Literal['budget'] = 'budget'
     kind: BudgetEventKind
-    """What happened."""
+    """Which condition occurred."""
     measure: Measure
-    """The limited amount: tokens, requests, cost in US dollars, or seconds."""
+    """The limited quantity: tokens, requests, cost in US dollars, or seconds."""
     scope: Scope | None = None
-    """Whether the limit is for the run or for the conversation; `None` for `unknown`."""
+    """Whether the limit applies to the run or to the conversation. `None` for `unknown`."""
     limit: int | float | None = None
-    """The limit; `None` for `unknown`."""
+    """The limit. `None` for `unknown`."""
     used: int | float | None = None
-    """The used part of it; `None` for `unknown`."""
+    """The amount used so far. `None` for `unknown`."""
     model: str | None = None
-    """The model that gave the response, for `unknown`."""
+    """For `unknown`: the model that gave the response."""
     path: list[str] = field(default_factory=list[str])
-    """The subagents that lead to the budget's agent."""
+    """Names of the subagents that lead to the agent of the budget."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StatusEvent:
-    """An event of a capability that has no type of its own here, such as one of a third party."""
+    """A capability event without a type of its own in this union, such as an event of a third party."""
 
     type: Literal['status'] = 'status'
     kind: str
-    """The name of the event, with its namespace."""
+    """The namespaced name of the event."""
     text: str
-    """A sentence about it."""
+    """A sentence that describes the event."""
     path: list[str] = field(default_factory=list[str])
-    """The subagents that lead to the capability's agent."""
+    """Names of the subagents that lead to the agent of the capability."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class UsageEvent:
-    """The usage so far, of the run or the turn: each such event replaces the one before."""
+    """The usage of the run or the turn so far. Each usage event replaces the previous one."""
 
     type: Literal['usage'] = 'usage'
     input_tokens: int = 0
-    """Sent, cached ones included."""
+    """Tokens sent to the model, including cached tokens."""
     output_tokens: int = 0
-    """Written by the model."""
+    """Tokens that the model generated."""
     cache_read_tokens: int = 0
-    """Sent and found in the provider's cache."""
+    """Sent tokens that were read from the provider's cache."""
     cache_write_tokens: int = 0
-    """Sent and written to the provider's cache."""
+    """Sent tokens that were written to the provider's cache."""
     requests: int = 0
-    """Responses of models."""
+    """The number of model responses."""
     tool_calls: int = 0
-    """Tool calls that succeeded."""
+    """The number of successful tool calls."""
 
     @classmethod
     def of(cls, usage: RunUsage) -> UsageEvent:
-        """Return the event with the usage of a run; subtract usages by `after - before`."""
+        """Return the event for the usage of a run. For the usage between two points, pass `after - before`."""
         return cls(
             input_tokens=usage.input_tokens,
             output_tokens=usage.output_tokens,
@@ -336,58 +336,59 @@ class UsageEvent:
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorEvent:
-    """Something failed. A stream that fails never ends like one that succeeded."""
+    """A failure. A stream that fails never ends like one that succeeded."""
 
     type: Literal['error'] = 'error'
     kind: str
     """The kind of failure, such as `provider_error`, `unusable_model`, `truncated`, `malformed`, `http_error`,
     `run_failed`, `run_suspended`, `budget_exceeded`, `limit_exceeded`, `timed_out` or `cancelled`."""
     message: str
-    """What happened and what to do, without secrets."""
+    """The cause and the remedy, without secrets."""
     status: int | None = None
-    """The HTTP status that fits, where one does."""
+    """The matching HTTP status, if any."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TurnWorkspace:
-    """The directory and the store of a turn of the command line."""
+    """The directory and the store of a command line turn."""
 
     store: str | None
-    """The URL of the store that has the version; `None` if nothing is stored."""
+    """The URL of the store that contains the version. `None` if nothing is stored."""
     is_in_directory: bool
     """Whether the agent worked in the directory itself. If not, it worked on a copy: `checkout` writes its files."""
     has_files: bool
-    """Whether the version has the files; false if the directory is too large."""
+    """Whether the version contains the files. False if the directory is too large."""
     has_all_changes: bool
-    """Whether `EndEvent.files` is complete; false if a command ran in a directory that is too large to be scanned."""
+    """Whether `EndEvent.files` is complete. False if a command ran in a directory that is too large to scan."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EndEvent:
-    """The last event of a provider's stream that was not cut, and of every run.
+    """The last event of every run, and of every provider stream that was not cut.
 
-    Why a run failed is in the `error` event before it, and pending calls are in the last `approval_required` event.
+    For a failed run, the preceding `error` event states the reason. Pending calls are in the last `approval_required`
+    event.
     """
 
     type: Literal['end'] = 'end'
     finish_reason: FinishReason = 'stop'
-    """Why the answer ended."""
+    """Why the response ended."""
     status: RunStatus | None = None
-    """The state of the run; `None` in a provider's stream."""
+    """How the run ended. `None` in a provider stream."""
     version_id: str | None = None
-    """The version that the run ended with; `None` without a store."""
+    """The version that the run ended with. `None` without a store."""
     output: str | None = None
-    """The answer as text, JSON if it is structured; `None` if there is none, and in a provider's stream."""
+    """The output of the run as text, or as JSON if structured. `None` without an output, and in a provider stream."""
     usage: UsageEvent | None = None
-    """The usage of the run; of the whole turn, from the command line. `None` in a provider's stream."""
+    """The usage of the run; from the command line, of the whole turn. `None` in a provider stream."""
     seconds: float | None = None
-    """The duration of the turn; from the command line only."""
+    """The duration of the turn. Set by the command line only."""
     files: list[FileEvent] | None = None
-    """All files that differ from those before the turn, by path; from the command line only."""
+    """All files that the turn changed, sorted by path. Set by the command line only."""
     todos: list[Todo] | None = None
-    """The plan after the turn, also if the turn did not change it; from the command line only."""
+    """The plan after the turn, even if the turn did not change it. Set by the command line only."""
     workspace: TurnWorkspace | None = None
-    """The directory and the store; from the command line only."""
+    """The directory and the store. Set by the command line only."""
 
 
 StreamEvent: TypeAlias = Annotated[
@@ -411,7 +412,7 @@ StreamEvent: TypeAlias = Annotated[
     | EndEvent,
     Field(discriminator='type'),
 ]
-"""Any event of a stream; `type` says which."""
+"""Any event of a stream, discriminated by `type`."""
 
 STREAM_EVENTS: TypeAdapter[StreamEvent] = TypeAdapter(StreamEvent)
 """Validates and serializes events."""

@@ -1,4 +1,4 @@
-"""What is told of a run that failed: a kind and a sentence, by the type of the error. Pure; no secrets, no tracebacks."""
+"""Describe a failed run by the type of its error, without secrets or tracebacks. Pure."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from pydantic_deep_backends import BackendUnavailableError, ScanLimitError
 from ._events import ErrorEvent, RunStatus
 
 MAX_CHARS = 500
-"""How much is told of what an error says: some sentences of a provider, never a page of HTML."""
+"""Maximum length of an error message: a few sentences of a provider, but no page of HTML."""
 
 _SECRET = re.compile(r'\b(sk-|AIza|xai-|gsk_|pd_)[-_A-Za-z0-9*.]{6,}|(?i:\bbearer\s+)[-_A-Za-z0-9.=+/]{6,}')
-"""Keys as providers quote them when they refuse one."""
+"""Keys, as providers quote them when they reject one."""
 
 _BUSY = frozenset((429, 503, 529))
-"""What a provider that is asked too much answers with; 529 is Anthropic's."""
+"""Statuses of an overloaded provider; 529 is specific to Anthropic."""
 
 EXPECTED_ERRORS = (
     AgentRunError,
@@ -50,11 +50,11 @@ EXPECTED_ERRORS = (
     BackendUnavailableError,
     ScanLimitError,
 )
-"""Errors whose messages are meant for readers. The message of any other may reveal the application's internals."""
+"""Errors with messages for readers. The message of any other error may reveal internals of the application."""
 
 
 def describe_failure(error: BaseException) -> ErrorEvent:
-    """Return what is told of an error that ended a run; of several models that failed, the error of the last."""
+    """Return the event for an error that ended a run. If several models failed, the last error is described."""
     if isinstance(error, FallbackExceptionGroup):
         return describe_failure(error.exceptions[-1])
     kind, status = _kind_of(error)
@@ -62,7 +62,7 @@ def describe_failure(error: BaseException) -> ErrorEvent:
 
 
 def suspended_event() -> ErrorEvent:
-    """Return the error of a run whose end the store does not have."""
+    """Return the error event of a run that has no end in the store."""
     return ErrorEvent(
         kind='run_suspended',
         message='The store did not take the end of the run, so it is suspended. Resume it, or cancel it.',
@@ -71,7 +71,7 @@ def suspended_event() -> ErrorEvent:
 
 
 def status_after(error: BaseException) -> RunStatus:
-    """Return what became of a run that an error ended."""
+    """Return the status of a run that ended with this error."""
     return 'interrupted' if isinstance(error, (RunCancelled, asyncio.CancelledError)) else 'failed'
 
 
@@ -101,7 +101,7 @@ def _kind_of(error: BaseException) -> tuple[str, int | None]:
 
 
 def _status_of(error: ModelAPIError) -> int:
-    """Return the status of a gateway: whoever asked us is not to blame for a key or a request that is ours."""
+    """Return the status that a gateway answers with: a bad key or request of ours is not the client's fault."""
     if isinstance(error, ModelTimeoutError):
         return 504
     is_busy = isinstance(error, (ModelRateLimitError, ModelUnavailableError))
@@ -110,25 +110,26 @@ def _status_of(error: ModelAPIError) -> int:
 
 def _message_of(error: BaseException) -> str:
     if isinstance(error, asyncio.CancelledError):
-        return 'The run was cancelled. What was done stays done.'
+        return 'The run was cancelled. Completed work is preserved.'
     if not isinstance(error, EXPECTED_ERRORS):
         return f'The run failed with {type(error).__name__}. The log of the application has the details.'
-    said = _said_by_provider(error) if isinstance(error, ModelHTTPError) else str(error)
-    line = ' '.join(_SECRET.sub('…', said).split())
+        message = _provider_message(error) if isinstance(error, ModelHTTPError) else str(error)
+        line = ' '.join(_SECRET.sub('…', message).split())
     return line if len(line) <= MAX_CHARS else f'{line[: MAX_CHARS - 1]}…'
 
 
-def _said_by_provider(error: ModelHTTPError) -> str:
-    """Return the status and what the provider says, without the rest of the body."""
+def _provider_message(error: ModelHTTPError) -> str:
+    """Return the status and the message of the provider, without the rest of the body."""
     suggestion = f' Did you mean {error.suggested_model_id!r}?' if error.suggested_model_id else ''
-    said = _find_message(error.body)
-    return (
-        f'{error.model_name!r} answered with HTTP {error.status_code}{"." if said is None else f": {said}"}{suggestion}'
-    )
+    message = _find_message(error.body)
+    ending = '.' if message is None else f': {message}'
+    return f'{error.model_name!r} answered with HTTP {error.status_code}{ending}{suggestion}'
 
 
 def _find_message(body: object) -> str | None:
-    """Return the `message` of a JSON body, at the top or in its `error`, or an `error` or a `detail` that is text."""
+    """Return the `message` of a JSON body, at the top level or in its `error`, or an `error` or `detail` that is a
+    string.
+    """
     if not isinstance(body, Mapping):
         return None
     fields = cast('Mapping[str, object]', body)

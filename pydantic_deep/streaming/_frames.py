@@ -1,6 +1,6 @@
-"""Server-sent events, read and written as WHATWG HTML section 9.2 says: bytes to frames, frames to text.
+"""Parse and render server-sent events as defined in WHATWG HTML, section 9.2: bytes to frames, and frames to text.
 
-Nothing here knows what frames say: decoders and encoders do.
+The contents of frames are not interpreted here; decoders and encoders do that.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from pydantic_deep.errors import DeepAgentError
 from ._protocol import Frame
 
 MAX_FRAME_BYTES: Final = 8 * 1024 * 1024
-"""How large a frame may be unless told otherwise: an image of a few megabytes in base64 fits, and what no peer of good
-will sends does not."""
+"""Default size limit of a frame. A base64 image of a few megabytes fits; only a malicious or broken peer exceeds it."""
 
 _BYTE_ORDER_MARK: Final = b'\xef\xbb\xbf'
 
@@ -21,15 +20,15 @@ _LINE_ENDS: Final = frozenset('\r\n')
 _NO_ID: Final = _LINE_ENDS | {'\0'}
 
 _MAX_RETRY_DIGITS: Final = 15
-"""A longer `retry` would be more than 30,000 years, and its conversion to a number costs the square of its length."""
+"""A longer `retry` would exceed 30,000 years, and converting it to an integer takes quadratic time."""
 
 
 class FrameTooLargeError(DeepAgentError, ValueError):
-    """A frame, or a line, has more bytes than the reader keeps. Nothing after it can be read.
+    """A frame or a line exceeds the reader's limit. The stream cannot be read any further.
 
     Attributes:
-        frames: The frames of the same chunk that were whole before it.
-        max_frame_bytes: How many bytes were allowed.
+        frames: The frames of the same chunk that were complete before it.
+        max_frame_bytes: The limit in bytes.
     """
 
     def __init__(self, frames: list[Frame], max_frame_bytes: int) -> None:
@@ -41,18 +40,17 @@ class FrameTooLargeError(DeepAgentError, ValueError):
 
 
 class FrameReader:
-    """Makes frames of one stream's bytes, however they were cut into chunks, in time that grows with their number.
+    """Parses the bytes of one stream into frames, across arbitrary chunk boundaries and in linear time.
 
-    Lines end with CR, LF or CRLF. Comments, fields that the standard does not know, and blocks without `data` are no
-    frames; what such a block says of `id` and `retry` is in `last_event_id` and `retry_milliseconds`. Bytes that are no
-    UTF-8 become U+FFFD.
+    Lines end with CR, LF or CRLF. Comments, unknown fields, and blocks without `data` produce no frame; `id` and
+    `retry` of such a block still update `last_event_id` and `retry_milliseconds`. Invalid UTF-8 is replaced by U+FFFD.
     """
 
     def __init__(self, *, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
-        """Begin a stream.
+        """Create a reader for one stream.
 
         Args:
-            max_frame_bytes: How many bytes a frame and the line that is being read may have together.
+            max_frame_bytes: Maximum size of a frame together with the line that is being read.
         """
         self._max_frame_bytes = max_frame_bytes
         self._is_at_start = True
@@ -60,15 +58,15 @@ class FrameReader:
         self._line = bytearray()
         self._clear()
         self.last_event_id = ''
-        """What a client sends as `Last-Event-ID`: the `id` that came last, whether or not a frame came with it."""
+        """The most recent `id`, with or without a frame. Clients send it as `Last-Event-ID`."""
         self.retry_milliseconds: int | None = None
-        """How long a client waits before it connects again: the `retry` that came last."""
+        """The most recent `retry`: how long a client waits before it reconnects."""
 
     def feed(self, chunk: bytes) -> list[Frame]:
         """Return the frames that `chunk` completes.
 
         Raises:
-            FrameTooLargeError: A frame is larger than allowed. What was whole before it is in the error's `frames`.
+                FrameTooLargeError: A frame exceeds the limit. The error's `frames` are those completed before it.
         """
         frames: list[Frame] = []
         for piece in chunk.splitlines(keepends=True):
@@ -85,9 +83,9 @@ class FrameReader:
         return frames
 
     def finish(self) -> Frame | None:
-        """Return what is there of a frame that the stream has not finished; `None` if it ended between frames.
+        """Return the unfinished frame at the end of the stream, or `None` if the stream ended between frames.
 
-        The standard drops it without a word. Whoever relays the stream should say that it was cut.
+        The standard discards it silently. Applications that relay the stream should report that it was cut.
         """
         if self._line:
             self._take_line()
@@ -135,12 +133,13 @@ class FrameReader:
 
 
 def render_frame(frame: Frame) -> str:
-    """Return the text of a frame, the blank line that ends it included: a reader makes the same frame of it.
+    """Return the text of a frame, including the blank line that ends it. Parsing it yields the same frame.
 
-    Line ends within `data` are read as LF whatever they were. An empty `event` is the default one.
+    Line ends within `data` become LF. An empty `event` stands for the default event type.
 
     Raises:
-        ValueError: `event` or `id` has a line end, which would begin another field, or `id` a NUL, which readers drop.
+        ValueError: `event` or `id` contains a line end, which would start another field, or `id` contains a NUL, which
+            readers discard.
     """
     fields: list[str] = []
     if frame.event:
@@ -155,5 +154,5 @@ def render_frame(frame: Frame) -> str:
 
 def _checked(field: str, value: str, refused: frozenset[str]) -> str:
     if not refused.isdisjoint(value):
-        raise ValueError(f'The {field} of a frame cannot be {value[:200]!r}. Leave line ends and NUL out of it.')
+        raise ValueError(f'The {field} of a frame cannot be {value[:200]!r}. Remove line ends and NUL from it.')
     return value

@@ -1,4 +1,4 @@
-"""Values and events as compact JSON, whatever their texts hold: models cut characters in halves."""
+"""Values and events as compact JSON, even with lone surrogates, which models produce by splitting characters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ._events import STREAM_EVENTS, StreamEvent
 
 
 def render_json(value: object) -> str:
-    """Return the JSON of a value; half a character (a lone surrogate) is escaped, as JSON allows."""
+    """Return a value as JSON. Lone surrogates are escaped, as JSON allows."""
     try:
         return to_json(value).decode()
     except PydanticSerializationError:
@@ -18,7 +18,7 @@ def render_json(value: object) -> str:
 
 
 def render_event(event: StreamEvent) -> str:
-    """Return the JSON of an event, which `STREAM_EVENTS.validate_json` reads."""
+    """Return an event as JSON, which `STREAM_EVENTS.validate_json` parses."""
     try:
         return STREAM_EVENTS.dump_json(event).decode()
     except PydanticSerializationError:

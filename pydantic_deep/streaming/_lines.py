@@ -23,26 +23,26 @@ from ._json import render_event
 from ._protocol import Encoder, Frame
 
 NOTICE = "I'm working on it…"
-"""The text of a notice while tools run."""
+"""Default text of the notice that is sent while tools run."""
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
 
 class EventGroup(IntFlag):
-    """Groups of events that a reader gets only on request. All other events are for every reader."""
+    """Groups of events that a reader receives only on request. All readers receive all other events."""
 
     tool_results = 1
-    """Results of tools, and the text and thoughts of subagents."""
+    """Results of tools, and the text and thinking of subagents."""
     function_calls = 2
-    """Whole tool calls."""
+    """Complete tool calls."""
     thinking = 4
-    """Thoughts of models."""
+    """The thinking of models, if their provider sends it."""
     call_deltas = 8
-    """Pieces of tool calls."""
+    """Pieces of tool calls that are being written."""
 
 
 def groups_of(event: StreamEvent) -> EventGroup:
-    """Return the groups that a reader has to request to get the event; none if every reader gets it."""
+    """Return the groups that a reader must request to receive the event. Empty if every reader receives it."""
     match event:
         case ToolCallDeltaEvent():
             return EventGroup.call_deltas
@@ -59,13 +59,13 @@ def groups_of(event: StreamEvent) -> EventGroup:
 
 
 class CallBatches:
-    """Recognizes the first event of each batch of tool calls, which a notice can announce. It has state."""
+    """Recognizes the first event of each batch of tool calls, so that a notice can announce it. Stateful."""
 
     def __init__(self) -> None:
         self._is_in_batch = False
 
     def is_start(self, event: StreamEvent) -> bool:
-        """Return whether a batch of calls of the agent itself begins with the event."""
+        """Return whether the event starts a batch of calls of the agent itself."""
         match event:
             case ToolCallDeltaEvent(index=0, id=str(), path=[]) | ToolCallEvent(index=0 | None, path=[]):
                 is_start, self._is_in_batch = not self._is_in_batch, True
@@ -91,13 +91,13 @@ class EventEncoder:
         function_calls: bool = False,
         thinking: bool = False,
     ) -> None:
-        """Begin a stream.
+        """Create an encoder for one stream.
 
         Args:
-            notice: The text of a notice before each batch of tool calls; `None` for no notices.
-            tool_results: Whether to encode results, and the text of subagents.
-            function_calls: Whether to encode whole calls.
-            thinking: Whether to encode thoughts of the model.
+            notice: The text of a notice before each batch of tool calls. `None` disables notices.
+            tool_results: Whether to encode tool results and the text of subagents.
+            function_calls: Whether to encode complete tool calls.
+            thinking: Whether to encode the model's thinking.
         """
         self._notice = notice
         self._selected = selected_groups(tool_results=tool_results, function_calls=function_calls, thinking=thinking)
@@ -112,12 +112,12 @@ class EventEncoder:
         return [*notices, *([] if groups_of(event) & ~self._selected else [event_frame(event)])]
 
     def finish(self) -> Sequence[Frame]:
-        """Return an error if no end and no error was encoded: the source has broken off."""
+        """Return an error frame if neither an end nor an error was encoded, because the source was cut off."""
         return [] if self._is_over else [event_frame(BROKEN_OFF)]
 
 
 def selected_groups(*, tool_results: bool, function_calls: bool, thinking: bool) -> EventGroup:
-    """Return the groups that a reader has requested."""
+    """Return the groups that a reader requested."""
     selected = {
         EventGroup.tool_results: tool_results,
         EventGroup.function_calls: function_calls,
@@ -127,9 +127,9 @@ def selected_groups(*, tool_results: bool, function_calls: bool, thinking: bool)
 
 
 BROKEN_OFF = ErrorEvent(
-    kind='truncated', message='The stream broke off before its end. What was told is not all of it.', status=502
+    kind='truncated', message='The stream ended before it was complete. The output so far is partial.', status=502
 )
-"""The error of a source that stops without an end."""
+"""The error for a source that stops without an end."""
 
 
 async def iter_lines(
@@ -140,15 +140,15 @@ async def iter_lines(
     tool_results: bool = False,
     function_calls: bool = False,
 ) -> AsyncGenerator[str]:
-    """Yield server-sent events as text.
+    """Yield events as text in the format of server-sent events.
 
-    A source that raises, or stops without an end, ends with an error and never like one that succeeded.
+    If the source raises or stops without an end, the stream ends with an error, never like one that succeeded.
 
     Args:
-        events: The events of a run, or of a provider's stream.
-        encoder: An encoder of another format, which decides itself what to encode: the other arguments are unused.
-        notice: The text of a notice before each batch of tool calls; `None` for no notices.
-        tool_results: Whether to encode results of tools.
+        events: The events of a run or of a provider stream.
+        encoder: An encoder of another format. It selects the events itself, and the other arguments are ignored.
+        notice: The text of a notice before each batch of tool calls. `None` disables notices.
+        tool_results: Whether to encode tool results.
         function_calls: Whether to encode tool calls, as `event: function_call`.
     """
     line_encoder = encoder or EventEncoder(notice=notice, tool_results=tool_results, function_calls=function_calls)
@@ -156,7 +156,7 @@ async def iter_lines(
         async for event in events:
             for frame in line_encoder.encode(event):
                 yield render_frame(frame)
-    except Exception as error:  # the outermost edge: whoever reads must not take what was told for all of it
+    except Exception as error:  # outermost boundary: readers must not take partial output for complete output
         if not isinstance(error, EXPECTED_ERRORS):
             _LOGGER.exception('The source of a stream failed', exc_info=error)
         for frame in line_encoder.encode(describe_failure(error)):

@@ -1,4 +1,4 @@
-"""Frames, and what makes events of them and them of events: implement both for another provider."""
+"""Frames, and the protocols that convert them to events and back. Implement both to support another provider."""
 
 from __future__ import annotations
 
@@ -14,48 +14,48 @@ class Frame:
     """One unit of a stream of server-sent events (WHATWG HTML, section 9.2)."""
 
     data: str = ''
-    """Its lines joined by newlines."""
+    """The `data` lines, joined by newlines."""
     event: str | None = None
-    """The type; `None` for the default, `message`."""
+    """The event type. `None` for the default, `message`."""
     id: str | None = None
-    """What a client sends as `Last-Event-ID` to go on after it."""
+    """The id that a client sends as `Last-Event-ID` to resume after this frame."""
     retry_milliseconds: int | None = None
-    """How long a client waits before it connects again."""
+    """How long a client waits before it reconnects."""
 
 
 @runtime_checkable
 class Decoder(Protocol):
-    """Makes events of the frames of one stream of a provider. It has state: one for each stream."""
+    """Converts the frames of one provider stream to events. Stateful: create one for each stream."""
 
     def decode(self, frame: Frame) -> Sequence[StreamEvent]:
-        """Return what a frame says, often nothing. What cannot be read is an `ErrorEvent`, never an exception."""
+        """Return the events of a frame, often none. An unreadable frame yields an `ErrorEvent`, never an exception."""
         ...
 
     def finish(self) -> Sequence[StreamEvent]:
-        """Return what is left when the stream has ended: the end, or an error if it ended too early."""
+        """Return the remaining events once the stream has ended: the end, or an error if the stream was cut."""
         ...
 
 
 @runtime_checkable
 class SupportsCallRemoval(Protocol):
-    """A decoder that can part the tool calls of a frame from the rest, so that a stream is passed on without them."""
+    """A decoder that can remove tool calls from frames, so that a stream can be relayed without them."""
 
     def remove_calls(self, frame: Frame) -> Frame | None:
-        """Return a frame without what it says of tool calls, unchanged if it says nothing of them.
+        """Return the frame without its tool calls, or unchanged if it has none.
 
-        `None` if it says nothing else. It is asked for each frame of a stream, in order.
+        Returns `None` if nothing else remains. Call it for each frame of a stream, in order.
         """
         ...
 
 
 @runtime_checkable
 class Encoder(Protocol):
-    """Makes frames of the events of one stream, for clients of one API. It has state: one for each stream."""
+    """Converts the events of one stream to frames for the clients of one API. Stateful: create one for each stream."""
 
     def encode(self, event: StreamEvent) -> Sequence[Frame]:
-        """Return the frames that tell an event; none where the format cannot, or should not, tell it."""
+        """Return the frames of an event. Empty if the format cannot, or should not, represent it."""
         ...
 
     def finish(self) -> Sequence[Frame]:
-        """Return the frames that close the stream, such as `[DONE]`; none where it ended by an error."""
+        """Return the frames that close the stream, such as `[DONE]`. Empty if the stream ended with an error."""
         ...

@@ -175,7 +175,7 @@ async def test_text_spills_to_assets_of_a_store(tmp_path: Path) -> None:
 
 
 def test_a_window_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match='A window cannot have 0 bytes'):
+    with pytest.raises(ValueError, match='window_bytes=0 is too small'):
         WindowedBuffer(window_bytes=0)
 
 

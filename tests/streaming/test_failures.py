@@ -111,4 +111,4 @@ def test_a_long_message_is_cut_and_is_one_line() -> None:
 
 
 def test_cancellation_says_that_what_was_done_stays() -> None:
-    assert describe_failure(asyncio.CancelledError()).message == 'The run was cancelled. What was done stays done.'
+    assert describe_failure(asyncio.CancelledError()).message == 'The run was cancelled. Completed work is preserved.'

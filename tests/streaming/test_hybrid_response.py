@@ -497,7 +497,7 @@ async def test_a_spill_that_fails_is_an_error() -> None:
 
 
 async def test_arguments_that_are_no_object_are_refused() -> None:
-    with pytest.raises(ValueError, match="arguments of 'f' are no JSON object: '\\[1\\]'"):
+    with pytest.raises(ValueError, match="arguments of 'f' are not a JSON object: '\\[1\\]'"):
         FunctionCall(id='1', name='f', arguments='[1]').parsed()
 
 

@@ -1,6 +1,6 @@
-"""What clients of a provider's API are told of a stream: an answer, and calls that are theirs to answer.
+"""The part of a stream that clients of a provider's API receive: text, and calls that the client must answer.
 
-What the tools of a run do is hidden from them. A call that waits for a person is told as a call of `approval_required`.
+Tool activity of a run is hidden from them. A pending approval is encoded as a call of `approval_required`.
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ from pydantic_deep.streaming._lines import BROKEN_OFF
 from pydantic_deep.streaming._protocol import Frame
 
 APPROVAL_REQUIRED = 'approval_required'
-"""The name of the call by which a client is asked for an approval."""
+"""The name of the call that asks a client for an approval."""
 
 VOID_NOTICE = '\n\n[What stands above is void: the answer begins anew.]\n\n'
-"""What follows words that do not count: no provider's format can take words back."""
+"""Follows text that became void, because no provider's format can retract text."""
 
 _APART = '\n\n'
-"""What parts paragraphs."""
+"""Separator between paragraphs."""
 
 INTERRUPTED = ErrorEvent(
-    kind='interrupted', message='The run ended before its answer. What was done stays done.', status=500
+    kind='interrupted', message='The run ended before its answer. Completed work is preserved.', status=500
 )
-"""What is told of an end that is no good one, and that no error came before."""
+"""The error for an unsuccessful end without a preceding error."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """A call that the client answers."""
+    """A call that the client must answer."""
 
     id: str
     name: str
     args: str
-    """The arguments, JSON unless the model made a mistake."""
+    """The arguments: JSON, unless the model made a mistake."""
 
     @property
     def args_object(self) -> dict[str, JsonValue]:
-        """The arguments as an object; those that are none stand under `INVALID_JSON`, as pydantic-ai has them."""
+        """The arguments as an object. Invalid arguments are stored under `INVALID_JSON`, as in pydantic-ai."""
         try:
             args: JsonValue = from_json(self.args or '{}')
         except ValueError:
@@ -66,7 +66,7 @@ class Call:
 
 
 def approval_call(approval: Approval) -> Call:
-    """Return the call by which a client is asked for an approval."""
+    """Return the call that asks a client for an approval."""
     args: dict[str, JsonValue] = {
         'approval_id': approval.id,
         'tool': approval.tool,
@@ -78,7 +78,7 @@ def approval_call(approval: Approval) -> Call:
 
 
 class AnswerText:
-    """The text of an answer, piece by piece: texts between calls are paragraphs of their own."""
+    """Accumulates the text of an answer. Texts before and after a call are separate paragraphs."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
@@ -88,11 +88,11 @@ class AnswerText:
 
     @property
     def text(self) -> str:
-        """All of it."""
+        """The whole text so far."""
         return ''.join(self._pieces)
 
     def add(self, text: str) -> str:
-        """Add a piece, and return it with what parts it from what stands before."""
+        """Add a piece, and return it with the separator that precedes it, if any."""
         piece = _APART + text if self._is_apart else text
         self._is_apart = False
         self._now.append(text)
@@ -100,40 +100,40 @@ class AnswerText:
         return piece
 
     def part(self) -> None:
-        """Begin a new paragraph with the next piece: a call ended."""
+        """Start a new paragraph with the next piece, because a call ended."""
         if self._now:
             self._before = ''.join(self._now)
             self._now.clear()
         self._is_apart = bool(self._pieces)
 
     def void(self, text: str) -> None:
-        """Take back the end of what was said."""
-        kept = self.text.removesuffix(text).removesuffix(_APART)
-        self._pieces = [kept] if kept else []
+        """Remove void text from the end."""
+        rest = self.text.removesuffix(text).removesuffix(_APART)
+        self._pieces = [rest] if rest else []
         self._now.clear()
-        self._is_apart = bool(kept)
+        self._is_apart = bool(rest)
 
     def mark_void(self) -> str:
-        """Say that what was said is void, and return the words for that."""
+        """Mark the text so far as void, and return the notice."""
         self._now.clear()
         self._pieces.append(VOID_NOTICE)
         return VOID_NOTICE
 
     def rest_of(self, output: str | None) -> str:
-        """Return the output of a run if nobody was told it yet: a structured one is no text of the model."""
+        """Return the output of a run if no text event contained it, as for structured output."""
         return '' if not output or self._now or output == self._before else output
 
 
 class AnswerEncoder(ABC):
-    """An `Encoder` for clients of one provider's API: says what of a stream they are told; how is up to subclasses."""
+    """An `Encoder` for clients of one provider's API. Selects the content; subclasses implement the format."""
 
     def __init__(self, *, tool_calls: bool = False, thinking: bool = False) -> None:
-        """Begin a stream.
+        """Create an encoder for one stream.
 
         Args:
-            tool_calls: Whether calls are told, because the client answers them: those of a provider's stream that is
-                passed on. Those of a run are answered here.
-            thinking: Whether it is told what the model thinks, where the format can say it.
+            tool_calls: Whether to encode tool calls because the client answers them, as in a relayed provider stream.
+                The calls of a run are answered here.
+            thinking: Whether to encode the model's thinking, if the format can represent it.
         """
         self._tool_calls = tool_calls
         self._thinking = thinking
@@ -146,29 +146,29 @@ class AnswerEncoder(ABC):
 
     @property
     def text(self) -> str:
-        """The text of the answer as the client has it so far."""
+        """The text of the answer that the client received so far."""
         return self._answer.text
 
     def encode(self, event: StreamEvent) -> Sequence[Frame]:
-        """Return the frames of an event; none after the end or an error."""
+        """Return the frames of an event, none after the end or an error."""
         if self._end is not None or self._has_failed:
             return []
         match event:
             case StartEvent() if not self._has_begun:
                 return self._begin(event)
             case TextEvent(text=text, path=[]):
-                return self._say(self._answer.add(text))
+                return self._encode_text(self._answer.add(text))
             case ThinkingEvent(path=[]) if self._thinking:
-                return [*self._begun(), *self._thinking_frames(event)]
+                return [*self._start_if_needed(), *self._thinking_frames(event)]
             case ToolCallEvent(path=[]) if self._tool_calls:
-                return self._call(Call(id=event.id, name=event.name, args=event.args))
+                return self._encode_call(Call(id=event.id, name=event.name, args=event.args))
             case ToolResultEvent(path=[]):
                 self._answer.part()
                 return []
             case RetriedEvent(path=[], void_text=void) if void:
-                return self._say(self._answer.mark_void())
+                return self._encode_text(self._answer.mark_void())
             case ApprovalRequiredEvent(approvals=approvals):
-                return [frame for each in approvals for frame in self._call(approval_call(each))]
+                return [frame for approval in approvals for frame in self._encode_call(approval_call(approval))]
             case UsageEvent():
                 self._usage = event
                 return []
@@ -180,7 +180,7 @@ class AnswerEncoder(ABC):
                 return []
 
     def finish(self) -> Sequence[Frame]:
-        """Return what closes the stream; an error if there was no end."""
+        """Return the frames that close the stream, or an error if there was no end."""
         if self._has_failed:
             return []
         return self._fail(BROKEN_OFF) if self._end is None else self._close_frames()
@@ -189,15 +189,15 @@ class AnswerEncoder(ABC):
         self._has_begun = True
         return self._start_frames(start)
 
-    def _begun(self) -> list[Frame]:
+    def _start_if_needed(self) -> list[Frame]:
         return [] if self._has_begun else self._begin(StartEvent())
 
-    def _say(self, text: str) -> list[Frame]:
-        return [*self._begun(), *self._text_frames(text)]
+    def _encode_text(self, text: str) -> list[Frame]:
+        return [*self._start_if_needed(), *self._text_frames(text)]
 
-    def _call(self, call: Call) -> list[Frame]:
+    def _encode_call(self, call: Call) -> list[Frame]:
         self._has_calls = True
-        return [*self._begun(), *self._call_frames(call)]
+        return [*self._start_if_needed(), *self._call_frames(call)]
 
     def _fail(self, error: ErrorEvent) -> list[Frame]:
         self._has_failed = True
@@ -207,9 +207,9 @@ class AnswerEncoder(ABC):
         if end.finish_reason == 'error' or end.status in ('failed', 'interrupted'):
             return self._fail(INTERRUPTED)
         rest = self._answer.rest_of(end.output)
-        told = self._say(self._answer.add(rest)) if rest else self._begun()
+        frames = self._encode_text(self._answer.add(rest)) if rest else self._start_if_needed()
         self._end = end
-        return [*told, *self._end_frames('tool_call' if self._has_calls else end.finish_reason)]
+        return [*frames, *self._end_frames('tool_call' if self._has_calls else end.finish_reason)]
 
     @abstractmethod
     def _start_frames(self, start: StartEvent) -> list[Frame]: ...
@@ -235,31 +235,31 @@ class AnswerEncoder(ABC):
 
 @dataclass(kw_only=True)
 class Answer:
-    """The content of a whole stream, for a response that is not streamed."""
+    """The content of a complete stream, for a response that is not streamed."""
 
     id: str | None = None
     """The id of the response or the run."""
     model: str | None = None
     """The name of the model, or of the agent."""
     text: str = ''
-    """The text, without that of failed attempts."""
+    """The text, without the text of failed attempts."""
     thoughts: list[ThinkingEvent] = field(default_factory=list[ThinkingEvent])
-    """The thoughts, each in one piece."""
+    """The thoughts, each as a single event."""
     calls: list[Call] = field(default_factory=list[Call])
-    """The calls that the client answers, pending approvals among them."""
+    """The calls that the client must answer, including pending approvals."""
     usage: UsageEvent = field(default_factory=UsageEvent)
     """The last usage of the stream."""
     finish_reason: FinishReason = 'stop'
     """Why the answer ended."""
     error: ErrorEvent | None = None
-    """The failure, if there was one; the other fields are then incomplete."""
+    """The failure, if any. The other fields are then incomplete."""
 
 
 def read_answer(events: Iterable[StreamEvent], *, tool_calls: bool = False) -> Answer:
-    """Return what a whole stream said.
+    """Return the content of a complete stream.
 
     Args:
-        events: All of its events.
+        events: All events of the stream.
         tool_calls: As in `AnswerEncoder`.
     """
     answer, text, end = Answer(), AnswerText(), None
@@ -278,7 +278,7 @@ def read_answer(events: Iterable[StreamEvent], *, tool_calls: bool = False) -> A
             case RetriedEvent(path=[], void_text=void) if void:
                 text.void(void)
             case ApprovalRequiredEvent():
-                answer.calls += [approval_call(each) for each in event.approvals]
+                answer.calls += [approval_call(approval) for approval in event.approvals]
             case UsageEvent():
                 answer.usage = event
             case ErrorEvent():
@@ -305,7 +305,7 @@ def _read_end(answer: Answer, text: AnswerText, end: EndEvent | None) -> None:
 
 
 def _add_thought(thoughts: list[ThinkingEvent], event: ThinkingEvent) -> None:
-    """Add a piece to the last thought, unless a signature has closed it."""
+    """Append a piece to the last thought, unless a signature has closed that thought."""
     if thoughts and thoughts[-1].signature is None:
         thoughts[-1] = ThinkingEvent(text=thoughts[-1].text + event.text, signature=event.signature)
     else:

@@ -1,4 +1,4 @@
-"""`AnthropicDecoder`: streams of `/v1/messages`.
+"""`AnthropicDecoder`: decodes streams of `/v1/messages`.
 
 The format: https://docs.anthropic.com/en/docs/build-with-claude/streaming
 """
@@ -21,17 +21,17 @@ _REASONS: Final[dict[str, FinishReason]] = {
     'stop_sequence': 'stop',
     'max_tokens': 'length',
     'model_context_window_exceeded': 'length',
-    'pause_turn': 'length',  # no end: the provider's own tools took long, and it goes on when asked again
+    'pause_turn': 'length',  # not an end: the provider's own tools took long, and another request continues the turn
     'refusal': 'content_filter',
     'tool_use': 'tool_call',
 }
 
 
 class AnthropicDecoder(JsonDecoder):
-    """Decodes the events of a message. What the provider's own tools do (`server_tool_use`) is not told.
+    """Decodes the events of a message. The provider's own tools (`server_tool_use`) are skipped.
 
-    The answer has ended with its `stop_reason`; one that is unknown is told as `error`. Blocks may come in turns. The
-    contents of a redacted thought are its signature. Types that are unknown are passed over, as the provider asks.
+    The `stop_reason` ends the answer; an unknown one becomes `error`. Blocks may be interleaved. The contents of a
+    redacted thought become its signature. Unknown types are ignored, as the provider recommends.
     """
 
     _status_by_type: ClassVar[Mapping[str, int]] = {
@@ -48,11 +48,11 @@ class AnthropicDecoder(JsonDecoder):
     }
 
     def __init__(self, *, max_call_chars: int = MAX_CALL_CHARS) -> None:
-        """Begin a stream.
+        """Create a decoder for one stream.
 
         Args:
-            max_call_chars: How many characters all tool calls of the answer may have together; more is an error of
-                kind `too_large`.
+            max_call_chars: Maximum number of characters in all tool calls of the answer. Beyond it, an error of kind
+                `too_large` ends the stream.
         """
         super().__init__(max_call_chars=max_call_chars)
         self._call_by_block: dict[int | None, int] = {}
@@ -60,7 +60,7 @@ class AnthropicDecoder(JsonDecoder):
         self._counts: dict[str, int] = {}
 
     def remove_calls(self, frame: Frame) -> Frame | None:
-        """Return a frame if it is not part of a tool call: all frames of its block are to be asked for, in order."""
+        """Return a frame unless it is part of a tool call. Pass all frames of the stream, in order."""
         body = parse_object(frame.data) or {}
         block = index_of(body.get('index'))
         match body.get('type'):
@@ -108,7 +108,7 @@ class AnthropicDecoder(JsonDecoder):
             case 'tool_use':
                 place = self._calls.next_index
                 id = self._call_id(text_of(block.get('id')), place)
-                # Arguments come as deltas; a server that has them at once may send them here instead, or as well.
+                # Arguments come as deltas. A server that has them complete may send them here instead, or in addition.
                 args = render_args(block.get('input') or {})
                 yield from self._calls.begin(place, id=id, name=text_of(block.get('name')), fallback=args)
                 self._call_by_block[index] = place
@@ -129,7 +129,7 @@ class AnthropicDecoder(JsonDecoder):
                 pass
 
     def _read_usage(self, usage: JsonValue) -> Iterator[StreamEvent]:
-        """Tell the totals so far: what a later event does not count, or counts as null, stays as it was."""
+        """Yield the totals so far. Counts that are missing or null in an event keep their previous values."""
         for key, value in object_of(usage).items():
             if key in _COUNTS and value is not None:
                 self._counts[key] = count_of(value)

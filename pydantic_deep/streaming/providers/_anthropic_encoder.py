@@ -1,4 +1,4 @@
-"""Messages as Anthropic's API gives them: <https://docs.anthropic.com/en/api/messages-streaming>."""
+"""Encode messages in the format of Anthropic's API: <https://docs.anthropic.com/en/api/messages-streaming>."""
 
 from __future__ import annotations
 
@@ -21,27 +21,28 @@ STOP_REASONS: Mapping[FinishReason, str] = {
     'content_filter': 'refusal',
     'tool_call': 'tool_use',
 }
-"""Ours to Anthropic's; an error has none."""
+"""Anthropic's stop reasons, keyed by ours. An error has none."""
 
 _ERROR_TYPES: Mapping[int, str] = {429: 'rate_limit_error', 503: 'overloaded_error', 504: 'timeout_error'}
 
 
 class AnthropicEncoder(AnswerEncoder):
-    """Makes the events of a message. After an error there is no `message_stop`: the official clients raise.
+    """Encodes a stream as the events of a message.
 
-    A thought is told only with its signature, because Anthropic takes none back without.
+    After an error, `message_stop` is omitted, so that the official clients raise. Thinking is encoded only with its
+    signature, because Anthropic does not accept it back without one.
     """
 
     def __init__(
         self, *, model: str | None = None, id: str | None = None, tool_calls: bool = False, thinking: bool = False
     ) -> None:
-        """Begin a stream.
+        """Create an encoder for one stream.
 
         Args:
-            model: The name of the model; by default that of the stream.
-            id: The id of the message; by default that of the stream.
-            tool_calls: Whether calls are told, because the client answers them.
-            thinking: Whether thoughts are told, as far as they are signed.
+            model: The name of the model. Defaults to that of the stream.
+            id: The id of the message. Defaults to that of the stream.
+            tool_calls: Whether to encode tool calls because the client answers them.
+            thinking: Whether to encode signed thinking.
         """
         super().__init__(tool_calls=tool_calls, thinking=thinking)
         self._model = model
@@ -92,7 +93,7 @@ class AnthropicEncoder(AnswerEncoder):
         ]
 
     def _open(self, block: Json) -> list[Frame]:
-        """Begin a block, after the text that stands before it."""
+        """Open a block, after closing the open text block, if any."""
         before = self._close_text()
         self._index += 1
         return [*before, _frame({'type': 'content_block_start', 'index': self._index, 'content_block': block})]
@@ -116,22 +117,22 @@ def anthropic_message(
     tool_calls: bool = False,
     thinking: bool = False,
 ) -> Json:
-    """Return the body of an answer that is not streamed; that of an error if the stream failed.
+    """Return the body of a non-streamed response, or of an error if the stream failed.
 
     Args:
         events: All events of the stream.
-        model: As in `AnthropicEncoder`, like the rest of these.
-        id: The id of the message.
-        tool_calls: Whether calls are told.
-        thinking: Whether thoughts are told.
+        model: The name of the model. Defaults to that of the stream.
+        id: The id of the message. Defaults to that of the stream.
+        tool_calls: Whether to include tool calls because the client answers them.
+        thinking: Whether to include signed thinking.
     """
     answer = read_answer(events, tool_calls=tool_calls)
     if answer.error is not None:
         return anthropic_error(answer.error)
-    content = [_thought(each) for each in answer.thoughts if each.signature is not None] if thinking else []
+    content = [_thought(event) for event in answer.thoughts if event.signature is not None] if thinking else []
     if answer.text:
         content.append({'type': 'text', 'text': answer.text})
-    content += [_tool_use(each, each.args_object) for each in answer.calls]
+    content += [_tool_use(call, call.args_object) for call in answer.calls]
     body = _envelope(id or answer.id, model or answer.model)
     body |= {'content': [*content], 'stop_reason': STOP_REASONS[answer.finish_reason], 'stop_sequence': None}
     body['usage'] = _usage(answer.usage)
@@ -162,7 +163,7 @@ def _frame(event: Json) -> Frame:
 
 
 def _usage(usage: UsageEvent) -> Json:
-    """Return usage as Anthropic counts: cached tokens are no input tokens."""
+    """Return usage as Anthropic counts it: cached tokens are not input tokens."""
     cached = usage.cache_read_tokens + usage.cache_write_tokens
     return {
         'input_tokens': max(usage.input_tokens - cached, 0),

@@ -10,20 +10,20 @@ from typing import Final
 from pydantic_deep.streaming._events import ToolCallDeltaEvent, ToolCallEvent
 
 MAX_CALL_CHARS: Final = 16 * 1024 * 1024
-"""How much all calls of an answer may have together. A model writes some hundred thousand characters at most; the rest
-is room for arguments that a server makes."""
+"""Default limit for all calls of an answer together. A model writes a few hundred thousand characters at most; the rest
+allows for arguments that a server generates."""
 
 _CALL_COST: Final = 500
-"""What a call takes in memory beside its characters, counted like them."""
+"""Memory overhead of a call, counted in characters."""
 
 
 class CallsTooLargeError(Exception):
-    """The calls of one answer have more characters than are kept."""
+    """The calls of one answer exceed the character limit."""
 
 
 @dataclass
 class _Call:
-    """A call that has begun."""
+    """A call whose first piece has arrived."""
 
     id: str
     name: str
@@ -33,42 +33,42 @@ class _Call:
 
 
 class CallPieces:
-    """Puts the calls of one answer together. Each is told whole once, after all that have a lower index."""
+    """Assembles the calls of one answer. Each complete call is yielded once, after all calls with a lower index."""
 
     def __init__(self, max_chars: int = MAX_CALL_CHARS) -> None:
         self._free_chars = max_chars
         self._calls: dict[int, _Call] = {}
-        self._untold: list[int] = []
+        self._pending: list[int] = []
         self.next_index = 0
-        """An index above all that have come."""
+        """An index greater than all used ones."""
 
     def __contains__(self, index: int) -> bool:
         return index in self._calls
 
     def id_of(self, index: int) -> str:
-        """Return the id of a call that has begun."""
+        """Return the id of a started call."""
         return self._calls[index].id
 
     def begin(
         self, index: int, *, id: str, name: str, args: str = '', fallback: str = '{}'
     ) -> Iterator[ToolCallDeltaEvent]:
-        """Begin a call.
+        """Start a call.
 
         Args:
-            index: Which of the answer; none has it yet.
-            id: Its id.
+            index: Position of the call in the answer. It must be unused.
+            id: The id of the call.
             name: The name of the tool.
             args: The first piece of its arguments.
-            fallback: Its arguments if no piece of them ever comes.
+            fallback: Its arguments if no piece of them arrives.
         """
         self._take(len(id) + len(name) + len(args) + len(fallback) + _CALL_COST)
         self._calls[index] = _Call(id=id, name=name, fallback=fallback, pieces=[args])
-        heappush(self._untold, index)
+        heappush(self._pending, index)
         self.next_index = max(self.next_index, index + 1)
         yield ToolCallDeltaEvent(index=index, id=id, name=name, args=args)
 
     def add(self, index: int, args: str) -> Iterator[ToolCallDeltaEvent]:
-        """Add a piece of the arguments. One that comes when its call was told already is left out."""
+        """Append a piece of the arguments. Pieces of a completed call are ignored."""
         call = self._calls[index]
         if args and not call.is_whole:
             self._take(len(args))
@@ -76,17 +76,17 @@ class CallPieces:
             yield ToolCallDeltaEvent(index=index, args=args)
 
     def close(self, index: int) -> Iterator[ToolCallDeltaEvent | ToolCallEvent]:
-        """Tell a call whole, and those that waited for it; it waits itself while one before it is open."""
+        """Complete a call. Yields it and later complete calls, unless an earlier call is still open."""
         self._calls[index].is_whole = True
-        while self._untold and self._calls[self._untold[0]].is_whole:
-            yield from self._tell(heappop(self._untold))
+        while self._pending and self._calls[self._pending[0]].is_whole:
+            yield from self._complete(heappop(self._pending))
 
     def close_all(self) -> Iterator[ToolCallDeltaEvent | ToolCallEvent]:
-        """Tell all calls whole that were not told yet."""
-        while self._untold:
-            yield from self.close(self._untold[0])
+        """Complete all open calls, and yield those not yielded before."""
+        while self._pending:
+            yield from self.close(self._pending[0])
 
-    def _tell(self, index: int) -> Iterator[ToolCallDeltaEvent | ToolCallEvent]:
+    def _complete(self, index: int) -> Iterator[ToolCallDeltaEvent | ToolCallEvent]:
         call = self._calls[index]
         args = ''.join(call.pieces)
         if not args:

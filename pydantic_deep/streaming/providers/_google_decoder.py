@@ -1,4 +1,4 @@
-"""`GoogleDecoder`: streams of `:streamGenerateContent?alt=sse`.
+"""`GoogleDecoder`: decodes streams of `:streamGenerateContent?alt=sse`.
 
 The format: https://ai.google.dev/api/generate-content#method:-models.streamgeneratecontent
 """
@@ -30,31 +30,31 @@ _REASONS: Final[dict[str, FinishReason]] = {
     'MODEL_ARMOR': 'content_filter',
     'ESCALATION': 'content_filter',
 }
-"""All others (`MALFORMED_FUNCTION_CALL`, `OTHER`, …) are failures."""
+"""Any other reason (`MALFORMED_FUNCTION_CALL`, `OTHER`, …) is a failure."""
 
 _UNSPECIFIED: Final = ('', 'FINISH_REASON_UNSPECIFIED', 'BLOCKED_REASON_UNSPECIFIED')
 
 
 class GoogleDecoder(JsonDecoder):
-    """Decodes chunks of a generated answer. Only candidate 0 is told.
+    """Decodes the chunks of a generated answer. Only candidate 0 is decoded.
 
-    The answer has ended with its `finishReason`, and a prompt that was blocked with the reason `content_filter`; the
-    stream has no mark of its end, so it is told by `finish`. Calls come whole; one without an id gets one of the id of
-    the answer and its place. A signature on a part that is no thought is a `ThinkingEvent` without text before it.
-    Arguments in pieces, which Vertex AI sends if asked to, are an error of kind `unsupported`.
+    The `finishReason` ends the answer, and a blocked prompt ends it with the reason `content_filter`. The stream has no
+    end marker, so `finish` emits the end. Calls arrive complete; a call without an id gets one from the answer's id and
+    its position. A signature on a part that is not a thought becomes a preceding `ThinkingEvent` without text.
+    Arguments in pieces, which Vertex AI sends on request, are an error of kind `unsupported`.
     """
 
     def remove_calls(self, frame: Frame) -> Frame | None:
-        """Return a frame without what it says of tool calls; `None` if it says nothing else."""
+        """Return the frame without its tool calls, or `None` if nothing else remains."""
         body = parse_object(frame.data) or {}
         candidates = objects_of(body.get('candidates'))
         has_calls = False
         for content in (object_of(candidate.get('content')) for candidate in candidates):
             parts = objects_of(content.get('parts'))
-            kept = [part for part in parts if 'functionCall' not in part]
-            if len(kept) < len(parts):
+            remaining = [part for part in parts if 'functionCall' not in part]
+            if len(remaining) < len(parts):
                 has_calls = True
-                content['parts'] = [*kept]
+                content['parts'] = [*remaining]
         if not has_calls:
             return frame
         has_more = any(object_of(c.get('content')).get('parts') or c.get('finishReason') for c in candidates)

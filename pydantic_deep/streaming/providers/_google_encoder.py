@@ -1,4 +1,4 @@
-"""Contents as Google's API gives them: <https://ai.google.dev/api/generate-content#v1beta.GenerateContentResponse>."""
+"""Encode responses for Google's API: <https://ai.google.dev/api/generate-content#v1beta.GenerateContentResponse>."""
 
 from __future__ import annotations
 
@@ -21,26 +21,27 @@ FINISH_REASONS: Mapping[FinishReason, str] = {
     'content_filter': 'SAFETY',
     'tool_call': 'STOP',
 }
-"""Ours to Google's: one that ends with calls is a normal stop there. An error has none."""
+"""Google's finish reasons, keyed by ours. Calls end with a normal `STOP` there. An error has none."""
 
 _STATUSES: Mapping[int, str] = {429: 'RESOURCE_EXHAUSTED', 503: 'UNAVAILABLE', 504: 'DEADLINE_EXCEEDED'}
 
 
 class GoogleEncoder(AnswerEncoder):
-    """Makes chunks of `streamGenerateContent?alt=sse`. After an error there is no finish reason: the official clients
-    raise `APIError`.
+    """Encodes a stream as chunks of `streamGenerateContent?alt=sse`.
+
+    After an error, the finish reason is omitted: the official clients raise `APIError`.
     """
 
     def __init__(
         self, *, model: str | None = None, id: str | None = None, tool_calls: bool = False, thinking: bool = False
     ) -> None:
-        """Begin a stream.
+        """Create an encoder for one stream.
 
         Args:
-            model: The name of the model; by default that of the stream.
-            id: The id of the answer; by default that of the stream.
-            tool_calls: Whether calls are told, because the client answers them.
-            thinking: Whether thoughts are told, as parts with `thought`.
+            model: The name of the model. Defaults to that of the stream.
+            id: The id of the answer. Defaults to that of the stream.
+            tool_calls: Whether to encode tool calls because the client answers them.
+            thinking: Whether to encode thinking, as parts with `thought`.
         """
         super().__init__(tool_calls=tool_calls, thinking=thinking)
         self._model = model
@@ -82,28 +83,28 @@ def google_response(
     tool_calls: bool = False,
     thinking: bool = False,
 ) -> Json:
-    """Return the body of an answer that is not streamed; that of an error if the stream failed.
+    """Return the body of a non-streamed response, or of an error if the stream failed.
 
     Args:
         events: All events of the stream.
-        model: As in `GoogleEncoder`, like the rest of these.
-        id: The id of the answer.
-        tool_calls: Whether calls are told.
-        thinking: Whether thoughts are told.
+        model: The name of the model. Defaults to that of the stream.
+        id: The id of the answer. Defaults to that of the stream.
+        tool_calls: Whether to include tool calls because the client answers them.
+        thinking: Whether to include thinking, as parts with `thought`.
     """
     answer = read_answer(events, tool_calls=tool_calls)
     if answer.error is not None:
         return google_error(answer.error)
-    parts = [_thought(each) for each in answer.thoughts] if thinking else []
+    parts = [_thought(event) for event in answer.thoughts] if thinking else []
     if answer.text:
         parts.append({'text': answer.text})
-    parts += [_function_call(each) for each in answer.calls]
+    parts += [_function_call(call) for call in answer.calls]
     candidate = _candidate(parts) | {'finishReason': FINISH_REASONS[answer.finish_reason]}
     return _body(candidate, answer.usage, id or answer.id, model or answer.model)
 
 
 def google_error(error: ErrorEvent) -> Json:
-    """Return the body of an error, streamed or not. The official clients know one in a stream by its first key."""
+    """Return the body of an error, streamed or not. In a stream, the official clients recognize it by its first key."""
     status = error.status or 500
     name = _STATUSES.get(status, 'INVALID_ARGUMENT' if status < 500 else 'INTERNAL')
     return {'error': {'code': status, 'message': error.message, 'status': name}}

@@ -1,7 +1,6 @@
-"""`HybridResponse`: a provider's stream, decoded and passed on at the same time.
+"""`HybridResponse`: a provider's stream that is decoded and relayed at the same time.
 
-What the provider's format means is the decoder's business. Nothing here names a provider: another one is another
-`Decoder`.
+Nothing here depends on a provider: the decoder interprets the format, and another provider needs another `Decoder`.
 """
 
 from __future__ import annotations
@@ -36,21 +35,21 @@ from pydantic_deep.streaming._protocol import Decoder, Frame, SupportsCallRemova
 from ._json_decoder import error_message, error_of, parse_json, parse_object, without_keys
 
 _MAX_ERROR_BYTES: Final = 64 * 1024
-"""How much of the body of an error is read."""
+"""Maximum number of bytes read from the body of an error."""
 
 _CLOSE_SECONDS: Final = 5
-"""How long a cancelled reader waits for the connection to be closed: it is one packet."""
+"""Maximum time that a cancelled reader takes to close the connection, which sends a single packet."""
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
 
 @runtime_checkable
 class StreamingResponse(Protocol):
-    """An HTTP response whose body is read as it comes, as `httpx.Response` is one."""
+    """An HTTP response with a body that is read incrementally, such as `httpx.Response`."""
 
     @property
     def status_code(self) -> int:
-        """The HTTP status."""
+        """The HTTP status of the response."""
         ...
 
     def aiter_bytes(self) -> AsyncIterator[bytes]:
@@ -64,12 +63,12 @@ class StreamingResponse(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionCall:
-    """A tool call of an answer."""
+    """A complete tool call of an answer."""
 
     id: str
-    """The id of the call."""
+    """The provider's id of the call."""
     name: str
-    """The name of the tool."""
+    """The name of the called tool."""
     arguments: str
     """The arguments as the model wrote them."""
 
@@ -77,25 +76,26 @@ class FunctionCall:
         """Return the arguments.
 
         Raises:
-            ValueError: They are no JSON object.
+            ValueError: The arguments are not a JSON object.
         """
         arguments = parse_object(self.arguments)
         if arguments is None:
             raise ValueError(
-                f'The arguments of {self.name!r} are no JSON object: {self.arguments[:200]!r}. Ask the model again.'
+                f'The arguments of {self.name!r} are not a JSON object: {self.arguments[:200]!r}. Ask the model again.'
             )
         return arguments
 
 
 class HybridResponse:
-    """A provider's streaming answer: iterate it for events, or `iter_lines` to pass it on; once, one or the other.
+    """A provider's streaming response: iterate over it for events, or over `iter_lines` to relay it, once in total.
 
-    What has come so far is in `content()`, `tool_calls`, `model`, `usage`, `finish_reason` and `error`, also when it was
-    cancelled half way; `pydantic_deep.audit.audit_response` writes a record of it. The stream is read as fast as its events or lines are taken. It is closed when it has ended,
-    when its reader is cancelled, and by `aclose`, which `async with` calls; what has come stays.
+    `content()`, `tool_calls`, `model`, `usage`, `finish_reason` and `error` describe the received part, also after a
+    cancellation; `pydantic_deep.audit.audit_response` writes an audit record of it. The source is read only as fast as
+    events or lines are consumed. It is closed when it ends, when its reader is cancelled, and by `aclose`, which
+    `async with` calls. The received part remains available.
 
-    Whatever goes wrong is an `ErrorEvent`, and the last one: an HTTP error, a connection that broke off, an answer that
-    was cut, frames that cannot be read.
+    Any failure is an `ErrorEvent`, which is the last event: an HTTP error, a lost connection, a cut answer, or
+    unreadable frames.
     """
 
     def __init__(
@@ -108,15 +108,15 @@ class HybridResponse:
         spill: Spill | None = None,
         max_frame_bytes: int = MAX_FRAME_BYTES,
     ) -> None:
-        """Wrap a stream; nothing is read yet.
+        """Wrap a stream without reading from it yet.
 
         Args:
-            source: The response of an HTTP client, not read yet, or only the chunks of its body.
-            decoder: A new one, of the provider that answers.
-            status: The HTTP status, where `source` does not know it.
-            window_bytes: How much of the text is in memory.
-            spill: Where the rest of it goes; a file without a name unless told otherwise.
-            max_frame_bytes: How large a frame may be.
+            source: The unread response of an HTTP client, or the chunks of its body.
+            decoder: A new decoder for the provider.
+            status: The HTTP status, if `source` does not have one.
+            window_bytes: Maximum number of bytes of text in memory.
+            spill: Storage for the rest of the text. Defaults to an unnamed temporary file.
+            max_frame_bytes: Maximum size of a frame.
         """
         is_response = isinstance(source, StreamingResponse)
         self._source = source
@@ -127,53 +127,53 @@ class HybridResponse:
         self._tool_calls: list[FunctionCall] = []
         self._has_begun = False
         self.status = status or (source.status_code if is_response else 200)
-        """The HTTP status."""
+        """The HTTP status of the response."""
         self.started_at = datetime.now(UTC)
-        """When it was wrapped."""
+        """When the response was wrapped."""
         self.model: str | None = None
-        """The model that answers, if the provider names it."""
+        """The model that the provider names, if any."""
         self.usage: UsageEvent | None = None
-        """What was used, as far as the provider has said."""
+        """The most recent usage that the provider reported."""
         self.finish_reason: FinishReason | None = None
-        """Why the answer ended; `None` if it has not, or by an error."""
+        """Why the answer ended. `None` if it has not ended, or ended with an error."""
         self.error: ErrorEvent | None = None
-        """What went wrong."""
+        """The failure that ended the stream, if any."""
 
     @property
     def tool_calls(self) -> list[FunctionCall]:
-        """The calls that are whole, in order."""
+        """The complete calls, in order."""
         return [*self._tool_calls]
 
     async def content(self) -> str:
-        """Return the text that has come, all of it, whether it is in memory or spilled."""
+        """Return the whole text received so far, including the spilled part."""
         return await self._text.read()
 
     async def __aiter__(self) -> AsyncGenerator[StreamEvent]:
-        """Yield what the provider says."""
+        """Yield the events of the provider's stream."""
         async with aclosing(self._steps()) as steps:
             async for _, events in steps:
                 for event in events:
                     yield event
 
     async def iter_lines(self, *, function_calls: bool = False) -> AsyncGenerator[str]:
-        """Yield the frames of the provider as text, ready to be sent, without what they say of tool calls.
+        """Yield the provider's frames as text, ready to be sent, without tool calls.
 
-        A frame that says nothing of tool calls is passed on as it came; comments are not. With a decoder that cannot
-        part calls from the rest (`SupportsCallRemoval`), a frame that tells both is passed on as it came too.
-        An error is `event: error`, with the fields of `ErrorEvent` and an `error` by which the SDKs of OpenAI and
-        Anthropic know it; it takes the place of a frame that told nothing else, and nothing comes after it.
+        Frames without tool calls are relayed unchanged; comments are dropped. With a decoder that cannot remove calls
+        (`SupportsCallRemoval`), a frame that contains calls and other content is relayed unchanged too. An error is
+        sent as `event: error`, with the fields of `ErrorEvent` and an `error` object that the SDKs of OpenAI and
+        Anthropic recognize. It replaces a frame that has no other content, and nothing follows it.
 
         Args:
-            function_calls: Whether each call is told when it is whole, before the frame that completes it, as
+            function_calls: Whether to emit each complete call, before the frame that completes it, as
                 `event: function_call` with `id`, `name` and `arguments`.
         """
         async with aclosing(self._steps()) as steps:
             async for frame, events in steps:
-                for told in self._frames(frame, events, function_calls=function_calls):
-                    yield render_frame(told)
+                for output_frame in self._frames(frame, events, function_calls=function_calls):
+                    yield render_frame(output_frame)
 
     async def aclose(self) -> None:
-        """Close the stream. To end it while another task reads, cancel that task."""
+        """Close the stream. To stop a stream that another task is reading, cancel that task."""
         for part in (self._chunks, self._source):
             if isinstance(part, _Closable):
                 await part.aclose()
@@ -187,16 +187,16 @@ class HybridResponse:
         await self.aclose()
 
     async def _steps(self) -> AsyncGenerator[_Step]:
-        """Yield each frame with its events, noted already, up to the first that ends the stream; then close it."""
+        """Yield each frame with its recorded events up to the one that ends the stream, then close the stream."""
         if self._has_begun:
-            raise RuntimeError('This stream was read already. Wrap a new response, or use what has come of this one.')
+            raise RuntimeError('This stream was already read. Wrap a new response, or use the received content.')
         self._has_begun = True
         try:
             async with aclosing(self._read() if self.status < 400 else self._read_error()) as steps:
                 async for frame, events in steps:
-                    noted = await self._note(events)
-                    yield frame, noted
-                    if noted and isinstance(noted[-1], ErrorEvent | EndEvent):
+                    recorded = await self._record(events)
+                    yield frame, recorded
+                    if recorded and isinstance(recorded[-1], ErrorEvent | EndEvent):
                         return
         finally:
             with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
@@ -218,9 +218,9 @@ class HybridResponse:
     async def _next_chunk(self) -> bytes | ErrorEvent | None:
         try:
             return await anext(self._chunks, None)
-        except Exception as error:  # the edge: every HTTP client has errors of its own
+        except Exception as error:  # outermost boundary: every HTTP client raises its own errors
             _LOGGER.warning('The stream of a provider broke off', exc_info=error)
-            # What the error says may have the URL in it, and the URL a key.
+            # The error message may contain the URL, and the URL a key.
             message = f'The connection to the provider broke off ({type(error).__name__}). Ask again.'
             return ErrorEvent(kind='connection_lost', message=message, status=502)
 
@@ -231,7 +231,7 @@ class HybridResponse:
             return error.frames, [ErrorEvent(kind='too_large', message=str(error), status=502)]
 
     def _decode_unfinished(self, frame: Frame) -> _Step:
-        """Decode the last frame of a stream that ends without a blank line: it is whole if it can be read."""
+        """Decode the last frame of a stream that ends without a blank line. If it can be parsed, it is complete."""
         events = self._decoder.decode(frame)
         if any(isinstance(event, ErrorEvent) and event.kind == 'malformed' for event in events):
             return None, [
@@ -243,42 +243,42 @@ class HybridResponse:
         body = bytearray()
         while len(body) < _MAX_ERROR_BYTES and isinstance(chunk := await self._next_chunk(), bytes):
             body += chunk
-        said = _said_in(body[:_MAX_ERROR_BYTES].decode(errors='replace'))
-        message = f'The provider answered with HTTP {self.status}{f": {said}" if said else "."}'
+        detail = _error_detail(body[:_MAX_ERROR_BYTES].decode(errors='replace'))
+        message = f'The provider answered with HTTP {self.status}{f": {detail}" if detail else "."}'
         yield None, [ErrorEvent(kind='http_error', message=message, status=self.status)]
 
-    async def _note(self, events: Sequence[StreamEvent]) -> list[StreamEvent]:
-        """Keep what events say, up to the first that ends the stream; return these."""
-        noted: list[StreamEvent] = []
+    async def _record(self, events: Sequence[StreamEvent]) -> list[StreamEvent]:
+        """Store the content of events, up to the first that ends the stream, and return the stored events."""
+        recorded: list[StreamEvent] = []
         for event in events:
-            noted.append(event)
-            if isinstance(event, TextEvent) and (failure := await self._keep(event.text)):
-                noted.append(failure)
+            recorded.append(event)
+            if isinstance(event, TextEvent) and (failure := await self._store_text(event.text)):
+                recorded.append(failure)
             elif isinstance(event, ToolCallEvent):
                 self._tool_calls.append(FunctionCall(id=event.id, name=event.name, arguments=event.args))
             elif isinstance(event, StartEvent):
                 self.model = event.model or self.model
             elif isinstance(event, UsageEvent):
                 self.usage = event
-            if isinstance(last := noted[-1], EndEvent):
+            if isinstance(last := recorded[-1], EndEvent):
                 self.finish_reason = last.finish_reason
                 break
             if isinstance(last, ErrorEvent):
                 self.error = last
                 break
-        return noted
+        return recorded
 
-    async def _keep(self, text: str) -> ErrorEvent | None:
+    async def _store_text(self, text: str) -> ErrorEvent | None:
         try:
             await self._text.append(text)
-        except OSError as error:  # `StoreUnavailableError` is one too
+        except OSError as error:  # includes `StoreUnavailableError`
             _LOGGER.exception('The text of an answer could not be spilled')
-            message = f'The text of the answer could not be kept ({type(error).__name__}). Make room for it.'
+            message = f'The text of the answer could not be stored ({type(error).__name__}). Free some space.'
             return ErrorEvent(kind='spill_failed', message=message, status=507)
         return None
 
     def _frames(self, frame: Frame | None, events: Sequence[StreamEvent], *, function_calls: bool) -> Iterator[Frame]:
-        kept = frame and self._without_calls(frame, events)
+        remaining = frame and self._without_calls(frame, events)
         for event in events:
             if function_calls and isinstance(event, ToolCallEvent):
                 call = {'id': event.id, 'name': event.name, 'arguments': event.args}
@@ -286,8 +286,8 @@ class HybridResponse:
         error = events[-1] if events else None
         if not isinstance(error, ErrorEvent):
             error = None
-        if kept and not (error and len(events) == 1):
-            yield kept
+        if remaining and not (error and len(events) == 1):
+            yield remaining
         if error:
             yield _error_frame(error)
 
@@ -300,7 +300,7 @@ class HybridResponse:
 
 
 _Step: TypeAlias = tuple[Frame | None, Sequence[StreamEvent]]
-"""A frame and what it says, or what is said without one."""
+"""A frame and its events, or events without a frame."""
 
 
 @runtime_checkable
@@ -310,17 +310,17 @@ class _Closable(Protocol):
     async def aclose(self) -> None: ...
 
 
-def _said_in(body: str) -> str:
-    """Return what the body of an error says, if that is no page of HTML."""
+def _error_detail(body: str) -> str:
+    """Return the message in the body of an error, unless the body is an HTML page."""
     if (value := parse_json(body)) is not None:
         return error_message(error_of(value))
     return '' if body.lstrip().startswith('<') else without_keys(' '.join(body.split())[:200])
 
 
 def _error_frame(event: ErrorEvent) -> Frame:
-    """Tell an error in our own words and, beside them, where the SDKs of OpenAI and Anthropic look for it.
+    """Return an error frame with our own fields and an `error` object for the OpenAI and Anthropic SDKs.
 
-    Google's knows no `event:`, and raises at it.
+    Google's SDK does not know `event:` fields, and raises.
     """
     error = {'type': event.kind, 'message': event.message, 'code': event.status}
     return Frame(event='error', data=render_json({**asdict(event), 'error': error}))

@@ -1,4 +1,4 @@
-"""`JsonDecoder`: what the decoders of all providers share, that is untrusted JSON, the end of a stream, and errors."""
+"""`JsonDecoder`: the shared part of all provider decoders. Handles untrusted JSON, the end of a stream, and errors."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from pydantic_deep.streaming._protocol import Frame
 from ._call_pieces import MAX_CALL_CHARS, CallPieces, CallsTooLargeError
 
 JsonObject: TypeAlias = dict[str, JsonValue]
-"""What a frame of a provider says."""
+"""The parsed content of a provider frame."""
 
 _MESSAGE_LIMIT_CHARS: Final = 2000
-"""How much of a provider's message is passed on: some quote the whole request."""
+"""Maximum length of a relayed provider message: some messages quote the whole request."""
 
 _KEY: Final = re.compile(r'\b(sk-|AIza|xai-|gsk_|pd_)[-_A-Za-z0-9*.]{6,}|(?i:\bbearer\s+)[-_A-Za-z0-9.=+/]{6,}')
-"""Keys of providers, and of ours, by how they begin."""
+"""Keys of providers and of ours, recognized by their prefixes."""
 
 
 class JsonDecoder(ABC):
-    """Decodes a stream whose frames are JSON objects. It has state: one for each stream.
+    """Decodes a stream of JSON object frames. Stateful: create one for each stream.
 
-    Nothing comes after an `ErrorEvent` or an `EndEvent`. A frame that is no JSON object is an error of kind
-    `malformed` and the last that is read: an answer with a hole in it would pass for a whole one. Within a frame,
-    what is unknown or of another type than documented is passed over.
+    Nothing follows an `ErrorEvent` or an `EndEvent`. A frame that is not a JSON object is an error of kind `malformed`
+    and ends decoding: an answer with a gap would look complete. Within a frame, unknown fields and fields of an
+    undocumented type are ignored.
     """
 
     _status_by_type: ClassVar[Mapping[str, int]] = {}
-    """The HTTP status of errors that are told by a name."""
+    """HTTP statuses of named error types."""
 
     def __init__(self, *, max_call_chars: int = MAX_CALL_CHARS) -> None:
-        """Begin a stream.
+        """Create a decoder for one stream.
 
         Args:
-            max_call_chars: How many characters all tool calls of the answer may have together; more is an error of
-                kind `too_large`.
+            max_call_chars: Maximum number of characters in all tool calls of the answer. Beyond it, an error of kind
+                `too_large` ends the stream.
         """
         self._calls = CallPieces(max_call_chars)
         self._reason: FinishReason | None = None
@@ -51,7 +51,7 @@ class JsonDecoder(ABC):
         self._is_over = False
 
     def decode(self, frame: Frame) -> Sequence[StreamEvent]:
-        """Return what a frame says, often nothing."""
+        """Return the events of a frame, often none."""
         events: list[StreamEvent] = []
         if not self._is_over and frame.data:
             try:
@@ -63,9 +63,9 @@ class JsonDecoder(ABC):
         return events
 
     def finish(self) -> Sequence[StreamEvent]:
-        """Return the end, if the provider has said why it ended, and an error of kind `truncated` if not.
+        """Return the end if the provider sent a finish reason, otherwise an error of kind `truncated`.
 
-        Calls that were being written then are not told whole: they are not.
+        In case of an error, unfinished calls are not emitted.
         """
         if self._is_over:
             return ()
@@ -76,21 +76,21 @@ class JsonDecoder(ABC):
         return tuple(self._end())
 
     def _take(self, frame: Frame, events: list[StreamEvent]) -> None:
-        """Append what a frame says, up to an error or the end."""
-        for event in self._tell(frame):
+        """Append the events of a frame, up to an error or the end."""
+        for event in self._frame_events(frame):
             events.append(event)
             if isinstance(event, ErrorEvent | EndEvent):
                 self._is_over = True
                 return
 
-    def _tell(self, frame: Frame) -> Iterator[StreamEvent]:
+    def _frame_events(self, frame: Frame) -> Iterator[StreamEvent]:
         body = parse_object(frame.data)
         is_error = frame.event == 'error'
         if body is not None:
             yield from self._read(body)
             is_error = is_error or body.get('type') == 'error' or bool(body.get('error'))
         elif not is_error:
-            message = f'A frame is no JSON object, so the answer is cut here: {frame.data[:200]!r}. Ask again.'
+            message = f'A frame is not a JSON object, so the answer is cut here: {frame.data[:200]!r}. Ask again.'
             yield ErrorEvent(kind='malformed', message=message, status=502)
         if is_error:
             yield self._error(frame.data if body is None else body)
@@ -106,7 +106,7 @@ class JsonDecoder(ABC):
 
     @abstractmethod
     def _read(self, body: JsonObject) -> Iterator[StreamEvent]:
-        """Yield what a frame says, but for an `error`."""
+        """Yield the events of a frame, except for an `error`."""
 
     def _start(self, id: JsonValue, model: JsonValue) -> Iterator[StreamEvent]:
         if not self._has_started:
@@ -126,19 +126,19 @@ class JsonDecoder(ABC):
             reason = 'tool_call'
         yield EndEvent(finish_reason=reason)
 
-    def _call_id(self, given: str, index: int) -> str:
-        """Return the id of a call, one that is made of its place in the answer where the provider gave none."""
-        return given or f'{self._answer_id or "call"}-{index}'
+    def _call_id(self, provider_id: str, index: int) -> str:
+        """Return the provider's id of a call, or one made from the call's position if the provider sent none."""
+        return provider_id or f'{self._answer_id or "call"}-{index}'
 
 
 def parse_object(text: str) -> JsonObject | None:
-    """Return the JSON object that `text` is; `None` if it is none."""
+    """Parse `text` as a JSON object. Return `None` if it is not one."""
     value = parse_json(text)
     return value if isinstance(value, dict) else None
 
 
 def parse_json(text: str) -> JsonValue:
-    """Return the JSON that `text` is; `None` if it is none, or `null`."""
+    """Parse `text` as JSON. Return `None` if it is invalid, or `null`."""
     try:
         return cast(JsonValue, json.loads(text, parse_constant=_refuse))
     except (ValueError, RecursionError):
@@ -146,39 +146,39 @@ def parse_json(text: str) -> JsonValue:
 
 
 def render_args(value: JsonValue) -> str:
-    """Return arguments that did not come as text as compact JSON."""
+    """Return arguments that are not a string as compact JSON."""
     return text_of(json.dumps(value, ensure_ascii=False, separators=(',', ':')))
 
 
 def object_of(value: JsonValue) -> JsonObject:
-    """Return `value` if it is an object, or an empty one."""
+    """Return `value` if it is an object, otherwise an empty object."""
     return value if isinstance(value, dict) else {}
 
 
 def objects_of(value: JsonValue) -> list[JsonObject]:
-    """Return the objects of a list, or nothing."""
+    """Return the objects of a list, ignoring everything else."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def text_of(value: JsonValue) -> str:
-    """Return `value` if it is text, or an empty one; halves of characters become U+FFFD, as no encoding has them."""
+    """Return `value` if it is a string, otherwise an empty string. Lone surrogates become U+FFFD, to be encodable."""
     if not isinstance(value, str):
         return ''
     return value if value.isascii() else value.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')
 
 
 def count_of(value: JsonValue) -> int:
-    """Return `value` if it is a number of things, or 0."""
+    """Return `value` if it is a positive integer, otherwise 0."""
     return value if type(value) is int and value > 0 else 0
 
 
 def index_of(value: JsonValue) -> int | None:
-    """Return `value` if it can be an index."""
+    """Return `value` if it is a valid index, otherwise `None`."""
     return value if type(value) is int and value >= 0 else None
 
 
 def error_of(body: JsonValue) -> JsonObject:
-    """Return the error that a frame or a body tells: in `error` or as a whole, as an object or a text, or in a list."""
+    """Return the error in a frame or body: its `error` or the whole, as an object or a string, possibly in a list."""
     if isinstance(body, list):
         return error_of(body[0]) if body else {}
     if not isinstance(body, dict):
@@ -187,7 +187,7 @@ def error_of(body: JsonValue) -> JsonObject:
 
 
 def error_message(error: JsonObject) -> str:
-    """Return what an error says of itself."""
+    """Return the message of an error."""
     for key in ('message', 'detail', 'type', 'status'):
         if text := text_of(error.get(key)):
             return without_keys(text[:_MESSAGE_LIMIT_CHARS])
@@ -195,9 +195,9 @@ def error_message(error: JsonObject) -> str:
 
 
 def without_keys(text: str) -> str:
-    """Return what a provider says without the keys in it: some quote the one that they refuse."""
+    """Remove keys from a provider's message: some messages quote the rejected key."""
     return _KEY.sub('…', text)
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f'{constant} is no JSON.')
+    raise ValueError(f'{constant} is not valid JSON.')

@@ -1,4 +1,4 @@
-"""`OpenaiDecoder`: streams of `/v1/chat/completions`, of OpenAI and of those who speak its language.
+"""`OpenaiDecoder`: decodes streams of `/v1/chat/completions`, from OpenAI and compatible servers.
 
 The format: https://platform.openai.com/docs/api-reference/chat-streaming
 """
@@ -27,30 +27,30 @@ _REASONS: Final[dict[str, FinishReason]] = {
 }
 
 _LEGACY = -1
-"""Stands for the index of the one `function_call` that answers had before `tool_calls`."""
+"""Placeholder index of the single legacy `function_call`, which predates `tool_calls`."""
 
 
 class OpenaiDecoder(JsonDecoder):
-    """Decodes chat completion chunks. Only choice 0 is told.
+    """Decodes chat completion chunks. Only choice 0 is decoded.
 
-    The answer has ended with its `finish_reason`; usage may follow it, and `[DONE]`, which not all servers send. A
-    reason that is unknown is told as `error`, a refusal as text with the reason `content_filter`. Calls that have the
-    same index, or none, and different ids are different calls, as some servers send them.
+    The `finish_reason` ends the answer. Usage may follow it, and `[DONE]`, which not all servers send. An unknown
+    reason becomes `error`, and a refusal becomes text with the reason `content_filter`. Some servers send several calls
+    with the same index, or with none: different ids make them different calls.
     """
 
     def __init__(self, *, max_call_chars: int = MAX_CALL_CHARS) -> None:
-        """Begin a stream.
+        """Create a decoder for one stream.
 
         Args:
-            max_call_chars: How many characters all tool calls of the answer may have together; more is an error of
-                kind `too_large`.
+            max_call_chars: Maximum number of characters in all tool calls of the answer. Beyond it, an error of kind
+                `too_large` ends the stream.
         """
         super().__init__(max_call_chars=max_call_chars)
         self._place_by_index: dict[int | None, int] = {}
         self._has_refused = False
 
     def remove_calls(self, frame: Frame) -> Frame | None:
-        """Return a frame without what it says of tool calls; `None` if it says nothing else."""
+        """Return the frame without its tool calls, or `None` if nothing else remains."""
         body = parse_object(frame.data) or {}
         deltas = [object_of(choice.get('delta')) for choice in objects_of(body.get('choices'))]
         removed = [delta.pop(key, None) for delta in deltas for key in ('tool_calls', 'function_call')]
@@ -61,15 +61,15 @@ class OpenaiDecoder(JsonDecoder):
             return None
         return replace(frame, data=json.dumps(body, separators=(',', ':')))
 
-    def _tell(self, frame: Frame) -> Iterator[StreamEvent]:
+    def _frame_events(self, frame: Frame) -> Iterator[StreamEvent]:
         if frame.data.strip() == '[DONE]':
             yield from self._end()
         else:
-            yield from super()._tell(frame)
+            yield from super()._frame_events(frame)
 
     def _read(self, body: JsonObject) -> Iterator[StreamEvent]:
         choices = objects_of(body.get('choices'))
-        if choices or body.get('id'):  # Azure's first chunk has neither, only what its filters say of the prompt
+        if choices or body.get('id'):  # Azure's first chunk has neither, only the filter results of the prompt
             yield from self._start(body.get('id'), body.get('model'))
         for choice in choices:
             if choice.get('index') in (0, None):

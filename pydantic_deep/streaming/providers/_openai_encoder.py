@@ -1,4 +1,4 @@
-"""Chat completions as OpenAI's API gives them: <https://platform.openai.com/docs/api-reference/chat-streaming>."""
+"""Encode completions as OpenAI's API does: <https://platform.openai.com/docs/api-reference/chat-streaming>."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ FINISH_REASONS: Mapping[FinishReason, str] = {
     'content_filter': 'content_filter',
     'tool_call': 'tool_calls',
 }
-"""Ours to OpenAI's; an error has none."""
+"""OpenAI's finish reasons, keyed by ours. An error has none."""
 
 
 class OpenaiEncoder(AnswerEncoder):
-    """Makes `chat.completion.chunk`s. After an error there is no `[DONE]`: the official clients raise `APIError`."""
+    """Encodes a stream as `chat.completion.chunk`s. After an error, `[DONE]` is omitted: the official clients raise."""
 
     def __init__(
         self,
@@ -38,15 +38,15 @@ class OpenaiEncoder(AnswerEncoder):
         tool_calls: bool = False,
         thinking: bool = False,
     ) -> None:
-        """Begin a stream.
+        """Create an encoder for one stream.
 
         Args:
-            model: The name of the model; by default that of the stream.
-            id: The id of the answer; by default that of the stream.
-            created: Seconds since 1970; by default now.
+            model: The name of the model. Defaults to that of the stream.
+            id: The id of the answer. Defaults to that of the stream.
+            created: Creation time in seconds since 1970. Defaults to now.
             include_usage: Whether the client asked for usage (`stream_options`).
-            tool_calls: Whether calls are told, because the client answers them.
-            thinking: Whether thoughts are told, as `reasoning_content`, which is an extension that many servers have.
+            tool_calls: Whether to encode tool calls because the client answers them.
+            thinking: Whether to encode thinking as `reasoning_content`, an extension of many servers.
         """
         super().__init__(tool_calls=tool_calls, thinking=thinking)
         self._model = model
@@ -67,9 +67,9 @@ class OpenaiEncoder(AnswerEncoder):
         return [self._chunk({'reasoning_content': event.text})] if event.text else []
 
     def _call_frames(self, call: Call) -> list[Frame]:
-        told: Json = {'index': self._call_count, **_tool_call(call)}
+        tool_call: Json = {'index': self._call_count, **_tool_call(call)}
         self._call_count += 1
-        return [self._chunk({'tool_calls': [told]})]
+        return [self._chunk({'tool_calls': [tool_call]})]
 
     def _error_frames(self, error: ErrorEvent) -> list[Frame]:
         return [Frame(data=render_json(openai_error(error)))]
@@ -103,24 +103,24 @@ def openai_completion(
     tool_calls: bool = False,
     thinking: bool = False,
 ) -> Json:
-    """Return the body of an answer that is not streamed; that of an error if the stream failed.
+    """Return the body of a non-streamed response, or of an error if the stream failed.
 
     Args:
         events: All events of the stream.
-        model: As in `OpenaiEncoder`, like the rest of these.
-        id: The id of the answer.
-        created: Seconds since 1970.
-        tool_calls: Whether calls are told.
-        thinking: Whether thoughts are told.
+        model: The name of the model. Defaults to that of the stream.
+        id: The id of the answer. Defaults to that of the stream.
+        created: Creation time in seconds since 1970. Defaults to now.
+        tool_calls: Whether to include tool calls because the client answers them.
+        thinking: Whether to include thinking as `reasoning_content`.
     """
     answer = read_answer(events, tool_calls=tool_calls)
     if answer.error is not None:
         return openai_error(answer.error)
     message: Json = {'role': 'assistant', 'content': answer.text or None, 'refusal': None}
     if thinking and answer.thoughts:
-        message['reasoning_content'] = ''.join(each.text for each in answer.thoughts)
+        message['reasoning_content'] = ''.join(event.text for event in answer.thoughts)
     if answer.calls:
-        message['tool_calls'] = [_tool_call(each) for each in answer.calls]
+        message['tool_calls'] = [_tool_call(call) for call in answer.calls]
     created = int(time.time()) if created is None else created
     body = _envelope('chat.completion', id or answer.id, model or answer.model, created)
     reason = FINISH_REASONS[answer.finish_reason]

@@ -1,4 +1,4 @@
-"""Events of our runs: from a live run, and from its messages afterwards.
+"""Events of our runs, from a live run or from stored messages.
 
-Not here: the events themselves (`_events`), their encoding as lines (`_lines`), and streams of providers (`providers`).
+Defined elsewhere: the events themselves (`_events`), their encoding (`_lines`), and provider streams (`providers`).
 """

@@ -1,4 +1,4 @@
-"""Any pydantic-ai agent as a stream of events, without a store."""
+"""Run any pydantic-ai agent as a stream of events, without a store."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def stream_agent(
     model_settings: ModelSettings | None = None,
     usage_limits: UsageLimits | None = None,
 ) -> AgentStream[OutputT]:
-    """Return a stream that runs an agent while it is iterated over.
+    """Return a stream that runs an agent while you iterate over it.
 
     ```python
     import asyncio
@@ -66,31 +66,32 @@ def stream_agent(
     asyncio.run(main())
     ```
 
-    A model that comes to its token limit is not asked again by itself: cut words are the answer, with the finish reason
+    A model that reaches its token limit is not asked to continue: a cut text is the output, with the finish reason
     `length`, and a cut call is an error.
 
     Args:
-        agent: Any agent.
-        prompt: What the user says.
-        deps: The deps of the run; the `usage_limits` in `DeepAgentDeps` hold where none are given here.
-        message_history: What was said before.
-        deferred_tool_results: Answers to calls that waited.
-        max_iterations: How often a model may be asked at most, subagents included; the run then ends with an error of
-            the kind `limit_exceeded`.
-        session_id: The caller's own id: events bear it, and `current_session_id` returns it in tools at any depth.
-        model_settings: Settings of this run.
-        usage_limits: What the run may use.
+        agent: Any pydantic-ai agent.
+        prompt: The user's prompt.
+        deps: The deps of the run. The `usage_limits` of `DeepAgentDeps` apply unless `usage_limits` is given.
+        message_history: The messages of the conversation so far.
+        deferred_tool_results: Answers to pending calls.
+        max_iterations: Maximum number of model requests, including those of subagents. Beyond it, the run ends with an
+            error of kind `limit_exceeded`.
+        session_id: A session id of your own. Events carry it, and `current_session_id` returns it in tools at any
+            depth.
+        model_settings: Model settings for this run.
+        usage_limits: Usage limits for this run.
 
     Raises:
         ValueError: `max_iterations` is less than 1.
-        ValidationError: The prompt says nothing, a setting is no number or out of bounds, or the `session_id` is blank,
-            no text or no Unicode, or has a NUL. Nothing has run.
+        ValidationError: The prompt is empty, a setting is not a number or out of bounds, or the `session_id` is blank,
+            not a string, not valid Unicode, or contains a NUL. The run has not started.
     """
     if prompt is not None:
         check_prompt('prompt', prompt)
     check_numbers(model_settings or {})
     if max_iterations is not None and max_iterations < 1:
-        raise ValueError(f'max_iterations={max_iterations}: a run asks a model at least once. Pass 1 or more.')
+        raise ValueError(f'max_iterations={max_iterations}: a run makes at least one model request. Pass 1 or more.')
     check_names(session_id=session_id)
     run_id = str(uuid4())
 
@@ -106,15 +107,18 @@ def stream_agent(
             capabilities=[WholeCalls()],
         )
 
-    known = next((each.conversation_id for each in reversed(message_history or ()) if each.conversation_id), None)
-    return AgentStream(start, run_id=run_id, agent_name=agent.name, conversation_id=known, session_id=session_id)
+    history = reversed(message_history or ())
+    conversation_id = next((message.conversation_id for message in history if message.conversation_id), None)
+    return AgentStream(
+        start, run_id=run_id, agent_name=agent.name, conversation_id=conversation_id, session_id=session_id
+    )
 
 
 class AgentStream(Generic[OutputT]):
-    """A run that goes on while it is iterated over: yields what it tells, from its start to its end.
+    """A run that advances while you iterate over it. Yields its events from start to end.
 
-    Iterate once, over itself or over `iter_lines()`. Use it as `async with`, so that leaving early stops the run at
-    once. A run that fails is told so by an `ErrorEvent`; nothing is raised.
+    Iterate once, over the stream itself or over `iter_lines()`. Use it with `async with`, so that leaving the block
+    early stops the run immediately. A failed run yields an `ErrorEvent`; nothing is raised.
     """
 
     def __init__(
@@ -144,24 +148,24 @@ class AgentStream(Generic[OutputT]):
 
     @property
     def content(self) -> str:
-        """What the agent itself has said so far, without what a retry has made void."""
+        """The text of the agent itself so far, without text that a retry made void."""
         return ''.join(self._content)
 
     @property
     def tool_calls(self) -> list[ToolCallEvent]:
-        """The calls that the agent itself has made so far."""
+        """The calls of the agent itself so far."""
         return list(self._tool_calls)
 
     @property
     def result(self) -> AgentRunResult[OutputT]:
-        """What the run returned.
+        """The result of the run.
 
         Raises:
             RuntimeError: The run has not ended, or it failed.
         """
         if self._result is None:
             raise RuntimeError(
-                'The run has no result. Iterate over the stream to its end, and look for an error in it.'
+                'The run has no result. Iterate over the stream to its end, and check it for an error event.'
             )
         return self._result
 
@@ -174,9 +178,9 @@ class AgentStream(Generic[OutputT]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        for each in (self._lines, self._events):
-            if each is not None:
-                await each.aclose()
+        for generator in (self._lines, self._events):
+            if generator is not None:
+                await generator.aclose()
 
     def iter_lines(
         self,
@@ -186,12 +190,12 @@ class AgentStream(Generic[OutputT]):
         tool_results: bool = False,
         function_calls: bool = False,
     ) -> AsyncGenerator[str]:
-        """Return the stream as server-sent events; the arguments are those of `streaming.iter_lines`.
+        """Return the stream as server-sent events. The arguments are those of `streaming.iter_lines`.
 
-        `aclose` of what is returned stops the run, as leaving `async with` does.
+        Calling `aclose` on the returned generator stops the run, as leaving the `async with` block does.
 
         Raises:
-            RuntimeError: The stream is iterated over already.
+            RuntimeError: The stream is already being iterated over.
         """
         events = self._begin()
         lines = iter_lines(
@@ -202,20 +206,20 @@ class AgentStream(Generic[OutputT]):
 
     def _begin(self) -> AsyncGenerator[StreamEvent]:
         if self._events is not None:
-            raise RuntimeError('An agent runs once for a stream: this one is iterated over already.')
-        self._events = self._tell()
+            raise RuntimeError('A stream runs its agent once, and this stream is already being iterated over.')
+        self._events = self._stream()
         return self._events
 
-    async def _tell(self) -> AsyncGenerator[StreamEvent]:
+    async def _stream(self) -> AsyncGenerator[StreamEvent]:
         async with aclosing(self._run_events()) as source, aclosing(stream_events(source, self._translator)) as events:
             async for event in events:
-                self._note(event)
+                self._record(event)
                 yield event
 
     async def _run_events(self) -> AsyncGenerator[AgentStreamEvent | AgentRunResultEvent[Any]]:
         async with self._start() as run:
             iterator = aiter(run)
-            with session_scope(self._session_id):  # the task of the run is created here, and takes it along
+            with session_scope(self._session_id):  # `anext` creates the task of the run, which inherits the context
                 event = await anext(iterator)
             self._run = run
             while event is not None:
@@ -227,7 +231,7 @@ class AgentStream(Generic[OutputT]):
     def _usage(self) -> RunUsage | None:
         return None if self._run is None else self._run.usage
 
-    def _note(self, event: StreamEvent) -> None:
+    def _record(self, event: StreamEvent) -> None:
         match event:
             case TextEvent(text=text, path=[]):
                 self._content.append(text)
@@ -240,18 +244,18 @@ class AgentStream(Generic[OutputT]):
 
 
 async def _closing(lines: AsyncGenerator[str], events: AsyncGenerator[StreamEvent]) -> AsyncGenerator[str]:
-    """Yield lines, and close what they are made of with them."""
+    """Yield lines, and close their source together with them."""
     async with aclosing(events), aclosing(lines):
         async for line in lines:
             yield line
 
 
 def _limits(limits: UsageLimits | None, deps: object, max_iterations: int | None) -> UsageLimits | None:
-    """Return what a run may use: the fewer requests of what was given and of `max_iterations`."""
-    given = limits or (deps.usage_limits if isinstance(deps, DeepAgentDeps) else None)
+    """Combine the usage limits with `max_iterations`: the smaller request limit applies."""
+    effective = limits or (deps.usage_limits if isinstance(deps, DeepAgentDeps) else None)
     if max_iterations is None:
-        return given
-    if given is None:
+        return effective
+    if effective is None:
         return UsageLimits(request_limit=max_iterations)
-    most = max_iterations if given.request_limit is None else min(given.request_limit, max_iterations)
-    return replace(given, request_limit=most)
+    most = max_iterations if effective.request_limit is None else min(effective.request_limit, max_iterations)
+    return replace(effective, request_limit=most)

@@ -1,4 +1,4 @@
-"""Events of capabilities (summarization, retries, budgets, those of third parties) as events of a stream. Pure."""
+"""Translate capability events (summarization, retries, budgets, third parties) into stream events. Pure."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pydantic_deep.summarization import HistorySummarizedEvent
 def capability_event(
     event: CapabilityEvent, *, path: Sequence[str] = (), answer_text: str = '', shows_errors: bool = False
 ) -> SummarizedEvent | RetriedEvent | BudgetEvent | StatusEvent:
-    """Return the event of a stream for an event of a capability.
+    """Return the stream event for a capability event.
 
     Args:
-        event: The event.
-        path: The subagents that lead to the run.
+        event: The event of the capability.
+        path: Names of the subagents that lead to the run.
         answer_text: The text of the current response that was emitted so far.
         shows_errors: Whether the event has the messages of exceptions, which may hold internals of an application;
             otherwise it has only the names of the exceptions.

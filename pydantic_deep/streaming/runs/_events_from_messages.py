@@ -1,4 +1,4 @@
-"""Events of a run, derived from its messages alone. Transient events, such as a retry, are missing. Pure."""
+"""Derive the events of a run from its messages alone. Transient events, such as retries, are missing. Pure."""
 
 from __future__ import annotations
 
@@ -56,32 +56,32 @@ def project_messages(
     version_id: str | None = None,
     working_dir: str = '/',
 ) -> list[StreamEvent]:
-    """Return what a run has told: a text, a call, a result as one event each, usage after each response.
+    """Return the events of a run: one per text, call and result, and usage after each response.
 
-    What subagents did is not in these messages; what they used is, with the result of their task.
+    The messages do not contain the work of subagents. Their usage is included: it comes with the result of their task.
 
     Args:
-        messages: A history with the messages of the run at its end.
-        since: How many of them were there before the run.
-        start: What the run began with; by default nothing is known of it.
-        status: What became of the run; `None` while it goes on, and then no end is told.
-        output: What it returned: an answer, or calls that wait.
-        error: What was told of its failure.
-        version_id: The version that it ended with.
-        working_dir: The directory that relative paths of tool calls start from.
+        messages: A history that ends with the messages of the run.
+        since: The number of messages before the run.
+        start: The start event of the run. By default, an event without details.
+        status: How the run ended. `None` while it is running; no end is emitted then.
+        output: The output of the run: an answer, or pending calls.
+        error: The error event, if the run failed.
+        version_id: The version that the run ended with.
+        working_dir: The directory that relative paths in tool calls are resolved against.
     """
-    projection = _EventBuilder(messages, working_dir)
-    told: list[StreamEvent] = [start or StartEvent(), *projection.answered_before(since)]
-    last = next((each for each in reversed(messages) if isinstance(each, ModelResponse)), None)
+    builder = _EventBuilder(messages, working_dir)
+    events: list[StreamEvent] = [start or StartEvent(), *builder.answered_before(since)]
+    last = next((message for message in reversed(messages) if isinstance(message, ModelResponse)), None)
     for message in messages[since:]:
         if isinstance(message, ModelResponse):
-            told += projection.of_response(message)
+            events += builder.of_response(message)
         else:
             has_run = message is not messages[-1] or status != 'complete'
-            told += projection.of_request(message, has_run=has_run)
+            events += builder.of_request(message, has_run=has_run)
     if status is None:
-        return told
-    told += [*approval_events(output), *([] if error is None else [error])]
+        return events
+    events += [*approval_events(output), *([] if error is None else [error])]
     has_ended_well = status in ('complete', 'awaiting_approval')
     reason = finish_reason_of(last, is_waiting=isinstance(output, DeferredToolRequests)) if has_ended_well else 'error'
     end = EndEvent(
@@ -89,20 +89,20 @@ def project_messages(
         status=status,
         version_id=version_id,
         output=output_text(output),
-        usage=projection.usage,
+        usage=builder.usage,
     )
-    return [*told, end]
+    return [*events, end]
 
 
 class _EventBuilder:
-    """The state between messages: calls by their ids, and the usage so far."""
+    """State between messages: calls by id, and the usage so far."""
 
     def __init__(self, messages: Sequence[ModelMessage], working_dir: str) -> None:
         self._messages = messages
         self._working_dir = working_dir
         self._calls: dict[str, ToolCallPart] = {}
         self.usage = UsageEvent()
-        """The usage so far."""
+        """The cumulative usage of the run."""
         self._thread_by_call = {
             part.tool_call_id: thread_of(part)
             for message in messages
@@ -112,9 +112,9 @@ class _EventBuilder:
         }
 
     def answered_before(self, since: int) -> list[StreamEvent]:
-        """Return the calls that had waited, and that the run began with."""
+        """Return the pending calls that were answered at the start of the run."""
         before, now = self._messages[:since], self._messages[since : since + 1]
-        waiting = next((each for each in reversed(before) if isinstance(each, ModelResponse)), None)
+        waiting = next((message for message in reversed(before) if isinstance(message, ModelResponse)), None)
         if waiting is None:
             return []
         results = [part for request in now if isinstance(request, ModelRequest) for part in request.parts]
@@ -123,18 +123,18 @@ class _EventBuilder:
         return [self._call(part) for part in calls]
 
     def of_response(self, response: ModelResponse) -> list[StreamEvent]:
-        """Return what a response tells: its texts, its usage, its calls."""
-        told: list[StreamEvent] = []
+        """Return the events of a response: its texts, its usage, its calls."""
+        events: list[StreamEvent] = []
         for part in response.parts:
             match part:
                 case TextPart(content=text) if text:
-                    told.append(TextEvent(text=text))
+                    events.append(TextEvent(text=text))
                 case ThinkingPart():
-                    told += thinking_events(part)
+                    events += thinking_events(part)
                 case NativeToolCallPart():
-                    told.append(call_event(part))
+                    events.append(call_event(part))
                 case NativeToolReturnPart():
-                    told.append(result_event(part))
+                    events.append(result_event(part))
                 case _:
                     pass
         used = response.usage
@@ -146,37 +146,37 @@ class _EventBuilder:
             requests=1,
         )
         calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
-        return [*told, self.usage, *(self._call(part, index) for index, part in enumerate(calls))]
+        return [*events, self.usage, *(self._call(part, index) for index, part in enumerate(calls))]
 
     def of_request(self, request: ModelRequest, *, has_run: bool) -> list[StreamEvent]:
-        """Return the results in a request, and the changes that they made.
+        """Return the results in a request, and the changes that the calls made.
 
         Args:
             request: The request.
-            has_run: Whether its results are of tools; at the end of a complete run they are of the output.
+            has_run: Whether tools produced its results. At the end of a complete run, they belong to the output.
         """
-        told: list[StreamEvent] = []
+        events: list[StreamEvent] = []
         for part in request.parts:
             if isinstance(part, ToolReturnPart):
-                told.append(result_event(part))
+                events.append(result_event(part))
                 call = self._calls.pop(part.tool_call_id, None)
                 if call is not None and part.outcome == 'success':
-                    told += change_events(call, part, working_dir=self._working_dir)
+                    events += change_events(call, part, working_dir=self._working_dir)
                 self._count(**_usage_below(part))
                 self._count(tool_calls=int(has_run and part.outcome == 'success'))
-        return told
+        return events
 
     def _call(self, part: ToolCallPart, index: int | None = None) -> StreamEvent:
         self._calls[part.tool_call_id] = part
         return call_event(part, index=index, thread_id=self._thread_by_call.get(part.tool_call_id))
 
     def _count(self, **used: int) -> None:
-        """Count what was used; it is told with the next response."""
+        """Add to the usage, which is emitted after the next response."""
         self.usage = replace(self.usage, **{name: getattr(self.usage, name) + n for name, n in used.items()})
 
 
 def _usage_below(part: BaseToolReturnPart) -> dict[str, int]:
-    """Return what a subagent used, which the result of its task carries."""
+    """Return the usage of a subagent, which the result of its task carries."""
     metadata: object = part.metadata
     if thread_of(part) is None or not isinstance(metadata, dict):
         return {}

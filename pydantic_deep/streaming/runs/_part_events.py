@@ -1,4 +1,4 @@
-"""Events of a part of a message, for live runs and for stored messages. Pure."""
+"""Events of a message part, for live runs and for stored messages. Pure."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from pydantic_deep_backends.errors import InvalidPathError
 from pydantic_deep_backends.paths import resolve_path
 
 TASK = 'task'
-"""The tool that delegates, of the subagents room."""
+"""The tool of the subagents capability that delegates."""
 
 WRITE_TODOS = 'write_todos'
-"""The tool that replaces the plan, of the todos room."""
+"""The tool of the todos capability that replaces the plan."""
 
 FILE_WRITERS = frozenset(('write_file', 'edit_file'))
-"""The tools of the filesystem room whose calls name the one file that they change."""
+"""The tools of the filesystem capability that change exactly one file, named in the call."""
 
 CHANGERS = FILE_WRITERS | {WRITE_TODOS}
-"""The tools whose success is told by an event of its own."""
+"""The tools with an additional event when they succeed."""
 
 
 class _Plan(BaseModel):
@@ -54,12 +54,12 @@ class _Plan(BaseModel):
 
 
 def args_text(args: object) -> str:
-    """Return the arguments of a call as the model wrote them: its own text, or the JSON of what it gave as an object."""
+    """Return the arguments of a call: the model's own text, or its arguments object as JSON."""
     return args if isinstance(args, str) and args else render_json(args or {})
 
 
 def escaped_id(tool_call_id: str) -> str:
-    """Return an id as it stands in that of a `PendingApproval`, where slashes part the ids on the way."""
+    """Return a call id as a `PendingApproval` id contains it, where slashes separate the ids of nested calls."""
     return tool_call_id.replace('%', '%25').replace('/', '%2F')
 
 
@@ -71,14 +71,14 @@ def call_event(
     index: int | None = None,
     thread_id: str | None = None,
 ) -> ToolCallEvent:
-    """Return what is told of a call.
+    """Return the event of a tool call.
 
     Args:
         part: The call.
-        within: What stands before its id: that of the `task` call whose subagent calls, and a slash.
-        path: The subagents that lead to who calls.
-        index: Which call of its response it is, where that was told before.
-        thread_id: The conversation of the subagent that the call began.
+        within: Prefix of the call id: the id of the subagent's `task` call and a slash.
+        path: Names of the subagents that lead to the caller.
+        index: Position of the call in its response, if its pieces were emitted before.
+        thread_id: The conversation of the subagent that the call started.
     """
     intent = part.args_as_dict().get('description') if part.tool_name == TASK else None
     return ToolCallEvent(
@@ -93,7 +93,7 @@ def call_event(
 
 
 def result_event(part: BaseToolReturnPart, *, within: str = '', path: tuple[str, ...] = ()) -> ToolResultEvent:
-    """Return what is told of a result; the arguments are as in `call_event`."""
+    """Return the event of a tool result. The arguments are those of `call_event`."""
     return ToolResultEvent(
         id=f'{within}{escaped_id(part.tool_call_id)}',
         name=part.tool_name,
@@ -106,20 +106,20 @@ def result_event(part: BaseToolReturnPart, *, within: str = '', path: tuple[str,
 
 
 def thread_of(part: BaseToolReturnPart) -> str | None:
-    """Return the conversation of the subagent that a result comes from; `None` if it comes from none."""
+    """Return the conversation of the subagent that produced a result, or `None` if no subagent did."""
     metadata: object = part.metadata
     if part.tool_name != TASK or not isinstance(metadata, dict):
         return None
-    thread_id: object = metadata.get('sub_agent_thread_id')  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - what a tool has put there
+    thread_id: object = metadata.get('sub_agent_thread_id')  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - untyped metadata of a tool
     return thread_id if isinstance(thread_id, str) else None
 
 
 def change_events(call: BaseToolCallPart, result: BaseToolReturnPart, *, working_dir: str) -> list[StreamEvent]:
-    """Return what a call that succeeded has changed, by its arguments: the plan, or a file."""
+    """Return the changes of a successful call, derived from its arguments: the plan, or a file."""
     if call.tool_name == WRITE_TODOS:
         try:
             return [TodosEvent(todos=_Plan.model_validate(call.args_as_dict()).todos)]
-        except ValidationError:  # a tool of somebody else's, by that name
+        except ValidationError:  # a third-party tool of the same name
             return []
     path: object = resolved_path(result) or call.args_as_dict().get('path')
     if call.tool_name not in FILE_WRITERS or not isinstance(path, str):
@@ -129,27 +129,27 @@ def change_events(call: BaseToolCallPart, result: BaseToolReturnPart, *, working
     except InvalidPathError:
         return []
     change = file_change_of(result)
-    if change is None:  # a tool of somebody else's, or a result of an older release
+    if change is None:  # a third-party tool, or a result of an older release
         return [FileEvent(path=absolute, change='changed')]
     kind = 'created' if change.is_new else 'changed'
     return [FileEvent(path=absolute, change=kind, added_lines=change.added_lines, removed_lines=change.removed_lines)]
 
 
 def thinking_events(part: ThinkingPart, path: tuple[str, ...] = ()) -> list[StreamEvent]:
-    """Return what a whole thought, or the beginning of one, tells: nothing if it is empty."""
+    """Return the event of a complete thought, or of its first piece. Empty if the thought is empty."""
     if not part.content and part.signature is None:
         return []
     return [ThinkingEvent(text=part.content, signature=part.signature, path=list(path))]
 
 
 def approval_events(output: object) -> list[StreamEvent]:
-    """Return the event of what waits in the output of a run, or nothing."""
+    """Return the event for the pending calls in the output of a run, or an empty list."""
     pending = pending_approvals(output)
-    return [ApprovalRequiredEvent(approvals=[approval_of(each) for each in pending])] if pending else []
+    return [ApprovalRequiredEvent(approvals=[approval_of(approval) for approval in pending])] if pending else []
 
 
 def approval_of(pending: PendingApproval) -> Approval:
-    """Return a call that waits as events carry it."""
+    """Return a pending call as events carry it."""
     return Approval(
         id=pending.id,
         path=list(pending.path),
@@ -161,14 +161,14 @@ def approval_of(pending: PendingApproval) -> Approval:
 
 
 def output_text(output: object) -> str | None:
-    """Return the answer of a run as text, JSON if it is structured; `None` if calls wait, or there is nothing."""
+    """Return the output of a run as text, or as JSON if structured. `None` without output, or if calls are pending."""
     if output is None or isinstance(output, DeferredToolRequests):
         return None
     return output if isinstance(output, str) else to_json(output, fallback=repr, bytes_mode='base64').decode()
 
 
 def finish_reason_of(response: ModelResponse | None, *, is_waiting: bool) -> FinishReason:
-    """Return why a run ended: calls wait, or what its last response says. A call that gave the output is a good end."""
+    """Return why a run ended: pending calls, or the reason of its last response. An output tool call is a `stop`."""
     if is_waiting:
         return 'tool_call'
     reason = None if response is None else response.finish_reason

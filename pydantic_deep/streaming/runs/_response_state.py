@@ -20,61 +20,61 @@ from ._part_events import args_text, call_event, escaped_id, result_event, think
 
 
 class ResponseState:
-    """Translates the pieces of the responses of one agent of a run."""
+    """Translates the response pieces of one agent of a run."""
 
     def __init__(self, within: str, path: tuple[str, ...]) -> None:
         """Create the state before the first response.
 
         Args:
-            within: What stands before the ids of its calls.
-            path: The subagents that lead to it.
+            within: Prefix of the ids of its calls.
+            path: Names of the subagents that lead to the agent.
         """
         self.within = within
         self.path = path
-        self._said: list[str] = []
+        self._texts: list[str] = []
         self._index_by_part: dict[int, int] = {}
         self._index_by_call: dict[str, int] = {}
 
     @property
-    def said(self) -> str:
-        """The text of the response that is being given."""
-        return ''.join(self._said)
+    def text(self) -> str:
+        """The text of the current response so far."""
+        return ''.join(self._texts)
 
-    def forget(self) -> None:
-        """Forget the response that is being given: it does not count."""
-        self._said.clear()
+    def reset(self) -> None:
+        """Discard the current response, which does not count."""
+        self._texts.clear()
         self._index_by_part.clear()
         self._index_by_call.clear()
 
     def index_of(self, tool_call_id: str) -> int | None:
-        """Return which call of its response a call is, if its pieces were told."""
+        """Return the position of a call in its response, if its pieces were emitted."""
         return self._index_by_call.get(tool_call_id)
 
-    def tell_part(self, event: PartStartEvent | PartDeltaEvent | PartEndEvent) -> list[StreamEvent]:
-        """Return what a piece of a response tells."""
+    def part_events(self, event: PartStartEvent | PartDeltaEvent | PartEndEvent) -> list[StreamEvent]:
+        """Return the stream events of a response piece."""
         match event:
             case PartStartEvent(index=index, part=part):
                 if index == 0:
-                    self.forget()
-                return self._begin(index, part)
+                    self.reset()
+                return self._start_part(index, part)
             case PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
-                return self._say(text)
+                return self._text_events(text)
             case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=text, signature_delta=signature)):
                 thought = ThinkingEvent(text=text or '', signature=signature, path=list(self.path))
                 return [thought] if text or signature is not None else []
             case PartDeltaEvent(index=index, delta=ToolCallPartDelta(args_delta=args)) if args:
-                return self._go_on(index, args)
-            case PartEndEvent(part=NativeToolCallPart() as call):  # the provider runs it: there is no other event of it
+                return self._continue_call(index, args)
+            case PartEndEvent(part=NativeToolCallPart() as call):  # the provider runs it: no other event reports it
                 return [call_event(call, within=self.within, path=self.path)]
             case PartEndEvent(part=NativeToolReturnPart() as result):
                 return [result_event(result, within=self.within, path=self.path)]
             case _:
                 return []
 
-    def _begin(self, index: int, part: object) -> list[StreamEvent]:
+    def _start_part(self, index: int, part: object) -> list[StreamEvent]:
         match part:
             case TextPart(content=text):
-                return self._say(text)
+                return self._text_events(text)
             case ThinkingPart():
                 return thinking_events(part, self.path)
             case ToolCallPart():
@@ -92,14 +92,14 @@ class ResponseState:
             case _:
                 return []
 
-    def _go_on(self, index: int, args: object) -> list[StreamEvent]:
+    def _continue_call(self, index: int, args: object) -> list[StreamEvent]:
         number = self._index_by_part.get(index)
-        if number is None:  # of a call that the provider runs
+        if number is None:  # a call that the provider runs
             return []
         return [ToolCallDeltaEvent(index=number, args=args_text(args), path=list(self.path))]
 
-    def _say(self, text: str) -> list[StreamEvent]:
+    def _text_events(self, text: str) -> list[StreamEvent]:
         if not text:
             return []
-        self._said.append(text)
+        self._texts.append(text)
         return [TextEvent(text=text, path=list(self.path))]

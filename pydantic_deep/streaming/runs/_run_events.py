@@ -1,6 +1,6 @@
 """`RunEvents`: translates the events of pydantic-ai and of our capabilities into `StreamEvent`s as they occur.
 
-Not here: what a finished run has told (`_events_from_messages`), and how events become frames.
+Defined elsewhere: the events of a finished run (`_events_from_messages`), and the conversion of events to frames.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ from ._response_state import ResponseState
 _LOGGER = logging.getLogger('pydantic_deep')
 
 UsageOf: TypeAlias = Callable[[], RunUsage | None]
-"""Returns what has been used so far; `None` before the run has begun."""
+"""Returns the usage so far, or `None` before the run has started."""
 
 
 class RunEvents:
-    """Translates the events of one run. It has state: one for each run.
+    """Translates the events of one run. Stateful: create one for each run.
 
-    Files are told by the calls of `write_file` and `edit_file` that succeed: what a command changes is not known here,
-    and what a subagent with files of its own (`isolation='fork'`) writes is told before it is merged.
+    File events are derived from successful calls of `write_file` and `edit_file`. Changes by commands are unknown here,
+    and writes of a subagent with files of its own (`isolation='fork'`) are reported before they are merged.
 
-    `start()` first, `translate(event)` for each event, then `end()`, or `fail(error)` if the run raised one.
+    Call `start()` first, then `translate(event)` for each event, then `end()`, or `fail(error)` if the run raised one.
     """
 
     def __init__(
@@ -77,19 +77,19 @@ class RunEvents:
         working_dir: str = '/',
         shows_errors: bool = False,
     ) -> None:
-        """Prepare to translate a run.
+        """Create a translator for one run.
 
         Args:
-            run_id: Its id.
+            run_id: The id of the run.
             agent_name: The name of the agent.
-            conversation_id: Its conversation.
-            session_id: The caller's own id.
-            usage: Returns what was used so far, such as `lambda: stream.usage`: then usage is told after each
-                response, else only with the result.
-            usage_before: What it returned before the run, such as the usage of the version that the run goes on from.
-            working_dir: The directory that relative paths of tool calls start from.
-            shows_errors: Whether summaries that failed are explained by the messages of exceptions, which may hold
-                internals of an application; otherwise only by their names.
+            conversation_id: The id of the conversation.
+            session_id: The caller's own session id.
+            usage: Returns the usage so far, such as `lambda: stream.usage`. If given, usage is emitted after each
+                response, otherwise only with the result.
+            usage_before: The value of `usage` before the run, such as the usage of the version that the run continues.
+            working_dir: The directory that relative paths in tool calls are resolved against.
+            shows_errors: Whether events of failed summaries contain the messages of exceptions, which may reveal
+                internals of an application. Otherwise they contain only the names of the exceptions.
         """
         self._start = StartEvent(id=run_id, model=agent_name, conversation_id=conversation_id, session_id=session_id)
         self._usage = usage
@@ -106,34 +106,36 @@ class RunEvents:
         self._finish_reason: FinishReason = 'error'
 
     def start(self) -> list[StreamEvent]:
-        """Return what is told first."""
+        """Return the first events of the stream."""
         return [self._start]
 
     def translate(self, event: AgentStreamEvent | AgentRunResultEvent[object]) -> list[StreamEvent]:
-        """Return what an event tells, often nothing: what is no business of whoever watches is left out."""
+        """Return the stream events of an event. Events without relevance to viewers yield none."""
         if isinstance(event, AgentRunResultEvent):
             return self._take_result(event)
-        news = self._usage_news()
+        changed_usage = self._changed_usage()
         if isinstance(event, SubagentEvent):
             within = f'{escaped_id(event.tool_call_id or "")}/'
             response_state = self._state_of(within + event.conversation_id, within=within, path=event.path)
-            return [*news, *self._told_by(response_state, event.event)]
-        return [*news, *self._told_by(self._state_of(''), event)]
+            return [*changed_usage, *self._events_of(response_state, event.event)]
+        return [*changed_usage, *self._events_of(self._state_of(''), event)]
 
     def end(self, *, version_id: str | None = None, status: RunStatus | None = None) -> list[StreamEvent]:
-        """Return what is told last of a run that raised nothing.
+        """Return the last events of a run that raised no error.
 
         Args:
-            version_id: The version that it ended with.
-            status: What became of it; by default it is told from the result. Without one the run was interrupted.
+            version_id: The version that the run ended with.
+            status: How the run ended. By default, it is derived from the result; without a result, `interrupted`.
         """
         is_waiting = isinstance(self._output, DeferredToolRequests)
-        told: RunStatus = 'interrupted' if not self._has_result else 'awaiting_approval' if is_waiting else 'complete'
+        derived: RunStatus = 'complete' if self._has_result else 'interrupted'
+        if is_waiting:
+            derived = 'awaiting_approval'
         return [
-            *self._usage_news(),
+            *self._changed_usage(),
             EndEvent(
                 finish_reason=self._finish_reason,
-                status=status or told,
+                status=status or derived,
                 version_id=version_id,
                 output=output_text(self._output),
                 usage=self.usage,
@@ -143,58 +145,58 @@ class RunEvents:
     def fail(
         self, error: BaseException, *, version_id: str | None = None, is_suspended: bool = False
     ) -> list[StreamEvent]:
-        """Return what is told last of a run that raised an error: the error, then the end.
+        """Return the last events of a run that raised an error: the error, then the end.
 
         Args:
-            error: What it raised; its words are told only where they are meant to be read, and without keys.
-            version_id: The version that keeps what was done.
-            is_suspended: Whether the store does not have the end of the run, so that it can be resumed.
+            error: The error. Its message is included only if it is meant for readers, with keys removed.
+            version_id: The version that contains the completed work.
+            is_suspended: Whether the store does not have the end of the run, so that the run can be resumed.
         """
         status = 'suspended' if is_suspended else status_after(error)
-        said = suspended_event() if is_suspended else describe_failure(error)
-        news = self._usage_news()
+        error_event = suspended_event() if is_suspended else describe_failure(error)
+        changed_usage = self._changed_usage()
         end = EndEvent(finish_reason='error', status=status, version_id=version_id, usage=self.usage)
-        return [*news, said, end]
+        return [*changed_usage, error_event, end]
 
     def _state_of(self, key: str, *, within: str = '', path: tuple[str, ...] = ()) -> ResponseState:
         return self._state_by_key.setdefault(key, ResponseState(within, path))
 
-    def _told_by(self, response_state: ResponseState, event: AgentStreamEvent) -> list[StreamEvent]:
+    def _events_of(self, response_state: ResponseState, event: AgentStreamEvent) -> list[StreamEvent]:
         match event:
             case PartStartEvent() | PartDeltaEvent() | PartEndEvent():
-                return response_state.tell_part(event)
+                return response_state.part_events(event)
             case RunToolCallEvent(part=part):
-                return self._tell_call(response_state, part)
+                return self._call_events(response_state, part)
             case RunToolResultEvent(part=part):
-                told = result_event(part, within=response_state.within, path=response_state.path)
-                call = self._changing.pop(told.id, None)
+                result = result_event(part, within=response_state.within, path=response_state.path)
+                call = self._changing.pop(result.id, None)
                 if call is None or part.outcome != 'success':
-                    return [told]
-                return [told, *change_events(call, part, working_dir=self._working_dir)]
+                    return [result]
+                return [result, *change_events(call, part, working_dir=self._working_dir)]
             case CapabilityEvent():
-                told = capability_event(
+                stream_event = capability_event(
                     event,
                     path=response_state.path,
-                    answer_text=response_state.said,
+                    answer_text=response_state.text,
                     shows_errors=self._shows_errors,
                 )
-                if isinstance(told, RetriedEvent) and told.void_text:
-                    response_state.forget()
-                return [told]
+                if isinstance(stream_event, RetriedEvent) and stream_event.void_text:
+                    response_state.reset()
+                return [stream_event]
             case _:
                 return []
 
-    def _tell_call(self, response_state: ResponseState, part: ToolCallPart) -> list[StreamEvent]:
-        """Tell a call once: one that waited is announced again when it runs."""
+    def _call_events(self, response_state: ResponseState, part: ToolCallPart) -> list[StreamEvent]:
+        """Return the event of a call once: pydantic-ai announces a pending call again when it runs."""
         index = response_state.index_of(part.tool_call_id)
-        told = call_event(part, within=response_state.within, path=response_state.path, index=index)
+        call = call_event(part, within=response_state.within, path=response_state.path, index=index)
         # The plan of a subagent is its own: only files are shared.
         if part.tool_name in CHANGERS and not (response_state.path and part.tool_name == WRITE_TODOS):
-            self._changing[told.id] = part
-        if told.id in self._announced:
+            self._changing[call.id] = part
+        if call.id in self._announced:
             return []
-        self._announced.add(told.id)
-        return [told]
+        self._announced.add(call.id)
+        return [call]
 
     def _take_result(self, event: AgentRunResultEvent[object]) -> list[StreamEvent]:
         result = event.result
@@ -203,13 +205,13 @@ class RunEvents:
         self._finish_reason = finish_reason_of(result.response, is_waiting=is_waiting)
         return [*self._usage_of(result.usage), *approval_events(result.output)]
 
-    def _usage_news(self) -> list[StreamEvent]:
-        """Tell the usage if it is not what was told last: pydantic-ai counts a response when it is whole."""
+    def _changed_usage(self) -> list[StreamEvent]:
+        """Return the usage if it changed since it was last emitted. pydantic-ai counts complete responses only."""
         usage = None if self._usage is None else self._usage()
         return [] if usage is None else self._usage_of(usage)
 
     def _usage_of(self, usage: RunUsage) -> list[StreamEvent]:
-        """Return the usage unless nothing but the number of tool calls has changed: results are events of their own."""
+        """Return the usage, unless only the number of tool calls changed: results have events of their own."""
         emitted, self.usage = self.usage, UsageEvent.of(usage - self._usage_before)
         return [] if replace(self.usage, tool_calls=emitted.tool_calls) == emitted else [self.usage]
 
@@ -217,26 +219,26 @@ class RunEvents:
 async def stream_events(
     run_events: AsyncIterable[AgentStreamEvent | AgentRunResultEvent[object]], translator: RunEvents | None = None
 ) -> AsyncGenerator[StreamEvent]:
-    """Yield what a run tells, from its start to its end: one that fails is told so, and raises nothing.
+    """Yield the events of a run from start to end. A failed run yields an error event; nothing is raised.
 
-    Cancellation of the task passes: then nobody listens.
+    Cancellation of the task propagates, since nobody reads the stream then.
 
     Args:
-        run_events: Its events, such as those of `agent.run_stream_events()` or of `TurnStream.events()`.
-        translator: A fresh one, with what is known of the run.
+        run_events: The events of the run, such as those of `agent.run_stream_events()` or of `TurnStream.events()`.
+        translator: A new translator with the details of the run.
     """
-    told = RunEvents() if translator is None else translator
-    for event in told.start():
-        yield event
+    run = RunEvents() if translator is None else translator
+    for stream_event in run.start():
+        yield stream_event
     try:
         async for event in run_events:
-            for each in told.translate(event):
-                yield each
-    except Exception as error:  # the outermost edge: whoever watches learns of it instead of an end that looks well
+            for stream_event in run.translate(event):
+                yield stream_event
+    except Exception as error:  # outermost boundary: viewers must see the failure, not a normal end
         if not isinstance(error, EXPECTED_ERRORS):
             _LOGGER.exception('A run failed', exc_info=error)
-        for each in told.fail(error):
-            yield each
+        for stream_event in run.fail(error):
+            yield stream_event
     else:
-        for each in told.end():
-            yield each
+        for stream_event in run.end():
+            yield stream_event

@@ -1,4 +1,4 @@
-"""A capability for runs that are streamed: an answer that was cut inside a call ends the run."""
+"""A capability for streamed runs: a response that was cut inside a tool call ends the run."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pydantic_core import from_json
 
 @dataclass(kw_only=True)
 class WholeCalls(AbstractCapability[object]):
-    """Ends a run whose model came to its token limit while it wrote a tool call.
+    """Ends a run in which the model reached its token limit while writing a tool call.
 
-    pydantic-ai takes such arguments for a mistake of the model and asks again, as often as the tool may be retried: each
-    answer is paid for, and is as long as the one before.
+    pydantic-ai treats the cut arguments as a mistake of the model and retries as often as the tool allows. Each retry
+    is billed, and is as long as the one before.
     """
 
     id: str | None = 'whole_calls'
@@ -27,13 +27,13 @@ class WholeCalls(AbstractCapability[object]):
         """Refuse a response that was cut inside a call.
 
         Raises:
-            IncompleteToolCall: It was.
+            IncompleteToolCall: The response was cut inside its last call.
         """
         calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
         if response.finish_reason == 'length' and calls and not _is_whole(calls[-1]):
             raise IncompleteToolCall(
-                f'The model came to its token limit inside a call of {calls[-1].tool_name!r}, and the call was not run. '
-                'Raise `max_tokens` in the model settings, or ask for less at once.'
+                f'The model reached its token limit inside a call of {calls[-1].tool_name!r}, and the call was not '
+                'run. Raise `max_tokens` in the model settings, or ask for less at once.'
             )
         return response
 
