@@ -1,10 +1,10 @@
-"""The stored things as JSON shows them, and the code that loads them from a store.
+"""Stored objects in their JSON form, and the code that loads them from a store.
 
-One shape for each thing, which the HTTP API, `--json` of the command line and the page share: versions and their
-differences, approvals, conversations, runs, requests, subagents, usage. Field names are in snake case, moments in
-ISO 8601 UTC, and what is not known is null.
-Not here: events of live runs (`streaming`), the bodies of HTTP requests and ownership (`server`), terminal output
-(`cli`).
+The HTTP API, the `--json` output of the command line, and the web page share one model per object: versions and their
+differences, approvals, conversations, runs, requests, subagents, usage. Field names are in snake case, timestamps in
+ISO 8601 UTC, and unknown values are null.
+
+Defined elsewhere: events of live runs (`streaming`), request bodies and ownership (`server`), terminal output (`cli`).
 """
 
 from ._approvals import StoredApproval

@@ -1,4 +1,4 @@
-"""Approvals as a store has them."""
+"""Approvals as stored."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _VIEW = {
 
 
 class StoredApproval(View):
-    """An approval that is pending or was answered.
+    """An approval, pending or answered.
 
-    It is the record of an `Approval` of the event `approval_required`, from the call to the decision. An event names a
-    call within its run; the record outlives the run, so it has an `id` of its own, and the name in the event is its
-    `pending_id`.
+    This is the stored record of an `Approval` of the `approval_required` event, from the call to the decision. An event
+    identifies a call within its run. The record outlives the run, so it has an `id` of its own, and the event's id is
+    its `pending_id`.
     """
 
     model_config = example_config(
@@ -57,34 +57,34 @@ class StoredApproval(View):
     id: str
     """The id of the approval, unique in the store."""
     pending_id: str
-    """The id of the approval within its version: that of the event, and the key of an answer when a turn resumes."""
+    """The id of the approval within its version: the id in the event, and the key of the answer when a turn resumes."""
     version_id: str
     """The version that is pending."""
     conversation_id: str
-    """The conversation of that version."""
+    """The conversation of the pending version."""
     agent: str
     """The name of the agent."""
     path: list[str]
-    """The names of the subagents that lead to the call; empty for a call of the agent itself."""
+    """Names of the subagents that lead to the call; empty for a call of the agent itself."""
     tool: str
-    """The name of the tool."""
+    """The name of the called tool."""
     args: dict[str, JsonValue]
-    """All arguments, for a program. To show them to a person, show `view`: in it nothing can hide."""
+    """All arguments, for programs. Show `view` to a person instead: it makes hidden characters visible."""
     view: ApprovalView
-    """The call as a person must see it: escaped, with a preview and the `digest` that an answer carries."""
+    """The call as a person must see it: escaped, with a preview and the `digest` that an answer must contain."""
     decisions: list[Literal['approve', 'edit', 'deny', 'respond']]
     """The decisions that the call accepts; empty if its version was deleted."""
     status: ApprovalStatus
     """The state of the approval. `superseded` means pending in a later version, under another id."""
     decided_by: str | None
-    """The person who answered: the owner of the key, or the name given at the command line."""
+    """The person who answered: the owner of the API key, or the name given at the command line."""
     reason: str | None
-    """The reason for the decision; of an expired approval, the text that the model received."""
+    """The reason for the decision; for an expired approval, the text that the model received."""
     edited_args: dict[str, JsonValue] | None
-    """The arguments that a person gave in place of the model's, if the decision was `edit`."""
+    """For the decision `edit`: the arguments that replace those of the model."""
     decided_at: AwareDatetime | None
-    """The moment of the answer."""
+    """When the approval was answered."""
     expires_at: AwareDatetime | None
-    """The moment after which the approval counts as denied; null for never."""
+    """When the approval expires and counts as denied; null if it does not expire."""
     created_at: AwareDatetime
-    """The moment at which the turn paused."""
+    """When the turn paused for the approval."""

@@ -1,4 +1,4 @@
-"""The base class of the shapes, and values that their examples share."""
+"""The base class of the views, and values that their examples share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXAMPLE_DIGEST = '9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a
 
 
 class View(BaseModel):
-    """A value of a store as JSON shows it. Its validator is built when it is first used."""
+    """A stored object in its JSON form. The validator is built on first use."""
 
     model_config = ConfigDict(frozen=True, defer_build=True, from_attributes=True)
 

@@ -1,4 +1,4 @@
-"""Conversations as a store has them."""
+"""Conversations as stored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ._usage import Usage
 
 
 class ConversationSummary(View):
-    """A conversation in a list."""
+    """A conversation, as listed."""
 
     model_config = example_config(
         {'id': EXAMPLE_ID, 'agent': 'analyst', 'name': 'Sales of May', 'head': EXAMPLE_ID, 'created_at': EXAMPLE_MOMENT}
@@ -24,15 +24,15 @@ class ConversationSummary(View):
     agent: str
     """The name of the agent."""
     name: str | None
-    """The name that people gave it."""
+    """The display name that users gave it."""
     head: str | None
     """The version from which the next turn starts; null if it was deleted."""
     created_at: AwareDatetime
-    """The moment at which the conversation was created."""
+    """When the conversation was created."""
 
 
 class ConversationDetails(ConversationSummary):
-    """A conversation in its state at the head."""
+    """A conversation with its state at the head."""
 
     model_config = example_config(
         {
@@ -55,16 +55,16 @@ class ConversationDetails(ConversationSummary):
     metadata: dict[str, JsonValue]
     """The metadata, which all versions of the conversation inherit."""
     state: VersionState | None
-    """The result of the turn that ended at the head."""
+    """The state of the head: how its turn ended."""
     branch: str | None
-    """The branch of the head."""
+    """The name of the branch of the head."""
     running: list[str]
-    """The ids of the running runs, oldest first."""
+    """Ids of the running runs, oldest first."""
     suspended: list[str]
-    """The ids of the suspended runs, oldest first: resume each, or cancel it."""
+    """Ids of the suspended runs, oldest first. Each can be resumed or cancelled."""
     todos: list[Todo]
-    """The plan at the head."""
+    """The todos of the agent at the head."""
     approvals: list[StoredApproval]
-    """The approvals of the head."""
+    """The approvals of the head, pending and answered."""
     usage: Usage
     """The usage of the conversation up to the head."""

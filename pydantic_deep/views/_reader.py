@@ -1,4 +1,4 @@
-"""`StoreReader`: loads views from a store, whichever agent and process wrote it."""
+"""`StoreReader`: loads views from a store, regardless of the agent and process that wrote it."""
 
 from __future__ import annotations
 
@@ -38,26 +38,26 @@ from ._versions import Difference, StoredRequest, SubagentTree, ToolCall, Versio
 
 
 class StoreReader:
-    """Loads views from a store. Nothing here runs an agent or calls a model.
+    """Loads views from a store, without running an agent or calling a model.
 
     Args:
         store: The store.
-        hidden_metadata: Keys of metadata that no view has.
-        shows_errors: Whether views have the messages of exceptions, which may hold internals of an application;
-            otherwise they have only the names of the exceptions.
+        hidden_metadata: Metadata keys to omit from views.
+        shows_errors: Whether views contain exception messages, which may reveal internals of an application. Otherwise,
+            they contain only the names of the exceptions.
     """
 
     def __init__(self, store: Store, *, hidden_metadata: Collection[str] = (), shows_errors: bool = True) -> None:
         agent = Agent(None, name='reader', deps_type=DeepAgentDeps, output_type=[str, DeferredToolRequests])
         self.store = store
-        """The store."""
+        """The store that views are loaded from."""
         self.agent: VersionedAgent[DeepAgentDeps, Any] = VersionedAgent(agent, store)
-        """An agent without a model, to load versions and to make versions without a run."""
+        """An agent without a model, for loading versions and creating versions without a run."""
         self._hidden_metadata = hidden_metadata
         self._shows_errors = shows_errors
 
     async def versions(self, records: Sequence[VersionRecord]) -> list[Version]:
-        """Return versions, in the order of the records."""
+        """Return versions in the order of the records."""
         turns = TurnLineages(store=self.store)
         turns.cache(records)
         return await self._versions(await self.agent.wrap(records), turns)
@@ -67,14 +67,14 @@ class StoreReader:
         return (await self.versions([record]))[0]
 
     async def details(self, record: VersionRecord) -> VersionDetails:
-        """Return a version and its turn up to there; of the subagents and the error of a run, those of the whole run."""
+        """Return a version with its turn so far. Subagents and the error are those of the whole run."""
         turns = TurnLineages(store=self.store)
         [version], lineage = await self.agent.wrap([record]), await turns.lineage(record)
         [summary] = await self._versions([version], turns)
         messages = await version.messages(start=await turns.first_message_index(lineage))
-        parts = await self.agent.wrap(list({each.run_id: each for each in lineage.versions}.values()))
+        parts = await self.agent.wrap(list({member.run_id: member for member in lineage.versions}.values()))
         base = None if lineage.base is None else (await self.agent.wrap([lineage.base]))[0]
-        subagents = {each.conversation_id: each for part in parts for each in await part.subagents()}
+        subagents = {tree.conversation_id: tree for part in parts for tree in await part.subagents()}
         return VersionDetails(
             **dict(summary),
             metadata=self.metadata(record),
@@ -85,7 +85,7 @@ class StoreReader:
             requests=await self._requests(lineage, parts),
             files=[] if base is None else await base.diff_files(version),
             todos=version.todos,
-            subagents=[SubagentTree.model_validate(each) for each in subagents.values()],
+            subagents=[SubagentTree.model_validate(tree) for tree in subagents.values()],
             approvals=await self.approvals_of(version),
         )
 
@@ -106,17 +106,17 @@ class StoreReader:
         )
 
     async def approvals(self, records: Sequence[ApprovalRecord]) -> list[StoredApproval]:
-        """Return approvals, in the order of the records. Each version is loaded once."""
+        """Return approvals in the order of the records. Each version is loaded once."""
         versions: dict[str, AgentVersion[Any, Any] | None] = {}
         for id in dict.fromkeys(record.version_id for record in records):
             try:
                 versions[id] = await self.agent.load(id)
-            except VersionNotFoundError:  # an answered approval outlives its version
+            except VersionNotFoundError:  # answered approvals outlive their version
                 versions[id] = None
         return [_approval(record, versions[record.version_id]) for record in records]
 
     async def approvals_of(self, version: AgentVersion[Any, Any]) -> list[StoredApproval]:
-        """Return the approvals of a version, pending and answered ones."""
+        """Return the approvals of a version, pending and answered."""
         if version.state != 'awaiting_approval':
             return []
         records = await self.store.approvals(status=None, version_id=version.id, limit=10_000)
@@ -130,13 +130,13 @@ class StoreReader:
         running: Sequence[str] = (),
         suspended: Sequence[str] = (),
     ) -> ConversationDetails:
-        """Return a conversation in its state at the head.
+        """Return a conversation with its state at the head.
 
         Args:
             record: The conversation.
             newest: Its newest version, for the name and the metadata if the head was deleted.
-            running: The ids of its running runs.
-            suspended: The ids of its suspended runs.
+            running: Ids of its running runs.
+            suspended: Ids of its suspended runs.
         """
         head = None if record.head_id is None else await self.agent.load(record.head_id)
         known = newest if head is None else head.record
@@ -153,7 +153,7 @@ class StoreReader:
         )
 
     def conversation_summary(self, record: ConversationRecord, version: VersionRecord) -> ConversationSummary:
-        """Return a conversation in a list, with the name of one of its versions, which is usually the head."""
+        """Return a conversation for a list, with the name stored in one of its versions, usually the head."""
         return ConversationSummary(
             id=record.id,
             agent=record.agent_name,
@@ -163,7 +163,7 @@ class StoreReader:
         )
 
     def metadata(self, record: VersionRecord) -> dict[str, JsonValue]:
-        """Return the metadata of a version, without the hidden keys."""
+        """Return the metadata of a version without the hidden keys."""
         metadata: dict[str, JsonValue] = json.loads(record.metadata)
         return {key: value for key, value in metadata.items() if key not in self._hidden_metadata}
 
@@ -210,9 +210,9 @@ class StoreReader:
         return sorted([*diff.added, *diff.removed, *diff.changed])
 
     async def _requests(self, lineage: TurnLineage, parts: Sequence[AgentVersion[Any, Any]]) -> list[StoredRequest]:
-        """Return the requests of a turn up to its last version."""
+        """Return the model requests of a turn up to its last version."""
         end = lineage.versions[-1]
-        requests = {(each.run_id, each.number): each for part in parts for each in await part.requests()}
+        requests = {(request.run_id, request.number): request for part in parts for request in await part.requests()}
         return [
             StoredRequest(
                 number=number,
@@ -231,7 +231,7 @@ class StoreReader:
         ]
 
     async def _error(self, record: VersionRecord) -> str | None:
-        """Return why a run failed; `None` for one that a person stopped."""
+        """Return why a run failed, or `None` if a person stopped it."""
         run = None if record.run_id is None else await self.store.run(record.run_id)
         if run is None or run.state != 'failed' or run.error is None:
             return None
@@ -240,7 +240,7 @@ class StoreReader:
 
 
 def stored_output_text(record: VersionRecord) -> str | None:
-    """Return the output of a version as text: a string unchanged, anything else as JSON; `None` if it has none."""
+    """Return the output of a version as text: strings unchanged, anything else as JSON. `None` without an output."""
     if record.output is None:
         return None
     value: object = json.loads(record.output)
@@ -261,7 +261,7 @@ def _approval(record: ApprovalRecord, version: AgentVersion[Any, Any] | None) ->
         tool=item.tool,
         args=json.loads(record.arguments),
         view=item.view,
-        decisions=[kind for each in pending if each.id == item.pending_id for kind in each.decisions],
+        decisions=[kind for approval in pending if approval.id == item.pending_id for kind in approval.decisions],
         status=item.status,
         decided_by=item.decided_by,
         reason=item.reason or (decision.given_reason if isinstance(decision, Deny) else None),
@@ -296,7 +296,7 @@ async def _last_calls(record: VersionRecord, turns: TurnLineages) -> list[str]:
 
 
 def _partial_answer(record: VersionRecord, messages: Sequence[ModelMessage]) -> str | None:
-    """Return the partial answer of a turn that was interrupted or failed; `None` if it has none."""
+    """Return the partial answer of an interrupted or failed turn, or `None` if there is none."""
     last = messages[-1] if messages else None
     if record.state not in ('interrupted', 'failed') or not isinstance(last, ModelResponse) or last.tool_calls:
         return None

@@ -13,11 +13,11 @@ from ._base import EXAMPLE_ID, EXAMPLE_MOMENT, View, example_config
 from ._usage import Usage
 
 RunState: TypeAlias = RunStatus | Literal['running']
-"""The state of a run. One without an end in the store is `suspended` until it is resumed or cancelled."""
+"""The state of a run. A run without an end in the store is `suspended` until it is resumed or cancelled."""
 
 
 class Run(View):
-    """A run with all of its attempts: the first one, and one more after each crash."""
+    """A run with all its attempts: the first one, and another after each crash."""
 
     model_config = example_config(
         {
@@ -43,32 +43,32 @@ class Run(View):
     id: str
     """The id of the run."""
     conversation_id: str
-    """The conversation."""
+    """The id of the conversation that the run belongs to."""
     agent: str
     """The name of the agent."""
     state: RunState
     """The state of the newest attempt, or `suspended`."""
     has_moved_on: bool
-    """Whether the run is suspended and its conversation has moved on, so that only an explicit request resumes it."""
+    """Whether the run is suspended and its conversation has newer versions, so that it resumes only on request."""
     base_id: str | None
     """The version that the run started from."""
     version_id: str | None
-    """The version that the run ended with; of a running one, its newest step if that is known."""
+    """The version that the run ended with; for a running run, its newest step if known."""
     output: str | None
-    """The answer as text, JSON if it is structured."""
+    """The output as text, or as JSON if it is structured."""
     error: ErrorEvent | None
-    """Why the run failed."""
+    """The failure that ended the run."""
     approvals: list[StoredApproval]
-    """The approvals of its version, pending and answered ones."""
+    """The approvals of its version, pending and answered."""
     usage: Usage
-    """The usage of the run alone."""
+    """The usage of this run alone."""
     session_id: str | None
-    """The caller's own id, while the log of the run is stored."""
+    """The session id that the caller passed; available while the log of the run is cached."""
     is_here: bool
     """Whether the run is running in this process, or its log is cached there."""
     attempts: int
-    """How many attempts the run had."""
+    """The number of attempts."""
     started_at: AwareDatetime
-    """The moment at which the first attempt began."""
+    """When the first attempt started."""
     ended_at: AwareDatetime | None
-    """The moment at which the run ended."""
+    """When the run ended; null if it has no end."""

@@ -1,6 +1,7 @@
-"""The versions of one turn: one for each step and each pause for approvals, then that of the end.
+"""The versions of one turn: one for each step and each pause for approvals, then the final one.
 
-This is the one rule for which versions make a turn, where its messages begin, and which prompt began it.
+This module is the single definition of which versions form a turn, where its messages start, and which prompt started
+it.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from pydantic_deep.versions import attempt_ids, replaced_messages
 
 @dataclass(frozen=True, kw_only=True)
 class TurnLineage:
-    """The versions of a turn, up to one of them."""
+    """The versions of a turn up to one of them."""
 
     base: VersionRecord | None
-    """The version that the turn began from; `None` at the start of a conversation, and where it was deleted."""
+    """The version that the turn started from; `None` at the start of a conversation, or if it was deleted."""
     versions: Sequence[VersionRecord]
-    """The versions after it, oldest first."""
+    """The versions of the turn, oldest first."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TurnLineages:
-    """Finds the versions of a turn in a store. Loaded versions are cached."""
+    """Determines the versions of turns in a store. Loaded versions are cached."""
 
     store: Store
-    """The store."""
+    """The store that versions are loaded from."""
     _record_by_id: dict[str, VersionRecord | None] = field(default_factory=dict[str, 'VersionRecord | None'])
     _attempts_by_run: dict[str | None, list[str]] = field(default_factory=dict['str | None', list[str]])
     _prompt_by_version: dict[str, str | None] = field(default_factory=dict[str, 'str | None'])
@@ -39,7 +40,7 @@ class TurnLineages:
         self._record_by_id.update({record.id: record for record in records})
 
     async def parent(self, record: VersionRecord) -> VersionRecord | None:
-        """Return the parent, unless there is none or it was deleted."""
+        """Return the parent, or `None` if there is none or it was deleted."""
         id = record.parent_id
         if id is None:
             return None
@@ -51,7 +52,7 @@ class TurnLineages:
         return self._record_by_id[id]
 
     async def lineage(self, record: VersionRecord) -> TurnLineage:
-        """Return the versions of the turn that a version is part of, up to that version."""
+        """Return the versions of the turn that a version belongs to, up to that version."""
         versions, parent = [record], await self.parent(record)
         while parent is not None and await self._is_same_turn(parent, versions[-1]):
             versions.append(parent)
@@ -69,9 +70,9 @@ class TurnLineages:
         return _first_index(runs, messages)
 
     async def prompt(self, record: VersionRecord) -> str | None:
-        """Return what began the turn of a version: what its first run was given; `None` where nobody said anything.
+        """Return the prompt of the turn of a version: the prompt of its first run. `None` if that run had none.
 
-        What later runs of a turn were told, such as that a person changed the arguments of a call, nobody has said.
+        Prompts of later runs of the turn are generated, such as a note that a person changed the arguments of a call.
         """
         lineage = await self.lineage(record)
         first = lineage.versions[0]
@@ -80,40 +81,42 @@ class TurnLineages:
         return self._prompt_by_version[first.id]
 
     async def latest_continuation(self, record: VersionRecord) -> VersionRecord:
-        """Return the newest version of the run that resumed a version; the version itself if no run did."""
+        """Return the newest version of the run that resumed a version, or the version itself if none did."""
         while record.state == 'awaiting_approval' and (children := await self.store.children(record.id)):
             child = children[-1]
             if child.kind == 'edit' and (below := await self.store.children(child.id)):
                 child = below[-1] if await self._is_same_turn(child, below[-1]) else child
-            made = await self.store.versions(VersionFilter(run_id=child.run_id), limit=1) if child.run_id else [child]
-            record = made[0]
+            versions = (
+                await self.store.versions(VersionFilter(run_id=child.run_id), limit=1) if child.run_id else [child]
+            )
+            record = versions[0]
         return record
 
     async def message_bodies(self, record: VersionRecord, start: int, stop: int) -> list[dict[str, Any]]:
-        """Return messages of a version as they are stored."""
-        found = await self.store.messages(record.branch_id, stop, start=start)
-        return [json.loads(each.body) for each in found]
+        """Return messages of a version in their stored form."""
+        messages = await self.store.messages(record.branch_id, stop, start=start)
+        return [json.loads(message.body) for message in messages]
 
     async def _is_same_turn(self, version: VersionRecord, later: VersionRecord) -> bool:
         """Return whether a version and its child belong to the same turn."""
         if version.state == 'awaiting_approval':
             return True
-        if version.kind == 'edit' and version.parent_id is not None:  # made in the directory while the turn waited
+        if version.kind == 'edit' and version.parent_id is not None:  # made in the directory while the turn was pending
             answered = await self.store.approvals(status=None, version_id=version.parent_id, limit=10_000)
-            resumed_by = {each.resumed_by for each in answered if each.resumed_by is not None}
+            resumed_by = {approval.resumed_by for approval in answered if approval.resumed_by is not None}
             return bool(resumed_by) and not resumed_by.isdisjoint(await self._attempts(later))
         if version.kind != 'step':
             return False
         return version.run_id == later.run_id or version.run_id in await self._attempts(later)
 
     async def _attempts(self, record: VersionRecord) -> list[str]:
-        """Return the run of a version, after the crashed runs that it resumed."""
+        """Return the run of a version, preceded by the crashed runs that it resumed."""
         if record.run_id not in self._attempts_by_run:
             self._attempts_by_run[record.run_id] = await attempt_ids(self.store, record)
         return self._attempts_by_run[record.run_id]
 
     async def _runs(self, lineage: TurnLineage) -> list[str]:
-        """Return the runs of a turn, oldest first; messages tell of those whose versions were deleted."""
+        """Return the runs of a turn, oldest first. Runs with deleted versions are taken from the messages."""
         runs = [id for version in lineage.versions for id in await self._attempts(version)]
         if lineage.base is not None:
             return runs
@@ -124,30 +127,30 @@ class TurnLineages:
         return runs
 
     async def _asking_run(self, runs: Sequence[str], messages: Sequence[Mapping[str, Any]]) -> str | None:
-        """Return the run that paused before the first of these runs resumed it; `None` if that run began the turn."""
+        """Return the run that paused before the first of these runs, or `None` if that run started the turn."""
         first = await self.store.run(runs[0])
         asked = first is not None and json.loads(first.options).get('resumes') is not None
         before = [message['run_id'] for message in messages[: _first_index(runs, messages)] if message.get('run_id')]
         return before[-1] if asked and before else None
 
     async def _read_prompt(self, lineage: TurnLineage) -> str | None:
-        """Return what a run was given: it stands where the messages of its base end, give or take a repaired one.
+        """Find the prompt of the first run near the end of the base's messages, whose number a repair may change.
 
-        Where a summary was made in the turn, it stands after that, or among what it replaced.
+        If a summary was made during the turn, the prompt follows the summary, or is among the replaced messages.
         """
         first, base, runs = lineage.versions[0], lineage.base, await self._runs(lineage)
         start = 0 if base is None else max(0, base.message_count - 2)
-        found = _find_prompt(
+        prompt = _find_prompt(
             await self.message_bodies(first, start, min(start + 6, first.message_count)),
             runs,
         )
         is_elsewhere = base is None or first.branch_id != base.branch_id
-        if found is None and is_elsewhere:
-            found = _find_prompt(await self.message_bodies(first, 0, first.message_count), runs)
-        if found is None and is_elsewhere:
+        if prompt is None and is_elsewhere:
+            prompt = _find_prompt(await self.message_bodies(first, 0, first.message_count), runs)
+        if prompt is None and is_elsewhere:
             earlier = await replaced_messages(self.store, first)
-            found = _find_prompt([json.loads(each.body) for each in earlier], runs)
-        return found
+            prompt = _find_prompt([json.loads(message.body) for message in earlier], runs)
+        return prompt
 
 
 async def is_pending(store: Store, record: VersionRecord) -> bool:
@@ -159,13 +162,13 @@ async def is_pending(store: Store, record: VersionRecord) -> bool:
 
 
 def _first_index(run_ids: Collection[str], messages: Sequence[Mapping[str, Any]]) -> int:
-    """Return the index of the first message of runs; the number of messages if there is none."""
+    """Return the index of the first message of the runs, or the number of messages if there is none."""
     places = (place for place, message in enumerate(messages) if message.get('run_id') in run_ids)
     return next(places, len(messages))
 
 
 def _find_prompt(messages: Sequence[Mapping[str, Any]], run_ids: Collection[str]) -> str | None:
-    """Return the first prompt of runs in stored messages; `None` if there is none."""
+    """Return the first prompt of the runs in stored messages, or `None` if there is none."""
     for message in messages:
         if message.get('kind') == 'request' and message.get('run_id') in run_ids:
             for part in cast('list[dict[str, Any]]', message.get('parts', [])):
@@ -179,4 +182,4 @@ def prompt_text(content: object) -> str:
     if isinstance(content, str):
         return content
     pieces = cast('list[object]', content) if isinstance(content, list) else []
-    return '\n'.join(each if isinstance(each, str) else '[media]' for each in pieces)
+    return '\n'.join(piece if isinstance(piece, str) else '[media]' for piece in pieces)

@@ -6,17 +6,17 @@ from ._base import View
 
 
 class Usage(View):
-    """The tokens, requests and tool calls of a conversation or a run; of a difference, numbers may be negative."""
+    """The tokens, requests and tool calls of a conversation or a run. In a difference, numbers may be negative."""
 
     input_tokens: int = 0
-    """Tokens sent, cached ones included."""
+    """Tokens sent to models, including cached tokens."""
     output_tokens: int = 0
-    """Tokens that models wrote."""
+    """Tokens that models generated."""
     cache_read_tokens: int = 0
-    """Tokens sent that a provider found in its cache."""
+    """Sent tokens that were read from a provider's cache."""
     cache_write_tokens: int = 0
-    """Tokens sent that a provider wrote to its cache."""
+    """Sent tokens that were written to a provider's cache."""
     requests: int = 0
-    """Responses of models."""
+    """The number of model responses."""
     tool_calls: int = 0
-    """Tool calls that succeeded."""
+    """The number of successful tool calls."""

@@ -1,4 +1,4 @@
-"""Versions, what happened in their turns, and their differences."""
+"""Versions, the activity of their turns, and their differences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ._usage import Usage
 
 
 class Version(View):
-    """A version: the state of a conversation at one moment."""
+    """A version: the state of a conversation at one point in time."""
 
     model_config = example_config(
         {
@@ -47,60 +47,60 @@ class Version(View):
     id: str
     """The id of the version, a UUIDv7."""
     parent_id: str | None
-    """The version that it came from, even if that was deleted; null for the first of a conversation."""
+    """The version that it was derived from, even if that was deleted; null for the first of a conversation."""
     merged_from: str | None
-    """The second parent of a merge."""
+    """The id of the second parent, for a merge."""
     conversation_id: str
-    """The conversation."""
+    """The id of the conversation."""
     agent: str
     """The name of the agent."""
     kind: VersionKind
-    """How the version was made: `step` within a turn, `turn` or `pause` at the end of one, `edit` without one."""
+    """How the version was created: `step` within a turn, `turn` or `pause` at the end of one, `edit` without one."""
     state: VersionState
-    """The result of the turn that the version ends."""
+    """The state of the turn at this version."""
     is_pending: bool
     """Whether the version has approvals that no run has resumed with."""
     branch: str
-    """The branch of its messages."""
+    """The name of the branch that contains its messages."""
     name: str | None
-    """The name that people gave the conversation."""
+    """The display name of the conversation."""
     prompt: str | None
-    """The prompt that began the turn, with `[media]` for each media part; null if the turn had none."""
+    """The prompt that started the turn, with `[media]` for each media part; null if the turn had none."""
     calls: list[str]
-    """Of a step: the names of the tools that the model called last."""
+    """For a step: the names of the tools that the model called last."""
     run_id: str | None
-    """The run that made the version."""
+    """The id of the run that created the version."""
     message_count: int
-    """How many messages the history has."""
+    """The number of messages in the history."""
     model: str | None
-    """The model that answered last, as `provider:name`."""
+    """The model that responded last, as `provider:name`."""
     usage: Usage
     """The usage of the conversation up to this version."""
     files_changed: list[str] | None
-    """The paths of the files that differ from those of the parent; null where files are not versioned."""
+    """Paths of the files that differ from those of the parent; null if files are not versioned."""
     protected_changes: list[ProtectedChange]
-    """The protected files that the turn changed, such as those of git, whether or not versions have them."""
+    """Protected files that the turn changed, such as those of git, whether or not versions include them."""
     omitted_files: list[OmittedFile]
-    """The files of the directory that the version does not have."""
+    """Files of the directory that the version does not include."""
     is_head: bool
     """Whether the version is the head of its conversation, from which the next turn starts."""
     created_at: AwareDatetime
-    """The moment at which the version was made."""
+    """When the version was created."""
 
 
 class ToolCall(View):
     """A tool call of a turn, with its result."""
 
     id: str
-    """The id of the call."""
+    """The id of the tool call."""
     name: str
-    """The name of the tool."""
+    """The name of the called tool."""
     args: str
-    """The arguments as the model wrote them, JSON unless it made a mistake."""
+    """The arguments as the model wrote them: JSON, unless the model made a mistake."""
     outcome: Outcome | None
-    """How the call ended; null for one that is pending."""
+    """How the call ended; null for a pending call."""
     content: str | None
-    """The result as the model received it; null for a call that is pending."""
+    """The result as the model received it; null for a pending call."""
     exit_code: int | None
     """The exit code of a command; null for other tools and for a command that was stopped."""
 
@@ -111,71 +111,71 @@ class StoredRequest(View):
     number: int
     """The number of the request within the turn, from 1."""
     model: str
-    """The model that answered."""
+    """The name of the model that responded."""
     settings: dict[str, JsonValue]
     """The effective model settings, with secrets redacted."""
     input_tokens: int
-    """Tokens sent, cached ones included."""
+    """Tokens sent to the model, including cached tokens."""
     output_tokens: int
-    """Tokens that the model wrote."""
+    """Tokens that the model generated."""
     cache_read_tokens: int
-    """Tokens sent that the provider found in its cache."""
+    """Sent tokens that were read from the provider's cache."""
     cache_write_tokens: int
-    """Tokens sent that the provider wrote to its cache."""
+    """Sent tokens that were written to the provider's cache."""
     cost: str | None
-    """US dollars, as a decimal number; null where no price is known."""
+    """The cost in US dollars, as a decimal number; null if the price is unknown."""
     seconds: float
     """The duration of the request."""
     kind: RequestKind
-    """How the run used the response: `answer` if it continued with it."""
+    """How the run used the response; `answer` if the run continued with it."""
 
 
 class SubagentTree(View):
-    """The conversation of a subagent, and those that it delegated to in turn."""
+    """The conversation of a subagent, and the conversations that it delegated to."""
 
     conversation_id: str
-    """The conversation of the subagent; in events, `sub_agent_thread_id`."""
+    """The conversation of the subagent. Events call it `sub_agent_thread_id`."""
     subagent: str
     """The name of the subagent."""
     intent: str
-    """The task, in the words of the model."""
+    """The task in the words of the model."""
     tool_call_id: str
-    """The call that delegated."""
+    """The id of the tool call that delegated the task."""
     state: RunState
-    """The state of the last run of that conversation."""
+    """The state of the last run of the conversation."""
     version_id: str | None
-    """The newest version of that conversation."""
+    """The newest version of the conversation."""
     subagents: list[SubagentTree]
     """The conversations that the subagent delegated to."""
 
 
 class VersionDetails(Version):
-    """A version and its turn up to there, with all pauses of the turn."""
+    """A version with its turn so far, including all pauses of the turn."""
 
     metadata: dict[str, JsonValue]
     """The metadata of the version."""
     steps: list[str]
-    """The ids of the steps of the turn, oldest first."""
+    """Ids of the steps of the turn, oldest first."""
     tool_calls: list[ToolCall]
     """The tool calls of the turn, oldest first."""
     output: str | None
-    """The answer as text, JSON if it is structured; of a turn that was interrupted or failed, the part that arrived."""
+    """The output as text, or as JSON if structured; for an interrupted or failed turn, the partial output."""
     error: str | None
-    """Why the run failed."""
+    """Why the run failed; null if it did not."""
     requests: list[StoredRequest]
-    """The requests of the turn, oldest first."""
+    """The model requests of the turn, oldest first."""
     files: list[FileDiff]
-    """The files that differ from those at the start of the turn, by path."""
+    """The files that the turn changed, sorted by path."""
     todos: list[Todo]
-    """The plan."""
+    """The todos of the agent at this version."""
     subagents: list[SubagentTree]
     """The conversations that the turn delegated to."""
     approvals: list[StoredApproval]
-    """The approvals of the version, pending and answered ones."""
+    """The approvals of the version, pending and answered."""
 
 
 class Difference(View):
-    """The differences from one version to another."""
+    """The differences between two versions."""
 
     model_config = example_config(
         {
@@ -220,16 +220,16 @@ class Difference(View):
     after: str
     """The id of the second version."""
     messages_common: int
-    """How many messages both histories begin with."""
+    """The number of leading messages that both histories share."""
     messages_removed: list[JsonValue]
-    """The messages that only the first has, as pydantic-ai serializes them."""
+    """Messages only in the first version, as pydantic-ai serializes them."""
     messages_added: list[JsonValue]
-    """The messages that only the second has, as pydantic-ai serializes them."""
+    """Messages only in the second version, as pydantic-ai serializes them."""
     files: list[FileDiff]
-    """The files that differ, by path."""
+    """The changed files, sorted by path."""
     todos_before: list[Todo]
-    """The plan of the first."""
+    """The plan in the first version."""
     todos_after: list[Todo]
-    """The plan of the second."""
+    """The plan in the second version."""
     usage: Usage
     """The usage of the second minus that of the first."""
