@@ -1,4 +1,4 @@
-"""Routes about the server itself: whether it lives, what it serves, who asks, what was done, what it has counted."""
+"""Routes about the server: health, metrics, permissions, agents, audit records, and SQL queries."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from pydantic_deep.store import QueryBusyError, QueryError, SqlLimits
 T = TypeVar('T')
 
 _SQL_WAIT_SECONDS = 10
-"""How long a query waits for others before it is refused."""
+"""Maximum time that a query is queued behind others before it is rejected."""
 
 router = APIRouter(route_class=JsonRoute)
 
@@ -52,10 +52,10 @@ Admin = Annotated[Caller, Depends(require('admin'))]
     '/health',
     tags=['server'],
     summary='Check whether the server accepts requests',
-    responses={503: {'model': Health, 'description': 'It is stopping.'}},
+    responses={503: {'model': Health, 'description': 'The server is stopping.'}},
 )
 async def read_health(state: State, response: Response) -> Health:
-    """Needs no key."""
+    """Requires no API key."""
     if state.runs.is_closed:
         response.status_code = 503
         return Health(status='stopping')
@@ -68,31 +68,34 @@ async def read_health(state: State, response: Response) -> Health:
     summary='Get metrics for Prometheus',
     response_class=Response,
     responses={
-        200: {'content': {'text/plain': {'example': 'pydantic_deep_runs_running 2.0\n'}}, 'description': 'As text.'},
+        200: {
+            'content': {'text/plain': {'example': 'pydantic_deep_runs_running 2.0\n'}},
+            'description': 'The metrics as text.',
+        },
         **describe_errors(),
     },
 )
 async def read_metrics(state: State, caller: Admin) -> Response:
-    """Needs the scope `admin`."""
+    """Requires the scope `admin`."""
     return Response(state.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
 
 @router.get('/api/me', tags=['server'], summary='Get the permissions of this key', responses=describe_errors())
 async def read_me(caller: AnyCaller) -> Me:
-    """Needs any key."""
+    """Works with any API key."""
     agents = None if caller.agents is None else sorted(caller.agents)
     return Me(owner=caller.owner, scopes=sorted(caller.scopes), agents=agents)
 
 
 @router.get('/api/agents', tags=['agents'], summary='List the agents of this key', responses=describe_errors())
 async def list_agents(state: State, caller: AnyCaller) -> AgentList:
-    """Needs any key."""
-    return AgentList(items=[_info(name, each) for name, each in sorted(state.agents.items()) if caller.may_use(name)])
+    """Works with any API key."""
+    return AgentList(items=[_info(name, agent) for name, agent in sorted(state.agents.items()) if caller.may_use(name)])
 
 
 @router.get('/api/agents/{agent}', tags=['agents'], summary='Get an agent', responses=describe_errors('not_found'))
 async def read_agent(agent: str, state: State, caller: AnyCaller) -> AgentInfo:
-    """Needs any key."""
+    """Works with any API key."""
     return _info(agent, authorize_agent(state, caller, agent))
 
 
@@ -103,10 +106,10 @@ async def read_agent(agent: str, state: State, caller: AnyCaller) -> AgentInfo:
     responses=describe_errors('not_found'),
 )
 async def list_skills(agent: str, state: State, caller: AnyCaller) -> SkillList:
-    """Needs any key. Skills in the files of one conversation are not among them."""
-    rooms: list[AbstractCapability[Any]] = []
-    authorize_agent(state, caller, agent).agent.root_capability.apply(rooms.append)
-    catalogs = [await room.catalog() for room in rooms if isinstance(room, Skills)]
+    """Works with any API key. Skills in the files of a single conversation are not included."""
+    capabilities: list[AbstractCapability[Any]] = []
+    authorize_agent(state, caller, agent).agent.root_capability.apply(capabilities.append)
+    catalogs = [await capability.catalog() for capability in capabilities if isinstance(capability, Skills)]
     return SkillList(
         items=[
             SkillInfo(name=skill.name, description=skill.description, scope=skill.scope)
@@ -126,22 +129,27 @@ async def list_skills(agent: str, state: State, caller: AnyCaller) -> SkillList:
 async def list_audit(
     state: State,
     caller: Auditor,
-    status: Annotated[AuditStatus | None, Query(description='What became of them.')] = None,
-    agent: Annotated[str | None, Query(description='Those of one agent.', max_length=200)] = None,
-    conversation: Annotated[str | None, Query(description='Those of one conversation.', max_length=200)] = None,
-    since: Annotated[AwareDatetime | None, Query(description='Begun then or later.')] = None,
-    limit: Annotated[int, Query(ge=1, le=200, description='At most how many.')] = 50,
-    cursor: Annotated[str | None, Query(description='That of the page before.', max_length=4096)] = None,
+    status: Annotated[AuditStatus | None, Query(description='Only records with this status.')] = None,
+    agent: Annotated[str | None, Query(description='Only records of this agent.', max_length=200)] = None,
+    conversation: Annotated[str | None, Query(description='Only records of this conversation.', max_length=200)] = None,
+    since: Annotated[
+        AwareDatetime | None, Query(description='Only records of runs that started at or after this time.')
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=200, description='Maximum number of items in the page.')] = 50,
+    cursor: Annotated[str | None, Query(description='The cursor of the previous page.', max_length=4096)] = None,
 ) -> AuditPage:
-    """Needs the scope `audit`, for runs of the key's owner by agents that the key may use, or `admin`, for all."""
-    asked: dict[str, str | None] = {'status': status, 'agent_name': agent, 'conversation_id': conversation}
-    where: dict[str, Scalar | In | Range] = {name: value for name, value in asked.items() if value is not None}
+    """Requires the scope `audit` or `admin`.
+
+    With `audit`, the list contains runs of the key's owner by agents that the key may use; with `admin`, all runs.
+    """
+    requested: dict[str, str | None] = {'status': status, 'agent_name': agent, 'conversation_id': conversation}
+    where: dict[str, Scalar | In | Range] = {name: value for name, value in requested.items() if value is not None}
     if since is not None:
         where['started_at'] = Range(ge=since)
     if not caller.has('admin'):
         where['owner'] = caller.owner
         if caller.agents is not None:
-            where['agent_name'] = In([each for each in caller.agents if agent in (None, each)])
+            where['agent_name'] = In([name for name in caller.agents if agent in (None, name)])
     page = await state.audit.list(where, order_by='-started_at', limit=limit, cursor=cursor)
     return AuditPage(items=page.items, cursor=page.cursor)
 
@@ -153,12 +161,12 @@ async def list_audit(
     responses={200: {'content': {'application/json': {'example': EXAMPLE_RECORD}}}, **describe_errors('not_found')},
 )
 async def read_audit(record: str, state: State, caller: Auditor) -> AuditRecord:
-    """Needs the scope `audit`, for a run of the key's owner, or `admin`."""
-    found = await state.audit.get(record)
-    is_own = found.owner == caller.owner and caller.may_use(found.agent_name)
+    """Requires the scope `audit` for runs of the key's owner, or `admin`."""
+    audit_record = await state.audit.get(record)
+    is_own = audit_record.owner == caller.owner and caller.may_use(audit_record.agent_name)
     if not is_own and not caller.has('admin'):
         raise not_found()
-    return found
+    return audit_record
 
 
 @router.post(
@@ -169,10 +177,10 @@ async def read_audit(record: str, state: State, caller: Auditor) -> AuditRecord:
     responses=describe_errors(),
 )
 async def query_history(asked: SqlQuery, state: State, caller: Admin, request: Request) -> Response:
-    """Needs the scope `admin`. Keys and audit records are not among the tables.
+    """Requires the scope `admin`. API keys and audit records are not available as tables.
 
-    A query ends when its time is over or the client leaves. What more than two at once is waits, and is answered 503
-    with `Retry-After` after ten seconds.
+    A query ends when its time limit is reached or the client disconnects. If two queries are already running, further
+    ones are queued, and after ten seconds they fail with 503 and `Retry-After`.
     """
     settings = state.settings
     limits = SqlLimits(
@@ -196,15 +204,15 @@ async def query_history(asked: SqlQuery, state: State, caller: Admin, request: R
 
 
 async def _while_connected(request: Request, work: Awaitable[T]) -> T:
-    """Return what some work returns; cancel it when the client leaves before.
+    """Return the result of `work`, or cancel it if the client disconnects first.
 
-    The body was read, so the next message of the request is that the client has left.
+    The body has been read, so the next message of the request is the disconnect.
     """
     leaving, working = asyncio.ensure_future(request.receive()), asyncio.ensure_future(work)
     try:
         await asyncio.wait([leaving, working], return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
-            raise ServerError('unavailable', 'The client has left.')
+            raise ServerError('unavailable', 'The client disconnected.')
         return working.result()
     finally:
         leaving.cancel()

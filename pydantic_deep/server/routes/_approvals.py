@@ -1,4 +1,4 @@
-"""Routes of approvals: what waits for a person, and the answer, which is taken once."""
+"""Routes of approvals: list pending calls, and answer each of them once."""
 
 from __future__ import annotations
 
@@ -29,27 +29,36 @@ from ._parameters import Cursor
 router = APIRouter(prefix='/api/approvals', tags=['approvals'], route_class=JsonRoute)
 
 Approver = Annotated[Caller, Depends(require('approve'))]
-"""Who may answer."""
+"""A caller that may answer approvals."""
 
 _PAGE = 100
-"""How many versions are read at once in search of approvals."""
+"""Number of versions that are read at once to collect approvals."""
 
 _ALL = 10_000
-"""As many approvals as a version can have."""
+"""An upper bound for the number of approvals of a version."""
 
 
 @router.get('', summary='List approvals', responses=describe_errors('not_found'))
 async def list_approvals(
     state: State,
     caller: Approver,
-    status: Annotated[ApprovalStatus | None, Query(description='What became of them.')] = 'pending',
-    all: Annotated[bool, Query(description='Whatever became of them.')] = False,
-    agent: Annotated[Name | None, Query(description='Those of one agent.')] = None,
-    conversation: Annotated[str | None, Query(description='Those of one conversation.', max_length=64)] = None,
-    limit: Annotated[int, Query(ge=1, le=200, description='About how many: those of a version come together.')] = 50,
+    status: Annotated[ApprovalStatus | None, Query(description='Only approvals with this status.')] = 'pending',
+    all: Annotated[bool, Query(description='Include approvals of every status.')] = False,
+    agent: Annotated[Name | None, Query(description='Only approvals of this agent.')] = None,
+    conversation: Annotated[
+        str | None, Query(description='Only approvals of this conversation.', max_length=64)
+    ] = None,
+    limit: Annotated[
+        int,
+        Query(
+            ge=1,
+            le=200,
+            description='Approximate number of items in the page. Approvals of a version are not split.',
+        ),
+    ] = 50,
     cursor: Cursor = None,
 ) -> ApprovalPage:
-    """Of all conversations of the key's owner, those of the newest versions first."""
+    """Approvals in all conversations of the key's owner, those of the newest versions first."""
     if conversation is not None:
         await authorize_conversation(state, caller, conversation)
     wanted = VersionFilter(
@@ -58,8 +67,8 @@ async def list_approvals(
     items: list[StoredApproval] = []
     before = None if cursor is None else int(cursor)
     while True:
-        found = await state.store.versions(wanted, limit=_PAGE, before=before)
-        for version in found:
+        versions = await state.store.versions(wanted, limit=_PAGE, before=before)
+        for version in versions:
             if len(items) >= limit:
                 return ApprovalPage(items=items, cursor=str(before))
             before = version.number
@@ -67,13 +76,13 @@ async def list_approvals(
                 wanted_status = None if all else status
                 records = await state.store.approvals(status=wanted_status, version_id=version.id, limit=_ALL)
                 items += await state.views.approvals(records)
-        if len(found) < _PAGE:
+        if len(versions) < _PAGE:
             return ApprovalPage(items=items, cursor=None)
 
 
 @router.get('/{approval}', summary='Get an approval', responses=describe_errors('not_found'))
 async def read_approval(approval: str, state: State, caller: Approver) -> StoredApproval:
-    """With all arguments, and what a person is to be shown of the call."""
+    """Returns all arguments of the call, and the view to show to a person."""
     own = await authorize_approval(state, caller, approval)
     return (await state.views.approvals([own.record]))[0]
 
@@ -85,14 +94,16 @@ async def answer_approval(
     state: State,
     caller: Approver,
     resume: Annotated[
-        bool, Query(description='Go on with the turn when nothing of it waits any more. Needs the scope `run` too.')
+        bool, Query(description='Resume the turn if no approval is pending any more. Also requires the scope `run`.')
     ] = False,
 ) -> AnsweredApproval:
-    """Each is answered once, by whoever is first: the error tells who that was. An answer carries the `view.digest` of
-    what the person was shown, and is refused if the call is another one; only `deny` goes without.
+    """An approval can be answered once. If it was already answered, the error names who answered it.
+
+    The answer must contain the `view.digest` that the person saw, and fails if the call has changed since. Only `deny`
+    works without a digest.
     """
     if resume and not caller.has('run'):
-        raise ServerError('forbidden', 'To go on with the turn needs a key with the scope `run`.')
+        raise ServerError('forbidden', 'Resuming the turn requires a key with the scope `run`.')
     own = await authorize_approval(state, caller, approval)
     inbox = ApprovalInbox(state.store)
     try:
@@ -109,5 +120,5 @@ async def answer_approval(
 
 
 def answered_error(error: ApprovalAnsweredError) -> ServerError:
-    """Return the error for an approval that has an answer already, with who gave it."""
+    """Return the error for an approval that is already answered, with the person who answered it."""
     return ServerError('conflict', str(error), facts={'status': error.status, 'decided_by': error.by})

@@ -1,4 +1,4 @@
-"""The files of a version as they leave the server: one, or all of them as an archive."""
+"""Downloads of version files: a single file, or all files as an archive."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pydantic_deep_backends import Tree
 
 
 class _Buffer(io.BytesIO):
-    """The bytes that were written since the last `take`."""
+    """Buffers the bytes written since the last `take`."""
 
     def take(self) -> bytes:
-        """Return the bytes, and empty the buffer."""
+        """Return the buffered bytes, and empty the buffer."""
         chunk = self.getvalue()
         self.seek(0)
         self.truncate()
@@ -28,10 +28,10 @@ async def archive(store: Store, tree: Tree, *, top: str, moment: int) -> AsyncGe
     """Yield the files of a tree as a gzipped tar, one file in memory at a time. The same tree gives the same members.
 
     Args:
-        store: Where the contents are.
-        tree: The files.
-        top: The directory in the archive that all of them are in.
-        moment: When they were written last, as the archive says: seconds since 1970.
+        store: The store that contains the file contents.
+        tree: The files to archive.
+        top: The top-level directory within the archive.
+        moment: The modification time of all members, in seconds since 1970.
     """
     buffer = _Buffer()
     with tarfile.open(fileobj=buffer, mode='w|gz', format=tarfile.PAX_FORMAT) as tar:
@@ -46,5 +46,5 @@ async def archive(store: Store, tree: Tree, *, top: str, moment: int) -> AsyncGe
 
 
 def attachment(name: str) -> str:
-    """Return a `Content-Disposition` that names a file to be saved, whatever its name has in it (RFC 6266, RFC 8187)."""
+    """Return a `Content-Disposition` for saving a file under any name (RFC 6266, RFC 8187)."""
     return f"attachment; filename*=UTF-8''{quote(name, safe='')}"

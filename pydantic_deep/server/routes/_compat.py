@@ -1,6 +1,6 @@
-"""The APIs of OpenAI, Anthropic and Google: any client of theirs talks to an agent as if it were a model.
+"""The APIs of OpenAI, Anthropic and Google: their clients use an agent as if it were a model.
 
-What tools do is not told. A call that waits for a person is a call of `approval_required`, whose result is the decision.
+Tool activity is not exposed. A pending approval is a call of `approval_required`, and its result is the decision.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ router = APIRouter(route_class=JsonRoute)
 
 
 _MODELS_SINCE = 1767225600
-"""When a model was made, which clients want to know: 2026-01-01, for all of them."""
+"""Creation time of every model, which clients require: 2026-01-01."""
 
 
 def _errors(api: Api) -> dict[int | str, dict[str, object]]:
@@ -66,7 +66,7 @@ def _user_message(text: str) -> dict[str, str]:
     responses={**_example({'object': 'list', 'data': [_openai_model('analyst')]}), **_errors('openai')},
 )
 async def list_openai_models(state: State, caller: Runner) -> dict[str, JsonValue]:
-    """Needs the scope `run`."""
+    """Requires the scope `run`."""
     names = [name for name in sorted(state.agents) if caller.may_use(name)]
     return {'object': 'list', 'data': [_openai_model(name) for name in names]}
 
@@ -78,7 +78,7 @@ async def list_openai_models(state: State, caller: Runner) -> dict[str, JsonValu
     responses={**_example(_openai_model('analyst')), **_errors('openai')},
 )
 async def read_openai_model(agent: str, state: State, caller: Runner) -> dict[str, JsonValue]:
-    """Needs the scope `run`."""
+    """Requires the scope `run`."""
     authorize_agent(state, caller, agent)
     return _openai_model(agent)
 
@@ -103,7 +103,7 @@ async def create_chat_completion(
     state: State,
     caller: Runner,
 ) -> Response:
-    """Needs the scope `run`; for decisions, `approve`. `model` is the name of an agent."""
+    """Requires the scope `run`; for decisions, also `approve`. `model` is the name of an agent."""
     turn = await start_turn(state, caller, body.model, parse_openai_request(body), session_id=openai_session_id(body))
     build_body = partial(openai_completion, model=body.model)
     if not body.stream:
@@ -133,7 +133,7 @@ async def create_message(
     state: State,
     caller: Runner,
 ) -> Response:
-    """Needs the scope `run`; for decisions, `approve`. `model` is the name of an agent."""
+    """Requires the scope `run`; for decisions, also `approve`. `model` is the name of an agent."""
     turn = await start_turn(
         state, caller, body.model, parse_anthropic_request(body), session_id=anthropic_session_id(body)
     )
@@ -152,7 +152,7 @@ async def create_message(
     responses={**_example({'models': [_google_model('analyst')]}), **_errors('google')},
 )
 async def list_google_models(state: State, caller: Runner) -> dict[str, JsonValue]:
-    """Needs the scope `run`."""
+    """Requires the scope `run`."""
     return {'models': [_google_model(name) for name in sorted(state.agents) if caller.may_use(name)]}
 
 
@@ -163,7 +163,7 @@ async def list_google_models(state: State, caller: Runner) -> dict[str, JsonValu
     responses={**_example(_google_model('analyst')), **_errors('google')},
 )
 async def read_google_model(agent: str, state: State, caller: Runner) -> dict[str, JsonValue]:
-    """Needs the scope `run`."""
+    """Requires the scope `run`."""
     authorize_agent(state, caller, agent)
     return _google_model(agent)
 
@@ -184,7 +184,7 @@ _GOOGLE_BODY = Body(
 async def generate_content(
     agent: str, body: Annotated[GenerateContentRequest, _GOOGLE_BODY], state: State, caller: Runner
 ) -> Response:
-    """Needs the scope `run`; for decisions, `approve`."""
+    """Requires the scope `run`; for decisions, also `approve`."""
     turn = await start_turn(state, caller, agent, parse_google_request(body), session_id=body.labels.get('session_id'))
     return await turn.respond(partial(google_response, model=agent))
 
@@ -204,7 +204,7 @@ async def stream_generate_content(
     caller: Runner,
     alt: str = 'sse',
 ) -> Response:
-    """Needs the scope `run`; for decisions, `approve`. Only `alt=sse` is told, which the clients ask for."""
+    """Requires the scope `run`; for decisions, also `approve`. Only `alt=sse`, which the clients use, is supported."""
     if alt != 'sse':
         raise not_found()
     turn = await start_turn(state, caller, agent, parse_google_request(body), session_id=body.labels.get('session_id'))

@@ -1,4 +1,4 @@
-"""Routes of conversations: begin one, find it, read it, delete it."""
+"""Routes of conversations: create, list, read, rename and delete them."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from ._parameters import Cursor, Limit, Runner
 router = APIRouter(prefix='/api/conversations', tags=['conversations'], route_class=JsonRoute)
 
 _ALL = 1_000_000
-"""As many runs as a conversation can have."""
+"""An upper bound for the number of runs of a conversation."""
 
 
 @router.post('', status_code=201, summary='Create a conversation', responses=describe_errors('not_found'))
 async def create(body: NewConversation, state: State, caller: Runner, response: Response) -> ConversationDetails:
-    """It begins without messages and, unless the application says otherwise, without files."""
+    """The new conversation has no messages and, unless the application provides some, no files."""
     root = await create_conversation(
         state, caller, body.agent, name=body.name, metadata=body.metadata, instructions=body.instructions
     )
@@ -49,20 +49,20 @@ async def create(body: NewConversation, state: State, caller: Runner, response: 
 async def list_conversations(
     state: State,
     caller: Runner,
-    agent: Annotated[Name | None, Query(description='Those of one agent.')] = None,
+    agent: Annotated[Name | None, Query(description='Only conversations of this agent.')] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> ConversationPage:
-    """All of the key's owner, of the agents that the key may use."""
+    """Conversations of the key's owner with agents that the key may use."""
     items: list[ConversationSummary] = []
     before = None if cursor is None else int(cursor)
     while True:
-        found = await state.store.versions(
+        roots = await state.store.versions(
             VersionFilter(kinds=['root'], agent_name=agent, metadata={OWNER: caller.owner}),
             limit=limit + 1,
             before=before,
         )
-        for root in found:
+        for root in roots:
             record = await state.store.conversation(root.conversation_id)
             if record is not None and root.agent_name in state.agents and caller.may_use(root.agent_name):
                 if len(items) == limit:
@@ -70,20 +70,20 @@ async def list_conversations(
                 head = root if record.head_id is None else await state.store.version(record.head_id)
                 items.append(state.views.conversation_summary(record, head))
             before = root.number
-        if len(found) <= limit:
+        if len(roots) <= limit:
             return ConversationPage(items=items, cursor=None)
 
 
 @router.get('/{conversation}', summary='Get a conversation', responses=describe_errors('not_found'))
 async def read(conversation: str, state: State, caller: Runner) -> ConversationDetails:
-    """As it is at its head: state, plan, what waits, what was used."""
+    """Returns the conversation at its head: state, plan, pending approvals, usage."""
     own = await authorize_conversation(state, caller, conversation)
     return await load_conversation(state, own)
 
 
 @router.patch('/{conversation}', summary='Rename a conversation', responses=describe_errors('not_found', 'conflict'))
 async def update(conversation: str, body: ConversationChange, state: State, caller: Runner) -> ConversationDetails:
-    """The name is that of a new version at the head. While a run works in it, or something waits, it is refused."""
+    """Creates a new version at the head with the new name. Fails while a run is active or an approval is pending."""
     own = await authorize_conversation(state, caller, conversation)
     await refuse_if_running(state, own.id)
     head = await version_in(state, caller, own, None)
@@ -92,7 +92,7 @@ async def update(conversation: str, body: ConversationChange, state: State, call
     try:
         await own.agent.conversation(own.id, backend=head.backend).rename(body.name)
     except VersionConflictError:
-        raise ServerError('conflict', 'The conversation has moved on meanwhile. Rename it again.') from None
+        raise ServerError('conflict', 'The conversation changed in the meantime. Rename it again.') from None
     renamed = await authorize_conversation(state, caller, conversation)
     return await load_conversation(state, renamed)
 
@@ -104,15 +104,15 @@ async def update(conversation: str, body: ConversationChange, state: State, call
     responses=describe_errors('not_found', 'conflict'),
 )
 async def delete(conversation: str, state: State, caller: Runner) -> None:
-    """All its versions go, on all branches, and those of subagents. What nothing needs then is collected as garbage.
+    """Deletes all versions on all branches, and the conversations of subagents.
 
-    Audit records stay.
+    Data that is no longer referenced is garbage-collected. Audit records are preserved.
     """
     own = await authorize_conversation(state, caller, conversation)
     await refuse_if_running(state, own.id)
-    for id in [*await _conversations_below(state.store, own.id), own.id]:  # what is left of it can be deleted again
-        while found := await state.store.versions(VersionFilter(conversation_id=id), limit=1):
-            await state.store.delete(found[0].id)  # the steps of its turn go with it
+    for id in [*await _conversations_below(state.store, own.id), own.id]:  # a partial deletion can be repeated
+        while versions := await state.store.versions(VersionFilter(conversation_id=id), limit=1):
+            await state.store.delete(versions[0].id)  # also deletes the steps of its turn
 
 
 @router.get(
@@ -124,32 +124,34 @@ async def read_messages(
     conversation: str,
     state: State,
     caller: Runner,
-    version: Annotated[str | None, Query(description='That of one version; the head if left out.')] = None,
+    version: Annotated[str | None, Query(description='A version of the conversation; the head if omitted.')] = None,
 ) -> Transcript:
-    """The transcript of the head, or of any version of the conversation. Numbers that JSON does not have are texts: `NaN`."""
+    """The transcript of the head, or of any version of the conversation. Numbers that JSON cannot represent, such as
+    `NaN`, are strings.
+    """
     own = await authorize_conversation(state, caller, conversation)
     chosen = await version_in(state, caller, own, version)
     messages = await chosen.messages()
     try:
         document = MessageList(messages).to_dict()
-    except TranscriptError:  # only numbers that JSON does not have: each message has been in a store
-        spelled = _spelling().validate_json(_spelling().dump_json(messages))
-        document = MessageList(spelled).to_dict()
+    except TranscriptError:  # only non-JSON numbers can cause it, since each message was loaded from a store
+        with_strings = _number_strings().validate_json(_number_strings().dump_json(messages))
+        document = MessageList(with_strings).to_dict()
     return Transcript.model_validate(document)
 
 
 @cache
-def _spelling() -> TypeAdapter[list[ModelMessage]]:
-    """Return what writes NaN and infinities as texts."""
+def _number_strings() -> TypeAdapter[list[ModelMessage]]:
+    """Return an adapter that serializes NaN and infinities as strings."""
     config = ConfigDict(ser_json_bytes='base64', val_json_bytes='base64', ser_json_inf_nan='strings')
     return TypeAdapter(list[ModelMessage], config=config)
 
 
 async def _conversations_below(store: Store, id: str) -> list[str]:
-    """Return the conversations of subagents, at any depth."""
-    found: list[str] = []
+    """Return the conversations of subagents at any depth."""
+    conversation_ids: list[str] = []
     for run in await store.runs(conversation_id=id, limit=_ALL):
         for delegation in await store.delegations(parent_run_id=run.id):
             child = delegation.child_conversation_id
-            found += [*await _conversations_below(store, child), child]
-    return found
+            conversation_ids += [*await _conversations_below(store, child), child]
+    return conversation_ids

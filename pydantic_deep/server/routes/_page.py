@@ -1,4 +1,4 @@
-"""The page, and the few files that it is made of. They hold nothing of anybody: what they show needs a key."""
+"""The web page and its static files. They contain no user data: the page needs a key to load any."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _PAGE: Final = 'index.html'
 
 @router.get('/')
 async def read_page() -> Response:
-    """Return the page."""
+    """Return the web page."""
     return _file(_PAGE)
 
 
 @router.get('/static/{name}')
 async def read_static(name: str) -> Response:
-    """Return a file of the page."""
+    """Return a static file of the page."""
     return _file(name)
 
 
@@ -39,13 +39,13 @@ def _file(name: str) -> Response:
 
 @cache
 def _contents() -> dict[str, bytes]:
-    """Return all files by name. Only what is listed is ever read, so no name leads elsewhere."""
-    contents = {each.name: each.read_bytes() for each in files('pydantic_deep.server').joinpath('static').iterdir()}
+    """Return all static files by name. Only listed files are served, so that no name can refer to another path."""
+    contents = {file.name: file.read_bytes() for file in files('pydantic_deep.server').joinpath('static').iterdir()}
     return {**contents, 'unseen.js': _unseen_script().encode()}
 
 
 def _unseen_script() -> str:
-    """Return which characters the page writes out: those of `escape`, so that it has no list of its own."""
+    """Return a script with the characters that the page must escape, generated from the ranges of `escape`."""
     ranges = ''.join(rf'\u{{{first:x}}}-\u{{{last:x}}}' for first, last in unseen_ranges())
     some = r'\u{0}-\u{8}\u{b}' + ranges.removeprefix(r'\u{0}')
     return f'export const IN_LINE = /([{ranges}])/u;\nexport const IN_LINES = /([{some}])/u;\n'

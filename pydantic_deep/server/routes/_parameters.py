@@ -1,4 +1,4 @@
-"""Parameters that several routes share: the caller with the scope `run`, and the pages of a list."""
+"""Parameters that several routes share: the caller with the scope `run`, and pagination."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pydantic_deep.server.access._callers import Caller, require
 Runner = Annotated[Caller, Depends(require('run'))]
 """A caller with the scope `run`."""
 
-Limit = Annotated[int, Query(ge=1, le=200, description='At most how many.')]
+Limit = Annotated[int, Query(ge=1, le=200, description='Maximum number of items in the page.')]
 """The maximum number of items of a page."""
 
-Cursor = Annotated[str | None, Query(pattern='^[0-9]{1,18}$', description='That of the page before.')]
+Cursor = Annotated[str | None, Query(pattern='^[0-9]{1,18}$', description='The cursor of the previous page.')]
 """The cursor of the previous page."""

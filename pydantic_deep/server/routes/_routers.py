@@ -1,4 +1,4 @@
-"""All routers of the application, in the order in which they are tried: a new one is one line here."""
+"""All routers of the application, in matching order. To add a router, add a line."""
 
 from __future__ import annotations
 

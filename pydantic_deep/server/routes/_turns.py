@@ -54,30 +54,32 @@ _LOGGER = logging.getLogger('pydantic_deep')
 router = APIRouter(prefix='/api', route_class=JsonRoute)
 
 POLL_SECONDS = 0.5
-"""How often the store is queried for a watched run of another process, in seconds."""
+"""Interval, in seconds, at which the store is polled for a watched run of another process."""
 
 STREAM = 'text/event-stream'
 
 _RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {
-        'description': 'The run has ended; or, if `Accept` asks for it, what it tells, as it does.',
+        'description': 'The run has ended; or, if `Accept` requests a stream, its events as they occur.',
         'content': {STREAM: {'itemSchema': FRAME_SCHEMA, 'example': 'event: text\nid: …\ndata: {"type":"text"}\n\n'}},
     },
-    202: {'description': 'With `wait=false`: the run has begun.', 'model': Run},
+    202: {'description': 'With `wait=false`: the run has started.', 'model': Run},
 }
 
 
 async def event_selection(
-    tool_results: Annotated[bool, Query(description='Tell results of tools, and what subagents say.')] = False,
-    function_calls: Annotated[bool, Query(description='Tell calls of tools, as `function_call`.')] = False,
-    thinking: Annotated[bool, Query(description='Tell what the model thinks.')] = False,
+    tool_results: Annotated[
+        bool, Query(description='Include results of tools, and the text and thinking of subagents.')
+    ] = False,
+    function_calls: Annotated[bool, Query(description='Include tool calls, as `function_call`.')] = False,
+    thinking: Annotated[bool, Query(description="Include the model's thinking.")] = False,
 ) -> EventGroup:
-    """Return the groups of events that a client requests."""
+    """Return the groups of events that a client requested."""
     return selected_groups(tool_results=tool_results, function_calls=function_calls, thinking=thinking)
 
 
 SelectedEvents = Annotated[EventGroup, Depends(event_selection)]
-Wait = Annotated[bool, Query(description='Answer when the run has ended, or with 202 as soon as it has begun.')]
+Wait = Annotated[bool, Query(description='Respond when the run has ended, or with 202 as soon as it has started.')]
 
 
 @router.post(
@@ -96,9 +98,9 @@ async def create_turn(
     selection: SelectedEvents,
     wait: Wait = True,
 ) -> Response:
-    """The turn is the server's: it goes on whether or not the client stays, and is read again by the id of its run.
+    """The run continues if the client disconnects, and its events can be read again by its id.
 
-    With `Accept: text/event-stream` the run is streamed. One turn at a time goes on from a version.
+    With `Accept: text/event-stream`, the run is streamed. Only one turn at a time can continue a version.
     """
     own = await authorize_conversation(state, caller, conversation)
     version = await version_in(state, caller, own, body.from_version)
@@ -124,7 +126,7 @@ async def create_branch(
     selection: SelectedEvents,
     wait: Wait = True,
 ) -> Response:
-    """A turn that goes on from any version. Unless that is the head, the head stays where it is."""
+    """Starts a turn from any version. The head moves only if that version is the head."""
     base = await authorize_version(state, caller, version)
     run = await start_run(
         state, caller, base, options_from(body), max_iterations=body.max_iterations, session_id=body.session_id
@@ -148,9 +150,9 @@ async def resume(
     selection: SelectedEvents,
     wait: Wait = True,
 ) -> Response:
-    """What is not answered waits on. Answers need the scope `approve` too."""
+    """Approvals without an answer remain pending. Answering also requires the scope `approve`."""
     if body.answers and not caller.has('approve'):
-        raise ServerError('forbidden', 'Answers need a key with the scope `approve`.')
+        raise ServerError('forbidden', 'Answering approvals requires a key with the scope `approve`.')
     own = await authorize_conversation(state, caller, conversation)
     version = await version_in(state, caller, own, body.from_version)
     answers = {id: to_decision(answer) for id, answer in body.answers.items()}
@@ -165,10 +167,10 @@ async def resume(
 async def list_runs(
     state: State,
     caller: Runner,
-    conversation: Annotated[str | None, Query(description='Those of one conversation.', max_length=64)] = None,
-    limit: Annotated[int, Query(ge=1, le=200, description='At most how many.')] = 50,
+    conversation: Annotated[str | None, Query(description='Only runs of this conversation.', max_length=64)] = None,
+    limit: Annotated[int, Query(ge=1, le=200, description='Maximum number of items in the list.')] = 50,
 ) -> RunList:
-    """Of one conversation all; else those that work in this process, or have ended not long ago."""
+    """Returns all runs of a conversation; without `conversation`, active and recently ended runs of this process."""
     if conversation is None:
         ids = [run.id for run in state.runs.runs_of(caller.owner) if caller.may_use(run.agent_name)]
     else:
@@ -178,14 +180,14 @@ async def list_runs(
         ids = sorted({*here, *(run.id for run in stored)}, reverse=True)
     items: list[Run] = []
     for id in ids[:limit]:
-        with suppress(ServerError):  # its conversation was deleted, and its log is still here
+        with suppress(ServerError):  # the conversation was deleted, but the log of the run is still cached
             items.append(await build_run(state, await authorize_run(state, caller, id)))
     return RunList(items=items)
 
 
 @router.get('/runs/{run}', tags=['runs'], summary='Get a run', responses=describe_errors('not_found'))
 async def read_run(run: str, state: State, caller: Runner) -> Run:
-    """Of this process or of another: what became of it, or that it works."""
+    """Returns the state of a run of this process or of another."""
     return await build_run(state, await authorize_run(state, caller, run))
 
 
@@ -195,8 +197,8 @@ async def read_run(run: str, state: State, caller: Runner) -> Run:
     summary='Stream the events of a run',
     response_class=Response,
     responses={
-        200: {'description': 'Its events, as it tells them.', 'content': _RESPONSES[200]['content']},
-        204: {'description': 'There is nothing more: the client has read all.'},
+        200: {'description': 'The events of the run as they occur.', 'content': _RESPONSES[200]['content']},
+        204: {'description': 'No more events: the client has read all of them.'},
         **describe_errors('not_found'),
     },
 )
@@ -205,15 +207,20 @@ async def watch_run(
     state: State,
     caller: Runner,
     selection: SelectedEvents,
-    last_event_id: Annotated[str | None, Header(description='That of the last event that was read.')] = None,
+    last_event_id: Annotated[str | None, Header(description='The id of the last event that was read.')] = None,
     after: Annotated[
         str | None,
-        Query(alias='last_event_id', description='The same, for clients that cannot send headers.', max_length=200),
+        Query(
+            alias='last_event_id',
+            description='The same as the header, for clients that cannot send headers.',
+            max_length=200,
+        ),
     ] = None,
 ) -> Response:
-    """From the beginning, or after the event whose `id` was read last. Any number of clients may watch.
+    """Streams from the beginning, or after the event whose `id` was read last. Any number of clients may watch.
 
-    `event: reset` comes first where what was read is told anew in other pieces: forget what this run has told.
+    If the events are divided differently than those read before, `event: reset` comes first: discard all earlier events
+    of this run.
     """
     own = await authorize_run(state, caller, run)
     position = parse_position(last_event_id or after, run)
@@ -231,10 +238,10 @@ async def watch_run(
     '/runs/{run}/cancel', tags=['runs'], summary='Cancel a run', responses=describe_errors('not_found', 'conflict')
 )
 async def cancel_run(run: str, state: State, caller: Runner) -> Run:
-    """What it has done is kept. Answers when the store has its end; cancelling what has ended changes nothing.
+    """Cancels a run. Completed work is preserved. Cancelling a run that has ended has no effect.
 
-    A suspended run ends too, and is not resumed. If the store cannot take the end now, the answer is 503 and the run may
-    still be resumed.
+    The response is sent when the end of the run is stored. Cancelling a suspended run ends it, so that it is not
+    resumed. If the store is unavailable, the response is 503, and the run may still be resumed.
     """
     own = await authorize_run(state, caller, run)
     try:
@@ -247,11 +254,11 @@ async def cancel_run(run: str, state: State, caller: Runner) -> Run:
     except UNAVAILABLE_ERRORS:
         raise ServerError(
             'unavailable',
-            f'The store cannot take the end of the run {run} now, so the run may resume. Cancel it again later.',
+            f'The store cannot record the end of run {run} now, so the run may resume. Cancel it again later.',
             headers={'Retry-After': '5'},
         ) from None
     if own.local is None and own.stored is not None and not own.stored.is_over:
-        raise ServerError('conflict', f'The run {run} works in another process. Cancel it there, or wait.')
+        raise ServerError('conflict', f'The run {run} is active in another process. Cancel it there, or wait.')
     return await build_run(state, own)
 
 
@@ -263,9 +270,9 @@ async def cancel_run(run: str, state: State, caller: Runner) -> Run:
     responses=describe_errors('not_found', 'conflict', 'rate_limited'),
 )
 async def resume_run(run: str, state: State, caller: Runner) -> Run:
-    """Continue a run that has no end in the store, also if its conversation has moved on: then on a branch of its own.
+    """Continues a run that has no end in the store. If its conversation has newer versions, a new branch is created.
 
-    Calls that may have run already ask first.
+    Calls that may already have run require an approval first.
     """
     own = await authorize_run(state, caller, run)
     if own.stored is None or not own.stored.is_suspended:
@@ -283,7 +290,7 @@ async def resume_run(run: str, state: State, caller: Runner) -> Run:
 async def _resume(state: ServerState, agent: ServedAgent, run_id: str) -> None:
     try:
         await agent.recover(run_id)
-    except Exception:  # the outermost edge of a task of the server
+    except Exception:  # outermost boundary of a background task
         _LOGGER.exception('The run %s could not be resumed', run_id)
     finally:
         state.runs.resuming.pop(run_id, None)
@@ -302,7 +309,7 @@ async def run_response(
     if wait:
         await run.wait()
     stored: StoredRun | None = None
-    with suppress(*UNAVAILABLE_ERRORS):  # a run that the store lost is answered from this process
+    with suppress(*UNAVAILABLE_ERRORS):  # if the store has lost the run, the response is built from this process
         stored = await load_run(state.store, state.runs, run.id) if wait else None
     own = AuthorizedRun(id=run.id, agent=state.agents[run.agent_name], local=run, stored=stored)
     shape = await build_run(state, own)
@@ -310,6 +317,6 @@ async def run_response(
 
 
 def options_from(body: NewTurn | NewBranch) -> TurnOptions:
-    """Return the options of a turn that a client sent."""
+    """Return the turn options that a client sent."""
     settings = {} if body.model_settings is None else body.model_settings.model_dump(exclude_none=True)
     return TurnOptions(prompt=body.prompt, branch=body.branch, model_settings=cast('ModelSettings', settings))

@@ -1,8 +1,8 @@
-"""AG-UI and Vercel AI: user interfaces that speak these protocols talk to an agent without any code of ours.
+"""AG-UI and Vercel AI: user interfaces with these protocols can use an agent without further code.
 
-Such clients send their whole history. Only new words and answers to what waits are read: the history is the server's,
-so an edited one changes nothing, and what it claims that tools returned is not looked at. A run goes on when the client
-leaves; each event has an id, by which it is read further.
+Such clients send their whole history, but the server's history is authoritative. Only new prompts and answers to
+pending approvals are read from it: edited messages and claimed tool results are ignored. A run continues if the client
+disconnects, and each event has an id from which reading can resume.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from ._parameters import Runner
 
 router = APIRouter(tags=['ui'], route_class=JsonRoute)
 
-LastEventId = Annotated[str | None, Header(description='That of the last event that was read.', max_length=200)]
+LastEventId = Annotated[str | None, Header(description='The id of the last event that was read.', max_length=200)]
 
 
 def _streams(example: str) -> dict[int | str, dict[str, Any]]:
     return {
         200: {
-            'description': 'The events of the run, as it tells them.',
+            'description': 'The events of the run as they occur.',
             'content': {'text/event-stream': {'itemSchema': FRAME_SCHEMA, 'example': example}},
         },
-        204: {'description': 'There is nothing more, or nothing works now.'},
+        204: {'description': 'No more events, or no active run.'},
         **describe_errors('not_found', 'conflict', 'too_large'),
     }
 
@@ -91,11 +91,13 @@ async def run_ag_ui(
     caller: Runner,
     last_event_id: LastEventId = None,
 ) -> Response:
-    """Needs the scope `run`; for answers to interrupts, `approve`. The same again with `Last-Event-ID` begins nothing.
+    """Requires the scope `run`; for answers to interrupts, also `approve`.
 
-    The history is the server's: only words after the last answer are read, and an edited history changes nothing.
-    A call that waits is an interrupt: its `metadata` has what it would do, its `responseSchema` what may be answered.
-    The plan is the shared state. Other news are custom events: `pydantic-deep.file` and `pydantic-deep.status`.
+    Repeating a request with `Last-Event-ID` resumes the stream and starts no run.
+    The server's history is authoritative: only prompts after the last answer are read, and edited messages are ignored.
+    A pending approval is an interrupt: its `metadata` describes the call, and its `responseSchema` the accepted
+    answers. The plan is the shared state. Other events are custom events: `pydantic-deep.file` and
+    `pydantic-deep.status`.
     """
     if last_event_id:
         return await tail_after(state, caller, AG_UI, last_event_id)
@@ -114,7 +116,7 @@ async def run_ag_ui(
 async def watch_ag_ui(
     agent: str, thread: str, state: State, caller: Runner, last_event_id: LastEventId = None
 ) -> Response:
-    """The run that works now, from its beginning, or any after the event that was read last. Any number may watch."""
+    """Streams the active run from its beginning, or any run after the last event read. Several clients may watch."""
     return await tail_thread(state, caller, agent, thread, AG_UI, last_event_id)
 
 
@@ -131,11 +133,12 @@ async def run_vercel(
     caller: Runner,
     last_event_id: LastEventId = None,
 ) -> Response:
-    """Needs the scope `run`; for answers to approvals, `approve`. The same again with `Last-Event-ID` begins nothing.
+    """Requires the scope `run`; for answers to approvals, also `approve`.
 
-    The history is the server's: only words after the last answer are read, and an edited history changes nothing.
-    A call that waits is a `tool-approval-request`, with a part `data-approval` that has what it would do. The plan is
-    the part `data-todos`; other news are `data-file` and, transient, `data-status`.
+    Repeating a request with `Last-Event-ID` resumes the stream and starts no run.
+    The server's history is authoritative: only prompts after the last answer are read, and edited messages are ignored.
+    A pending approval is a `tool-approval-request` with a part `data-approval` that describes the call. The plan is the
+    part `data-todos`; other events are `data-file` and, transient, `data-status`.
     """
     if last_event_id:
         response = await tail_after(state, caller, VERCEL, last_event_id)
@@ -156,7 +159,10 @@ async def run_vercel(
 async def watch_vercel(
     agent: str, thread: str, state: State, caller: Runner, last_event_id: LastEventId = None
 ) -> Response:
-    """What `resumeStream` asks for: the run that works now, from its beginning, or 204. Any number may watch."""
+    """The endpoint of `resumeStream`: streams the active run from its beginning, or returns 204 if there is none.
+
+    Several clients may watch.
+    """
     response = await tail_thread(state, caller, agent, thread, VERCEL, last_event_id)
     response.headers.update(HEADER)
     return response

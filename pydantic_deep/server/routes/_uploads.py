@@ -1,4 +1,4 @@
-"""Routes of uploads: files that users give, for the next turn."""
+"""Routes of uploads: files from users for the next turn."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from ._parameters import Runner
 router = APIRouter(prefix='/api/conversations/{conversation}/uploads', tags=['conversations'], route_class=JsonRoute)
 
 MEMORY_BYTES = 2**20
-"""How much of an upload is in memory while it comes."""
+"""Maximum size of an upload that is buffered in memory; larger ones are buffered in a file."""
 
 
 @router.get('', summary='List the uploads at the head', responses=describe_errors('not_found', 'conflict'))
 async def list_uploads(conversation: str, state: State, caller: Runner) -> UploadList:
-    """What the next turn finds. Their contents are among the files of the head."""
+    """Returns the uploads available to the next turn. Their contents are among the files of the head."""
     own = await authorize_conversation(state, caller, conversation)
     head = await version_in(state, caller, own, None)
-    return UploadList(items=[_shape(each) for _, each in sorted(head.uploads.items())])
+    return UploadList(items=[_shape(upload) for _, upload in sorted(head.uploads.items())])
 
 
 @router.put(
@@ -47,30 +47,30 @@ async def list_uploads(conversation: str, state: State, caller: Runner) -> Uploa
     responses=describe_errors('not_found', 'conflict', 'too_large'),
 )
 async def upload(conversation: str, name: str, request: Request, state: State, caller: Runner) -> NewUpload:
-    """The body is the file. It is kept at once, as a version that the next turn begins from.
+    """The request body is the file. It is stored immediately, as a version from which the next turn starts.
 
-    One of the same name is replaced. While a run works in the conversation, or something waits, it is refused.
+    An upload of the same name is replaced. Fails while a run is active or an approval is pending.
     """
     own = await authorize_conversation(state, caller, conversation)
     await refuse_if_running(state, own.id)
     head = await version_in(state, caller, own, None)
     if head.state == 'awaiting_approval':
         raise pending_approvals_error(head)
-    with SpooledTemporaryFile[bytes](max_size=MEMORY_BYTES) as file:  # what is refused in the end was never in memory
-        async for chunk in request.stream():  # bounded by the layer that counts it
+    with SpooledTemporaryFile[bytes](max_size=MEMORY_BYTES) as file:  # a rejected upload never fills the memory
+        async for chunk in request.stream():  # the body limit middleware bounds it
             file.write(chunk)
         file.seek(0)
         data = file.read()
-    await refuse_if_running(state, own.id)  # one may have begun while the file came
+    await refuse_if_running(state, own.id)  # a run may have started during the upload
     try:
         version = await head.upload(name, data, moves_head=True)
     except UploadTooLargeError as error:
         raise ServerError('too_large', str(error)) from None
     except VersionConflictError:
-        raise ServerError('conflict', 'The conversation has moved on while the file came. Send it again.') from None
+        raise ServerError('conflict', 'The conversation changed during the upload. Upload the file again.') from None
     except UnversionedBackendError as error:
         raise ServerError('conflict', str(error)) from None
-    added = [each for each in version.uploads.values() if head.uploads.get(each.name) != each]
+    added = [upload for upload in version.uploads.values() if head.uploads.get(upload.name) != upload]
     return NewUpload(upload=_shape(added[0] if added else version.uploads[name]), version_id=version.id)
 
 
@@ -78,7 +78,7 @@ async def upload(conversation: str, name: str, request: Request, state: State, c
     '/{name:path}', status_code=204, summary='Delete an upload', responses=describe_errors('not_found', 'conflict')
 )
 async def delete_upload(conversation: str, name: str, state: State, caller: Runner) -> None:
-    """The next turn begins from a version without it and without its file. Earlier versions still have both."""
+    """The next turn starts from a version without the upload and its file. Earlier versions still contain both."""
     own = await authorize_conversation(state, caller, conversation)
     await refuse_if_running(state, own.id)
     head = await version_in(state, caller, own, None)
@@ -89,7 +89,7 @@ async def delete_upload(conversation: str, name: str, state: State, caller: Runn
     except UploadNotFoundError:
         raise not_found() from None
     except VersionConflictError:
-        raise ServerError('conflict', 'The conversation has moved on meanwhile. Look at its uploads again.') from None
+        raise ServerError('conflict', 'The conversation changed in the meantime. Check its uploads again.') from None
 
 
 def _shape(upload: Upload) -> UploadShape:

@@ -1,4 +1,4 @@
-"""Routes of versions: look, compare, go back, merge, take the files away."""
+"""Routes of versions: read, compare, restore and merge them, and download their files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FOREIGN_FILES = {
     'content-security-policy': "sandbox; default-src 'none'",
     'x-content-type-options': 'nosniff',
 }
-"""What a browser is told of files that models and users wrote: they are nothing to run."""
+"""Security headers for files that models and users wrote: browsers must not execute them."""
 
 
 @router.get(
@@ -46,25 +46,25 @@ async def list_versions(
     caller: Runner,
     limit: Limit = 50,
     cursor: Cursor = None,
-    steps: Annotated[bool, Query(description='Also those in the middle of turns.')] = False,
+    steps: Annotated[bool, Query(description='Include versions within turns.')] = False,
 ) -> VersionPage:
-    """All branches: draw them by `parent_id` and `merged_from`."""
+    """Returns versions of all branches. `parent_id` and `merged_from` connect them into a graph."""
     own = await authorize_conversation(state, caller, conversation)
-    found = await state.store.versions(
+    versions = await state.store.versions(
         VersionFilter(conversation_id=own.id, kinds=None if steps else VISIBLE_KINDS),
         limit=limit + 1,
         before=None if cursor is None else int(cursor),
     )
-    page = found[:limit]
+    page = versions[:limit]
     return VersionPage(
         items=await state.views.versions(page),
-        cursor=str(page[-1].number) if len(found) > limit else None,
+        cursor=str(page[-1].number) if len(versions) > limit else None,
     )
 
 
 @router.get('/versions/{version}', summary='Get a version', responses=describe_errors('not_found'))
 async def read_version(version: str, state: State, caller: Runner) -> VersionDetails:
-    """With its turn up to there: calls, requests, files, subagents."""
+    """Returns the version with its turn so far: calls, requests, files, subagents."""
     return await state.views.details((await authorize_version(state, caller, version)).record)
 
 
@@ -75,12 +75,15 @@ async def diff_versions(
     version: str,
     state: State,
     caller: Runner,
-    to: Annotated[str | None, Query(description='The other; the parent to this if left out.', max_length=64)] = None,
+    to: Annotated[
+        str | None,
+        Query(description='The version to compare with. If omitted, the parent is compared with this.', max_length=64),
+    ] = None,
 ) -> Difference:
-    """Messages, files as diffs, todos, usage: from this version to the other, or from its parent to it."""
+    """Compares messages, files, todos and usage: from this version to the other, or from the parent to this version."""
     this = await authorize_version(state, caller, version)
     if to is None and this.parent_id is None:
-        raise ServerError('invalid', 'The version has no parent to compare it with. Say `?to=`.')
+        raise ServerError('invalid', 'The version has no parent to compare it with. Pass `?to=`.')
     before, after = this, this
     if to is None:
         before = await authorize_version(state, caller, this.parent_id or '')
@@ -91,7 +94,7 @@ async def diff_versions(
 
 @router.get('/versions/{version}/files', summary='List the files of a version', responses=describe_errors('not_found'))
 async def list_files(version: str, state: State, caller: Runner) -> FileList:
-    """Without contents. Empty where the files of the conversation are not versioned."""
+    """Lists files without their contents. Empty if the files of the conversation are not versioned."""
     tree = await (await authorize_version(state, caller, version)).file_tree()
     return FileList(
         items=[
@@ -106,14 +109,14 @@ async def list_files(version: str, state: State, caller: Runner) -> FileList:
     summary='Get a file of a version',
     response_class=Response,
     responses={
-        200: {'content': {'application/octet-stream': {}}, 'description': 'Its contents.'},
+        200: {'content': {'application/octet-stream': {}}, 'description': 'The contents of the file.'},
         **describe_errors('not_found'),
     },
 )
 async def read_file(version: str, path: str, state: State, caller: Runner) -> Response:
-    """The contents as they are, to be saved and not shown: a model may have written anything."""
-    found = await authorize_version(state, caller, version)
-    file = (await found.file_tree()).get(f'/{path}')
+    """Returns the unmodified contents as a download. Do not render them: a model may have written anything."""
+    loaded = await authorize_version(state, caller, version)
+    file = (await loaded.file_tree()).get(f'/{path}')
     if file is None:
         raise not_found()
     data = (await state.store.asset(file.digest)).data
@@ -126,15 +129,15 @@ async def read_file(version: str, path: str, state: State, caller: Runner) -> Re
     summary='Get all files of a version as an archive',
     response_class=StreamingResponse,
     responses={
-        200: {'content': {'application/gzip': {}}, 'description': 'A tar.gz with one directory.'},
+        200: {'content': {'application/gzip': {}}, 'description': 'A tar.gz archive with one top-level directory.'},
         **describe_errors('not_found'),
     },
 )
 async def read_archive(version: str, state: State, caller: Runner) -> StreamingResponse:
-    """Streamed, one file at a time."""
-    found = await authorize_version(state, caller, version)
-    top = f'version-{found.id}'
-    chunks = archive(state.store, await found.file_tree(), top=top, moment=int(found.created_at.timestamp()))
+    """The archive is streamed, one file at a time."""
+    loaded = await authorize_version(state, caller, version)
+    top = f'version-{loaded.id}'
+    chunks = archive(state.store, await loaded.file_tree(), top=top, moment=int(loaded.created_at.timestamp()))
     headers = {**FOREIGN_FILES, 'content-disposition': attachment(f'{top}.tar.gz')}
     return StreamingResponse(chunks, media_type='application/gzip', headers=headers)
 
@@ -145,7 +148,7 @@ async def read_archive(version: str, state: State, caller: Runner) -> StreamingR
     responses=describe_errors('not_found', 'conflict'),
 )
 async def move_head(conversation: str, body: HeadChange, state: State, caller: Runner) -> Version:
-    """The next turn goes on from there, with the messages, files and todos as they were. Nothing is lost."""
+    """The next turn continues from that version, with its messages, files and todos. Other versions are preserved."""
     own = await authorize_conversation(state, caller, conversation)
     version = await version_in(state, caller, own, body.version)
     expected = own.record.head_id if body.expected is None else body.expected
@@ -161,9 +164,10 @@ async def move_head(conversation: str, body: HeadChange, state: State, caller: R
     responses=describe_errors('not_found', 'conflict'),
 )
 async def merge_versions(version: str, body: Merge, state: State, caller: Runner) -> Version:
-    """What each changed since they parted. The dialogue stays that of this one. If it is the head, the head goes along.
+    """Combines the file changes of both versions since their common ancestor.
 
-    Where both changed the same nothing is made, and the error lists where.
+    The messages remain those of this version. If this version is the head, the head moves to the merge.
+    Conflicting changes create no version, and the error lists the conflicts.
     """
     ours = await authorize_version(state, caller, version)
     theirs = await authorize_version(state, caller, body.other)
@@ -172,7 +176,7 @@ async def merge_versions(version: str, body: Merge, state: State, caller: Runner
     except NoCommonVersionError as error:
         raise ServerError('conflict', str(error)) from None
     except MergeConflictError as error:
-        conflicts: list[JsonValue] = [{'path': each.path, 'kind': each.kind} for each in error.conflicts]
+        conflicts: list[JsonValue] = [{'path': conflict.path, 'kind': conflict.kind} for conflict in error.conflicts]
         raise ServerError('conflict', str(error), facts={'conflicts': conflicts}) from None
     conversation = await state.store.conversation(merged.conversation_id)
     if conversation is not None and conversation.head_id == ours.id:
@@ -186,5 +190,7 @@ async def _move(state: ServerState, conversation_id: str, expected: str | None, 
         await state.store.commit(Commit(heads=[move]))
     except VersionConflictError as error:
         raise ServerError(
-            'conflict', f'The head is at the version {error.head} by now. Look there first.', facts={'head': error.head}
+            'conflict',
+            f'The head is now at version {error.head}. Check that version first.',
+            facts={'head': error.head},
         ) from None

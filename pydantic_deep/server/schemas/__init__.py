@@ -1,5 +1,6 @@
-"""The bodies of requests and responses of our own routes, and the functions that build them from records.
+"""Request and response bodies of our own routes, and the functions that build them from records.
 
 Class names are the titles of schemas in the OpenAPI document.
-Not here: the request formats of other APIs (`compat`, `ui`).
+
+Defined elsewhere: the request formats of other APIs (`compat`, `ui`).
 """

@@ -1,4 +1,4 @@
-"""Agents and skills, the caller, audit records, queries, and the health of the server."""
+"""Agents and skills, the caller, audit records, SQL queries, and the health of the server."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ from pydantic_deep.server._api_keys import KeyScope
 
 
 class Health(BaseModel):
-    """Whether the server takes requests."""
+    """Whether the server accepts requests."""
 
     model_config = ConfigDict(json_schema_extra={'examples': [{'status': 'ok'}]})
 
     status: Literal['ok', 'stopping']
-    """`stopping` comes with the status 503: no new runs begin."""
+    """`stopping` has the HTTP status 503: the server starts no new runs."""
 
 
 class Me(BaseModel):
-    """What the key of the request may do."""
+    """The permissions of the API key."""
 
     model_config = ConfigDict(
         json_schema_extra={'examples': [{'owner': 'ada', 'scopes': ['approve', 'run'], 'agents': None}]}
     )
 
     owner: str
-    """Whose conversations it sees."""
+    """The owner of the key. The key accesses this owner's conversations only."""
     scopes: list[KeyScope]
-    """What it may do."""
+    """The scopes that the key has."""
     agents: list[str] | None
-    """The agents that it may use; null for all."""
+    """The agents that the key may use; null for all agents."""
 
 
 class AgentInfo(BaseModel):
-    """An agent that is served."""
+    """An agent that the server provides."""
 
     model_config = ConfigDict(
         json_schema_extra={'examples': [{'name': 'analyst', 'description': 'Reads tables.', 'model': 'openai:gpt-5.2'}]}
     )
 
     name: str
-    """What requests name it by, as a model too."""
+    """The name to use in requests, also as a model name."""
     description: str | None
-    """What its makers say of it."""
+    """The description that its developers gave it."""
     model: str | None
-    """The model that it asks unless a conversation has another, as `provider:name`."""
+    """The default model as `provider:name`; a conversation may use another."""
 
 
 class AgentList(BaseModel):
@@ -59,11 +59,11 @@ class AgentList(BaseModel):
     )
 
     items: list[AgentInfo]
-    """By name."""
+    """The agents, sorted by name."""
 
 
 class SkillInfo(BaseModel):
-    """A skill that an agent has."""
+    """A skill of an agent."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -72,15 +72,15 @@ class SkillInfo(BaseModel):
     )
 
     name: str
-    """How it is asked for."""
+    """The name by which the skill is loaded."""
     description: str
-    """What it does and when to use it."""
+    """The purpose of the skill, and when to use it."""
     scope: str
-    """Who it is from."""
+    """The origin of the skill, such as `bundled`."""
 
 
 class SkillList(BaseModel):
-    """The skills of an agent that are the same for all its conversations."""
+    """The skills of an agent that all its conversations share."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -89,7 +89,7 @@ class SkillList(BaseModel):
     )
 
     items: list[SkillInfo]
-    """Those that count first at the top."""
+    """The skills, in order of precedence."""
 
 
 EXAMPLE_RECORD: dict[str, JsonValue] = {
@@ -105,22 +105,22 @@ EXAMPLE_RECORD: dict[str, JsonValue] = {
     'started_at': '2026-01-01T09:00:00Z',
     'ended_at': '2026-01-01T09:00:02Z',
 }
-"""A record, for the OpenAPI document."""
+"""An audit record, for the OpenAPI document."""
 
 
 class AuditPage(BaseModel):
-    """Some of the records that were asked for."""
+    """A page of audit records."""
 
     model_config = ConfigDict(json_schema_extra={'examples': [{'items': [EXAMPLE_RECORD], 'cursor': None}]})
 
     items: list[AuditRecord]
-    """The newest first, without their messages."""
+    """The records without their messages, newest first."""
     cursor: str | None
-    """What to ask the next page with; null if this is the last."""
+    """The cursor of the next page; null for the last page."""
 
 
 class SqlQuery(BaseModel):
-    """A question about the history of every agent."""
+    """A SQL query over the history of all agents."""
 
     model_config = ConfigDict(
         extra='forbid',
@@ -135,9 +135,9 @@ class SqlQuery(BaseModel):
     )
 
     query: str = Field(max_length=100_000)
-    """One statement that only reads, in the SQL of DuckDB."""
+    """A single read-only statement in DuckDB's SQL dialect."""
     parameters: list[JsonValue] | dict[str, JsonValue] = Field(default_factory=list[JsonValue])
-    """The values of `?` and `$1`, or of `$name`."""
+    """The values of the placeholders: a list for `?` and `$1`, an object for `$name`."""
 
 
 class SqlTable(BaseModel):
@@ -150,8 +150,8 @@ class SqlTable(BaseModel):
     )
 
     columns: list[str]
-    """Their names, in order."""
+    """The column names, in order."""
     rows: list[list[JsonValue]]
-    """Values as JSON: moments as ISO 8601, bytes as hexadecimal digits, decimals as text."""
+    """Values as JSON: timestamps in ISO 8601, bytes as hexadecimal digits, decimals as strings."""
     is_truncated: bool
-    """Whether there are more rows than the server returns."""
+    """Whether the result has more rows than the server returns."""

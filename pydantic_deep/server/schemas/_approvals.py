@@ -15,16 +15,16 @@ from ._fields import EXAMPLE_DIGEST, Reason, example_config
 
 
 class ApprovalPage(BaseModel):
-    """Some of the approvals that were asked for."""
+    """A page of approvals."""
 
     items: list[StoredApproval]
-    """Those of the newest versions first."""
+    """The approvals, those of the newest versions first."""
     cursor: str | None
-    """What to ask the next page with; null if this is the last."""
+    """The cursor of the next page; null for the last page."""
 
 
 class Answer(BaseModel):
-    """What a person decides of one call."""
+    """A person's decision on a single call."""
 
     model_config = example_config(
         {'decision': 'edit', 'args': {'path': '/report.md', 'content': '# Sales of May'}, 'digest': EXAMPLE_DIGEST},
@@ -32,41 +32,43 @@ class Answer(BaseModel):
     )
 
     decision: Literal['approve', 'edit', 'deny', 'respond']
-    """Let it run as shown, run it with `args`, do not run it, or answer in the place of the tool with `content`."""
+    """`approve` runs the call as shown, `edit` runs it with `args`, `deny` does not run it, and `respond` returns
+    `content` in place of a tool result."""
     args: dict[str, JsonValue] | None = None
-    """Of `edit`: all arguments."""
+    """For `edit`: the complete arguments."""
     content: JsonValue = None
-    """Of `respond`: what the model sees as the result."""
+    """For `respond`: the result that the model receives."""
     reason: Reason | None = None
-    """Of `deny`: what the model is told. Of all: why."""
+    """The reason for the decision. For `deny`, the model receives it."""
     digest: Annotated[str, Field(min_length=64, max_length=64)] | None = None
-    """The `view.digest` of the approval as the person was shown it: the answer is refused with 409 if the call is
-    another one. Needed for all but `deny`."""
+    """The `view.digest` of the approval as the person saw it. The answer fails with 409 if the call has changed.
+    Required except for `deny`."""
 
 
 class AnsweredApproval(BaseModel):
-    """An approval after its answer."""
+    """An approval after its decision."""
 
     approval: StoredApproval
-    """It."""
+    """The approval in its new state."""
     run_id: str | None
-    """The run that goes on with it, if `resume` was asked for and nothing waits any more."""
+    """The run that resumes the turn, if `resume` was requested and no approval is pending any more."""
 
 
 def to_decision(answer: Answer) -> Decision:
     """Convert the body of an answer to a decision.
 
     Raises:
-        ServerError: `args` belong to another decision, or a decision other than `deny` has no digest.
+        ServerError: `args` are given for another decision than `edit` or missing for it, or a decision other than
+            `deny` has no digest.
     """
     if answer.digest is None and answer.decision != 'deny':
         raise ServerError(
             'invalid',
-            f'The decision {answer.decision!r} needs `digest`: the `view.digest` of the approval as the person was '
-            'shown it. Only `deny` goes without.',
+            f'The decision {answer.decision!r} requires `digest`: the `view.digest` of the approval as the person saw '
+            'it. Only `deny` works without it.',
         )
     if answer.args is not None and answer.decision != 'edit':
-        raise ServerError('invalid', f'`args` belong to the decision `edit`, and this is {answer.decision!r}.')
+        raise ServerError('invalid', f'Only the decision `edit` accepts `args`, and this is {answer.decision!r}.')
     match answer.decision:
         case 'approve':
             return Approve(digest=answer.digest)
@@ -77,5 +79,5 @@ def to_decision(answer: Answer) -> Decision:
             return Respond(answer.content, digest=answer.digest)
         case _:
             if answer.args is None:
-                raise ServerError('invalid', 'The decision `edit` needs `args`: all arguments of the call.')
+                raise ServerError('invalid', 'The decision `edit` requires `args`: the complete arguments of the call.')
             return Edit(answer.args, digest=answer.digest)

@@ -13,40 +13,41 @@ from ._fields import Name, example_config
 
 
 class NewConversation(BaseModel):
-    """A conversation to be begun."""
+    """A conversation to create."""
 
     model_config = example_config({'agent': 'analyst', 'name': 'Sales of May'}, extra='forbid')
 
     agent: Name
-    """The agent."""
+    """The name of the agent."""
     name: Name | None = None
-    """What people call it."""
+    """A display name for users."""
     metadata: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue], max_length=100)
-    """What is kept with all its versions. Keys that begin with `server.` are the server's own."""
+    """Metadata, stored with all versions of the conversation. Keys that start with `server.` are reserved."""
     instructions: str | None = Field(default=None, max_length=100_000)
-    """What the agent is told in all turns besides its own instructions. Every key that may begin a conversation may set it."""
+    """Instructions for all turns, in addition to the agent's own. Any key that can create conversations can set them.
+    """
 
 
 class ConversationChange(BaseModel):
-    """What is to be different in a conversation."""
+    """Changes to a conversation."""
 
     model_config = example_config({'name': 'Sales of June'}, extra='forbid')
 
     name: Name
-    """What people call it from now on."""
+    """The new display name."""
 
 
 class ConversationPage(BaseModel):
-    """Some of the conversations that were asked for."""
+    """A page of conversations."""
 
     items: list[ConversationSummary]
-    """Newest first."""
+    """The conversations, newest first."""
     cursor: str | None
-    """What to ask the next page with; null if this is the last."""
+    """The cursor of the next page; null for the last page."""
 
 
 class Transcript(BaseModel):
-    """The messages of a version, in the form of `MessageList.to_dict()`."""
+    """The messages of a version, in the format of `MessageList.to_dict()`."""
 
     model_config = example_config(
         {
@@ -56,13 +57,13 @@ class Transcript(BaseModel):
     )
 
     format_version: int
-    """The version of the format."""
+    """The version of the transcript format."""
     messages: list[JsonValue]
-    """Oldest first."""
+    """The messages, oldest first."""
 
 
 async def load_conversation(state: ServerState, own: AuthorizedConversation) -> ConversationDetails:
-    """Load a conversation in its state at the head."""
+    """Load a conversation with its state at the head."""
     return await state.views.conversation(
         own.record,
         newest=own.newest,

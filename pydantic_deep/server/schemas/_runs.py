@@ -17,46 +17,46 @@ from ._fields import EXAMPLE_DIGEST, Id, Name, Reason, example_config, moment
 
 
 class TurnSettings(BaseModel):
-    """What of the model's settings a client may choose."""
+    """The model settings that clients may choose."""
 
     model_config = example_config({'temperature': 0}, extra='forbid', strict=True)
 
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    """How much chance there is."""
+    """Sampling temperature: higher values give more random output."""
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Of which part of the probability tokens are drawn."""
+    """Nucleus sampling: tokens are drawn from the most probable ones up to this total probability."""
     max_tokens: Annotated[int, Field(ge=1)] | None = None
-    """How long one answer of the model may be."""
+    """Maximum number of tokens in a model response."""
     seed: int | None = None
-    """Where chance begins, for providers that know it."""
+    """Seed for sampling, for providers that support it."""
     stop_sequences: Annotated[list[str], Field(max_length=16)] | None = None
-    """What ends an answer."""
+    """Sequences at which the model stops generating."""
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
-    """How much new words are preferred."""
+    """Penalty for tokens that already occurred; positive values favor new topics."""
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
-    """How much repeated words are avoided."""
+    """Penalty for tokens by how often they occurred; positive values reduce repetition."""
     parallel_tool_calls: bool | None = None
-    """Whether one answer may have several calls."""
+    """Whether the model may call several tools in one response."""
 
 
 class _Turn(BaseModel):
     max_iterations: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """How often models may be asked at most, those of subagents included."""
+    """Maximum number of model requests, including those of subagents."""
     session_id: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    """An id of your own: the stream, the audit record and tools see it."""
+    """A session id of your own, available to the stream, the audit record and tools."""
 
 
 class NewBranch(_Turn):
-    """A turn that begins a branch."""
+    """A turn that starts a new branch."""
 
     model_config = example_config({'prompt': 'Try it with the median.', 'branch': 'median'}, extra='forbid')
 
     prompt: Annotated[str, Field(min_length=1)]
-    """What the user says."""
+    """The user's prompt."""
     branch: Name | None = None
-    """A name for the branch that begins with this turn."""
+    """A name for the new branch."""
     model_settings: TurnSettings | None = None
-    """Settings of this turn."""
+    """Model settings for this turn."""
 
 
 class NewTurn(NewBranch):
@@ -65,33 +65,33 @@ class NewTurn(NewBranch):
     model_config = example_config({'prompt': 'Summarize /uploads/sales.csv.'}, extra='forbid')
 
     from_version: Id | None = None
-    """The version to go on from; the head if left out. A turn from another than the head leaves the head where it is."""
+    """The version to start from, by default the head. A turn from another version does not move the head."""
 
 
 class Resumption(_Turn):
-    """Answers to what waits, and the turn goes on."""
+    """Answers to pending approvals, with which the turn resumes."""
 
     model_config = example_config(
         {'answers': {'call_1': {'decision': 'approve', 'digest': EXAMPLE_DIGEST}}}, extra='forbid'
     )
 
     answers: dict[str, Answer] = Field(default_factory=dict[str, Answer], max_length=10_000)
-    """By the `pending_id` of each; empty to go on with what was answered in the inbox."""
+    """The answers, keyed by `pending_id`. Empty to resume with answers that were given one by one."""
     reason: Reason | None = None
-    """Why, for all of them."""
+    """A reason that applies to all answers."""
     from_version: Id | None = None
-    """The version that waits; the head if left out."""
+    """The pending version, by default the head."""
 
 
 class RunList(BaseModel):
-    """Runs."""
+    """A list of runs."""
 
     items: list[Run]
-    """Newest first."""
+    """The runs, newest first."""
 
 
 async def build_run(state: ServerState, own: AuthorizedRun) -> Run:
-    """Build a run from this process, or from the store."""
+    """Build a run from the state of this process, or from the store."""
     newest = None if own.stored is None or own.stored.version is None else own.stored.version.id
     version = None if newest is None else await own.agent.load(newest)
     if own.local is not None:

@@ -1,4 +1,4 @@
-"""Uploads."""
+"""Uploaded files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ._fields import example_config
 
 
 class UploadShape(BaseModel):
-    """A file that the user gave."""
+    """A file that a user uploaded."""
 
     model_config = example_config(
         {
@@ -22,30 +22,30 @@ class UploadShape(BaseModel):
     )
 
     name: str
-    """The name that it was given."""
+    """The name that the user gave the file."""
     path: str
-    """Where the agent finds it."""
+    """The path at which the agent finds the file."""
     size_bytes: int
-    """Its size."""
+    """The size of the file in bytes."""
     encoding: str | None
-    """The codec of a text; null for what is no text."""
+    """The encoding of a text file; null for a binary file."""
     line_count: int | None
-    """The number of lines of a text."""
+    """The number of lines of a text file; null for a binary file."""
     media_type: str
-    """By the name first, then by the contents."""
+    """The media type, detected from the name, then from the contents."""
 
 
 class UploadList(BaseModel):
     """The uploads at the head of a conversation."""
 
     items: list[UploadShape]
-    """By name."""
+    """The uploads, sorted by name."""
 
 
 class NewUpload(BaseModel):
-    """An upload, and the version that has it."""
+    """An upload, and the version that contains it."""
 
     upload: UploadShape
-    """It."""
+    """The uploaded file."""
     version_id: str
-    """The version, which is the head now."""
+    """The version that contains the upload, which is the new head."""

@@ -1,4 +1,4 @@
-"""Versions, their files, and the differences between them."""
+"""Versions, their files, and differences between them."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from ._fields import EXAMPLE_ID, Id, example_config
 
 
 class VersionPage(BaseModel):
-    """Some of the versions that were asked for."""
+    """A page of versions."""
 
     items: list[Version]
-    """Newest first."""
+    """The versions, newest first."""
     cursor: str | None
-    """What to ask the next page with; null if this is the last."""
+    """The cursor of the next page; null for the last page."""
 
 
 class FileShape(BaseModel):
     """A file of a version."""
 
     path: str
-    """Its absolute path."""
+    """The absolute path of the file."""
     size_bytes: int
-    """Its size."""
+    """The size of the file in bytes."""
     digest: str
-    """Of its contents: `sha256:` and 64 hexadecimal digits."""
+    """The digest of the contents: `sha256:` and 64 hexadecimal digits."""
     is_executable: bool
-    """Whether its owner may execute it."""
+    """Whether the owner of the file may execute it."""
 
 
 class FileList(BaseModel):
@@ -39,24 +39,24 @@ class FileList(BaseModel):
     )
 
     items: list[FileShape]
-    """By path."""
+    """The files, sorted by path."""
 
 
 class HeadChange(BaseModel):
-    """Where the head of a conversation is to go."""
+    """A new head for a conversation."""
 
     model_config = example_config({'version': EXAMPLE_ID}, extra='forbid')
 
     version: Id
-    """A version of the conversation: one before, or one of another branch."""
+    """A version of the conversation: an earlier one, or one of another branch."""
     expected: Id | None = None
-    """Where the head is thought to be; refused if it is elsewhere. If left out it moves from wherever it is."""
+    """The expected current head. If the head differs, the request fails. If omitted, the head moves unconditionally."""
 
 
 class Merge(BaseModel):
-    """Another version, whose files are to be joined."""
+    """The other version of a merge."""
 
     model_config = example_config({'other': EXAMPLE_ID}, extra='forbid')
 
     other: Id
-    """The version whose files come in. The dialogue stays that of the one that is merged into."""
+    """The version to merge the files from. The messages remain those of the version that is merged into."""
