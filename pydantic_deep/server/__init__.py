@@ -2,20 +2,20 @@
 
 A turn proceeds in this order:
 
-1. A middleware finds the key by the digest of its secret before anything is read, and applies the rate limit. Another
-   one limits the body. The route requires a scope.
-2. `access` loads the resource and compares owners: another owner's resources answer 404. The owner is in the metadata of
-   a conversation's root, which its versions inherit.
+1. A middleware looks up the key by the digest of its secret before anything is read, and applies the rate limit.
+   Another one limits the body. The route requires a scope.
+2. `access` loads the resource and compares owners: another owner's resources answer 404. The owner is in the metadata
+   of a conversation's root version, which its versions inherit.
 3. `start_run` checks the request (pending approvals, running runs, limits) and passes the turn to the run pool.
-4. The pool runs `advance_stream` in a task of its own, so no client can hold or end a run by disconnecting. Each event
+4. The pool runs `advance_stream` in a task of its own, so no client can block or end a run by disconnecting. Each event
    is appended to the log of the run.
-5. Readers have their own positions in the log; the writer waits for none. A log is in memory up to a size, then in an
-   unnamed temporary file; logs of ended runs are dropped after a time, oldest first.
-6. A client that reconnects names the last event it read. If that event is from another log, the client gets `reset` and
-   all events again, from the new log or rebuilt from the messages in the store. No delta is stored.
-7. Clients of other APIs send text only. The digest of the dialogue selects the version to continue from, and an encoder
-   makes their frames from the same log. Nothing that a client names is fetched, and no history, call or result of a
-   client is used. An error in a stream is sent as an error, never as a normal end.
+5. Readers have their own positions in the log; the writer never waits for readers. A log is in memory up to a size,
+   then in an unnamed temporary file. Logs of ended runs are dropped after a time, oldest first.
+6. A client that reconnects names the last event it read. If that event is from another log, the client gets `reset`
+   and all events again, from the new log or rebuilt from the messages in the store. No delta is stored.
+7. Clients of other APIs send text only. The digest of the dialogue selects the version to continue, and an encoder
+   creates their frames from the same log. URLs that a client sends are never fetched, and its history, calls and
+   results are never used. An error in a stream is sent as an error, never as a normal end.
 8. The capability `Audit` writes a record at the start and at the end of a run.
 9. On startup, `recover()` resumes runs of crashed processes, and audit records without a live run are ended.
 """

@@ -1,4 +1,4 @@
-"""Served agents: checks of their names and stores, and what the server adds to each of their runs."""
+"""Served agents: validation of their names and stores, and the capabilities that the server adds to their runs."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ AnyAgent: TypeAlias = AbstractAgent[Any, Any] | VersionedAgent[Any, Any]
 """An agent that can be served."""
 
 ServedAgent: TypeAlias = VersionedAgent[Any, Any]
-"""An agent with a store, whatever its deps and its output."""
+"""An agent with a store, with any deps and output."""
 
 MetadataSource: TypeAlias = Callable[[str], Awaitable[dict[str, Any]]]
 """Returns the metadata of a run, by the id of its conversation."""
 
 _NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]{0,63}')
-"""What stands in addresses, and before a colon in Google's: `models/{agent}:generateContent`."""
+"""The valid names: they are part of URLs, and precede a colon in Google's: `models/{agent}:generateContent`."""
 
 
 class InvalidAgentsError(DeepAgentError, ValueError):
-    """Agents cannot be served like that."""
+    """Agents that cannot be served."""
 
 
 def check_agents(agents: Mapping[str, AnyAgent], store: Store) -> None:
-    """Refuse what could not be served.
+    """Validate the agents to serve.
 
     Raises:
-        InvalidAgentsError: There are none, a name cannot be, or an agent has another store or another name.
+        InvalidAgentsError: There are no agents, a name is invalid, or a versioned agent has another store or name.
     """
     if not agents:
         raise InvalidAgentsError('There are no agents to serve. Pass at least one: `{"analyst": agent}`.')
     for name, agent in agents.items():
         if not _NAME.fullmatch(name):
             raise InvalidAgentsError(
-                f'{name!r} cannot be the name of an agent that is served: it stands in addresses. Use at most 64 '
-                'letters, digits, dots, hyphens and underscores, and begin with a letter or a digit.'
+                f'{name!r} cannot be the name of a served agent, because names are part of URLs. Use at most 64 '
+                'letters, digits, dots, hyphens and underscores, and start with a letter or a digit.'
             )
         if isinstance(agent, VersionedAgent):
             if agent.store is not store:
-                raise InvalidAgentsError(f'The agent {name!r} has another store. Pass the same to both.')
+                raise InvalidAgentsError(f'The agent {name!r} has another store. Pass the same store to both.')
             if agent.name != name:
                 raise InvalidAgentsError(
                     f'The versions of the agent {name!r} have the name {agent.name!r}. Serve it as {agent.name!r}, or '
-                    f'make it with `name={name!r}`.'
+                    f'create it with `name={name!r}`.'
                 )
 
 
@@ -63,13 +63,13 @@ def prepare_agents(
     capabilities: Sequence[AbstractCapability[Any]],
     run_metadata: MetadataSource,
 ) -> dict[str, VersionedAgent[Any, Any]]:
-    """Return the agents as they are served. Those that are passed stay as they are.
+    """Return the agents as they are served. The agents that are passed are not changed.
 
     Args:
-        agents: Agents by name.
-        store: Where their versions live.
-        make_deps: Makes the deps of each run of those that are no `VersionedAgent`.
-        capabilities: What each run has besides those of its agent.
+        agents: The agents, by name.
+        store: The store of their versions.
+        make_deps: Creates the deps of each run of agents that are not `VersionedAgent`s.
+        capabilities: Capabilities to add to each run.
         run_metadata: Returns the metadata of each run.
     """
     prepared: dict[str, VersionedAgent[Any, Any]] = {}
@@ -84,7 +84,7 @@ def prepare_agents(
 
 
 class _NamedAgent(WrapperAgent[Any, Any]):
-    """An agent under another name, each run of which has some more capabilities, and metadata."""
+    """An agent under another name, with additional capabilities and metadata in each run."""
 
     def __init__(
         self,
@@ -105,10 +105,10 @@ class _NamedAgent(WrapperAgent[Any, Any]):
 
     @name.setter
     def name(self, value: str | None) -> None:
-        raise AttributeError(f'The agent is served as {self._name!r}, and stays so.')
+        raise AttributeError(f'The agent is served as {self._name!r}, and cannot be renamed.')
 
     def iter(self, *args: Any, **kwargs: Any) -> AbstractAsyncContextManager[AgentRun[Any, Any]]:
-        """Begin a run, the way all runs begin."""
+        """Start a run. All other methods of an agent run through this one."""
         return self._iter(*args, **kwargs)
 
     @asynccontextmanager
@@ -125,6 +125,6 @@ class _NamedAgent(WrapperAgent[Any, Any]):
             'capabilities': [*(capabilities or ()), *self._capabilities],
             'metadata': await self._run_metadata(conversation_id or ''),
         }
-        with self.wrapped.override(name=self._name):  # for this run alone, in its spans and records too
+        with self.wrapped.override(name=self._name):  # for this run only, including its spans and records
             async with self.wrapped.iter(*args, **arguments) as run:
                 yield run

@@ -1,4 +1,4 @@
-"""API keys: made, listed, revoked, and found by what a client sends. A key is shown once; its digest is kept."""
+"""API keys: creation, listing, revocation and lookup. A key is shown once; only its digest is stored."""
 
 from __future__ import annotations
 
@@ -20,62 +20,63 @@ from pydantic_deep.repository import Repository, RowNotFoundError, SqlRepository
 from pydantic_deep.store import SqlStore, new_id
 
 KeyScope: TypeAlias = Literal['run', 'approve', 'audit', 'admin']
-"""What a key may do: `run` conversations of its owner, `approve` calls in them, read their `audit`, or everything."""
+"""A permission of a key: `run` conversations of its owner, `approve` their calls, read their `audit` records, or
+`admin` for everything."""
 
 SCOPES: tuple[KeyScope, ...] = get_args(KeyScope)
-"""All of them."""
+"""All scopes, in the order of `KeyScope`."""
 
 USE_NOTED_SECONDS = 3600
-"""How often the last use of a key is noted at most: to the hour is enough to find keys that nobody uses."""
+"""Minimum interval between updates of the last use of a key. Hours are precise enough to find unused keys."""
 
 _NOBODY = hashlib.sha256(b'').hexdigest()
-"""What the digest of a key is compared with that is not there: as much work as for one that is."""
+"""Digest to compare with if the key does not exist, so that the lookup takes the same time."""
 
 _FORM = re.compile(r'pd_([0-9a-f-]{36})_([A-Za-z0-9_-]{43})')
 
 
 class InvalidKeyError(ValidationError):
-    """A key cannot be made like that."""
+    """Invalid arguments for a new key."""
 
 
 class ApiKey(BaseModel):
-    """What is kept of a key."""
+    """The stored form of a key."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     id: str
-    """Names it, and is no secret."""
+    """The id of the key, which is not secret."""
     name: str
-    """What people call it."""
+    """A display name for the key."""
     owner: str
-    """Whose conversations it sees."""
+    """The owner whose conversations the key can access."""
     digest: str = Field(repr=False)
-    """The SHA-256 of its secret, which has 256 bits of chance: nothing slower is needed."""
+    """The SHA-256 of its secret. The secret has 256 random bits, so no slower hash is needed."""
     scopes: tuple[KeyScope, ...]
-    """What it may do."""
+    """The permissions of the key."""
     agents: tuple[str, ...] | None
-    """The agents that it may use; `None` for all."""
+    """The agents that the key may use; `None` for all."""
     created_at: AwareDatetime
-    """When it was made."""
+    """When the key was created."""
     expires_at: AwareDatetime | None
-    """From when on it is worth nothing; `None` for never."""
+    """When the key expires; `None` if it does not."""
     revoked_at: AwareDatetime | None = None
-    """When it was revoked."""
+    """When the key was revoked; `None` if it was not."""
 
     def is_valid(self, at: datetime) -> bool:
-        """Return whether it is worth something at a time."""
+        """Return whether the key is neither revoked nor expired at a time."""
         return self.revoked_at is None and (self.expires_at is None or at < self.expires_at)
 
 
 class KeyUse(BaseModel):
-    """When a key was last used, about; apart from the key, so that noting it can never undo a revocation."""
+    """The last use of a key. It is stored separately, so that updating it can never undo a revocation."""
 
     model_config = ConfigDict(frozen=True)
 
     id: str
     """The id of the key."""
     last_used_at: AwareDatetime
-    """When, to the hour."""
+    """The time of the last use, to the hour."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +92,7 @@ class KeyRing:
     """The time of the last use of each key, by the id of the key."""
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     """Returns the current time, in UTC."""
-    _noted: dict[str, datetime] = field(default_factory=dict[str, datetime], repr=False)
+    _recorded_uses: dict[str, datetime] = field(default_factory=dict[str, datetime], repr=False)
 
     async def create(
         self,
@@ -102,31 +103,31 @@ class KeyRing:
         agents: Sequence[str] | None = None,
         expires_in_seconds: float | None = None,
     ) -> str:
-        """Make a key and return it: nobody can be shown it again.
+        """Create a key and return it. It cannot be shown again.
 
         Raises:
-            InvalidKeyError: It would be worth nothing.
-            ValidationError: A name is blank, or no text.
+            InvalidKeyError: The scopes or the expiry would make the key useless.
+            ValidationError: A name is blank or not a string.
         """
         check_name('name', name)
         check_names(owner=owner)
         for agent in agents or ():
             check_name('agents', agent)
         if not scopes:
-            raise InvalidKeyError('scopes', f'a key without scopes may do nothing. Scopes: {", ".join(SCOPES)}.')
+            raise InvalidKeyError('scopes', f'a key without scopes has no permissions. Scopes: {", ".join(SCOPES)}.')
         if (unknown := next((scope for scope in scopes if scope not in SCOPES), None)) is not None:
             raise InvalidKeyError('scopes', f'there is no scope {unknown!r}. Scopes: {", ".join(SCOPES)}.')
         if expires_in_seconds is not None and expires_in_seconds <= 0:
             raise InvalidKeyError(
-                'expires_in_seconds', f'a key that expires after {expires_in_seconds} seconds has expired already.'
+                'expires_in_seconds', f'a key that expires after {expires_in_seconds} seconds has already expired.'
             )
         now, id, secret = self.clock(), new_id(), secrets.token_urlsafe(32)
         try:
             expires_at = None if expires_in_seconds is None else now + timedelta(seconds=expires_in_seconds)
-        except (OverflowError, ValueError):  # beyond the year 9999, or no number
+        except (OverflowError, ValueError):  # beyond the year 9999, or not a number
             raise InvalidKeyError(
                 'expires_in_seconds',
-                f'there is no moment {expires_in_seconds} seconds from now. Leave it out for a key that never expires.',
+                f'{expires_in_seconds} seconds from now is not a valid date. Omit it for a key that never expires.',
             ) from None
         await self.keys.create(
             ApiKey(
@@ -143,7 +144,7 @@ class KeyRing:
         return f'pd_{id}_{secret}'
 
     async def find(self, sent: str) -> ApiKey | None:
-        """Return the key that was sent, if it is worth something now. It is read each time: a revocation holds at once."""
+        """Return the key that was sent, if it is valid. Each call reads the store, so that revocation is immediate."""
         parts = _FORM.fullmatch(sent)
         if parts is None:
             return None
@@ -154,32 +155,32 @@ class KeyRing:
         is_right = hmac.compare_digest(_digest(parts[2]), _NOBODY if key is None else key.digest)
         if key is None or not is_right or not key.is_valid(self.clock()):
             return None
-        await self._note_use(key.id)
+        await self._record_use(key.id)
         return key
 
     async def list(self) -> list[ApiKey]:
-        """Return all keys, also those that expired or were revoked, oldest first."""
-        found: list[ApiKey] = []
+        """Return all keys, including expired and revoked ones, oldest first."""
+        keys: list[ApiKey] = []
         cursor: str | None = None
         while True:
-            page = await self.keys.list(limit=1000, cursor=cursor)  # ids are in the order of time
-            found += page.items
+            page = await self.keys.list(limit=1000, cursor=cursor)  # ids are in chronological order
+            keys += page.items
             cursor = page.cursor
             if cursor is None:
-                return found
+                return keys
 
     async def last_used_at(self, id: str) -> datetime | None:
-        """Return when a key was last used, to the hour; `None` if it was not."""
+        """Return when a key was last used, to the hour; `None` if it was never used."""
         try:
             return (await self.uses.get(id)).last_used_at
         except RowNotFoundError:
             return None
 
     async def revoke(self, id: str) -> ApiKey:
-        """Make a key worth nothing, at once and for good, and return what is kept of it.
+        """Revoke a key immediately and permanently, and return it.
 
         Raises:
-            RowNotFoundError: There is no key of that id.
+            RowNotFoundError: There is no key with that id.
         """
         check_name('id', id)
         key = await self.keys.get(id)
@@ -188,20 +189,20 @@ class KeyRing:
             await self.keys.upsert(key)
         return key
 
-    async def _note_use(self, id: str) -> None:
+    async def _record_use(self, id: str) -> None:
         now = self.clock()
-        noted = self._noted.get(id)
-        if noted is None or now - noted >= timedelta(seconds=USE_NOTED_SECONDS):
-            self._noted[id] = now
+        recorded_at = self._recorded_uses.get(id)
+        if recorded_at is None or now - recorded_at >= timedelta(seconds=USE_NOTED_SECONDS):
+            self._recorded_uses[id] = now
             await self.uses.upsert(KeyUse(id=id, last_used_at=now))
 
 
 @asynccontextmanager
 async def open_keys(store: SqlStore) -> AsyncGenerator[KeyRing]:
-    """Open the API keys of a store, and close them at the end of the block. The store stays open.
+    """Open the API keys of a store, and close them at the end of the block. The store remains open.
 
     Args:
-        store: The store that is served.
+        store: The store of the server.
     """
     keys = await SqlRepository[ApiKey].open(store, ApiKey, name='server_keys')
     uses = await SqlRepository[KeyUse].open(store, KeyUse, name='server_key_uses')
@@ -221,19 +222,20 @@ async def create_api_key(
     agents: Sequence[str] | None = None,
     expires_in_seconds: float | None = None,
 ) -> str:
-    """Make an API key and return it. It is shown this once: what is kept of it cannot be used.
+    """Create an API key and return it. This is the only time it is shown: only its digest is stored.
 
     Args:
-        store: The store that is served.
-        name: What people call it.
-        scopes: What it may do: `run`, `approve`, `audit`, `admin`.
-        owner: Whose conversations it sees, such as the name of a person; only its own if left out.
-        agents: The agents that it may use; all if left out.
-        expires_in_seconds: For how long it is worth something; for ever if left out.
+        store: The store of the server.
+        name: A display name for the key.
+        scopes: The permissions of the key: `run`, `approve`, `audit`, `admin`.
+        owner: The owner whose conversations the key can access, such as a person's name. By default, the key is its own
+            owner.
+        agents: The agents that the key may use. By default, all.
+        expires_in_seconds: The lifetime of the key. By default, it does not expire.
 
     Raises:
-        InvalidKeyError: It would be worth nothing.
-        ValidationError: A name is blank, or no text.
+        InvalidKeyError: The scopes or the expiry would make the key useless.
+        ValidationError: A name is blank or not a string.
     """
     async with open_keys(store) as ring:
         return await ring.create(
@@ -242,16 +244,16 @@ async def create_api_key(
 
 
 async def list_api_keys(store: SqlStore) -> list[ApiKey]:
-    """Return all keys of a store, also those that expired or were revoked, oldest first."""
+    """Return all keys of a store, including expired and revoked ones, oldest first."""
     async with open_keys(store) as ring:
         return await ring.list()
 
 
 async def revoke_api_key(store: SqlStore, id: str) -> ApiKey:
-    """Make a key worth nothing, at once, in every server on the store; return what is kept of it.
+    """Revoke a key immediately in every server that uses the store, and return it.
 
     Raises:
-        RowNotFoundError: There is no key of that id.
+        RowNotFoundError: There is no key with that id.
     """
     async with open_keys(store) as ring:
         return await ring.revoke(id)

@@ -1,4 +1,4 @@
-"""`create_app`: the application, its layers and its routes."""
+"""`create_app`: the application with its middleware and routes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def create_app(
     make_deps: Callable[[], DeepAgentDeps] | None = None,
     make_backend: MakeBackend | None = None,
 ) -> FastAPI:
-    """Return an application that serves agents over HTTP. Whoever serves it keeps the store open meanwhile.
+    """Return an application that serves agents over HTTP. The caller must keep the store open while it runs.
 
     ```text
     async with open_store('sqlite:///agents.db') as store:
@@ -47,17 +47,17 @@ def create_app(
     ```
 
     Args:
-        agents: What is served, by the names that clients use. The agents stay as they are; every run of theirs here
-            has the name, and writes an audit record.
-        store: Where conversations, keys and audit records live.
-        settings: What the operator has set; by default what the environment says.
-        make_deps: Makes the deps of each run; an agent that comes as a `VersionedAgent` has its own.
-        make_backend: Returns the files of a conversation, by its owner and its id. By default, each begins with an
-            empty `StateBackend`, and versions hold its files. Two owners must never get the same.
+        agents: The agents to serve, by the names that clients use. They are not changed; every run on this server
+            has the client-facing name, and writes an audit record.
+        store: The store of conversations, keys and audit records.
+        settings: The settings of the operator. By default, they are read from the environment.
+        make_deps: Creates the deps of each run. A `VersionedAgent` uses its own instead.
+        make_backend: Returns the files of a conversation, by its owner and its id. By default, each starts with an
+            empty `StateBackend`, and versions contain its files. It must never return the same for two owners.
 
     Raises:
-        InvalidAgentsError: They cannot be served like that.
-        InvalidSettingsError: The environment says what cannot be.
+        InvalidAgentsError: An agent cannot be served.
+        InvalidSettingsError: The environment contains invalid settings.
     """
     check_agents(agents, store)
     settings = settings or load_settings()
@@ -67,7 +67,7 @@ def create_app(
         summary='Deep agents with version control.',
         version=importlib.metadata.version('pydantic-deep'),
         openapi_tags=TAGS,
-        docs_url=None,  # their scripts come from elsewhere
+        docs_url=None,  # the scripts of these pages come from other hosts
         redoc_url=None,
         redirect_slashes=False,
         lifespan=partial(
@@ -82,16 +82,16 @@ def create_app(
     )
     install_error_handlers(app)
     for router in ROUTERS:
-        # They are used as they are, and not included: FastAPI builds what it includes once more for each application.
+        # Routes are shared, not included: FastAPI rebuilds included routes for each application.
         app.router.routes.extend(router.routes)
-    _add_layers(app, settings, metrics)
+    _add_middleware(app, settings, metrics)
     write_document = app.openapi
     app.openapi = lambda: complete_document(write_document())
     return app
 
 
-def _add_layers(app: FastAPI, settings: ServerSettings, metrics: ServerMetrics) -> None:
-    """Put layers around the routes: the last one is the outermost."""
+def _add_middleware(app: FastAPI, settings: ServerSettings, metrics: ServerMetrics) -> None:
+    """Wrap the routes with middleware. The last one added is the outermost."""
     app.add_middleware(Authentication)
     app.add_middleware(BodyLimit, limit_for=partial(_limit_for, settings))
     if settings.cors_origins:
@@ -99,7 +99,7 @@ def _add_layers(app: FastAPI, settings: ServerSettings, metrics: ServerMetrics) 
             CORSMiddleware,
             allow_origins=settings.cors_origins,
             allow_methods=['GET', 'POST', 'PUT', 'PATCH', 'DELETE'],
-            allow_headers=['*'],  # clients send headers of their own; there are no cookies that could be abused
+            allow_headers=['*'],  # clients send custom headers; there are no cookies to abuse
         )
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=settings.allowed_hosts, www_redirect=False)
     app.add_middleware(AmbiguousLengthCheck)
@@ -109,6 +109,6 @@ def _add_layers(app: FastAPI, settings: ServerSettings, metrics: ServerMetrics) 
 
 
 def _limit_for(settings: ServerSettings, method: str, path: str) -> int:
-    """Return how many bytes the body of a request may have."""
+    """Return the maximum body size of a request in bytes."""
     is_upload = method == 'PUT' and _UPLOAD.fullmatch(path) is not None
     return settings.max_upload_bytes if is_upload else settings.max_body_bytes

@@ -31,7 +31,7 @@ from .runs._pool import RunPool
 _LOGGER = logging.getLogger('pydantic_deep')
 
 _ALL = 1_000_000
-"""More runs than a server that died has left."""
+"""An upper bound for the number of runs that a crashed server can leave behind."""
 
 
 @asynccontextmanager
@@ -45,7 +45,7 @@ async def serving(
     make_deps: Callable[[], DeepAgentDeps] | None,
     make_backend: MakeBackend | None,
 ) -> AsyncGenerator[None]:
-    """Make the state of an application, and close all of it at the end: running turns get `shutdown_seconds`."""
+    """Create the state of an application, and close it at the end: running turns get `shutdown_seconds`."""
     async with AsyncExitStack() as stack:
         keys = await stack.enter_async_context(open_keys(store))
         audit = await SqlRepository[AuditRecord].open(store, AuditRecord, fields=AUDIT_FIELDS, name='server_audit')
@@ -78,7 +78,7 @@ async def serving(
             metrics=metrics,
             make_backend=make_backend,
         )
-        runs.is_recovering = True  # before any request is answered
+        runs.is_recovering = True  # before the first request is accepted
         runs.tasks.start_soon(recover, state)
         app.state.server = state
         try:
@@ -88,9 +88,9 @@ async def serving(
 
 
 async def recover(state: ServerState) -> None:
-    """Resume the runs that crashed processes left, and end the audit records of those that nobody resumes.
+    """Resume the runs of crashed processes, and end the audit records of runs that nobody resumes.
 
-    A run whose conversation has moved on stays suspended.
+    A run stays suspended if its conversation has newer versions.
     """
     try:
         async with anyio.create_task_group() as group:
@@ -102,27 +102,27 @@ async def recover(state: ServerState) -> None:
 
     async def is_alive(record: AuditRecord) -> bool:
         run = await store.run(record.run_id)
-        return run is not None and run.state == 'running' and run.id not in left
+        return run is not None and run.state == 'running' and run.id not in orphans
 
     try:
-        left = {run.id for run in await store.orphans(_ALL)}
+        orphans = {run.id for run in await store.orphans(_ALL)}
         await finish_crashed(state.audit, is_alive, store=store)
-    except Exception:  # the outermost edge: what was left does not keep a server from serving
-        _LOGGER.exception('The audit records of runs that crashed could not be ended')
+    except Exception:  # outermost boundary: a failed cleanup must not prevent the server from serving
+        _LOGGER.exception('The audit records of crashed runs could not be ended')
 
 
 async def _recover_agent(state: ServerState, name: str) -> None:
     try:
         recovered = await state.agents[name].recover()
-    except Exception:  # the outermost edge, as above
-        _LOGGER.exception('The runs of the agent %r that a dead process left could not be recovered', name)
+    except Exception:  # outermost boundary, as above
+        _LOGGER.exception('Crashed runs of the agent %r could not be recovered', name)
         return
     for version in recovered:
         _LOGGER.info('Recovered a run of %r: the version %s is %s', name, version.id, version.state)
 
 
 class _RunMetadata:
-    """Returns the owner and the session id of a run, for its audit record; also of a run that is recovered."""
+    """Returns the owner and the session id of a run for its audit record, including recovered runs."""
 
     def __init__(self, store: SqlStore) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""Prometheus metrics, in a registry of the application's own. The values of labels are bounded."""
+"""Prometheus metrics in a registry of their own. The number of label values is bounded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pydantic_deep.streaming import RunStatus
 
 UNMATCHED = 'unmatched'
-"""The route of a request that none takes: what a client made up is no label."""
+"""The route label of requests without a matching route: paths that clients invent are not labels."""
 
 _METHODS = frozenset({'GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'})
 
@@ -17,27 +17,27 @@ _METHODS = frozenset({'GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'
 class ServerMetrics:
     """Counters and gauges of one application.
 
-    Agents are labels: there are as many as the operator serves.
+    Agent names are labels: their number is bounded by the served agents.
     """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        """Holds all of them, and nothing of the process."""
+        """The registry of these metrics, without process metrics."""
         self.requests = Counter(
             'pydantic_deep_requests',
             'Requests that were answered.',
             ('method', 'route', 'status'),
             registry=self.registry,
         )
-        """By method, template of the route, and status."""
+        """Requests by method, route template and status."""
         self.runs = Counter(
             'pydantic_deep_runs', 'Runs that ended, by what became of them.', ('agent', 'state'), registry=self.registry
         )
-        """By agent and state."""
+        """Ended runs by agent and state."""
         self.tokens = Counter(
             'pydantic_deep_tokens', 'Tokens that runs have used.', ('agent', 'kind'), registry=self.registry
         )
-        """By agent and kind: `input` and `output`."""
+        """Used tokens by agent and kind: `input` and `output`."""
         self.running = Gauge('pydantic_deep_runs_running', 'Runs that work now.', registry=self.registry)
         """The number of running runs."""
         self.log_bytes = Gauge(
@@ -50,24 +50,24 @@ class ServerMetrics:
         """The part of the logs that is in memory, in bytes."""
 
     def run_ended(self, agent: str, state: RunStatus, usage: RunUsage) -> None:
-        """Count a run that ended.
+        """Count an ended run.
 
         Args:
-            agent: The agent.
-            state: What became of it.
-            usage: What the run has used by itself, not the conversation.
+            agent: The name of the agent.
+            state: How the run ended.
+            usage: The usage of the run alone, not of the conversation.
         """
         self.runs.labels(agent, state).inc()
         self.tokens.labels(agent, 'input').inc(usage.input_tokens)
         self.tokens.labels(agent, 'output').inc(usage.output_tokens)
 
     def render(self) -> bytes:
-        """Return all of them as Prometheus reads it."""
+        """Return all metrics in the text format of Prometheus."""
         return generate_latest(self.registry)
 
 
 class RequestCounter:
-    """An ASGI layer that counts requests by the route that took them."""
+    """ASGI middleware that counts requests by matched route."""
 
     def __init__(self, app: ASGIApp, metrics: ServerMetrics) -> None:
         self._app = app
@@ -77,7 +77,7 @@ class RequestCounter:
         if scope['type'] != 'http':
             await self._app(scope, receive, send)
             return
-        status = 500  # what Starlette answers outside of all layers, where something raised
+        status = 500  # the response of Starlette, outside of all middleware, to an exception
 
         async def send_with_status(message: Message) -> None:
             nonlocal status

@@ -1,6 +1,6 @@
-"""Start of a run for a caller: the checks before it, and the errors where it is refused.
+"""Start a run for a caller: validation, and the errors if the run is refused.
 
-Whatever can be checked now is an HTTP error; later failures are events of the run.
+Problems that can be detected now are HTTP errors; later failures are events of the run.
 """
 
 from __future__ import annotations
@@ -49,24 +49,24 @@ async def start_run(
     session_id: str | None = None,
     renderings: Mapping[str, Rendering] | None = None,
 ) -> ServerRun:
-    """Start a turn from a version that the caller owns. The head moves with it if it is at the version.
+    """Start a turn from a version that the caller owns. If the version is the head, the head moves with the turn.
 
     Args:
         state: The state of the server.
-        caller: The caller, who also answers.
-        version: The version that the turn starts from.
-        options: The prompt or the answers, and what else the client chose.
-        max_iterations: The maximum number of model requests; the limit of the server applies too.
-        session_id: The caller's own id.
+        caller: The caller, who also counts as the author of answers.
+        version: The version to start from.
+        options: The prompt or the answers, and the other options that the client chose.
+        max_iterations: The maximum number of model requests. The limit of the server applies too.
+        session_id: The caller's own session id.
         renderings: See `RunPool.start`.
 
     Raises:
-        ServerError: The run cannot start: the version has a run already, approvals are pending, the branch exists, too
-            many runs are running, or the server is stopping.
-        ValidationError: The prompt or the caller's own id is blank, or no text.
-        ApprovalAnsweredError: Somebody was faster with an answer.
+        ServerError: The run cannot start: another run started from the version, approvals are pending, the branch
+            exists, too many runs are running, or the server is stopping.
+        ValidationError: The prompt or the session id is blank or not a string.
+        ApprovalAnsweredError: Somebody else has already answered an approval.
         ApprovalChangedError: A pending call has changed since it was shown.
-        WorkspaceReplacedError: The directory is not the one that had the files of the version, and has others.
+        WorkspaceReplacedError: The directory is not the one with the files of the version, and contains other files.
     """
     check_names(session_id=session_id)
     branch = options.branch
@@ -75,8 +75,8 @@ async def start_run(
     else:
         _refuse_if_pending(version)
         check_prompt('prompt', options.prompt)
-    if branch is not None and branch in {each.name for each in await state.store.branches(version.conversation_id)}:
-        raise ServerError('conflict', f'The conversation has a branch {branch!r} already. Choose another name.')
+    if branch is not None and branch in {known.name for known in await state.store.branches(version.conversation_id)}:
+        raise ServerError('conflict', f'The conversation already has a branch {branch!r}. Choose another name.')
     await _refuse_if_busy_error(state, version)
     await version.check_directory()
     conversation = await state.store.conversation(version.conversation_id)
@@ -99,7 +99,7 @@ async def start_run(
 
 @contextmanager
 def refusals_as_errors() -> Generator[None]:
-    """Translate errors of the run pool into errors of the API."""
+    """Convert errors of the run pool to errors of the API."""
     try:
         yield
     except VersionBusyError as error:
@@ -111,10 +111,10 @@ def refusals_as_errors() -> Generator[None]:
 
 
 async def refuse_if_running(state: ServerState, conversation_id: str) -> None:
-    """Refuse to change a conversation while a run of it is running.
+    """Refuse to change a conversation while one of its runs is active.
 
     Raises:
-        ServerError: A run is running.
+        ServerError: A run of the conversation is running.
     """
     here = state.runs.runs_in(conversation_id)
     if here:
@@ -126,10 +126,11 @@ async def refuse_if_running(state: ServerState, conversation_id: str) -> None:
 
 def pending_approvals_error(version: ServedVersion) -> ServerError:
     """Return the error for a version with pending approvals."""
-    pending = [each.id for each in version.pending]
+    pending = [approval.id for approval in version.pending]
     return ServerError(
         'conflict',
-        f'The version {version.id} waits for {len(pending)} approvals. Answer them with `resume`, or go on from before.',
+        f'{len(pending)} approvals of version {version.id} are pending. Answer them with `resume`, or start from '
+        'an earlier version.',
         facts={'version_id': version.id, 'pending': [*pending]},
     )
 
@@ -142,14 +143,15 @@ def _refuse_if_pending(version: ServedVersion) -> None:
 async def _check_answers(state: ServerState, version: ServedVersion, answers: Mapping[str, Decision]) -> None:
     requests = version.deferred_tool_requests
     if requests is None:
-        raise ServerError('conflict', f'The version {version.id} waits for nothing: it is {version.state}.')
+        raise ServerError('conflict', f'The version {version.id} has no pending approvals: it is {version.state}.')
     known = await state.store.approvals(status=None, version_id=version.id, limit=10_000)
-    for each in known:
-        if each.resumed_by is not None or (each.pending_id in answers and each.status != 'pending'):
-            raise ApprovalAnsweredError(each.id, each.status, each.decided_by, each.decided_at)
+    for approval in known:
+        is_answered_again = approval.pending_id in answers and approval.status != 'pending'
+        if approval.resumed_by is not None or is_answered_again:
+            raise ApprovalAnsweredError(approval.id, approval.status, approval.decided_by, approval.decided_at)
     if not answers:
-        if all(each.status == 'pending' for each in known):
-            raise ServerError('conflict', f'Nothing that the version {version.id} waits for has an answer yet.')
+        if all(approval.status == 'pending' for approval in known):
+            raise ServerError('conflict', f'No pending approval of version {version.id} has an answer yet.')
         return
     try:
         answer_approvals(requests, answers)
@@ -160,7 +162,7 @@ async def _check_answers(state: ServerState, version: ServedVersion, answers: Ma
 
 
 async def _refuse_if_busy_error(state: ServerState, version: ServedVersion) -> None:
-    """Refuse if a run of another process started from the same version; the run pool checks those of this one."""
+    """Refuse if a run of another process started from the same version. The run pool checks runs of this process."""
     for run in await load_running_runs(state.store, state.runs, version.conversation_id):
         if state.runs.get(run.id) is None:
             stored = await load_run(state.store, state.runs, run.id)
@@ -171,7 +173,7 @@ async def _refuse_if_busy_error(state: ServerState, version: ServedVersion) -> N
 def _busy_error(run_id: str) -> ServerError:
     return ServerError(
         'conflict',
-        f'The run {run_id} works here now. Wait for it, cancel it, or go on from another version.',
+        f'The run {run_id} is active. Wait for it, cancel it, or start from another version.',
         facts={'run_id': run_id},
     )
 
@@ -182,7 +184,7 @@ async def _usage_limits(state: ServerState, version: ServedVersion, max_iteratio
     The limits of a run replace those of its deps, so both are combined here.
     """
     max_requests = min(
-        (each for each in (max_iterations, state.settings.max_iterations) if each is not None), default=None
+        (limit for limit in (max_iterations, state.settings.max_iterations) if limit is not None), default=None
     )
     if max_requests is None:
         return None

@@ -1,4 +1,4 @@
-"""`ServerSettings`: all that an operator may set, by arguments, environment and a TOML file, in this order."""
+"""`ServerSettings`: the settings of the operator, from arguments, environment and a TOML file, in this order."""
 
 from __future__ import annotations
 
@@ -19,73 +19,73 @@ from pydantic_deep.deps import MAX_FILE_BYTES
 from pydantic_deep.errors import DeepAgentError
 
 ENVIRONMENT_PREFIX = 'PYDANTIC_DEEP_SERVER_'
-"""What the name of a variable begins with: `PYDANTIC_DEEP_SERVER_PORT`. Lists are JSON there: `["a.example"]`."""
+"""The prefix of environment variables, as in `PYDANTIC_DEEP_SERVER_PORT`. Lists are JSON there: `["a.example"]`."""
 
 LOOPBACK = ('localhost', '127.0.0.1', '[::1]')
-"""The names under which a server on this machine is reached."""
+"""The host names of a server on this machine."""
 
 
 class InvalidSettingsError(DeepAgentError, ValueError):
-    """A setting is unknown or invalid. The message has no values, because one may be a password."""
+    """A setting is unknown or invalid. The message omits values, because they may contain a password."""
 
     def __init__(self, problems: str) -> None:
-        super().__init__(f'The settings of the server cannot be used: {problems}')
+        super().__init__(f'The settings of the server are invalid: {problems}')
 
 
 def _host_pattern(text: str) -> str:
     if '*' in text.removeprefix('*.') and text != '*':
-        raise ValueError('a `*` stands alone or in front, as in `*.example.com`')
+        raise ValueError('`*` is allowed only alone or as a prefix, as in `*.example.com`')
     return text
 
 
 HostPattern = Annotated[str, AfterValidator(_host_pattern)]
-"""The name of a host, `*.example.com` for all below one, or `*` for any."""
+"""A host name, `*.example.com` for all subdomains, or `*` for any host."""
 
 
 class ServerSettings(BaseSettings):
-    """Settings of the server. The defaults are for one machine and a few people."""
+    """Settings of the server. The defaults suit one machine with a few users."""
 
     model_config = SettingsConfigDict(
         env_prefix=ENVIRONMENT_PREFIX,
         extra='forbid',
         frozen=True,
-        hide_input_in_errors=True,  # the URL of a store may hold a password
+        hide_input_in_errors=True,  # the URL of a store may contain a password
         use_attribute_docstrings=True,
     )
 
-    # Where `pydantic-deep serve` listens and what it serves. An application that you make yourself ignores these.
+    # Used by `pydantic-deep serve` only. An application that you create yourself ignores these.
 
     host: str = '127.0.0.1'
-    """The address to listen on. Put a TLS proxy in front of every address but loopback."""
+    """The address to listen on. Use a TLS proxy in front of any address except loopback."""
     port: int = Field(default=8000, ge=0, le=65535)
-    """The port; 0 takes a free one."""
+    """The port; 0 selects a free one."""
     store: str | None = Field(default=None, repr=False)
-    """The URL of the store. Default: that of the command line."""
+    """The URL of the store. Default: the store of the command line."""
     agents: str | None = None
     """The agent, or a dictionary of agents by name, as `package.module:attribute`."""
 
     access_log: bool = False
     """Whether to log each request, without its key."""
 
-    # Who may ask
+    # Access
 
     allowed_hosts: tuple[HostPattern, ...] = LOOPBACK
-    """The accepted host names (the header `Host`); `*` for any."""
+    """The accepted host names (the `Host` header); `*` for any."""
     cors_origins: tuple[str, ...] = ()
-    """The origins of web pages that may call it from a browser, such as `https://app.example.com`."""
+    """The origins of web pages that may call the API from a browser, such as `https://app.example.com`."""
     requests_per_second: PositiveFloat = 20
-    """The sustained requests per second of a key."""
+    """The sustained number of requests per second of a key."""
     request_burst: PositiveInt = 100
-    """The burst of requests of a key."""
+    """The number of requests of a key that may exceed the sustained rate at once."""
     wrong_keys_per_minute: PositiveFloat = 30
-    """How many requests with a wrong key an address may send each minute, in the long run; an IPv6 network of 64 bits
-    counts as one address."""
+    """The sustained number of requests with a wrong key per minute and address. A 64-bit IPv6 network counts as one
+    address."""
     wrong_key_burst: PositiveInt = 20
-    """The burst of requests with a wrong key."""
+    """The number of requests with a wrong key that may exceed the sustained rate at once."""
     max_body_bytes: PositiveInt = 8 * 2**20
-    """The maximum size of a request in bytes, except uploads."""
+    """The maximum size of a request body in bytes, except for uploads."""
     max_upload_bytes: int = Field(default=MAX_FILE_BYTES, ge=1, le=MAX_FILE_BYTES)
-    """The maximum size of an upload in bytes, at most that of a file in a version."""
+    """The maximum size of an upload in bytes, limited by that of a file in a version."""
 
     # Runs
 
@@ -94,42 +94,43 @@ class ServerSettings(BaseSettings):
     max_runs_per_key: PositiveInt = 20
     """The maximum number of concurrent runs of one key."""
     max_iterations: PositiveInt | None = None
-    """The maximum number of model requests of a turn, whatever the client asks for. Default: unlimited."""
+    """The maximum number of model requests of a turn, even if the client asks for more. Default: unlimited."""
     log_retention_seconds: NonNegativeFloat = 600
-    """How long the log of an ended run is kept for clients that reconnect. After that, its events are rebuilt from the store."""
+    """How long the log of an ended run is cached for clients that reconnect. After that, its events are rebuilt from
+    the store."""
     log_memory_bytes: PositiveInt = 256 * 2**10
-    """The part of a log that is in memory, in bytes. The rest is in a temporary file."""
+    """The maximum size of a log in memory, in bytes. A larger log is in a temporary file."""
     max_log_bytes: PositiveInt = 512 * 2**20
-    """The total size of the logs of ended runs in bytes. Beyond it, the oldest are dropped."""
+    """The maximum total size of the logs of ended runs in bytes. Beyond it, the oldest are dropped."""
     keepalive_seconds: PositiveFloat = 15
     """The idle time after which a stream sends a comment, or a blank line in the APIs of OpenAI, Anthropic and Google, so
-    that proxies keep it open."""
+    that proxies do not close it."""
     shutdown_seconds: NonNegativeFloat = 20
     """How long running turns may take to end when the server stops. After that, they are stored as interrupted."""
 
     # Analytics
 
     max_sql_rows: PositiveInt = 10_000
-    """The maximum number of rows of an answer of `/api/sql`."""
+    """The maximum number of rows in a response of `/api/sql`."""
     max_sql_bytes: PositiveInt = 64 * 2**20
-    """The maximum size of an answer of `/api/sql` in bytes."""
+    """The maximum size of a response of `/api/sql` in bytes."""
     sql_timeout_seconds: PositiveFloat = 30
     """The time limit of a query of `/api/sql`, after which its process is killed."""
     sql_memory_bytes: int = Field(default=2**30, ge=2**24)
-    """The memory limit of a query of `/api/sql` in bytes, beside the tables."""
+    """The memory limit of a query of `/api/sql` in bytes, in addition to the tables."""
     max_sql_at_once: PositiveInt = 2
-    """The maximum number of concurrent queries of `/api/sql`. Others wait for ten seconds, then answer 503."""
+    """The maximum number of concurrent queries of `/api/sql`. Others are queued for ten seconds, then fail with 503."""
 
 
 def load_settings(path: Path | None = None, **arguments: object) -> ServerSettings:
-    """Return the settings of arguments, environment and file; what comes first here counts.
+    """Load settings from arguments, environment and file, in this order of precedence.
 
     Args:
-        path: A TOML file with the fields of `ServerSettings`; none by default.
+        path: A TOML file with fields of `ServerSettings`. By default, no file is read.
         **arguments: Fields, by name.
 
     Raises:
-        InvalidSettingsError: The file cannot be read, a name is unknown, or a value cannot be.
+        InvalidSettingsError: The file cannot be read, or a name or value is invalid.
     """
 
     class WithFile(ServerSettings):
@@ -156,15 +157,15 @@ def load_settings(path: Path | None = None, **arguments: object) -> ServerSettin
 
 
 def _explain(error: ValidationError | SettingsError) -> str:
-    """Return what is wrong, without the values."""
+    """Describe the problems without the values."""
     if isinstance(error, SettingsError):
         return f'{error}. Lists in the environment are JSON, such as ["a.example"].'
     known = ', '.join(ServerSettings.model_fields)
     problems: list[str] = []
-    for each in error.errors(include_input=False, include_url=False):
-        name = '.'.join(map(str, each['loc']))
-        is_unknown = each['type'] == 'extra_forbidden'
+    for problem in error.errors(include_input=False, include_url=False):
+        name = '.'.join(map(str, problem['loc']))
+        is_unknown = problem['type'] == 'extra_forbidden'
         problems.append(
-            f'there is no setting {name!r}. Settings: {known}.' if is_unknown else f'{name}: {each["msg"]}.'
+            f'there is no setting {name!r}. Settings: {known}.' if is_unknown else f'{name}: {problem["msg"]}.'
         )
     return ' '.join(problems)

@@ -29,7 +29,7 @@ MakeBackend: TypeAlias = Callable[[str, str], BackendProtocol]
 
 
 OWNER = 'server.owner'
-"""The key of a root version's metadata that holds the owner of the conversation; later versions inherit it."""
+"""The metadata key of a root version that contains the owner of the conversation. Later versions inherit it."""
 
 
 class NotStartedError(DeepAgentError, RuntimeError):
@@ -37,7 +37,7 @@ class NotStartedError(DeepAgentError, RuntimeError):
 
     def __init__(self) -> None:
         super().__init__(
-            'The application has not started. Serve it by an ASGI server that runs its lifespan, or enter '
+            'The application has not started. Use an ASGI server that runs its lifespan, or enter '
             '`app.router.lifespan_context(app)` in a test.'
         )
 
@@ -47,15 +47,15 @@ class ServerState:
     """The objects that all routes share."""
 
     agents: Mapping[str, ServedAgent]
-    """The served agents, keyed by the name that clients use; their versions have it too."""
+    """The served agents, keyed by the name that clients use, which their versions have too."""
     store: SqlStore
     """The store of conversations, keys and audit records."""
     settings: ServerSettings
     """The settings of the operator."""
     keys: KeyRing
-    """The API keys."""
+    """Lookup and storage of the API keys."""
     audit: Repository[AuditRecord]
-    """The audit records."""
+    """Repository of the audit records."""
     threads: Repository[Thread]
     """The threads of clients of other APIs and of user interfaces."""
     runs: RunPool
@@ -65,18 +65,18 @@ class ServerState:
     wrong_keys: WrongKeyLimit
     """The rate limit of wrong keys, by address."""
     views: StoreReader
-    """Loads views from the store, without what clients must not see."""
+    """Loads views from the store, without data that clients must not see."""
     metrics: ServerMetrics
-    """The metrics."""
+    """The Prometheus metrics of the application."""
     make_backend: MakeBackend | None = None
-    """Creates the backend of a conversation; by default, each starts with an empty `StateBackend`."""
+    """Creates the backend of a conversation. By default, each starts with an empty `StateBackend`."""
 
 
 def state_in(scope: Scope) -> ServerState:
     """Return the state of the application that a scope belongs to.
 
     Raises:
-        NotStartedError: Its lifespan does not run.
+        NotStartedError: The lifespan of the application is not running.
     """
     state = cast('ServerState | None', getattr(scope['app'].state, 'server', None))
     if state is None:
@@ -90,4 +90,4 @@ def state_of(request: Request) -> ServerState:
 
 
 State: TypeAlias = Annotated[ServerState, Depends(state_of)]
-"""What a route takes to get it."""
+"""The parameter type with which a route receives the state."""

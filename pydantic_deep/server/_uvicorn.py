@@ -1,4 +1,4 @@
-"""`serve`: uvicorn with an application, which drains running turns before it stops; and agents imported by name."""
+"""`serve`: run an application in uvicorn, draining running turns before it stops, and import agents by name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ._settings import ServerSettings
 from ._state import ServerState
 
 CONNECTION_SECONDS = 5
-"""How long clients may take to read what is left when the server stops."""
+"""How long clients may take to read the remaining data when the server stops."""
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -39,36 +39,36 @@ class ServerStartError(DeepAgentError):
     """The server failed to start."""
 
     def __init__(self) -> None:
-        super().__init__('The server could not start. What was logged before says why.')
+        super().__init__('The server could not start. The preceding log messages contain the reason.')
 
 
 def import_agents(reference: str) -> Mapping[str, AnyAgent]:
-    """Return the agents that `package.module:attribute` names, importing from the working directory too.
+    """Return the agents that `package.module:attribute` refers to. Also imports from the working directory.
 
     Raises:
-        InvalidAgentsError: There is no such module or attribute, or it is neither an agent nor a mapping of agents.
+        InvalidAgentsError: The module or attribute does not exist, or it is neither an agent nor a mapping of agents.
     """
     module_name, colon, attribute = reference.partition(':')
     if not (module_name and colon and attribute.isidentifier()):
-        raise InvalidAgentsError(f'{reference!r} names no agents. Write `package.module:attribute`.')
-    sys.path.insert(0, str(Path.cwd()))  # a program that is installed has not the directory in it
+        raise InvalidAgentsError(f'{reference!r} is not a reference to agents. Write `package.module:attribute`.')
+    sys.path.insert(0, str(Path.cwd()))  # installed programs do not have the working directory in it
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f'{module_name}.'.startswith(f'{error.name}.'):
             raise
         raise InvalidAgentsError(
-            f'There is no module {module_name!r} to take agents from. Run it where the module can be imported.'
+            f'There is no module {module_name!r} to import agents from. Run the server where it can be imported.'
         ) from None
-    found: object = getattr(module, attribute, None)
-    agents = cast('Mapping[object, object]', found) if isinstance(found, Mapping) else {_name_of(found): found}
-    if not all(isinstance(each, AbstractAgent | VersionedAgent) for each in agents.values()):
+    value: object = getattr(module, attribute, None)
+    agents = cast('Mapping[object, object]', value) if isinstance(value, Mapping) else {_name_of(value): value}
+    if not all(isinstance(agent, AbstractAgent | VersionedAgent) for agent in agents.values()):
         raise InvalidAgentsError(f'{reference!r} is neither an agent nor a dictionary of agents by name.')
     return cast('Mapping[str, AnyAgent]', agents)
 
 
-def _name_of(found: object) -> str:
-    return (cast('AbstractAgent[Any, Any]', found).name if isinstance(found, AbstractAgent) else None) or 'agent'
+def _name_of(value: object) -> str:
+    return (cast('AbstractAgent[Any, Any]', value).name if isinstance(value, AbstractAgent) else None) or 'agent'
 
 
 async def serve(
@@ -83,7 +83,7 @@ async def serve(
     Args:
         agents: The agents, by the names that clients use.
         store: The store of their versions, and of the API keys.
-        settings: The settings of the server; the defaults without them.
+        settings: The settings of the server. By default, those of `ServerSettings`.
         on_start: Called with the URL of the server once it accepts requests.
 
     Raises:
@@ -101,7 +101,7 @@ async def serve(
 
 
 def _hosts(settings: ServerSettings) -> tuple[str, ...]:
-    """Return under which names the server may be called: that of the address that it listens on too."""
+    """Return the accepted host names, including the address that the server listens on."""
     named = _url_host(settings.host)
     return settings.allowed_hosts if named in settings.allowed_hosts else (*settings.allowed_hosts, named)
 
@@ -111,17 +111,17 @@ def _url_host(host: str) -> str:
 
 
 class _UvicornServer(uvicorn.Server):
-    """A server that answers requests while turns are drained, so that clients read their ends."""
+    """A server that answers requests while turns are drained, so that clients can read their final events."""
 
     def __init__(self, app: FastAPI, settings: ServerSettings, *, on_start: Callable[[], object]) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
-                http='h11',  # uvicorn's other one takes headers of any length, from anybody
+                http='h11',  # uvicorn's alternative, httptools, accepts headers of unlimited length
                 access_log=settings.access_log,
                 log_level='info' if settings.access_log else 'warning',
                 server_header=False,
-                proxy_headers=False,  # whoever is on this machine could say that it is somebody else
+                proxy_headers=False,  # any local process could claim to be another client
                 timeout_graceful_shutdown=CONNECTION_SECONDS,
                 lifespan='on',
             )
@@ -132,7 +132,7 @@ class _UvicornServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to accept requests."""
-        with suppress(SystemExit):  # newer ones leave the program, older ones come back without having started
+        with suppress(SystemExit):  # newer versions of uvicorn exit, older ones return without having started
             await super().startup(sockets)
         if not self.started:
             raise ServerStartError
@@ -158,11 +158,11 @@ class _UvicornServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
-        """Stop by signals; uvicorn would send them again at the end, which ends the process before the store is closed."""
-        is_main = threading.current_thread() is threading.main_thread()  # no other may
-        before = {each: signal.signal(each, self.handle_exit) for each in _SIGNALS if is_main}
+        """Handle signals without uvicorn's final re-raise, which would end the process before the store is closed."""
+        is_main = threading.current_thread() is threading.main_thread()  # only the main thread can handle signals
+        handlers = {number: signal.signal(number, self.handle_exit) for number in _SIGNALS if is_main}
         try:
             yield
         finally:
-            for each, handler in before.items():
-                signal.signal(each, handler)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)

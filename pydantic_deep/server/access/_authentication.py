@@ -1,7 +1,7 @@
 """Authentication by API key, as middleware.
 
-Without a valid key every path answers 401 before a body is read, whether there is a route or not. The exceptions are
-the paths that `is_public` names.
+Without a valid key, every path answers 401 before the body is read, whether or not a route exists. The exceptions are
+the paths for which `is_public` returns true.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pydantic_deep.store import StoreClosedError, StoreUnavailableError
 from ._callers import Caller, caller_of
 
 UNAVAILABLE_ERRORS = (StoreUnavailableError, StoreClosedError, RepositoryUnavailableError, RepositoryClosedError)
-"""The errors of a database that cannot be reached."""
+"""The errors of an unreachable database."""
 
 
 def is_public(path: str) -> bool:
@@ -57,9 +57,9 @@ class _KeyExpiredError(Exception):
 
 
 class _KeyCheckedSend:
-    """Checks the key again while a response is streamed, so that a stream ends when its key does.
+    """Checks the key again while a response is streamed, so that a stream ends when its key becomes invalid.
 
-    The key is checked when data is sent, at most once per keep-alive interval. Responses that are sent at once are not
+    The key is checked when data is sent, at most once per keep-alive interval. Responses in a single message are not
     interrupted.
     """
 
@@ -94,7 +94,7 @@ async def _authenticate(state: ServerState, scope: Scope) -> Caller:
         client = cast('tuple[str, int] | None', scope.get('client'))
         wait = state.wrong_keys.take(client[0] if client else '') if secret else 0
         if wait > 0:
-            message = 'Too many wrong keys from this address. Wait as long as `Retry-After` says.'
+            message = 'Too many wrong keys from this address. Wait for the time given in `Retry-After`.'
             raise ServerError('rate_limited', message, headers={'Retry-After': str(ceil(wait))})
         raise ServerError('unauthenticated')
     wait = state.rate.take(key.id)
@@ -104,7 +104,7 @@ async def _authenticate(state: ServerState, scope: Scope) -> Caller:
 
 
 def _key_in(scope: Scope) -> str:
-    """Return the key of a request; an empty string if there is none."""
+    """Return the key of a request, or an empty string if there is none."""
     headers = Headers(scope=scope)
     kind, _, token = headers.get('authorization', '').partition(' ')
     if kind.lower() == 'bearer':
@@ -115,8 +115,8 @@ def _key_in(scope: Scope) -> str:
 class KeyInQuery:
     """ASGI middleware that moves `?key=`, which Google's clients may send, to the header `x-goog-api-key`.
 
-    The scope itself is changed, because servers write their access logs from it: the key must not appear there. Paths of
-    other APIs do not accept a key in the query.
+    It changes the scope itself, because servers write their access logs from it and the key must not appear there.
+    Paths of other APIs do not accept a key in the query.
     """
 
     def __init__(self, app: ASGIApp) -> None:

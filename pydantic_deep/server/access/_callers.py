@@ -1,6 +1,6 @@
 """`Caller`: the key, owner and scopes of a request, and the dependency that requires a scope.
 
-A route declares its scope by `Annotated[Caller, Depends(require('run'))]`.
+A route declares its scope with `Annotated[Caller, Depends(require('run'))]`.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from pydantic_deep.server.http._errors import ServerError, not_found
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """The caller of a request, as its key identifies it."""
+    """The caller of a request, as identified by the API key."""
 
     key_id: str
     """The id of the key."""
     owner: str
-    """The owner whose conversations the key may see; an owner may have several keys."""
+    """The owner whose conversations the key can access. An owner may have several keys."""
     scopes: frozenset[KeyScope]
     """The scopes of the key."""
     agents: frozenset[str] | None = None
     """The agents that the key may use; `None` for all."""
 
     def has(self, scope: KeyScope) -> bool:
-        """Return whether the key has a scope; `admin` includes all."""
+        """Return whether the key has a scope. `admin` includes all scopes."""
         return scope in self.scopes or 'admin' in self.scopes
 
     def may_use(self, agent: str) -> bool:
@@ -53,12 +53,12 @@ class Require:
     """A dependency that requires a scope."""
 
     scope: KeyScope | None
-    """The scope; `None` for any key."""
+    """The required scope; `None` for any key."""
 
     def __call__(
         self,
         request: Request,
-        # Read by `Authentication` already: they are here for the OpenAPI document.
+        # `Authentication` has already read these headers. They are parameters for the OpenAPI document only.
         bearer: Annotated[object, Security(_BEARER)],
         x_api_key: Annotated[object, Security(_X_API_KEY)],
         x_goog_api_key: Annotated[object, Security(_X_GOOG_API_KEY)],
@@ -69,14 +69,14 @@ class Require:
             ServerError: The key lacks the scope.
         """
         caller = request.state.caller
-        assert isinstance(caller, Caller)  # noqa: S101  # no route with this dependency is open
+        assert isinstance(caller, Caller)  # noqa: S101  # no route with this dependency is public
         if self.scope is not None and not caller.has(self.scope):
-            raise ServerError('forbidden', f'This needs a key with the scope `{self.scope}`.')
+            raise ServerError('forbidden', f'This requires a key with the scope `{self.scope}`.')
         return caller
 
 
 def require(scope: KeyScope | None) -> Require:
-    """Return the dependency of a route that needs a scope; `None` for any key."""
+    """Return a dependency that requires a scope, or any key for `None`."""
     return Require(scope)
 
 

@@ -1,4 +1,4 @@
-"""Ownership checks. Another owner's resources answer 404. Every id of a request is loaded here."""
+"""Ownership checks. Another owner's resources answer 404. Every id in a request is loaded here."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class AuthorizedConversation:
     record: ConversationRecord
     agent: ServedAgent
     newest: VersionRecord
-    """Its newest version, which may not be its head."""
+    """The newest version of the conversation, which may differ from its head."""
 
     @property
     def id(self) -> str:
@@ -63,14 +63,14 @@ class AuthorizedApproval:
 
 @dataclass(frozen=True, kw_only=True)
 class AuthorizedRun:
-    """A run that the caller owns: of this process, in the store, or both."""
+    """A run that the caller owns: in this process, in the store, or in both."""
 
     id: str
     agent: ServedAgent
     local: ServerRun | None
     """The run, if it is running in this process or its log is cached."""
     stored: StoredRun | None
-    """The stored run; `None` if it failed before it began."""
+    """The stored run; `None` if it failed before it was stored."""
 
 
 async def create_conversation(
@@ -82,15 +82,15 @@ async def create_conversation(
     metadata: Mapping[str, JsonValue] | None = None,
     instructions: str | None = None,
 ) -> ServedVersion:
-    """Create a conversation of the caller, and return its root.
+    """Create a conversation for the caller, and return its root.
 
     Raises:
-        ServerError: The caller may not use the agent, or the metadata have a reserved key.
+        ServerError: The caller may not use the agent, or the metadata contain a reserved key.
     """
     agent = authorize_agent(state, caller, agent_name)
-    taken = sorted(key for key in metadata or {} if key.startswith(RESERVED))
-    if taken:
-        raise ServerError('invalid', f"Keys of `metadata` that begin with {RESERVED!r} are the server's: {taken}.")
+    reserved = sorted(key for key in metadata or {} if key.startswith(RESERVED))
+    if reserved:
+        raise ServerError('invalid', f'Keys of `metadata` that start with {RESERVED!r} are reserved: {reserved}.')
     id = new_id()
     backend = None if state.make_backend is None else state.make_backend(caller.owner, id)
     owned = {**(metadata or {}), OWNER: caller.owner}
@@ -107,15 +107,15 @@ async def authorize_conversation(state: ServerState, caller: Caller, id: str) ->
     """Return a conversation that the caller owns.
 
     Raises:
-        ServerError: The caller owns none of that id.
+        ServerError: The caller owns no conversation with that id.
     """
     check_id(id)
     record = await state.store.conversation(id)
-    found = await state.store.versions(VersionFilter(conversation_id=id, metadata={OWNER: caller.owner}), limit=1)
-    if record is None or not found:
+    newest = await state.store.versions(VersionFilter(conversation_id=id, metadata={OWNER: caller.owner}), limit=1)
+    if record is None or not newest:
         raise not_found()
     return AuthorizedConversation(
-        record=record, agent=authorize_agent(state, caller, record.agent_name), newest=found[0]
+        record=record, agent=authorize_agent(state, caller, record.agent_name), newest=newest[0]
     )
 
 
@@ -123,7 +123,7 @@ async def authorize_version(state: ServerState, caller: Caller, id: str) -> Serv
     """Return a version that the caller owns.
 
     Raises:
-        ServerError: The caller owns none of that id.
+        ServerError: The caller owns no version with that id.
     """
     check_id(id)
     try:
@@ -138,7 +138,7 @@ async def authorize_run(state: ServerState, caller: Caller, id: str) -> Authoriz
     """Return a run that the caller owns.
 
     Raises:
-        ServerError: The caller owns none of that id.
+        ServerError: The caller owns no run with that id.
     """
     check_id(id)
     local = state.runs.get(id)
@@ -146,9 +146,9 @@ async def authorize_run(state: ServerState, caller: Caller, id: str) -> Authoriz
     if local is None and stored is None:
         raise not_found()
     if local is not None and local.state == 'suspended':
-        if stored is None:  # it never began
+        if stored is None:  # it was never stored
             local.state = 'failed'
-        elif stored.state != 'suspended':  # it was resumed or cancelled since
+        elif stored.state != 'suspended':  # it has been resumed or cancelled since
             local = None
     conversation_id = stored.last.conversation_id if local is None and stored is not None else ''
     conversation = await authorize_conversation(
@@ -161,7 +161,7 @@ async def authorize_approval(state: ServerState, caller: Caller, id: str) -> Aut
     """Return an approval that the caller owns.
 
     Raises:
-        ServerError: The caller owns none of that id.
+        ServerError: The caller owns no approval with that id.
     """
     check_id(id)
     try:
@@ -173,26 +173,26 @@ async def authorize_approval(state: ServerState, caller: Caller, id: str) -> Aut
 
 
 async def load_version(state: ServerState, caller: Caller, agent: ServedAgent, record: VersionRecord) -> ServedVersion:
-    """Load a version that the caller is known to own, with its files."""
+    """Load a version with its files, for a caller that is known to own it."""
     backend = None if state.make_backend is None else state.make_backend(caller.owner, record.conversation_id)
     return await agent.load(record.id, backend=backend)
 
 
 def check_id(id: str) -> None:
-    """Refuse partial ids. A store accepts prefixes, which could match another owner's resource.
+    """Refuse partial ids. The store accepts prefixes, which could match another owner's resource.
 
     Raises:
-        ServerError: It is not a complete id.
+        ServerError: The id is not complete.
     """
     if not _UUID.fullmatch(id):
         raise not_found()
 
 
 async def version_in(state: ServerState, caller: Caller, own: AuthorizedConversation, id: str | None) -> ServedVersion:
-    """Return a version of a conversation; the head if no id is given.
+    """Return a version of a conversation, by default its head.
 
     Raises:
-        ServerError: The conversation has no version of that id, or its head was deleted.
+        ServerError: The conversation has no version with that id, or its head was deleted.
     """
     if id is None:
         head = await find_head(state, caller, own)
@@ -206,7 +206,7 @@ async def version_in(state: ServerState, caller: Caller, own: AuthorizedConversa
 
 
 async def find_head(state: ServerState, caller: Caller, own: AuthorizedConversation) -> ServedVersion | None:
-    """Return the head of a conversation; `None` if it was deleted."""
+    """Return the head of a conversation, or `None` if it was deleted."""
     if own.record.head_id is None:
         return None
     return await load_version(state, caller, own.agent, await state.store.version(own.record.head_id))

@@ -1,4 +1,4 @@
-"""What every route needs of HTTP: errors in the format of each API, security headers, limits of bodies, strict JSON.
+"""The HTTP basics of all routes: errors in the format of each API, security headers, body limits, strict JSON.
 
-Nothing here knows conversations, runs or the state of the server.
+Nothing here depends on conversations, runs or the state of the server.
 """

@@ -1,7 +1,7 @@
-"""Middleware for the length of bodies: a maximum, and requests whose length is ambiguous.
+"""Middleware for the length of bodies: a maximum size, and the refusal of ambiguous lengths.
 
-Starlette's limit of bodies is not used: it refuses when a route reads the body. This one refuses before the route runs,
-in the format of the API, and closes the connection.
+Starlette's own limit applies only when a route reads the body. This one refuses before the route runs, in the format of
+the API, and closes the connection.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ._errors import ServerError, api_of, path_of, render_error
 
 DRAINED_BYTES = 64 * 2**10
-"""The maximum unread rest of a body that is drained; a larger one closes the connection."""
+"""The maximum unread rest of a body that is drained. With a larger rest, the connection is closed."""
 
 
 class AmbiguousLengthCheck:
     """ASGI middleware that refuses requests with both Content-Length and Transfer-Encoding, and closes the connection.
 
-    A proxy may believe one and this server the other, so that one reads a second request where the other reads a body
-    (RFC 9112, section 6.1). h11 passes both headers on; httptools refuses such a request by itself.
+    If a proxy uses one header and this server the other, one of them reads a second request where the other reads a
+    body (RFC 9112, section 6.1). h11 accepts such requests; httptools refuses them itself.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -31,7 +31,7 @@ class AmbiguousLengthCheck:
         if scope['type'] == 'http':
             headers = Headers(scope=scope)
             if 'content-length' in headers and 'transfer-encoding' in headers:
-                error = ServerError('invalid', 'A request has Content-Length or Transfer-Encoding, and not both.')
+                error = ServerError('invalid', 'A request cannot have both Content-Length and Transfer-Encoding.')
                 response = render_error(error, api_of(path_of(scope)))
                 response.status_code = 400
                 response.headers['connection'] = 'close'
@@ -41,7 +41,7 @@ class AmbiguousLengthCheck:
 
 
 class BodyLimit:
-    """ASGI middleware that refuses large bodies: by their announced length before the route runs, else while they arrive.
+    """ASGI middleware that refuses large bodies: by announced length before the route runs, otherwise on receipt.
 
     Args:
         app: The wrapped application.
@@ -77,7 +77,7 @@ class _RequestBody:
         self._send = send
 
     def too_large(self) -> ServerError:
-        return ServerError('too_large', f'The body is larger than {self.limit} bytes, which is what this path takes.')
+        return ServerError('too_large', f'The body is larger than {self.limit} bytes, the maximum for this path.')
 
     async def receive(self) -> Message:
         message = await self._receive()

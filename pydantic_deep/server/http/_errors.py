@@ -1,6 +1,6 @@
-"""What a refused request is told, in the form of the API that was called: ours, OpenAI's, Anthropic's or Google's.
+"""Error responses in the format of the called API: ours, OpenAI's, Anthropic's or Google's.
 
-Raise `ServerError` anywhere below a route. Nothing that a client sent, and nothing that it may not see, is in a message.
+Raise `ServerError` anywhere below a route. Messages must not contain client input, or data that the client may not see.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ErrorType: TypeAlias = Literal[
     'unavailable',
     'failed',
 ]
-"""What went wrong, in the word that our own routes use."""
+"""The type of an error, as our own routes report it."""
 
 STATUS: Mapping[ErrorType, int] = {
     'unauthenticated': 401,
@@ -64,41 +64,41 @@ STATUS: Mapping[ErrorType, int] = {
     'unavailable': 503,
     'failed': 500,
 }
-"""The HTTP status of each, on our own routes; on those of others `invalid` is 400, as their clients expect."""
+"""The HTTP status of each error type on our own routes. On those of other APIs, `invalid` is 400, as clients expect."""
 
-NOT_FOUND = 'There is nothing here that this key may see.'
-"""What is said of what is not there, of what belongs to another owner, and of an agent that a key may not use."""
+NOT_FOUND = 'This resource does not exist, or this key has no access to it.'
+"""The message for missing resources, resources of another owner, and agents that the key may not use."""
 
-FAILED = 'The server could not do this. Its log says why.'
-"""What is said of a defect."""
+FAILED = 'Internal server error. The log of the server contains the details.'
+"""The message for an unexpected exception."""
 
 MESSAGES: Mapping[ErrorType, str] = {
-    'unauthenticated': 'This needs an API key that is valid now. Send it as `Authorization: Bearer KEY`.',
-    'forbidden': 'This key has not the scope that this needs. Ask for one that has.',
+    'unauthenticated': 'This requires a valid API key. Send it as `Authorization: Bearer KEY`.',
+    'forbidden': 'This key lacks the required scope. Ask for a key that has it.',
     'not_found': NOT_FOUND,
-    'method_not_allowed': 'This path takes other methods: see the header `Allow`.',
-    'conflict': 'Somebody else was first.',
-    'too_large': 'The body is larger than this server takes.',
-    'invalid': 'The request is not what this path takes.',
-    'rate_limited': 'Too many requests with this key. Wait as long as `Retry-After` says.',
-    'unavailable': 'The server takes no requests now. Try again later.',
+    'method_not_allowed': 'This path does not support the method. The `Allow` header lists the supported ones.',
+    'conflict': 'Another request has changed the resource first.',
+    'too_large': 'The body is larger than this server accepts.',
+    'invalid': 'The request is invalid.',
+    'rate_limited': 'Too many requests with this key. Wait for the time given in `Retry-After`.',
+    'unavailable': 'The server is not accepting requests now. Try again later.',
     'failed': FAILED,
 }
-"""What is said where nothing better is known, and in the examples of the OpenAPI document."""
+"""Default messages, also used as examples in the OpenAPI document."""
 
 
 NO_RETRY: Mapping[str, str] = {'x-should-retry': 'false'}
-"""A header that the clients of OpenAI and Anthropic obey: of their own accord they send a request again that ended in a
-conflict or failed, and what its turn did would be done again."""
+"""A header that disables the automatic retries of the OpenAI and Anthropic clients. Retrying after a conflict or a
+failure would repeat the work of the turn."""
 
 
 class ServerError(DeepAgentError, HTTPException):
-    """A request is refused.
+    """A refused request.
 
     Args:
-        type: Why; the status follows from it.
-        message: What happened and what to do, without secrets; a general sentence if left out.
-        facts: What our own form adds beside `type` and `message`, such as the id of the run that is in the way.
+        type: The type of the error, which determines the status.
+        message: The cause and the remedy, without secrets. Defaults to a generic sentence.
+        facts: Additional fields in our own format, beside `type` and `message`, such as the id of a conflicting run.
         headers: Headers of the response.
     """
 
@@ -111,53 +111,53 @@ class ServerError(DeepAgentError, HTTPException):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         self.type: ErrorType = type
-        """Why."""
+        """The type of the error."""
         self.message = MESSAGES[type] if message is None else message
-        """What happened and what to do."""
+        """The cause and the remedy."""
         self.facts = dict(facts or {})
-        """What is added."""
-        given = {'WWW-Authenticate': 'Bearer'} if type == 'unauthenticated' else {}
-        super().__init__(STATUS[type], self.message, headers={**given, **(headers or {})})
+        """Additional fields in our own format."""
+        defaults = {'WWW-Authenticate': 'Bearer'} if type == 'unauthenticated' else {}
+        super().__init__(STATUS[type], self.message, headers={**defaults, **(headers or {})})
 
 
 def not_found() -> ServerError:
-    """Return what is raised for an object that is not there or not the caller's: the two cannot be told apart."""
+    """Return the error for a missing resource or another owner's. The two cases cannot be distinguished."""
     return ServerError('not_found')
 
 
 class ErrorDetail(BaseModel):
-    """What was refused and why."""
+    """The reason why a request was refused."""
 
     model_config = ConfigDict(extra='allow')
 
     type: ErrorType
-    """Why, as a word for programs."""
+    """The type of the error, for programs."""
     message: str
-    """What happened and what to do, for people."""
+    """The cause and the remedy, for people."""
 
 
 class ErrorBody(BaseModel):
-    """The body of every refused request of our own routes."""
+    """The body of all error responses of our own routes."""
 
     error: ErrorDetail
-    """What was refused and why."""
+    """The reason why the request was refused."""
 
 
 Api: TypeAlias = Literal['ours', 'openai', 'anthropic', 'google']
-"""Whose form a path has."""
+"""The API that a path belongs to."""
 
 
 GOOGLE_METHODS = (':generateContent', ':streamGenerateContent')
-"""What Google's clients ask a model for, below `/v1beta` or, newer ones, below `/v1`."""
+"""The methods of models in Google's API, below `/v1beta` or, in newer clients, below `/v1`."""
 
 
 def path_of(scope: Scope) -> str:
-    """Return the path that was asked for, as the routes of this application name it."""
+    """Return the requested path as the routes of this application define it."""
     return cast('str', scope['path']).removeprefix(scope.get('root_path', ''))
 
 
 def api_of(path: str) -> Api:
-    """Return whose API a path belongs to."""
+    """Return the API that a path belongs to."""
     if path == '/v1beta' or path.startswith('/v1beta/') or path.endswith(GOOGLE_METHODS):
         return 'google'
     if path == '/v1/messages' or path.startswith('/v1/messages/'):
@@ -166,15 +166,15 @@ def api_of(path: str) -> Api:
 
 
 def render_error(error: ServerError, api: Api) -> JSONResponse:
-    """Return the response that tells an error."""
+    """Return the response for an error."""
     status = 400 if error.type == 'invalid' and api != 'ours' else error.status_code
-    is_final = api != 'ours' and error.type == 'conflict'  # once what works has ended, it would begin anew
+    is_final = api != 'ours' and error.type == 'conflict'  # a retry after the running turn would start another turn
     headers = {**(error.headers or {}), **(NO_RETRY if is_final else {})}
     return JSONResponse(_BODIES[api](error, status), status, headers=headers)
 
 
 def describe_errors(*types: ErrorType, api: Api = 'ours') -> dict[int | str, dict[str, Any]]:
-    """Return the `responses=` of a route: those that every route with a key has, and these, each with an example."""
+    """Return the `responses=` of a route: the errors of all routes with a key, and the given ones, with examples."""
     always: tuple[ErrorType, ...] = ('unauthenticated', 'forbidden', 'invalid', 'rate_limited', 'unavailable')
     described: dict[int | str, dict[str, Any]] = {}
     for type in dict.fromkeys((*always, *types)):
@@ -189,7 +189,7 @@ def describe_errors(*types: ErrorType, api: Api = 'ours') -> dict[int | str, dic
 
 
 def install_error_handlers(app: Starlette) -> None:
-    """Install handlers that answer every error in the format of the API that was called."""
+    """Install handlers that answer every error in the format of the called API."""
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     for error in (VersionNotFoundError, ApprovalNotFoundError, RowNotFoundError):
@@ -212,21 +212,19 @@ _BY_STATUS: Mapping[int, ErrorType] = {400: 'invalid', **{status: type for type,
 
 async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
     refused = cast('HTTPException', error)
-    if not isinstance(refused, ServerError):  # Starlette's own: no such route, another method, a body that is none
+    if not isinstance(refused, ServerError):  # Starlette's own: unknown route, wrong method, malformed body
         refused = ServerError(_BY_STATUS.get(refused.status_code, 'invalid'), headers=refused.headers)
     return _error_response(request, refused)
 
 
 async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
     problems = [
-        {'path': '.'.join(map(str, each['loc'])), 'message': each['msg']}  # never `input`: it may hold a secret
-        for each in cast('RequestValidationError', error).errors()
+        {'path': '.'.join(map(str, problem['loc'])), 'message': problem['msg']}  # `input` may contain a secret
+        for problem in cast('RequestValidationError', error).errors()
     ]
-    summary = '; '.join(f'{each["path"]}: {each["message"]}' for each in problems[:3])
+    summary = '; '.join(f'{problem["path"]}: {problem["message"]}' for problem in problems[:3])
     facts: dict[str, JsonValue] = {'field': problems[0]['path'].rpartition('.')[2], 'problems': [*problems]}
-    return _error_response(
-        request, ServerError('invalid', f'The request is not what this path takes: {summary}.', facts=facts)
-    )
+    return _error_response(request, ServerError('invalid', f'The request is invalid: {summary}.', facts=facts))
 
 
 async def _on_invalid_query(request: Request, error: Exception) -> JSONResponse:
@@ -256,14 +254,14 @@ async def _on_answered(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _on_unfinished_checkout(request: Request, error: Exception) -> JSONResponse:
-    message = 'A checkout into the directory of this agent was cut off. Whoever runs the server has to repeat it.'
+    message = 'A checkout into the directory of this agent was interrupted. The operator of the server must repeat it.'
     return _error_response(request, ServerError('conflict', message))
 
 
 async def _on_replaced_workspace(request: Request, error: Exception) -> JSONResponse:
     message = (
-        'The directory of this conversation is not the one that had its files, and has other files. Whoever runs the '
-        'server has to empty it, or to check out a version there.'
+        'The directory of this conversation was replaced, and contains other files. The operator of the server must '
+        'empty it, or check out a version there.'
     )
     return _error_response(request, ServerError('conflict', message))
 
@@ -273,8 +271,8 @@ async def _on_scan_limit(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _on_defect(request: Request, error: Exception) -> JSONResponse:
-    response = _error_response(request, ServerError('failed'))  # Starlette raises the error again after it, for the log
-    add_headers(response.headers)  # it answers outside of all layers
+    response = _error_response(request, ServerError('failed'))  # Starlette re-raises the error afterwards, for the log
+    add_headers(response.headers)  # this handler runs outside of all middleware
     return response
 
 
@@ -287,18 +285,18 @@ def _ours(error: ServerError, status: int) -> dict[str, JsonValue]:
 
 
 def _openai(error: ServerError, status: int) -> dict[str, JsonValue]:
-    """OpenAI's form (API reference, "Error codes")."""
+    """Return OpenAI's format (API reference, "Error codes")."""
     type, code = _OPENAI[error.type]
     return {'error': {'message': error.message, 'type': type, 'param': None, 'code': code}}
 
 
 def _anthropic(error: ServerError, status: int) -> dict[str, JsonValue]:
-    """Anthropic's form (API reference, "Errors")."""
+    """Return Anthropic's format (API reference, "Errors")."""
     return {'type': 'error', 'error': {'type': _ANTHROPIC[error.type], 'message': error.message}}
 
 
 def _google(error: ServerError, status: int) -> dict[str, JsonValue]:
-    """Google's form (AIP-193), with the names of `google.rpc.Code`."""
+    """Return Google's format (AIP-193), with the names of `google.rpc.Code`."""
     return {'error': {'code': status, 'message': error.message, 'status': _GOOGLE[error.type]}}
 
 

@@ -1,7 +1,7 @@
-"""`JsonRoute`: a route whose body is JSON in the strict sense (RFC 8259), so that all of it can be kept and told again.
+"""`JsonRoute`: a route that accepts only strict JSON (RFC 8259), so that its body can be stored and returned.
 
-Python's parser takes more: `NaN`, numbers beyond any float, halves of surrogate pairs. None of these can be written as
-JSON or as UTF-8 afterwards, and what cannot be written would fail long after it was taken.
+Python's parser also accepts `NaN`, numbers beyond the range of floats, and lone surrogates. None of these can be encoded
+as JSON or UTF-8 again, and the failure would occur long after the request.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from pydantic_core import from_json
 
 
 def parse_json(data: bytes) -> object:
-    """Return what JSON says.
+    """Parse strict JSON.
 
     Raises:
-        json.JSONDecodeError: It is none, is nested more than 200 deep, or has a number or a text that is none.
+        json.JSONDecodeError: The data is not valid JSON, is nested more than 200 levels deep, or contains a number or a
+            string that cannot be encoded again.
     """
     try:
-        from_json(data, allow_inf_nan=False)  # stricter than Python's parser, and as exact only in strings
+        from_json(data, allow_inf_nan=False)  # stricter than Python's parser, but less precise for numbers
         return json.loads(data, parse_float=_finite)
     except ValueError as error:
         raise json.JSONDecodeError(str(error), '', 0) from None
@@ -37,22 +38,22 @@ def _finite(text: str) -> float:
 
 
 class _JsonRequest(Request):
-    """A request whose `json` is strict."""
+    """A request with a strict `json` method."""
 
     async def json(self) -> Any:
-        """Return the body."""
+        """Return the parsed body."""
         return parse_json(await self.body())
 
 
 class JsonRoute(APIRoute):
-    """A route with strict JSON: `APIRouter(route_class=JsonRoute)`. Its operation has the name of its function."""
+    """A route with strict JSON: `APIRouter(route_class=JsonRoute)`. The name of its function is its operation id."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         options['operation_id'] = endpoint.__name__
         super().__init__(path, endpoint, **options)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return what answers, as FastAPI asks for it."""
+        """Return the request handler, with strict requests."""
         answer = super().get_route_handler()
 
         async def answer_strictly(request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""What browsers are told with every response."""
+"""Security headers for browsers, added to every response."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ HEADERS = {
     'permissions-policy': 'camera=(), geolocation=(), microphone=()',
     'cache-control': 'no-store',
 }
-"""What every response says: the page takes nothing from elsewhere, is in no frame, and answers are in no cache."""
+"""The default headers: the page loads no external resources, cannot be framed, and responses are not cached."""
 
 
 def add_headers(headers: MutableHeaders) -> None:
-    """Add all that are not there: a route may say otherwise."""
+    """Add all headers that are not set yet: routes may override them."""
     for name, value in HEADERS.items():
         headers.setdefault(name, value)
 
 
 class SecurityHeaders:
-    """An ASGI layer that adds `HEADERS` to every response."""
+    """ASGI middleware that adds `HEADERS` to every response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_more(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message['type'] == 'http.response.start':
                 add_headers(MutableHeaders(scope=message))
             await send(message)
 
-        await self._app(scope, receive, send_more if scope['type'] == 'http' else send)
+        await self._app(scope, receive, send_with_headers if scope['type'] == 'http' else send)
