@@ -124,7 +124,7 @@ async def test_a_refused_key_is_not_noted_as_used(ring: KeyRing, clock: FakeCloc
 @pytest.mark.parametrize(
     ('options', 'said'),
     [
-        ({'name': 'a', 'scopes': []}, 'without scopes may do nothing. Scopes: run, approve, audit, admin'),
+        ({'name': 'a', 'scopes': []}, 'without scopes has no permissions. Scopes: run, approve, audit, admin'),
         ({'name': 'a', 'scopes': ['run', 'root']}, "no scope 'root'"),
         ({'name': 'a', 'scopes': ['run'], 'expires_in_seconds': 0}, 'expires after 0 seconds'),
         ({'name': 'a', 'scopes': ['run'], 'expires_in_seconds': 1e12}, 'no moment 1000000000000.0 seconds from now'),

@@ -68,7 +68,7 @@ def agent(*answers: str, name: str = 'deep-agent') -> Agent[DeepAgentDeps, str]:
 
 @pytest.mark.parametrize('name', ['', 'a b', 'a/b', 'a:b', '.a', 'a' * 65, 'é', 'a\n'])
 async def test_a_name_that_cannot_stand_in_an_address_is_refused(store: SqlStore, name: str) -> None:
-    with pytest.raises(InvalidAgentsError, match='it stands in addresses'):
+    with pytest.raises(InvalidAgentsError, match='names are part of URLs'):
         create_app({name: agent()}, store)
 
 
@@ -84,7 +84,7 @@ async def test_a_versioned_agent_with_another_store_is_refused(store: SqlStore) 
 
 
 async def test_a_versioned_agent_is_served_under_the_name_of_its_versions(store: SqlStore) -> None:
-    with pytest.raises(InvalidAgentsError, match="Serve it as 'b', or make it with `name='a'`"):
+    with pytest.raises(InvalidAgentsError, match="Serve it as 'b', or create it with `name='a'`"):
         create_app({'a': VersionedAgent(agent(name='b'), store)}, store)
 
 
@@ -521,8 +521,8 @@ async def test_what_goes_wrong_with_recovery_is_logged_and_no_more(
         await recover(state)
     # The server's own recovery may meet the closed repository too.
     assert list(dict.fromkeys(line for line in caplog.messages if 'could not be' in line)) == [
-        "The runs of the agent 'analyst' that a dead process left could not be recovered",
-        'The audit records of runs that crashed could not be ended',
+        "Crashed runs of the agent 'analyst' could not be recovered",
+        'The audit records of crashed runs could not be ended',
     ]
 
 

@@ -24,7 +24,7 @@ from .conftest import Gate, Listen, MakeClient, Serve, Served
 
 pytestmark = pytest.mark.anyio
 
-UNAUTHENTICATED = 'This needs an API key that is valid now. Send it as `Authorization: Bearer KEY`.'
+UNAUTHENTICATED = 'This requires a valid API key. Send it as `Authorization: Bearer KEY`.'
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ async def test_a_scope_that_is_missing_is_named_and_admin_has_all(make_client: M
     answer = await (await make_client('run', 'approve')).get('/api/audit')
     assert (answer.status_code, answer.json()['error']) == (
         403,
-        {'type': 'forbidden', 'message': 'This needs a key with the scope `audit`.'},
+        {'type': 'forbidden', 'message': 'This requires a key with the scope `audit`.'},
     )
     assert (await (await make_client('audit')).get('/api/audit')).status_code == 200
     assert (await (await make_client('admin')).get('/api/audit')).status_code == 200

@@ -247,7 +247,7 @@ async def test_a_defect_has_the_headers_too_and_says_nothing(inner: Starlette) -
         answer = await client.get('/fail')
     assert (answer.status_code, answer.json()) == (
         500,
-        {'error': {'type': 'failed', 'message': 'The server could not do this. Its log says why.'}},
+        {'error': {'type': 'failed', 'message': 'Internal server error. The log of the server contains the details.'}},
     )
     assert answer.headers['x-content-type-options'] == 'nosniff'
 

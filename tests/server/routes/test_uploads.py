@@ -197,7 +197,7 @@ async def test_a_turn_into_another_directory_with_other_files_is_refused_before_
         for _ in range(2):
             refused = await ada.post(route, json=body)
             assert refused.status_code == 409, refused.text
-            assert 'is not the one that had its files, and has other files' in refused.json()['error']['message']
+            assert 'was replaced, and contains other files' in refused.json()['error']['message']
         assert [each['id'] for each in (await ada.get('/api/runs')).json()['items']] == [first['id']]
         assert [each.name for each in root.iterdir()] == ['other.txt']
         (root / 'other.txt').unlink()
