@@ -1,4 +1,4 @@
-"""Requests in the form of Anthropic's messages (API reference, "Create a Message")."""
+"""Requests in the format of Anthropic's messages (API reference, "Create a Message")."""
 
 from __future__ import annotations
 
@@ -20,41 +20,41 @@ from ._dialogue import (
 
 
 class TextBlock(BaseModel):
-    """Words."""
+    """A text block."""
 
     type: Literal['text']
-    """What it is."""
+    """The type of the block."""
     text: str
-    """The words."""
+    """The text of the block."""
 
 
 class Base64Source(BaseModel):
-    """A file as base64."""
+    """A base64-encoded file."""
 
     type: Literal['base64']
-    """How it is sent."""
+    """The type of the source."""
     media_type: str
-    """What it is, such as `image/png`."""
+    """The media type of the file, such as `image/png`."""
     data: str
-    """Base64."""
+    """The base64-encoded contents of the file."""
 
 
 class TextSource(BaseModel):
-    """A document as text."""
+    """A document as plain text."""
 
     type: Literal['text']
-    """How it is sent."""
+    """The type of the source."""
     data: str
-    """The text."""
+    """The text of the document."""
 
 
 class UrlSource(BaseModel):
-    """A file elsewhere."""
+    """A file given by URL."""
 
     type: Literal['url']
-    """How it is sent."""
+    """The type of the source."""
     url: str
-    """A `data:` URL; others are refused."""
+    """A `data:` URL. Other URLs are rejected."""
 
 
 Source: TypeAlias = Annotated[Base64Source | TextSource | UrlSource, Field(discriminator='type')]
@@ -64,31 +64,31 @@ class FileBlock(BaseModel):
     """An image or a document."""
 
     type: Literal['image', 'document']
-    """What it is."""
+    """The type of the block."""
     source: Source
-    """The file."""
+    """The source of the file contents."""
 
 
 class UnreadResult(BaseModel):
-    """What the result of a tool has besides words."""
+    """Content of a tool result other than text, which is ignored."""
 
     type: str
-    """What it is."""
+    """The type of the content."""
 
 
 class ToolResultBlock(BaseModel):
-    """A decision."""
+    """A decision on an approval."""
 
     type: Literal['tool_result']
-    """What it is."""
+    """The type of the block."""
     tool_use_id: str
-    """The id of the call, which is that of the approval."""
+    """The id of the call, which is the id of the approval."""
     content: str | list[TextBlock | UnreadResult] = ''
-    """The decision: its words. The results of other tools, in a dialogue from elsewhere, are anything."""
+    """The decision as text. In a dialogue from another server, results of other tools may have any content."""
 
 
 class UnreadBlock(BaseModel):
-    """What an answer has besides words: calls, thoughts, and what Anthropic's own tools did. They are not looked at."""
+    """Assistant content other than text: calls, thinking, and Anthropic's own tools. It is ignored."""
 
     type: Literal[
         'tool_use',
@@ -102,62 +102,62 @@ class UnreadBlock(BaseModel):
         'text_editor_code_execution_tool_result',
         'tool_search_tool_result',
     ]
-    """What it is."""
+    """The type of the block."""
 
 
 Block: TypeAlias = Annotated[TextBlock | FileBlock | ToolResultBlock | UnreadBlock, Field(discriminator='type')]
 
 
 class MessageParam(BaseModel):
-    """Something that was said."""
+    """A message of the dialogue."""
 
     role: Literal['user', 'assistant']
-    """Who said it."""
+    """The author of the message."""
     content: str | list[Block]
-    """The words, files and decisions."""
+    """Text, files and decisions."""
 
 
 class ToolParam(BaseModel):
-    """A tool of the client's."""
+    """A tool of the client."""
 
     name: str = 'tools'
-    """Its name."""
+    """The name of the tool."""
 
 
 class RequestMetadata(BaseModel):
-    """What is kept with the run."""
+    """Metadata that is stored with the run."""
 
     user_id: str | None = None
     """The client's own id of its user or session."""
 
 
 class MessagesRequest(BaseModel):
-    """A dialogue to go on with. What is not named here is ignored; what cannot be done is refused."""
+    """A dialogue to continue. Other fields are ignored; unsupported options are rejected."""
 
     model: str
     """The name of an agent."""
     messages: Annotated[list[MessageParam], Field(min_length=1)]
-    """The dialogue."""
+    """The messages of the dialogue so far."""
     max_tokens: Annotated[int | None, Field(ge=1)] = None
-    """Of each of the agent's own requests."""
+    """Maximum number of tokens in each model response."""
     system: str | list[TextBlock] = ''
-    """What the client wants the agent to be told."""
+    """The client's system prompt, in addition to the agent's own instructions."""
     stream: bool = False
-    """Whether the answer comes as a stream of events."""
+    """Whether to stream the response as events."""
     temperature: Annotated[float | None, Field(ge=0, le=1)] = None
-    """For the agent's own requests."""
+    """Sampling temperature for all model requests of the turn."""
     top_p: Annotated[float | None, Field(ge=0, le=1)] = None
-    """For the agent's own requests."""
+    """Nucleus sampling for all model requests of the turn."""
     top_k: Annotated[int | None, Field(ge=0)] = None
-    """For the agent's own requests."""
+    """Top-k sampling for all model requests of the turn."""
     stop_sequences: list[str] | None = None
-    """For the agent's own requests."""
+    """Sequences at which the model stops generating."""
     tools: list[ToolParam] | None = None
-    """Refused, but for `approval_required`."""
+    """Tools of the client. Rejected, except for `approval_required`."""
     metadata: RequestMetadata | None = None
-    """What is kept with the run."""
+    """Metadata that is stored with the run."""
     thinking: dict[str, JsonValue] | None = None
-    """Not looked at: the agent's own settings say whether its model thinks."""
+    """Ignored: the settings of the agent determine whether its model thinks."""
 
 
 def parse_anthropic_request(body: MessagesRequest) -> Dialogue:
@@ -187,7 +187,7 @@ def parse_anthropic_request(body: MessagesRequest) -> Dialogue:
 
 
 def anthropic_session_id(body: MessagesRequest) -> str | None:
-    """Return the session id of the client."""
+    """Return the client's own session id."""
     return None if body.metadata is None else body.metadata.user_id
 
 

@@ -1,8 +1,8 @@
-"""`Dialogue`: a request of another API in one format: earlier messages, the new prompt, and decisions.
+"""`Dialogue`: a request of another API in a common format: earlier messages, the new prompt, and decisions.
 
 Such clients send the whole dialogue each time. Only its text and files are read: the server has its own history, and
-ignores the tool calls and results that a client claims. Pure; the forms of the APIs are in `_openai` and its
-neighbours, and which conversation a dialogue belongs to is found by `_dialogue_threads`.
+ignores tool calls and results in the request. Pure; `_openai` and its siblings define the formats of the APIs, and
+`_dialogue_threads` finds the conversation that a dialogue belongs to.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from pydantic_deep.approvals import Approve, Decision, Deny, Edit, Respond
 from pydantic_deep.server.http._errors import ServerError
 
 APPROVAL_TOOL: Final = 'approval_required'
-"""The tool that an answer calls for each call of the agent that waits for a person. Its result is the decision."""
+"""The tool that a response calls for each pending approval. The tool result is the decision."""
 
 Content: TypeAlias = str | BinaryContent
-"""A piece of what a person says."""
+"""A piece of a user message."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class DialogueMessage:
     """An earlier message."""
 
     role: Literal['user', 'assistant']
-    """The author."""
+    """The author of the message."""
     content: tuple[Content, ...]
     """Text, and files of the user."""
 
@@ -56,11 +56,11 @@ class Dialogue:
     messages: Sequence[DialogueMessage] = ()
     """The earlier messages, without the new prompt."""
     prompt: tuple[Content, ...] = ()
-    """The new prompt; empty if the request has decisions only."""
+    """The new prompt; empty if the request contains decisions only."""
     decisions: Mapping[str, Decision] = field(default_factory=dict[str, Decision])
-    """Decisions, keyed by the id of their approval."""
+    """Decisions, keyed by the id of the approval."""
     model_settings: ModelSettings = field(default_factory=ModelSettings)
-    """Settings of this turn."""
+    """Model settings for this turn."""
 
 
 def invalid_request(message: str) -> ServerError:
@@ -69,14 +69,14 @@ def invalid_request(message: str) -> ServerError:
 
 
 def merge_messages(messages: Iterable[DialogueMessage]) -> list[DialogueMessage]:
-    """Join consecutive messages of the same role and drop empty ones."""
-    found: list[DialogueMessage] = []
-    for each in messages:
-        if found and found[-1].role == each.role:
-            found[-1] = DialogueMessage(role=each.role, content=(*found[-1].content, *each.content))
-        elif each.content:
-            found.append(each)
-    return found
+    """Join consecutive messages of the same role, and drop empty ones."""
+    merged: list[DialogueMessage] = []
+    for message in messages:
+        if merged and merged[-1].role == message.role:
+            merged[-1] = DialogueMessage(role=message.role, content=(*merged[-1].content, *message.content))
+        elif message.content:
+            merged.append(message)
+    return merged
 
 
 def build_dialogue(
@@ -90,22 +90,24 @@ def build_dialogue(
 
     Args:
         system: System prompts of the client.
-        messages: All messages, in order.
+        messages: All messages in order.
         decisions: Decisions that follow the last message of the model.
-        model_settings: Settings of the turn.
+        model_settings: Model settings for the turn.
 
     Raises:
-        ServerError: There is neither a prompt nor a decision, or there are both.
+        ServerError: The request contains neither a prompt nor a decision, or both.
     """
     messages = [*messages]
-    answered = max((place for place, each in enumerate(messages, start=1) if each.role == 'assistant'), default=0)
-    prompt = tuple(piece for each in messages[answered:] for piece in each.content)
+    answered = max(
+        (number for number, message in enumerate(messages, start=1) if message.role == 'assistant'), default=0
+    )
+    prompt = tuple(piece for message in messages[answered:] for piece in message.content)
     if decisions and prompt:
         raise invalid_request(
-            'Answer what waits first, and go on with what you have to say after it: send them one by one.'
+            'A request cannot contain both decisions and a prompt. Send the decisions first, then the prompt.'
         )
     if not decisions and not prompt:
-        raise invalid_request('The last message must be of the user: there is nothing to answer.')
+        raise invalid_request('The last message must come from the user: there is no prompt and no decision.')
     return Dialogue(
         system='\n\n'.join(text for text in system if text.strip()),
         messages=merge_messages(messages[:answered]),
@@ -119,12 +121,12 @@ def to_model_messages(dialogue: Dialogue) -> list[ModelMessage]:
     """Return the earlier messages as a message history, without tool calls."""
     messages: list[ModelMessage] = []
     system: list[ModelRequestPart] = [SystemPromptPart(dialogue.system)] if dialogue.system else []
-    for each in dialogue.messages:
-        if each.role == 'user':
-            messages.append(ModelRequest(parts=[*system, UserPromptPart(list(each.content))]))
+    for message in dialogue.messages:
+        if message.role == 'user':
+            messages.append(ModelRequest(parts=[*system, UserPromptPart(list(message.content))]))
             system = []
         else:
-            messages.append(ModelResponse(parts=[TextPart(text_of(each.content))]))
+            messages.append(ModelResponse(parts=[TextPart(text_of(message.content))]))
     if system:
         messages.append(ModelRequest(parts=system))
     return messages
@@ -132,47 +134,47 @@ def to_model_messages(dialogue: Dialogue) -> list[ModelMessage]:
 
 def text_of(content: Iterable[Content]) -> str:
     """Return the text of a message."""
-    return ''.join(each for each in content if isinstance(each, str))
+    return ''.join(piece for piece in content if isinstance(piece, str))
 
 
 def file_from_url(url: str) -> BinaryContent:
-    """Return what a `data:` URL holds (RFC 2397).
+    """Return the file in a `data:` URL (RFC 2397).
 
     Raises:
-        ServerError: It is another URL, which this server never fetches, or it cannot be read.
+        ServerError: The URL has another scheme and is never fetched, or it is malformed.
     """
     if not url.startswith('data:'):
         raise invalid_request(
-            'Files by URL are not fetched. Send the file itself, as a `data:` URL or as base64, or upload it to the '
+            'Files are not fetched from URLs. Send the file itself, as a `data:` URL or as base64, or upload it to the '
             'conversation.'
         )
     head, comma, body = url[len('data:') :].partition(',')
     media_type, _, encoding = head.partition(';')
     if not comma:
-        raise invalid_request('A `data:` URL has no comma: write `data:image/png;base64,…`.')
+        raise invalid_request('A `data:` URL has no comma. Write `data:image/png;base64,…`.')
     if encoding.rpartition(';')[2] == 'base64':
         return file_from_base64(body, media_type)
     return BinaryContent(unquote_to_bytes(body), media_type=media_type or 'text/plain')
 
 
 def file_from_base64(data: str, media_type: str) -> BinaryContent:
-    """Return a file that was sent as base64.
+    """Return a base64-encoded file.
 
     Raises:
-        ServerError: It is not base64, or its media type is none.
+        ServerError: The data is not base64, or the media type is invalid.
     """
     if '/' not in media_type:
         raise invalid_request('A file needs its media type, such as `image/png`.')
     try:
         return BinaryContent(base64.b64decode(data, validate=True), media_type=media_type)
-    except ValueError:  # `binascii.Error` is one; letters beyond ASCII are another
+    except ValueError:  # includes `binascii.Error`, and the error for non-ASCII characters
         raise invalid_request('A file is not valid base64.') from None
 
 
 class _DecisionBody(BaseModel):
     model_config = ConfigDict(extra='forbid')
     digest: str | None = None
-    """The `view.digest` of the call as the client was told it."""
+    """The `view.digest` of the call as the client received it."""
 
 
 class _Approve(_DecisionBody):
@@ -202,11 +204,11 @@ _DECISIONS: Final[TypeAdapter[_Approve | _Deny | _Edit | _Respond]] = TypeAdapte
 def parse_decision(text: str) -> Decision:
     """Parse the result of `approval_required`.
 
-    `approve`, `deny`, `deny: why`, or JSON such as `{"decision": "edit", "args": {…}}` and
-    `{"decision": "respond", "content": …}`, with the `digest` of what was shown if the client sends it.
+    Accepts `approve`, `deny`, `deny: reason`, or JSON such as `{"decision": "edit", "args": {…}}` and
+    `{"decision": "respond", "content": …}`, optionally with the `digest` of the displayed call.
 
     Raises:
-        ServerError: It is not a decision. Nothing is approved by mistake.
+        ServerError: The text is not a decision, so that nothing is approved by mistake.
     """
     word, colon, reason = text.strip().partition(':')
     if word.strip().lower() == 'approve' and not colon:
@@ -232,10 +234,10 @@ def parse_decision(text: str) -> Decision:
 
 
 def parse_decision_value(value: JsonValue) -> Decision:
-    """Parse a decision that comes as JSON: a string, `{"result": …}` or the decision itself.
+    """Parse a decision in JSON: a string, `{"result": …}`, or the decision itself.
 
     Raises:
-        ServerError: It is not a decision.
+        ServerError: The value is not a decision.
     """
     if isinstance(value, dict) and 'decision' not in value and len(value) == 1:
         value = next(iter(value.values()))
@@ -243,20 +245,21 @@ def parse_decision_value(value: JsonValue) -> Decision:
 
 
 def check_tools(names: Iterable[str]) -> None:
-    """Refuse tools of the client's: an agent brings its own, and nobody would run these.
+    """Reject tools of the client: agents have their own tools, and the server cannot run others.
 
     Raises:
-        ServerError: There is one besides `approval_required`.
+        ServerError: There is a tool other than `approval_required`.
     """
     others = sorted({name for name in names if name != APPROVAL_TOOL})
     if others:
         raise invalid_request(
-            f'The agents of this server bring their own tools and call none of a client: leave {", ".join(others)!r} out.'
+            'The agents of this server have their own tools and cannot call tools of a client. Remove '
+            f'{", ".join(others)!r}.'
         )
 
 
-def model_settings_from(**given: object) -> ModelSettings:
+def model_settings_from(**values: object) -> ModelSettings:
     """Return the settings that are not `None`."""
     settings = ModelSettings()
-    settings.update({name: value for name, value in given.items() if value is not None})  # pyright: ignore[reportCallIssue, reportArgumentType] - the names are those of `ModelSettings`
+    settings.update({name: value for name, value in values.items() if value is not None})  # pyright: ignore[reportCallIssue, reportArgumentType] - the names are those of `ModelSettings`
     return settings

@@ -23,14 +23,15 @@ def thread_id(owner: str, agent: str, dialogue: Dialogue, *, session_id: str | N
         owner: The owner of the key.
         agent: The name of the agent.
         dialogue: The dialogue.
-        session_id: The client's own id. Several users of one key may have sent the same messages.
+        session_id: The client's own session id, since several users of a key may have sent the same messages.
     """
-    identity = [owner, agent, session_id, [[each.role, *_content_key(each.content)] for each in dialogue.messages]]
+    messages = [[message.role, *_content_key(message.content)] for message in dialogue.messages]
+    identity = [owner, agent, session_id, messages]
     return _digest(json.dumps(identity))
 
 
 def extend_dialogue(dialogue: Dialogue, answer: str) -> Dialogue:
-    """Return the dialogue with its prompt and the answer appended, as the client sends it next time."""
+    """Return the dialogue with its prompt and the answer appended, as the client will send it next time."""
     messages = [
         *dialogue.messages,
         DialogueMessage(role='user', content=dialogue.prompt),
@@ -42,7 +43,7 @@ def extend_dialogue(dialogue: Dialogue, answer: str) -> Dialogue:
 async def find_thread(
     threads: Repository[Thread], owner: str, agent: str, dialogue: Dialogue, *, session_id: str | None = None
 ) -> Thread | None:
-    """Return the thread that a dialogue continues; `None` if it is unknown or new."""
+    """Return the thread that a dialogue continues, or `None` if the dialogue is new or unknown."""
     if not dialogue.messages:
         return None
     try:
@@ -79,9 +80,9 @@ def _digest(text: str) -> str:
 
 
 def _content_key(content: tuple[Content, ...]) -> tuple[str, list[str]]:
-    """Return what identifies text and files. White space is ignored: clients trim it, and add it between blocks."""
-    files = [each for each in content if not isinstance(each, str)]
-    digests = [f'{each.media_type} {hashlib.sha256(each.data).hexdigest()}' for each in files]
+    """Return the identity of text and files. White space is ignored: clients trim it, and add it between blocks."""
+    files = [piece for piece in content if not isinstance(piece, str)]
+    digests = [f'{file.media_type} {hashlib.sha256(file.data).hexdigest()}' for file in files]
     return ''.join(text_of(content).split()), digests
 
 

@@ -1,4 +1,4 @@
-"""Requests in the form of Google's `generateContent` (Gemini API reference, "Generating content")."""
+"""Requests in the format of Google's `generateContent` (Gemini API reference, "Generating content")."""
 
 from __future__ import annotations
 
@@ -22,116 +22,116 @@ from ._dialogue import (
 
 
 class _Lenient(BaseModel):
-    """Names come in camel case or snake case, as in any JSON of protocol buffers. New fields come."""
+    """Accepts names in camel case and snake case, as JSON of protocol buffers does, and ignores unknown fields."""
 
     model_config = ConfigDict(extra='ignore', alias_generator=to_camel, populate_by_name=True)
 
 
 class Blob(_Lenient):
-    """A file."""
+    """A base64-encoded file."""
 
     mime_type: str
-    """What it is, such as `image/png`."""
+    """The media type of the file, such as `image/png`."""
     data: str
-    """Base64, of either alphabet."""
+    """The base64-encoded contents, in the standard or the URL-safe alphabet."""
 
 
 class FileReference(_Lenient):
-    """A file elsewhere."""
+    """A file given by URL."""
 
     file_uri: str
-    """A `data:` URL; others are refused."""
+    """A `data:` URL. Other URLs are rejected."""
 
 
 class FunctionResponse(_Lenient):
-    """A decision."""
+    """A decision on an approval."""
 
     id: str | None = None
-    """The id of the call, which is that of the approval."""
+    """The id of the call, which is the id of the approval."""
     name: str = ''
-    """The tool."""
+    """The name of the tool."""
     response: dict[str, JsonValue] = {}
-    """The decision: itself, or as `{"result": …}`."""
+    """The decision, directly or as `{"result": …}`."""
 
 
 class Part(_Lenient):
-    """A piece of what was said: one of these."""
+    """A part of a message. One of the fields is set."""
 
     text: str | None = None
-    """Words."""
+    """The text of the part."""
     thought: bool = False
-    """Whether the words are a thought, which is not looked at."""
+    """Whether the text is thinking, which is ignored."""
     inline_data: Blob | None = None
-    """A file."""
+    """A file in the request itself."""
     file_data: FileReference | None = None
-    """A file elsewhere."""
+    """A file given by URL."""
     function_response: FunctionResponse | None = None
-    """A decision."""
+    """A decision on an approval."""
 
 
 class ContentBody(_Lenient):
-    """Something that was said."""
+    """A message of the dialogue."""
 
     role: Literal['user', 'model', 'function'] = 'user'
-    """Who said it."""
+    """The author of the message."""
     parts: list[Part] = []
-    """The pieces."""
+    """The parts of the message."""
 
 
 class FunctionDeclaration(_Lenient):
-    """A tool of the client's."""
+    """A tool of the client."""
 
     name: str
-    """Its name."""
+    """The name of the tool."""
 
 
 class GoogleToolBody(BaseModel):
-    """Tools of the client's, or of Google's."""
+    """Tools of the client, or of Google."""
 
     model_config = ConfigDict(extra='allow', alias_generator=to_camel, populate_by_name=True)
 
     function_declarations: list[FunctionDeclaration] = []
-    """The client's."""
+    """The tools of the client."""
 
 
 class GenerationConfig(_Lenient):
-    """Settings of the turn."""
+    """Model settings for the turn."""
 
     temperature: Annotated[float | None, Field(ge=0, le=2)] = None
-    """For the agent's own requests."""
+    """Sampling temperature for all model requests of the turn."""
     top_p: Annotated[float | None, Field(ge=0, le=1)] = None
-    """For the agent's own requests."""
+    """Nucleus sampling for all model requests of the turn."""
     top_k: float | None = None
-    """For the agent's own requests."""
+    """Top-k sampling for all model requests of the turn."""
     max_output_tokens: Annotated[int | None, Field(ge=1)] = None
-    """Of each of the agent's own requests."""
+    """Maximum number of tokens in each model response."""
     stop_sequences: list[str] | None = None
-    """For the agent's own requests."""
+    """Sequences at which the model stops generating."""
     seed: int | None = None
-    """For the agent's own requests."""
+    """Seed for sampling, for providers that support it."""
     presence_penalty: float | None = None
-    """For the agent's own requests."""
+    """Penalty for tokens that already occurred."""
     frequency_penalty: float | None = None
-    """For the agent's own requests."""
+    """Penalty for tokens by how often they occurred."""
     candidate_count: int | None = None
-    """How many answers: 1."""
+    """The number of responses. Only 1 is supported."""
     response_mime_type: str | None = None
-    """Refused, but for `text/plain`: an agent answers in the form that it was built for."""
+    """Rejected, except for `text/plain`: the agent determines its output format."""
 
 
 class GenerateContentRequest(_Lenient):
-    """A dialogue to go on with. What is not named here is ignored; what cannot be done is refused."""
+    """A dialogue to continue. Other fields are ignored; unsupported options are rejected."""
 
     contents: Annotated[list[ContentBody], Field(min_length=1)]
-    """The dialogue."""
+    """The messages of the dialogue so far."""
     system_instruction: ContentBody | None = None
-    """What the client wants the agent to be told."""
+    """The client's system prompt, in addition to the agent's own instructions."""
     generation_config: GenerationConfig = GenerationConfig()
-    """Settings of the turn."""
+    """Model settings for the turn."""
     tools: list[GoogleToolBody] = []
-    """Refused, but for `approval_required`."""
+    """Tools of the client. Rejected, except for `approval_required`."""
     labels: dict[str, str] = {}
-    """`session_id` in it is kept with the run."""
+    """Labels of the request. `session_id` is stored with the run."""
 
 
 def parse_google_request(body: GenerateContentRequest) -> Dialogue:
@@ -161,19 +161,17 @@ def parse_google_request(body: GenerateContentRequest) -> Dialogue:
         frequency_penalty=config.frequency_penalty,
     )
     system = [] if body.system_instruction is None else [part.text or '' for part in body.system_instruction.parts]
-    decisions = {_id_of(each): parse_decision_value(each.response) for each in answers}
+    decisions = {_id_of(answer): parse_decision_value(answer.response) for answer in answers}
     return build_dialogue(system=system, messages=messages, decisions=decisions, model_settings=settings)
 
 
 def _refuse(tools: list[GoogleToolBody], config: GenerationConfig) -> None:
     for tool in tools:
-        check_tools([*(each.name for each in tool.function_declarations), *(tool.model_extra or {})])
+        check_tools([*(function.name for function in tool.function_declarations), *(tool.model_extra or {})])
     if config.candidate_count not in (None, 1):
-        raise invalid_request(
-            f'`candidateCount` is {config.candidate_count}, and an agent gives one answer: leave it out.'
-        )
+        raise invalid_request(f'`candidateCount` is {config.candidate_count}, but an agent gives one answer. Omit it.')
     if config.response_mime_type not in (None, 'text/plain'):
-        raise invalid_request('`responseMimeType` is decided by the agent: leave it out.')
+        raise invalid_request('`responseMimeType` is determined by the agent. Omit it.')
 
 
 def _piece(part: Part) -> tuple[Content, ...]:
@@ -188,5 +186,5 @@ def _piece(part: Part) -> tuple[Content, ...]:
 
 def _id_of(response: FunctionResponse) -> str:
     if not response.id:
-        raise invalid_request(f'The response of {response.name!r} has no `id`: send the one that the call has.')
+        raise invalid_request(f'The response of {response.name!r} has no `id`. Send the id of the call.')
     return response.id

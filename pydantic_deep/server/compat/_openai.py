@@ -1,4 +1,4 @@
-"""Requests in the form of OpenAI's chat completions (API reference, "Create chat completion")."""
+"""Requests in the format of OpenAI's chat completions (API reference, "Create chat completion")."""
 
 from __future__ import annotations
 
@@ -21,172 +21,172 @@ from ._dialogue import (
 
 
 class TextContent(BaseModel):
-    """Words."""
+    """A text part."""
 
     type: Literal['text', 'refusal'] = 'text'
-    """What it is."""
+    """The type of the part."""
     text: str = ''
-    """The words."""
+    """The text of the part."""
     refusal: str = ''
-    """The words of an answer that refused."""
+    """The text of a refusal by the assistant."""
 
 
 class ImageUrl(BaseModel):
-    """Where an image is."""
+    """The location of an image."""
 
     url: str
-    """A `data:` URL; others are refused."""
+    """A `data:` URL. Other URLs are rejected."""
 
 
 class ImageContent(BaseModel):
-    """An image."""
+    """An image part."""
 
     type: Literal['image_url']
-    """What it is."""
+    """The type of the part."""
     image_url: ImageUrl
-    """Where it is."""
+    """The location of the image."""
 
 
 class AudioData(BaseModel):
-    """A recording."""
+    """A base64-encoded audio recording."""
 
     data: str
-    """Base64."""
+    """The base64-encoded contents of the recording."""
     format: str
-    """`wav` or `mp3`."""
+    """The audio format: `wav` or `mp3`."""
 
 
 class AudioContent(BaseModel):
-    """A recording."""
+    """An audio part."""
 
     type: Literal['input_audio']
-    """What it is."""
+    """The type of the part."""
     input_audio: AudioData
-    """The recording."""
+    """The contents of the recording."""
 
 
 class FileData(BaseModel):
-    """A file."""
+    """The contents of a file."""
 
     file_data: str | None = None
-    """A `data:` URL. The id of a file that was uploaded elsewhere is refused."""
+    """A `data:` URL. Ids of files that were uploaded to another service are rejected."""
 
 
 class FileContent(BaseModel):
-    """A file."""
+    """A file part."""
 
     type: Literal['file']
-    """What it is."""
+    """The type of the part."""
     file: FileData
-    """The file."""
+    """The contents of the file."""
 
 
 ContentPart = TextContent | ImageContent | AudioContent | FileContent
 
 
 class SystemMessage(BaseModel):
-    """What the client wants the agent to be told."""
+    """A system prompt of the client, in addition to the agent's own instructions."""
 
     role: Literal['system', 'developer']
-    """Who says it."""
+    """The author of the message."""
     content: str | list[TextContent]
-    """The words."""
+    """The text of the message."""
 
 
 class UserMessage(BaseModel):
-    """What the user says."""
+    """A message of the user."""
 
     role: Literal['user']
-    """Who says it."""
+    """The author of the message."""
     content: str | list[ContentPart]
-    """The words, and files."""
+    """Text and files."""
 
 
 class AssistantMessage(BaseModel):
-    """What the agent has answered."""
+    """A message of the agent."""
 
     role: Literal['assistant']
-    """Who says it."""
+    """The author of the message."""
     content: str | list[TextContent] | None = None
-    """The words. What it has called is not looked at."""
+    """The text of the message. Its tool calls are ignored."""
 
 
 class ToolMessage(BaseModel):
-    """A decision."""
+    """A decision on an approval."""
 
     role: Literal['tool']
-    """Who says it."""
+    """The author of the message."""
     tool_call_id: str
-    """The id of the call, which is that of the approval."""
+    """The id of the call, which is the id of the approval."""
     content: str | list[TextContent]
-    """The decision."""
+    """The decision as text."""
 
 
 Message = Annotated[SystemMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator='role')]
 
 
 class FunctionBody(BaseModel):
-    """A tool of the client's."""
+    """A function of the client."""
 
     name: str
-    """Its name."""
+    """The name of the function."""
 
 
 class OpenaiToolBody(BaseModel):
-    """A tool of the client's."""
+    """A tool of the client."""
 
     function: FunctionBody | None = None
-    """What it is."""
+    """The function, if the tool is one."""
 
 
 class StreamOptions(BaseModel):
-    """How a stream is told."""
+    """Options of the stream."""
 
     include_usage: bool | None = None
-    """Whether the last chunk has the usage."""
+    """Whether the last chunk contains the usage."""
 
 
 class ChatCompletionRequest(BaseModel):
-    """A dialogue to go on with. What is not named here is ignored; what cannot be done is refused."""
+    """A dialogue to continue. Other fields are ignored; unsupported options are rejected."""
 
     model: str
     """The name of an agent."""
     messages: Annotated[list[Message], Field(min_length=1)]
-    """The dialogue."""
+    """The messages of the dialogue so far."""
     stream: bool | None = None
-    """Whether the answer comes as a stream of chunks."""
+    """Whether to stream the response as chunks."""
     stream_options: StreamOptions | None = None
-    """How the stream is told."""
+    """Options of the stream."""
     temperature: Annotated[float | None, Field(ge=0, le=2)] = None
-    """For the agent's own requests."""
+    """Sampling temperature for all model requests of the turn."""
     top_p: Annotated[float | None, Field(ge=0, le=1)] = None
-    """For the agent's own requests."""
+    """Nucleus sampling for all model requests of the turn."""
     max_tokens: Annotated[int | None, Field(ge=1)] = None
-    """Of each of the agent's own requests."""
+    """Maximum number of tokens in each model response."""
     max_completion_tokens: Annotated[int | None, Field(ge=1)] = None
-    """The same; it wins over `max_tokens`."""
+    """The same as `max_tokens`, and takes precedence over it."""
     seed: int | None = None
-    """For the agent's own requests."""
+    """Seed for sampling, for providers that support it."""
     presence_penalty: float | None = None
-    """For the agent's own requests."""
+    """Penalty for tokens that already occurred."""
     frequency_penalty: float | None = None
-    """For the agent's own requests."""
+    """Penalty for tokens by how often they occurred."""
     stop: str | list[str] | None = None
-    """For the agent's own requests."""
+    """Sequences at which the model stops generating."""
     n: int | None = None
-    """How many answers: 1."""
+    """The number of responses. Only 1 is supported."""
     tools: list[OpenaiToolBody] | None = None
-    """Refused, but for `approval_required`."""
+    """Tools of the client. Rejected, except for `approval_required`."""
     functions: list[FunctionBody] | None = None
-    """Refused likewise."""
+    """Functions of the client. Rejected, except for `approval_required`."""
     response_format: dict[str, JsonValue] | None = None
-    """Refused, but for `{"type": "text"}`: an agent answers in the form that it was built for."""
+    """Rejected, except for `{"type": "text"}`: the agent determines its output format."""
     logprobs: bool | None = None
-    """Refused."""
+    """Not supported: `true` is rejected."""
     user: str | None = None
-    """The client's own id of its user or session: it is kept with the run."""
+    """The client's own id of its user or session, which is stored with the run."""
     metadata: dict[str, str] | None = None
-    """`session_id` in it is kept with the run."""
+    """Metadata of the request. `session_id` is stored with the run."""
 
 
 def parse_openai_request(body: ChatCompletionRequest) -> Dialogue:
@@ -225,7 +225,7 @@ def parse_openai_request(body: ChatCompletionRequest) -> Dialogue:
 
 
 def openai_session_id(body: ChatCompletionRequest) -> str | None:
-    """Return the session id of the client."""
+    """Return the client's own session id."""
     return (body.metadata or {}).get('session_id', body.user)
 
 
@@ -233,11 +233,11 @@ def _refuse(body: ChatCompletionRequest) -> None:
     check_tools(tool.function.name if tool.function else 'tools' for tool in body.tools or ())
     check_tools(function.name for function in body.functions or ())
     if body.n not in (None, 1):
-        raise invalid_request(f'`n` is {body.n}, and an agent gives one answer: leave it out.')
+        raise invalid_request(f'`n` is {body.n}, but an agent gives one answer. Omit it.')
     if body.logprobs:
-        raise invalid_request('`logprobs` are not known of an agent: leave it out.')
+        raise invalid_request('Agents do not support `logprobs`. Omit it.')
     if body.response_format is not None and body.response_format.get('type') != 'text':
-        raise invalid_request('`response_format` is decided by the agent: leave it out.')
+        raise invalid_request('`response_format` is determined by the agent. Omit it.')
 
 
 def _content(content: str | list[ContentPart]) -> tuple[Content, ...]:
@@ -256,7 +256,7 @@ def _piece(part: ContentPart) -> tuple[Content, ...]:
             return (file_from_base64(part.input_audio.data, f'audio/{part.input_audio.format}'),)
         case _:
             if part.file.file_data is None:
-                raise invalid_request('A file by its id is not known here. Send it as `file_data`, a `data:` URL.')
+                raise invalid_request('Files by id are not supported. Send the file in `file_data`, as a `data:` URL.')
             return (file_from_url(part.file.file_data),)
 
 

@@ -1,6 +1,6 @@
 """Turns of clients of other APIs: the version that they continue, the response, and the thread that is stored.
 
-The run belongs to the run pool. It continues when the client disconnects.
+The run belongs to the run pool and continues if the client disconnects.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ from ._dialogue import Content, Dialogue, text_of, to_model_messages
 from ._dialogue_threads import find_thread, has_new_instructions, store_thread
 
 BodyBuilder: TypeAlias = Callable[[Iterable[StreamEvent]], Mapping[str, JsonValue]]
-"""Returns the body of a response that is not streamed, or of an error if the run failed."""
+"""Returns the body of a non-streamed response, or of an error if the run failed."""
 
 _KEEPALIVE = b'\n'
-"""Sent while a run has nothing for the client. A blank line, because the client of Google takes a comment for a broken answer."""
+"""Sent while a run has no events for the client. A blank line, because the client of Google treats a comment as an error."""
 
 _READ_GROUPS = EventGroup.tool_results | EventGroup.thinking
-"""The groups of events that an answer needs: calls and their pieces are not decoded."""
+"""The groups of events that a response needs. Calls and their pieces are not decoded."""
 
 NEW_INSTRUCTIONS = 'The instructions of this conversation are from now on:\n\n'
-"""The text before a system prompt that the client has changed."""
+"""The text that precedes a system prompt that the client changed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ class CompatTurn:
     owner: str
     agent_name: str
     request: Dialogue
-    """The request of the client."""
+    """The parsed request of the client."""
     run: ServerRun
 
     async def stream(self, encoder: AnswerEncoder, build_body: BodyBuilder) -> Response:
@@ -87,7 +87,7 @@ class CompatTurn:
         if failed is not None:
             await events.aclose()
             return _error_response(failed, build_body(first))
-        return StreamingResponse(  # without the `retry` of our own streams, which OpenAI's client takes for an event
+        return StreamingResponse(  # without our streams' `retry`, which OpenAI's client would treat as an event
             self._frames(first, events, encoder), media_type='text/event-stream', headers=HEADERS
         )
 
@@ -119,9 +119,9 @@ class CompatTurn:
                 self.state.runs.tasks.start_soon(self._store_thread_at_end)
 
     async def _events(self) -> AsyncGenerator[StreamEvent | None]:
-        """Yield the events of the run, and `None` while it has none for the client. Approvals have the ids of the inbox.
+        """Yield the events of the run, and `None` while there are none for the client. Approvals have the ids of the inbox.
 
-        A log that is removed while it is read stops without an end event, which readers treat as an error.
+        If the log is removed while it is read, the events stop without an end event, which readers treat as an error.
         """
         required: ApprovalRequiredEvent | None = None
         keepalive_seconds, last_yielded = self.state.settings.keepalive_seconds, anyio.current_time()
@@ -134,7 +134,7 @@ class CompatTurn:
                     last_yielded = anyio.current_time()
                     for event in map(decode_entry, entries) if entries else (None,):
                         if isinstance(event, ApprovalRequiredEvent):
-                            required = event  # the end event has the version that has their ids
+                            required = event  # the ids are in the version that the end event names
                             continue
                         if isinstance(event, EndEvent) and required is not None:
                             yield await self._with_inbox_ids(required, event)
@@ -143,7 +143,7 @@ class CompatTurn:
     async def _with_inbox_ids(self, required: ApprovalRequiredEvent, end: EndEvent) -> ApprovalRequiredEvent:
         records = await self.state.store.approvals(status=None, version_id=end.version_id, limit=1000)
         ids = {record.pending_id: record.id for record in records}
-        return replace(required, approvals=[replace(each, id=ids[each.id]) for each in required.approvals])
+        return replace(required, approvals=[replace(approval, id=ids[approval.id]) for approval in required.approvals])
 
     async def _store_thread_at_end(self) -> None:
         answer = read_answer([event async for event in self._events() if event is not None])
@@ -151,7 +151,7 @@ class CompatTurn:
             await self._store_thread(answer.text)
 
     async def _store_thread(self, answer: str) -> None:
-        """Store the version that the dialogue ends with, of a run that has succeeded."""
+        """Store the version that the dialogue of a successful run ends with."""
         version_id = cast('str', self.run.version_id)
         await store_thread(
             self.state.threads,
@@ -171,17 +171,17 @@ async def start_turn(
 
     Raises:
         ServerError: The caller lacks a scope, no run can start now, a decision does not match a pending approval, or
-            approvals are pending and the request has a prompt.
-        ApprovalAnsweredError: An approval has been answered already.
+            approvals are pending and the request contains a prompt.
+        ApprovalAnsweredError: An approval was already answered.
     """
     agent = authorize_agent(state, caller, agent_name)
     check_names(session_id=session_id)  # before a conversation is created for it
     run: ServerRun | None = None
     if dialogue.decisions:
-        found = await _authorize_decisions(state, caller, agent_name, dialogue.decisions)
-        run = _run_of_decisions(state, found, dialogue.decisions)
-        version = next(iter(found.values())).version
-        answers = {found[id].record.pending_id: decision for id, decision in dialogue.decisions.items()}
+        approvals = await _authorize_decisions(state, caller, agent_name, dialogue.decisions)
+        run = _run_of_decisions(state, approvals, dialogue.decisions)
+        version = next(iter(approvals.values())).version
+        answers = {approvals[id].record.pending_id: decision for id, decision in dialogue.decisions.items()}
         options = TurnOptions(answers=answers)
     else:
         version, prefix = await _base_version(state, caller, agent, agent_name, dialogue, session_id)
@@ -194,22 +194,22 @@ async def start_turn(
 async def _authorize_decisions(
     state: ServerState, caller: Caller, agent_name: str, decisions: Mapping[str, Decision]
 ) -> dict[str, AuthorizedApproval]:
-    """Return the approvals that the decisions name, by id. All of them belong to one version."""
+    """Return the approvals that the decisions refer to, by id. They must belong to a single version."""
     if not caller.has('approve'):
-        raise ServerError('forbidden', 'This needs a key with the scope `approve`.')
-    found = {id: await authorize_approval(state, caller, id) for id in decisions}
-    versions = {(each.version.id, each.version.agent_name) for each in found.values()}
+        raise ServerError('forbidden', 'This requires a key with the scope `approve`.')
+    approvals = {id: await authorize_approval(state, caller, id) for id in decisions}
+    versions = {(approval.version.id, approval.version.agent_name) for approval in approvals.values()}
     if len(versions) > 1 or versions.pop()[1] != agent_name:
-        raise ServerError('invalid', 'Answer what one answer of this model has asked for, and nothing else with it.')
-    return found
+        raise ServerError('invalid', 'All decisions of a request must belong to one response of this model.')
+    return approvals
 
 
 def _run_of_decisions(
-    state: ServerState, found: Mapping[str, AuthorizedApproval], decisions: Mapping[str, Decision]
+    state: ServerState, approvals: Mapping[str, AuthorizedApproval], decisions: Mapping[str, Decision]
 ) -> ServerRun | None:
-    """Return the run that these decisions resumed already: a client that sends them again has lost its response."""
-    ids = {each.record.resumed_by for each in found.values()}
-    is_same = all(decode_decision(found[id].record) == decision for id, decision in decisions.items())
+    """Return the run that these decisions already resumed: the client has lost the response and repeats the request."""
+    ids = {approval.record.resumed_by for approval in approvals.values()}
+    is_same = all(decode_decision(approvals[id].record) == decision for id, decision in decisions.items())
     return state.runs.get(ids.pop() or '') if is_same and len(ids) == 1 else None
 
 
@@ -218,12 +218,12 @@ async def _base_version(
 ) -> tuple[AgentVersion[Any, Any], list[Content]]:
     """Return the version that a dialogue continues, and content to send before its prompt.
 
-    An unknown dialogue becomes the history of a new conversation. A changed system prompt is sent with the new prompt:
-    earlier messages stay as they are, and in the provider's cache.
+    An unknown dialogue becomes the history of a new conversation. A changed system prompt is sent with the new prompt,
+    so that earlier messages stay unchanged and remain in the provider's cache.
     """
     known = await find_thread(state.threads, caller.owner, agent_name, dialogue, session_id=session_id)
     if known is not None:
-        with suppress(VersionNotFoundError):  # deleted: the client has the messages
+        with suppress(VersionNotFoundError):  # it was deleted, but the client sends the messages
             version = await load_version(state, caller, agent, await state.store.version(known.version_id))
             return version, [NEW_INSTRUCTIONS + dialogue.system] if has_new_instructions(known, dialogue) else []
     root = await create_conversation(state, caller, agent_name, name=_conversation_name(text_of(dialogue.prompt)))
@@ -234,9 +234,9 @@ async def _base_version(
 
 
 def _conversation_name(prompt: str) -> str | None:
-    """Return the beginning of the first prompt, as the name in lists."""
+    """Return the beginning of the first prompt, as the display name."""
     line = prompt.strip().partition('\n')[0]
-    return ''.join(each for each in line if each.isprintable())[:60] or None
+    return ''.join(character for character in line if character.isprintable())[:60] or None
 
 
 def _prompt(content: Sequence[Content]) -> str | list[Content]:

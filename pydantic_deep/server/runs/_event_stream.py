@@ -1,7 +1,7 @@
 """Runs as server-sent events, and the positions from which clients resume.
 
-A plain `StreamingResponse` rather than sse-starlette's: that one ends all streams when the process is told to stop,
-while the runs that they tell of may still end well, and needs two more tasks for each.
+These are plain `StreamingResponse`s. sse-starlette ends all streams when the process receives a stop signal, although
+their runs may still complete, and it needs two more tasks per stream.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from ._log_entries import encode_entry, frame_of, is_selected
 from ._run_log import LogDiscardedError, RunLog
 
 STORED_EPOCH = 'stored'
-"""The epoch of events that are rebuilt from the store: they are the same in every process."""
+"""The epoch of events that are rebuilt from the store. They are the same in every process."""
 
 HEADERS = {'cache-control': 'no-store', 'x-accel-buffering': 'no'}
-"""Proxies neither cache nor buffer a stream."""
+"""Headers with which proxies neither cache nor buffer a stream."""
 
 KEEPALIVE = b': still here\n\n'
-"""A comment: clients skip it, and proxies see that the connection lives."""
+"""A comment, which clients ignore and which shows proxies that the connection is alive."""
 
 RESET = render_frame(Frame(event='reset', data='{"type":"reset"}')).encode()
-"""Tells a client to drop the events of this run: all of them follow, in other pieces."""
+"""Instructs a client to discard the events of this run: all of them follow, divided differently."""
 
 FRAME_SCHEMA: dict[str, object] = {
     'type': 'object',
@@ -40,7 +40,7 @@ FRAME_SCHEMA: dict[str, object] = {
         'retry': {'type': 'integer', 'minimum': 0},
     },
 }
-"""The `itemSchema` of a stream (OpenAPI 3.2, section "Sequential Media Types"): what each of its frames is."""
+"""The `itemSchema` of a stream (OpenAPI 3.2, section "Sequential Media Types"): the schema of its frames."""
 
 RETRY_MILLISECONDS = 1000
 """How long a client waits before it reconnects."""
@@ -54,26 +54,26 @@ class Position:
 
     run_id: str
     epoch: str
-    """The log that the number belongs to."""
+    """The epoch of the log that the number belongs to."""
     number: int
-    """The number of the last event that was read."""
+    """The number of the last event that the client read."""
 
     def __str__(self) -> str:
         return f'{self.run_id}.{self.epoch}.{self.number}'
 
 
 def parse_position(text: str | None, run_id: str) -> Position | None:
-    """Parse the position from which a client resumes; `None` for the beginning.
+    """Parse the position from which a client resumes. An empty position is the beginning, `None`.
 
     Raises:
-        ServerError: It is not the id of an event of this run.
+        ServerError: The position is not the id of an event of this run.
     """
     if not text:
         return None
-    found = _POSITION.fullmatch(text)
-    if found is None or found[1] != run_id:
-        raise ServerError('invalid', '`Last-Event-ID` is no id of an event of this run. Leave it out to begin anew.')
-    return Position(run_id=run_id, epoch=found[2], number=int(found[3]))
+    match = _POSITION.fullmatch(text)
+    if match is None or match[1] != run_id:
+        raise ServerError('invalid', '`Last-Event-ID` is not the id of an event of this run. Omit it to start over.')
+    return Position(run_id=run_id, epoch=match[2], number=int(match[3]))
 
 
 def tail_log(
@@ -82,12 +82,12 @@ def tail_log(
     """Return the response that streams a run of this process from its log.
 
     Raises:
-        ServerError: The client has read more than there is.
+        ServerError: The position is beyond the end of the log.
     """
     is_known = position is not None and position.epoch == log.epoch
     after = position.number if position is not None and is_known else 0
     if after > len(log):
-        raise ServerError('invalid', f'`Last-Event-ID` is of event {after}, and there are {len(log)}.')
+        raise ServerError('invalid', f'`Last-Event-ID` refers to event {after}, but only {len(log)} exist.')
     if is_known and log.is_closed and after == len(log):
         return no_more_events()
     is_reset = position is not None and not is_known
@@ -112,7 +112,7 @@ def no_more_events() -> Response:
 
 
 def stream_response(chunks: AsyncGenerator[bytes], *, is_reset: bool = False) -> StreamingResponse:
-    """Return the response that streams frames."""
+    """Return the response that streams frames, with a `reset` first if the client must discard earlier ones."""
 
     async def begin() -> AsyncGenerator[bytes]:
         yield f'retry: {RETRY_MILLISECONDS}\n\n'.encode() + (RESET if is_reset else b'')
@@ -131,7 +131,7 @@ async def _log_frames(
             async for batch in batches:
                 yield _select(batch, groups, run_id, log.epoch) or KEEPALIVE
         except LogDiscardedError:
-            return  # without an end: the client reconnects, and reads from the store
+            return  # without an end event: the client reconnects, and then reads from the store
 
 
 async def _stored_frames(
@@ -144,7 +144,7 @@ async def _stored_frames(
 
 
 def _select(entries: list[tuple[int, bytes]], groups: EventGroup, run_id: str, epoch: str) -> bytes:
-    """Return the frames of the entries that a reader of these groups gets, with their ids; empty if there are none."""
+    """Return the frames of the selected entries with their ids, or an empty string if none is selected."""
     return b''.join(
         f'id: {Position(run_id=run_id, epoch=epoch, number=number)}\n'.encode() + frame_of(entry)
         for number, entry in entries

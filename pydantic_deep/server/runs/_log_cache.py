@@ -1,4 +1,4 @@
-"""`LogCache`: the logs of ended runs, for clients that reconnect, bounded in time, number and size."""
+"""`LogCache`: the logs of ended runs for clients that reconnect, limited by age, number and size."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from ._run_log import RunLog
 
 MAX_FILES = 64
-"""The maximum number of open temporary files: most systems allow a process 1,024, and sockets need them too."""
+"""The maximum number of open temporary files. Most systems allow 1,024 descriptors per process, sockets included."""
 
 ItemT = TypeVar('ItemT')
 
@@ -28,7 +28,7 @@ class LogCache(Generic[ItemT]):
     retention_seconds: float
     """How long each item is cached."""
     max_bytes: int
-    """The maximum size of all logs together."""
+    """The maximum total size of all logs."""
     clock: Callable[[], float]
     """A monotonic clock, in seconds."""
     _entries: dict[str, _Entry[ItemT]] = field(default_factory=dict[str, _Entry[ItemT]], init=False)
@@ -42,7 +42,7 @@ class LogCache(Generic[ItemT]):
         self.evict()
 
     def get(self, key: str) -> ItemT | None:
-        """Return a cached item; `None` if it was evicted."""
+        """Return a cached item, or `None` if it was evicted."""
         self.evict()
         entry = self._entries.get(key)
         return None if entry is None else entry.item
@@ -57,7 +57,7 @@ class LogCache(Generic[ItemT]):
         return [log for entry in self._entries.values() for log in entry.logs]
 
     def evict(self) -> None:
-        """Remove items that are too old, and the oldest ones beyond the limits."""
+        """Remove items that are too old, and the oldest items beyond the limits."""
         now, logs = self.clock(), self.logs
         size, files = sum(log.size_bytes for log in logs), sum(log.is_on_disk for log in logs)
         for key, entry in list(self._entries.items()):
@@ -68,7 +68,7 @@ class LogCache(Generic[ItemT]):
             self._remove(key)
 
     def clear(self) -> None:
-        """Remove all items."""
+        """Remove all items and discard their logs."""
         for key in list(self._entries):
             self._remove(key)
 

@@ -1,6 +1,6 @@
-"""Entries of the log of a run: an event, encoded once for all readers as a server-sent event without its `id`.
+"""Log entries of a run: each event is encoded once for all readers, as a server-sent event without its `id`.
 
-The first byte has the groups that a reader has to request, so that an entry is selected and sent without being parsed.
+The first byte contains the groups that a reader must request, so that entries are selected and sent without parsing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def encode_entry(event: StreamEvent) -> bytes:
 
 
 def is_selected(entry: bytes, groups: EventGroup) -> bool:
-    """Return whether a reader that has requested these groups gets the event."""
+    """Return whether a reader that requested these groups receives the event."""
     return not entry[0] & ~groups
 
 
@@ -31,5 +31,5 @@ def frame_of(entry: bytes) -> bytes:
 
 
 def decode_entry(entry: bytes) -> StreamEvent:
-    """Return the event."""
+    """Return the event of an entry."""
     return STREAM_EVENTS.validate_json(entry.partition(b'\ndata: ')[2])

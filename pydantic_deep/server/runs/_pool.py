@@ -1,6 +1,6 @@
 """`RunPool`: the runs of this process, as tasks that belong to the server and not to a request.
 
-Not here: who may see a run (`access`), and runs of other processes (`_stored_run_events`).
+Defined elsewhere: access to runs (`access`), and runs of other processes (`_stored_run_events`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ._server_run import ServerRun
 _LOGGER = logging.getLogger('pydantic_deep')
 
 CLEANUP_SECONDS = 5
-"""How long a cancelled run may take to commit its interrupted version when the server stops, in seconds."""
+"""How long cancelled runs may take to commit their interrupted versions when the server stops."""
 
 
 class RunRefusedError(DeepAgentError):
@@ -44,32 +44,33 @@ class ServerStoppingError(RunRefusedError):
     """The server is stopping."""
 
     def __init__(self) -> None:
-        super().__init__('The server stops and begins no runs. Try again when it is back.')
+        super().__init__('The server is stopping and starts no runs. Try again after its restart.')
 
 
 class TooManyRunsError(RunRefusedError):
-    """The limit of running runs is reached, of the key or of the server."""
+    """The limit of concurrent runs is reached, for the key or for the server."""
 
     def __init__(self, count: int, of: str) -> None:
-        super().__init__(f'{count} runs {of} work already. Wait until one has ended, or cancel one.')
+        super().__init__(f'{count} runs {of} are already active. Wait until one has ended, or cancel one.')
 
 
 class VersionBusyError(RunRefusedError):
-    """A run has started from this version already.
+    """Another run has already started from this version.
 
     Attributes:
-        run_id: The run.
+        run_id: The id of that run.
     """
 
     def __init__(self, version_id: str, run_id: str) -> None:
         self.run_id = run_id
         super().__init__(
-            f'The run {run_id} goes on from the version {version_id} now. Wait for it, cancel it, or go on from another.'
+            f'The run {run_id} already continues version {version_id}. Wait for it, cancel it, or start from another '
+            'version.'
         )
 
 
 class RunPool:
-    """The runs of this process. Use it as `async with`: on exit it drains running runs, and cancels those that take longer."""
+    """The runs of this process. Use it with `async with`: on exit, running runs are drained, then cancelled."""
 
     def __init__(
         self,
@@ -81,7 +82,7 @@ class RunPool:
         """Create a pool.
 
         Args:
-            settings: Limits of runs and of their logs.
+            settings: The limits of runs and of their logs.
             metrics: Counts ended runs.
             clock: A monotonic clock, in seconds.
         """
@@ -92,9 +93,9 @@ class RunPool:
             retention_seconds=settings.log_retention_seconds, max_bytes=settings.max_log_bytes, clock=clock
         )
         self.is_recovering = False
-        """Whether the suspended runs of crashed processes are being resumed: see `_lifespan.recover`."""
+        """Whether suspended runs of crashed processes are being resumed: see `_lifespan.recover`."""
         self.resuming: dict[str, str | None] = {}
-        """Suspended runs that are being resumed on request, each with the key of the request."""
+        """Suspended runs that are being resumed on request, with the key of each request."""
         self._deadline: float | None = None
         self._tasks: TaskGroup | None = None
         self._stack = AsyncExitStack()
@@ -129,12 +130,12 @@ class RunPool:
             RuntimeError: The pool is not open.
         """
         if self._tasks is None:
-            raise RuntimeError('The run pool is not open: use it as `async with`.')
+            raise RuntimeError('The run pool is not open. Use it with `async with`.')
         return self._tasks
 
     @property
     def is_closed(self) -> bool:
-        """Whether new runs are refused."""
+        """Whether new runs are refused because the server is stopping."""
         return self._deadline is not None
 
     @property
@@ -144,7 +145,7 @@ class RunPool:
 
     @property
     def log_bytes(self) -> int:
-        """The size of all logs, in bytes."""
+        """The total size of all logs in bytes."""
         return sum(log.size_bytes for log in self._logs())
 
     @property
@@ -153,11 +154,11 @@ class RunPool:
         return sum(log.memory_bytes for log in self._logs())
 
     def get(self, run_id: str) -> ServerRun | None:
-        """Return a run that is running, or has ended and still has its log."""
+        """Return a running run, or an ended one with a cached log."""
         return self._running.get(run_id) or self._ended.get(run_id)
 
     def runs_of(self, owner: str) -> list[ServerRun]:
-        """Return the runs of an owner, newest first: running ones, and ended ones that still have their log."""
+        """Return the runs of an owner, newest first: running ones, and ended ones with a cached log."""
         self._ended.evict()
         known = [*self._ended.items(), *self._running.values()]
         return sorted((run for run in known if run.owner == owner), key=lambda run: run.id, reverse=True)
@@ -180,21 +181,21 @@ class RunPool:
         session_id: str | None = None,
         renderings: Mapping[str, Rendering] | None = None,
     ) -> ServerRun:
-        """Start a run, and return it at once.
+        """Start a run and return it immediately.
 
-        Errors of the turn itself are events of the log: the run then fails before it begins.
+        Errors of the turn itself are events in the log: the run then fails before it has begun.
 
         Args:
-            version: The version that the run starts from.
-            options: What the turn is started with. The pool sets the id of the run and its cancellation token.
+            version: The version to start from.
+            options: The options of the turn. The pool sets the id of the run and its cancellation token.
             owner: The owner of the conversation.
             key_id: The key of the request, for its limit.
-            session_id: The caller's own id.
-            renderings: Other encodings of the run, by name; each has a log in `ServerRun.renderings`.
+            session_id: The caller's own session id.
+            renderings: Other encodings of the run, by name. Each has a log in `ServerRun.renderings`.
 
         Raises:
             RunRefusedError: The server is stopping, too many runs are running, or one has started from this version.
-            ApprovalsPendingError: The version has pending approvals, and the options have a prompt.
+            ApprovalsPendingError: The version has pending approvals, and the options contain a prompt.
         """
         self._check_start(version, key_id)
         run = ServerRun(
@@ -218,22 +219,22 @@ class RunPool:
         return run
 
     def clear_logs(self) -> None:
-        """Remove the ended runs and their logs. Their events can be rebuilt from the store."""
+        """Remove ended runs and their logs. Their events can be rebuilt from the store."""
         self._ended.clear()
 
     def close(self) -> None:
-        """Refuse new runs. Running ones have `shutdown_seconds` from now on to end."""
+        """Refuse new runs. Running ones have `shutdown_seconds` from now to end."""
         if self._deadline is None:
             self._deadline = anyio.current_time() + self._settings.shutdown_seconds
 
     async def drain(self) -> None:
-        """Refuse new runs, and wait until the running ones have ended or their time is over."""
+        """Refuse new runs, and wait until the running ones have ended or the deadline has passed."""
         self.close()
         with anyio.CancelScope(deadline=self._deadline or 0):
             await self._wait_for_all()
 
     async def stop(self) -> None:
-        """Refuse new runs, and cancel the running ones. Their work is committed if that is quick enough."""
+        """Refuse new runs and cancel the running ones. Their work is committed, up to a time limit."""
         self.close()
         for run in list(self._running.values()):
             run.cancel()
@@ -253,7 +254,7 @@ class RunPool:
         self.check_capacity(key_id)
 
     def check_capacity(self, key_id: str | None) -> None:
-        """Refuse a run beyond the limits, resumed runs included.
+        """Refuse a run beyond the limits. Runs that are being resumed count too.
 
         Raises:
             TooManyRunsError: The limit of the server or of the key is reached.
@@ -305,12 +306,12 @@ class RunPool:
         failure: BaseException | None = None
         ends: list[StreamEvent] = []
         try:
-            for each in translator.start():
-                run.emit(each)
+            for stream_event in translator.start():
+                run.emit(stream_event)
             async with stream:
                 async for event in stream.events():
-                    for each in translator.translate(event):
-                        run.emit(each)
+                    for stream_event in translator.translate(event):
+                        run.emit(stream_event)
                     for renderer in renderers:
                         renderer.push(event)
             ends = translator.end(version_id=stream.version.id, status=stream.version.state)
@@ -318,7 +319,7 @@ class RunPool:
             failure = error
             version_id = None if stream.version_id == version.id else stream.version_id
             ends = translator.fail(error, version_id=version_id, is_suspended=stream.is_suspended)
-            if not isinstance(error, Exception):  # the server stops, and does not wait any longer
+            if not isinstance(error, Exception):  # the server is stopping and no longer waits
                 raise
             if not isinstance(error, EXPECTED_ERRORS):
                 _LOGGER.exception('The run %s failed', run.id, exc_info=error)
@@ -326,8 +327,8 @@ class RunPool:
             conflict = stream.conflict
             conflicts = [] if conflict is None else [StatusEvent(kind='conflict', text=str(conflict))]
             run.usage = RunUsage() if stream.usage is None else stream.usage - version.usage
-            for each in [*conflicts, *ends]:
-                run.emit(each)
+            for stream_event in [*conflicts, *ends]:
+                run.emit(stream_event)
             for renderer in renderers:
                 renderer.end(failure)
 
@@ -335,8 +336,8 @@ class RunPool:
         return RunLog(memory_bytes=self._settings.log_memory_bytes)
 
     def _logs(self) -> list[RunLog]:
-        working = [log for run in self._running.values() for log in (run.log, *run.renderings.values())]
-        return [*working, *self._ended.logs]
+        running = [log for run in self._running.values() for log in (run.log, *run.renderings.values())]
+        return [*running, *self._ended.logs]
 
 
 async def _mark_begun(run: ServerRun, stream: TurnStream[Any, Any]) -> None:

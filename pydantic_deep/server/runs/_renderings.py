@@ -1,6 +1,6 @@
 """Renderings: the events of a run, encoded for another protocol while it runs.
 
-The protocols themselves are in `pydantic_deep.server.ui`.
+The protocols themselves are defined in `pydantic_deep.server.ui`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Event: TypeAlias = AgentStreamEvent | AgentRunResultEvent[Any]
 """An event of pydantic-ai."""
 
 Rendering: TypeAlias = Callable[[AsyncIterator[Event]], AsyncIterator[bytes]]
-"""Encodes the events of a run for another protocol. The iterator that it gets raises the error of a failed run."""
+"""Encodes the events of a run for another protocol. Its input iterator raises the error of a failed run."""
 
 
 class RenderingTask:
     """A task that renders the events of a run into a log. Its failure does not affect the run.
 
-    Events are queued in memory without a bound: a rendering only computes, so the queue stays short.
+    The queue in memory is unbounded: rendering does no I/O, so the queue stays short.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class RenderingTask:
 
     @classmethod
     def start(cls, group: TaskGroup, name: str, run: ServerRun, render: Rendering) -> RenderingTask:
-        """Start to render into the log of that name."""
+        """Start to render into the log with that name."""
         task = cls()
         group.start_soon(task._render, name, run, render)
         return task
@@ -52,7 +52,7 @@ class RenderingTask:
             self._sender.send_nowait(event)
 
     def end(self, failure: BaseException | None) -> None:
-        """Close the queue: the run has ended, with an error if one is given."""
+        """Close the queue after the end of the run, with its error if it failed."""
         self._failure = failure
         self._sender.close()
 
@@ -61,7 +61,7 @@ class RenderingTask:
         try:
             async for chunk in render(self._events()):
                 log.append(chunk)
-        except Exception:  # the outermost edge: a rendering is not part of the run
+        except Exception:  # outermost boundary: a rendering is not part of the run
             if self._failure is None:
                 _LOGGER.exception('The rendering %r of the run %s failed', name, run.id)
         finally:

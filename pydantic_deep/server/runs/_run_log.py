@@ -1,6 +1,6 @@
 """`RunLog`: an append-only log of a run, for any number of readers.
 
-The writer never waits for readers. Not here: the format of entries, and when a log is removed (`_log_cache`).
+The writer never waits for readers. Defined elsewhere: the format of entries, and when a log is removed (`_log_cache`).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import anyio
 from pydantic_deep.errors import DeepAgentError
 
 MEMORY_BYTES = 256 * 2**10
-"""How much of a log is in memory unless told otherwise; a larger one is in a temporary file as a whole."""
+"""Default maximum size of a log in memory. A larger log is moved to a temporary file as a whole."""
 
 BATCH_BYTES = 64 * 2**10
-"""How much a reader is given at once, about: what one write to a socket takes."""
+"""Approximate maximum size of a batch: the amount that a single write to a socket accepts."""
 
 _OFFSET_BYTES = 8
 
@@ -27,14 +27,14 @@ class LogDiscardedError(DeepAgentError):
     """A log was removed while it was read. The events can be rebuilt from the store."""
 
     def __init__(self) -> None:
-        super().__init__('The log of this run was forgotten. Read what it told from the store.')
+        super().__init__('The log of this run was removed. Read its events from the store.')
 
 
 class RunLog:
-    """Entries, numbered from 1. Whoever creates a log calls `discard` in the end.
+    """Entries, numbered from 1. The creator of a log must call `discard` in the end.
 
-    Reads and writes block for as long as the page cache takes: entries are small, and what is in the temporary file
-    was written moments ago.
+    Reads and writes block only for the page cache: entries are small, and the temporary file was written moments
+    before.
     """
 
     def __init__(self, *, memory_bytes: int = MEMORY_BYTES) -> None:
@@ -44,7 +44,7 @@ class RunLog:
             memory_bytes: The maximum size in memory; a larger log moves to a temporary file.
         """
         self.epoch = secrets.token_hex(8)
-        """Identifies this log among all logs of the run: numbers of entries are only valid within one."""
+        """Identifies this log among all logs of the run. Entry numbers are valid only within one log."""
         self._memory_limit = memory_bytes
         self._file = SpooledTemporaryFile[bytes](max_size=memory_bytes)  # closed by `discard`
         self._ends = array('Q')
@@ -73,17 +73,17 @@ class RunLog:
 
     @property
     def is_on_disk(self) -> bool:
-        """Whether it is in a temporary file, which takes a descriptor."""
+        """Whether the log is in a temporary file, which uses a file descriptor."""
         return not self._is_discarded and bool(self._ends) and self._ends[-1] > self._memory_limit
 
     def append(self, entry: bytes) -> int:
-        """Append an entry, and return its number.
+        """Append an entry and return its number.
 
         Raises:
             RuntimeError: The log is closed.
         """
         if self._is_closed:
-            raise RuntimeError('This log is closed: what it tells of has ended.')
+            raise RuntimeError('This log is closed: its run has ended.')
         start = self._ends[-1] if self._ends else 0
         self._file.seek(start)
         self._file.write(entry)
@@ -97,7 +97,7 @@ class RunLog:
         self._notify()
 
     def discard(self) -> None:
-        """Close the log, and free its memory and file. Readers get `LogDiscardedError`."""
+        """Close the log and release its memory and file. Readers get `LogDiscardedError`."""
         self._is_discarded = self._is_closed = True
         self._file.close()
         self._notify()
@@ -108,8 +108,8 @@ class RunLog:
         """Yield existing and new entries in batches, with their numbers, until the log is closed.
 
         Args:
-            after: The number of the last entry that was read; 0 for all.
-            idle_seconds: How long to wait for an entry before an empty list is yielded; `None` for ever.
+            after: The number of the last entry that was read; 0 to read all.
+            idle_seconds: The time without entries after which an empty list is yielded; `None` to wait forever.
 
         Raises:
             LogDiscardedError: The log was removed before its end was read.
@@ -129,13 +129,13 @@ class RunLog:
                     yield []
 
     async def tail(self, after: int = 0) -> AsyncGenerator[tuple[int, bytes]]:
-        """Yield the entries one by one: see `batches`."""
+        """Yield single entries. See `batches`."""
         async for batch in self.batches(after):
             for numbered in batch:
                 yield numbered
 
     def _read(self, at: int) -> list[tuple[int, bytes]]:
-        """Return entries after the first `at`: one at least, and as many as fit in a batch."""
+        """Return entries after the first `at`: at least one, and as many as fit in a batch."""
         if self._is_discarded:
             raise LogDiscardedError
         start = self._ends[at - 1] if at else 0

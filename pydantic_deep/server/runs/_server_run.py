@@ -25,15 +25,15 @@ from ._log_entries import encode_entry
 from ._run_log import RunLog
 
 ServedRunState: TypeAlias = RunStatus | Literal['running']
-"""The state of a run. One that can still be resumed is `suspended`, never `failed`."""
+"""The state of a run. A run that can still be resumed is `suspended`, never `failed`."""
 
 
 @dataclass(kw_only=True, eq=False)
 class ServerRun:
-    """A run: read its log, wait for its end, or cancel it."""
+    """A run. Read its log, wait for its end, or cancel it."""
 
     id: str
-    """The id of the run, in the store too."""
+    """The id of the run, which is also its id in the store."""
     conversation_id: str
     """The id of the conversation."""
     base_id: str
@@ -41,29 +41,29 @@ class ServerRun:
     owner: str
     """The owner of the conversation."""
     key_id: str | None
-    """The key of the request that started it; `None` if there was none."""
+    """The key of the request that started the run; `None` if no request did."""
     agent_name: str
     """The name of the agent."""
     session_id: str | None
-    """The caller's own id."""
+    """The caller's own session id, if any."""
     log: RunLog
-    """The events of the run, as `_log_entries` encodes them. It is closed when the run has ended."""
+    """The events of the run, as `_log_entries` encodes them. Closed when the run has ended."""
     renderings: Mapping[str, RunLog]
     """The logs of other encodings, by name."""
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
-    """When the run began."""
+    """When the run started."""
     ended_at: datetime | None = None
     """When the run ended."""
     state: ServedRunState = 'running'
     """The state of the run."""
     version_id: str | None = None
-    """The version that the run ended with; `None` until then, and if nothing was committed."""
+    """The version that the run ended with. `None` until then, and if nothing was committed."""
     output: str | None = None
-    """The output as text."""
+    """The output of the run as text."""
     error: ErrorEvent | None = None
     """The error of a failed run."""
     usage: RunUsage = field(default_factory=RunUsage)
-    """The usage of the run alone, without earlier turns."""
+    """The usage of this run alone."""
     _begun: anyio.Event = field(default_factory=anyio.Event)
     _token: CancellationToken = field(default_factory=CancellationToken)
     _ended: anyio.Event = field(default_factory=anyio.Event)
@@ -75,11 +75,11 @@ class ServerRun:
         return self._token
 
     def cancel(self) -> None:
-        """Cancel the run; its work is committed. Cancelling an ended run does nothing."""
+        """Cancel the run. Its work is committed. Cancelling an ended run has no effect."""
         self._token.cancel()
 
     async def wait_begun(self) -> None:
-        """Wait until the run is in the store, or has ended without: from then on a crash does not lose it."""
+        """Wait until the run is stored, after which a crash does not lose it, or has ended without being stored."""
         await self._begun.wait()
 
     async def wait(self) -> None:
@@ -88,15 +88,15 @@ class ServerRun:
 
     @property
     def outcome(self) -> RunStatus | None:
-        """The state of an ended run; `None` while it is running."""
+        """The state of an ended run, or `None` while it is running."""
         return None if self.state == 'running' else self.state
 
     def mark_begun(self) -> None:
-        """Record that the run is in the store."""
+        """Record that the run is stored."""
         self._begun.set()
 
     def emit(self, event: StreamEvent) -> None:
-        """Append an event to the log, with a notice before each batch of calls."""
+        """Append an event to the log, preceded by a notice if it starts a batch of calls."""
         if self._batches.is_start(event):
             self.log.append(encode_entry(NoticeEvent(text=NOTICE)))
         self.log.append(encode_entry(event))
@@ -110,7 +110,7 @@ class ServerRun:
                 pass
 
     def mark_ended(self) -> None:
-        """Close the log, and wake all waiters. Renderings close their own logs."""
+        """Close the log and wake all waiting tasks. Renderings close their own logs."""
         self.ended_at = datetime.now(UTC)
         self.log.close()
         self._begun.set()

@@ -1,6 +1,6 @@
 """The events of a stored run, rebuilt from its messages.
 
-They serve runs of other processes, and runs whose log was removed.
+They are used for runs of other processes, and for runs with a removed log.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ._pool import RunPool
 from ._stored_runs import StoredRun, load_run
 
 _ALL = 1_000_000
-"""As many versions as a run can have, each of which is a step."""
+"""An upper bound for the number of versions of a run, one per step."""
 
 
 async def stored_run_events(agent: ServedAgent, run: StoredRun) -> list[StreamEvent]:
-    """Return the events of a run, rebuilt from its messages; of a running one, those of its steps so far.
+    """Return the events of a run, rebuilt from its messages; for a running one, those of its steps so far.
 
-    Later calls append events and keep the earlier ones.
+    Later calls return the same events, followed by new ones.
     """
     start = StartEvent(id=run.id, model=run.last.agent_name, conversation_id=run.last.conversation_id)
     messages, since = await _messages(agent, run)
@@ -47,14 +47,14 @@ async def stored_run_events(agent: ServedAgent, run: StoredRun) -> list[StreamEv
 async def follow_stored_run(
     pool: RunPool, agent: ServedAgent, run: StoredRun, *, after: int, poll_seconds: float
 ) -> AsyncGenerator[list[tuple[int, StreamEvent]]]:
-    """Yield the events of a run, numbered from 1, until it has ended; an empty list if there are no new ones.
+    """Yield the events of a run, numbered from 1, until it has ended. A poll without new events yields an empty list.
 
     Args:
         pool: The runs of this process.
-        agent: The agent.
+        agent: The agent of the run.
         run: The run as last loaded.
-        after: The number of the last event that the client has read; 0 for all.
-        poll_seconds: How long to wait between queries of the store.
+        after: The number of the last event that the client has read; 0 to read all.
+        poll_seconds: The interval between queries of the store.
     """
     sent = after
     while True:
@@ -68,9 +68,9 @@ async def follow_stored_run(
 
 
 async def _messages(agent: ServedAgent, run: StoredRun) -> tuple[list[ModelMessage], int]:
-    """Return the last message before a run and the messages of the run, and how many are before it.
+    """Return the last message before a run and the messages of the run, and the number of messages before it.
 
-    Messages that a summary replaced are read from earlier steps: their events were sent.
+    Messages that a summary replaced are read from earlier steps, because their events were already sent.
     """
     records: list[VersionRecord] = []
     for attempt in run.attempts:
@@ -88,7 +88,7 @@ async def _messages(agent: ServedAgent, run: StoredRun) -> tuple[list[ModelMessa
 async def _new_messages(
     agent: ServedAgent, before: VersionRecord | None, after: VersionRecord, branches: dict[str, BranchRecord]
 ) -> list[ModelMessage]:
-    """Return the messages that a version adds to the one before."""
+    """Return the messages that a version adds to the previous one."""
     known = 0 if before is None else before.message_count
     if before is None or before.branch_id == after.branch_id or branches[after.branch_id].fork_seq >= known:
         return await _messages_from(agent, after, known)

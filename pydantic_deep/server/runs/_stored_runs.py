@@ -1,6 +1,6 @@
-"""`StoredRun`: a run as the store has it, with the state that follows from all of its attempts.
+"""`StoredRun`: a run in the store, with the state that results from all its attempts.
 
-Not here: the runs of this process (`_pool`), and the events of a stored run (`_stored_run_events`).
+Defined elsewhere: the runs of this process (`_pool`), and the events of a stored run (`_stored_run_events`).
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from ._pool import RunPool
 from ._server_run import ServedRunState
 
 _ALL = 1_000_000
-"""As many runs as a store or a conversation can have."""
+"""An upper bound for the number of runs of a store or a conversation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredRun:
-    """A run with all of its attempts: the first one, and one more after each crash."""
+    """A run with all its attempts: the first one, and another after each crash."""
 
     id: str
     """The id of any of the attempts, as requested."""
     attempts: Sequence[RunRecord]
-    """At least one, oldest first."""
+    """The attempts, oldest first. There is at least one."""
     version: VersionRecord | None
     """The newest version of the run; `None` before the first step."""
     is_suspended: bool = False
-    """Whether it has no end in the store and no process executes it."""
+    """Whether the run has no end in the store, and no process executes it."""
     has_moved_on: bool = False
-    """Whether it is suspended and its conversation has moved on."""
+    """Whether the run is suspended and its conversation has newer versions."""
 
     @property
     def last(self) -> RunRecord:
-        """The newest attempt."""
+        """The newest attempt of the run."""
         return self.attempts[-1]
 
     @property
@@ -52,32 +52,32 @@ class StoredRun:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended."""
+        """Whether the run has ended."""
         return self.state != 'running'
 
     @property
     def error(self) -> ErrorEvent | None:
-        """The error of a failed run: only its type, because its message may hold internals of the application."""
+        """The error of a failed run. Only the type is included: its message may reveal internals of the application."""
         if self.is_suspended:
             return suspended_event()
         if self.last.error is None:
             return None
         if self.last.state == 'interrupted':
-            return ErrorEvent(kind='cancelled', message='The run was cancelled. What was done stays done.')
+            return ErrorEvent(kind='cancelled', message='The run was cancelled. Completed work is preserved.')
         name = str(json.loads(self.last.error)['type'])
         return ErrorEvent(kind='run_failed', message=f'The run failed with {name}.', status=500)
 
 
 async def load_run(store: Store, pool: RunPool, id: str) -> StoredRun | None:
-    """Load a run with all of its attempts; `None` if there is none."""
-    found = await store.run(id)
-    if found is None:
+    """Load a run with all its attempts, or `None` if it does not exist."""
+    record = await store.run(id)
+    if record is None:
         return None
-    attempts = [found]
+    attempts = [record]
     while attempts[0].attempt_of is not None and (before := await store.run(attempts[0].attempt_of)) is not None:
         attempts.insert(0, before)
-    if found.state == 'interrupted':  # only interrupted runs are resumed
-        later = {run.attempt_of: run for run in await store.runs(conversation_id=found.conversation_id, limit=_ALL)}
+    if record.state == 'interrupted':  # only interrupted runs are resumed
+        later = {run.attempt_of: run for run in await store.runs(conversation_id=record.conversation_id, limit=_ALL)}
         while (after := later.get(attempts[-1].id)) is not None:
             attempts.append(after)
     moved_on = (await _suspended(store, pool, attempts[-1:])).get(attempts[-1].id)
@@ -110,16 +110,16 @@ async def load_suspended_runs(store: Store, pool: RunPool, conversation_id: str)
 
 
 async def _suspended(store: Store, pool: RunPool, runs: Sequence[RunRecord]) -> dict[str, bool]:
-    """Return the suspended runs by id, each with whether its conversation has moved on.
+    """Return the suspended runs by id, each with whether its conversation has newer versions.
 
     While the server recovers after its start, runs that it is about to resume count as running.
     """
     running = {run.id for run in runs if run.state == 'running' and run.id not in pool.resuming}
     orphans = await store.orphans(_ALL) if running else []
-    found: dict[str, bool] = {}
+    suspended: dict[str, bool] = {}
     for run in orphans:
         if run.id in running:
             moved_on = await has_moved_on(store, run)
             if moved_on or run.owner == store.owner or not pool.is_recovering:
-                found[run.id] = moved_on
-    return found
+                suspended[run.id] = moved_on
+    return suspended

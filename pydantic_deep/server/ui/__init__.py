@@ -1,5 +1,6 @@
 """The protocols of user interfaces: AG-UI and Vercel AI.
 
-One module per protocol parses its requests and renders a run as its events; threads and turns are shared by both.
-Not here: the routes (`routes._ui`), and the page of the server itself (`static`).
+One module per protocol parses its requests and renders runs as its events. Both share threads and turns.
+
+Defined elsewhere: the routes (`routes._ui`), and the web page of the server (`static`).
 """

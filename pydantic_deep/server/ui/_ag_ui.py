@@ -1,6 +1,6 @@
-"""AG-UI: parses its requests, and renders a run as its events (docs.ag-ui.com, "Events", "Interrupts").
+"""AG-UI: parses its requests, and renders runs as its events (docs.ag-ui.com, "Events", "Interrupts").
 
-Only the new messages and the answers to interrupts of a `RunAgentInput` are read, not its history, state and context.
+Only new messages and answers to interrupts are read from a `RunAgentInput`, not its history, state and context.
 """
 
 from __future__ import annotations
@@ -47,44 +47,44 @@ NAMESPACE: Final = 'pydantic-deep.'
 
 
 class _Lenient(BaseModel):
-    """New fields come, and clients send what they do not need."""
+    """Accepts camel case names and ignores unknown fields, which newer clients send."""
 
     model_config = ConfigDict(extra='ignore', alias_generator=to_camel)
 
 
 class AgUiMessage(_Lenient):
-    """A message. Only those of the user after the last answer are read."""
+    """A message. Only user messages after the last answer are read."""
 
     role: str
-    """Who says it."""
+    """The author of the message."""
     content: JsonValue = None
-    """The words: a text, or parts of which some may be files, never by a URL but `data:`."""
+    """A string, or a list of parts. Files must be base64-encoded or `data:` URLs."""
 
 
 class AgUiResume(_Lenient):
     """An answer to an interrupt."""
 
     interrupt_id: str
-    """The interrupt."""
+    """The id of the interrupt."""
     status: Literal['resolved', 'cancelled']
     """`cancelled` denies the call."""
     payload: JsonValue = None
-    """What was decided, as the interrupt's `responseSchema` says."""
+    """The decision, in the format of the interrupt's `responseSchema`."""
 
 
 class AgUiRequest(_Lenient):
-    """A `RunAgentInput`. What is not named here is ignored: the server has the history and the state."""
+    """A `RunAgentInput`. Other fields are ignored: the server has the history and the state."""
 
     thread_id: Annotated[str, Field(min_length=1, max_length=200)]
     """The client's own id of the dialogue."""
     run_id: Annotated[str, Field(min_length=1, max_length=200)]
-    """The client's own id of what it asks for: events have it."""
+    """The client's own id of the request, which events contain."""
     messages: list[AgUiMessage] = []
-    """The dialogue."""
+    """The messages of the dialogue so far."""
     tools: list[JsonValue] = []
-    """Refused, unless it is empty: agents bring their own tools, and call none of a client."""
+    """Rejected unless empty: agents have their own tools and cannot call tools of a client."""
     resume: list[AgUiResume] | None = None
-    """Answers to what waits."""
+    """Answers to pending approvals."""
 
 
 class _Source(_Lenient):
@@ -106,7 +106,7 @@ _CONTENT: Final[TypeAdapter[str | list[_Part]]] = TypeAdapter(str | list[_Part])
 
 
 class _Payload(_Lenient):
-    """What an interrupt is answered with, in the words that pydantic-ai's interrupts have too."""
+    """The answer to an interrupt, in the format of pydantic-ai's interrupts."""
 
     approved: StrictBool
     edited_args: dict[str, JsonValue] | None = None
@@ -123,20 +123,22 @@ def parse_ag_ui_request(body: AgUiRequest) -> Dialogue:
     """
     if body.tools:
         raise invalid_request(
-            'The agents of this server bring their own tools and call none of a client: leave `tools` empty.'
+            'The agents of this server have their own tools and cannot call tools of a client. Leave `tools` empty.'
         )
-    answered = max((at for at, each in enumerate(body.messages, start=1) if each.role == 'assistant'), default=0)
-    new = [each for each in body.messages[answered:] if each.role == 'user']
+    answered = max(
+        (number for number, message in enumerate(body.messages, start=1) if message.role == 'assistant'), default=0
+    )
+    new = [message for message in body.messages[answered:] if message.role == 'user']
     return build_dialogue(
         system=(),
-        messages=[DialogueMessage(role='user', content=_content(each.content)) for each in new],
-        decisions={each.interrupt_id: _decision(each) for each in body.resume or ()},
+        messages=[DialogueMessage(role='user', content=_content(message.content)) for message in new],
+        decisions={answer.interrupt_id: _decision(answer) for answer in body.resume or ()},
         model_settings={},
     )
 
 
 def render_ag_ui(thread_id: str, run_id: str) -> Rendering:
-    """Return the rendering of a run as events of AG-UI, one frame each, with the ids of the client."""
+    """Return a rendering of a run as AG-UI events, one frame each, with the ids of the client."""
 
     async def render(events: AsyncIterator[Event]) -> AsyncGenerator[bytes]:
         stream = _AgUiStream(thread_id=thread_id, run_id=run_id)
@@ -154,8 +156,8 @@ class _AgUiStream(AGUIEventStream[Any, Any]):
     approvals: list[Approval] = field(default_factory=list[Approval])
 
     async def handle_event(self, event: Event) -> AsyncIterator[BaseEvent]:
-        async for each in super().handle_event(event):
-            yield each
+        async for base_event in super().handle_event(event):
+            yield base_event
         for extra in self.extra_events.translate(event):
             if isinstance(extra, ApprovalRequiredEvent):
                 self.approvals = extra.approvals
@@ -174,7 +176,8 @@ class _AgUiStream(AGUIEventStream[Any, Any]):
     async def after_stream(self) -> AsyncIterator[BaseEvent]:
         async for event in super().after_stream():
             if isinstance(event, RunFinishedEvent) and self.approvals:
-                outcome = RunFinishedInterruptOutcome(interrupts=[_interrupt_of(each) for each in self.approvals])
+                interrupts = [_interrupt_of(approval) for approval in self.approvals]
+                outcome = RunFinishedInterruptOutcome(interrupts=interrupts)
                 event = event.model_copy(update={'outcome': outcome})
             yield event
 
@@ -201,20 +204,20 @@ def _interrupt_of(approval: Approval) -> Interrupt:
 
 def _schema_for(decisions: list[str]) -> dict[str, Any]:
     """Return the schema of the answers that a call accepts."""
-    taken: dict[str, Any] = {
+    properties: dict[str, Any] = {
         'approved': {'type': 'boolean'},
         'digest': {
             'type': 'string',
-            'description': 'The `view.digest` of the call: with another the answer is refused.',
+            'description': 'The `view.digest` of the call. An answer with another digest is refused.',
         },
     }
     if 'edit' in decisions:
-        taken['editedArgs'] = {'type': 'object', 'description': 'All arguments, to run it with these.'}
+        properties['editedArgs'] = {'type': 'object', 'description': 'The complete arguments to run the call with.'}
     if 'respond' in decisions:
-        taken['content'] = {'description': 'The result, given by the person in the place of the tool.'}
+        properties['content'] = {'description': 'The result that the person gives in place of the tool.'}
     if 'deny' in decisions:
-        taken['reason'] = {'type': 'string', 'description': 'Why it is not approved.'}
-    return {'type': 'object', 'properties': taken, 'required': ['approved']}
+        properties['reason'] = {'type': 'string', 'description': 'Why the call is denied.'}
+    return {'type': 'object', 'properties': properties, 'required': ['approved']}
 
 
 def _decision(entry: AgUiResume) -> Decision:
@@ -224,8 +227,8 @@ def _decision(entry: AgUiResume) -> Decision:
         payload = _Payload.model_validate(entry.payload)
     except ValidationError:
         raise invalid_request(
-            'The `payload` of `resume` is no answer to an interrupt: send `{"approved": true}`, `{"approved": false, '
-            '"reason": "…"}`, or what its `responseSchema` allows besides.'
+            'The `payload` of `resume` is not an answer to an interrupt. Send `{"approved": true}`, `{"approved": '
+            'false, "reason": "…"}`, or another answer that its `responseSchema` allows.'
         ) from None
     if not payload.approved:
         return Deny(payload.reason or Deny.reason, digest=payload.digest)
@@ -240,7 +243,7 @@ def _content(content: JsonValue) -> tuple[Content, ...]:
     try:
         parts = _CONTENT.validate_python(content)
     except ValidationError:
-        raise invalid_request('The `content` of a message of the user must be a text, or a list of parts.') from None
+        raise invalid_request('The `content` of a user message must be a string or a list of parts.') from None
     if isinstance(parts, str):
         return (parts,) if parts else ()
     return tuple(piece for part in parts for piece in _piece(part))

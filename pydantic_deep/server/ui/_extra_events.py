@@ -1,6 +1,6 @@
 """Events that pydantic-ai's streams for user interfaces lack: todos, files, status and pending approvals.
 
-Both protocols encode the same events: `_ag_ui`, `_vercel`.
+Both protocols, `_ag_ui` and `_vercel`, encode the same events.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pydantic_deep.streaming import (
 )
 
 PASSING_EVENTS: Final = (SummarizedEvent, RetriedEvent, BudgetEvent, StatusEvent)
-"""Events about the run that are no part of its result."""
+"""Transient events about the run, which are not part of its result."""
 
 _EXTRA: Final = (ApprovalRequiredEvent, FileEvent, TodosEvent, ToolResultEvent, *PASSING_EVENTS)
 
@@ -46,28 +46,28 @@ class PublicError(Exception):
 
 
 class ExtraEvents:
-    """Translates the events of one run to extra events. It has state: create one for each run."""
+    """Translates the events of one run to extra events. Stateful: create one for each run."""
 
     def __init__(self) -> None:
         self._events = RunEvents()
 
     def translate(self, event: Event) -> list[StreamEvent]:
-        """Return the extra events of an event; tool results only of subagents."""
-        extra = [each for each in self._events.translate(event) if isinstance(each, _EXTRA)]
-        return [each for each in extra if not isinstance(each, ToolResultEvent) or each.path]
+        """Return the extra events of an event. Tool results are included only for subagents."""
+        extra = [translated for translated in self._events.translate(event) if isinstance(translated, _EXTRA)]
+        return [translated for translated in extra if not isinstance(translated, ToolResultEvent) or translated.path]
 
 
 def event_fields(event: StreamEvent) -> dict[str, JsonValue]:
-    """Return the fields of an event, without its type."""
+    """Return the fields of an event without its type."""
     return {name: value for name, value in STREAM_EVENTS.dump_python(event, mode='json').items() if name != 'type'}
 
 
 def approval_details(approval: Approval) -> dict[str, JsonValue]:
-    """Return the fields of a pending approval, for a person to review."""
+    """Return the fields of a pending approval for a person to review."""
     [details] = STREAM_EVENTS.dump_python(ApprovalRequiredEvent(approvals=[approval]), mode='json')['approvals']
     return details
 
 
 def call_id_of(approval: Approval) -> str:
-    """Return the id of the call in the stream; the id of the approval for a call of a subagent, which is not in it."""
+    """Return the id of the call in the stream. Calls of subagents are not in it and have the id of the approval."""
     return approval.id if approval.path else approval.id.replace('%2F', '/').replace('%25', '%')

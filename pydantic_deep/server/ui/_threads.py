@@ -1,6 +1,7 @@
 """Threads of user interfaces: lookup of the conversation by the id that the client chose.
 
-The same id of two owners names two conversations. AG-UI and Vercel AI share the threads of an owner and an agent.
+The same id refers to different conversations of different owners. AG-UI and Vercel AI share the threads of an owner and
+an agent.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pydantic_deep.store import VersionNotFoundError
 
 
 async def find_thread(state: ServerState, caller: Caller, agent: str, thread: str) -> AuthorizedConversation | None:
-    """Return the conversation of a thread; `None` if there is none yet, or it was deleted.
+    """Return the conversation of a thread, or `None` if there is none yet or it was deleted.
 
     Raises:
         ServerError: The caller may not use the agent.
@@ -45,14 +46,14 @@ async def find_thread(state: ServerState, caller: Caller, agent: str, thread: st
 
 
 async def open_thread(state: ServerState, caller: Caller, agent: str, thread: str) -> ServedVersion:
-    """Return the head of the conversation of a thread; create the conversation if there is none.
+    """Return the head of the conversation of a thread. Creates the conversation if there is none.
 
     Raises:
         ServerError: The caller may not use the agent.
     """
-    found = await find_thread(state, caller, agent, thread)
-    if found is not None:
-        return await version_in(state, caller, found, None)
+    own = await find_thread(state, caller, agent, thread)
+    if own is not None:
+        return await version_in(state, caller, own, None)
     root = await create_conversation(state, caller, agent)
     row = Thread(
         id=_row_id(caller.owner, agent, thread),
@@ -62,7 +63,7 @@ async def open_thread(state: ServerState, caller: Caller, agent: str, thread: st
     )
     try:
         await state.threads.create(row)
-    except RowExistsError:  # another request was faster: the thread is its conversation
+    except RowExistsError:  # a concurrent request created the thread first
         with suppress(VersionNotFoundError):
             await state.store.delete(root.id)
         return await open_thread(state, caller, agent, thread)
@@ -70,5 +71,5 @@ async def open_thread(state: ServerState, caller: Caller, agent: str, thread: st
 
 
 def _row_id(owner: str, agent: str, thread: str) -> str:
-    """Return the id of the row of a thread. It never equals that of a dialogue (`compat._dialogue_threads`)."""
+    """Return the row id of a thread. It never equals that of a dialogue (`compat._dialogue_threads`)."""
     return hashlib.sha256(json.dumps(['thread', owner, agent, thread]).encode()).hexdigest()

@@ -38,8 +38,8 @@ async def start_thread_run(
 
     Raises:
         ServerError: The caller lacks a scope, no run can start now, a decision does not match a pending approval, or
-            approvals are pending and the request has a prompt.
-        ApprovalAnsweredError: An approval has been answered already.
+            approvals are pending and the request contains a prompt.
+        ApprovalAnsweredError: An approval was already answered.
     """
     authorize_agent(state, caller, agent)
     check_names(session_id=thread)  # before a conversation is created for it
@@ -48,7 +48,7 @@ async def start_thread_run(
         options = TurnOptions(prompt=_prompt(dialogue.prompt))
     else:
         if not caller.has('approve'):
-            raise ServerError('forbidden', 'Decisions need a key with the scope `approve`.')
+            raise ServerError('forbidden', 'Decisions require a key with the scope `approve`.')
         own = await find_thread(state, caller, agent, thread)
         if own is None:
             raise not_found()
@@ -62,7 +62,7 @@ async def start_thread_run(
 async def tail_thread(
     state: ServerState, caller: Caller, agent: str, thread: str, form: str, last_event_id: str | None
 ) -> Response:
-    """Return the response that streams the running run of a thread, from its beginning; 204 if there is none.
+    """Return a response that streams the running run of a thread from its beginning, or 204 if there is none.
 
     Args:
         state: The state of the server.
@@ -70,7 +70,7 @@ async def tail_thread(
         agent: The name of the agent.
         thread: The client's id of the thread.
         form: The name of the rendering.
-        last_event_id: The id of the last event that the client has read, of a run that may have ended.
+        last_event_id: The id of the last event that the client read, of a run that may have ended.
     """
     own = await find_thread(state, caller, agent, thread)
     if own is None:
@@ -82,10 +82,10 @@ async def tail_thread(
 
 
 async def tail_after(state: ServerState, caller: Caller, form: str, last_event_id: str) -> Response:
-    """Return the response that resumes the stream of a run; 204 if there are no more events.
+    """Return a response that resumes the stream of a run, or 204 if there are no more events.
 
     Raises:
-        ServerError: It is not the id of an event, the caller does not own the run, or its log was removed.
+        ServerError: The id does not belong to an event, the caller does not own the run, or its log was removed.
     """
     id = last_event_id.partition('.')[0]
     run = (await authorize_run(state, caller, id)).local
@@ -94,7 +94,7 @@ async def tail_after(state: ServerState, caller: Caller, form: str, last_event_i
     if run is None or log is None or position is None or position.epoch != log.epoch or position.number > len(log):
         raise ServerError(
             'conflict',
-            f'What the run {id} told is not kept in this form any more. Read it in ours: `GET /api/runs/{id}/events`.',
+            f'The events of run {id} are no longer available in this format. Use `GET /api/runs/{id}/events`.',
             facts={'run_id': id},
         )
     if log.is_closed and position.number == len(log):
@@ -103,7 +103,7 @@ async def tail_after(state: ServerState, caller: Caller, form: str, last_event_i
 
 
 def tail_run(state: ServerState, run: ServerRun, form: str, *, after: int = 0) -> StreamingResponse:
-    """Return the response that streams a run of this process.
+    """Return a response that streams a run of this process.
 
     Args:
         state: The state of the server.
@@ -132,7 +132,7 @@ async def _frames(log: RunLog, run_id: str, after: int, keepalive_seconds: float
                 numbered = [_numbered(run_id, log.epoch, number, frame) for number, frame in batch]
                 yield b''.join(numbered) or KEEPALIVE
         except LogDiscardedError:
-            return  # without an end: the client sees that it was cut off
+            return  # without an end event: the client detects that the stream was cut
 
 
 def _numbered(run_id: str, epoch: str, number: int, frame: bytes) -> bytes:

@@ -1,6 +1,6 @@
-"""Vercel AI: parses its requests, and renders a run as a UI message stream (ai-sdk.dev, "Stream Protocols").
+"""Vercel AI: parses its requests, and renders runs as UI message streams (ai-sdk.dev, "Stream Protocols").
 
-Only the new messages and the answers to approvals of a request are read, not its history and tool results.
+Only new messages and answers to approvals are read from a request, not its history and tool results.
 """
 
 from __future__ import annotations
@@ -47,62 +47,62 @@ VERCEL: Final = 'vercel'
 """The name of the rendering."""
 
 HEADER: Final = {'x-vercel-ai-ui-message-stream': 'v1'}
-"""The header by which clients recognise the protocol."""
+"""The header by which clients recognize the protocol."""
 
 _SDK_VERSION: Final = 6
-"""The first of the AI SDK that knows approvals; 7 speaks the same."""
+"""The first version of the AI SDK with approvals. Version 7 uses the same protocol."""
 
 
 class _Lenient(BaseModel):
-    """New fields come, and clients send what they do not need."""
+    """Accepts camel case names and ignores unknown fields, which newer clients send."""
 
     model_config = ConfigDict(extra='ignore', alias_generator=to_camel)
 
 
 class VercelApproval(_Lenient):
-    """Whether a person has approved a call."""
+    """A decision on an approval."""
 
     id: str
     """The id of the approval."""
     approved: StrictBool | None = None
-    """The decision; none as long as there is none."""
+    """Whether the call is approved; null while there is no decision."""
     reason: str | None = None
-    """Why it was decided so."""
+    """The reason for the decision."""
 
 
 class VercelPart(_Lenient):
     """A part of a message."""
 
     type: str
-    """What it is: `text` and `file` are read of a user, and parts of tools for what was approved."""
+    """The type of the part. `text` and `file` are read from user messages, tool parts for decisions."""
     text: str = ''
-    """The words."""
+    """The text of the part."""
     url: str = ''
-    """Of a file: a `data:` URL; others are refused."""
+    """For a file: a `data:` URL. Other URLs are rejected."""
     state: str | None = None
-    """Of a call: how far it is."""
+    """For a call: its state."""
     approval: VercelApproval | None = None
-    """Of a call: what was decided."""
+    """For a call: the decision."""
 
 
 class VercelMessage(_Lenient):
-    """A message of the client's."""
+    """A message of the dialogue."""
 
     role: Literal['system', 'user', 'assistant']
-    """Who says it."""
+    """The author of the message."""
     parts: list[VercelPart]
-    """What it says."""
+    """The parts of the message."""
 
 
 class VercelRequest(_Lenient):
-    """What `DefaultChatTransport` sends. What is not named here is ignored: the server has the history."""
+    """The request of `DefaultChatTransport`. Other fields are ignored: the server has the history."""
 
     id: Annotated[str, Field(min_length=1, max_length=200)]
     """The client's own id of the chat."""
     messages: list[VercelMessage]
-    """The dialogue. Those of the user after the last answer are new; else the last one has decisions."""
+    """The dialogue. User messages after the last answer are new; without any, the last message contains decisions."""
     trigger: Literal['submit-message', 'regenerate-message'] = 'submit-message'
-    """Why it is sent. Nothing is generated again: another answer is a branch."""
+    """The trigger of the request. Regeneration is rejected: start a branch for another answer."""
 
 
 def parse_vercel_request(body: VercelRequest) -> Dialogue:
@@ -113,25 +113,27 @@ def parse_vercel_request(body: VercelRequest) -> Dialogue:
     """
     if body.trigger == 'regenerate-message':
         raise invalid_request(
-            'An answer is not generated again: what was done stays done. Begin a branch before it: '
+            'An answer cannot be generated again: its work is preserved. Start a branch before it with '
             '`POST /api/versions/{version}/branch`.'
         )
-    answered = max((at for at, each in enumerate(body.messages, start=1) if each.role == 'assistant'), default=0)
-    new = [each for each in body.messages[answered:] if each.role == 'user']
+    answered = max(
+        (number for number, message in enumerate(body.messages, start=1) if message.role == 'assistant'), default=0
+    )
+    new = [message for message in body.messages[answered:] if message.role == 'user']
     last = body.messages[-1:]
     return build_dialogue(
         system=(),
-        messages=[DialogueMessage(role='user', content=_content(each)) for each in new],
-        decisions={id: decision for each in last for id, decision in _decisions(each)},
+        messages=[DialogueMessage(role='user', content=_content(message)) for message in new],
+        decisions={id: decision for message in last for id, decision in _decisions(message)},
         model_settings={},
     )
 
 
 def render_vercel(answered: Dialogue) -> Rendering:
-    """Return the rendering of a run as a UI message stream, one frame for each chunk.
+    """Return a rendering of a run as a UI message stream, one frame per chunk.
 
     Args:
-        answered: The request of the client: the calls that it decided on end in this run.
+        answered: The request of the client. The calls that it decides end in this run.
     """
 
     async def render(events: AsyncIterator[Event]) -> AsyncGenerator[bytes]:
@@ -151,15 +153,15 @@ class _VercelStream(VercelAIEventStream[Any, Any]):
     """The answered approvals, keyed by the ids that tool results of subagents have."""
 
     async def handle_event(self, event: Event) -> AsyncIterator[BaseChunk]:
-        async for each in super().handle_event(event):
-            yield each
+        async for chunk in super().handle_event(event):
+            yield chunk
         for extra in self.extra_events.translate(event):
             for chunk in self._chunks_of(extra):
                 yield chunk
 
     async def handle_run_result(self, event: AgentRunResultEvent[Any]) -> AsyncIterator[BaseChunk]:
         async for chunk in super().handle_run_result(event):
-            if not isinstance(chunk, ToolApprovalRequestChunk):  # it would ask for a delegation, not for what waits
+            if not isinstance(chunk, ToolApprovalRequestChunk):  # it refers to the delegation, not to the pending call
                 yield chunk
 
     async def on_error(self, error: Exception) -> AsyncIterator[BaseChunk]:
@@ -169,7 +171,7 @@ class _VercelStream(VercelAIEventStream[Any, Any]):
     def _chunks_of(self, event: StreamEvent) -> list[BaseChunk]:
         match event:
             case ApprovalRequiredEvent():
-                return [chunk for each in event.approvals for chunk in _chunks_of_approval(each)]
+                return [chunk for approval in event.approvals for chunk in _chunks_of_approval(approval)]
             case ToolResultEvent():
                 id = self.ids.pop(_outer_and_inner_id(event.id), None)
                 return [] if id is None else [_chunk_of_result(id, event)]
@@ -178,7 +180,7 @@ class _VercelStream(VercelAIEventStream[Any, Any]):
                 return [
                     DataChunk(
                         type=f'data-{event.type}',
-                        id='todos' if is_plan else None,  # a part with an id takes the place of the one before
+                        id='todos' if is_plan else None,  # a part with an id replaces the previous one
                         data=event_fields(event),
                         transient=is_passing or None,
                     )
@@ -204,20 +206,20 @@ def _chunk_of_result(id: str, result: ToolResultEvent) -> BaseChunk:
 
 
 def _outer_and_inner_id(id: str) -> str:
-    """Return the first and the last part of an id, which events of subagents have."""
+    """Return the first and the last part of an id, which events of subagents contain."""
     parts = id.split('/')
     return f'{parts[0]}/{parts[-1]}'
 
 
 def _decisions(message: VercelMessage) -> list[tuple[str, Decision]]:
     """Return the decisions since the last answer. Parts of earlier decisions have another state."""
-    found: list[tuple[str, Decision]] = []
+    decisions: list[tuple[str, Decision]] = []
     for part in message.parts if message.role == 'assistant' else ():
         approval = part.approval
         if part.state == 'approval-responded' and approval is not None and approval.approved is not None:
             denied = Deny(approval.reason) if approval.reason else Deny()
-            found.append((approval.id, Approve() if approval.approved else denied))
-    return found
+            decisions.append((approval.id, Approve() if approval.approved else denied))
+    return decisions
 
 
 def _content(message: VercelMessage) -> tuple[Content, ...]:

@@ -76,7 +76,7 @@ def test_the_last_words_of_the_user_are_new_and_all_else_was_said(wire: Wire) ->
 
 
 def test_a_dialogue_that_ends_with_the_agent_has_nothing_to_answer(wire: Wire) -> None:
-    with pytest.raises(ServerError, match='last message must be of the user'):
+    with pytest.raises(ServerError, match='last message must come from the user'):
         wire([('user', 'Hello'), ('assistant', 'Hi')])
 
 
@@ -276,7 +276,7 @@ def test_no_url_is_fetched_whatever_it_is(wire: Wire, url: str) -> None:
         ({'type': 'image_url', 'image_url': {'url': 'data:image/png'}}, 'no comma'),
         ({'type': 'image_url', 'image_url': {'url': 'data:image/png;base64,!!'}}, 'not valid base64'),
         ({'type': 'image_url', 'image_url': {'url': f'data:;base64,{PIXEL}'}}, 'media type'),
-        ({'type': 'file', 'file': {'file_id': 'file-1'}}, 'by its id'),
+        ({'type': 'file', 'file': {'file_id': 'file-1'}}, 'by id'),
     ],
 )
 def test_a_file_that_cannot_be_read_is_refused(part: dict[str, object], told: str) -> None:
@@ -375,7 +375,7 @@ def test_a_decision_and_new_words_do_not_come_together() -> None:
     request = answered('approve')[anthropic]
     request['messages'][-1]['content'].append({'type': 'text', 'text': 'And then?'})
 
-    with pytest.raises(ServerError, match='Answer what waits first'):
+    with pytest.raises(ServerError, match='cannot contain both decisions and a prompt'):
         anthropic([], **request)
 
 
