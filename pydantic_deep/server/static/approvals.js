@@ -1,11 +1,11 @@
-// Calls that wait for a person: cards, in an order that no new one disturbs. A card shows the `view` of an approval, all of
-// it, and an answer carries the digest of what the card shows.
+// Cards for pending calls, in an order that new cards do not disturb. A card shows the complete `view` of an approval, and
+// an answer carries the digest of the displayed view.
 
 import { showDiff } from './diff.js';
 import { byId, element, escaped, moment } from './elements.js';
 
-// Show these approvals. Cards that are shown already stay the same elements at the same place, so that neither the focus
-// nor a pointer is ever on another call than before; new ones come last. What waits no more stays, without buttons, until
+// Show these approvals. Cards that are already shown remain the same elements in the same place, so that the focus and the
+// pointer never move to another call; new ones come last. Cards that are no longer pending remain, without buttons, until
 // `tidy`.
 export function showApprovals(approvals, answersTo) {
   const list = byId('approvals');
@@ -22,13 +22,13 @@ const keyOf = (approval) => `${approval.id} ${approval.view.digest}`;
 
 export const cards = () => [...byId('approvals').querySelectorAll('[data-approval]')];
 
-// The card that has the focus, if it can be seen: keys answer nothing else.
+// Return the focused card if it is visible: keys answer no other card.
 export function focusedCard() {
   const card = document.activeElement?.closest?.('[data-approval]');
   return card && card.getClientRects().length > 0 ? card : null;
 }
 
-// Returns whether the end of a card is on the screen; if it is not, scrolls on to what comes next.
+// Return whether the end of a card is visible. If it is not, scroll to the next part.
 export function showEnd(card) {
   const list = byId('inbox').getBoundingClientRect();
   const end = card.querySelector('.acts').getBoundingClientRect();
@@ -38,16 +38,16 @@ export function showEnd(card) {
   return isSeen;
 }
 
-// Take an answered card out of what can be answered, where it is: another one at its place would get a second click.
+// Make an answered card inert, but leave it in place: a card that moved there could receive a second click.
 export function settle(card, text) {
   delete card.dataset.approval;
   card.classList.add('settled');
-  if (card.contains(document.activeElement)) card.focus(); // a button without use loses the focus to the page
+  if (card.contains(document.activeElement)) card.focus(); // removing a focused button would move the focus to the page
   for (const button of card.querySelectorAll('button')) button.disabled = true;
   card.querySelector('.says').textContent = text;
 }
 
-// Remove what was answered. Only when the person turns to something else.
+// Remove answered cards. Call it only when the person turns to something else.
 export function tidy() {
   for (const card of byId('approvals').querySelectorAll('.settled')) card.remove();
   if (byId('approvals').childElementCount === 0) showApprovals([]);
@@ -87,7 +87,7 @@ function showArgument(argument, preview) {
   return element('div', { class: 'argument' }, element('div', {}, name, size), value);
 }
 
-// A command that is an argument is shown there.
+// A command that is an argument is shown with the arguments.
 function showPreview({ preview, arguments: args }) {
   const isShown = preview.kind === 'command' && args.some((argument) => argument.in_preview);
   return element('div', { class: 'preview' },

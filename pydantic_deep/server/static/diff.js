@@ -1,8 +1,8 @@
-// Diffs as tables: typed lines, as the server sends them. Nothing here reads the text of a diff.
+// Diffs as tables of typed lines, as the server sends them. The text of a diff is not parsed here.
 
 import { element, escaped } from './elements.js';
 
-// Side by side where there is room, unless that is known to be narrow.
+// Side by side if there is enough space, unless the caller says that the space is narrow.
 export function showDiff(diff, { isNarrow = !matchMedia('(min-width: 48rem)').matches } = {}) {
   const columns = isNarrow ? ['number', 'number', ''] : ['number', '', 'number', ''];
   const rows = diff.hunks.map((hunk) => [

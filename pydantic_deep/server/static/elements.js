@@ -1,5 +1,4 @@
-// Elements from plain values. Text is always text: nothing that a model or a person says is ever read as HTML, and nothing
-// in it hides.
+// Elements from plain values. Text is never parsed as HTML, and hidden characters in it become visible.
 
 import { IN_LINE, IN_LINES } from './unseen.js';
 
@@ -16,30 +15,30 @@ export function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-// Children may be lists of children; `null` and `false` are none. A string stands on one line: text of more lines is
-// given as `lines` of it.
+// Children may be nested lists; `null` and `false` are ignored. A string is a single line: pass text of several lines as
+// `lines`.
 export function fill(made, children) {
-  for (const child of children) { // one by one: there may be more of them than a call takes arguments
+  for (const child of children) { // one by one: there may be more children than a call accepts arguments
     if (Array.isArray(child)) fill(made, child);
     else if (typeof child === 'string') fill(made, escaped(split(child, IN_LINE)));
     else if (child !== null && child !== undefined && child !== false) made.append(child);
   }
 }
 
-// Text of one line or more, with all that cannot be seen written out.
+// Text of one or more lines, with invisible characters escaped.
 export const lines = (text) => escaped(split(text, IN_LINES));
 
-// Split a text where it has a character that cannot be seen, as `escape` of the server does.
+// Split a text at invisible characters, like `escape` of the server.
 export const split = (text, unseen) => text.split(unseen).map((piece, at) => at % 2 ? written(piece) : piece);
 
-// As Python writes it: `\n`, `\x00`, `\u202e`, `\U000e0041`.
+// Escapes as Python writes them: `\n`, `\x00`, `\u202e`, `\U000e0041`.
 function written(character) {
   const code = character.codePointAt(0);
   const [letter, width] = code < 0x100 ? ['x', 2] : code < 0x10000 ? ['u', 4] : ['U', 8];
   return { '\t': '\\t', '\n': '\\n', '\r': '\\r' }[character] ?? `\\${letter}${code.toString(16).padStart(width, '0')}`;
 }
 
-// Text that is escaped already: every second piece stands for a character that cannot be seen.
+// Text that is already escaped: every second piece stands for an invisible character.
 export function escaped(pieces) {
   const made = [];
   let escapes = '';
@@ -60,7 +59,7 @@ const svgTags = new Set(['path', 'circle']);
 
 export const byId = (id) => document.getElementById(id);
 
-// Ask with a form: fields are {name: {label, value, rows}}; returns their values, or null if it was left.
+// Show a form with the fields {name: {label, value, rows}}. Return its values, or null if it was cancelled.
 export function ask(question, fields = {}, answer = 'OK') {
   const dialog = byId('asked');
   const form = dialog.querySelector('form');

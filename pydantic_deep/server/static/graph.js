@@ -9,7 +9,7 @@ const KINDS = {
   edit: 'Edited', merge: 'Merged',
 };
 
-// `acts(version)` returns the buttons of a version that is chosen.
+// `acts(version)` returns the buttons of a selected version.
 export function showGraph(versions, acts) {
   const lanes = laneByBranch(versions);
   const rowById = new Map(versions.map((version, row) => [version.id, row]));
@@ -61,7 +61,7 @@ function describe(version) {
   return `${version.is_head ? 'head, ' : ''}${version.branch}, ${when}${changed}${state}`;
 }
 
-// What can be done stands below all versions: who chose by a key is brought there.
+// The actions are below all versions. A selection by key moves the focus there.
 function choose(button, version, acts, isByKey) {
   const wasOpen = button.getAttribute('aria-expanded') === 'true';
   for (const open of byId('graph').querySelectorAll('.version')) open.setAttribute('aria-expanded', 'false');

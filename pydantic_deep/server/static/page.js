@@ -1,4 +1,4 @@
-// The page: which conversation is shown, what is done with it, and which keys do it.
+// The page: the displayed conversation, its actions, and the keys for them.
 
 import { cards, focusedCard, settle, showApprovals, showEnd, tidy } from './approvals.js';
 import { showDiff } from './diff.js';
@@ -9,10 +9,10 @@ import * as talk from './talk.js';
 import { IN_LINES } from './unseen.js';
 
 const shown = { id: null, head: null, runId: null, cursor: null, watching: null, isSending: false };
-let begun = null; // what the page begins with, a promise
-let scopes = new Set(); // of the key: what it may not do is not asked for
+let begun = null; // the promise of the initial loading
+let scopes = new Set(); // the scopes of the key: requests that they do not allow are not sent
 
-const MAX_SHOWN_BYTES = 1_000_000; // of a file, as of a diff
+const MAX_SHOWN_BYTES = 1_000_000; // the limit for files and diffs
 
 const KEYS = [
   ['/', 'say something'], ['Ctrl+Enter', 'send'], ['c', 'a new conversation'], ['a', 'to the approvals'],
@@ -64,7 +64,7 @@ const listConversations = guarded(async (cursor = null) => {
   byId('more').hidden = page.cursor === null;
 });
 
-// A conversation is made with its first words, which name it.
+// A conversation is created with its first prompt, which becomes its name.
 function prepareNew() {
   leave();
   Object.assign(shown, { id: null, head: null });
@@ -98,7 +98,7 @@ const open = guarded(async (id) => {
   await refresh();
 });
 
-// Watch no run any more; it goes on.
+// Stop watching the run. The run itself continues.
 function leave() {
   shown.watching?.abort();
   shown.watching = null;
@@ -113,7 +113,7 @@ async function refresh() {
     server.get(`conversations/${id}/versions?limit=200`),
     server.get(`versions/${conversation.head}/files`),
   ]);
-  if (shown.id !== id) return; // another one was opened meanwhile
+  if (shown.id !== id) return; // another conversation was opened in the meantime
   shown.head = conversation.head;
   showTodos(conversation.todos);
   await showSuspended(conversation.suspended);
@@ -127,7 +127,7 @@ async function refresh() {
   else setRunning(null);
 }
 
-// Runs without an end in the store. Nothing resumes one of a conversation that has moved on unless somebody does it here.
+// Runs without an end in the store. If the conversation has newer versions, a run resumes only on request here.
 async function showSuspended(ids) {
   const runs = await Promise.all(ids.map((id) => server.get(`runs/${id}`)));
   byId('suspended').replaceChildren(...runs.map((run) => {
@@ -159,7 +159,7 @@ async function showFile(file) {
   showDialog(about, text === null ? element('p', {}, 'No text in UTF-8.') : element('pre', {}, lines(text)));
 }
 
-// Returns null for what is no text in UTF-8. A byte order mark is a character like any other.
+// Returns null unless the bytes are valid UTF-8. A byte order mark is a character like any other.
 function readText(bytes) {
   try { return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes); } catch { return null; }
 }
@@ -175,10 +175,10 @@ const say = guarded(async (event) => {
   event.preventDefault();
   const prompt = byId('prompt').value.trim();
   if (!prompt || shown.isSending || shown.runId !== null) return;
-  shown.isSending = true; // twice the same key would say it twice
+  shown.isSending = true; // pressing the key twice must not send the prompt twice
   let run;
   try {
-    await begun; // who is faster than the list of agents waits for it
+    await begun; // the list of agents may still be loading
     if (shown.id === null) await create(prompt);
     run = await server.post(`conversations/${shown.id}/turns?wait=false`, { prompt });
   } finally {
@@ -188,11 +188,11 @@ const say = guarded(async (event) => {
   talk.showPrompt(prompt);
   const { id, head } = shown;
   const hasFailed = await follow(run.id);
-  const isGone = hasFailed && shown.id === id && shown.head === head; // the head did not come along
+  const isGone = hasFailed && shown.id === id && shown.head === head; // the head did not move
   if (isGone && byId('prompt').value === '') byId('prompt').value = prompt;
 });
 
-// Returns whether it has failed.
+// Returns whether the run has failed.
 const follow = guarded(async (runId) => {
   if (shown.runId === runId) return false;
   leave();
@@ -212,11 +212,11 @@ const follow = guarded(async (runId) => {
       else if (event.type === 'back') byId('problem').hidden = true;
     }
   } finally {
-    if (shown.watching === watching) leave(); // also where it cannot be watched any more: something else can be said
+    if (shown.watching === watching) leave(); // even if the run cannot be watched any more, so that another prompt can be sent
   }
   if (shown.id !== of) return false;
   await refresh();
-  if (problem !== null) showProblem(problem); // the transcript does not have it
+  if (problem !== null) showProblem(problem); // the transcript does not contain it
   return problem !== null;
 });
 
@@ -255,7 +255,7 @@ async function showChanges(version) {
   showDialog(...showProtected(version), element('p', { class: 'faint' }, said), ...(files.length ? files : [nothing]));
 }
 
-// What programs of the machine run or obey, whether or not versions have it: no diff shows `.git/config`.
+// Changed files that programs of this machine run or read as configuration, in versions or not: no diff shows `.git/config`.
 function showProtected(version) {
   const changes = version?.protected_changes ?? [];
   return changes.length === 0 ? [] : [element('div', { class: 'warn protected', role: 'status' },
@@ -317,10 +317,10 @@ function answersTo(approval) {
   ].filter(Boolean);
 }
 
-// The answer is for what the card shows: with another call under this id, the server refuses it.
+// The answer is for the displayed call: if another call has this id, the server refuses the answer.
 async function decide(card, approval, answer) {
-  if (!card.dataset.approval || card.ariaBusy) return; // it was answered, or is being answered
-  card.focus(); // not on a button, which may be gone
+  if (!card.dataset.approval || card.ariaBusy) return; // already answered, or being answered
+  card.focus(); // a button may be removed
   card.ariaBusy = 'true';
   let runId;
   try {
@@ -330,7 +330,7 @@ async function decide(card, approval, answer) {
     runId = done.run_id;
   } finally {
     card.ariaBusy = null;
-    await listApprovals(); // where somebody else was faster it does not wait any more
+    await listApprovals(); // somebody else may have answered it first
   }
   if (runId !== null && approval.conversation_id === shown.id) await follow(runId);
 }
@@ -350,7 +350,7 @@ async function edit(card, approval) {
   await decide(card, approval, { decision: 'edit', args });
 }
 
-// JSON in which nothing hides: what cannot be seen is an escape of JSON's own.
+// JSON with invisible characters as JSON escapes.
 const readableJson = (value) => JSON.stringify(value, null, 2).split(IN_LINES).map((piece, at) => at % 2
   ? piece.split('').map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`).join('') : piece).join('');
 
@@ -373,13 +373,13 @@ function step(by) {
   if (card) tidy();
 }
 
-// What is taller than its list is read from its beginning.
+// An item taller than its list is scrolled to its beginning.
 function goTo(item) {
   item.focus({ preventScroll: true });
   item.scrollIntoView({ block: item.offsetHeight > item.closest('section').clientHeight ? 'start' : 'nearest' });
 }
 
-// Only a call that has the focus is answered, and only where it is seen: on a phone, the approvals may be behind another view.
+// Only a focused, visible call is answered: on a phone, another view may cover the approvals.
 function pressOnApproval(label) {
   const card = focusedCard();
   if (card === null) showProblem('No call has the focus: press a to go to the calls that wait.');
@@ -426,7 +426,7 @@ const begin = guarded(async () => {
   if (newest) await open(newest.dataset.conversation);
 });
 
-// A link that somebody sent must not change whose conversations are shown, and what is said to whom, unseen.
+// A link from somebody else must not silently change the API key, and thereby the owner of the conversations.
 async function start() {
   const key = server.takeKeyFromAddress();
   const isOther = key !== null && server.hasKey() && !server.isKey(key);

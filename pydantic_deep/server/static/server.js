@@ -1,4 +1,4 @@
-// The server: requests with a key, and runs as events that go on after a lost connection.
+// The server: requests with a key, and run events that continue after a lost connection.
 
 export class Refused extends Error {
   constructor(status, error) {
@@ -19,7 +19,7 @@ export function useKey(text) {
 
 export function isKey(text) { return key === text.trim(); }
 
-// Returns the key that a link has behind `#`, which no server and no log sees, and takes it out of the address; else null.
+// Returns the key in the fragment of a link, which servers and logs never see, and removes it from the address; else null.
 export function takeKeyFromAddress() {
   const found = new URLSearchParams(location.hash.slice(1)).get('key');
   if (found) history.replaceState(null, '', location.pathname);
@@ -45,16 +45,16 @@ export async function getBlob(path) { return (await ask('GET', path)).blob(); }
 export async function post(path, body = {}) { return (await ask('POST', path, body)).json(); }
 export async function remove(path) { await ask('DELETE', path); }
 
-// JSON in which each number stays as it is written: one of more than 53 bits, or `1.0`, would be another one in JavaScript,
-// and a person who edits a call would change it unseen. Where a browser cannot, they are numbers.
+// Parse JSON with each number as it is written: more than 53 bits, or `1.0`, would change in JavaScript, and a person who
+// edits a call would change it unknowingly. Browsers without support for this get plain numbers.
 export const parseExactly = (text) => JSON.parse(text, (key, value, context) =>
   typeof value === 'number' && context?.source && JSON.rawJSON ? JSON.rawJSON(context.source) : value);
 
-// What a server says that stops, or that something before it says: try again.
+// Statuses of a server that is stopping, or of a proxy in front of it: try again.
 const AWAY = [429, 502, 503, 504];
 
-// Yield the events of a run, whoever started it, until its end; `reset` says: forget what this run has told. `lost` and
-// `back` are of the connection.
+// Yield the events of a run until its end, whoever started it. `reset` means: discard all earlier events of this run. `lost`
+// and `back` report the state of the connection.
 export async function* watch(runId, signal) {
   let last = null;
   for (let failures = 0; ; ) {
@@ -80,7 +80,7 @@ export async function* watch(runId, signal) {
   }
 }
 
-// Server-sent events (WHATWG HTML, section 9.2), as far as this server writes them: LF only.
+// Server-sent events (WHATWG HTML, section 9.2), limited to what this server sends: LF only.
 async function* frames(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = '';
@@ -93,7 +93,7 @@ async function* frames(body) {
       yield* blocks.map(readFrame);
     }
   } finally {
-    reader.cancel().catch(() => {}); // what was lost cannot be cancelled
+    reader.cancel().catch(() => {}); // a lost connection cannot be cancelled
   }
 }
 

@@ -1,11 +1,11 @@
-// The dialogue: what was said, and what a run says while it works.
+// The dialogue: its messages, and the events of a running run.
 
 import { byId, element, fill, lines } from './elements.js';
 import { parseExactly } from './server.js';
 
 let speaking = null; // the item that text is appended to
 let callById = new Map();
-let first = null; // the first item of the run that works: a `reset` takes all from there on away
+let first = null; // the first item of the active run: a `reset` removes it and all later items
 
 export function showMessages(messages) {
   const list = byId('dialogue');
@@ -25,7 +25,7 @@ function showPart(part) {
     case 'tool-call': showCall(part.tool_call_id, part.tool_name, part.args, []); break;
     case 'tool-return': showResult(part.tool_call_id, part.outcome ?? 'success', asText(part.content)); break;
     case 'compaction': add('note', 'What stands above was replaced by a summary. It can be looked up.'); break;
-    default: break; // what only models are told
+    default: break; // parts for models only
   }
 }
 
