@@ -2,7 +2,7 @@
 
 A turn proceeds in this order:
 
-1. A middleware looks up the key by the digest of its secret before anything is read, and applies the rate limit.
+1. A middleware checks the key by the digest of its secret before anything is read, and applies the rate limit.
    Another one limits the body. The route requires a scope.
 2. `access` loads the resource and compares owners: another owner's resources answer 404. The owner is in the metadata
    of a conversation's root version, which its versions inherit.

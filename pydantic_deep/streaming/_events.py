@@ -275,7 +275,7 @@ class BudgetEvent:
 
     type: Literal['budget'] = 'budget'
     kind: BudgetEventKind
-    """Which condition occurred."""
+    """The condition that the event reports."""
     measure: Measure
     """The limited quantity: tokens, requests, cost in US dollars, or seconds."""
     scope: Scope | None = None

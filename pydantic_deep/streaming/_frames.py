@@ -78,7 +78,7 @@ class FrameReader:
                 raise FrameTooLargeError(frames, self._max_frame_bytes)
             self._line += text
             self._is_after_return = piece.endswith(b'\r')
-            if len(text) < len(piece) and (frame := self._take_line()):
+            if len(text) < len(piece) and (frame := self._end_line()):
                 frames.append(frame)
         return frames
 
@@ -88,25 +88,25 @@ class FrameReader:
         The standard discards it silently. Applications that relay the stream should report that it was cut.
         """
         if self._line:
-            self._take_line()
+            self._end_line()
         unfinished = self._frame() if self._has_field else None
         self._clear()
         return unfinished
 
-    def _take_line(self) -> Frame | None:
+    def _end_line(self) -> Frame | None:
         raw = bytes(self._line)
         self._line.clear()
         if self._is_at_start:
             self._is_at_start = False
             raw = raw.removeprefix(_BYTE_ORDER_MARK)
         if raw:
-            self._take_field(raw)
+            self._parse_field(raw)
             return None
         frame = self._frame() if self._lines else None
         self._clear()
         return frame
 
-    def _take_field(self, raw: bytes) -> None:
+    def _parse_field(self, raw: bytes) -> None:
         name, _, value = raw.decode(errors='replace').partition(':')
         value = value.removeprefix(' ')
         self._has_field = self._has_field or bool(name)

@@ -34,7 +34,7 @@ class EventGroup(IntFlag):
     tool_results = 1
     """Results of tools, and the text and thinking of subagents."""
     function_calls = 2
-    """Complete tool calls."""
+    """Complete tool calls, without their pieces."""
     thinking = 4
     """The thinking of models, if their provider sends it."""
     call_deltas = 8

@@ -129,12 +129,12 @@ class TurnLineages:
     async def _asking_run(self, runs: Sequence[str], messages: Sequence[Mapping[str, Any]]) -> str | None:
         """Return the run that paused before the first of these runs, or `None` if that run started the turn."""
         first = await self.store.run(runs[0])
-        asked = first is not None and json.loads(first.options).get('resumes') is not None
+        is_resumption = first is not None and json.loads(first.options).get('resumes') is not None
         before = [message['run_id'] for message in messages[: _first_index(runs, messages)] if message.get('run_id')]
-        return before[-1] if asked and before else None
+        return before[-1] if is_resumption and before else None
 
     async def _read_prompt(self, lineage: TurnLineage) -> str | None:
-        """Find the prompt of the first run near the end of the base's messages, whose number a repair may change.
+        """Find the prompt of the first run near the end of the base's messages: a repair may change their number.
 
         If a summary was made during the turn, the prompt follows the summary, or is among the replaced messages.
         """

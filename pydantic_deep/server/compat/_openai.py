@@ -99,7 +99,7 @@ class UserMessage(BaseModel):
     role: Literal['user']
     """The author of the message."""
     content: str | list[ContentPart]
-    """Text and files."""
+    """Text, or parts with text and files."""
 
 
 class AssistantMessage(BaseModel):

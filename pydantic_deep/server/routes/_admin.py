@@ -176,7 +176,7 @@ async def read_audit(record: str, state: State, caller: Auditor) -> AuditRecord:
     response_model=SqlTable,
     responses=describe_errors(),
 )
-async def query_history(asked: SqlQuery, state: State, caller: Admin, request: Request) -> Response:
+async def query_history(body: SqlQuery, state: State, caller: Admin, request: Request) -> Response:
     """Requires the scope `admin`. API keys and audit records are not available as tables.
 
     A query ends when its time limit is reached or the client disconnects. If two queries are already running, further
@@ -190,7 +190,7 @@ async def query_history(asked: SqlQuery, state: State, caller: Admin, request: R
         at_once=settings.max_sql_at_once,
         wait_seconds=_SQL_WAIT_SECONDS,
     )
-    query = state.store.sql(asked.query, asked.parameters, limits=limits, max_rows=settings.max_sql_rows)
+    query = state.store.sql(body.query, body.parameters, limits=limits, max_rows=settings.max_sql_rows)
     try:
         table = await _while_connected(request, query)
     except QueryBusyError as error:

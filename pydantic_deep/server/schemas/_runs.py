@@ -52,7 +52,7 @@ class NewBranch(_Turn):
     model_config = example_config({'prompt': 'Try it with the median.', 'branch': 'median'}, extra='forbid')
 
     prompt: Annotated[str, Field(min_length=1)]
-    """The user's prompt."""
+    """The prompt of the user, not empty."""
     branch: Name | None = None
     """A name for the new branch."""
     model_settings: TurnSettings | None = None

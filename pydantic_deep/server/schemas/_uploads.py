@@ -46,6 +46,6 @@ class NewUpload(BaseModel):
     """An upload, and the version that contains it."""
 
     upload: UploadShape
-    """The uploaded file."""
+    """The upload that was stored."""
     version_id: str
     """The version that contains the upload, which is the new head."""

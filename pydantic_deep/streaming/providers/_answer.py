@@ -37,8 +37,8 @@ APPROVAL_REQUIRED = 'approval_required'
 VOID_NOTICE = '\n\n[What stands above is void: the answer begins anew.]\n\n'
 """Follows text that became void, because no provider's format can retract text."""
 
-_APART = '\n\n'
-"""Separator between paragraphs."""
+_SEPARATOR = '\n\n'
+"""The separator between two paragraphs."""
 
 INTERRUPTED = ErrorEvent(
     kind='interrupted', message='The run ended before its answer. Completed work is preserved.', status=500
@@ -84,7 +84,7 @@ class AnswerText:
         self._pieces: list[str] = []
         self._now: list[str] = []
         self._before = ''
-        self._is_apart = False
+        self._needs_separator = False
 
     @property
     def text(self) -> str:
@@ -93,25 +93,25 @@ class AnswerText:
 
     def add(self, text: str) -> str:
         """Add a piece, and return it with the separator that precedes it, if any."""
-        piece = _APART + text if self._is_apart else text
-        self._is_apart = False
+        piece = _SEPARATOR + text if self._needs_separator else text
+        self._needs_separator = False
         self._now.append(text)
         self._pieces.append(piece)
         return piece
 
-    def part(self) -> None:
+    def start_paragraph(self) -> None:
         """Start a new paragraph with the next piece, because a call ended."""
         if self._now:
             self._before = ''.join(self._now)
             self._now.clear()
-        self._is_apart = bool(self._pieces)
+        self._needs_separator = bool(self._pieces)
 
     def void(self, text: str) -> None:
         """Remove void text from the end."""
-        rest = self.text.removesuffix(text).removesuffix(_APART)
+        rest = self.text.removesuffix(text).removesuffix(_SEPARATOR)
         self._pieces = [rest] if rest else []
         self._now.clear()
-        self._is_apart = bool(rest)
+        self._needs_separator = bool(rest)
 
     def mark_void(self) -> str:
         """Mark the text so far as void, and return the notice."""
@@ -163,7 +163,7 @@ class AnswerEncoder(ABC):
             case ToolCallEvent(path=[]) if self._tool_calls:
                 return self._encode_call(Call(id=event.id, name=event.name, args=event.args))
             case ToolResultEvent(path=[]):
-                self._answer.part()
+                self._answer.start_paragraph()
                 return []
             case RetriedEvent(path=[], void_text=void) if void:
                 return self._encode_text(self._answer.mark_void())
@@ -274,7 +274,7 @@ def read_answer(events: Iterable[StreamEvent], *, tool_calls: bool = False) -> A
             case ToolCallEvent(path=[]) if tool_calls:
                 answer.calls.append(Call(id=event.id, name=event.name, args=event.args))
             case ToolResultEvent(path=[]):
-                text.part()
+                text.start_paragraph()
             case RetriedEvent(path=[], void_text=void) if void:
                 text.void(void)
             case ApprovalRequiredEvent():

@@ -71,14 +71,14 @@ class AnthropicEncoder(AnswerEncoder):
             *self._open({'type': 'thinking', 'thinking': '', 'signature': ''}),
             self._delta({'type': 'thinking_delta', 'thinking': thought}),
             self._delta({'type': 'signature_delta', 'signature': event.signature}),
-            *self._shut(),
+            *self._close_block(),
         ]
 
     def _call_frames(self, call: Call) -> list[Frame]:
         return [
             *self._open(_tool_use(call, {})),
             self._delta({'type': 'input_json_delta', 'partial_json': call.args}),
-            *self._shut(),
+            *self._close_block(),
         ]
 
     def _error_frames(self, error: ErrorEvent) -> list[Frame]:
@@ -101,12 +101,12 @@ class AnthropicEncoder(AnswerEncoder):
     def _delta(self, delta: Json) -> Frame:
         return _frame({'type': 'content_block_delta', 'index': self._index, 'delta': delta})
 
-    def _shut(self) -> list[Frame]:
+    def _close_block(self) -> list[Frame]:
         return [_frame({'type': 'content_block_stop', 'index': self._index})]
 
     def _close_text(self) -> list[Frame]:
         was_in_text, self._is_in_text = self._is_in_text, False
-        return self._shut() if was_in_text else []
+        return self._close_block() if was_in_text else []
 
 
 def anthropic_message(

@@ -23,7 +23,7 @@ class CallsTooLargeError(Exception):
 
 @dataclass
 class _Call:
-    """A call whose first piece has arrived."""
+    """A call of which the first piece has arrived."""
 
     id: str
     name: str
@@ -61,7 +61,7 @@ class CallPieces:
             args: The first piece of its arguments.
             fallback: Its arguments if no piece of them arrives.
         """
-        self._take(len(id) + len(name) + len(args) + len(fallback) + _CALL_COST)
+        self._reserve(len(id) + len(name) + len(args) + len(fallback) + _CALL_COST)
         self._calls[index] = _Call(id=id, name=name, fallback=fallback, pieces=[args])
         heappush(self._pending, index)
         self.next_index = max(self.next_index, index + 1)
@@ -71,7 +71,7 @@ class CallPieces:
         """Append a piece of the arguments. Pieces of a completed call are ignored."""
         call = self._calls[index]
         if args and not call.is_whole:
-            self._take(len(args))
+            self._reserve(len(args))
             call.pieces.append(args)
             yield ToolCallDeltaEvent(index=index, args=args)
 
@@ -95,7 +95,7 @@ class CallPieces:
         call.pieces.clear()
         yield ToolCallEvent(id=call.id, name=call.name, args=args, index=index)
 
-    def _take(self, chars: int) -> None:
+    def _reserve(self, chars: int) -> None:
         self._free_chars -= chars
         if self._free_chars < 0:
             raise CallsTooLargeError

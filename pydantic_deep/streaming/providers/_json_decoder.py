@@ -55,7 +55,7 @@ class JsonDecoder(ABC):
         events: list[StreamEvent] = []
         if not self._is_over and frame.data:
             try:
-                self._take(frame, events)
+                self._append_events(frame, events)
             except CallsTooLargeError:
                 self._is_over = True
                 message = 'The tool calls of the answer are too large to keep. Decode with more `max_call_chars`.'
@@ -75,7 +75,7 @@ class JsonDecoder(ABC):
             return (ErrorEvent(kind='truncated', message=message, status=502),)
         return tuple(self._end())
 
-    def _take(self, frame: Frame, events: list[StreamEvent]) -> None:
+    def _append_events(self, frame: Frame, events: list[StreamEvent]) -> None:
         """Append the events of a frame, up to an error or the end."""
         for event in self._frame_events(frame):
             events.append(event)

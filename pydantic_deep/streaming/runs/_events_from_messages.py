@@ -114,12 +114,14 @@ class _EventBuilder:
     def answered_before(self, since: int) -> list[StreamEvent]:
         """Return the pending calls that were answered at the start of the run."""
         before, now = self._messages[:since], self._messages[since : since + 1]
-        waiting = next((message for message in reversed(before) if isinstance(message, ModelResponse)), None)
-        if waiting is None:
+        pending_response = next((message for message in reversed(before) if isinstance(message, ModelResponse)), None)
+        if pending_response is None:
             return []
         results = [part for request in now if isinstance(request, ModelRequest) for part in request.parts]
         answered = {part.tool_call_id for part in results if isinstance(part, ToolReturnPart)}
-        calls = [part for part in waiting.parts if isinstance(part, ToolCallPart) and part.tool_call_id in answered]
+        calls = [
+            part for part in pending_response.parts if isinstance(part, ToolCallPart) and part.tool_call_id in answered
+        ]
         return [self._call(part) for part in calls]
 
     def of_response(self, response: ModelResponse) -> list[StreamEvent]:

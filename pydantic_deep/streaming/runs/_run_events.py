@@ -112,7 +112,7 @@ class RunEvents:
     def translate(self, event: AgentStreamEvent | AgentRunResultEvent[object]) -> list[StreamEvent]:
         """Return the stream events of an event. Events without relevance to viewers yield none."""
         if isinstance(event, AgentRunResultEvent):
-            return self._take_result(event)
+            return self._result_events(event)
         changed_usage = self._changed_usage()
         if isinstance(event, SubagentEvent):
             within = f'{escaped_id(event.tool_call_id or "")}/'
@@ -198,7 +198,7 @@ class RunEvents:
         self._announced.add(call.id)
         return [call]
 
-    def _take_result(self, event: AgentRunResultEvent[object]) -> list[StreamEvent]:
+    def _result_events(self, event: AgentRunResultEvent[object]) -> list[StreamEvent]:
         result = event.result
         self._has_result, self._output = True, result.output
         is_waiting = isinstance(result.output, DeferredToolRequests)

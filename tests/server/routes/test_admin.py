@@ -23,7 +23,9 @@ from tests.server.conftest import Listen, MakeClient, Serve, Served
 
 pytestmark = pytest.mark.anyio
 
-NOT_FOUND = {'error': {'type': 'not_found', 'message': 'This resource does not exist, or this key has no access to it.'}}
+NOT_FOUND = {
+    'error': {'type': 'not_found', 'message': 'This resource does not exist, or this key has no access to it.'}
+}
 
 
 async def test_health_needs_no_key(nobody: httpx.AsyncClient) -> None:
