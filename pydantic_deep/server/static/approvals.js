@@ -12,7 +12,7 @@ export function showApprovals(approvals, answersTo) {
   const wanted = new Map(approvals.map((approval) => [keyOf(approval), approval]));
   list.querySelector('.nothing')?.remove();
   for (const card of list.querySelectorAll('[data-approval]')) {
-    if (!wanted.delete(card.dataset.key)) settle(card, 'This does not wait any more.');
+    if (!wanted.delete(card.dataset.key)) settle(card, 'No longer pending.');
   }
   for (const approval of wanted.values()) list.append(makeCard(approval, answersTo(approval)));
   if (list.childElementCount === 0) list.append(element('li', { class: 'nothing faint' }, 'Nothing waits.'));
@@ -61,7 +61,7 @@ function makeCard(approval, answers) {
     element('div', { class: 'faint' }, `${approval.agent}, ${moment(approval.created_at)}`),
     view.preview && isSaid(view.preview.notice) && element('p', { class: 'warn' }, escaped(view.preview.notice)),
     view.escapes > 0 && element('p', { class: 'warn' },
-      view.escapes === 1 ? 'One character cannot be seen, and is written as ' : `${view.escapes.toLocaleString('en')} characters cannot be seen, and are written as `,
+      view.escapes === 1 ? 'One character is invisible, and is shown as ' : `${view.escapes.toLocaleString('en')} characters are invisible, and are shown as `,
       element('span', { class: 'escape' }, view.escapes === 1 ? 'an escape' : 'escapes'), '.'),
     view.arguments.map((argument) => showArgument(argument, view.preview)),
     view.preview && showPreview(view),

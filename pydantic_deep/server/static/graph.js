@@ -68,7 +68,7 @@ function choose(button, version, acts, isByKey) {
   byId('chosen')?.remove();
   if (wasOpen) return;
   button.setAttribute('aria-expanded', 'true');
-  const label = 'What to do with this version';
+  const label = 'Actions for this version';
   byId('graph').after(element('div', { id: 'chosen', class: 'acts', role: 'group', 'aria-label': label }, ...acts(version)));
   if (isByKey) byId('chosen').querySelector('button:enabled').focus();
 }

@@ -15,9 +15,9 @@ let scopes = new Set(); // the scopes of the key: requests that they do not allo
 const MAX_SHOWN_BYTES = 1_000_000; // the limit for files and diffs
 
 const KEYS = [
-  ['/', 'say something'], ['Ctrl+Enter', 'send'], ['c', 'a new conversation'], ['a', 'to the approvals'],
-  ['v', 'to the versions'], ['j, k', 'next, previous'],
-  ['y, n, e', 'approve, deny, edit the call that has the focus'], ['s', 'stop the run'], ['?', 'these keys'],
+  ['/', 'write a prompt'], ['Ctrl+Enter', 'send'], ['c', 'a new conversation'], ['a', 'go to the approvals'],
+  ['v', 'go to the versions'], ['j, k', 'next, previous'],
+  ['y, n, e', 'approve, deny, edit the focused call'], ['s', 'stop the run'], ['?', 'these keys'],
 ];
 
 function showProblem(text) {
@@ -40,7 +40,7 @@ function guarded(act) {
 }
 
 async function askForKey() {
-  const question = element('p', {}, 'This server wants an API key. It is kept until this tab is closed. Make one with ',
+  const question = element('p', {}, 'This server requires an API key. It is stored until this tab is closed. Create one with ',
     element('code', {}, 'pydantic-deep keys create'), '.');
   const given = await ask(question, { key: { label: 'API key', type: 'password' } }, 'Use it');
   if (given) {
@@ -57,7 +57,7 @@ const listConversations = guarded(async (cursor = null) => {
   const rows = page.items.map((each) => element('li', {}, element('button', {
     type: 'button', 'data-conversation': each.id, 'aria-current': String(each.id === shown.id),
     onclick: () => open(each.id),
-  }, each.name ?? 'Without a name', element('div', { class: 'faint' }, `${each.agent}, ${moment(each.created_at)}`))));
+  }, each.name ?? 'Untitled', element('div', { class: 'faint' }, `${each.agent}, ${moment(each.created_at)}`))));
   if (cursor) byId('conversations').append(...rows);
   else byId('conversations').replaceChildren(...rows);
   shown.cursor = page.cursor;
@@ -135,7 +135,7 @@ async function showSuspended(ids) {
       await server.post(`runs/${run.id}/${verb}`);
       await refresh();
     }) }, label);
-    const why = run.has_moved_on ? ' The conversation has moved on: resume it on a branch of its own?' : '';
+    const why = run.has_moved_on ? ' The conversation has newer versions: resume it on a new branch?' : '';
     return element('li', { 'data-run': run.id }, `A run of ${moment(run.started_at)} is suspended.${why} `,
       act('Resume', 'resume'), ' ', act('Discard', 'cancel'));
   }));
@@ -208,7 +208,7 @@ const follow = guarded(async (runId) => {
       talk.showEvent(event);
       if (event.type === 'todos') showTodos(event.todos);
       else if (event.type === 'error') problem = event.message;
-      else if (event.type === 'lost') showProblem('The connection is lost. The run goes on; this page tries to come back.');
+      else if (event.type === 'lost') showProblem('The connection is lost. The run continues; this page is reconnecting.');
       else if (event.type === 'back') byId('problem').hidden = true;
     }
   } finally {
@@ -269,8 +269,8 @@ async function rewind(version) {
 }
 
 async function branch(version) {
-  const given = await ask('A new branch: the version and all that came after it stay as they are.',
-    { prompt: { label: 'What you say there', rows: 3 } }, 'Branch');
+  const given = await ask('A new branch. The version and all later versions remain unchanged.',
+    { prompt: { label: 'Prompt', rows: 3 } }, 'Branch');
   if (!given) return;
   await server.post(`conversations/${shown.id}/head`, { version: version.id, expected: shown.head });
   const run = await server.post(`conversations/${shown.id}/turns?wait=false`, { prompt: given.prompt });
@@ -284,7 +284,7 @@ async function merge(version) {
   } catch (error) {
     const conflicts = error.facts?.conflicts;
     if (!conflicts) throw error;
-    showDialog(element('p', {}, 'Both changed the same, and nothing was merged:'),
+    showDialog(element('p', {}, 'Both versions changed the same files, so nothing was merged:'),
       element('ul', {}, ...conflicts.map((each) => element('li', {}, `${each.path}: ${each.kind}`))));
     return;
   }
@@ -336,17 +336,17 @@ async function decide(card, approval, answer) {
 }
 
 async function deny(card, approval) {
-  const given = await ask('The call does not run.', { reason: { label: 'What the agent is told', value: 'A person denied this call.' } }, 'Deny');
+  const given = await ask('The call does not run.', { reason: { label: 'Reason for the agent', value: 'A person denied this call.' } }, 'Deny');
   if (given) await decide(card, approval, { decision: 'deny', reason: given.reason });
 }
 
 async function edit(card, approval) {
   const asked = await server.getExactly(`approvals/${approval.id}`);
   const given = await ask(`The call of ${approval.tool} runs with these arguments instead.`,
-    { args: { label: 'Arguments, as JSON', value: readableJson(asked.args), rows: 12 } }, 'Run it so');
+    { args: { label: 'Arguments, as JSON', value: readableJson(asked.args), rows: 12 } }, 'Run with these');
   if (!given) return;
   let args;
-  try { args = server.parseExactly(given.args); } catch (error) { throw new server.Refused(0, { message: `That is no JSON: ${error.message}` }); }
+  try { args = server.parseExactly(given.args); } catch (error) { throw new server.Refused(0, { message: `Invalid JSON: ${error.message}` }); }
   await decide(card, approval, { decision: 'edit', args });
 }
 
@@ -382,8 +382,8 @@ function goTo(item) {
 // Only a focused, visible call is answered: on a phone, another view may cover the approvals.
 function pressOnApproval(label) {
   const card = focusedCard();
-  if (card === null) showProblem('No call has the focus: press a to go to the calls that wait.');
-  else if (label === 'Approve' && !showEnd(card)) showProblem('This call goes on below. Read on, and press y at its end.');
+  if (card === null) showProblem('No call is focused. Press a to go to the pending calls.');
+  else if (label === 'Approve' && !showEnd(card)) showProblem('This call continues below. Read on, and press y at its end.');
   else [...card.querySelectorAll('button:enabled')].find((each) => each.textContent.startsWith(label))?.click();
 }
 
@@ -430,8 +430,8 @@ const begin = guarded(async () => {
 async function start() {
   const key = server.takeKeyFromAddress();
   const isOther = key !== null && server.hasKey() && !server.isKey(key);
-  if (key !== null && (!isOther || await ask('The link has another API key than the one that is used here. Everything that you '
-    + 'say will belong to the owner of that key.', {}, 'Use the key of the link'))) server.useKey(key);
+  if (key !== null && (!isOther || await ask('The link has another API key than the one in use. Everything that you send '
+    + 'will belong to the owner of that key.', {}, 'Use the key of the link'))) server.useKey(key);
   if (server.hasKey()) begun = begin();
   else askForKey();
 }

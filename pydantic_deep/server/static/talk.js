@@ -24,7 +24,7 @@ function showPart(part) {
     case 'text': if (part.content) add('text', part.content); break;
     case 'tool-call': showCall(part.tool_call_id, part.tool_name, part.args, []); break;
     case 'tool-return': showResult(part.tool_call_id, part.outcome ?? 'success', asText(part.content)); break;
-    case 'compaction': add('note', 'What stands above was replaced by a summary. It can be looked up.'); break;
+    case 'compaction': add('note', 'A summary replaced the messages above. The agent can search them.'); break;
     default: break; // parts for models only
   }
 }
@@ -113,7 +113,7 @@ function summaryNote(event) {
 function budgetNote(event) {
   if (event.kind === 'unknown') return `The ${event.measure} of a response of ${event.model ?? 'a model'} is unknown: the budget does not count it.`;
   const amount = (number) => event.measure === 'cost' ? `$${number.toFixed(4)}` : `${number.toLocaleString('en')} ${event.measure}`;
-  return `Budget of the ${event.scope}: ${amount(event.used)} of ${amount(event.limit)} used.${event.kind === 'last_answer' ? ' One response more is allowed.' : ''}`;
+  return `Budget of the ${event.scope}: ${amount(event.used)} of ${amount(event.limit)} used.${event.kind === 'last_answer' ? ' One more response is allowed.' : ''}`;
 }
 
 function forget() {

@@ -244,7 +244,7 @@ async def test_a_key_answers_nothing_that_has_not_the_focus(
 
     for key in 'yne':
         await page.keyboard.press(key)
-    await expect(page.locator('#problem')).to_contain_text('No call has the focus')
+    await expect(page.locator('#problem')).to_contain_text('No call is focused')
     assert await page.locator('dialog[open]').count() == 0
     assert [each['id'] for each in (await client.get('/api/approvals')).json()['items']] == [run['approvals'][0]['id']]
 
@@ -297,7 +297,7 @@ async def test_a_long_call_is_approved_by_a_key_only_at_its_end(
     await expect(card_of(page, approval)).to_be_visible()
     await page.keyboard.press('a')
     await page.keyboard.press('y')
-    await expect(page.locator('#problem')).to_contain_text('This call goes on below.')
+    await expect(page.locator('#problem')).to_contain_text('This call continues below.')
     assert len((await client.get('/api/approvals')).json()['items']) == 1
     for _ in range(10):
         await page.keyboard.press('y')
@@ -497,9 +497,7 @@ async def test_nothing_hides_in_what_a_person_reads_to_decide(
     assert await page.evaluate(HIDES) == []
     await page.fill('#asked textarea', HIDDEN)
     await page.click('#asked button[value=yes]')
-    await expect(page.locator('#problem')).to_contain_text(
-        f"That is no JSON: Unexpected token 'a', \"{SHOWN_HIDDEN[:20]}"
-    )
+    await expect(page.locator('#problem')).to_contain_text(f"Invalid JSON: Unexpected token 'a', \"{SHOWN_HIDDEN[:20]}")
     await page.evaluate("document.querySelector('#asked textarea').value = ''")  # the person wrote it
     assert await page.evaluate(HIDES) == []
 

@@ -366,7 +366,7 @@ async def test_an_approval_that_somebody_else_answered_leaves_the_inbox(open_pag
     await seen.page.locator('#approvals [data-approval]').focus()
     await seen.page.keyboard.press('y')
     await expect(seen.page.locator('#approvals [data-approval]')).to_have_count(0)
-    await expect(seen.page.locator('#approvals .settled .says')).to_contain_text('does not wait any more')
+    await expect(seen.page.locator('#approvals .settled .says')).to_contain_text('No longer pending')
 
 
 async def test_a_version_is_acted_on_by_keys_alone(open_page: OpenPage) -> None:
