@@ -1,7 +1,7 @@
 """`JsonRoute`: a route that accepts only strict JSON (RFC 8259), so that its body can be stored and returned.
 
-Python's parser also accepts `NaN`, numbers beyond the range of floats, and lone surrogates. None of these can be encoded
-as JSON or UTF-8 again, and the failure would occur long after the request.
+Python's parser also accepts `NaN`, numbers beyond the range of floats, and lone surrogates. None of these can be
+encoded as JSON or UTF-8 again, and the failure would occur long after the request.
 """
 
 from __future__ import annotations
