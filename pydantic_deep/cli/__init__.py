@@ -1,4 +1,4 @@
-"""The command `pydantic-deep`: one function, which loads the rest when it is called.
+"""The command `pydantic-deep`. `main` imports everything else when it is called.
 
 Typer, Rich and prompt-toolkit are the extra `cli`. Nothing else of the framework imports this package.
 """
@@ -32,11 +32,11 @@ def main(argv: Sequence[str] | None = None, *, models: Mapping[str, Model] | Non
     ```
 
     Args:
-        argv: The arguments after the program's name; `None` for those of this process.
-        models: What `--model` may name besides the models of pydantic-ai.
+        argv: The command line arguments without the program name. Default: those of this process.
+        models: Models that `--model` accepts in addition to those of pydantic-ai, by name.
 
     Returns:
-        0 done, 1 the run failed, 2 wrong usage, 3 no usable model, 4 the budget is used up, 5 paused for
+        0 success, 1 the run failed, 2 wrong usage, 3 no usable model, 4 the budget is used up, 5 paused for
         approvals, 6 suspended, 130 interrupted.
     """
     try:

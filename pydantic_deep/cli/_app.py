@@ -67,13 +67,13 @@ from ._environment import Environment
 
 
 class _CommandGroup(TyperGroup):
-    """The commands, none of which takes what is no text."""
+    """The command group. It rejects arguments that are not valid UTF-8, except existing paths."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         for arg in args:
             value = arg.partition('=')[2] if arg.startswith('--') else arg
             if value.encode(errors='replace') != value.encode(errors='surrogateescape') and not os.path.lexists(value):
-                raise typer.BadParameter(f'{visible(arg, one_line=True)} is no text in UTF-8.', ctx=ctx)
+                raise typer.BadParameter(f'{visible(arg, one_line=True)} is not valid UTF-8.', ctx=ctx)
         return super().parse_args(ctx, args)
 
 
@@ -83,7 +83,7 @@ app = typer.Typer(
     rich_markup_mode='rich',
     no_args_is_help=True,
     add_completion=False,
-    pretty_exceptions_enable=False,  # their boxes print local variables, and those hold keys
+    pretty_exceptions_enable=False,  # its tracebacks print local variables, which may contain keys
     context_settings={'help_option_names': ['-h', '--help']},
     epilog=f'{MODEL_HELP}\n\n{RUN_EXIT_CODE_HELP}',
 )
@@ -91,7 +91,7 @@ app = typer.Typer(
 
 def run_app(argv: Sequence[str], models: Mapping[str, Model]) -> int:
     """Run the command line and return its exit code."""
-    pydantic_ai.BANNER_ENABLED = False  # it would be drawn across the progress
+    pydantic_ai.BANNER_ENABLED = False  # the banner would overwrite the progress display
     for stream in (sys.stdout, sys.stderr):
         _escape_unencodable(stream)
     code = 0
@@ -118,7 +118,7 @@ def _run_command(argv: Sequence[str], models: Mapping[str, Model]) -> int:
 
 
 def _discard_output() -> None:
-    """Let what is left to be printed go nowhere: Python writes it once more when it ends, and would fail again."""
+    """Discard buffered output: Python flushes it again at exit, which would fail a second time."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
@@ -145,8 +145,8 @@ def _root(
     '  pydantic-deep run "Summarise sales.csv into report.md" --dir ./data\n\n'
     '  git diff | pydantic-deep run - > review.md\n\n'
     '  pydantic-deep run "Count the TODOs" --json | jq -r \'select(.type == "tool_call").name\'\n\n'
-    'The answer goes to standard output, progress to standard error. Ctrl-C stops the turn, and what was done stays '
-    'done; a second Ctrl-C ends the process at once.\n\n'
+    'The answer goes to standard output, progress to standard error. Ctrl-C stops the turn; completed work is not '
+    'undone. A second Ctrl-C ends the process at once.\n\n'
     + '\n\n'.join((APPROVALS_HELP, BUDGET_HELP, VERSIONED_FILES_HELP, RUN_EXIT_CODE_HELP)),
 )
 def _run(
@@ -171,8 +171,8 @@ def _run(
 
     The turn ends with a version: the dialogue, the todos and the files of the directory. Standard error names the
     version and its store. If another turn is working in the directory, this one works on a copy of the files. With
-    --sandbox, changes by commands are found by a scan of the directory; a scan of more than three seconds is not
-    repeated, and the end of the turn says that the list of files may be incomplete.
+    --sandbox, changes by commands are found by a scan of the directory. A scan of more than three seconds is not
+    repeated, and a message at the end of the turn reports that the list of files may be incomplete.
     """
     environment = context.find_object(Environment) or Environment()
     text = read_task(task)
@@ -180,7 +180,7 @@ def _run(
         environment, store, no_store=no_store, continues=continues, base=base, instructions=instructions
     )
     if no_store and approvals is ApprovalMode.pause:
-        raise typer.BadParameter('a paused turn has to be stored. Leave out --no-store.')
+        raise typer.BadParameter('a paused turn has to be stored. Omit --no-store.')
     options = AgentOptions(directory, model, sandbox, skills, no_user_skills, max_tokens, max_cost)
     raise run_task(start, options, text, approvals=approvals, json=json)
 
@@ -209,14 +209,14 @@ def _resume(
 ) -> None:
     """Answer the pending approvals of a version and resume its turn.
 
-    The turn resumes in the same directory, with the same model and the remaining budget. Calls that `approvals answer`
-    has answered are not asked about again. `--approvals=allow` and `deny` also decide the calls that are pending now.
-    Without a terminal, `ask` and `pause` refuse to start if calls are pending: exit code 2. With `--approvals=pause`, you are asked about the pending calls, and later
-    ones pause the turn again; an answer of `a` does not outlive that.
+    The turn resumes in the same directory, with the same model and the remaining budget. There is no prompt for calls
+    that `approvals answer` has answered. `--approvals=allow` and `deny` also decide the calls that are pending now.
+    Without a terminal, `ask` and `pause` refuse to start if calls are pending: exit code 2. With `--approvals=pause`,
+    you are asked about the pending calls, and later calls pause the turn again; an answer of `a` does not apply to them.
 
-    Each call is answered once, by whoever is first: if somebody else answers a call while you are asked, their answer
-    counts. If somebody else has resumed the turn, this command ends and names the version to look at. If you stop at a
-    question, nothing is answered and the approvals stay pending. If the turn fails after your answers, continue with
+    Each call is answered once, and the first answer counts, also one that somebody else gives during your prompt. If
+    somebody else has resumed the turn, this command ends and names the newest version. If you press Ctrl-C at a
+    prompt, no call is answered and the approvals stay pending. If the turn fails after your answers, continue with
     `run --continue`. The files listed at the end are those that changed since you resumed.
     """
     environment = context.find_object(Environment) or Environment()
@@ -270,7 +270,7 @@ def _chat(
     """Talk to the agent turn by turn.
 
     The agent remembers earlier turns until you exit or say /new. A turn that fails or is stopped does not end the chat,
-    and the next turn knows its messages. If the connection breaks during an answer, a line says that the text above is
+    and the next turn knows its messages. If the connection breaks during an answer, a line marks the text above as
     void, and the answer starts again.
     """
     environment = context.find_object(Environment) or Environment()
@@ -329,6 +329,6 @@ def _models(
 
 
 def _escape_unencodable(stream: TextIO) -> None:
-    """Let a terminal that cannot show a character show its number instead of ending the program."""
+    """Print characters that the encoding of a stream lacks as escapes instead of raising an error."""
     if isinstance(stream, TextIOWrapper):
         stream.reconfigure(errors='backslashreplace')

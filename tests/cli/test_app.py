@@ -78,7 +78,7 @@ def test_a_directory_that_is_not_there_is_wrong_usage(invoke: Invoke) -> None:
 def test_no_model_is_one_sentence(invoke: Invoke, command: tuple[str, ...]) -> None:
     result = invoke(*command)
     assert (result.exit_code, result.stdout) == (3, '')
-    assert result.stderr.startswith('No model to work with. Set ANTHROPIC_API_KEY')
+    assert result.stderr.startswith('No model to use. Set ANTHROPIC_API_KEY')
     assert result.stderr.count('\n') == 1
 
 
@@ -134,7 +134,7 @@ def test_a_used_up_budget_is_4(invoke: Invoke) -> None:
     result = invoke('run', 'Go', '--max-tokens', '1', model=ScriptedModel(call('ls'), 'Done.'))
     assert (result.exit_code, result.stdout) == (4, '')
     assert result.stderr.endswith(
-        'The budget of 1 tokens for a turn is used up: 110 tokens used. Go on with `pydantic-deep run --continue`, or '
+        'The budget of 1 tokens for a turn is used up: 110 tokens used. Continue with `pydantic-deep run --continue`, or '
         'in a chat with another prompt; --max-tokens raises it.\n'
     )
 

@@ -78,5 +78,5 @@ def test_nobody_goes_on_from_the_middle_of_a_turn_that_runs(invoke: Invoke, work
         finally:
             living.kill()
     assert refused.exit_code == 2
-    assert 'Another run works in this directory: ' in refused.stderr
+    assert 'Another run is working in this directory: ' in refused.stderr
     assert 'is its last step. Wait until it has ended' in refused.stderr

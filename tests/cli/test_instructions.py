@@ -42,15 +42,15 @@ def test_each_conversation_that_a_chat_begins_has_its_instructions(invoke: Invok
 @pytest.mark.parametrize(
     ('options', 'sentence'),
     [
-        (('--instructions', ''), "Invalid value for '--instructions': it is empty. Leave it out, or give it a text."),
-        (('--instructions= \n',), "Invalid value for '--instructions': it is empty. Leave it out, or give it a text."),
+        (('--instructions', ''), "Invalid value for '--instructions': it is empty. Omit it, or pass a text."),
+        (('--instructions= \n',), "Invalid value for '--instructions': it is empty. Omit it, or pass a text."),
         (
             ('--continue', '--instructions', 'A.'),
             '--instructions are for a new conversation, and --continue continues one that has its own. Choose one of '
             '--continue and --instructions.',
         ),
         (('--from=HEAD', '--instructions', ''), 'Choose one of --from and --instructions.'),
-        (('--instructions', 'a\udcff'), 'is no text in UTF-8'),
+        (('--instructions', 'a\udcff'), 'is not valid UTF-8'),
     ],
 )
 def test_instructions_that_cannot_be_given_are_wrong_usage(

@@ -24,7 +24,7 @@ def test_an_argument_that_is_no_text_is_wrong_usage(invoke: Invoke, command: str
     result = invoke(*command.replace('T', 'a\udcff').replace('X', 'a\udcff').split(' '))
     assert result.exit_code == 2
     assert result.exception is None or isinstance(result.exception, SystemExit)
-    assert 'is no text in UTF-8' in result.stderr
+    assert 'is not valid UTF-8' in result.stderr
 
 
 def test_a_path_that_is_there_may_have_any_name(invoke: Invoke, work: Path) -> None:
@@ -32,7 +32,7 @@ def test_a_path_that_is_there_may_have_any_name(invoke: Invoke, work: Path) -> N
     name = os.fsdecode(b'a\xff')
     (work / name).mkdir()
     result = invoke('skills', 'validate', name)
-    assert 'is no text in UTF-8' not in result.stderr
+    assert 'is not valid UTF-8' not in result.stderr
     assert 'There is no SKILL.md' in result.stdout
 
 

@@ -128,5 +128,5 @@ async def check_unanswered(store: Store, version_id: str, approvals: Sequence[Ap
     made = await store.versions(VersionFilter(run_id=done.resumed_by), limit=1)
     how = f'pydantic-deep show {short_id(made[0].id)}' if made else 'pydantic-deep log --steps'
     raise NotPendingError(
-        f'The version {short_id(version_id)} was answered{by}, and a run has gone on with it. See how far: {how}'
+        f'The version {short_id(version_id)} was answered{by}, and a run has resumed it. Show its progress with: {how}'
     )

@@ -30,7 +30,7 @@ Choice: TypeAlias = Literal['yes', 'no', 'edit', 'always', '?']
 
 HELP: Mapping[Choice, str] = {
     'yes': 'the call runs as it is shown',
-    'no': 'it does not run; you may say why, and the model is told',
+    'no': 'the call does not run; the model gets the reason if you give one',
     'edit': 'change the arguments first, in the editor that VISUAL or EDITOR names',
     'always': 'yes, and do not ask again until the conversation ends or pauses, subagents included',
     '?': 'these lines',
@@ -161,7 +161,7 @@ class _CallPrompt:
             args = parse_arguments(text)
         except InvalidArgumentsError as error:
             self._draft = text
-            self._print(Text(f'{visible(str(error))} Press e to go on with it.', 'yellow'))
+            self._print(Text(f'{visible(str(error))} Press e to edit it again.', 'yellow'))
             return None
         if args == self._approval.args:
             self._print(Text('Nothing was changed.', 'yellow'))
@@ -180,7 +180,7 @@ class _CallPrompt:
     def _help(self) -> None:
         for key in self._keys:
             self._print(Text.assemble((f'{key:7}', 'bold'), HELP[key]))
-        self._print(Text('Ctrl-C stops the turn; nothing that waits has run then.'))
+        self._print(Text('Ctrl-C stops the turn; no pending call has run.'))
 
     def _print(self, text: Text) -> None:
         self._terminal.console.print(text)

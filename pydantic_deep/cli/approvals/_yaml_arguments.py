@@ -53,11 +53,11 @@ def parse_arguments(text: str) -> dict[str, JsonValue]:
     try:
         value: object = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader that makes even less
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise InvalidArgumentsError(f'This is no YAML: {_yaml_error_message(error)}') from error
+        raise InvalidArgumentsError(f'This is not YAML: {_yaml_error_message(error)}') from error
     try:
         return _ARGS.validate_python(value, strict=True)
     except ValidationError as error:
-        raise InvalidArgumentsError('These are no arguments. Write a line `name: value` for each.') from error
+        raise InvalidArgumentsError('These are not arguments. Write a line `name: value` for each.') from error
 
 
 def find_schema_error(args: Mapping[str, JsonValue], schema: Mapping[str, Any]) -> str | None:
@@ -71,11 +71,11 @@ def find_schema_error(args: Mapping[str, JsonValue], schema: Mapping[str, Any]) 
         return f'There is no argument {unknown[0]!r}. Known: {", ".join(properties)}.'
     missing = [name for name in schema.get('required', ()) if name not in args]
     if missing:
-        return f'The argument {missing[0]!r} is missing. Give all of them, also those that stay as they are.'
+        return f'The argument {missing[0]!r} is missing. Give all arguments, including unchanged ones.'
     for name, value in args.items():
         type_name = properties.get(name, {}).get('type')
         if isinstance(type_name, str) and type_name in _TYPES and not _has_type(value, type_name):
-            return f'The argument {name!r} is {json.dumps(value)}, and {type_name} is wanted.'
+            return f'The argument {name!r} is {json.dumps(value)}, and must be of type {type_name}.'
     return None
 
 

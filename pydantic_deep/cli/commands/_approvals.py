@@ -51,10 +51,10 @@ from ._history import EXIT_CODE_HELP
 from ._options import USAGE_ERROR_CODE, DocumentOption, StoreOption, choice_parser, error_exit, print_document, read
 
 MAX_ITEMS = 10_000
-"""How many approvals are looked through for the end of an id."""
+"""Maximum number of approvals searched for an id suffix."""
 
 DIGEST_CHARS = 8
-"""How much of the digest of a call `list` shows."""
+"""Number of digest characters that `list` shows."""
 
 approvals_app = typer.Typer(
     name='approvals',
@@ -65,7 +65,7 @@ approvals_app = typer.Typer(
 
 
 class ApprovalStatus(StrEnum):
-    """Which approvals are listed."""
+    """A value of `approvals list --status`."""
 
     pending = 'pending'
     approved = 'approved'
@@ -101,7 +101,7 @@ def _list(
 ) -> None:
     """List approvals, oldest first, with everything that each call would do.
 
-    Each is listed under the end of its id and, after a colon, the beginning of the digest of what is shown. Suspended
+    Each starts with the end of its id and, after a colon, the beginning of the digest of the call as shown. Suspended
     runs are listed on standard error.
     """
 
@@ -121,7 +121,7 @@ def _list(
                 typer.echo()
             _print_approval(Console(), approval, places.get(approval.version_id))
     else:
-        typer.echo('Nothing waits.' if status is ApprovalStatus.pending else 'There is none.', err=True)
+        typer.echo('No approvals are pending.' if status is ApprovalStatus.pending else 'No approvals found.', err=True)
 
 
 @approvals_app.command('answer', epilog=EXIT_CODE_HELP)
@@ -131,7 +131,7 @@ def _answer(
         str,
         typer.Argument(
             help='The approval, as `list` shows it. With the digest after the colon, the answer is refused if the call '
-            'is another one than shown.'
+            'has changed.'
         ),
     ],
     approve: Annotated[bool, typer.Option('--approve', help='Run the call as shown.')] = False,
@@ -157,10 +157,10 @@ def _answer(
     store: StoreOption = None,
     json: DocumentOption = False,
 ) -> None:
-    """Answer a pending call. Nothing runs before `resume`, which asks about calls without an answer only.
+    """Answer a pending call. It runs on `resume`, which asks about unanswered calls only.
 
-    A call is answered once: a second answer fails with the name of the first person and exit code 1. Arguments of
-    --edit are validated before they count.
+    A call is answered once: a second answer fails with exit code 1 and the name of the first person. Arguments of
+    --edit are validated before they are stored.
     """
     environment = context.find_object(Environment) or Environment()
     decision = _parse_decision(approve=approve, deny=deny, edit=edit, respond=respond)
@@ -168,19 +168,19 @@ def _answer(
     async def work(reader: VersionReader) -> tuple[StoredApproval, int]:
         try:
             id_text, colon, shown = id.partition(':')
-            found = await reader.store.approval(await _find_approval_id(reader.store, id_text))
-            digest = (await ApprovalInbox(reader.store).get(found.id)).digest
+            record = await reader.store.approval(await _find_approval_id(reader.store, id_text))
+            digest = (await ApprovalInbox(reader.store).get(record.id)).digest
             if colon and (len(shown) < DIGEST_CHARS or not digest.startswith(shown.lower())):
-                raise ApprovalChangedError(found.id, shown=shown, digest=digest)
+                raise ApprovalChangedError(record.id, shown=shown, digest=digest)
             if isinstance(decision, Edit):
-                await _check_edit(reader, found, decision)
+                await _check_edit(reader, record, decision)
             await ApprovalInbox(reader.store).answer(
-                found.id, replace(decision, digest=digest), by=by or environment.person, reason=deny
+                record.id, replace(decision, digest=digest), by=by or environment.person, reason=deny
             )
         except (ApprovalError, ApprovalNotFoundError) as error:
             raise error_exit(str(error), USAGE_ERROR_CODE) from None
-        (approval,) = await reader.views.approvals([await reader.store.approval(found.id)])
-        return approval, len(await reader.store.approvals(version_id=found.version_id))
+        (approval,) = await reader.views.approvals([await reader.store.approval(record.id)])
+        return approval, len(await reader.store.approvals(version_id=record.version_id))
 
     row, left = read(context, Path(), store, work, writes=True)
     if json:
@@ -189,60 +189,62 @@ def _answer(
     version = short_id(row.version_id)
     typer.echo(escape_invisible(f'{row.status} {row.tool} by {row.decided_by}'))
     if left:
-        typer.echo(f'Version {version} waits for {left} more.')
+        typer.echo(f'Version {version} has {left} more to answer.')
     else:
-        typer.echo(f'All is answered. To go on: pydantic-deep resume {version}')
+        typer.echo(f'All approvals are answered. Resume with: pydantic-deep resume {version}')
 
 
 def _parse_decision(*, approve: bool, deny: str | None, edit: str | None, respond: str | None) -> Decision:
-    """Return the one decision that was given."""
-    given: list[Decision] = []
+    """Return the decision of the options, of which exactly one must be set."""
+    decisions: list[Decision] = []
     if approve:
-        given.append(Approve())
+        decisions.append(Approve())
     if deny is not None:
-        given.append(Deny.because(deny))
+        decisions.append(Deny.because(deny))
     if edit is not None:
-        given.append(Edit(_parse_arguments(edit)))
+        decisions.append(Edit(_parse_arguments(edit)))
     if respond is not None:
-        given.append(Respond(respond))
-    if len(given) != 1:
-        raise typer.BadParameter('give one of --approve, --deny, --edit and --respond.')
-    return given[0]
+        decisions.append(Respond(respond))
+    if len(decisions) != 1:
+        raise typer.BadParameter('use exactly one of --approve, --deny, --edit and --respond.')
+    return decisions[0]
 
 
 def _parse_arguments(text: str) -> dict[str, JsonValue]:
     try:
         arguments: object = json_format.loads(text)
     except ValueError as error:
-        raise typer.BadParameter(f'this is no JSON: {error}.', param_hint="'--edit'") from None
+        raise typer.BadParameter(f'this is not JSON: {error}.', param_hint="'--edit'") from None
     if not isinstance(arguments, dict):
-        raise typer.BadParameter('these are no arguments: write a JSON object.', param_hint="'--edit'")
+        raise typer.BadParameter('the arguments must be a JSON object.', param_hint="'--edit'")
     return cast('dict[str, JsonValue]', arguments)
 
 
 async def _find_approval_id(store: Store, text: str) -> str:
-    """Return the id that ends so, or else the text, which may be the beginning of one."""
+    """Return the only id with this suffix. Otherwise return the text, which may be a prefix."""
     approvals: list[ApprovalRecord] = await store.approvals(status=None, limit=MAX_ITEMS)
-    found = [each.id for each in approvals if each.id.endswith(text.lower())]
-    return found[0] if len(found) == 1 else text
+    matches = [approval.id for approval in approvals if approval.id.endswith(text.lower())]
+    return matches[0] if len(matches) == 1 else text
 
 
 async def _check_edit(reader: VersionReader, approval: ApprovalRecord, decision: Edit) -> None:
-    """Refuse other arguments that the tool would refuse, before they are the answer, as far as the store knows the tool."""
+    """Reject edited arguments that do not match the schema of the tool, if the store has it."""
     version = await reader.versions.load(approval.version_id)
     asking = [version.record]
     for conversation_id in delegation_path(approval, version.deferred_tool_requests):
         asking = await reader.store.versions(VersionFilter(conversation_id=conversation_id), limit=1)
-    known = [await (await reader.versions.load(record.id)).request_parameters() for record in asking]
-    tools = [tool for said in known if said is not None for tool in cast('list[dict[str, Any]]', said['tools'])]
+    parameters = [await (await reader.versions.load(record.id)).request_parameters() for record in asking]
+    tools = [tool for known in parameters if known is not None for tool in cast('list[dict[str, Any]]', known['tools'])]
     schemas = [tool['parameters'] for tool in tools if tool['name'] == approval.tool_name]
-    misfits = [found for schema in schemas if (found := find_schema_error(decision.args, schema))]
-    if misfits:
-        raise typer.BadParameter(f'{approval.tool_name} does not take this. {misfits[0]}', param_hint="'--edit'")
+    errors = [error for schema in schemas if (error := find_schema_error(decision.args, schema))]
+    if errors:
+        raise typer.BadParameter(
+            f'{approval.tool_name} does not accept these arguments. {errors[0]}', param_hint="'--edit'"
+        )
 
 
 def delegation_path(approval: ApprovalRecord, requests: DeferredToolRequests | None) -> Iterator[str]:
-    """Yield the subagent conversations on the path to a call, outermost first, as far as the version has them."""
+    """Yield the subagent conversations on the path to a call, outermost first, as far as they are recorded."""
     for part in approval.pending_id.split('/')[:-1]:
         request = None if requests is None else parse_request(requests.metadata.get(unquote(part)))
         if not isinstance(request, DelegationRequest):
@@ -252,7 +254,7 @@ def delegation_path(approval: ApprovalRecord, requests: DeferredToolRequests | N
 
 
 async def _load_places(reader: VersionReader, approvals: Sequence[StoredApproval]) -> dict[str, str | None]:
-    """Return where the files of each version with an approval are, as far as the store knows."""
+    """Return the location of the files of each version with approvals, by version id."""
     places: dict[str, str | None] = {}
     for id in {approval.version_id for approval in approvals if approval.decisions}:
         places[id] = _describe_backend(await reader.store.version(id))
@@ -260,7 +262,7 @@ async def _load_places(reader: VersionReader, approvals: Sequence[StoredApproval
 
 
 def _describe_backend(record: VersionRecord) -> str | None:
-    """Return where the files of a version are."""
+    """Return the location of the files of a version, if it is recorded."""
     directory: object = json_format.loads(record.metadata).get(DIRECTORY)
     if isinstance(directory, str):
         return directory

@@ -61,17 +61,17 @@ def _rewind(
     """Go back to a version: restore its files in the directory, and continue from it with the next turn.
 
     Nothing is lost: later versions stay in the store, and unversioned edits are stored as a version first. The head of
-    the conversation moves too, so programs continue from there.
+    the conversation moves to the version too, so other programs continue from there.
     """
 
     async def work(reader: VersionReader) -> CheckoutReport:
         record = await reader.revisions.find(version)
         head = await reader.revisions.find_head()
-        kept = await _check_out(reader, record, force=True) if record.tree is not None else None
+        edit = await _check_out(reader, record, force=True) if record.tree is not None else None
         await reader.versions.conversation(record.conversation_id).move_to(await reader.versions.load(record.id))
         return CheckoutReport(
             version=await reader.views.version(await reader.store.version(record.id)),
-            kept=kept,
+            kept=edit,
             left=[] if head is None else await _versions_left_behind(reader, head, record),
         )
 
@@ -99,17 +99,18 @@ def _checkout(
 ) -> None:
     """Restore the files of a version in the directory. Unversioned edits are never overwritten.
 
-    Files that `.gitignore` names are not touched. The head of the conversation does not move: see `rewind`. In an empty
-    directory, such as on another machine, the files of the version are written first; unknown files there are refused.
+    Files that `.gitignore` names are not changed. The head of the conversation does not move: see `rewind`. An empty
+    directory, such as one on another machine, is filled with the files of the version; a new directory with other
+    files is refused.
     """
 
     async def work(reader: VersionReader) -> CheckoutReport:
         record = await reader.revisions.find(version)
         try:
-            kept = await _check_out(reader, record, force=force)
+            edit = await _check_out(reader, record, force=force)
         except UnversionedChangesError as error:
             raise error_exit(_describe_unversioned(error), 1) from None
-        return CheckoutReport(version=await reader.views.version(record), kept=kept, left=[])
+        return CheckoutReport(version=await reader.views.version(record), kept=edit, left=[])
 
     done = read(context, directory, store, work, writes=True)
     if json:
@@ -141,7 +142,8 @@ def _merge(
             merged = await one.merge(other)
         except MergeConflictError as error:
             return MergeReport(
-                version=None, conflicts=[MergeConflict(path=each.path, kind=each.kind) for each in error.conflicts]
+                version=None,
+                conflicts=[MergeConflict(path=conflict.path, kind=conflict.kind) for conflict in error.conflicts],
             )
         return MergeReport(version=await reader.views.version(merged.record), conflicts=[])
 
@@ -150,9 +152,9 @@ def _merge(
         print_document(merged)
     elif merged.version is not None:
         short = short_id(merged.version.id)
-        brought = count_files(merged.version.files_changed) or 'no file'
-        typer.echo(f'version {short} has the files of both: {brought} brought in.')
-        typer.echo(f'To put the files into the directory: pydantic-deep checkout {short}')
+        changed = count_files(merged.version.files_changed) or 'no file'
+        typer.echo(f'version {short} has the changes of both: {changed} merged in.')
+        typer.echo(f'To check out its files: pydantic-deep checkout {short}')
     elif not merged.conflicts:
         typer.echo('Already up to date.')
     else:
@@ -168,7 +170,7 @@ def _merge(
 @changes_app.command('branch', epilog='\n\n'.join((VERSION_HELP, APPROVALS_HELP, BUDGET_HELP, RUN_EXIT_CODE_HELP)))
 def _branch(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help='The name of the branch. A conversation has one branch of a name.')],
+    name: Annotated[str, typer.Argument(help='The name of the branch, unique in its conversation.')],
     task: Annotated[str, typer.Argument(help='The task; `-` reads it from standard input.')],
     base: Annotated[str, typer.Option('--from', metavar='VERSION', help='The version to branch from.')] = HEAD,
     directory: DirectoryOption = Path(),
@@ -195,11 +197,11 @@ def _branch(
 
 
 async def _check_out(reader: VersionReader, record: VersionRecord, *, force: bool) -> Version | None:
-    """Put the files of a version into the directory; return the version that edits became, if there were any."""
+    """Check out the files of a version. Return the version in which unversioned edits were stored, if there were any."""
     revisions = reader.revisions
     if record.backend is not None and workspace_key(record.backend) != revisions.workspace:
         raise UnknownVersionError(
-            f'The version {short_id(record.id)} is of another directory: {record.backend}. Name that with --dir.'
+            f'The version {short_id(record.id)} belongs to another directory: {record.backend}. Pass that one as --dir.'
         )
     newest = await reader.store.versions(VersionFilter(kinds=['edit']), limit=1)
     version = await reader.versions.load(record.id)
@@ -208,8 +210,8 @@ async def _check_out(reader: VersionReader, record: VersionRecord, *, force: boo
     except OSError as error:
         place = f'{revisions.directory}{error.filename or ""}'.rstrip('/')
         raise error_exit(
-            f'Not all files of the version {short_id(record.id)} are in the directory: {place}: {error.strerror}. Do '
-            'the same again when that is mended.',
+            f'Some files of the version {short_id(record.id)} were not restored: {place}: {error.strerror}. '
+            'Fix the cause and run the command again.',
             1,
         ) from None
     after = await reader.store.versions(VersionFilter(kinds=['edit']), limit=1)
@@ -217,26 +219,26 @@ async def _check_out(reader: VersionReader, record: VersionRecord, *, force: boo
 
 
 async def _versions_left_behind(reader: VersionReader, head: VersionRecord, record: VersionRecord) -> list[str]:
-    """Return the versions that were before the head and are not before another, newest first."""
-    before = {each.id for each in (await reader.store.lineage(record.id)).versions}
+    """Return the ancestors of the head that are not ancestors of a version, newest first."""
+    ancestors = {ancestor.id for ancestor in (await reader.store.lineage(record.id)).versions}
     line = (await reader.store.lineage(head.id)).versions
-    return [each.id for each in reversed(line) if each.id not in before and each.kind in VISIBLE_KINDS]
+    return [version.id for version in reversed(line) if version.id not in ancestors and version.kind in VISIBLE_KINDS]
 
 
 def _describe_unversioned(error: UnversionedChangesError) -> str:
     named = ', '.join(error.paths[:10]) + (f' and {len(error.paths) - 10} more' if len(error.paths) > 10 else '')
     advice = (
-        'Use --force to keep them as a version first.'
+        'Use --force to store them as a version first.'
         if error.can_be_kept
-        else 'Move them away: some of them no version can hold.'
+        else 'Move them away: some of them cannot be stored in a version.'
     )
-    return f'No version has the changes of {named}, and the checkout would lose them. {advice}'
+    return f'The changes of {named} are in no version, and the checkout would lose them. {advice}'
 
 
 def _print_checkout(done: CheckoutReport) -> None:
     about = first_line(summarize(done.version), 60)
     typer.echo(f'HEAD is {short_id(done.version.id)}: {about}')
     if done.version.files_changed is None:
-        typer.echo('It has no files; those of the directory are as they were.')
+        typer.echo('The version has no files; the directory is unchanged.')
     if done.kept is not None:
-        typer.echo(f'What was edited in the directory is kept as version {short_id(done.kept.id)}')
+        typer.echo(f'Edits in the directory were stored as version {short_id(done.kept.id)}')

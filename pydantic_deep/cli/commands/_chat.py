@@ -1,4 +1,4 @@
-"""The loop of `chat`: one turn for each prompt, in one conversation, until the person exits."""
+"""The loop of `chat`: one turn for each prompt, in one conversation, until the user exits."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ HELP = """\
 /skills   list the skills
 /context  show how many tokens the conversation takes, and for what
 /NAME     load the skill NAME with the next prompt, or with the text beside it
-/new      start a new conversation: plan and permissions go, files stay
+/new      start a new conversation; resets plan and permissions, not files
 /quit     end the chat, as Ctrl-D does
 Ctrl-C stops the agent. Other lines that start with / are refused; everything
 else is a prompt."""
@@ -51,12 +51,12 @@ ReadPrompt: TypeAlias = Callable[[], Awaitable[str]]
 
 
 async def chat(conversation: Conversation, environment: Environment, approvals: ApprovalMode) -> int:
-    """Talk until the person leaves, and return the exit code.
+    """Run turns until the user exits, and return the exit code.
 
     Args:
-        conversation: The agent and its directory, and what was said before.
-        environment: Where the lines of earlier chats are kept, and where questions are asked.
-        approvals: What happens to calls that need an approval; they never wait here.
+        conversation: The agent, its directory, and the version to continue.
+        environment: Locates the history of prompts, and opens the terminal for approvals.
+        approvals: How to handle calls that need approval. A chat never pauses for them.
     """
     prompter = ApprovalPrompter(environment=environment)
     make_decider = decider_for(approvals, prompter)
@@ -69,7 +69,7 @@ async def chat(conversation: Conversation, environment: Environment, approvals: 
     console.print(Text(escape_invisible(f'{runtime.model} in {runtime.directory}{base}'), 'dim'))
     if conversation.is_persistent:
         console.print(Text(escape_invisible(f'versions in {store_label(conversation.store.url, environment)}'), 'dim'))
-    console.print(Text('Ctrl-C stops the agent, Ctrl-D ends the chat, /help says more.', 'dim'))
+    console.print(Text('Ctrl-C stops the agent, Ctrl-D ends the chat, /help lists commands.', 'dim'))
     session = PromptSession[str](history=open_history(environment, console))
     return await ChatSession(conversation, console, prompter, make_decider, prints_answers=False).run(
         lambda: _prompt(session)
@@ -98,28 +98,28 @@ class ChatSession:
         self._exit_code = 0
 
     async def run(self, read_prompt: ReadPrompt) -> int:
-        """Run turns until the input ends, and return the exit code: that of the last turn where no person watches, else 0."""
+        """Run turns until the input ends. Return the exit code: 0 at a terminal, else that of the last turn."""
         async with self._runtime.agent:
             while True:
                 try:
-                    said = (await read_prompt()).strip()
+                    line = (await read_prompt()).strip()
                 except EOFError:
                     break
-                if said in ('/quit', '/exit'):
+                if line in ('/quit', '/exit'):
                     break
                 try:
-                    if said.startswith('/'):
-                        await self._run_command(said)
-                    elif said:
-                        await self._turn(said)
-                except Exception as error:  # noqa: BLE001 - whatever fails in a turn ends the turn, and not the chat
+                    if line.startswith('/'):
+                        await self._run_command(line)
+                    elif line:
+                        await self._turn(line)
+                except Exception as error:  # noqa: BLE001 - a failed turn does not end the chat
                     self._report_failure(error)
         return self._exit_code if self._prints_answers else 0
 
     async def _turn(self, task: str) -> None:
         progress = ProgressDisplay(self._console, clock=self._runtime.clock, shows_answer=not self._prints_answers)
         tip = self._conversation.tip
-        if tip is not None and tip.state == 'awaiting_approval':  # the person stopped the turn at a question
+        if tip is not None and tip.state == 'awaiting_approval':  # the user interrupted the turn at a prompt
             await self._conversation.abandon_pending(tip)
         work = partial(run_turn, self._conversation, '\n\n'.join([*self._loaded, task]))
         self._loaded = []
@@ -132,8 +132,8 @@ class ChatSession:
     def _report_failure(self, error: Exception) -> None:
         """Print an unexpected failure. The chat continues."""
         self._exit_code = EXIT_CODES['failed']
-        said = first_line(f'{type(error).__name__}: {error}', MAX_CHARS)
-        self._print(Text(f'This failed unexpectedly: {said} The chat continues.', 'bold red'))
+        message = first_line(f'{type(error).__name__}: {error}', MAX_CHARS)
+        self._print(Text(f'Unexpected error: {message} The chat continues.', 'bold red'))
 
     async def _run_command(self, command: str) -> None:
         match command:
@@ -155,14 +155,14 @@ class ChatSession:
                 self._runtime.deps.todos.clear()
                 self._prompter.reset()
                 self._loaded = []
-                self._print(Text('A new conversation. Files stay as they are.'))
+                self._print(Text('Started a new conversation. The files are unchanged.'))
             case _:
                 await self._load(command)
 
     async def _show_context(self) -> None:
         tip, model = self._conversation.tip, self._runtime.agent.model
         if tip is None:
-            return self._print(Text('The conversation has not begun.'))
+            return self._print(Text('The conversation has no turn yet.'))
         window = model.context_window if isinstance(model, Model) else None
         report = await load_context_report(tip, context_window=window)
         width = self._console.width if self._console.is_terminal else None
@@ -178,7 +178,7 @@ class ChatSession:
                 print_truncated(self._console, line)
 
     async def _load(self, command: str) -> None:
-        """Take a skill along with the next prompt, or with the one that follows its name."""
+        """Load a skill with the text after its name, or with the next prompt."""
         name, _, task = command[1:].partition(' ')
         try:
             self._loaded.append(await self._runtime.skills.load(name, backend=self._runtime.backend))
@@ -204,7 +204,7 @@ async def _read_line() -> str:
 
 
 async def _prompt(session: PromptSession[str]) -> str:
-    """Ask the person; Ctrl-C drops what is typed."""
+    """Read a prompt at the terminal. Ctrl-C discards the line."""
     try:
         return await session.prompt_async('> ')
     except KeyboardInterrupt:
@@ -212,12 +212,12 @@ async def _prompt(session: PromptSession[str]) -> str:
 
 
 def open_history(environment: Environment, console: Console) -> History:
-    """Return the lines of earlier chats; if they cannot be kept, say so and go on without."""
+    """Return the prompt history; one in memory, with a warning, if the file cannot be written."""
     path = environment.state_directory / 'chat_history'
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.touch(mode=0o600)
     except OSError as error:
-        console.print(Text(escape_invisible(f'What you type is not kept: {error}'), 'yellow'))
+        console.print(Text(escape_invisible(f'Prompts are not stored: {error}'), 'yellow'))
         return InMemoryHistory()
     return FileHistory(str(path))

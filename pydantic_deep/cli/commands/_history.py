@@ -46,11 +46,11 @@ from ._options import (
 )
 
 VERSION_HELP = (
-    'Versions: HEAD is the version whose files the directory has, HEAD~2 the version two turns before it, whatever '
-    'pauses and steps these turns had. An id can be shortened to its end, as `log` shows it, or to an unambiguous '
-    'beginning. A branch name stands for its newest version, in the conversation of HEAD first, then in the directory; '
-    'a name that a program gave to versions stands for the newest of them. Ids come before branches, branches before '
-    'such names.'
+    'Versions: HEAD is the version whose files the directory has, HEAD~2 the version two turns before it; pauses and '
+    'steps within turns do not count. An id can be shortened to its end, as `log` shows it, or to an unambiguous '
+    'beginning. A branch name refers to its newest version, in the conversation of HEAD first, then in the directory; '
+    'a name that a program has set on versions refers to the newest of them. Ids take precedence over branches, '
+    'branches over such names.'
 )
 
 EXIT_CODE_HELP = 'Exit codes: 0 done, 1 it failed, 2 wrong usage.'
@@ -81,8 +81,8 @@ def _log(
     """Show the versions of the directory as a graph, newest first.
 
     Marks: ○ root of a conversation, ● turn, ◌ pause for approvals, ✎ edit of files or settings without the agent,
-    ◆ merge, · step within a turn (with --steps, or where a turn ended early or another one started). Each line has the
-    number of files that differ from the version before. In a pipe, prompts are cut to 200 characters. Suspended runs are
+    ◆ merge, · step within a turn (with --steps, or if a turn ended early or another one started there). Each line has
+    the number of files that differ from the version before. In a pipe, prompts are cut to 200 characters. Suspended runs are
     listed on standard error.
     """
 
@@ -103,7 +103,7 @@ def _log(
     elif versions:
         print_log(Console(), versions, turn_bases, head_id=head_id)
     else:
-        typer.echo('There is no version of this directory. --all shows those of others.', err=True)
+        typer.echo('There is no version of this directory. --all shows those of other directories.', err=True)
 
 
 @history_app.command('show', epilog=f'{VERSION_HELP}\n\n{EXIT_CODE_HELP}')
@@ -292,30 +292,32 @@ def _gc(
 
 
 def _print_replay(version: str, replay: Replay, *, json: bool) -> None:
-    found = replay.difference
+    difference = replay.difference
     if json:
         print_document(
             ReplayReport(
                 version=version,
-                is_exact=found is None,
+                is_exact=difference is None,
                 requests=replay.requests,
-                difference_number=None if found is None else found.number,
-                difference_part=None if found is None else found.part,
-                difference=None if found is None else found.detail,
+                difference_number=None if difference is None else difference.number,
+                difference_part=None if difference is None else difference.part,
+                difference=None if difference is None else difference.detail,
             )
         )
-    elif found is None:
-        typer.echo(f'{short_id(version)}: {_describe_requests(replay.requests)} the same as then.')
+    elif difference is None:
+        typer.echo(f'{short_id(version)}: {_describe_requests(replay.requests)} the recording.')
     else:
-        typer.echo(f'{short_id(version)}: request {found.number} is not what it was, in its {found.part}:')
-        typer.echo(escape_invisible(found.detail))
+        typer.echo(
+            f'{short_id(version)}: request {difference.number} differs from the recorded one in its {difference.part}:'
+        )
+        typer.echo(escape_invisible(difference.detail))
 
 
 def _cell(value: object) -> object:
-    """Return a value as CSV has it: nested ones as JSON."""
+    """Return the CSV cell of a value. Nested values become JSON."""
     plain = value_of(value)
     return json_format.dumps(plain) if isinstance(plain, dict | list) else plain
 
 
 def _describe_requests(requests: int) -> str:
-    return 'the one request is' if requests == 1 else f'all {requests} requests are'
+    return 'the request matches' if requests == 1 else f'all {requests} requests match'

@@ -1,4 +1,4 @@
-"""The list of providers that `models` prints, as a table and as JSON. Pure."""
+"""The providers that `models` lists, as a table and as JSON. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOTE = "Missing packages: pip install 'pydantic-ai-slim[NAME]'. Names: pydantic-
 
 
 def select_providers(known: Sequence[ProviderState], name: str | None) -> list[ProviderState]:
-    """Return the providers of that name; all for `None`."""
+    """Return the providers with a name, or all of them for `None`."""
     return [state for state in known if name in (None, state.name)]
 
 
@@ -25,7 +25,7 @@ def render_providers_json(states: Sequence[ProviderState]) -> str:
 
 
 def render_provider_table(states: Sequence[ProviderState]) -> Table:
-    """Return a table, the providers that can be used first."""
+    """Return the providers as a table, usable ones first."""
     table = Table('provider', 'ready', 'key', 'package', 'names', box=None, pad_edge=False, header_style='bold')
     table.caption = Text(NOTE)
     table.caption_justify = 'left'

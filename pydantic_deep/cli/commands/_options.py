@@ -61,15 +61,15 @@ APPROVALS_HELP = (
 
 BUDGET_HELP = (
     'Budget: each turn has its own, which its subagents share. Every request counts the whole conversation that it '
-    'sends. At four fifths the model is told to finish; when about one answer fits, it is told that the next one is '
-    'the last and that it cannot call tools. A request that has started is completed, so an answer can exceed the '
+    'sends. At four fifths, the model is asked to finish. When about one answer fits, it is informed that the next '
+    'answer is the last and cannot call tools. A request that has started is completed, so an answer can exceed the '
     'budget. If the task is not done then, the exit code is 4, and files and the version remain. There is no limit on '
     'the number of requests. If the price of a model is unknown, only tokens count.'
 )
 
 VERSIONED_FILES_HELP = (
     'Files that .gitignore names are in no version. A directory with more than 50,000 files or 500 MB is not versioned: '
-    'the version then has the dialogue only, and the end of the turn says so.'
+    'its versions contain the dialogue only, and the end of the turn reports this.'
 )
 
 MODEL_HELP = (
@@ -110,14 +110,14 @@ BudgetOption = Annotated[
 
 
 def choice_parser(kind: type[ChoiceT]) -> Callable[[str], ChoiceT]:
-    """Return a parser for a choice of words. Typer's own parser puts `Value error` before the message."""
+    """Return an option parser for an enum. Without it, Typer puts `Value error` before the message."""
 
     def parse(text: str) -> ChoiceT:
         try:
             return kind(text)
         except ValueError:
             known = ', '.join(member.value for member in kind)
-            raise typer.BadParameter(f'{str(text)!r} is none of {known}.') from None
+            raise typer.BadParameter(f'{str(text)!r} is not one of {known}.') from None
 
     return parse
 
@@ -126,7 +126,7 @@ def _parse_dollars(text: str) -> Decimal:
     try:
         return cast('Decimal', Budget(cost=text).cost)
     except ValueError:
-        raise typer.BadParameter(f'{text!r} is no amount of US dollars above 0, such as 0.50.') from None
+        raise typer.BadParameter(f'{text!r} is not an amount of US dollars above 0, such as 0.50.') from None
 
 
 CostOption = Annotated[
@@ -225,7 +225,7 @@ class ConversationStart:
     continues: bool = field(kw_only=True)
     base: str | None = field(kw_only=True)
     instructions: str | None = field(kw_only=True, default=None)
-    """Those that a new conversation gets."""
+    """Additional instructions for a new conversation."""
 
     def __post_init__(self) -> None:
         if self.continues and self.base is not None:
@@ -244,11 +244,11 @@ class ConversationStart:
                 f'Choose one of {option} and --instructions.'
             )
         if is_blank(self.instructions):
-            raise typer.BadParameter('it is empty. Leave it out, or give it a text.', param_hint="'--instructions'")
+            raise typer.BadParameter('it is empty. Omit it, or pass a text.', param_hint="'--instructions'")
 
     @asynccontextmanager
     async def open(self, runtime: AgentRuntime, settings: Settings) -> AsyncGenerator[Conversation]:
-        """Open the store, and yield the conversation that goes on."""
+        """Open the store, and yield a new conversation or the one to continue."""
         await check_runtime(runtime)
         url = NO_STORE if self.no_store else choose_store(self.store, self.environment)
         async with open_chosen_store(url, self.environment) as store:
@@ -267,7 +267,7 @@ def choose_presenter(*, json: bool) -> Presenter:
 
 @contextmanager
 def exit_on_error(*, json: bool) -> Generator[None]:
-    """Print an error that prevents a command as one sentence, and exit with the code for it."""
+    """Print an error that ends a command as one sentence, and exit with its code."""
     try:
         yield
     except UnusableModelError as error:
@@ -277,7 +277,7 @@ def exit_on_error(*, json: bool) -> Generator[None]:
         raise error_exit(str(error), ERROR_EXIT_CODES['unusable_model']) from None
     except USAGE_ERRORS as error:
         raise error_exit(str(error), USAGE_ERROR_CODE) from None
-    except BrokenPipeError:  # who read the output has left, and is told nothing
+    except BrokenPipeError:  # the reader of the output is gone: `run_app` exits without a message
         raise
     except (DeepAgentError, ScanLimitError, OSError) as error:
         raise error_exit(str(error), EXIT_CODES['failed']) from None
@@ -291,14 +291,14 @@ def read(
     *,
     writes: bool = False,
 ) -> T:
-    """Open a store that is there, and do something with what it has.
+    """Open an existing store and return the result of a function of its reader.
 
     Args:
-        context: That of the command.
-        directory: The directory whose versions are meant.
-        store: What `--store` said.
-        work: What is to be done.
-        writes: Whether that changes the store; it is opened for reading only otherwise.
+        context: The context of the command.
+        directory: The directory to which `HEAD` and other names refer.
+        store: The value of `--store`.
+        work: The function to call.
+        writes: Whether the function changes the store. Otherwise the store is opened read-only.
     """
     environment = context.find_object(Environment) or Environment()
     here = str(directory.resolve())
@@ -322,7 +322,7 @@ def read_task(task: str) -> str:
 
 
 def print_document(value: object) -> None:
-    """Print a value as one JSON document, in ASCII: no text in it can drive a terminal or break a pipe."""
+    """Print a value as one JSON document, in ASCII, so that no text in it can control a terminal or fail to encode."""
     typer.echo(json_format.dumps(to_jsonable_python(value), indent=2))
 
 

@@ -1,4 +1,4 @@
-"""Resuming a version with pending approvals, in this process or another than the one that paused."""
+"""Resuming a version with pending approvals, from any process."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Resumption:
     """The options of `resume`."""
 
     approvals: ApprovalMode
-    """What happens to calls that wait. Under `pause` those of the version are asked, and later ones wait again."""
+    """How to handle pending calls. `pause` asks about those of the version, and pauses again for later ones."""
     model: str | None
-    """Another model than before."""
+    """The model to use instead of the original one."""
     max_tokens: int | None
-    """Another budget than before, for what was used already and what comes."""
+    """Token budget of the whole turn, including tokens already used. Default: the original budget."""
     max_cost: Decimal | None
-    """Another one in US dollars, likewise."""
+    """Cost budget of the whole turn in US dollars, likewise."""
 
     async def run(
         self,
@@ -49,13 +49,13 @@ class Resumption:
         *,
         notify: Callable[[str], None],
     ) -> int:
-        """Prompt for pending approvals, resume the turn, and return the exit code.
+        """Ask about pending approvals, resume the turn, and return the exit code.
 
         Raises:
-            NotPendingError: Nothing is pending, or there is no terminal to ask at.
-            ForeignVersionError: Another program made the version.
-            UnusableModelError: There is no model to work with.
-            BackendError: Commands cannot be isolated, or the directory is gone.
+            NotPendingError: Nothing is pending, or there is no terminal for prompts.
+            ForeignVersionError: Another program created the version.
+            UnusableModelError: The model cannot be used.
+            BackendError: Commands cannot be isolated, or the directory does not exist.
         """
         approvals = await store.approvals(status=None, version_id=record.id, limit=10_000)
         await self._check(record, store, approvals, environment)
@@ -76,25 +76,25 @@ class Resumption:
             and not turn.has_next_command
         ):
             if turn.has_answered:
-                notify('What was answered may have run. Go on from there with: pydantic-deep run --continue')
+                notify('Answered calls may have run. Continue with: pydantic-deep run --continue')
             else:
-                notify(f'Nothing was answered. {short_id(record.id)} waits on.')
+                notify(f'No answers given; {short_id(record.id)} is still pending.')
         return turn.exit_code
 
     async def _check(
         self, record: VersionRecord, store: Store, approvals: Sequence[ApprovalRecord], environment: Environment
     ) -> None:
-        """Refuse to begin where nothing can be answered."""
+        """Raise `NotPendingError` if nothing is pending or nobody can be asked."""
         name = short_id(record.id)
         if record.state != 'awaiting_approval':
-            raise NotPendingError(f'The version {name} waits for nothing: it is {record.state}.')
+            raise NotPendingError(f'The version {name} has no pending approvals: it is {record.state}.')
         await check_unanswered(store, record.id, approvals)
         if _has_pending(approvals) and self.approvals in (ApprovalMode.ask, ApprovalMode.pause):
             with environment.open_terminal() as terminal:
                 if terminal is None:
                     raise NotPendingError(
                         'There is no terminal to ask at. Resume at a terminal, with --approvals=allow or '
-                        f'--approvals=deny, or answer with `pydantic-deep approvals answer`. {name} waits on.'
+                        f'--approvals=deny, or answer with `pydantic-deep approvals answer`. {name} is still pending.'
                     )
 
     def _make_decider(self, environment: Environment, *, has_pending: bool) -> DeciderFactory:
@@ -116,7 +116,7 @@ class Resumption:
 
 def _has_pending(approvals: Sequence[ApprovalRecord]) -> bool:
     """Return whether an approval has no answer yet."""
-    return any(each.status == 'pending' for each in approvals)
+    return any(approval.status == 'pending' for approval in approvals)
 
 
 async def find_pending(revisions: Revisions) -> VersionRecord:
@@ -125,8 +125,8 @@ async def find_pending(revisions: Revisions) -> VersionRecord:
     Raises:
         NotPendingError: There is none.
     """
-    waiting = revisions.walk(VersionFilter(metadata={DIRECTORY: revisions.directory}, states=['awaiting_approval']))
-    async for record in waiting:
+    paused = revisions.walk(VersionFilter(metadata={DIRECTORY: revisions.directory}, states=['awaiting_approval']))
+    async for record in paused:
         if await is_pending(revisions.store, record):
             return record
-    raise NotPendingError(f'Nothing that ran in {revisions.directory} waits for an approval.')
+    raise NotPendingError(f'No version of {revisions.directory} has pending approvals.')

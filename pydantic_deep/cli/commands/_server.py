@@ -1,4 +1,4 @@
-"""The commands `serve` and `keys`. They import `pydantic_deep.server`, an extra, when they run."""
+"""The commands `serve` and `keys`. They import `pydantic_deep.server`, which needs an extra, only when they run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ T = TypeVar('T')
 EXIT_CODE_HELP = 'Exit codes: 0 done, 1 it failed, 2 wrong usage, 3 no usable model.'
 
 DEFAULT_AGENT = 'deep-agent'
-"""The name of the agent that is served where none is named."""
+"""The name of the agent that is served by default."""
 
 _DAY_SECONDS = 86_400
 
@@ -79,7 +79,7 @@ class Scope(StrEnum):
 @serve_app.command(
     'serve',
     epilog='Clients of OpenAI use http://HOST:PORT/v1, those of Anthropic and Google http://HOST:PORT; the model is '
-    'the name of an agent. Nobody is served without a key. Ctrl-C stops the server after the running turns; a second '
+    'the name of an agent. Every request needs a key. Ctrl-C stops the server after the running turns; a second '
     'Ctrl-C stops these turns, and their stored steps remain. Needs the extra `server`.\n\n' + EXIT_CODE_HELP,
 )
 def _serve(
@@ -112,16 +112,16 @@ def _serve(
 ) -> None:
     """Serve agents over HTTP, with a page for people and the APIs of OpenAI, Anthropic and Google for programs."""
     environment = context.find_object(Environment) or Environment()
-    given = {'agents': agents, 'host': host, 'port': port, 'store': store}
+    overrides = {'agents': agents, 'host': host, 'port': port, 'store': store}
     with exit_on_error(json=False):
-        settings = _load_settings(config, given)
+        settings = _load_settings(config, overrides)
         from pydantic_deep.server import InvalidAgentsError, import_agents, serve
 
         async def work(served: Mapping[str, AnyAgent]) -> None:
             async with _open_keys(settings, environment) as (opened, ring):
                 where = store_label(opened.url, environment)
-                say = partial(_print_address, list(served), where, has_keys=bool(await ring.list()))
-                await serve(served, opened, settings, on_start=say)
+                print_address = partial(_print_address, list(served), where, has_keys=bool(await ring.list()))
+                await serve(served, opened, settings, on_start=print_address)
 
         try:
             if settings.agents is None:
@@ -172,7 +172,7 @@ def _create(
     async def work(ring: KeyRing) -> str:
         return await ring.create(
             name=name,
-            scopes=[each.value for each in scope or (Scope.run, Scope.approve)],
+            scopes=[member.value for member in scope or (Scope.run, Scope.approve)],
             owner=owner,
             agents=agent,
             expires_in_seconds=None if expires_in is None else expires_in * _DAY_SECONDS,
@@ -191,15 +191,15 @@ def _list(
     async def work(ring: KeyRing) -> list[tuple[ApiKey, datetime | None]]:
         return [(key, await ring.last_used_at(key.id)) for key in await ring.list()]
 
-    found = _use_keys(context, store, config, work)
+    keys = _use_keys(context, store, config, work)
     if json:
         rows = [
             {**key.model_dump(mode='json', exclude={'digest'}), 'last_used_at': used and used.isoformat()}
-            for key, used in found
+            for key, used in keys
         ]
         typer.echo(json_format.dumps(rows, indent=2))
-    elif found:
-        Console().print(_render_keys(found))
+    elif keys:
+        Console().print(_render_keys(keys))
     else:
         typer.echo('There is no key. Create one: pydantic-deep keys create NAME', err=True)
 
@@ -211,7 +211,7 @@ def _revoke(
     store: ServedStoreOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Revoke a key, at once and for good."""
+    """Revoke a key immediately and permanently."""
     key = _use_keys(context, store, config, lambda ring: ring.revoke(id))
     typer.echo(escape_invisible(f'{key.name} is revoked.'), err=True)
 
@@ -230,25 +230,25 @@ def _use_keys(
         return anyio.run(run, _load_settings(config, {'store': store}))
 
 
-def _load_settings(config: Path | None, given: Mapping[str, object]) -> ServerSettings:
-    """Return the settings: what was given counts before the environment, and that before the file."""
+def _load_settings(config: Path | None, overrides: Mapping[str, object]) -> ServerSettings:
+    """Return the settings. Options override the environment, and the environment overrides the file."""
     try:
         from pydantic_deep.server import InvalidSettingsError, load_settings
     except ModuleNotFoundError as error:
         raise error_exit(str(error), USAGE_ERROR_CODE) from None
     try:
-        return load_settings(config, **{name: value for name, value in given.items() if value is not None})
+        return load_settings(config, **{name: value for name, value in overrides.items() if value is not None})
     except InvalidSettingsError as error:
         raise error_exit(str(error), USAGE_ERROR_CODE) from None
 
 
 @asynccontextmanager
 async def _open_keys(settings: ServerSettings, environment: Environment) -> AsyncGenerator[tuple[SqlStore, KeyRing]]:
-    """Open the store that is served, and its keys."""
+    """Open the store of the server and its API keys."""
     from pydantic_deep.server import open_keys
 
     async with open_chosen_store(settings.store or choose_store(None, environment), environment) as opened:
-        store = cast('SqlStore', opened)  # what `open_store` opens
+        store = cast('SqlStore', opened)  # `open_store` returns this type for a database
         async with open_keys(store) as ring:
             yield store, ring
 
@@ -260,14 +260,14 @@ def _print_address(names: list[str], store: str, url: str, *, has_keys: bool) ->
         typer.echo('There is no key yet. Create one: pydantic-deep keys create NAME', err=True)
 
 
-def _render_keys(found: list[tuple[ApiKey, datetime | None]]) -> Table:
+def _render_keys(keys: list[tuple[ApiKey, datetime | None]]) -> Table:
     table = Table('id', 'name', 'owner', 'scopes', 'agents', 'until', 'last used', box=None, pad_edge=False)
-    for key, used in found:
+    for key, used in keys:
         until = 'revoked' if key.revoked_at is not None else _format_day(key.expires_at, 'for ever')
         agents = 'all' if key.agents is None else ', '.join(key.agents)
         cells = (key.id, key.name, key.owner, ', '.join(key.scopes), agents, until, _format_day(used, 'never'))
         table.add_row(*(Text(escape_invisible(cell)) for cell in cells))
-    table.columns[0].no_wrap = True  # to be copied
+    table.columns[0].no_wrap = True  # so that an id can be copied
     return table
 
 

@@ -1,4 +1,4 @@
-"""The commands about skills: make one, list them, show one, check one. What a skill is, is in `pydantic_deep.skills`."""
+"""The commands `skills new`, `list`, `show` and `validate`. The skills themselves are in `pydantic_deep.skills`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pydantic_deep.skills import (
 )
 
 PROJECT_SKILLS = Path('.agents/skills')
-"""Where the skills of a project are, below its directory; other clients look there too."""
+"""Directory of project skills, relative to the project. Other clients use it too."""
 
 EXIT_CODE_HELP = 'Exit codes: 0 done, 1 `validate` found an error or the skill does not exist, 2 wrong usage.'
 
@@ -54,7 +54,7 @@ Result: …
 
 - …
 """
-"""What `new` writes: a skill that is valid, and says what is to be written where."""
+"""The SKILL.md that `new` writes: a valid skill with placeholders."""
 
 skills_app = typer.Typer(
     name='skills',
@@ -85,7 +85,7 @@ class SkillRow:
 
     skill: Skill
     is_trusted: bool
-    """Whether an agent would load it."""
+    """Whether an agent would load the skill."""
 
 
 @skills_app.command('new', epilog=EXIT_CODE_HELP)
@@ -95,7 +95,7 @@ def _new(
     directory: Annotated[
         Path | None,
         typer.Option(
-            '--dir', metavar='DIR', help='The parent of its folder. Default: ~/.agents/skills, which run and chat use.'
+            '--dir', metavar='DIR', help='The parent of the folder. Default: ~/.agents/skills, which run and chat use.'
         ),
     ] = None,
 ) -> None:
@@ -111,7 +111,7 @@ def _new(
         title = name.replace('-', ' ').capitalize()
         (folder / 'SKILL.md').write_text(TEMPLATE.format(name=name, title=title), encoding='utf-8')
     except FileExistsError:
-        raise _fail(f'{folder} is there already. Choose another name, or edit it.') from None
+        raise _fail(f'{folder} already exists. Choose another name, or edit it.') from None
     except OSError as error:
         raise _fail(f'{skill} cannot be written: {error.strerror}.') from None
     typer.echo(escape_invisible(f'{skill}: fill it in, then: pydantic-deep skills validate {shlex.quote(str(folder))}'))
@@ -142,7 +142,7 @@ def _show(
     name: Annotated[str, typer.Argument(help='The name of a skill, as `list` shows it.')],
     directories: DirectoriesOption = None,
 ) -> None:
-    """Print a skill as the agent reads it: its instructions and the names of its files. Nothing of it runs."""
+    """Print a skill as the agent reads it: its instructions and the names of its files. No script of it runs."""
     skills = Skills(_directories(context, directories, trust=True))
     try:
         typer.echo(escape_invisible(anyio.run(skills.load, name)))
@@ -158,22 +158,22 @@ def _validate(
     json: Annotated[bool, typer.Option('--json', help='Print one JSON array.')] = False,
 ) -> None:
     """Validate a skill strictly by the Agent Skills standard. Warnings do not fail."""
-    found = validate_skill(path)
+    diagnostics = validate_skill(path)
     if json:
-        typer.echo(render_diagnostics_json(found))
+        typer.echo(render_diagnostics_json(diagnostics))
     else:
-        for diagnostic in found:
+        for diagnostic in diagnostics:
             typer.echo(escape_invisible(str(diagnostic)))
-        if not found:
-            typer.echo(escape_invisible(f'{path}: nothing is wrong.'))
-    if any(diagnostic.severity == 'error' for diagnostic in found):
+        if not diagnostics:
+            typer.echo(escape_invisible(f'{path}: no problems found.'))
+    if any(diagnostic.severity == 'error' for diagnostic in diagnostics):
         raise typer.Exit(1)
 
 
 def list_skills(directories: list[SkillDirectory]) -> tuple[list[SkillRow], list[SkillDiagnostic]]:
-    """Return the skills that are used, then those that nobody vouches for, and what is wrong with others."""
+    """Return the trusted skills, then the untrusted ones, and the problems of skills that cannot be used."""
     used = discover_skills(directories)
-    untrusted = discover_skills([replace(each, trusted=True) for each in directories if not each.trusted])
+    untrusted = discover_skills([replace(source, trusted=True) for source in directories if not source.trusted])
     listed = [SkillRow(skill=skill, is_trusted=True) for skill in used.skills.values()]
     listed += [SkillRow(skill=skill, is_trusted=False) for skill in untrusted.skills.values()]
     return listed, [diagnostic for diagnostic in used.diagnostics if diagnostic.code != 'untrusted']
@@ -184,40 +184,43 @@ def render_skills_json(listed: list[SkillRow]) -> str:
     return json_format.dumps(
         [
             {
-                'name': each.skill.name,
-                'description': each.skill.description,
-                'scope': each.skill.scope,
-                'path': str(each.skill.source),
-                'is_trusted': each.is_trusted,
-                'is_hidden': each.skill.is_hidden,
-                'allowed_tools': list(each.skill.allowed_tools),
+                'name': row.skill.name,
+                'description': row.skill.description,
+                'scope': row.skill.scope,
+                'path': str(row.skill.source),
+                'is_trusted': row.is_trusted,
+                'is_hidden': row.skill.is_hidden,
+                'allowed_tools': list(row.skill.allowed_tools),
             }
-            for each in listed
+            for row in listed
         ],
         indent=2,
     )
 
 
 def render_skill_table(listed: list[SkillRow]) -> Table:
-    """Return a table of skills."""
+    """Return skills as a table."""
     table = Table('name', 'from', 'description', box=None, pad_edge=False, header_style='bold')
-    for each in listed:
-        scope = each.skill.scope if each.is_trusted else f'{each.skill.scope}, untrusted'
-        table.add_row(Text(escape_invisible(each.skill.name)), scope, Text(first_line(each.skill.description, 200)))
+    for row in listed:
+        scope = row.skill.scope if row.is_trusted else f'{row.skill.scope}, untrusted'
+        table.add_row(Text(escape_invisible(row.skill.name)), scope, Text(first_line(row.skill.description, 200)))
     return table
 
 
-def render_diagnostics_json(found: list[SkillDiagnostic]) -> str:
+def render_diagnostics_json(diagnostics: list[SkillDiagnostic]) -> str:
     """Return diagnostics as one JSON array."""
     return json_format.dumps(
-        [{'severity': d.severity, 'path': d.path, 'line': d.line, 'code': d.code, 'message': d.message} for d in found],
+        [
+            {'severity': d.severity, 'path': d.path, 'line': d.line, 'code': d.code, 'message': d.message}
+            for d in diagnostics
+        ],
         indent=2,
     )
 
 
-def _directories(context: typer.Context, given: list[Path] | None, *, trust: bool) -> list[SkillDirectory]:
-    if given:
-        return [SkillDirectory(path) for path in given]
+def _directories(context: typer.Context, paths: list[Path] | None, *, trust: bool) -> list[SkillDirectory]:
+    if paths:
+        return [SkillDirectory(path) for path in paths]
     environment = context.find_object(Environment) or Environment()
     return [
         SkillDirectory(PROJECT_SKILLS, trusted=trust, is_required=False),
@@ -232,7 +235,7 @@ def _print_diagnostics(diagnostics: list[SkillDiagnostic]) -> None:
 
 
 def _name_problem(name: str) -> str | None:
-    """Return what is wrong with a name for a new skill; `None` if nothing is."""
+    """Return the problem of a name for a new skill; `None` if the name is valid."""
     try:
         Skills([Skill(name, 'x', body='x')])
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The commands about a store as a whole: `store check`, `store backup` and `store restore`."""
+"""The commands `store check`, `store backup` and `store restore`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ._history import EXIT_CODE_HELP
 from ._options import DocumentOption, StoreOption, exit_on_error, print_document
 
 _MAX_IDS: Final = 5
-"""How many versions or conversations are named that depend on one row; --json names all."""
+"""Maximum number of dependent versions or conversations listed per row; --json lists all."""
 
 store_app = typer.Typer(
     name='store',
@@ -115,7 +115,7 @@ def _damage_row(damage: Damage) -> DamageRow:
 
 
 class _TableProgress:
-    """Prints a line on standard error for each table that is begun."""
+    """Prints each table to standard error when its rows start."""
 
     def __init__(self) -> None:
         self._table = ''

@@ -1,4 +1,4 @@
-"""One task for the agent, as `run` and `branch` do it, and the options that choose the agent, which `chat` has too."""
+"""Running one task, for `run` and `branch`, and the options of the agent, which `chat` uses too."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ._options import USAGE_ERROR_CODE, ConversationStart, choose_presenter, err
 
 @dataclass(frozen=True)
 class AgentOptions:
-    """The options that choose the agent and its limits."""
+    """The options that configure the agent and its limits."""
 
     directory: Path
     model: str | None
@@ -41,7 +41,7 @@ class AgentOptions:
         """Return the settings of the agent.
 
         Raises:
-            UnusableModelError: No model is chosen, and none can be used by default.
+            UnusableModelError: No model is chosen, and no key is set for a default.
         """
         return Settings(
             directory=str(self.directory),
@@ -63,15 +63,15 @@ def run_task(
     json: bool,
     branch: str | None = None,
 ) -> typer.Exit:
-    """Do one task, present it, and return the exit.
+    """Run one task, present its turn, and return the exit.
 
     Args:
         start: The conversation and the version that the task continues.
-        options: The agent.
-        task: What the agent shall do.
-        approvals: What happens to calls that need an approval.
+        options: The configuration of the agent.
+        task: The prompt.
+        approvals: How to handle calls that need approval.
         json: Whether to print events instead of progress and the answer.
-        branch: The name of a branch that begins with the task.
+        branch: The name of a new branch for the task. Default: the branch of the version.
     """
     environment = start.environment
     with exit_on_error(json=json), deferred_warnings():
@@ -93,7 +93,7 @@ def run_task(
 
 
 async def _check_branch_name(conversation: Conversation, name: str, base: str) -> None:
-    """Refuse a branch name that the conversation of a version already uses."""
+    """Exit if the conversation of a version already has a branch of this name."""
     conversation_id = (await conversation.revisions.find(base)).conversation_id
     if name in {branch.name for branch in await conversation.store.branches(conversation_id)}:
         raise error_exit(str(BranchExistsError(name)), USAGE_ERROR_CODE)

@@ -18,7 +18,7 @@ KINDS: Final = (
     ('skills', 'magenta', 'catalogue and loaded skills'),
     ('files', 'green', 'file tools and uploads'),
     ('summary', 'yellow', 'summaries of earlier messages'),
-    ('history', 'red', 'everything else that was said'),
+    ('history', 'red', 'all other messages'),
 )
 """What is told apart, with its colour and what it is."""
 
@@ -133,7 +133,7 @@ def _total_line(report: ContextReport) -> str:
     usage = report.usage
     how = 'counted by the tokenizer of the model' if report.is_exact else 'estimated'
     if usage.context_window is None:
-        return f"{usage.counted:,} tokens, {how}. The model's window is not known."
+        return f'{usage.counted:,} tokens, {how}. The context window of the model is unknown.'
     return f'{usage.counted:,} of {usage.context_window:,} tokens ({usage.counted / usage.context_window:.0%}), {how}.'
 
 

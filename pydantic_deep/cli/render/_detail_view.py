@@ -58,11 +58,11 @@ def render_details(details: VersionDetails, *, is_head: bool = False) -> Iterato
         yield render_subagents(details.subagents)
     if details.output is not None:
         is_whole = details.state not in ('interrupted', 'failed')
-        yield from _section('Answer' if is_whole else 'Answer, as far as it came', escape_invisible(details.output))
+        yield from _section('Answer' if is_whole else 'Partial answer', escape_invisible(details.output))
     if details.error is not None:
         yield from _section('Error', escape_invisible(details.error), 'red')
     if details.is_pending:
-        yield _title_line('Waits for')
+        yield _title_line('Pending')
         for approval in details.approvals:
             args = json.dumps(approval.args)
             yield render_call(ToolCallEvent(id=approval.pending_id, name=approval.tool, args=args))
@@ -219,7 +219,7 @@ def _count(number: int, noun: str) -> str:
 def _state(version: VersionDetails) -> str:
     """Return what became of a version: of one that asked, whether it waits still."""
     answered = 'answered' if version.state == 'awaiting_approval' else version.state
-    return 'waits' if version.is_pending else answered
+    return 'pending' if version.is_pending else answered
 
 
 def _todo_lines(todos: Sequence[Todo], sign: str, style: str) -> Iterator[Text]:

@@ -60,15 +60,13 @@ _DECISION_VERBS: Mapping[DecisionKind, str] = {
 }
 """What somebody has done to a call."""
 
-INCOMPLETE_FILES = (
-    'Commands may have changed more files: the directory is too large to look through after each of them.'
-)
+INCOMPLETE_FILES = 'Commands may have changed more files: the directory is too large to scan after each one.'
 """What is said where the list of files has holes."""
 
-UNVERSIONED_FILES = 'The directory is too large to keep its files in versions: only the conversation is kept.'
+UNVERSIONED_FILES = 'The directory is too large to store its files in versions: only the conversation is stored.'
 """What is said where a version has no files."""
 
-WORKED_ON_COPY = 'The agent worked on a copy, and the directory is as it was. To put the files there:'
+WORKED_ON_COPY = 'The agent worked on a copy; the directory is unchanged. To check out the files:'
 """What is said of a turn from another version than the directory has."""
 
 _TODO_STYLES: Mapping[TodoStatus, tuple[str, str]] = {
@@ -118,9 +116,7 @@ def render_prior_answer(event: ApprovalAnswerEvent, tool: str | None) -> Text:
     """
     call = 'a call' if tool is None else f'the call of {escape_invisible(tool)}'
     who = escape_invisible(event.answered_by or '')
-    return Text(
-        f'{who} was faster and has {_DECISION_VERBS[event.decision]} {call}: the first answer counts.', 'yellow'
-    )
+    return Text(f'{who} has already {_DECISION_VERBS[event.decision]} {call}; the first answer counts.', 'yellow')
 
 
 def render_summarized(event: SummarizedEvent) -> Text:
@@ -153,7 +149,7 @@ def render_budget(event: BudgetEvent) -> Text:
         whose = f' of {event.model}' if event.model else ''
         return _notice_line(event.path, f'{what} an answer{whose} is not known: the budget goes on without it')
     used = render_amount(event.measure, event.used).removesuffix(' tokens')
-    more = '; one answer more' if event.kind == 'last_answer' else ''
+    more = '; one answer left' if event.kind == 'last_answer' else ''
     return _notice_line(event.path, f'budget: {used} of {render_amount(event.measure, event.limit)} used{more}')
 
 
@@ -243,9 +239,9 @@ def render_error(error: ErrorEvent, end: EndEvent) -> Text:
 
 def render_pause(approvals: Sequence[Approval], end: EndEvent) -> Text:
     """Return how many calls of a turn are pending, and the command that asks about them."""
-    calls = '1 call waits' if len(approvals) == 1 else f'{len(approvals)} calls wait'
+    calls = '1 call needs' if len(approvals) == 1 else f'{len(approvals)} calls need'
     command = f'pydantic-deep resume {short_id(end.version_id or "")}'
-    return Text(f'Paused: {calls} for an approval. Answer with: {command}', 'bold yellow')
+    return Text(f'Paused: {calls} approval. Answer with: {command}', 'bold yellow')
 
 
 def render_answer(output: str) -> Markdown:

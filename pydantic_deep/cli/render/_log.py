@@ -98,12 +98,12 @@ def summarize(row: Version, *, is_alone: bool = False) -> str:
     if row.prompt is not None:
         return first_line(row.prompt, PROMPT_CHARS)
     if row.kind == 'edit' and row.state == 'interrupted' and not row.files_changed:
-        return 'went on without answers'
+        return 'continued without answers'
     kinds = {
         'root': 'a conversation begins',
-        'turn': 'went on without a prompt',
-        'pause': 'went on without a prompt',
-        'edit': 'edited without the agent' if row.files_changed else 'other settings',
+        'turn': 'continued without a prompt',
+        'pause': 'continued without a prompt',
+        'edit': 'edited without the agent' if row.files_changed else 'settings changed',
         'merge': f'with {short_id(row.merged_from or "")}',
     }
     return kinds.get(row.kind, '')
@@ -140,7 +140,7 @@ def _status_text(row: Version, now: datetime, *, is_alone: bool) -> Text:
     if is_alone or row.kind not in ('turn', 'step'):
         text.append(f' {row.kind}', 'magenta')
     if row.is_pending:
-        text.append(' waits', 'bold yellow')
+        text.append(' pending', 'bold yellow')
     elif row.state in _STATE_STYLES and row.kind != 'step':
         word, style = _STATE_STYLES[row.state]
         text.append(f' {word}', style)

@@ -53,8 +53,8 @@ def _edit(command: list[str], text: str, name: str, terminal: Terminal) -> str:
         except OSError as error:
             raise NoEditorError(f'{command[0]!r} cannot be started: {error.strerror}.') from error
         if done.returncode != 0:
-            raise EditingFailedError(f'The editor ended with {done.returncode}, so nothing was changed.')
+            raise EditingFailedError(f'The editor exited with code {done.returncode}; nothing was changed.')
         try:
             return path.read_text(encoding='utf-8')
         except (OSError, UnicodeDecodeError) as error:
-            raise EditingFailedError(f'What the editor left cannot be read: {error}') from error
+            raise EditingFailedError(f'The edited file cannot be read: {error}') from error

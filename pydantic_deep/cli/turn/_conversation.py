@@ -86,8 +86,8 @@ class Conversation:
         if is_head and run is not None and run.state == 'running':
             shown = short_id(tip.id)
             raise PendingVersionError(
-                f'Another run works in this directory: {shown} is its last step. Wait until it has ended, or go on '
-                f'before it with `--from {shown}~`.'
+                f'Another run is working in this directory: {shown} is its last step. Wait until it ends, or '
+                f'continue before it with `--from {shown}~`.'
             )
         self.tip, self.is_in_directory = tip, is_head
         self.runtime.deps.todos = self.tip.todos
@@ -188,24 +188,26 @@ class Conversation:
 async def _describe_waiting(store: Store, record: VersionRecord) -> str:
     """Return why no turn begins from a version that waits or has waited, and what to do instead."""
     shown = short_id(record.id)
-    before = f'go on before it with `--from {shown}~`'
+    before = f'continue before it with `--from {shown}~`'
     if await is_pending(store, record):
-        return f'The version {shown} waits for an approval. Answer it with `pydantic-deep resume {shown}`, or {before}.'
+        return (
+            f'The version {shown} has pending approvals. Answer them with `pydantic-deep resume {shown}`, or {before}.'
+        )
     newest = await TurnLineages(store=store).latest_continuation(record)
     name = short_id(newest.id)
     if newest.state != 'awaiting_approval':
         return (
-            f'The version {shown} was answered, and {name} went on from it. Go on from that with `--from {name}`, or '
+            f'The version {shown} was answered, and {name} continues it. Continue from that version with `--from {name}`, or '
             f'{before}.'
         )
     if await is_pending(store, newest):
         return (
-            f'The version {shown} was answered, and {name} went on from it, which waits for an approval. Answer that '
+            f'The version {shown} was answered, and {name}, which continues it, has pending approvals. Answer them '
             f'with `pydantic-deep resume {name}`, or {before}.'
         )
     return (
-        f'The version {shown} was answered, and what goes on from it has no version yet. Wait for the run that works '
-        f'on it, or {before}.'
+        f'The version {shown} was answered, and the run that continues it has no version yet. Wait for that '
+        f'run, or {before}.'
     )
 
 
@@ -252,5 +254,5 @@ def settings_of(record: VersionRecord) -> Settings:
     except ValidationError:
         raise ForeignVersionError(
             f'The version {short_id(record.id)} was made by another program, with the agent {record.agent_name!r}. '
-            'Only that can go on with it.'
+            'Only that program can continue it.'
         ) from None

@@ -82,13 +82,13 @@ def describe_failure(error: Exception) -> ErrorEvent:
 def _message_of(error: Exception, message: str) -> str:
     match error:
         case RunCancelled():
-            return 'Interrupted. What was done stays done.'
+            return 'Interrupted. Completed work is not undone.'
         case ModelAuthenticationError():
             return f'The provider refuses the key. {message}'
         case CutAnswerError():
             return (
                 f'The response of {error.model_name!r} is incomplete: its stream ended without a finish reason. Try again. A '
-                'server that never sends one cannot be used here: its whole answers look like cut ones.'
+                'server that never sends one cannot be used here: its complete answers look like truncated ones.'
             )
         case ModelConnectionError():
             return (
@@ -111,10 +111,10 @@ def _redacted(text: str) -> str:
 
 def _describe_replaced(error: WorkspaceReplacedError) -> str:
     advice = (
-        'Empty it, or keep them as a version first: pydantic-deep checkout '
+        'Empty it, or store them as a version first: pydantic-deep checkout '
         f'{short_id(error.version_id)} --force (then check that version out to continue with them)'
         if error.can_be_kept
-        else 'Move them away: some of them no version can hold.'
+        else 'Move them away: some of them cannot be stored in a version.'
     )
     return f'{first_line(error.describe(), MAX_CHARS)} {advice}'
 
@@ -122,7 +122,7 @@ def _describe_replaced(error: WorkspaceReplacedError) -> str:
 def describe_suspension(error: Exception) -> str:
     """Return what a person is told of a turn whose end the store did not take."""
     return (
-        f'Suspended: the store did not take the end of the turn. {first_line(str(error), MAX_CHARS)} Continue after the '
+        f'Suspended: the store did not accept the end of the turn. {first_line(str(error), MAX_CHARS)} Continue after the '
         'last stored step with: pydantic-deep run --continue'
     )
 
@@ -130,8 +130,8 @@ def describe_suspension(error: Exception) -> str:
 def describe_interrupted_prompt(version: str) -> str:
     """Return what a person is told who stopped a turn at a question, and what to do."""
     return (
-        f'Interrupted. What was done stays done. The version {version} waits on: answer with `pydantic-deep resume '
-        f'{version}`, or go on in a chat with another prompt.'
+        f'Interrupted. Completed work is not undone. The version {version} is still pending: answer with `pydantic-deep resume '
+        f'{version}`, or continue in a chat with another prompt.'
     )
 
 
@@ -159,11 +159,11 @@ def describe_last_answer(use: BudgetUsage, *, is_persistent: bool) -> str:
     """
     limit, used = render_amount(use.measure, use.limit), render_amount(use.measure, use.used)
     return (
-        f'The budget of {limit} for a turn ended: {used} used with this answer, and the task may not be done. '
+        f'The budget of {limit} for a turn is used up: {used} used with this answer, and the task may not be done. '
         f'{_continue_advice(use.measure, is_persistent=is_persistent)}'
     )
 
 
 def _continue_advice(measure: BudgetMeasure, *, is_persistent: bool) -> str:
-    kept = 'Go on with `pydantic-deep run --continue`, or in a chat with another prompt; ' if is_persistent else ''
+    kept = 'Continue with `pydantic-deep run --continue`, or in a chat with another prompt; ' if is_persistent else ''
     return f'{kept}{BUDGET_OPTIONS[measure]} raises it.'

@@ -47,7 +47,7 @@ def choose_model(named: str | None, variables: Mapping[str, str]) -> str:
         if variables.get(variable):
             return model
     raise UnusableModelError(
-        'No model to work with. Set ANTHROPIC_API_KEY, OPENAI_API_KEY or GOOGLE_API_KEY, or name a model with --model '
+        'No model to use. Set ANTHROPIC_API_KEY, OPENAI_API_KEY or GOOGLE_API_KEY, or name a model with --model '
         f'or {MODEL_VARIABLE}; `pydantic-deep models` lists them.'
     )
 

@@ -87,12 +87,12 @@ def test_what_is_no_answer_and_a_question_mark_are_answered_with_help(
     assert terminal.shown.count('[y]es') == 4
     assert terminal.shown[terminal.shown.rindex('yes  ') :] == snapshot("""\
 yes    the call runs as it is shown
-no     it does not run; you may say why, and the model is told
+no     the call does not run; the model gets the reason if you give one
 edit   change the arguments first, in the editor that VISUAL or EDITOR names
 always yes, and do not ask again until the conversation ends or pauses, \n\
 subagents included
 ?      these lines
-Ctrl-C stops the turn; nothing that waits has run then.
+Ctrl-C stops the turn; no pending call has run.
 [y]es  [n]o  [e]dit  [a]lways write_file in this conversation  [?]
 """)
 
@@ -123,7 +123,7 @@ def test_who_stops_at_a_question_has_answered_nothing(
     assert (result.exit_code, result.stdout) == (130, '')
     assert not (work / 'new.txt').exists()
     assert steady(result.stderr).splitlines()[-1] == snapshot(
-        'Interrupted. What was done stays done. The version 01234567 waits on: answer with `pydantic-deep resume 01234567`, or go on in a chat with another prompt.'
+        'Interrupted. Completed work is not undone. The version 01234567 is still pending: answer with `pydantic-deep resume 01234567`, or continue in a chat with another prompt.'
     )
 
 
@@ -132,7 +132,7 @@ def test_what_is_not_kept_does_not_wait_for_who_stops_at_a_question(
 ) -> None:
     terminal = make_terminal(KeyboardInterrupt())
     result = invoke('run', 'Go', '--no-store', model=ScriptedModel(WRITE), terminal=terminal)
-    assert result.stderr.endswith('Interrupted. What was done stays done.\n')
+    assert result.stderr.endswith('Interrupted. Completed work is not undone.\n')
 
 
 def test_where_a_file_has_changed_since_it_is_said_before_it_is_asked_again(
@@ -180,12 +180,12 @@ def test_an_editor_that_fails_is_said_and_it_is_asked_again(
     invoke: Invoke, make_terminal: MakeTerminal, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(*args: object, **options: object) -> str:
-        raise EditingFailedError('The editor ended with 1, so nothing was changed.')
+        raise EditingFailedError('The editor exited with code 1; nothing was changed.')
 
     monkeypatch.setattr(_prompter, 'edit_text', fail)
     terminal = make_terminal('e', 'y')
     invoke('run', 'Go', model=ScriptedModel(WRITE, told), terminal=terminal)
-    assert 'The editor ended with 1, so nothing was changed.' in terminal.shown
+    assert 'The editor exited with code 1; nothing was changed.' in terminal.shown
     assert terminal.shown.count('[y]es') == 2
     assert (work / 'new.txt').read_text() == 'new\n'
 
@@ -194,8 +194,8 @@ def test_an_editor_that_fails_is_said_and_it_is_asked_again(
     ('typed', 'sentence'),
     [
         ('path: /new.txt\ncontent: |\n  new\n', 'Nothing was changed.'),
-        ('path: [', 'This is no YAML: line 1:'),
-        ('- a', 'These are no arguments.'),
+        ('path: [', 'This is not YAML: line 1:'),
+        ('- a', 'These are not arguments.'),
     ],
 )
 def test_what_is_no_change_is_said_and_asked_again(
@@ -469,7 +469,7 @@ def test_a_mode_that_is_none_is_refused_in_our_own_words(invoke: Invoke, command
     task = ['Go'] if command == 'run' else []
     result = invoke(command, *task, '--approvals=never', model=ScriptedModel())
     assert result.exit_code == 2
-    assert "Invalid value for '--approvals': 'never' is none of ask, deny," in result.stderr
+    assert "Invalid value for '--approvals': 'never' is not one of ask, deny," in result.stderr
 
 
 @pytest.mark.parametrize('mode', ['pause', 'perhaps'])

@@ -87,15 +87,15 @@ def test_a_person_writes_what_json_has(text: str, args: dict[str, JsonValue]) ->
 @pytest.mark.parametrize(
     ('text', 'problem'),
     [
-        ('a: b: c', 'This is no YAML: line 1: mapping values are not allowed here.'),
-        ('a: [1', "This is no YAML: line 1: expected ',' or ']', but got '<stream end>'."),
-        ('a: !!python/object:os.system x', 'This is no YAML: line 1: could not determine a constructor'),
-        ('a: \x00', 'This is no YAML: unacceptable character'),
-        ('', 'These are no arguments. Write a line `name: value` for each.'),
-        ('- a', 'These are no arguments.'),
-        ('1: a', 'These are no arguments.'),
-        ('a: !!binary aGk=', 'These are no arguments.'),
-        ('[' * 5000, 'This is no YAML: '),
+        ('a: b: c', 'This is not YAML: line 1: mapping values are not allowed here.'),
+        ('a: [1', "This is not YAML: line 1: expected ',' or ']', but got '<stream end>'."),
+        ('a: !!python/object:os.system x', 'This is not YAML: line 1: could not determine a constructor'),
+        ('a: \x00', 'This is not YAML: unacceptable character'),
+        ('', 'These are not arguments. Write a line `name: value` for each.'),
+        ('- a', 'These are not arguments.'),
+        ('1: a', 'These are not arguments.'),
+        ('a: !!binary aGk=', 'These are not arguments.'),
+        ('[' * 5000, 'This is not YAML: '),
     ],
 )
 def test_what_is_no_arguments_is_said(text: str, problem: str) -> None:
@@ -126,12 +126,12 @@ SCHEMA = {
         ({'path': '/a', 'limit': 3, 'part': 0.5, 'is_all': True, 'names': [1], 'glob': 3, 'odd': 3, 'either': 3}, None),
         ({'path': '/a', 'limit': 3.0, 'part': 1}, None),
         ({'pth': '/a'}, "There is no argument 'pth'. Known: path, limit, part, is_all, names, glob, odd, either."),
-        ({}, "The argument 'path' is missing. Give all of them, also those that stay as they are."),
-        ({'path': 3}, "The argument 'path' is 3, and string is wanted."),
-        ({'path': None}, "The argument 'path' is null, and string is wanted."),
-        ({'path': '/a', 'limit': True}, "The argument 'limit' is true, and integer is wanted."),
-        ({'path': '/a', 'limit': 0.5}, "The argument 'limit' is 0.5, and integer is wanted."),
-        ({'path': '/a', 'is_all': 1}, "The argument 'is_all' is 1, and boolean is wanted."),
+        ({}, "The argument 'path' is missing. Give all arguments, including unchanged ones."),
+        ({'path': 3}, "The argument 'path' is 3, and must be of type string."),
+        ({'path': None}, "The argument 'path' is null, and must be of type string."),
+        ({'path': '/a', 'limit': True}, "The argument 'limit' is true, and must be of type integer."),
+        ({'path': '/a', 'limit': 0.5}, "The argument 'limit' is 0.5, and must be of type integer."),
+        ({'path': '/a', 'is_all': 1}, "The argument 'is_all' is 1, and must be of type boolean."),
     ],
 )
 def test_what_does_not_fit_a_tool_is_found(args: dict[str, JsonValue], misfit: str | None) -> None:

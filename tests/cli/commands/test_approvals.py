@@ -87,10 +87,10 @@ def test_answers_are_given_one_by_one_and_resume_asks_nothing_again(
 ) -> None:
     first = invoke('approvals', 'answer', waiting[0][-8:], '--approve', variables={'USER': 'anna'})
     version = document(invoke('log', '--json'))[0]['id'][-8:]
-    assert first.stdout == f'approved write_file by anna\nVersion {version} waits for 1 more.\n'
+    assert first.stdout == f'approved write_file by anna\nVersion {version} has 1 more to answer.\n'
     second = invoke('approvals', 'answer', waiting[1], '--deny', 'Keep violet.', '--by', 'bob')
-    assert second.stdout == f'denied edit_file by bob\nAll is answered. To go on: pydantic-deep resume {version}\n'
-    assert invoke('approvals', 'list').stderr == 'Nothing waits.\n'
+    assert second.stdout == f'denied edit_file by bob\nAll approvals are answered. Resume with: pydantic-deep resume {version}\n'
+    assert invoke('approvals', 'list').stderr == 'No approvals are pending.\n'
     result = invoke('resume', model=ScriptedModel(told))
     assert result.stdout == ('Created /new.txt: 1 line, 4 bytes.\nA person denied this call: Keep violet.\n')
     assert (work / 'new.txt').exists()
@@ -165,7 +165,7 @@ def test_who_denied_a_call_may_have_said_no_reason(invoke: Invoke, make_terminal
 @pytest.mark.parametrize(
     ('edit', 'sentence'),
     [
-        ('{"path": 3, "content": "b"}', "The argument 'path' is 3, and string is wanted."),
+        ('{"path": 3, "content": "b"}', "The argument 'path' is 3, and must be of type string."),
         ('{"pth": "/b", "content": "b"}', "There is no argument 'pth'. Known: content, path."),
         ('{"path": "/b"}', "The argument 'content' is missing."),
     ],
@@ -175,7 +175,7 @@ def test_arguments_that_the_tool_does_not_take_are_no_answer(
 ) -> None:
     result = invoke('approvals', 'answer', waiting[0], '--edit', edit)
     assert result.exit_code == 2
-    assert f'write_file does not take this. {sentence}' in ' '.join(result.stderr.replace('│', '').split())
+    assert f'write_file does not accept these arguments. {sentence}' in ' '.join(result.stderr.replace('│', '').split())
     assert invoke('approvals', 'answer', waiting[0], '--approve').exit_code == 0
 
 
@@ -197,7 +197,7 @@ def test_arguments_that_the_tool_of_a_subagent_does_not_take_are_no_answer(
 ) -> None:
     result = invoke('approvals', 'answer', waiting_below, '--edit', '{"pth": 3}')
     assert result.exit_code == 2
-    sentence = "write_file does not take this. There is no argument 'pth'. Known: content, path."
+    sentence = "write_file does not accept these arguments. There is no argument 'pth'. Known: content, path."
     assert sentence in ' '.join(result.stderr.replace('│', '').split())
     edit = '{"path": "/b.txt", "content": "b"}'
     assert invoke('approvals', 'answer', waiting_below, '--edit', edit).exit_code == 0
@@ -245,7 +245,7 @@ def test_what_was_answered_is_listed_after_its_version_was_deleted(
 def test_a_status_that_is_none_is_refused(invoke: Invoke, waiting: list[str]) -> None:
     result = invoke('approvals', 'list', '--status', 'lost')
     assert result.exit_code == 2
-    assert "'lost' is none of pending, approved, edited," in result.stderr
+    assert "'lost' is not one of pending, approved," in result.stderr
 
 
 def test_a_second_answer_is_told_who_was_first(invoke: Invoke, waiting: list[str]) -> None:
@@ -272,16 +272,16 @@ def test_an_answer_is_for_the_call_that_the_list_has_shown(invoke: Invoke, waiti
 def test_a_list_can_be_of_one_agent_and_short(invoke: Invoke, waiting: list[str]) -> None:
     assert len(document(invoke('approvals', 'list', '--agent', 'command-line', '-n', '1', '--json'))) == 1
     assert document(invoke('approvals', 'list', '--agent', 'nobody', '--json')) == []
-    assert invoke('approvals', 'list', '--status', 'denied').stderr == 'There is none.\n'
+    assert invoke('approvals', 'list', '--status', 'denied').stderr == 'No approvals found.\n'
 
 
 @pytest.mark.parametrize(
     ('options', 'sentence'),
     [
-        ((), 'give one of --approve, --deny, --edit and --respond.'),
-        (('--approve', '--deny', 'No.'), 'give one of --approve, --deny, --edit and --respond.'),
-        (('--edit', '{'), 'this is no JSON'),
-        (('--edit', '[]'), 'these are no arguments: write a JSON object.'),
+        ((), 'use exactly one of --approve, --deny, --edit and --respond.'),
+        (('--approve', '--deny', 'No.'), 'use exactly one of --approve, --deny, --edit and --respond.'),
+        (('--edit', '{'), 'this is not JSON'),
+        (('--edit', '[]'), 'the arguments must be a JSON object.'),
     ],
 )
 def test_an_answer_that_is_none_is_refused(

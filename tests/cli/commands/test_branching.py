@@ -106,9 +106,9 @@ def test_what_cannot_be_brought_back_is_named_and_can_be_later(invoke: Invoke) -
         with without_rights(Path(directory)):
             result = invoke('rewind', 'HEAD~', *here)
         assert (result.exit_code, result.stdout) == (1, '')
-        assert result.stderr.startswith('Not all files of the version ')
+        assert result.stderr.startswith('Some files of the version ')
         assert result.stderr.endswith(
-            f'are in the directory: {poem.parent}: Permission denied. Do the same again when that is mended.\n'
+            f'were not restored: {poem.parent}: Permission denied. Fix the cause and run the command again.\n'
         )
         poem.parent.chmod(0o700)
         assert invoke('rewind', 'HEAD~', *here).exit_code == 0
@@ -122,14 +122,14 @@ def test_checkout_does_not_overwrite_edits_unless_they_are_kept(
     result = invoke('checkout', two_turns[0])
     assert (result.exit_code, result.stdout) == (1, '')
     assert result.stderr == snapshot(
-        'No version has the changes of /poem.txt, and the checkout would lose them. Use --force to keep them as a version first.\n'
+        'The changes of /poem.txt are in no version, and the checkout would lose them. Use --force to store them as a version first.\n'
     )
     assert (work / 'poem.txt').read_text() == 'mine\n'
     forced = invoke('checkout', two_turns[0], '--force')
     kept = ids(invoke)[-1][-8:]
     assert forced.stdout == (
         f'HEAD is {two_turns[0][-8:]}: a conversation begins\n'
-        f'What was edited in the directory is kept as version {kept}\n'
+        f'Edits in the directory were stored as version {kept}\n'
     )
     assert (work / 'poem.txt').read_text() == 'rose\nviolet\n'
 
@@ -167,7 +167,7 @@ def test_a_version_of_another_directory_is_refused(invoke: Invoke, two_turns: li
     other.mkdir()
     result = invoke('checkout', two_turns[0], '--dir', str(other))
     assert result.exit_code == 2
-    assert 'is of another directory' in result.stderr
+    assert 'belongs to another directory' in result.stderr
     assert list(other.iterdir()) == []
 
 
@@ -183,7 +183,7 @@ given in .
 created /other.txt +2 -0
 2 requests, 1 tool call, 200 tokens in, 20 out, 0 s
 version 01234567 in /tmp/state/pydantic-deep/agents.db
-The agent worked on a copy, and the directory is as it was. To put the files there: pydantic-deep checkout 01234567
+The agent worked on a copy; the directory is unchanged. To check out the files: pydantic-deep checkout 01234567
 """)
     assert sorted(path.name for path in work.iterdir()) == ['new.txt', 'poem.txt']
     row = document(invoke('log', '--json'))[0]
@@ -215,8 +215,8 @@ def test_merge_has_the_files_of_both(invoke: Invoke, two_turns: list[str], work:
     result = invoke('merge', 'HEAD', side[-8:])
     merged = ids(invoke)[-1][-8:]
     assert result.stdout == (
-        f'version {merged} has the files of both: 1 file brought in.\n'
-        f'To put the files into the directory: pydantic-deep checkout {merged}\n'
+        f'version {merged} has the changes of both: 1 file merged in.\n'
+        f'To check out its files: pydantic-deep checkout {merged}\n'
     )
     assert not (work / 'other.txt').exists()
     invoke('checkout', merged)
@@ -301,7 +301,7 @@ def test_other_files_in_a_directory_that_was_made_anew_are_refused_and_can_be_ke
     assert result.exit_code == 1
     assert (
         f'{work} is not the directory that had the files of the version {two_turns[-1]}: it was recreated, or is on '
-        'another machine. It has files that the version does not have: /mine.txt. Empty it, or keep them as a version '
+        'another machine. It has files that the version does not have: /mine.txt. Empty it, or store them as a version '
         f'first: pydantic-deep checkout {two_turns[-1][-8:]} --force (then check that version out to continue with them)'
     ) in result.stderr
     assert [path.name for path in work.iterdir()] == ['mine.txt']
@@ -333,4 +333,4 @@ def test_what_stands_in_the_way_in_a_directory_that_was_made_anew_is_to_be_moved
     (work / 'poem.txt').symlink_to('/elsewhere')
     result = invoke('run', 'On', '--continue', ALLOW, model=ScriptedModel('Never.'))
     assert result.exit_code == 1
-    assert '/poem.txt. Move them away: some of them no version can hold.' in result.stderr
+    assert '/poem.txt. Move them away: some of them cannot be stored in a version.' in result.stderr

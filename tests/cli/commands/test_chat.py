@@ -49,7 +49,7 @@ def test_quit_ends_it(invoke: Invoke) -> None:
 def test_new_forgets_the_conversation_and_the_plan(invoke: Invoke) -> None:
     model = ScriptedModel(call('write_todos', todos=PLAN), 'First.', 'Second.')
     result = invoke('chat', model=model, stdin='One\n/todos\n/new\n/todos\nTwo\n')
-    assert '▸ Write it\nA new conversation.' in result.stderr
+    assert '▸ Write it\nStarted a new conversation.' in result.stderr
     assert 'There is no plan.' in result.stderr
     assert len(model.requests[2].messages) == 1
 
@@ -82,7 +82,7 @@ def test_a_chat_survives_any_exception_of_a_turn(invoke: Invoke, raised: Excepti
     """Whatever a turn raises, the chat says so and takes the next line; the last turn gives the exit code."""
     result = invoke('chat', model=ScriptedModel('First.', raised, 'Third.'), stdin='One\nTwo\nThree\n')
     assert (result.exit_code, result.stdout) == (0, 'First.\nThird.\n')
-    assert f'This failed unexpectedly: {type(raised).__name__}: ' in result.stderr
+    assert f'Unexpected error: {type(raised).__name__}: ' in result.stderr
     assert invoke('chat', model=ScriptedModel(raised), stdin='One\n').exit_code == 1
 
 
@@ -95,7 +95,7 @@ def test_a_chat_survives_a_command_that_fails(invoke: Invoke, monkeypatch: pytes
     monkeypatch.setattr(ChangeTrackingBackend, 'all_changes', fail)  # nothing else makes it fail
     result = invoke('chat', model=ScriptedModel('First.'), stdin='/files\nOne\n')
     assert (result.exit_code, result.stdout) == (0, 'First.\n')
-    assert 'This failed unexpectedly: OSError: the disk is gone The chat continues.' in result.stderr
+    assert 'Unexpected error: OSError: the disk is gone The chat continues.' in result.stderr
 
 
 def test_an_unknown_command_is_not_sent_to_the_model(invoke: Invoke) -> None:
@@ -136,7 +136,7 @@ def test_where_lines_cannot_be_kept_it_says_so(tmp_path: Path, capsys: pytest.Ca
     (tmp_path / 'state').write_text('a file')
     history = open_history(Environment(variables={'XDG_STATE_HOME': str(tmp_path / 'state')}), Console())
     assert isinstance(history, InMemoryHistory)
-    assert capsys.readouterr().out.startswith('What you type is not kept: ')
+    assert capsys.readouterr().out.startswith('Prompts are not stored: ')
 
 
 @pytest.fixture
@@ -228,9 +228,9 @@ def test_who_stops_at_a_question_goes_on_and_nothing_waits(
     assert (result.exit_code, result.stdout) == (0, 'Second.\n')
     assert not (work / 'a.txt').exists()
     assert 'One' in str(model.requests[1].messages)
-    assert 'edit interrupted now  went on without answers' in invoke('log').stdout
+    assert 'edit interrupted now  continued without answers' in invoke('log').stdout
     waiting = invoke('resume')
-    assert waiting.stderr == f'Nothing that ran in {work} waits for an approval.\n'
+    assert waiting.stderr == f'No version of {work} has pending approvals.\n'
 
 
 def test_a_conversation_that_went_on_without_answers_stays_on_its_branch(

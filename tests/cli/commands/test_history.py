@@ -70,7 +70,7 @@ def test_log_draws_the_versions_of_the_directory(invoke: Invoke, history: list[s
     for number, id in enumerate(history):
         text = text.replace(id[-8:], f'version{number}')
     assert text == snapshot("""\
-◌ version4 (HEAD, main) pause waits now  Wait
+◌ version4 (HEAD, main) pause pending now  Wait
 ● version3 now  Look
 │ ● version2 (side) now  Write \\x1b[31mnew  1 file
 ● │ version1 now  Fix the poem  1 file
@@ -137,7 +137,7 @@ def test_log_of_one_conversation_and_of_all(invoke: Invoke, history: list[str], 
 def test_log_of_a_directory_without_versions_says_so(invoke: Invoke, history: list[str], tmp_path: Path) -> None:
     result = invoke('log', '--dir', str(tmp_path))
     assert (result.exit_code, result.stdout) == (0, '')
-    assert result.stderr == 'There is no version of this directory. --all shows those of others.\n'
+    assert result.stderr == 'There is no version of this directory. --all shows those of other directories.\n'
 
 
 def test_on_a_terminal_each_version_is_one_line_and_what_changed_stays_in_sight(
@@ -212,8 +212,8 @@ def test_a_version_whose_parent_was_deleted_is_a_beginning(invoke: Invoke, histo
 
 def test_show_is_of_head_and_tells_what_waits(invoke: Invoke, history: list[str]) -> None:
     text = invoke('show').stdout
-    assert text.startswith(f'version {history[4]} (HEAD)\nmade         pause, waits, ')
-    assert '\nWaits for\n· edit_file /poem.txt\n' in text
+    assert text.startswith(f'version {history[4]} (HEAD)\nmade         pause, pending, ')
+    assert '\nPending\n· edit_file /poem.txt\n' in text
 
 
 def test_show_tells_whom_a_turn_delegated_to(invoke: Invoke, history: list[str]) -> None:
@@ -333,9 +333,9 @@ def test_files_that_are_no_text_have_sizes(invoke: Invoke, work: Path) -> None:
 
 
 def test_replay_of_a_turn_is_exact(invoke: Invoke, history: list[str]) -> None:
-    for number, requests in ((1, 'all 2 requests are'), (2, 'all 3 requests are'), (4, 'the one request is')):
+    for number, requests in ((1, 'all 2 requests match'), (2, 'all 3 requests match'), (4, 'the request matches')):
         result = invoke('replay', history[number], model=ScriptedModel())
-        assert (result.exit_code, result.stdout) == (0, f'{history[number][-8:]}: {requests} the same as then.\n')
+        assert (result.exit_code, result.stdout) == (0, f'{history[number][-8:]}: {requests} the recording.\n')
 
 
 def test_replay_of_a_turn_that_was_resumed_is_exact(invoke: Invoke, history: list[str]) -> None:
@@ -358,7 +358,7 @@ def test_replay_that_is_not_exact_tells_the_first_difference(
     monkeypatch.setattr('pydantic_deep.cli.turn._runtime.INSTRUCTIONS', 'Speak like a \x1b pirate.')
     result = invoke('replay', history[1], model=ScriptedModel())
     assert result.exit_code == 1
-    assert result.stdout.startswith(f'{history[1][-8:]}: request 1 is not what it was, in its instructions:\n')
+    assert result.stdout.startswith(f'{history[1][-8:]}: request 1 differs from the recorded one in its instructions:\n')
     assert 'Speak like a' in result.stdout
     assert '\x1b' not in result.stdout
     found = invoke('replay', history[1], '--json', model=ScriptedModel())

@@ -55,7 +55,7 @@ given in .
 · edit_file /poem.txt
 1 request, 0 tool calls, 100 tokens in, 10 out, 0 s
 version 01234567 in /tmp/state/pydantic-deep/agents.db
-Paused: 2 calls wait for an approval. Answer with: pydantic-deep resume 01234567
+Paused: 2 calls need approval. Answer with: pydantic-deep resume 01234567
 """)
     assert not (work / 'new.txt').exists()
 
@@ -87,7 +87,7 @@ def test_without_a_name_it_is_the_newest_that_waits(invoke: Invoke, paused: str,
     assert (result.exit_code, result.stdout) == (0, 'Done.\n')
     assert (work / 'new.txt').exists()
     again = invoke('resume', '--approvals=allow', model=ScriptedModel())
-    assert (again.exit_code, again.stderr) == (2, f'Nothing that ran in {work} waits for an approval.\n')
+    assert (again.exit_code, again.stderr) == (2, f'No version of {work} has pending approvals.\n')
 
 
 def test_usage_and_todos_go_on(invoke: Invoke, paused: str) -> None:
@@ -138,8 +138,8 @@ def test_another_model_can_go_on(invoke: Invoke, paused: str) -> None:
 def test_who_stops_at_a_question_has_answered_nothing(invoke: Invoke, make_terminal: MakeTerminal, paused: str) -> None:
     result = invoke('resume', paused, model=ScriptedModel(), terminal=make_terminal('y', KeyboardInterrupt()))
     assert result.exit_code == 130
-    resume = f'answer with `pydantic-deep resume {paused[-8:]}`, or go on in a chat with another prompt.'
-    assert result.stderr.splitlines()[-1].endswith(f'The version {paused[-8:]} waits on: {resume}')
+    resume = f'answer with `pydantic-deep resume {paused[-8:]}`, or continue in a chat with another prompt.'
+    assert result.stderr.splitlines()[-1].endswith(f'The version {paused[-8:]} is still pending: {resume}')
     assert invoke('resume', paused, '--approvals=deny', model=ScriptedModel('No.', 'Done.')).exit_code == 0
 
 
@@ -157,14 +157,14 @@ def test_a_turn_that_fails_after_the_answers_says_what_may_have_run_and_goes_on_
     result = invoke('resume', paused, '--approvals=allow', model=model)
     assert result.exit_code == 1
     assert result.stderr.endswith(
-        'What was answered may have run. Go on from there with: pydantic-deep run --continue\n'
+        'Answered calls may have run. Continue with: pydantic-deep run --continue\n'
     )
     assert (work / 'new.txt').exists()
     again = invoke('resume', paused, '--approvals=allow', model=ScriptedModel())
     newest = json.loads(invoke('log', '--steps', '--json').stdout)[0]['id'][-8:]
     assert (again.exit_code, again.stderr) == (
         2,
-        f'The version {paused[-8:]} was answered by option, and a run has gone on with it. See how far: '
+        f'The version {paused[-8:]} was answered by option, and a run has resumed it. Show its progress with: '
         f'pydantic-deep show {newest}\n',
     )
     on = invoke('run', 'Go on', '--continue', model=ScriptedModel('Done.'))
@@ -174,7 +174,7 @@ def test_a_turn_that_fails_after_the_answers_says_what_may_have_run_and_goes_on_
 def test_a_turn_that_fails_before_anything_is_asked_says_that_it_waits_on(invoke: Invoke, paused: str) -> None:
     result = invoke('resume', paused, '--approvals=allow', '--max-tokens', '1', model=ScriptedModel())
     assert result.exit_code == 4
-    assert result.stderr.endswith(f'Nothing was answered. {paused[-8:]} waits on.\n')
+    assert result.stderr.endswith(f'No answers given; {paused[-8:]} is still pending.\n')
 
 
 def test_who_stops_at_a_later_question_is_not_told_that_everything_may_have_run(
@@ -185,7 +185,7 @@ def test_who_stops_at_a_later_question_is_not_told_that_everything_may_have_run(
     assert result.exit_code == 130
     assert 'may have run' not in result.stderr
     newest = json.loads(invoke('log', '--json').stdout)[0]['id'][-8:]
-    assert f'The version {newest} waits on' in result.stderr
+    assert f'The version {newest} is still pending' in result.stderr
 
 
 def test_a_version_that_waits_is_no_place_to_go_on_from(invoke: Invoke, paused: str) -> None:
@@ -193,8 +193,8 @@ def test_a_version_that_waits_is_no_place_to_go_on_from(invoke: Invoke, paused: 
     short = paused[-8:]
     assert (result.exit_code, result.stderr) == (
         2,
-        f'The version {short} waits for an approval. Answer it with `pydantic-deep resume {short}`, or go on before it '
-        f'with `--from {short}~`.\n',
+        f'The version {short} has pending approvals. Answer them with `pydantic-deep resume {short}`, or continue '
+        f'before it with `--from {short}~`.\n',
     )
     assert invoke('run', 'Else', '--from', f'{short}~', model=ScriptedModel('Done.')).exit_code == 0
 
@@ -203,7 +203,7 @@ def test_a_version_that_waits_for_nothing_is_said(invoke: Invoke) -> None:
     invoke('run', 'Go', model=ScriptedModel('Done.'))
     result = invoke('resume', 'HEAD', model=ScriptedModel())
     assert result.exit_code == 2
-    assert result.stderr.endswith(' waits for nothing: it is complete.\n')
+    assert result.stderr.endswith(' has no pending approvals: it is complete.\n')
 
 
 def test_a_turn_that_is_not_kept_cannot_wait(invoke: Invoke) -> None:

@@ -98,7 +98,7 @@ def test_a_deep_agent_is_served_where_none_is_named(work: Path) -> None:
         (('--agents', 'house_of_agents'), 2, 'Write `package.module:attribute`'),
         (('--agents', 'house_of_agents:bad'), 2, "'a b' cannot be the name of an agent"),
         (('--agents', 'no_such_house:agents'), 2, "There is no module 'no_such_house'"),
-        ((), 3, 'No model to work with.'),
+        ((), 3, 'No model to use.'),
         (('--model', 'nobody:x'), 3, "'nobody:x'"),
         (('--config', 'wrong.toml'), 2, "there is no setting 'prot'"),
         (('--config', 'none.toml'), 2, 'does not exist'),

@@ -72,7 +72,7 @@ class TestNew:
         result = run('new', 'mine')
         assert (result.exit_code, result.stderr) == (
             1,
-            f'{folder} is there already. Choose another name, or edit it.\n',
+            f'{folder} already exists. Choose another name, or edit it.\n',
         )
         assert (folder / 'SKILL.md').read_bytes() == before
 
@@ -206,4 +206,4 @@ a/Bad/SKILL.md: warning: The description does not say when to use the skill. Beg
 
     def test_nothing_is_said_to_be_nothing(self, run: Run, work: Path) -> None:
         write(work / 'a', 'good')
-        assert run('validate', 'a/good').stdout == 'a/good: nothing is wrong.\n'
+        assert run('validate', 'a/good').stdout == 'a/good: no problems found.\n'

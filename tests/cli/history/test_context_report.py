@@ -88,7 +88,7 @@ tools       8,000    4%  schemas of tools
 skills        not known  catalogue and loaded skills
 files      30,000   15%  file tools and uploads
 summary         0    0%  summaries of earlier messages
-history    10,000    5%  everything else that was said
+history    10,000    5%  all other messages
 50,000 of 200,000 tokens (25%), counted by the tokenizer of the model.
 The last request, as the provider counts: 48,000 sent, 45,000 of them cached, 700 written.
 Cost so far: $0.1234, without 2 requests.\
@@ -105,7 +105,7 @@ def test_without_a_window_the_shares_are_of_what_is_counted() -> None:
 
     assert lines[0] == '█' * 30
     assert '60%' in lines[4]
-    assert lines[-1] == "50,000 tokens, estimated. The model's window is not known."
+    assert lines[-1] == "50,000 tokens, estimated. The context window of the model is unknown."
 
 
 def test_nothing_at_all_is_no_error() -> None:
@@ -123,9 +123,9 @@ def test_a_chat_shows_it_in_words_where_no_terminal_is(invoke: Invoke) -> None:
     result = invoke('chat', model=model, stdin='/context\nOne\n/context\n')
     before, _, after = result.stderr.partition('One') if 'One' in result.stderr else result.stderr.partition('\n')
 
-    assert before.startswith('The conversation has not begun.')
+    assert before.startswith('The conversation has no turn yet.')
     assert 'file tools and uploads' in after
-    assert "The model's window is not known." in after
+    assert "The context window of the model is unknown." in after
     assert '█' not in after
 
 

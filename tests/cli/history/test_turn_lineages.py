@@ -198,7 +198,7 @@ async def test_show_names_the_model_of_another_program_as_it_answered(store: Sto
 def test_a_pause_that_was_answered_waits_for_nothing(invoke: Invoke, asked: list[str]) -> None:
     text = invoke('show', asked[1]).stdout
     assert '\nmade         pause, answered, ' in text
-    assert 'Waits for' not in text
+    assert '\nPending\n' not in text
     details = document(invoke('show', asked[1], '--json'))
     assert ([each['status'] for each in details['approvals']], details['is_pending']) == (['approved'], False)
     assert len(details['requests']) == 3
@@ -248,7 +248,7 @@ async def test_show_tells_how_far_an_answer_came_that_was_stopped(
     assert details.output is not None
     assert 'Once upon a time there was a rose.'.startswith(details.output)
     shown = [str(line) for line in render_details(details)]
-    assert shown[shown.index('\nAnswer, as far as it came') + 1] == details.output
+    assert shown[shown.index('\nPartial answer') + 1] == details.output
 
 
 # Going on from a version that waited
@@ -263,7 +263,7 @@ def refused(invoke: Invoke, *options: str) -> str:
 def test_who_goes_on_from_what_was_answered_learns_what_went_on(invoke: Invoke, asked: list[str]) -> None:
     said = refused(invoke, '--from', asked[1])
     assert named(said, asked) == snapshot(
-        'The version version1 was answered, and version3 went on from it. Go on from that with `--from version3`, or go on before it with `--from version1~`.\n'
+        'The version version1 was answered, and version3 continues it. Continue from that version with `--from version3`, or continue before it with `--from version1~`.\n'
     )
     for name in (f'{asked[1][-8:]}~', asked[3][-8:]):
         assert invoke('run', 'Go on', '--from', name, model=ScriptedModel('Done.')).exit_code == 0
@@ -275,7 +275,7 @@ def test_who_goes_on_from_what_waits_learns_how_to_answer(invoke: Invoke) -> Non
     invoke('run', 'Write both', PAUSE, model=ScriptedModel(WRITE_A))
     ids = ids_of(invoke)
     assert named(refused(invoke, '-c'), ids) == snapshot(
-        'The version version1 waits for an approval. Answer it with `pydantic-deep resume version1`, or go on before it with `--from version1~`.\n'
+        'The version version1 has pending approvals. Answer them with `pydantic-deep resume version1`, or continue before it with `--from version1~`.\n'
     )
     assert invoke('run', 'Else', '--from', f'{ids[1]}~', model=ScriptedModel('Done.')).exit_code == 0
 
@@ -285,7 +285,7 @@ def test_what_went_on_may_wait_itself(invoke: Invoke, make_terminal: MakeTermina
     invoke('resume', PAUSE, model=ScriptedModel(WRITE_B), terminal=make_terminal('y'))
     ids = ids_of(invoke)
     assert named(refused(invoke, '--from', ids[1]), ids) == snapshot(
-        'The version version1 was answered, and version2 went on from it, which waits for an approval. Answer that with `pydantic-deep resume version2`, or go on before it with `--from version1~`.\n'
+        'The version version1 was answered, and version2, which continues it, has pending approvals. Answer them with `pydantic-deep resume version2`, or continue before it with `--from version1~`.\n'
     )
     assert invoke('resume', ids[2], ALLOW, model=ScriptedModel('Done.')).exit_code == 0
 
@@ -299,7 +299,7 @@ def test_what_was_answered_may_have_no_version_yet(invoke: Invoke, in_store: InS
 
     in_store(claim)
     assert named(refused(invoke, '-c'), ids) == snapshot(
-        'The version version1 was answered, and what goes on from it has no version yet. Wait for the run that works on it, or go on before it with `--from version1~`.\n'
+        'The version version1 was answered, and the run that continues it has no version yet. Wait for that run, or continue before it with `--from version1~`.\n'
     )
     assert invoke('run', 'Else', '--from', f'{ids[1]}~', model=ScriptedModel('Done.')).exit_code == 0
 
@@ -309,7 +309,7 @@ def test_what_was_answered_and_edited_went_on_after_the_edit(invoke: Invoke, wor
     (work / 'poem.txt').write_text('mine\n')
     invoke('resume', ALLOW, model=ScriptedModel('Wrote.'))
     ids = ids_of(invoke)
-    assert 'version3 went on from it' in named(refused(invoke, '--from', ids[1]), ids)
+    assert 'version3 continues it' in named(refused(invoke, '--from', ids[1]), ids)
 
 
 # Steps that stand for their turns

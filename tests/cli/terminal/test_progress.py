@@ -66,10 +66,10 @@ def test_an_answer_of_somebody_who_was_faster_is_told_and_its_arguments_run() ->
     answer = ApprovalAnswerEvent(id='2', decision='edit', by='person', args={'path': '/b'}, answered_by='ada')
     done = ToolResultEvent(id='2', name='write_file', outcome='success', content='Created /b.')
     assert show(WRITE, answer, done) == snapshot("""\
-ada was faster and has edited the call of write_file: the first answer counts.
+ada has already edited the call of write_file; the first answer counts.
 ✓ write_file /b  Created /b.
 """)
-    assert show(replace(answer, id='9')) == snapshot('ada was faster and has edited a call: the first answer counts.\n')
+    assert show(replace(answer, id='9')) == snapshot('ada has already edited a call; the first answer counts.\n')
 
 
 def test_a_call_that_fails_says_why_in_its_line() -> None:
@@ -289,9 +289,9 @@ researcher: reader: summarized 41 messages: 20,100 → 4,300 tokens; no model co
 attempt 2 of 3 in 2.0 s: rate limited (429)
 attempt 2 of 3: rate limited (429)
 budget: 1,600,500 of 2,000,000 tokens used
-budget: $0.4512 of $0.50 used; one answer more
-how many tokens went into an answer of m is not known: the budget goes on without it
-how many tokens went into an answer is not known: the budget goes on without it
+budget: $0.4512 of $0.50 used; one answer left
+the tokens of an answer of m are unknown and not counted against the budget
+the tokens of an answer are unknown and not counted against the budget
 """)
 
 

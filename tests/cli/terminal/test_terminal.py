@@ -176,7 +176,7 @@ def test_a_terminal_shows_the_work_while_it_goes_on(start: ConversationStart) ->
     assert '▸ Read the poem' in shown
     terminal.type('\x03')
     assert terminal.wait_for_end() == 130
-    assert 'Interrupted. What was done stays done.' in terminal.shown
+    assert 'Interrupted. Completed work is not undone.' in terminal.shown
 
 
 def test_the_answer_is_rendered_and_no_block_stays_behind(start: ConversationStart) -> None:
@@ -274,7 +274,7 @@ def test_an_interrupt_without_a_terminal_stops_the_run_too(work: Path) -> None:
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, output) == (130, b'')
-    assert errors.decode().endswith('Interrupted. What was done stays done.\n')
+    assert errors.decode().endswith('Interrupted. Completed work is not undone.\n')
     assert SHOW_CURSOR.encode() not in errors
 
 
@@ -380,7 +380,7 @@ def test_an_editor_that_fails_is_said_and_the_question_stays(start: Conversation
     terminal.wait_for(QUESTION)
     terminal.wait_for(PROMPT)
     terminal.type('e\r')
-    terminal.wait_for('The editor ended with 1, so nothing was changed.')
+    terminal.wait_for('The editor exited with code 1; nothing was changed.')
     terminal.wait_for(QUESTION)
     terminal.wait_for(PROMPT)
     terminal.type('y\r')

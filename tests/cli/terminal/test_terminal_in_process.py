@@ -121,7 +121,7 @@ async def test_a_chat_at_a_terminal_goes_on_after_ctrl_c_at_the_prompt(
         assert await chat(make_conversation(model), environment, ApprovalMode.allow) == 0
     assert [message for message in model.requests[0].messages if 'Never' in str(message)] == []
     shown = capsys.readouterr().out
-    assert 'Ctrl-C stops the agent, Ctrl-D ends the chat, /help says more.' in shown.splitlines()
+    assert 'Ctrl-C stops the agent, Ctrl-D ends the chat, /help lists commands.' in shown.splitlines()
     assert 'There are two.' in shown
 
 
@@ -181,7 +181,7 @@ def test_a_run_that_is_interrupted_ends_with_130(invoke: Invoke) -> None:
 
     result = invoke('run', 'Go', model=ScriptedModel(interrupt))
     assert (result.exit_code, result.stdout) == (130, '')
-    assert result.stderr.endswith('Interrupted. What was done stays done.\n')
+    assert result.stderr.endswith('Interrupted. Completed work is not undone.\n')
 
 
 async def test_an_interrupt_that_arrives_as_a_prompt_begins_stops_nothing() -> None:

@@ -144,7 +144,7 @@ async def test_a_last_answer_is_told_and_the_turn_ends_with_limit(
         4,
     )
     assert turn.error.message == snapshot(
-        'The budget of 500 tokens for a turn ended: 440 tokens used with this answer, and the task may not be done. Go on with `pydantic-deep run --continue`, or in a chat with another prompt; --max-tokens raises it.'
+        'The budget of 500 tokens for a turn is used up: 440 tokens used with this answer, and the task may not be done. Continue with `pydantic-deep run --continue`, or in a chat with another prompt; --max-tokens raises it.'
     )
     assert conversation.tip is not None
     assert (turn.end.version_id, conversation.tip.state) == (conversation.tip.id, 'complete')
@@ -231,10 +231,10 @@ def test_a_turn_that_waits_with_nothing_left_asks_nobody_and_says_how_to_go_on(
 def test_a_cost_is_dollars(invoke: Invoke) -> None:
     result = invoke('run', 'Go', '--max-cost', '0', model=ScriptedModel())
     assert result.exit_code == 2
-    assert "'0' is no amount of US dollars above 0" in result.stderr
+    assert "'0' is not an amount of US dollars above 0" in result.stderr
     result = invoke('run', 'Go', '--max-cost', '0.50', model=ScriptedModel('Done.'))
     assert (result.exit_code, result.stdout) == (0, 'Done.\n')
-    assert 'the cost of an answer of scripted is not known: the budget goes on without it\n' in result.stderr
+    assert 'the cost of an answer of scripted is unknown and not counted against the budget\n' in result.stderr
 
 
 def test_where_nothing_is_kept_nothing_is_said_of_going_on(invoke: Invoke) -> None:
@@ -278,6 +278,6 @@ async def test_a_retry_is_told_before_the_wait_for_subagents_too(
 def test_a_turn_that_was_told_to_end_is_replayed_exactly(invoke: Invoke) -> None:
     result = invoke('run', 'Go', '--max-tokens', '330', model=ScriptedModel(call('ls'), call('ls'), 'Not done.'))
     assert (result.exit_code, result.stdout) == (4, 'Not done.\n')
-    assert 'budget: 220 of 330 tokens used; one answer more\n' in result.stderr
+    assert 'budget: 220 of 330 tokens used; one answer left\n' in result.stderr
     replayed = invoke('replay', model=ScriptedModel())
     assert (replayed.exit_code, replayed.stderr) == (0, '')

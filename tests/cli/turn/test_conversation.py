@@ -89,7 +89,7 @@ def test_a_turn_that_waits_on_a_copy_goes_on_there(invoke: Invoke, work: Path) -
 def test_other_settings_are_kept_for_who_resumes(invoke: Invoke) -> None:
     invoke('run', 'One', model=ScriptedModel('First.'))
     invoke('run', 'Two', '--continue', '--max-tokens', '150', '--approvals=pause', model=ScriptedModel(WRITE))
-    assert 'edit now  other settings' in invoke('log').stdout
+    assert 'edit now  settings changed' in invoke('log').stdout
     assert invoke('resume', '--approvals=deny', model=ScriptedModel(call('ls'))).exit_code == 4
 
 
@@ -146,7 +146,7 @@ async def test_only_a_program_goes_on_with_what_waits_in_it(invoke: Invoke, work
     result = await run_sync(lambda: invoke('resume', version.id, '--store', url, ALLOW, model=ScriptedModel()))
     assert (result.exit_code, result.stderr) == (
         2,
-        f"The version {version.id[-8:]} was made by another program, with the agent 'house'. Only that can go on with it.\n",
+        f"The version {version.id[-8:]} was made by another program, with the agent 'house'. Only that program can continue it.\n",
     )
     replay = await run_sync(lambda: invoke('replay', version.id, '--store', url, model=ScriptedModel()))
     assert replay.exit_code == 2
@@ -173,7 +173,7 @@ def test_a_turn_whose_end_the_store_cannot_take_is_suspended_and_not_failed(
         result = invoke('run', 'One', '--json', ALLOW, model=ScriptedModel(WRITE, 'Lost.'))
     *_, error, end = map(json.loads, result.stdout.splitlines())
     assert (result.exit_code, end['status']) == (6, 'suspended')
-    assert error['message'].startswith('Suspended: the store did not take the end of the turn. The disk is full.')
+    assert error['message'].startswith('Suspended: the store did not accept the end of the turn. The disk is full.')
     again = invoke('run', 'Two', '--continue', ALLOW, '--json', model=ScriptedModel('Second.'))
     assert (again.exit_code, last(again)['status']) == (0, 'complete')
 

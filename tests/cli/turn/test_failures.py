@@ -35,7 +35,7 @@ MISSPELT = ModelHTTPError.for_category(
 @pytest.mark.parametrize(
     ('error', 'code', 'sentence'),
     [
-        (RunCancelled('x'), 130, 'Interrupted. What was done stays done.'),
+        (RunCancelled('x'), 130, 'Interrupted. Completed work is not undone.'),
         (
             UsageLimitExceeded('Exceeded the total_tokens_limit of 5.'),
             4,
@@ -61,7 +61,7 @@ MISSPELT = ModelHTTPError.for_category(
             CutAnswerError('m', 'openai'),
             1,
             "The response of 'm' is incomplete: its stream ended without a finish reason. Try again. A server that never sends "
-            'one cannot be used here: its whole answers look like cut ones.',
+            'one cannot be used here: its complete answers look like truncated ones.',
         ),
         (UnexpectedModelBehavior('It said\x1b[31m nothing.'), 1, 'It said\x1b[31m nothing.'),
     ],

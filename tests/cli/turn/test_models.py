@@ -34,7 +34,7 @@ def test_the_option_goes_before_the_variable_before_the_key(
 
 
 def test_without_any_it_says_what_to_set() -> None:
-    with pytest.raises(UnusableModelError, match=r'^No model to work with\. Set ANTHROPIC_API_KEY, OPENAI_API_KEY or'):
+    with pytest.raises(UnusableModelError, match=r'^No model to use\. Set ANTHROPIC_API_KEY, OPENAI_API_KEY or'):
         choose_model(None, {'OPENAI_BASE_URL': 'http://127.0.0.1:1/v1'})
 
 

@@ -194,7 +194,7 @@ async def test_a_stopped_turn_leaves_a_conversation_that_goes_on(make_conversati
 
     conversation = make_conversation(ScriptedModel(['Looking.', call('ls')], wait_until_stopped, 'Here I am.'))
     turn = await run_turn(conversation, 'Look', stop=stop, observer=watch(lambda event: None))
-    assert (turn.end.status, message_of(turn)) == ('interrupted', 'Interrupted. What was done stays done.')
+    assert (turn.end.status, message_of(turn)) == ('interrupted', 'Interrupted. Completed work is not undone.')
     assert conversation.tip is not None
     assert conversation.tip.state == 'interrupted'
     requests = [message for message in await conversation.tip.messages() if isinstance(message, ModelRequest)]
@@ -396,7 +396,7 @@ async def test_where_a_run_has_gone_on_meanwhile_it_says_where_to_look(
     assert (turn.end.status, turn.has_next_command) == ('failed', True)
     look = f'show {short_id(tips[1])}' if goes_on else 'log --steps'
     assert message_of(turn) == (
-        f'The version {short_id(tips[0])} was answered by ada, and a run has gone on with it. See how far: '
+        f'The version {short_id(tips[0])} was answered by ada, and a run has resumed it. Show its progress with: '
         f'pydantic-deep {look}'
     )
 

@@ -64,7 +64,7 @@ def test_of_a_directory_that_is_too_large_only_the_conversation_is_kept(
     monkeypatch.setattr(_size_check, 'MAX_FILES', 0)
     monkeypatch.setattr(fits_in_versions, '__kwdefaults__', {'max_files': 0, 'max_bytes': 0})
     first = invoke('run', 'One', ALLOW, model=ScriptedModel(EDIT, 'First.'))
-    assert 'The directory is too large to keep its files in versions: only the conversation is kept.' in first.stderr
+    assert 'The directory is too large to store its files in versions: only the conversation is stored.' in first.stderr
     model = ScriptedModel(WRITE, 'Second.')
     second = last(invoke('run', 'Two', '--continue', ALLOW, '--json', model=model))
     assert (second['workspace']['has_files'], second['workspace']['is_in_directory'], (work / 'new.txt').exists()) == (
@@ -76,6 +76,6 @@ def test_of_a_directory_that_is_too_large_only_the_conversation_is_kept(
     rows = document(invoke('log', '--json'))
     assert [(row['files_changed'], row['is_head']) for row in rows] == [(None, True), (None, False), (None, False)]
     back = invoke('rewind', 'HEAD~')
-    assert back.stdout.splitlines()[1] == 'It has no files; those of the directory are as they were.'
+    assert back.stdout.splitlines()[1] == 'The version has no files; the directory is unchanged.'
     assert document(invoke('log', '--json'))[1]['is_head']
     assert invoke('checkout', 'HEAD').stderr.endswith('it has none: they were not versioned.\n')
