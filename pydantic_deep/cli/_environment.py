@@ -1,4 +1,4 @@
-"""Everything external that commands use, in one value. Tests and programs that embed the command line pass their own."""
+"""The external dependencies of commands, in one value. Tests and programs that embed the command line pass their own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pydantic_ai.models import Model
 from pydantic_deep.cli.terminal._terminal import Terminal, open_terminal
 
 OpenTerminal: TypeAlias = Callable[[], AbstractContextManager[Terminal | None]]
-"""Opens the terminal for as long as questions are asked."""
+"""Opens the terminal for prompts."""
 
 
 VARIABLES: Mapping[str, str] = {
@@ -36,32 +36,32 @@ VARIABLES: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """Models, environment variables, clock and terminal of one call of the command line."""
+    """Models, environment variables, clock and terminal of one invocation of the command line."""
 
     models: Mapping[str, Model] = field(default_factory=dict[str, Model])
     """Models that `--model` accepts in addition to those of pydantic-ai, by name."""
     variables: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    """The environment variables."""
+    """Environment variables by name."""
     clock: Callable[[], float] = time.monotonic
-    """Seconds that never go back."""
+    """A monotonic clock in seconds."""
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep
     """Sleeps for a number of seconds."""
 
     open_terminal: OpenTerminal = open_terminal
-    """Yields the terminal for prompts, or `None` where there is none."""
+    """Yields the terminal for prompts, or `None` if there is none."""
 
     @property
     def person(self) -> str:
-        """Who uses the command line."""
+        """The name of the user, which is stored with answers."""
         return self.variables.get('USER') or self.variables.get('LOGNAME') or 'person'
 
     @property
     def skills_directory(self) -> Path:
-        """Where the person's own skills are."""
+        """The directory of the user's own skills."""
         return Path(self.variables.get('HOME') or '~').expanduser() / '.agents' / 'skills'
 
     @property
     def state_directory(self) -> Path:
-        """Where the chat history and the default store are (XDG Base Directory Specification, `XDG_STATE_HOME`)."""
+        """The directory of the chat history and the default store (XDG Base Directory Specification, `XDG_STATE_HOME`)."""
         home = self.variables.get('XDG_STATE_HOME') or '~/.local/state'
         return Path(home).expanduser() / 'pydantic-deep'

@@ -1,9 +1,9 @@
-"""The metadata keys that the command line writes to its versions."""
+"""Metadata keys of versions that the command line creates."""
 
 from __future__ import annotations
 
 DIRECTORY = 'directory'
-"""The key in the metadata of a version that says in which directory the command line made it."""
+"""The key of the absolute path of the working directory."""
 
 SETTINGS = 'settings'
-"""The metadata key of a version for the settings of its agent."""
+"""The key of the settings of the agent."""

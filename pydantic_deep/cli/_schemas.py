@@ -1,6 +1,6 @@
-"""The documents that commands print with `--json` about their own work; those about stored things are `views`.
+"""The documents that commands print with `--json` about their own work. Documents about stored data are in `views`.
 
-Readers should ignore fields that they do not know: later releases may add some.
+Readers should ignore unknown fields: later releases may add some.
 """
 
 from __future__ import annotations
@@ -12,125 +12,125 @@ from pydantic_deep.views import Version
 
 @dataclass(frozen=True, kw_only=True)
 class ContextUsage:
-    """Where the tokens of a version's conversation go: what `context` prints. Those of `last_request` and the cost are what
-    providers told; all others are counted.
+    """The output of `context`: the tokens of a conversation by kind. `last_request` and the cost are based on the usage that
+    the provider reported; all other numbers are counted here.
     """
 
     version: str
     """The id of the version."""
     is_exact: bool
-    """Whether the model's own tokenizer counted; else they are estimated."""
+    """Whether the tokenizer of the model counted the tokens; otherwise they are estimated."""
     system: int | None
-    """Instructions; `null` before the first turn."""
+    """Tokens of the instructions; `null` before the first turn."""
     tools: int | None
-    """The schemas of the tools; `null` before the first turn."""
+    """Tokens of the tool schemas; `null` before the first turn."""
     skills: int | None
-    """The catalogue of skills, and those that were loaded; `null` before the first turn."""
+    """Tokens of the skill catalogue and of loaded skills; `null` before the first turn."""
     files: int
-    """What the tools on files were asked and answered, and files in prompts."""
+    """Tokens of file tool calls and their results, and of files in prompts."""
     summary: int
-    """Summaries in place of earlier messages."""
+    """Tokens of summaries that replace earlier messages."""
     history: int
-    """Everything else that was said."""
+    """Tokens of all other messages."""
     counted: int
-    """The sum of those that are known."""
+    """The sum of the known numbers above."""
     context_window: int | None
-    """How many tokens the model takes; `null` where it is not known."""
+    """The context window of the model in tokens; `null` if it is unknown."""
     last_request: RequestTokens | None
-    """What the provider told of the last request; `null` if nothing."""
+    """The usage that the provider reported for the last request; `null` if there is none."""
     cost: str | None
-    """US dollars of the conversation so far, as a decimal number; `null` where no price is known."""
+    """The cost of the conversation so far in US dollars, as a decimal number; `null` if no price is known."""
     unpriced_requests: int
-    """How many requests the cost is without."""
+    """The number of requests that the cost does not include because their price is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RequestTokens:
-    """The tokens of a request, as its provider counted them."""
+    """The usage of a request, as reported by its provider."""
 
     input_tokens: int
-    """Sent, cached ones included."""
+    """Input tokens, including cached ones."""
     cache_read_tokens: int
-    """Sent and found in the provider's cache."""
+    """Input tokens that were read from the provider's cache."""
     cache_write_tokens: int
-    """Sent and written to the provider's cache."""
+    """Input tokens that were written to the provider's cache."""
     output_tokens: int
-    """Written by the model."""
+    """Output tokens of the model."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckoutReport:
-    """What `checkout` and `rewind` print."""
+    """The output of `checkout` and `rewind`."""
 
     version: Version
-    """The version that the directory has now."""
+    """The version whose files the directory has now."""
     kept: Version | None
-    """The version of the edits that were in none; `null` if there were no such edits."""
+    """The version in which unversioned edits were stored; `null` if there were none."""
     left: list[str]
-    """With `rewind`: the ids of the turns that are not before the head any more. They stay in the store."""
+    """With `rewind`: the ids of the versions that are no longer ancestors of the head. They stay in the store."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MergeConflict:
-    """A file that both sides changed so that only a person can say what is to be."""
+    """A file with conflicting changes, which only a person can resolve."""
 
     path: str
-    """The path."""
+    """The path of the file."""
     kind: str
-    """Why it cannot be merged."""
+    """The kind of conflict."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MergeReport:
-    """What `merge` prints."""
+    """The output of `merge`."""
 
     version: Version | None
-    """The version that was made; `null` if nothing was."""
+    """The new version; `null` if none was created."""
     conflicts: list[MergeConflict]
-    """Why nothing was made."""
+    """The conflicts that prevented the merge."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayReport:
-    """What `replay` prints."""
+    """The output of `replay`."""
 
     version: str
     """The id of the version."""
     is_exact: bool
-    """Whether every request was the same as then."""
+    """Whether every request matches the recorded one."""
     requests: int
-    """How many requests were compared."""
+    """The number of requests that were compared."""
     difference_number: int | None = None
-    """Which request is the first that differs, from 1; `null` if none does."""
+    """The number of the first request that differs, from 1; `null` if all match."""
     difference_part: str | None = None
-    """What of it differs: `settings`, `tools`, `instructions`, `options`, `messages` or `count`."""
+    """The part that differs: `settings`, `tools`, `instructions`, `options`, `messages` or `count`."""
     difference: str | None = None
-    """A unified diff, or a sentence."""
+    """The difference, as a unified diff or a sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GarbageCollectionReport:
-    """What `gc` prints."""
+    """The output of `gc`."""
 
     removed: dict[str, int] = field(default_factory=dict[str, int])
-    """How many rows went, by kind."""
+    """The number of removed rows, by kind."""
     condemned: int
-    """How much nothing reaches, and goes the next time."""
+    """The number of unreachable objects that the next call can remove."""
     freed_bytes: int
-    """The size of the contents that went."""
+    """The total size of the removed contents in bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DamageRow:
-    """What `store check` prints of each damage."""
+    """One damage in the output of `store check`."""
 
     table: str | None
-    """The table; none where only a page of the file is known."""
+    """The damaged table; `null` if only a page of the file is known."""
     row: str | None
-    """The row, by its id, digest or number."""
+    """The id, digest or number of the row."""
     problem: str
-    """What is wrong with it."""
+    """A description of the damage."""
     versions: list[str]
-    """The versions that depend on it."""
+    """The ids of the versions that depend on the row."""
     conversations: list[str]
-    """The conversations of these."""
+    """The ids of the conversations of these versions."""

@@ -1,7 +1,7 @@
-"""A pending call as the person who decides sees it: its `ApprovalView`, as a Rich renderable. Pure.
+"""A pending call as the approval prompt shows it: an `ApprovalView` as a Rich renderable. Pure.
 
-Each line of what a model wrote stands behind a bar or an indent, however often it is folded, so that no text in it
-passes for a line of ours.
+Each line of model output starts with a bar or an indent, even if it is folded, so that it cannot be mistaken for a
+line of the prompt.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pydantic_deep.cli.render._diff import render_diff
 from pydantic_deep.cli.render._terminal_text import rich_text
 
 BAR = '│ '
-"""Begins each line of a text of the model's."""
+"""Prefix of each line of model output."""
 
 WRAPPED = '┆ '
-"""Begins what is left of a line that is longer than the screen is wide."""
+"""Prefix of each continuation of a folded line."""
 
 INDENT = '  '
-"""Begins each line of a question but the first."""
+"""Prefix of all lines of a prompt except the first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,12 +34,12 @@ class CallView:
 
     view: ApprovalView
     number: int
-    """Which question it is, from 1."""
+    """The position of the call among the pending ones, from 1."""
     count: int
-    """How many there are."""
+    """The number of pending calls."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the lines, folded to the width."""
+        """Yield the lines, folded to the width of the console."""
         for bar, text in self.lines():
             width = max(options.max_width - len(INDENT + WRAPPED), 1)
             for number, piece in enumerate(text.wrap(console, width, overflow='fold')):
@@ -47,12 +47,12 @@ class CallView:
 
     @property
     def title(self) -> Text:
-        """The first line: the tool, and which of how many questions it is."""
+        """The first line: the tool, the position and the number of pending calls."""
         of = f'  {self.number} of {self.count}' if self.count > 1 else ''
         return Text.assemble(('? ', 'bold yellow'), rich_text(self.view.tool, 'bold'), (of, 'dim'))
 
     def lines(self) -> Iterator[tuple[str, Text]]:
-        """Yield what begins a line, and the line."""
+        """Yield each line with its prefix."""
         view = self.view
         if view.path:
             names = Text(' › ').join(map(rich_text, view.path))
@@ -72,7 +72,7 @@ class CallView:
 
 
 def _argument_lines(argument: ArgumentView) -> Iterator[tuple[str, Text]]:
-    """Yield an argument whole: a text as it is, all else as JSON."""
+    """Yield a complete argument: a plain text as it is, any other value as JSON."""
     label = rich_text((*argument.name[:-1], f'{argument.name[-1]}: '), 'bold')
     if argument.kind == 'text' and len(argument.value) == 1 and not _is_plain(argument.value[0]):
         yield '', Text.assemble(label, json.dumps(argument.value[0], ensure_ascii=False))
@@ -90,7 +90,7 @@ def _argument_lines(argument: ArgumentView) -> Iterator[tuple[str, Text]]:
 
 
 def _is_plain(value: str) -> bool:
-    """Return whether a text cannot be taken for anything but this text."""
+    """Return whether a text is unambiguous without quotes: no JSON value, and no surrounding whitespace."""
     if '\n' in value:
         return True
     try:

@@ -14,19 +14,19 @@ from pydantic_deep.store import ApprovalRecord, Store, VersionFilter
 from pydantic_deep.streaming import ApprovalAnswerEvent
 
 GATED_TOOLS = ('write_file', 'edit_file', 'execute')
-"""What asks: the tools that change something."""
+"""Tools that need approval: those that change files or run commands."""
 
 DENIED_REASON = 'Nobody lets this call run: approvals are switched off. Go on without it.'
-"""What the model is told under `--approvals=deny`."""
+"""The tool result for calls denied by `--approvals=deny`."""
 
 NO_TERMINAL_REASON = 'Nobody can be asked for approval here. Go on without this call, and say what you would have done.'
-"""What the model is told where there is no terminal."""
+"""The tool result for calls denied because there is no terminal."""
 
 NO_TERMINAL_NOTICE = (
     'There is no terminal to ask at: calls that need an approval are denied. Use --approvals=allow to let them run, '
     'or --approvals=pause to answer them later.'
 )
-"""What the person is told then, once."""
+"""The notice about these denials, shown once per conversation."""
 
 _DECISION_KINDS: Mapping[type[Decision], DecisionKind] = {
     Approve: 'approve',
@@ -37,24 +37,24 @@ _DECISION_KINDS: Mapping[type[Decision], DecisionKind] = {
 
 
 class NotPendingError(DeepAgentError):
-    """A version has no pending approvals, was answered elsewhere, or there is no terminal to ask at."""
+    """A version has no pending approvals, was answered elsewhere, or there is no terminal for prompts."""
 
 
 class ApprovalMode(StrEnum):
-    """What happens to a call that needs an approval."""
+    """How to handle calls that need approval."""
 
     ask = 'ask'
-    """A person is asked at the terminal."""
+    """Prompt at the terminal."""
     deny = 'deny'
-    """It is denied."""
+    """Deny the call without a prompt."""
     pause = 'pause'
-    """The turn ends, to be resumed from a file."""
+    """End the turn with pending approvals, to be resumed later."""
     allow = 'allow'
-    """It runs."""
+    """Run the call without a prompt."""
 
 
 class ChatApprovalMode(StrEnum):
-    """The same for a chat, which ends when the person leaves and cannot be resumed."""
+    """How to handle calls that need approval in a chat, which cannot pause."""
 
     ask = 'ask'
     deny = 'deny'
@@ -67,7 +67,7 @@ class CallAnswer:
 
     decision: Decision
     by: Literal['person', 'option']
-    """Whose decision it is."""
+    """Whether a person decided at the prompt, or the option `--approvals`."""
 
 
 Decider: TypeAlias = Callable[[Sequence[PendingApproval]], Awaitable[Mapping[str, CallAnswer] | None]]
@@ -75,7 +75,7 @@ Decider: TypeAlias = Callable[[Sequence[PendingApproval]], Awaitable[Mapping[str
 
 
 async def allow_all(pending: Sequence[PendingApproval]) -> Mapping[str, CallAnswer]:
-    """Let every call run."""
+    """Approve every call."""
     return {call.id: CallAnswer(decision=Approve(digest=call.digest), by='option') for call in pending}
 
 
@@ -85,11 +85,11 @@ async def deny_all(pending: Sequence[PendingApproval], reason: str = DENIED_REAS
 
 
 async def pause_all(pending: Sequence[PendingApproval]) -> None:
-    """Let every call wait."""
+    """Leave every call pending."""
 
 
 def interrupt_on(mode: ApprovalMode, *, runs_commands: bool) -> dict[str, bool]:
-    """Return what `create_deep_agent(interrupt_on=…)` takes."""
+    """Return the argument `interrupt_on` of `create_deep_agent` for a mode."""
     tools = GATED_TOOLS if runs_commands else GATED_TOOLS[:2]
     return dict.fromkeys(tools, mode is not ApprovalMode.allow)
 
@@ -100,7 +100,7 @@ def answer_event(id: str, answer: CallAnswer, *, answered_by: str | None = None)
     Args:
         id: The id of the call.
         answer: The answer.
-        answered_by: Who answered the call elsewhere first, if somebody did.
+        answered_by: The person who answered the call elsewhere first, if any.
     """
     decision = answer.decision
     reason = decision.reason if isinstance(decision, Deny) else None
@@ -111,22 +111,22 @@ def answer_event(id: str, answer: CallAnswer, *, answered_by: str | None = None)
 
 
 async def check_unanswered(store: Store, version_id: str, approvals: Sequence[ApprovalRecord]) -> None:
-    """Check that no run has resumed with the answers of a version yet.
+    """Check that no run has resumed a version.
 
     Args:
-        store: Where it is.
-        version_id: The version.
-        approvals: Its approvals, all of them.
+        store: The store of the version.
+        version_id: The id of the version.
+        approvals: All approvals of the version, answered ones included.
 
     Raises:
-        NotPendingError: A run has. The message names its newest version.
+        NotPendingError: A run has resumed it. The message names the newest version of the run.
     """
-    done = next((each for each in approvals if each.resumed_by is not None), None)
-    if done is None:
+    resumed = next((approval for approval in approvals if approval.resumed_by is not None), None)
+    if resumed is None:
         return
-    by = f' by {done.decided_by}' if done.decided_by else ''
-    made = await store.versions(VersionFilter(run_id=done.resumed_by), limit=1)
-    how = f'pydantic-deep show {short_id(made[0].id)}' if made else 'pydantic-deep log --steps'
+    by = f' by {resumed.decided_by}' if resumed.decided_by else ''
+    newest = await store.versions(VersionFilter(run_id=resumed.resumed_by), limit=1)
+    command = f'pydantic-deep show {short_id(newest[0].id)}' if newest else 'pydantic-deep log --steps'
     raise NotPendingError(
-        f'The version {short_id(version_id)} was answered{by}, and a run has resumed it. Show its progress with: {how}'
+        f'The version {short_id(version_id)} was answered{by}, and a run has resumed it. Show its progress with: {command}'
     )

@@ -1,4 +1,4 @@
-"""The approval prompt of `--approvals=ask`: one question for each pending call."""
+"""The prompt of `--approvals=ask`, one for each pending call."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from ._policy import NO_TERMINAL_NOTICE, NO_TERMINAL_REASON, CallAnswer, deny_al
 from ._yaml_arguments import InvalidArgumentsError, parse_arguments, render_arguments
 
 Choice: TypeAlias = Literal['yes', 'no', 'edit', 'always', '?']
-"""The choices; a person types one of them or its first letter."""
+"""The choices of a prompt. Each can be shortened to its first letter."""
 
 HELP: Mapping[Choice, str] = {
-    'yes': 'the call runs as it is shown',
+    'yes': 'the call runs as shown',
     'no': 'the call does not run; the model gets the reason if you give one',
     'edit': 'change the arguments first, in the editor that VISUAL or EDITOR names',
     'always': 'yes, and do not ask again until the conversation ends or pauses, subagents included',
-    '?': 'these lines',
+    '?': 'show this help',
 }
 """The help text of each choice. Ctrl-C stops the turn, and no pending call runs."""
 
@@ -45,22 +45,22 @@ class PromptScreen:
     suspended: Callable[[], AbstractContextManager[object]]
     """Pauses the live display and the handling of Ctrl-C while a prompt is open."""
     notify: Callable[[str], None]
-    """Prints a sentence that is not a question."""
+    """Prints a notice above the live display."""
 
 
 @dataclass(kw_only=True)
 class ApprovalPrompter:
-    """Prompts at the terminal, and remembers the calls that a person always allows in one conversation."""
+    """Prompts at the terminal, and remembers the answers `always` of one conversation."""
 
     environment: Environment
     _always_allowed: set[tuple[str, str | None]] = field(default_factory=set[tuple[str, str | None]])
     _is_notified: bool = False
 
     async def decide(self, pending: Sequence[PendingApproval], *, screen: PromptScreen) -> Mapping[str, CallAnswer]:
-        """Have a person answer all calls, or deny all where there is no terminal.
+        """Prompt for a decision about each call, or deny all if there is no terminal.
 
         Raises:
-            RunCancelled: The person stops the turn.
+            RunCancelled: The user interrupted a prompt.
         """
         with self.environment.open_terminal() as terminal:
             if terminal is None:
@@ -69,7 +69,7 @@ class ApprovalPrompter:
                 return await self._ask_all([approval_of(call) for call in pending], pending, terminal)
 
     def reset(self) -> None:
-        """Forget the calls that are always allowed. A new conversation starts with none."""
+        """Forget the answers `always`. Call this when a new conversation starts."""
         self._always_allowed.clear()
 
     async def _deny(self, pending: Sequence[PendingApproval], screen: PromptScreen) -> Mapping[str, CallAnswer]:
@@ -93,12 +93,12 @@ class ApprovalPrompter:
                 if prompt.is_always:
                     always.add(_always_key(approval))
             answers[call.id] = CallAnswer(decision=replace(decision, digest=approval.view.digest), by='person')
-        self._always_allowed = always  # only now: a person who stops the turn has answered nothing
+        self._always_allowed = always  # only now, because an interrupted prompt voids all answers
         return answers
 
 
 class _CallPrompt:
-    """The prompt for one call, repeated until there is a decision."""
+    """The prompt for one call, which repeats until there is a decision."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class _CallPrompt:
         self._draft = render_arguments(self._approval.args)
 
     async def ask(self) -> Decision:
-        """Ask until there is a decision."""
+        """Show the call, and prompt until there is a decision."""
         self._terminal.console.print('\n', self._question.title, sep='')
         self._terminal.console.print(self._question, end='')
         while True:
@@ -146,12 +146,12 @@ class _CallPrompt:
                     self._help()
 
     def _key(self, typed: str) -> Choice | None:
-        """Return what was meant; `None` for nothing that is offered."""
+        """Return the choice for an input; `None` if it is not available."""
         word = typed.strip().casefold()
         return next((key for key in self._keys if word in (key, key[0])), None)
 
     async def _edit(self) -> dict[str, JsonValue] | None:
-        """Return other arguments; `None`, and a sentence on the screen, if there are none."""
+        """Return the edited arguments. Print a message and return `None` if they are invalid or unchanged."""
         try:
             text = await self._edit_text()
         except EditingFailedError as error:
@@ -174,7 +174,9 @@ class _CallPrompt:
                 self._draft, name='arguments.yaml', terminal=self._terminal, variables=self._variables
             )
         except NoEditorError as error:
-            self._print(Text(f'{visible(str(error))} Change the arguments here; Escape, then Enter ends it.', 'yellow'))
+            self._print(
+                Text(f'{visible(str(error))} Edit the arguments here; Escape, then Enter ends the input.', 'yellow')
+            )
             return await self._terminal.ask('', default=self._draft, multiline=True)
 
     def _help(self) -> None:

@@ -1,6 +1,6 @@
 """Tool call arguments as YAML that a person can edit, with long texts as block scalars. Pure.
 
-Only what JSON has is read: `yes`, `0o17` and `2026-01-01` are texts, as they are to the tool.
+Only the types of JSON are parsed: `yes`, `0o17` and `2026-01-01` are strings, as they are for the tool.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
     'object': dict,
     'null': type(None),
 }
-"""The types of JSON schema."""
+"""Python types by type name of JSON schema."""
 
 
 class InvalidArgumentsError(DeepAgentError, ValueError):
@@ -35,7 +35,7 @@ class InvalidArgumentsError(DeepAgentError, ValueError):
 
 
 def render_arguments(args: Mapping[str, JsonValue]) -> str:
-    """Return the arguments as YAML, from which `parse_arguments` reads the same again."""
+    """Return arguments as YAML that `parse_arguments` converts back to equal arguments."""
     text = ''.join(_entry(name, value) for name, value in args.items()) or '{}\n'
     try:
         is_same = parse_arguments(text) == args
@@ -45,13 +45,13 @@ def render_arguments(args: Mapping[str, JsonValue]) -> str:
 
 
 def parse_arguments(text: str) -> dict[str, JsonValue]:
-    """Return the arguments that a person wrote.
+    """Parse arguments from YAML.
 
     Raises:
         InvalidArgumentsError: The text is not YAML, or not a mapping of names to JSON values.
     """
     try:
-        value: object = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader that makes even less
+        value: object = yaml.load(text, _Loader)  # noqa: S506 - a restricted SafeLoader
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise InvalidArgumentsError(f'This is not YAML: {_yaml_error_message(error)}') from error
     try:
@@ -61,9 +61,9 @@ def parse_arguments(text: str) -> dict[str, JsonValue]:
 
 
 def find_schema_error(args: Mapping[str, JsonValue], schema: Mapping[str, Any]) -> str | None:
-    """Return the first way in which arguments do not match the JSON schema of a tool, as a sentence; `None` if none is found.
+    """Return the first mismatch between arguments and the JSON schema of a tool, as a sentence; `None` if there is none.
 
-    Only names, what is required and plain types are looked at: the tool checks the rest when it runs.
+    Only names, required arguments and plain types are checked. The tool validates the rest when it runs.
     """
     properties: Mapping[str, Mapping[str, Any]] = schema.get('properties', {})
     unknown = [name for name in args if name not in properties]
@@ -98,29 +98,29 @@ def _entry(name: str, value: JsonValue) -> str:
 
 
 def _dump_yaml(args: dict[str, Any]) -> str:
-    """Return YAML by PyYAML, in which what cannot be seen is escaped."""
+    """Return YAML with invisible characters escaped."""
     text = json.dumps(args, ensure_ascii=False)
     return yaml.dump(args, Dumper=_Dumper, allow_unicode=visible(text) == text, sort_keys=False, width=2**31)
 
 
 def _yaml_error_message(error: Exception) -> str:
-    """Return what is wrong, with the line."""
+    """Return the problem and its line."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         return f'line {error.problem_mark.line + 1}: {error.problem or error.context}.'
     return ' '.join(str(error).split()) + '.'
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes each value where it stands."""
+    """Writes repeated values in full instead of as aliases."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads what JSON has; a plain scalar that is none of it is a text."""
+    """Reads the types of JSON. Any other plain scalar is a string."""
 
-    yaml_implicit_resolvers = {}  # noqa: RUF012 - how PyYAML is told
+    yaml_implicit_resolvers = {}  # noqa: RUF012 - the interface of PyYAML
 
 
 for _tag, _pattern, _first in (
@@ -129,5 +129,5 @@ for _tag, _pattern, _first in (
     ('int', r'-?(?:0|[1-9][0-9]*)', list('-0123456789')),
     ('float', r'-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?', list('-0123456789')),
 ):
-    for _class in (_Loader, _Dumper):  # what one of them would read as a number the other puts in quotes
+    for _class in (_Loader, _Dumper):  # so that strings that look like numbers are quoted
         cast('Any', _class).add_implicit_resolver(f'tag:yaml.org,2002:{_tag}', re.compile(f'^(?:{_pattern})$'), _first)

@@ -24,7 +24,7 @@ from pydantic_deep.store import ApprovalRecord, Store, VersionFilter, VersionRec
 from pydantic_deep.views import TurnLineages, is_pending
 
 Presenter: TypeAlias = Callable[..., Awaitable[TurnReport]]
-"""`present_as_text` or `present_as_json`."""
+"""Runs and presents a turn: `present_as_text` or `present_as_json`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Reading stored versions: which store, which version a name refers to, which versions form a turn.
+"""Reading stored versions: choosing the store, resolving revisions, and selecting versions to list.
 
 The reader selects versions and loads them with `views`. Nothing here runs an agent or prints a version; that is in `turn` and
 `render`.

@@ -1,4 +1,4 @@
-"""What a conversation takes of a model's window: a bar with a legend on a terminal, words and numbers elsewhere."""
+"""The token usage of a conversation: a bar with a legend on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ KINDS: Final = (
     ('summary', 'yellow', 'summaries of earlier messages'),
     ('history', 'red', 'all other messages'),
 )
-"""What is told apart, with its colour and what it is."""
+"""The kinds of tokens, each with its color and description."""
 
 MAX_BAR_CHARS: Final = 72
-"""The widest bar: more does not tell more."""
+"""Maximum width of the bar."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ContextReport:
-    """The tokens of a version."""
+    """The token usage of the conversation of a version."""
 
     version: str
-    """Its id."""
+    """The id of the version."""
     usage: UsageReport
-    """The tokens."""
+    """The counted tokens and the usage that the provider reported."""
     is_exact: bool
-    """Whether the model's own tokenizer counted them."""
+    """Whether the tokenizer of the model counted them. Otherwise they are estimated."""
 
 
 async def load_context_report(version: AgentVersion[Any, Any], *, context_window: int | None = None) -> ContextReport:
-    """Return the token report of a version, counted by the tokenizer of its model if that is installed."""
+    """Return the token report of a version, counted with the tokenizer of its model if that is installed."""
     counter = _exact_counter(version.model or '')
     usage = await usage_report(version, counter=counter or count_tokens_approximately, context_window=context_window)
     return ContextReport(version=version.id, usage=usage, is_exact=counter is not None)
 
 
 def context_document(report: ContextReport) -> ContextUsage:
-    """Return a report as the document that `--json` prints."""
+    """Convert a report to the document that `--json` prints."""
     usage, last = report.usage, report.usage.last
     return ContextUsage(
         version=report.version,
@@ -72,11 +72,11 @@ def context_document(report: ContextReport) -> ContextUsage:
 
 
 def render_context(report: ContextReport, *, width: int | None) -> list[Text]:
-    """Return a report as lines.
+    """Render a report as lines.
 
     Args:
         report: The report.
-        width: The columns of the terminal; `None` for something else, which gets no bar.
+        width: The columns of the terminal; `None` for other outputs, which get no bar.
     """
     usage = report.usage
     whole = usage.context_window or usage.counted or 1
@@ -84,7 +84,7 @@ def render_context(report: ContextReport, *, width: int | None) -> list[Text]:
     for kind, style, about in KINDS:
         line = _legend_line(usage, kind, style, about, whole, has_mark=width is not None)
         if width is not None:
-            line.truncate(width, overflow='ellipsis')  # what is folded hides the columns
+            line.truncate(width, overflow='ellipsis')  # folded lines would break the columns
         lines.append(line)
     lines.append(Text(_total_line(report)))
     if usage.last is not None:
@@ -112,11 +112,11 @@ def _exact_counter(model: str) -> TokenCounter | None:
 
 
 def _bar(usage: UsageReport, width: int, whole: int) -> Text:
-    """Return the bar: of the window if that is known, else of what is counted."""
+    """Return the bar, which represents the context window, or the counted tokens if the window is unknown."""
     bar, total, filled = Text(), 0, 0
     for kind, style, _ in KINDS:
         total += _tokens(usage, kind) or 0
-        end = min(width, round(total * width / whole))  # by the sum, so that what is rounded does not add up
+        end = min(width, round(total * width / whole))  # from the running sum, so that rounding errors do not add up
         bar.append('█' * (end - filled), style)
         filled = end
     return bar.append('░' * (width - filled), 'dim')

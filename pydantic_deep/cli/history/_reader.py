@@ -1,4 +1,4 @@
-"""Which versions commands list, and which suspended runs they name. Nothing here needs a model."""
+"""Selecting the versions and suspended runs that commands list. Nothing here needs a model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ._revisions import Revisions
 
 @dataclass(kw_only=True)
 class VersionReader:
-    """Selects versions of a store, relative to a directory, and loads them as views."""
+    """Selects versions of a store, relative to a directory, and loads their views."""
 
     revisions: Revisions
     views: StoreReader = field(init=False)
@@ -35,16 +35,16 @@ class VersionReader:
 
     @property
     def versions(self) -> VersionedAgent[DeepAgentDeps, Any]:
-        """An agent without a model, to load versions and to make versions without a run."""
+        """An agent without a model, to load versions and to create versions without a run."""
         return self.views.agent
 
     @property
     def store(self) -> Store:
-        """The store."""
+        """The store of the versions."""
         return self.revisions.store
 
     async def head_id(self) -> str | None:
-        """Return the id of the version that `HEAD` names; `None` if there is none."""
+        """Return the id of `HEAD`; `None` if there is no such version."""
         head = await self.revisions.find_head()
         return None if head is None else head.id
 
@@ -54,39 +54,39 @@ class VersionReader:
         """Return the newest versions.
 
         Args:
-            conversation_id: Those of one conversation.
-            everything: Those of all directories; else those of this one.
-            steps: Also those in the middle of turns. Without, only those where a turn was left are among them: that of
-                `HEAD`, and those that others came from.
-            limit: At most how many.
+            conversation_id: Include only this conversation.
+            everything: Include all directories, not only this one.
+            steps: Include all versions within turns. Otherwise, steps are included only if they end an abandoned turn:
+                `HEAD`, and the parents of other versions.
+            limit: The maximum number of versions.
         """
         kinds = None if steps else VISIBLE_KINDS
         if conversation_id is not None:
             wanted = VersionFilter(conversation_id=conversation_id)
         else:
             wanted = VersionFilter() if everything else VersionFilter(metadata={DIRECTORY: self.revisions.directory})
-        found = await self.store.versions(replace(wanted, kinds=kinds), limit=limit)
+        page = await self.store.versions(replace(wanted, kinds=kinds), limit=limit)
         head = await self.revisions.find_head()
-        if not found and head is not None and conversation_id is None:
+        if not page and head is not None and conversation_id is None:
             wanted = VersionFilter(conversation_id=head.conversation_id)
-            found = await self.store.versions(replace(wanted, kinds=kinds), limit=limit)
-        return found if steps else await self._with_abandoned_steps(found, head, limit)
+            page = await self.store.versions(replace(wanted, kinds=kinds), limit=limit)
+        return page if steps else await self._with_abandoned_steps(page, head, limit)
 
     async def turn_bases(self, records: Sequence[VersionRecord]) -> dict[str, str]:
-        """Return the version that the turn of each step began from, for steps whose parent is not among the records."""
+        """Return the base version of the turn of each step that has no parent among the records, by id of the step."""
         shown = {record.id for record in records}
         alone = [record for record in records if record.kind == 'step' and record.parent_id not in shown]
         turn_bases = {record.id: (await self._turns.lineage(record)).base for record in alone}
         return {id: begin.id for id, begin in turn_bases.items() if begin is not None}
 
     async def ran_without_approvals(self, record: VersionRecord) -> bool:
-        """Return whether the run of a version called a gated tool without an approval."""
+        """Return whether the run of a version called a gated tool without asking for approval."""
         run_ids = await attempt_ids(self.store, record)
         runs = [run for run_id in run_ids if (run := await self.store.run(run_id)) is not None]
         asked = {
-            each.pending_id
+            approval.pending_id
             for base_id in {run.base_id for run in runs if run.base_id is not None}
-            for each in await self.store.approvals(status=None, version_id=base_id, limit=10_000)
+            for approval in await self.store.approvals(status=None, version_id=base_id, limit=10_000)
         }
         return any(
             call.tool_name in GATED_TOOLS and call.status != 'deferred' and call.tool_call_id not in asked
@@ -94,11 +94,11 @@ class VersionReader:
         )
 
     async def print_suspended_runs(self, *, agent_name: str | None = None, everything: bool = True) -> None:
-        """Print suspended runs on standard error: those without an end that no process works on.
+        """Print suspended runs to standard error: unfinished runs without a live process.
 
         Args:
-            agent_name: Only those of this agent.
-            everything: Those of all directories, or only of this one.
+            agent_name: Include only the runs of this agent.
+            everything: Include all directories, not only this one.
         """
         for run in await suspended_runs(self.store, agent_name=agent_name):
             version = None if run.version_id is None else await self.store.version(run.version_id)
@@ -107,35 +107,35 @@ class VersionReader:
                 at = 'a version that was deleted' if version is None else f'version {short_id(version.id)}'
                 begun = run.started_at.isoformat(timespec='milliseconds')
                 text = (
-                    f'Suspended: the run of {run.agent_name} of {begun} has no end. It is at {at}, and '
-                    'nothing works on it. Continue after its last step with: pydantic-deep run --continue'
+                    f'Suspended: the run of {run.agent_name} of {begun} did not end. It is at {at}, and '
+                    'no process works on it. Continue after its last step with: pydantic-deep run --continue'
                 )
                 typer.echo(escape_invisible(text), err=True)
 
     async def contains(self, record: VersionRecord, other: VersionRecord) -> bool:
-        """Return whether a version is another or descends from it, through merges too."""
+        """Return whether a version is another version or descends from it, also through merges."""
         seen: dict[str, VersionRecord] = {}
-        waiting = [record.id]
-        while waiting:
-            for each in (await self.store.lineage(waiting.pop())).versions:
-                if each.id not in seen and each.merged_from is not None:
-                    waiting.append(each.merged_from)
-                seen[each.id] = each
-        ends = {each.run_id: each.number for each in seen.values()}
+        pending = [record.id]
+        while pending:
+            for ancestor in (await self.store.lineage(pending.pop())).versions:
+                if ancestor.id not in seen and ancestor.merged_from is not None:
+                    pending.append(ancestor.merged_from)
+                seen[ancestor.id] = ancestor
+        ends = {ancestor.run_id: ancestor.number for ancestor in seen.values()}
         is_step_of_them = other.kind == 'step' and other.number < ends.get(other.run_id, 0)
         return other.id in seen or is_step_of_them
 
     async def _with_abandoned_steps(
-        self, found: Sequence[VersionRecord], head: VersionRecord | None, limit: int
+        self, page: Sequence[VersionRecord], head: VersionRecord | None, limit: int
     ) -> list[VersionRecord]:
-        """Return versions and the last steps of abandoned turns among them, newest first."""
-        self._turns.cache(found)
-        conversations = {each.conversation_id for each in found}
-        others = [head, *[await self._turns.parent(each) for each in found]]
-        left = [
-            each
-            for each in others
-            if each is not None and each.kind == 'step' and each.conversation_id in conversations
+        """Return versions together with the last steps of abandoned turns, newest first."""
+        self._turns.cache(page)
+        conversations = {record.conversation_id for record in page}
+        others = [head, *[await self._turns.parent(record) for record in page]]
+        abandoned = [
+            record
+            for record in others
+            if record is not None and record.kind == 'step' and record.conversation_id in conversations
         ]
-        shown = {each.id: each for each in [*found, *left]}
-        return sorted(shown.values(), key=lambda each: each.number, reverse=True)[:limit]
+        shown = {record.id: record for record in [*page, *abandoned]}
+        return sorted(shown.values(), key=lambda record: record.number, reverse=True)[:limit]

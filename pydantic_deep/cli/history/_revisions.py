@@ -1,7 +1,6 @@
 """Revisions as in git: `HEAD`, an unambiguous beginning or end of an id, or a branch, each optionally with `~2`.
 
-Ids begin with the moment at which they were made, so those of one hour are alike at their beginning. What is shown of
-an id is its end, which is random.
+Ids start with their time of creation, so ids of one hour share a prefix. The random end of an id is displayed.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ class Revisions:
 
     store: Store
     directory: str
-    """The directory: absolute, without links."""
+    """The absolute path of the directory, without symbolic links."""
 
     @property
     def workspace(self) -> str:
-        """What the store calls the directory."""
+        """The key of the directory in the store."""
         return workspace_key(json.dumps({'provider': 'local', 'id': self.directory}))
 
     @property
@@ -46,13 +45,13 @@ class Revisions:
         return VersionFilter(metadata={DIRECTORY: self.directory})
 
     async def find_head(self) -> VersionRecord | None:
-        """Return the version that `HEAD` names; `None` if the store has no version of this directory."""
-        held = await self.store.workspace(self.workspace)
-        if held is not None and held.version_id is not None:
+        """Return the version that `HEAD` refers to; `None` if the store has no version of this directory."""
+        workspace = await self.store.workspace(self.workspace)
+        if workspace is not None and workspace.version_id is not None:
             try:
-                return await self.store.version(held.version_id)
+                return await self.store.version(workspace.version_id)
             except VersionNotFoundError:
-                pass  # it was deleted
+                pass  # the version was deleted
         newest = await self.store.versions(self._here, limit=1)
         if not newest:
             return None
@@ -61,10 +60,10 @@ class Revisions:
         return newest[0] if head_id is None else await self.store.version(head_id)
 
     async def find(self, name: str) -> VersionRecord:
-        """Return the version that a revision names.
+        """Return the version that a revision refers to.
 
         Raises:
-            UnknownVersionError: There is none, or there are several.
+            UnknownVersionError: The revision matches no version, or several.
         """
         match = _REVISION.fullmatch(name)
         if match is None:
@@ -82,75 +81,75 @@ class Revisions:
             head = await self.find_head()
             if head is None:
                 raise UnknownVersionError(
-                    f'There is no HEAD: nothing that ran in {self.directory} is in {self.store.url}. Name another '
-                    'directory with --dir, or another store with --store.'
+                    f'There is no HEAD: {self.store.url} has no version of {self.directory}. Choose another directory '
+                    'with --dir, or another store with --store.'
                 )
             return head
-        found = await self._with_id_suffix(name.lower())
-        if len(found) == 1:
-            return found[0]
-        if found:
+        matches = await self._with_id_suffix(name.lower())
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
             raise UnknownVersionError(
-                f'Several versions end with {name!r}: {", ".join(each.id for each in found[:5])}. Write more of the id.'
+                f'Several versions end with {name!r}: {", ".join(record.id for record in matches[:5])}. Write more of the id.'
             )
         try:
             return await self.store.version(name.lower())
         except VersionNotFoundError as error:
-            called = await self._on_branch(name) or await self._with_name(name)
-            if called is not None:
-                return called
+            record = await self._on_branch(name) or await self._with_name(name)
+            if record is not None:
+                return record
             raise UnknownVersionError(_describe_unknown(name, error)) from None
 
     async def _with_id_suffix(self, text: str) -> list[VersionRecord]:
-        """Return the versions whose ids have this suffix: those of the directory, or of the whole store if it has none."""
+        """Return the versions with this id suffix in the directory, or in the whole store if the directory has none."""
         if not _MIN_CHARS <= len(text) < 36 or _ID_PART.fullmatch(text) is None:
             return []
         for scope in (self._here, VersionFilter()):
-            found = [each async for each in self.walk(scope) if each.id.endswith(text)]
-            if found:
-                return found
+            matches = [record async for record in self.walk(scope) if record.id.endswith(text)]
+            if matches:
+                return matches
         return []
 
     async def _on_branch(self, name: str) -> VersionRecord | None:
-        """Return the newest version of a branch: of the conversation of `HEAD` if that has it, else of the directory."""
+        """Return the newest version of a branch in the conversation of `HEAD`, or else in the directory."""
         head = await self.find_head()
         scopes = [self._here] if head is None else [VersionFilter(conversation_id=head.conversation_id), self._here]
         for scope in scopes:
-            async for each in self.walk(scope):
-                if each.branch == name:
-                    return each
+            async for record in self.walk(scope):
+                if record.branch == name:
+                    return record
         return None
 
     async def _with_name(self, name: str) -> VersionRecord | None:
-        """Return the newest version with a name: of the directory, or of the whole store if it has none."""
+        """Return the newest version with a name in the directory, or else in the whole store."""
         for scope in (self._here, VersionFilter()):
-            found = await self.store.versions(replace(scope, exact_name=name), limit=1)
-            if found:
-                return found[0]
+            named = await self.store.versions(replace(scope, exact_name=name), limit=1)
+            if named:
+                return named[0]
         return None
 
     async def walk(self, wanted: VersionFilter) -> AsyncGenerator[VersionRecord]:
-        """Yield versions, newest first."""
+        """Yield all versions that match a filter, newest first."""
         before: int | None = None
         while page := await self.store.versions(wanted, limit=_PAGE, before=before):
-            for each in page:
-                yield each
+            for record in page:
+                yield record
             before = page[-1].number
 
     async def _before_turn(self, record: VersionRecord, name: str) -> VersionRecord:
-        """Return the version before the turn of another."""
+        """Return the version before the turn of a version."""
         lineage = await TurnLineages(store=self.store).lineage(record)
         first = lineage.versions[0]
         if lineage.base is not None:
             return lineage.base
-        reason = 'is where it all begins' if first.parent_id is None else 'came from a version that was deleted'
+        reason = 'is the first version' if first.parent_id is None else 'continues a version that was deleted'
         raise UnknownVersionError(
-            f'{name!r} names no version: {short_id(first.id)} {reason}. `pydantic-deep log` shows what there is.'
+            f'{name!r} names no version: {short_id(first.id)} {reason}. `pydantic-deep log` lists the versions.'
         )
 
 
 def _describe_unknown(name: str, error: VersionNotFoundError) -> str:
-    """Return why a name means no version, and what to write."""
+    """Return why a name matches no version, and what to write."""
     shows = '`pydantic-deep log` shows ids and branches.'
     if _ID_PART.fullmatch(name.lower()) is None:
         return f'There is no version {name!r}. {shows}'

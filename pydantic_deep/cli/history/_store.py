@@ -11,30 +11,30 @@ from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import Store, StoreError, StoreFormatError, open_store
 
 STORE_VARIABLE = 'PYDANTIC_DEEP_STORE'
-"""Names the store where `--store` does not."""
+"""The environment variable that names the store if `--store` is not set."""
 
 NO_STORE = 'memory:'
-"""The store of `--no-store`: it lives as long as the process."""
+"""The store of `--no-store`, which is lost at exit."""
 
 _SQLITE = 'sqlite:///'
 
 
 class UnusableStoreError(DeepAgentError):
-    """There is no store at a URL, or what it needs is not installed."""
+    """The store at a URL does not exist or cannot be opened."""
 
 
 def choose_store(named: str | None, environment: Environment) -> str:
-    """Return the URL of the store: what was named, what the environment names, or the person's own."""
+    """Return the URL of the store: of the option, of the environment, or the user's default store."""
     return named or environment.variables.get(STORE_VARIABLE) or default_store(environment)
 
 
 def default_store(environment: Environment) -> str:
-    """Return the URL of the person's own store."""
+    """Return the URL of the user's default store."""
     return f'{_SQLITE}{environment.state_directory.absolute() / "agents.db"}'
 
 
 def store_label(url: str, environment: Environment) -> str:
-    """Return a store's label for people: the path of a file, with `~` for the home directory, or else the URL."""
+    """Return a label for a store: the path of a file, with `~` for the home directory, or else the URL."""
     if not url.startswith(_SQLITE):
         return url
     path = url.removeprefix(_SQLITE)
@@ -43,27 +43,27 @@ def store_label(url: str, environment: Environment) -> str:
 
 
 def _is_missing(url: str) -> bool:
-    """Return whether a URL names a file that is not there."""
+    """Return whether a URL names a file that does not exist."""
     return url.startswith(_SQLITE) and not Path(url.removeprefix(_SQLITE)).exists()
 
 
 def require_store(url: str, environment: Environment) -> None:
-    """Raise `UnusableStoreError` if a URL names a file that is not there."""
+    """Raise `UnusableStoreError` if a URL names a file that does not exist."""
     if _is_missing(url):
         raise UnusableStoreError(
-            f'There is no store {store_label(url, environment)} yet. `pydantic-deep run` and `chat` make one; --store '
-            f'or {STORE_VARIABLE} names another.'
+            f'There is no store {store_label(url, environment)} yet. `pydantic-deep run` and `chat` create it; '
+            f'--store or {STORE_VARIABLE} selects another.'
         )
 
 
 def prepare_directory(url: str, environment: Environment) -> None:
-    """Make the directory of the person's own store, if that is named, for this user alone."""
+    """Create the directory of the default store, accessible to this user only. Ignore other stores."""
     if url == default_store(environment):
         environment.state_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 async def _open_current(stack: AsyncExitStack, url: str, *, read_only: bool) -> Store:
-    """Open a store; one with older tables is brought up to date, also to be read."""
+    """Open a store. Older tables are migrated, even if the store is only read."""
     if read_only:
         with suppress(StoreFormatError):
             return await stack.enter_async_context(open_store(url, read_only=True))
@@ -77,13 +77,13 @@ async def open_chosen_store(
     """Open a store. The directory of the default store is created if it is missing, accessible to this user only.
 
     Args:
-        url: Where it is.
+        url: The URL of the store.
         environment: Locates the default store.
         must_exist: Whether a missing file is an error. Otherwise a new store is created.
-        read_only: Whether it is only read.
+        read_only: Whether to open it for reading only.
 
     Raises:
-        UnusableStoreError: There is none, or it cannot be opened.
+        UnusableStoreError: The store does not exist or cannot be opened.
     """
     if must_exist:
         require_store(url, environment)

@@ -1,5 +1,5 @@
-"""Terminal text: functions that turn events, versions and query results into Rich texts and wrap them to a width.
+"""Terminal text: functions that convert events, versions and query results to Rich texts and wrap them to a width.
 
-Almost everything is pure; the few functions that print take the console. The live display is in `terminal`, JSON
-output in `_events.py` and `_schemas.py`.
+Most functions are pure; those that print take the console. The live display is in `terminal`, and the JSON documents
+are in `_event_json.py` and `_schemas.py`.
 """

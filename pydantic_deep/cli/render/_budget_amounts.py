@@ -9,21 +9,21 @@ from typing import Literal, TypeAlias
 from pydantic_deep.budgets import Measure
 
 BudgetMeasure: TypeAlias = Literal['tokens', 'cost']
-"""The limits of a turn: tokens, sent and written together, or US dollars."""
+"""The limited quantity of a budget: tokens, input and output together, or US dollars."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetUsage:
-    """How much of a limit is used."""
+    """The usage of one limit."""
 
     measure: BudgetMeasure
-    """What is limited."""
+    """The quantity that is limited."""
     limit: Decimal
-    """The limit."""
+    """The limit, in tokens or US dollars."""
     used: Decimal
-    """What is used of it."""
+    """The amount used so far."""
 
 
 def render_amount(measure: Measure, amount: float | Decimal) -> str:
-    """Return an amount as a person reads it: of a cost four digits, because an answer may take less than a cent."""
+    """Return an amount as text. A cost has four decimal places, because an answer may cost less than a cent."""
     return f'${amount:,.4f}'.removesuffix('00') if measure == 'cost' else f'{amount:,.0f} {measure}'

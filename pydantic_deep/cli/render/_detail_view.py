@@ -1,4 +1,4 @@
-"""How one version, and the difference of two, look on a terminal. Pure: values in, Rich texts out."""
+"""One version, and the difference between two, as Rich texts. Pure."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from ._ids import HEAD, short_id
 from ._terminal_text import escape_invisible, first_line, rich_text
 
 LINE_CHARS = 200
-"""How much of what somebody wrote stands where it has one line."""
+"""Maximum number of characters of a text that is shown on one line."""
 
 MESSAGE_LINES = 10
-"""How many lines of each part of a message `diff` shows; of most answers that is all."""
+"""Maximum number of lines that `diff` shows of each message part. Most answers are shorter."""
 
 MESSAGE_CHARS = 800
-"""How many characters of them: ten lines of a terminal, where one line is as long as a file."""
+"""Maximum number of characters of such a part: ten lines of a terminal, for parts with very long lines."""
 
 _FILE_MARKS = {'added': ('+', 'green'), 'removed': ('-', 'red'), 'changed': ('~', 'yellow')}
 
 
 def render_details(details: VersionDetails, *, is_head: bool = False) -> Iterator[Text | Tree]:
-    """Yield what happened in the turn of a version: each a line, or a few."""
+    """Yield the turn of a version as lines and blocks."""
     head = f' ({HEAD})' if is_head else ''
     yield Text.assemble(('version ', 'bold'), (details.id, 'yellow'), (head, 'bold cyan'))
     yield _field_line(
@@ -87,7 +87,7 @@ def render_details(details: VersionDetails, *, is_head: bool = False) -> Iterato
 
 
 def render_difference(difference: Difference) -> Iterator[Text]:
-    """Yield what is different between two versions."""
+    """Yield the differences between two versions as lines."""
     yield Text.assemble((difference.before, 'yellow'), ' → ', (difference.after, 'yellow'))
     if difference.messages_removed or difference.messages_added:
         yield _title_line('Messages')
@@ -109,14 +109,14 @@ def render_difference(difference: Difference) -> Iterator[Text]:
 
 
 def render_file_diff(file: FileDiff) -> Iterator[Text]:
-    """Yield a file as a diff, or as a line if there is none."""
+    """Yield a changed file: its summary line, and its diff if there is one."""
     yield render_file_line(file)
     if file.view is not None:
         yield from render_diff(file.view)
 
 
 def render_file_line(file: FileDiff) -> Text:
-    """Return a file in a line."""
+    """Return the summary line of a changed file."""
     mark, style = _FILE_MARKS[file.kind]
     sizes = ' → '.join(f'{size} bytes' for size in (file.size_before, file.size_after) if size is not None)
     about = sizes if file.view is None else f'+{file.view.added} -{file.view.removed}'
@@ -130,14 +130,14 @@ def _omitted_line(file: OmittedFile) -> Text:
 
 
 def render_subagents(subagents: Sequence[SubagentTree]) -> Tree:
-    """Return the conversations that were delegated to, as a tree."""
+    """Return the delegated conversations as a tree."""
     tree = Tree('', hide_root=True, guide_style='dim')
     _add_subagents(tree, subagents)
     return tree
 
 
 def describe_message(message: JsonValue) -> Iterator[str]:
-    """Yield a message, part by part: each whole if it is short, else how it begins."""
+    """Yield the parts of a message as lines. Long parts are truncated."""
     for part in cast('list[dict[str, Any]]', cast('dict[str, object]', message).get('parts', [])):
         kind = str(part.get('part_kind'))
         content = part.get('args') if kind == 'tool-call' else part.get('content')
@@ -150,28 +150,28 @@ def describe_message(message: JsonValue) -> Iterator[str]:
 
 
 def _truncated_lines(text: str) -> list[str]:
-    """Return the lines of a text, or the first of them and how much is left out."""
-    kept = '\n'.join(text[:MESSAGE_CHARS].split('\n')[:MESSAGE_LINES])
-    left = text[len(kept) :]
-    more = _count(left.count('\n'), 'more line') if '\n' in left else _count(len(left), 'more character')
-    return [*kept.split('\n'), *([f'… {more}'] if left else [])]
+    """Return the lines of a text. If it is too long, return its first lines and the amount that is omitted."""
+    start = '\n'.join(text[:MESSAGE_CHARS].split('\n')[:MESSAGE_LINES])
+    rest = text[len(start) :]
+    omitted = _count(rest.count('\n'), 'more line') if '\n' in rest else _count(len(rest), 'more character')
+    return [*start.split('\n'), *([f'… {omitted}'] if rest else [])]
 
 
 def _add_subagents(tree: Tree, subagents: Sequence[SubagentTree]) -> None:
-    for each in subagents:
-        intent = first_line(each.intent, LINE_CHARS)
-        version = '' if each.version_id is None else f' {short_id(each.version_id)}'
+    for node in subagents:
+        intent = first_line(node.intent, LINE_CHARS)
+        version = '' if node.version_id is None else f' {short_id(node.version_id)}'
         line = Text.assemble(
-            (escape_invisible(each.subagent), 'magenta'), (version, 'yellow'), f' {each.state}', (f'  {intent}', 'dim')
+            (escape_invisible(node.subagent), 'magenta'), (version, 'yellow'), f' {node.state}', (f'  {intent}', 'dim')
         )
-        _add_subagents(tree.add(line), each.subagents)
+        _add_subagents(tree.add(line), node.subagents)
 
 
 def _requested_model(details: VersionDetails) -> str | None:
-    """Return the model as it was named to the command line; of another program, what pydantic-ai says of who answered."""
+    """Return the model name of the options, or for other programs the one that pydantic-ai recorded."""
     settings = details.metadata.get(SETTINGS)
-    given = settings.get('model') if isinstance(settings, dict) else None
-    return given if isinstance(given, str) else details.model
+    name = settings.get('model') if isinstance(settings, dict) else None
+    return name if isinstance(name, str) else details.model
 
 
 def _field_line(name: str, value: str) -> Text:
@@ -217,7 +217,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _state(version: VersionDetails) -> str:
-    """Return what became of a version: of one that asked, whether it waits still."""
+    """Return the state of a version. A version that paused for approvals is `pending` or `answered`."""
     answered = 'answered' if version.state == 'awaiting_approval' else version.state
     return 'pending' if version.is_pending else answered
 

@@ -12,9 +12,9 @@ from pydantic_deep.approvals import DiffView
 from ._terminal_text import rich_text
 
 _STYLES: Mapping[str, str] = {'file': 'bold', 'hunk': 'cyan', 'added': 'green', 'removed': 'red', 'note': 'dim'}
-"""How the lines of a diff look, by what they are."""
+"""Styles by kind of diff line."""
 
 
 def render_diff(view: DiffView) -> Iterator[Text]:
-    """Yield the lines of a diff."""
+    """Yield the styled lines of a diff."""
     return (rich_text(text, _STYLES.get(kind, '')) for kind, text in diff_lines(view))

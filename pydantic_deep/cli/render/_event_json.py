@@ -7,7 +7,7 @@ import json
 from pydantic_deep.streaming import STREAM_EVENTS, StreamEvent, groups_of, selected_groups
 
 _SELECTED = selected_groups(tool_results=True, function_calls=True, thinking=False)
-"""The printed groups: pieces of tool calls and thoughts are not."""
+"""The groups of events that are printed: all but pieces of tool calls and thoughts."""
 
 
 def print_event(event: StreamEvent) -> None:
@@ -17,5 +17,5 @@ def print_event(event: StreamEvent) -> None:
 
 
 def render_json(event: StreamEvent) -> str:
-    """Return the event as one line of JSON, in ASCII: no text in it can drive a terminal or break a pipe."""
+    """Return the event as one line of JSON, in ASCII, so that no text in it can control a terminal or fail to encode."""
     return json.dumps(STREAM_EVENTS.dump_python(event, mode='json'))

@@ -1,6 +1,6 @@
-"""How events look on a terminal: pure functions from values to Rich texts, each safe to print.
+"""Events as lines on a terminal. Pure functions that return Rich texts which are safe to print.
 
-Texts are built as `Text`, never as markup: `[red]` in a file name is a file name.
+They build `Text` objects, never markup, so `[red]` in a file name is printed as it is.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from ._ids import short_id
 from ._terminal_text import escape_invisible, first_line, rich_text
 
 MAX_PREVIEW_CHARS = 200
-"""How much of an argument or a result is shown at most; the terminal cuts it to its own width."""
+"""Maximum number of characters of an argument or a result. A terminal truncates them to its width."""
 
 NAME_CHARS = 20
-"""How much of the name of a subagent stands before its calls."""
+"""Maximum number of characters of a subagent's name before its calls."""
 
 _MAIN_ARGUMENTS = ('command', 'pattern', 'path', 'subagent', 'name', 'description')
-"""Arguments that say what a call is about, the most telling first; two of them are shown."""
+"""Arguments that identify a call, in order of importance. The first two are shown."""
 
 _MARKS: Mapping[Outcome, tuple[str, str]] = {
     'success': ('✓', 'green'),
@@ -50,7 +50,7 @@ _MARKS: Mapping[Outcome, tuple[str, str]] = {
     'interrupted': ('■', 'yellow'),
     'retried': ('↻', 'yellow'),
 }
-"""The mark of each outcome, and its colour."""
+"""Mark and color of each outcome."""
 
 _DECISION_VERBS: Mapping[DecisionKind, str] = {
     'approve': 'approved',
@@ -58,50 +58,50 @@ _DECISION_VERBS: Mapping[DecisionKind, str] = {
     'deny': 'denied',
     'respond': 'answered',
 }
-"""What somebody has done to a call."""
+"""Past participles of the decisions."""
 
 INCOMPLETE_FILES = 'Commands may have changed more files: the directory is too large to scan after each one.'
-"""What is said where the list of files has holes."""
+"""Notice for an incomplete list of files."""
 
 UNVERSIONED_FILES = 'The directory is too large to store its files in versions: only the conversation is stored.'
-"""What is said where a version has no files."""
+"""Notice for a version without files."""
 
 WORKED_ON_COPY = 'The agent worked on a copy; the directory is unchanged. To check out the files:'
-"""What is said of a turn from another version than the directory has."""
+"""Notice for a turn that worked on a copy. The command to check out the files follows."""
 
 _TODO_STYLES: Mapping[TodoStatus, tuple[str, str]] = {
     'pending': ('○', ''),
     'in_progress': ('▸', 'bold'),
     'completed': ('●', 'dim'),
 }
-"""The mark of each status, and its style."""
+"""Mark and style of each status."""
 
 
 def render_call(call: ToolCallEvent, result: ToolResultEvent | None = None, *, is_named: bool = False) -> Text:
-    """Return a call in a line: the tool, what it is about, and how it ended if it did.
+    """Return the line of a call: the tool, its main arguments, and its result.
 
     Args:
-        call: The call; that of a subagent is indented.
-        result: How it ended.
-        is_named: Whether to say which subagent it is of.
+        call: The call. Calls of subagents are indented.
+        result: Its result, if it has ended.
+        is_named: Whether to print the name of its subagent.
     """
     mark, style = _MARKS['failed' if result.exit_code else result.outcome] if result else ('·', 'cyan')
     text = Text.assemble('  ' * len(call.path), (mark, style), ' ')
     if is_named and call.path:
         text.append(f'{first_line(call.path[-1], NAME_CHARS)} ', 'magenta')
     text.append(escape_invisible(call.name), 'bold')
-    about = ' '.join(_main_arguments(_parse_args(call.args)))
-    if about:
-        text.append(f' {about}')
+    arguments = ' '.join(_main_arguments(_parse_args(call.args)))
+    if arguments:
+        text.append(f' {arguments}')
     if result:
         failed = result.outcome != 'success' or bool(result.exit_code)
-        about = _failure_reason(result) if failed else summarize_result(result.content)
-        text.append(f'  {about}', style=style if failed else 'dim')
+        summary = _failure_reason(result) if failed else summarize_result(result.content)
+        text.append(f'  {summary}', style=style if failed else 'dim')
     return text
 
 
 def render_changed_approval(approval: Approval) -> Text:
-    """Return the line that explains why a call needs another answer."""
+    """Return the line that explains why a call has to be answered again."""
     tool = rich_text(approval.view.tool)
     asked = ('Asked again: a file has changed since this call of ', tool, ' was answered.')
     return Text.assemble(*asked, style='yellow')
@@ -112,7 +112,7 @@ def render_prior_answer(event: ApprovalAnswerEvent, tool: str | None) -> Text:
 
     Args:
         event: The answer.
-        tool: The tool that is called, if that is known.
+        tool: The name of the tool, if it is known.
     """
     call = 'a call' if tool is None else f'the call of {escape_invisible(tool)}'
     who = escape_invisible(event.answered_by or '')
@@ -120,7 +120,7 @@ def render_prior_answer(event: ApprovalAnswerEvent, tool: str | None) -> Text:
 
 
 def render_summarized(event: SummarizedEvent) -> Text:
-    """Return in a line that the conversation was summarized."""
+    """Return the line for a summarized conversation."""
     why = f': {event.error}' if event.error else ''
     plain = f'; no model could write the summary{why}' if event.is_plain else ''
     return _notice_line(
@@ -131,51 +131,53 @@ def render_summarized(event: SummarizedEvent) -> Text:
 
 
 def render_retried(event: RetriedEvent, *, is_shown: bool) -> Text:
-    """Return in a line that the model is asked again.
+    """Return the line for a retried request.
 
     Args:
-        event: What is told.
-        is_shown: Whether words that are void now stay on the screen.
+        event: The retry.
+        is_shown: Whether text of the failed attempt remains on the screen.
     """
-    begun = f' in {event.delay_seconds:.1f} s' if event.delay_seconds else ''
+    delay = f' in {event.delay_seconds:.1f} s' if event.delay_seconds else ''
     void = '; the unfinished answer above is void' if is_shown else ''
-    return _notice_line(event.path, f'attempt {event.attempt} of {event.attempts}{begun}: {event.reason}{void}')
+    return _notice_line(event.path, f'attempt {event.attempt} of {event.attempts}{delay}: {event.reason}{void}')
 
 
 def render_budget(event: BudgetEvent) -> Text:
-    """Return in a line what is told of the budget."""
+    """Return the line for a budget event."""
     if event.limit is None or event.used is None:
-        what = 'the cost of' if event.measure == 'cost' else 'how many tokens went into'
-        whose = f' of {event.model}' if event.model else ''
-        return _notice_line(event.path, f'{what} an answer{whose} is not known: the budget goes on without it')
+        noun, verb = ('cost', 'is') if event.measure == 'cost' else ('tokens', 'are')
+        model = f' of {event.model}' if event.model else ''
+        return _notice_line(
+            event.path, f'the {noun} of an answer{model} {verb} unknown and not counted against the budget'
+        )
     used = render_amount(event.measure, event.used).removesuffix(' tokens')
     more = '; one answer left' if event.kind == 'last_answer' else ''
     return _notice_line(event.path, f'budget: {used} of {render_amount(event.measure, event.limit)} used{more}')
 
 
 def _notice_line(path: Sequence[str], sentence: str) -> Text:
-    """Return a notice about the run of the agent or of a subagent."""
-    whose = ''.join(f'{first_line(name, NAME_CHARS)}: ' for name in path)
-    return Text(f'{whose}{first_line(sentence, MAX_PREVIEW_CHARS)}', 'dim')
+    """Return a notice, preceded by the path of subagents."""
+    names = ''.join(f'{first_line(name, NAME_CHARS)}: ' for name in path)
+    return Text(f'{names}{first_line(sentence, MAX_PREVIEW_CHARS)}', 'dim')
 
 
 def _failure_reason(result: ToolResultEvent) -> str:
-    """Return why a call failed, in a line: for a command, its exit code and the last line of its output."""
+    """Return why a call failed. For a command: its exit code and the last line of its output."""
     if not result.exit_code:
         return first_line(result.content, MAX_PREVIEW_CHARS)
-    printed = result.content.rpartition('\n')[0].rstrip()  # the last line is the code again
+    printed = result.content.rpartition('\n')[0].rstrip()  # the last line repeats the exit code
     last = first_line(printed.rpartition('\n')[2], MAX_PREVIEW_CHARS)
     return f'exit code {result.exit_code}: {last}' if last else f'exit code {result.exit_code}'
 
 
 def summarize_result(text: str) -> str:
-    """Return a result in a few words: itself if it is one line, else how many lines it has."""
+    """Return a result of one line, or the number of lines of a longer one."""
     lines = text.strip().split('\n')
     return first_line(text, MAX_PREVIEW_CHARS) if len(lines) <= 1 else f'{len(lines)} lines'
 
 
 def render_todos(todos: Sequence[Todo]) -> Text:
-    """Return the plan, a line each."""
+    """Return the plan, one line for each todo."""
     lines = [
         Text(f'  {mark} {first_line(todo.content, MAX_PREVIEW_CHARS)}', style)
         for todo, mark, style in _marked_todos(todos)
@@ -184,7 +186,7 @@ def render_todos(todos: Sequence[Todo]) -> Text:
 
 
 def render_file(change: FileEvent) -> Text:
-    """Return what happened to a file in a line."""
+    """Return the line for a changed file."""
     text = Text.assemble(f'{change.change} ', (escape_invisible(change.path).replace('\n', '\\n'), 'bold'))
     if change.added_lines is None or change.removed_lines is None:
         return text.append(' by a command', 'dim')
@@ -192,18 +194,18 @@ def render_file(change: FileEvent) -> Text:
 
 
 def render_skills(catalog: SkillCatalog) -> list[Text]:
-    """Return the skills, a line each, and what is wrong with others."""
+    """Return a line for each skill and for each diagnostic."""
     lines = [
         Text.assemble(
             (f'/{escape_invisible(skill.name)}', 'bold'), f'  {first_line(skill.description, MAX_PREVIEW_CHARS)}'
         )
         for skill in catalog.skills.values()
     ]
-    return lines + [Text(escape_invisible(str(found)), 'yellow') for found in catalog.diagnostics]
+    return lines + [Text(escape_invisible(str(diagnostic)), 'yellow') for diagnostic in catalog.diagnostics]
 
 
 def render_usage(usage: UsageEvent, seconds: float) -> Text:
-    """Return what was used, in a line."""
+    """Return the usage of a turn as one line."""
     return Text(
         f'{_count(usage.requests, "request")}, {_count(usage.tool_calls, "tool call")}, '
         f'{_short_number(usage.input_tokens)} tokens in, {_short_number(usage.output_tokens)} out, {seconds:.0f} s',
@@ -212,7 +214,7 @@ def render_usage(usage: UsageEvent, seconds: float) -> Text:
 
 
 def render_end(end: EndEvent, *, names_store: bool = True) -> Text:
-    """Return the end of a turn: its files, its usage, and the version that has them."""
+    """Return the end of a turn: its files, its usage, and its version."""
     lines = [render_file(file) for file in end.files or ()]
     workspace = end.workspace
     if workspace is not None and not workspace.has_all_changes:
@@ -233,24 +235,24 @@ def _version_line(version: str, store: str | None) -> Text:
 
 
 def render_error(error: ErrorEvent, end: EndEvent) -> Text:
-    """Return why a turn did not succeed."""
+    """Return the error message of a turn."""
     return Text(escape_invisible(error.message), 'bold yellow' if end.status == 'suspended' else 'bold red')
 
 
 def render_pause(approvals: Sequence[Approval], end: EndEvent) -> Text:
-    """Return how many calls of a turn are pending, and the command that asks about them."""
+    """Return the number of pending calls, and the command that resumes the turn."""
     calls = '1 call needs' if len(approvals) == 1 else f'{len(approvals)} calls need'
     command = f'pydantic-deep resume {short_id(end.version_id or "")}'
     return Text(f'Paused: {calls} approval. Answer with: {command}', 'bold yellow')
 
 
 def render_answer(output: str) -> Markdown:
-    """Return the answer as Markdown. Links are written out: what a link says may not be where it leads."""
+    """Return the answer as Markdown. The targets of links are printed, because their texts may be misleading."""
     return Markdown(escape_invisible(output), hyperlinks=False)
 
 
 def _parse_args(args: str) -> dict[str, JsonValue]:
-    """Return the arguments of a call; those that are no JSON object as one text."""
+    """Return the arguments of a call. Without a JSON object, the whole text is one argument."""
     try:
         parsed: JsonValue = from_json(args or '{}')
     except ValueError:
@@ -259,7 +261,7 @@ def _parse_args(args: str) -> dict[str, JsonValue]:
 
 
 def _main_arguments(args: Mapping[str, JsonValue]) -> Iterator[str]:
-    """Yield the two arguments that tell most, or the first text there is."""
+    """Yield the two main arguments, or else the first text."""
     known = [args[name] for name in _MAIN_ARGUMENTS if name in args]
     texts = [value for value in known or args.values() if isinstance(value, str) and value]
     for text in texts[: 2 if known else 1]:
@@ -276,7 +278,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _short_number(number: int) -> str:
-    """Return a number in at most four characters and a unit."""
+    """Return a number, in thousands or millions if it has five digits or more."""
     if number < 10_000:
         return str(number)
     return f'{number / 1000:.0f}k' if number < 1_000_000 else f'{number / 1_000_000:.1f}M'

@@ -1,4 +1,4 @@
-"""The graph of versions as text: a column for each line that goes on, newest version first. Pure."""
+"""The graph of versions as text, newest first, with a column for each open line of descent. Pure."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class GraphNode:
-    """A version of the graph."""
+    """A version in the graph."""
 
     id: str
     parents: Sequence[str]
-    """Those of its parents that are in the graph."""
+    """The ids of its parents that are in the graph."""
     mark: str
-    """One character."""
+    """The character of the version in the graph."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GraphRow:
-    """A line of the graph."""
+    """A line of the drawn graph."""
 
     graph: str
     id: str | None
-    """The version whose line it is; `None` for one that only joins columns."""
+    """The version on this line; `None` if the line only joins columns."""
 
 
 def draw_graph(nodes: Iterable[GraphNode]) -> Iterator[GraphRow]:
     """Yield the lines of a graph.
 
     Args:
-        nodes: Each before its parents.
+        nodes: The versions, each before its parents.
     """
     lanes: list[str | None] = []
     for node in nodes:
@@ -57,7 +57,7 @@ def draw_graph(nodes: Iterable[GraphNode]) -> Iterator[GraphRow]:
 
 
 def _free_column(lanes: list[str | None], *, above: int = -1) -> int:
-    """Return a column that nobody uses, to the right of another."""
+    """Return the first unused column to the right of a column. Add one if there is none."""
     for column, awaited in enumerate(lanes):
         if awaited is None and column > above:
             return column
@@ -71,7 +71,7 @@ def _lane_line(lanes: Sequence[str | None], marks: dict[int, str]) -> str:
 
 
 def _join_line(lanes: Sequence[str | None], column: int, others: Sequence[int], *, ends: str) -> str:
-    """Return a line on which columns to the right come to one, or leave it."""
+    """Return a line on which columns to the right join a column, or fork from it."""
     last = max(others)
     drawn = ''
     for other_column, awaited in enumerate(lanes):

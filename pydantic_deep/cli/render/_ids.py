@@ -1,4 +1,4 @@
-"""How versions are named on screen: `HEAD`, and the end of an id."""
+"""Names of versions on the screen: `HEAD`, and short ids."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ HEAD = 'HEAD'
 """The version whose files the directory has; if there is none, the head of the newest conversation of the directory."""
 
 SHORT_ID_CHARS = 8
-"""How much of an id is shown: 32 random bits."""
+"""Number of characters of a short id: 32 random bits."""
 
 
 def short_id(id: str, among: Collection[str] = ()) -> str:

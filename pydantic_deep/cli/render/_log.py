@@ -1,4 +1,4 @@
-"""How versions look in `log`: the graph, and a line each. Pure but for the time of day."""
+"""The output of `log`: the graph, and a line for each version. Pure except for the current time."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ._terminal_text import first_line
 from ._wrapping import print_truncated
 
 PROMPT_CHARS = 200
-"""How much of a prompt is shown at most; the terminal cuts it to its own width."""
+"""Maximum number of characters of a prompt. A terminal truncates it to its width."""
 
 MIN_PROMPT_COLUMNS = 8
-"""How much of a prompt stays however narrow the terminal is."""
+"""Minimum width of a prompt, however narrow the terminal is."""
 
 _MARKS = {'root': '○', 'turn': '●', 'step': '·', 'pause': '◌', 'edit': '✎', 'merge': '◆'}
-"""The mark of each kind."""
+"""Mark of each kind of version."""
 
 _STATE_STYLES = {'interrupted': ('interrupted', 'yellow'), 'failed': ('failed', 'red')}
-"""What is said of a turn that did not simply end."""
+"""Word and style of the states of turns that did not complete."""
 
 _UNITS = ((86_400, 'd'), (3_600, 'h'), (60, 'm'))
 
@@ -39,19 +39,20 @@ def print_log(
     head_id: str | None = None,
     now: datetime | None = None,
 ) -> None:
-    """Print versions, newest first, each on one line; on a terminal it is cut to the width.
+    """Print versions, newest first, each on one line. A terminal truncates lines to its width.
 
     Args:
-        console: Where.
+        console: The output.
         rows: The versions.
-        turn_bases: The steps that stand for their turns, each with the version that its turn began from.
+        turn_bases: The base versions of turns, by the id of the step that represents the turn.
         head_id: The version whose files the directory has.
-        now: When; the time of day unless a test says otherwise.
+        now: The time for ages. Default: the current time.
     """
     moment = now or datetime.now(UTC)
-    parents = graph_parents(rows, turn_bases)
+    row_parents = graph_parents(rows, turn_bases)
     nodes = [
-        GraphNode(id=row.id, parents=above, mark=_MARKS[row.kind]) for row, above in zip(rows, parents, strict=True)
+        GraphNode(id=row.id, parents=parents, mark=_MARKS[row.kind])
+        for row, parents in zip(rows, row_parents, strict=True)
     ]
     row_by_id = {row.id: row for row in rows}
     tips = set(_tips(rows))
@@ -72,27 +73,27 @@ def graph_parents(rows: Sequence[Version], turn_bases: Mapping[str, str]) -> lis
     """Return the parents of each row that are among the rows. The parent of a turn is its last step, if that is shown.
 
     Args:
-        rows: Newest first.
-        turn_bases: The parents of steps whose own parents are not among the rows.
+        rows: The versions, newest first.
+        turn_bases: The parents of steps without a parent among the rows.
     """
     shown = {row.id for row in rows}
     last_steps = {row.run_id: row.id for row in reversed(rows) if row.kind == 'step'}
-    found: list[list[str]] = []
+    parents: list[list[str]] = []
     for row in rows:
-        above = turn_bases.get(row.id, row.parent_id)
-        first = last_steps.get(row.run_id, above) if row.kind in ('turn', 'pause') else above
-        found.append([id for id in (first, row.merged_from) if id is not None and id in shown])
-    return found
+        parent = turn_bases.get(row.id, row.parent_id)
+        first = last_steps.get(row.run_id, parent) if row.kind in ('turn', 'pause') else parent
+        parents.append([id for id in (first, row.merged_from) if id is not None and id in shown])
+    return parents
 
 
 def describe_age(created_at: datetime, now: datetime) -> str:
-    """Return how long ago a moment was, in one unit."""
+    """Return the age of a time in one unit."""
     seconds = int((now - created_at).total_seconds())
     return next((f'{seconds // size}{unit}' for size, unit in _UNITS if seconds >= size), 'now')
 
 
 def summarize(row: Version, *, is_alone: bool = False) -> str:
-    """Return what a version is about, in a line: of a step what it calls, unless it stands for its turn."""
+    """Return a one-line summary of a version. For a step, list its calls, unless it represents its turn."""
     if row.calls and not is_alone:
         return first_line(f'calls {", ".join(row.calls)}', PROMPT_CHARS)
     if row.prompt is not None:
@@ -110,7 +111,7 @@ def summarize(row: Version, *, is_alone: bool = False) -> str:
 
 
 def count_files(paths: Sequence[str] | None) -> str:
-    """Return how many files changed, in two words; an empty text for none."""
+    """Return the number of changed files as text, which is empty for none."""
     return '' if not paths else '1 file' if len(paths) == 1 else f'{len(paths)} files'
 
 
@@ -148,9 +149,9 @@ def _status_text(row: Version, now: datetime, *, is_alone: bool) -> Text:
 
 
 def _fit_line(head: Text, prompt: Text, row: Version, width: int | None) -> Text:
-    """Return the line with as much of the prompt as leaves room for what stands after it."""
+    """Return the line of a version, with the prompt truncated so that the number of files fits."""
     files = count_files(row.files_changed)
     if width is not None:
-        room = width - head.cell_len - (cell_len(files) + 2 if files else 0)
-        prompt.truncate(max(room, MIN_PROMPT_COLUMNS), overflow='ellipsis')
+        columns = width - head.cell_len - (cell_len(files) + 2 if files else 0)
+        prompt.truncate(max(columns, MIN_PROMPT_COLUMNS), overflow='ellipsis')
     return Text.assemble(head, prompt, (f'  {files}' if files else '', 'cyan'))

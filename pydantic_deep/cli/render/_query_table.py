@@ -1,4 +1,4 @@
-"""The answer to a query, for a person and for a program."""
+"""Query results as a table for people, and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from ._terminal_text import escape_invisible
 
 
 class Table(Protocol):
-    """What `store.sql` returns."""
+    """The result of `store.sql`."""
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Their names."""
+        """The names of the columns."""
         ...
 
     @property
     def rows(self) -> tuple[tuple[object, ...], ...]:
-        """What the query returned."""
+        """The values, row by row."""
         ...
 
 
 def values_of(table: Table) -> list[dict[str, JsonValue]]:
-    """Return each row as JSON: moments as ISO 8601, bytes as hexadecimal digits, what is none of JSON's as text."""
-    return [{name: value_of(each) for name, each in zip(table.columns, row, strict=True)} for row in table.rows]
+    """Return the rows as JSON objects: times as ISO 8601, bytes as hexadecimal digits, other types as text."""
+    return [{name: value_of(value) for name, value in zip(table.columns, row, strict=True)} for row in table.rows]
 
 
 def render_table(console: Console, table: Table) -> None:
-    """Print a table: folded to a terminal, and as wide as it is where another program reads it."""
+    """Print a table, folded to the width of a terminal and unchanged elsewhere."""
     names = [escape_invisible(name) for name in table.columns]
     if table.rows:
         _print_rows(console, table, names)
@@ -45,7 +45,7 @@ def render_table(console: Console, table: Table) -> None:
 
 
 def _print_rows(console: Console, table: Table, names: Sequence[str]) -> None:
-    """Draw the rows of a table; it has some."""
+    """Print a table with at least one row."""
     drawn = RichTable(*names, box=None, pad_edge=False, header_style='bold')
     for column, values in zip(drawn.columns, zip(*table.rows, strict=True), strict=True):
         column.overflow = 'fold'
@@ -72,7 +72,7 @@ def _cell(value: object) -> Text:
 
 
 def value_of(value: object) -> JsonValue:
-    """Return a value of a query as JSON."""
+    """Convert a value of a query result to JSON."""
     match value:
         case None | bool() | int() | float() | str():
             return value
@@ -82,8 +82,8 @@ def value_of(value: object) -> JsonValue:
             return value.isoformat()
         case Mapping():
             items = cast('Mapping[object, object]', value).items()
-            return {str(key): value_of(each) for key, each in items}
+            return {str(key): value_of(item) for key, item in items}
         case list() | tuple():
-            return [value_of(each) for each in cast('Sequence[object]', value)]
+            return [value_of(item) for item in cast('Sequence[object]', value)]
         case _:
             return str(value)

@@ -10,17 +10,17 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 _TOKEN = re.compile(r"\S*`[^`\n]+`\S*|pydantic-deep [^`\n]+|pip install '[^'\n]+'\S*|\S+")
-"""A word, or a command: in backticks, or to the end of its line."""
+"""A word, or a command in backticks or to the end of its line."""
 
 _COMMAND_HINT = re.compile('`|pydantic-deep |pip install ')
-"""What only lines with a command have."""
+"""Matches lines that contain a command."""
 
 
 def print_wrapped(console: Console, text: Text) -> None:
     """Print text, wrapped on a terminal and unchanged elsewhere.
 
-    A command that does not fit into the rest of a line begins the next; one longer than a line is left to the terminal,
-    which puts no line end into what is copied from it.
+    A command that does not fit into the rest of a line starts the next line. A command longer than a line is wrapped by
+    the terminal, which adds no line break to copied text.
     """
     if not console.is_terminal or _COMMAND_HINT.search(text.plain) is None:
         console.print(text, soft_wrap=not console.is_terminal)
@@ -31,11 +31,11 @@ def print_wrapped(console: Console, text: Text) -> None:
 
 
 def print_truncated(console: Console, text: Text) -> None:
-    """Print a line that a terminal shows as one line, however narrow it is, and any other reader whole."""
+    """Print a line, truncated to the width of a terminal and complete elsewhere."""
     if console.is_terminal:
         console.print(text, no_wrap=True, overflow='ellipsis')
     else:
-        console.print(text, soft_wrap=True)  # alone: what is said of wrapping beside it counts before it
+        console.print(text, soft_wrap=True)  # `no_wrap` and `overflow` would take precedence
 
 
 def print_lines(console: Console, lines: Iterable[RenderableType]) -> None:
@@ -48,7 +48,7 @@ def print_lines(console: Console, lines: Iterable[RenderableType]) -> None:
 
 
 def _wrapped_parts(line: Text, width: int) -> Iterator[Text]:
-    """Yield a line in parts that fit into the width, broken between tokens."""
+    """Split a line between tokens into parts that fit into the width."""
     start = end = 0
     for token in _TOKEN.finditer(line.plain):
         if end > start and cell_len(line.plain[start : token.end()]) > width:

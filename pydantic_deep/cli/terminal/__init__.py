@@ -1,4 +1,4 @@
-"""Input and output devices: the controlling terminal, an editor, Ctrl-C, the live progress display, standard output.
+"""Input and output: the controlling terminal, an editor, Ctrl-C, the live progress display, standard output.
 
 The lines and blocks that are displayed come from `render`. Approval prompts are in `approvals`.
 """

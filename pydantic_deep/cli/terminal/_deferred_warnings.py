@@ -16,9 +16,9 @@ def deferred_warnings() -> Generator[None]:
     """Collect warnings about unversioned files, protected files and instructions, and print each text once at the end."""
     with warnings.catch_warnings():
         show = warnings.showwarning
-        found: dict[str, None] = {}
+        texts: dict[str, None] = {}
 
-        def keep(
+        def collect(
             message: Warning | str,
             category: type[Warning],
             filename: str,
@@ -27,13 +27,13 @@ def deferred_warnings() -> Generator[None]:
             line: str | None = None,
         ) -> None:
             if issubclass(category, (UnversionedFilesWarning, ProtectedFilesWarning, InstructionsWarning)):
-                found[str(message)] = None
+                texts[str(message)] = None
             else:
                 show(message, category, filename, lineno, file, line)
 
-        warnings.showwarning = keep
+        warnings.showwarning = collect
         try:
             yield
         finally:
-            for text in found:
+            for text in texts:
                 print(f'warning: {text}', file=sys.stderr)  # noqa: T201

@@ -1,4 +1,4 @@
-"""A text in the person's own editor: `$VISUAL`, else `$EDITOR`."""
+"""Editing a text in the user's editor: `$VISUAL`, else `$EDITOR`."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from ._terminal import Terminal
 
 
 class NoEditorError(DeepAgentError):
-    """There is no editor, or it cannot be started."""
+    """No editor is configured, or it cannot be started."""
 
 
 class EditingFailedError(DeepAgentError):
-    """The editor ended with an error: whatever it wrote is not wanted."""
+    """The editor failed, or the edited file cannot be read. The text is discarded."""
 
 
 async def edit_text(text: str, *, name: str, terminal: Terminal, variables: Mapping[str, str]) -> str:
-    """Return the text as the person leaves it.
+    """Open a text in the editor, and return the edited text.
 
     Args:
-        text: What the editor begins with.
-        name: The name of the file: its end tells the editor what it is.
-        terminal: Where the editor appears.
+        text: The initial text.
+        name: The name of the file. Its extension tells the editor the format.
+        terminal: The terminal for the editor.
         variables: The environment variables.
 
     Raises:
-        NoEditorError: There is none.
-        EditingFailedError: It ended with an error, or what it left is no UTF-8.
+        NoEditorError: No editor is configured, or it cannot be started.
+        EditingFailedError: The editor failed, or the edited file is not valid UTF-8.
     """
     command = shlex.split(variables.get('VISUAL') or variables.get('EDITOR') or '')
     if not command:
@@ -43,11 +43,11 @@ async def edit_text(text: str, *, name: str, terminal: Terminal, variables: Mapp
 
 
 def _edit(command: list[str], text: str, name: str, terminal: Terminal) -> str:
-    with tempfile.TemporaryDirectory(prefix='pydantic-deep-') as directory:  # which only this user can enter
+    with tempfile.TemporaryDirectory(prefix='pydantic-deep-') as directory:  # accessible to this user only
         path = Path(directory) / name
         path.write_text(text, encoding='utf-8')
         try:
-            done = subprocess.run(  # noqa: S603 - the person's own command
+            done = subprocess.run(  # noqa: S603 - the user's own command
                 [*command, str(path)], stdin=terminal.stdin, stdout=terminal.stdout, stderr=terminal.stdout
             )
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Ctrl-C that stops a turn and not the program."""
+"""Handling of Ctrl-C: it stops a turn, not the program."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from pydantic_ai import CancellationToken
 
 SHOW_CURSOR = '\x1b[?25h'
-"""Makes a terminal show its cursor, which the progress hides."""
+"""The escape sequence that shows the cursor, which the progress display hides."""
 
 
 class Interrupts:
     """The handling of Ctrl-C during a turn."""
 
     def __init__(self) -> None:
-        """Take it, in the main thread, inside the event loop."""
+        """Install the handler. Call this in the main thread, inside the event loop."""
         self.stop = CancellationToken()
         self._loop = asyncio.get_running_loop()
         self._is_taken = False
@@ -26,9 +26,9 @@ class Interrupts:
 
     @contextmanager
     def suspended(self) -> Generator[None]:
-        """Leave Ctrl-C to prompts. Between two prompts it does nothing."""
+        """Let prompts handle Ctrl-C. Between two prompts it has no effect."""
         self._is_taken = False
-        # Not SIG_IGN: what is started here, such as an editor, would inherit that.
+        # Not SIG_IGN, which child processes such as an editor would inherit.
         signal.signal(signal.SIGINT, lambda number, frame: None)
         try:
             yield
@@ -41,14 +41,14 @@ class Interrupts:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def _stop_on_signal(self) -> None:
-        """Handle the signal in the event loop. `loop.add_signal_handler` does so too, and Windows lacks it."""
+        """Handle the signal in the event loop. Windows lacks `loop.add_signal_handler`."""
         self._is_taken = True
         signal.signal(signal.SIGINT, lambda number, frame: self._loop.call_soon_threadsafe(self._stop))
 
     def _stop(self) -> None:
-        if not self._is_taken:  # a signal from before `suspended` or `restore_default`, handled only now
+        if not self._is_taken:  # a signal from before `suspended` or `restore_default`, which the loop handles only now
             return
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # an exception would wait for what does not stop
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # KeyboardInterrupt would not end a turn that ignores cancellation
         if sys.stderr.isatty():
             print(SHOW_CURSOR, end='', file=sys.stderr, flush=True)  # noqa: T201
         self.stop.cancel()
@@ -56,9 +56,9 @@ class Interrupts:
 
 @contextmanager
 def stop_on_interrupt() -> Generator[Interrupts]:
-    """Let the first Ctrl-C cancel the token `stop`. A second one kills the process: for a turn that does not stop.
+    """Let the first Ctrl-C cancel the token `stop`, and a second one kill the process, in case the turn does not stop.
 
-    It must be entered in the main thread, inside the event loop.
+    Enter it in the main thread, inside the event loop.
     """
     interrupts = Interrupts()
     try:

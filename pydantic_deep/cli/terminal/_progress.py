@@ -1,4 +1,4 @@
-"""The live progress of a turn: lines that stay, and on a terminal a block below them with the current state."""
+"""The progress display of a turn: permanent lines, and on a terminal a live block below them with the current state."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ from pydantic_deep.streaming import (
 from pydantic_deep.todos import Todo
 
 REFRESH_PER_SECOND = 4
-"""How often the block is drawn anew: the seconds in it must not jump."""
+"""Refresh rate of the block, high enough for its count of seconds."""
 
 
 class ProgressDisplay:
-    """Shows the events of one turn. Use it as a context manager; `show` takes the events."""
+    """Shows the events of one turn. Use it as a context manager, and pass each event to `show`."""
 
     def __init__(self, console: Console, *, clock: Callable[[], float], shows_answer: bool) -> None:
-        """Prepare to show a turn.
+        """Create the display of one turn.
 
         Args:
-            console: Where to. The block is drawn if it is a terminal that can move its cursor.
-            clock: Seconds that never go back.
-            shows_answer: Whether the last thing the model says stays on the screen, as in a chat. Else only what it
-                says between its tool calls does, because the answer is printed elsewhere.
+            console: The output. The block is drawn only on a terminal that can move its cursor.
+            clock: A monotonic clock in seconds.
+            shows_answer: Whether to print the answer, as in a chat. Otherwise only text between tool calls is printed,
+                because the answer is printed elsewhere.
         """
         self._console = console
         self._clock = clock
@@ -79,7 +79,7 @@ class ProgressDisplay:
         self._live: Live | None = None
 
     def __enter__(self) -> Self:
-        """Begin to draw."""
+        """Start to draw the block."""
         if self._is_live:
             self._live = Live(
                 console=self._console,
@@ -95,20 +95,20 @@ class ProgressDisplay:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Leave the screen with nothing but lines on it."""
+        """Remove the block. The lines remain."""
         self._stop_drawing()
 
     @contextmanager
     def suspended(self) -> Generator[None]:
-        """Leave the screen to somebody else for a while."""
+        """Suspend the display, so that a prompt can use the screen."""
         self._stop_drawing()
         try:
             yield
         finally:
-            self.__enter__()  # another block: the old one would go up to where it was, over what was written since
+            self.__enter__()  # a new block: the old one would overwrite lines that were printed since
 
     def notify(self, sentence: str) -> None:
-        """Show a sentence of the program's own."""
+        """Print a notice of the command line."""
         self._line(Text(sentence, 'yellow'))
 
     def _stop_drawing(self) -> None:
@@ -117,7 +117,7 @@ class ProgressDisplay:
             self._live = None
 
     def show(self, event: StreamEvent) -> None:
-        """Show an event."""
+        """Update the display with an event."""
         match event:
             case StartEvent():
                 if not self._keeps_answer:
@@ -158,10 +158,10 @@ class ProgressDisplay:
             case EndEvent():
                 self._finish(event)
             case _:
-                pass  # files are in the line of the tool and at the end; thoughts are for those who read the events
+                pass  # files are listed at the end of the turn; thoughts are not shown
 
     def _append_text(self, text: str) -> None:
-        """Append a piece of the answer, and print each complete line: text above the block cannot be extended."""
+        """Append a piece of the answer. Print complete lines only, because printed lines cannot be extended."""
         self._text += text
         if self._keeps_answer:
             *lines, self._text = self._text.split('\n')
@@ -169,14 +169,14 @@ class ProgressDisplay:
                 self._line(Text(escape_invisible(line)))
 
     def _discard_void_text(self, event: RetriedEvent) -> None:
-        """Discard the text of a failed attempt. Complete lines in a chat stay on the screen and are declared void."""
-        void = '' if event.path else event.void_text  # the text of subagents is not on the screen
+        """Discard the text of a failed attempt. In a chat, printed lines remain and are declared void."""
+        void = '' if event.path else event.void_text  # text of subagents is not shown
         is_shown = self._keeps_answer and '\n' in void
         self._text = self._text.removesuffix(void.rsplit('\n', 1)[-1] if is_shown else void)
         self._line(render_retried(event, is_shown=is_shown))
 
     def _show_prior_answer(self, event: ApprovalAnswerEvent) -> None:
-        """Show an answer that was given elsewhere first, and update the arguments that will run."""
+        """Show an answer that was given elsewhere first, and update edited arguments."""
         call = self._calls.get(event.id)
         if event.answered_by is not None:
             self._line(render_prior_answer(event, None if call is None else call.name))
@@ -200,38 +200,38 @@ class ProgressDisplay:
         if end.status == 'awaiting_approval':
             self._console.print(render_pause(self._approvals, end), soft_wrap=True)
         elif self._error is not None:
-            # A terminal folds it itself, so that a command in it can be copied.
+            # The terminal wraps it, so that a command in it can be copied.
             has_command = end.status in ('interrupted', 'suspended')
             self._console.print(render_error(self._error, end), soft_wrap=has_command or not self._console.is_terminal)
 
     def _show_task(self, call: ToolCallEvent) -> None:
-        """Show a task before the first call of the subagent that does it."""
+        """Show the call that started a subagent before the first call of the subagent."""
         task = next((task for id, task in self._calls.items() if call.id.startswith(f'{id}/')), None)
         if task is not None and task.id not in self._shown_tasks:
             self._shown_tasks.add(task.id)
             self._call_line(task)
 
     def _call_line(self, call: ToolCallEvent, result: ToolResultEvent | None = None) -> None:
-        """Show a call, below the task that it belongs to."""
+        """Print a call, with the name of its subagent if several run."""
         self._truncated_line(render_call(call, result, is_named=len(self._shown_tasks) > 1))
 
     def _running_calls(self) -> Iterator[Text]:
-        """Yield the calls that run, those of subagents below their tasks."""
-        calls = list(self._calls.values())  # the block is drawn by a thread of its own
+        """Yield the running calls, each followed by those of its subagent."""
+        calls = list(self._calls.values())  # a copy: another thread draws the block
         for call in calls:
             if not call.path:
                 yield render_call(call)
                 yield from (render_call(other) for other in calls if other.id.startswith(f'{call.id}/'))
 
     def _line(self, text: Text) -> None:
-        """Print text that stays: folded on a terminal, and left as it is where another program reads it."""
+        """Print permanent text, wrapped on a terminal and unchanged elsewhere."""
         print_wrapped(self._console, text)
 
     def _truncated_line(self, text: Text) -> None:
         print_truncated(self._console, text)
 
     def _render_block(self) -> Group:
-        """Return what is going on now: unfinished words, running calls, the plan, what was used."""
+        """Return the live block: the unfinished line, running calls, the plan and the usage."""
         unfinished = [Text(escape_invisible(self._text.rsplit('\n', 1)[-1]))] if self._text else []
         plan = [render_todos(self._todos)] if self._todos else []
         # A usage event follows each response only, so calls that succeeded since are counted here.

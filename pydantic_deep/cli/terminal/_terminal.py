@@ -1,4 +1,4 @@
-"""The terminal that a person can be asked at, whatever standard input and output are."""
+"""The terminal for prompts, even if standard input and output are redirected."""
 
 from __future__ import annotations
 
@@ -19,43 +19,43 @@ from prompt_toolkit.output import create_output
 from rich.console import Console
 
 TTY = Path('/dev/tty')
-"""The terminal that controls this process (POSIX)."""
+"""The controlling terminal of this process (POSIX)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Terminal:
-    """Where a person reads and types."""
+    """An interactive terminal."""
 
     stdin: TextIO
-    """What the person types comes from it."""
+    """The input of the terminal."""
     stdout: TextIO
-    """What the person reads goes to it."""
+    """The output of the terminal."""
 
     @cached_property
     def console(self) -> Console:
-        """Where lines are printed."""
-        columns = os.get_terminal_size(self.stdout.fileno()).columns  # Rich looks at the standard streams only
+        """A console that prints to the terminal, as wide as it is."""
+        columns = os.get_terminal_size(self.stdout.fileno()).columns  # Rich measures only the standard streams
         return Console(file=self.stdout, width=columns or None)
 
     async def ask(self, prompt: str, *, default: str = '', multiline: bool = False) -> str:
-        """Return what the person types now; what was typed before the question was there is dropped.
+        """Prompt for a text and return it. Input that was typed before the prompt is discarded.
 
         Args:
-            prompt: What stands before what is typed.
-            default: What stands there to be changed.
-            multiline: Whether Enter begins a line; Escape and Enter end the text.
+            prompt: The text before the input.
+            default: The initial text, which can be edited.
+            multiline: Whether Enter starts a new line. Escape, then Enter ends the text.
 
         Raises:
-            KeyboardInterrupt: The person pressed Ctrl-C.
-            EOFError: The person pressed Ctrl-D, or the terminal is gone.
+            KeyboardInterrupt: The user pressed Ctrl-C.
+            EOFError: The user pressed Ctrl-D, or the terminal was closed.
         """
         self.discard_input()
         with create_app_session(input=self._input, output=create_output(self.stdout)):
-            # Not handed to the prompt itself, which then would draw on terminals that cannot move their cursor.
+            # Passed directly, the prompt would draw on terminals that cannot move their cursor.
             return await PromptSession[str](multiline=multiline).prompt_async(prompt, default=default)
 
     def discard_input(self) -> None:
-        """Discard typed input that was not read yet: it was typed before the question was shown."""
+        """Discard input that was typed before the prompt was shown."""
         if sys.platform == 'win32':
             import msvcrt
 
@@ -74,7 +74,7 @@ class Terminal:
 
 @contextmanager
 def open_terminal() -> Generator[Terminal | None]:
-    """Yield the terminal: standard input and error if both are one, else that which controls this process, if any."""
+    """Yield standard input and error if both are terminals, else the controlling terminal, else `None`."""
     with ExitStack() as stack:
         terminal: Terminal | None
         if sys.stdin.isatty() and sys.stderr.isatty():

@@ -1,4 +1,4 @@
-"""The budget of a turn: `Budgets` for each of its runs, with what the runs before it have left."""
+"""The budget of a turn: `Budgets` for each of its runs, limited to the remaining amount."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _ZERO = Decimal(0)
 
 @dataclass(kw_only=True)
 class TurnBudget(AbstractCapability[object]):
-    """The budget of a turn, in a process that serves one person. Call `start_turn` at the beginning of each."""
+    """Limits the runs of one turn together, in a process with one user. Call `start_turn` before each turn."""
 
     id: str | None = 'budgets'
     tokens: int
-    """Tokens, sent and written together."""
+    """Maximum number of tokens of a turn, input and output together."""
     cost: Decimal | None
-    """US dollars, as far as prices are known."""
+    """Maximum cost of a turn in US dollars. Requests without a known price do not count."""
     _before: RunUsage | None = field(default=None, init=False, repr=False, compare=False)
 
     def start_turn(self, before: RunUsage) -> None:
@@ -41,14 +41,14 @@ class TurnBudget(AbstractCapability[object]):
         self._before = before
 
     def get_ordering(self) -> CapabilityOrdering:
-        """Stand where `Budgets` stand."""
+        """Return the position of `Budgets`."""
         return CapabilityOrdering(position='innermost')
 
     async def for_run(self, ctx: RunContext[object]) -> Budgets:
-        """Return the budget of a run: what is left of that of the turn.
+        """Return the budget of a run: the rest of the turn's budget.
 
         Raises:
-            BudgetExceededError: Nothing is left.
+            BudgetExceededError: The budget is used up.
         """
         return await Budgets(run=self.remaining(ctx.usage)).for_run(ctx)
 
@@ -56,10 +56,10 @@ class TurnBudget(AbstractCapability[object]):
         """Return the rest of the budget.
 
         Args:
-            used: What the conversation has used.
+            used: The usage of the conversation so far.
 
         Raises:
-            BudgetExceededError: Nothing is.
+            BudgetExceededError: The budget is used up.
         """
         tokens, cost = self._used_amount('tokens', used), self._used_amount('cost', used)
         if tokens >= self.tokens:
@@ -72,8 +72,8 @@ class TurnBudget(AbstractCapability[object]):
         """Return the usage of a limit of the turn.
 
         Args:
-            measure: The limit.
-            used: What the conversation has used.
+            measure: The limited quantity.
+            used: The usage of the conversation so far.
         """
         return BudgetUsage(measure=measure, limit=self._limit(measure), used=self._used_amount(measure, used))
 
@@ -84,7 +84,7 @@ class TurnBudget(AbstractCapability[object]):
         return BudgetUsage(measure=known, limit=limit_of_turn, used=limit_of_turn - limit + used)
 
     def to_turn_event(self, event: BudgetEvent) -> BudgetEvent:
-        """Convert an event of a run's own budget to one of the turn's."""
+        """Convert an event of a run's own budget to the limit and usage of the turn."""
         if event.limit is None or event.used is None:
             return event
         usage = self.to_turn_usage(event.measure, Decimal(str(event.limit)), Decimal(str(event.used)))
@@ -95,7 +95,7 @@ class TurnBudget(AbstractCapability[object]):
         return Decimal(self.tokens) if measure == 'tokens' else (self.cost or _ZERO)
 
     def _used_amount(self, measure: BudgetMeasure, used: RunUsage) -> Decimal:
-        """Return what the turn has used when its conversation has used so much."""
+        """Return the usage of the turn, given that of its conversation."""
         before = used if self._before is None else self._before
         if measure == 'tokens':
             return Decimal(used.total_tokens - before.total_tokens)

@@ -1,4 +1,4 @@
-"""Backends that track which files changed, in a turn and since the start, and by how many lines."""
+"""Backends that track changed files, in a turn and since the start, and count changed lines."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ MAX_FILES = 1_000
 
 
 class Unknown(Enum):
-    """What is not known."""
+    """Marks unknown contents."""
 
     contents = 'contents'
-    """A file was there, and a command changed it before anybody read it."""
+    """The file existed, and a command changed it before its contents were read."""
 
 
 Contents: TypeAlias = bytes | Unknown | None
-"""What a file holds; `None` if it is not there."""
+"""The contents of a file; `None` if the file does not exist."""
 
 
 class ChangeTrackingBackend(LocalBackend):
     """A directory that remembers the contents of each file before its first change.
 
-    What others change in the directory meanwhile is not seen, and nothing but the files that change is read.
+    Changes by other programs are not detected. Only files that change are read.
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
-        """Open a directory.
+        """Open a directory, as `LocalBackend` does.
 
         Args:
             root: The directory.
@@ -49,16 +49,16 @@ class ChangeTrackingBackend(LocalBackend):
         self._reset()
 
     has_all_changes: bool = True
-    """Whether every change was seen; `False` once a scan failed or a command changed too many files."""
+    """Whether all changes were detected. `False` after a scan failed or a command changed more than `MAX_FILES` files."""
 
     async def write_bytes(self, path: str, data: bytes) -> None:
-        """Write the file, and remember what it was."""
+        """Write the file, and record its previous contents."""
         before = await self._read(path)
         await super().write_bytes(path, data)
         await self._remember(path, before)
 
     async def compare_and_swap(self, path: str, data: bytes, *, expected: str | None) -> None:
-        """Write the file, and remember what it was."""
+        """Write the file, and record its previous contents."""
         before = await self._read(path)
         await super().compare_and_swap(path, data, expected=expected)
         await self._remember(path, before)
@@ -68,21 +68,21 @@ class ChangeTrackingBackend(LocalBackend):
         self._before_turn, self._unreported = {}, set()
 
     async def take_changes(self) -> list[FileEvent]:
-        """Return the files that changed since the last call, by path."""
+        """Return the files that changed since the last call, sorted by path."""
         paths, self._unreported = self._unreported, set()
         return await self._describe({path: self._before_turn[path] for path in paths})
 
     async def turn_changes(self) -> list[FileEvent]:
-        """Return every file that differs from what it was when the turn began, by path."""
+        """Return the files that differ from their state at the start of the turn, sorted by path."""
         return await self._describe(self._before_turn)
 
     async def all_changes(self) -> list[FileEvent]:
-        """Return every file that differs from what it was at the beginning, by path."""
+        """Return the files that differ from their first recorded state, sorted by path."""
         return await self._describe(self._before)
 
     def leave_unversioned(self) -> None:
-        """Leave the files out of versions."""
-        # `isinstance(…, SupportsTracking)` asks the class, and all who work with this object have it already.
+        """Exclude the files from versions."""
+        # `isinstance(…, SupportsTracking)` checks the class, and other objects already refer to this instance.
         unversioned = UnversionedSandbox if isinstance(self, ChangeTrackingSandbox) else UnversionedBackend
         object.__setattr__(self, '__class__', unversioned)
 
@@ -112,9 +112,9 @@ class ChangeTrackingBackend(LocalBackend):
 
 
 class ChangeTrackingSandbox(ChangeTrackingBackend, SandboxBackend):
-    """The same with commands, whose changes are found by a scan of the directory before and after each of them.
+    """A tracking backend with commands. Scans before and after each command find the files that it changed.
 
-    What a file held that a command changed is not known then, unless it was changed by a tool before.
+    The previous contents of such a file are unknown, unless a tool changed it before.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, read_only: Mapping[str, str | os.PathLike[str]]) -> None:
@@ -122,13 +122,13 @@ class ChangeTrackingSandbox(ChangeTrackingBackend, SandboxBackend):
 
         Args:
             root: The directory.
-            read_only: What commands see besides, as for `SandboxBackend`.
+            read_only: Other directories that commands can read, as for `SandboxBackend`.
         """
         SandboxBackend.__init__(self, root, read_only=read_only)
         self._reset()
 
     async def check(self) -> None:
-        """Raise `SandboxUnavailableError` where commands cannot be isolated."""
+        """Raise `SandboxUnavailableError` if commands cannot be isolated."""
         await super().run(['true'])
 
     async def run(
@@ -139,7 +139,7 @@ class ChangeTrackingSandbox(ChangeTrackingBackend, SandboxBackend):
         env: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> CommandResult:
-        """Run the command, and remember which files it changed, also if it is stopped."""
+        """Run the command, and record the files that it changed, even if it is cancelled."""
         before = await self._scan_directory()
         try:
             return await super().run(command, shell=shell, env=env, timeout=timeout)
@@ -148,7 +148,7 @@ class ChangeTrackingSandbox(ChangeTrackingBackend, SandboxBackend):
                 await self._record_difference(before)
 
     async def _scan_directory(self) -> Tree | None:
-        """Return the tree of the directory; `None` from the first scan on that fails or takes too long."""
+        """Return the tree of the directory; `None` after a scan failed or exceeded `SCAN_SECONDS`."""
         if not self.has_all_changes:
             return None
         with anyio.move_on_after(SCAN_SECONDS):
@@ -164,11 +164,11 @@ class ChangeTrackingSandbox(ChangeTrackingBackend, SandboxBackend):
         if before is None or after is None:
             return
         diff = before.diff(after)
-        top = (await self.working_dir()).rstrip('/')  # trees begin at the directory, wherever that appears
-        found: list[tuple[str, Contents]] = [(path, None) for path in diff.added]
-        found += [(path, Unknown.contents) for path in (*diff.changed, *diff.removed)]
-        self.has_all_changes = len(found) <= MAX_FILES
-        for path, contents in found[:MAX_FILES]:
+        top = (await self.working_dir()).rstrip('/')  # paths in trees are relative to the directory
+        changes: list[tuple[str, Contents]] = [(path, None) for path in diff.added]
+        changes += [(path, Unknown.contents) for path in (*diff.changed, *diff.removed)]
+        self.has_all_changes = len(changes) <= MAX_FILES
+        for path, contents in changes[:MAX_FILES]:
             self._record(f'{top}{path}', contents)
 
     async def _read(self, path: str) -> Contents:
@@ -182,19 +182,19 @@ class ChangeTrackingSandbox(ChangeTrackingBackend, SandboxBackend):
 
 
 class UnversionedBackend(ChangeTrackingBackend):
-    """The same where no version has the files."""
+    """A `ChangeTrackingBackend` without `SupportsTracking`, so that versions have no files."""
 
-    track = None  # pyright: ignore[reportAssignmentType] - Python's way to say no
+    track = None  # pyright: ignore[reportAssignmentType] - marks the method as unsupported
 
 
 class UnversionedSandbox(ChangeTrackingSandbox):
-    """The same where no version has the files."""
+    """A `ChangeTrackingSandbox` without `SupportsTracking`, so that versions have no files."""
 
-    track = None  # pyright: ignore[reportAssignmentType] - Python's way to say no
+    track = None  # pyright: ignore[reportAssignmentType] - marks the method as unsupported
 
 
 def describe_change(path: str, before: Contents, after: Contents) -> FileEvent | None:
-    """Return the change of a file, `None` if there is none; the contents of a missing file are `None`."""
+    """Return the change between two contents of a file; `None` if they are equal."""
     if before == after and not isinstance(before, Unknown):
         return None
     change = 'created' if before is None else 'removed' if after is None else 'changed'

@@ -1,7 +1,7 @@
-"""One conversation in a directory: the version that its next turn begins from, and its head.
+"""One conversation in a directory: the version that its next turn continues, and its head.
 
-A turn works in the directory itself if that has the files of the version, and the head of the conversation follows. A
-turn from another version works on a copy of its files; the directory and the head stay as they are.
+If the directory has the files of the version, a turn works in the directory and moves the head of the conversation. A
+turn from another version works on a copy of its files, and the directory and the head do not change.
 """
 
 from __future__ import annotations
@@ -30,57 +30,57 @@ from ._runtime import AgentRuntime, Output, Settings
 from ._size_check import fits_in_versions
 
 Version = AgentVersion[DeepAgentDeps, Output]
-"""A version that the command line made."""
+"""A version that the command line created."""
 
 ABANDONED_REASON = 'The turn was stopped, and the person went on without this call.'
-"""The recorded reason of pending calls that a person abandons by continuing with another prompt."""
+"""The recorded reason for denying pending calls when the user continues with another prompt."""
 
 
 class PendingVersionError(DeepAgentError):
-    """A turn cannot begin from a version with pending approvals."""
+    """A turn cannot continue a version with pending approvals or with a live run."""
 
 
 class ForeignVersionError(DeepAgentError):
-    """The version belongs to another program, whose agent is not known here."""
+    """The version belongs to another program, with an agent that the command line cannot create."""
 
 
 @dataclass(kw_only=True)
 class Conversation:
-    """A conversation that the command line continues."""
+    """A conversation of the command line, and the state that its turns share."""
 
     runtime: AgentRuntime
     store: Store
     versions: VersionedAgent[DeepAgentDeps, Output]
-    """The agent of the worker, on the store."""
+    """The agent, bound to the store."""
     revisions: Revisions
-    """Finds versions relative to the directory."""
+    """Finds versions by name, relative to the directory."""
     metadata: Mapping[str, object]
-    """What is kept with each version: the settings of the worker among them."""
+    """Stored with each version: the directory and the settings of the agent."""
     tip: Version | None = None
     """The version that the next turn continues; `None` before the first turn."""
     is_in_directory: bool = True
-    """Whether the next turn belongs in the directory, however it was changed since."""
+    """Whether the next turn works in the directory, even if that has been edited since, or on a copy."""
     is_persistent: bool = True
     """Whether the store outlives this process."""
     instructions: str | None = None
-    """What the agent is told in all turns of a conversation that begins here, besides its own instructions."""
+    """Additional instructions for all turns of a new conversation."""
 
     async def continue_from(self, name: str) -> None:
         """Continue from a version with the next turn.
 
         Args:
-            name: Its name. Unless the directory has its files, the turn works on a copy of them.
+            name: The revision. If the directory does not have its files, the turn works on a copy of them.
 
         Raises:
-            UnknownVersionError: The name means none.
-            PendingVersionError: It has pending approvals, or had until another version continued it; or it is `HEAD`,
-                and a run that lives is at it.
+            UnknownVersionError: No version, or more than one, has this name.
+            PendingVersionError: The version paused for approvals, whether or not they are answered; or it is `HEAD`,
+                and a run is still working there.
         """
         record, head = await self.revisions.find(name), await self.revisions.find_head()
         if record.state == 'awaiting_approval':
             raise PendingVersionError(await _describe_waiting(self.store, record))
         loaded = await self.versions.load(record.id, backend=self.runtime.backend)
-        tip = await self.versions.finish_crashed(loaded)  # the person goes on, and nobody else is to
+        tip = await self.versions.finish_crashed(loaded)  # so that no other process resumes its run
         is_head = head is not None and head.id == record.id
         run = None if tip.run_id is None or tip.kind != 'step' else await self.store.run(tip.run_id)
         if is_head and run is not None and run.state == 'running':
@@ -93,17 +93,18 @@ class Conversation:
         self.runtime.deps.todos = self.tip.todos
 
     async def resume_from(self, record: VersionRecord) -> Version:
-        """Resume the turn of a version with pending approvals, in the directory if the turn ran there; return the version."""
+        """Make a version with pending approvals the tip, in the directory if its turn ran there, and return it."""
         self.tip = await self.versions.load(record.id, backend=self.runtime.backend)
         self.runtime.deps.todos = self.tip.todos
-        kept = await self.store.conversation(record.conversation_id)
-        self.is_in_directory = kept is not None and kept.head_id == record.id  # it does not follow turns on copies
+        conversation = await self.store.conversation(record.conversation_id)
+        # The head does not move with turns on copies.
+        self.is_in_directory = conversation is not None and conversation.head_id == record.id
         if self.is_in_directory:
             await self._mark_workspace(self.tip)
         return self.tip
 
     async def prepare_turn(self) -> Version:
-        """Return the version that the next turn begins from, with the current settings in its metadata."""
+        """Return the version that the next turn continues, with the current settings in its metadata."""
         if self.tip is None:
             self.tip = await self._create()
         if self.is_in_directory:
@@ -116,7 +117,7 @@ class Conversation:
         return self.tip
 
     async def advance_to(self, version_id: str, *, is_in_directory: bool) -> Version:
-        """Make a version the tip. The head of the conversation moves there too if the directory has its files."""
+        """Make a version the tip. If the directory has its files, also move the head of the conversation to it."""
         self.tip = await self.versions.load(version_id, backend=self.runtime.backend)
         self.is_in_directory = is_in_directory
         if is_in_directory:
@@ -128,7 +129,7 @@ class Conversation:
         inbox = ApprovalInbox(self.store)
         for item in await self.store.approvals(version_id=version.id):
             await inbox.answer(item.id, Deny(ABANDONED_REASON), reason=ABANDONED_REASON)
-        await self.store.claim_approvals(version.id, new_id())  # nobody resumes it any more
+        await self.store.claim_approvals(version.id, new_id())  # so that it cannot be resumed
         record = version.record.child('edit', state='interrupted', pending=None)
         await self.store.commit(Commit(versions=[record]))
         self.tip = await self.versions.load(record.id, backend=self.runtime.backend)
@@ -143,7 +144,7 @@ class Conversation:
         return version.usage
 
     async def changes(self, before: Version, after: Version) -> list[FileEvent]:
-        """Return the files that a turn on a copy changed, by path."""
+        """Return the files that a turn on a copy changed, sorted by path."""
         top = (await self.runtime.backend.working_dir()).rstrip('/')
         kinds = {'added': 'created', 'changed': 'changed', 'removed': 'removed'}
         diff = await before.diff(after)
@@ -167,7 +168,7 @@ class Conversation:
             backend.leave_unversioned()
         with warnings.catch_warnings():
             if why_unversioned(backend) is not None:
-                warnings.simplefilter('ignore', UnversionedFilesWarning)  # the result says it
+                warnings.simplefilter('ignore', UnversionedFilesWarning)  # the end of the turn reports it
             return await self.versions.create(
                 metadata=self.metadata,
                 backend=backend,
@@ -176,7 +177,7 @@ class Conversation:
             )
 
     async def _mark_workspace(self, version: Version) -> None:
-        """Record the directory as that of a version, so that later changes become an edit of this version."""
+        """Assign the directory to a version, so that later edits in it become children of this version."""
         workspace = self.revisions.workspace
         workspace_record = await self.store.workspace(workspace)
         if workspace_record is None or workspace_record.version_id == version.id or version.tree is None:
@@ -186,7 +187,7 @@ class Conversation:
 
 
 async def _describe_waiting(store: Store, record: VersionRecord) -> str:
-    """Return why no turn begins from a version that waits or has waited, and what to do instead."""
+    """Return why a turn cannot continue a version that paused for approvals, and what to do instead."""
     shown = short_id(record.id)
     before = f'continue before it with `--from {shown}~`'
     if await is_pending(store, record):
@@ -219,40 +220,40 @@ def open_conversation(
     is_persistent: bool = True,
     instructions: str | None = None,
 ) -> Conversation:
-    """Return a conversation that begins with its next turn.
+    """Return a conversation without turns.
 
     Args:
         runtime: The agent and its directory.
-        settings: What it was made of.
-        store: Where its versions go.
-        is_persistent: Whether they stay there. If not, files are in none of them.
-        instructions: What the agent is told in all its turns, besides its own instructions.
+        settings: The settings from which the runtime was created.
+        store: The store of its versions.
+        is_persistent: Whether the store outlives the process. If not, versions have no files.
+        instructions: Additional instructions for all its turns.
     """
     if not is_persistent:
         runtime.backend.leave_unversioned()
-    kept = settings.absolute()
+    absolute = settings.absolute()
     return Conversation(
         runtime=runtime,
         store=store,
         versions=VersionedAgent(runtime.agent, store),
-        revisions=Revisions(store=store, directory=kept.directory),
-        metadata={DIRECTORY: kept.directory, SETTINGS: kept.model_dump(mode='json')},
+        revisions=Revisions(store=store, directory=absolute.directory),
+        metadata={DIRECTORY: absolute.directory, SETTINGS: absolute.model_dump(mode='json')},
         is_persistent=is_persistent,
         instructions=instructions,
     )
 
 
 def settings_of(record: VersionRecord) -> Settings:
-    """Return what the agent of a version works with.
+    """Return the settings of the agent that created a version.
 
     Raises:
-        ForeignVersionError: Another program made it.
+        ForeignVersionError: Another program created it.
     """
-    found: object = json.loads(record.metadata).get(SETTINGS)
+    settings: object = json.loads(record.metadata).get(SETTINGS)
     try:
-        return Settings.model_validate(found)
+        return Settings.model_validate(settings)
     except ValidationError:
         raise ForeignVersionError(
-            f'The version {short_id(record.id)} was made by another program, with the agent {record.agent_name!r}. '
+            f'The version {short_id(record.id)} was created by another program, with the agent {record.agent_name!r}. '
             'Only that program can continue it.'
         ) from None

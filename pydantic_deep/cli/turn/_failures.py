@@ -1,4 +1,4 @@
-"""Exit codes, and the errors of turns as events whose messages name the command that continues. Pure."""
+"""Exit codes, and error events with messages that name the command to continue with. Pure."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ EXIT_CODES: dict[RunStatus, int] = {
     'suspended': 6,
     'interrupted': 130,
 }
-"""Exit codes by the status of the `end` event, unless the error has one of its own. Wrong usage, 2, ends the program
-before a turn begins; 130 is the code of shells for SIGINT (128 + 2)."""
+"""Exit codes by status of the `end` event; `ERROR_EXIT_CODES` takes precedence. Wrong usage, 2, ends the program
+before a turn starts. 130 is the code of shells for SIGINT (128 + 2)."""
 
 ERROR_EXIT_CODES: dict[str, int] = {'unusable_model': 3, 'budget_exceeded': 4, 'limit_exceeded': 4}
 """Exit codes by the kind of the `error` event."""
@@ -61,10 +61,10 @@ EXIT_CODE_MEANINGS: Mapping[int, tuple[str | None, str]] = {
 """The meaning of each exit code, as Markdown, with the status of the `end` event or the kind of the `error` event."""
 
 MAX_CHARS = 500
-"""The maximum length of an error message that is shown."""
+"""Maximum number of characters of an error message from outside."""
 
 BUDGET_OPTIONS: Mapping[BudgetMeasure, str] = {'tokens': '--max-tokens', 'cost': '--max-cost'}
-"""The option for each limit."""
+"""The option that sets each limit."""
 
 
 def exit_code_of_turn(end: EndEvent, error: ErrorEvent | None) -> int:
@@ -120,7 +120,7 @@ def _describe_replaced(error: WorkspaceReplacedError) -> str:
 
 
 def describe_suspension(error: Exception) -> str:
-    """Return what a person is told of a turn whose end the store did not take."""
+    """Return the message for a turn that the store could not complete."""
     return (
         f'Suspended: the store did not accept the end of the turn. {first_line(str(error), MAX_CHARS)} Continue after the '
         'last stored step with: pydantic-deep run --continue'
@@ -128,34 +128,34 @@ def describe_suspension(error: Exception) -> str:
 
 
 def describe_interrupted_prompt(version: str) -> str:
-    """Return what a person is told who stopped a turn at a question, and what to do."""
+    """Return the message for a turn that was interrupted at a prompt."""
     return (
         f'Interrupted. Completed work is not undone. The version {version} is still pending: answer with `pydantic-deep resume '
         f'{version}`, or continue in a chat with another prompt.'
     )
 
 
-def describe_exceeded_budget(use: BudgetUsage, *, is_persistent: bool, waiting: str | None) -> str:
-    """Return what a person is told of a turn whose budget is used up, and what to do.
+def describe_exceeded_budget(use: BudgetUsage, *, is_persistent: bool, pending: str | None) -> str:
+    """Return the message for a turn that exceeded its budget.
 
     Args:
-        use: What was used.
-        is_persistent: Whether a version has what was done.
-        waiting: The version that waits for approvals, if the turn ends with one.
+        use: The usage of the turn.
+        is_persistent: Whether the turn is stored as a version.
+        pending: The version with pending approvals, if the turn ends with one.
     """
     limit, used = render_amount(use.measure, use.limit), render_amount(use.measure, use.used)
-    happened = f'The budget of {limit} for a turn is used up: {used} used.'
-    if waiting is None:
-        return f'{happened} {_continue_advice(use.measure, is_persistent=is_persistent)}'
-    return f'{happened} Raise it: pydantic-deep resume {waiting} {BUDGET_OPTIONS[use.measure]} …'
+    sentence = f'The budget of {limit} for a turn is used up: {used} used.'
+    if pending is None:
+        return f'{sentence} {_continue_advice(use.measure, is_persistent=is_persistent)}'
+    return f'{sentence} Raise it: pydantic-deep resume {pending} {BUDGET_OPTIONS[use.measure]} …'
 
 
 def describe_last_answer(use: BudgetUsage, *, is_persistent: bool) -> str:
-    """Return what a person is told of a turn whose answer is the last that fitted into the budget, and what to do.
+    """Return the message for a turn with the last answer that fitted into its budget.
 
     Args:
-        use: What was used, that answer included.
-        is_persistent: Whether a version has what was done.
+        use: The usage of the turn, including that answer.
+        is_persistent: Whether the turn is stored as a version.
     """
     limit, used = render_amount(use.measure, use.limit), render_amount(use.measure, use.used)
     return (
@@ -165,5 +165,5 @@ def describe_last_answer(use: BudgetUsage, *, is_persistent: bool) -> str:
 
 
 def _continue_advice(measure: BudgetMeasure, *, is_persistent: bool) -> str:
-    kept = 'Continue with `pydantic-deep run --continue`, or in a chat with another prompt; ' if is_persistent else ''
-    return f'{kept}{BUDGET_OPTIONS[measure]} raises it.'
+    advice = 'Continue with `pydantic-deep run --continue`, or in a chat with another prompt; ' if is_persistent else ''
+    return f'{advice}{BUDGET_OPTIONS[measure]} raises it.'

@@ -1,4 +1,4 @@
-"""Choosing the model by option, environment variable or API key, and opening it."""
+"""Choosing the model by option, environment variable or API key, and creating it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic_deep.errors import DeepAgentError
 from ._providers import PROVIDERS
 
 MODEL_VARIABLE = 'PYDANTIC_DEEP_MODEL'
-"""Names the model where `--model` does not."""
+"""The environment variable that names the model if `--model` is not set."""
 
 DEFAULT_MODELS: Mapping[str, str] = {
     'ANTHROPIC_API_KEY': 'anthropic:claude-opus-5-5',
@@ -21,22 +21,22 @@ DEFAULT_MODELS: Mapping[str, str] = {
     'GOOGLE_API_KEY': 'google:gemini-3.8-flash',
     'GEMINI_API_KEY': 'google:gemini-3.8-flash',
 }
-"""By the variable that holds the key, the first that is set counts: names that pydantic-ai knows."""
+"""Default models by environment variable of the key. The first variable that is set counts."""
 
 
 class UnusableModelError(DeepAgentError):
-    """No model can be used: none was named and no key is set, or the one that was named cannot be opened."""
+    """No model can be used: none is named and no key is set, or the named model cannot be created."""
 
 
 def choose_model(named: str | None, variables: Mapping[str, str]) -> str:
-    """Return the name of the model: what was named, what the environment names, or a default for the key that is set.
+    """Return the name of the model: of the option, of the environment, or the default for the key that is set.
 
     Args:
-        named: What `--model` said.
+        named: The value of `--model`.
         variables: The environment variables.
 
     Raises:
-        UnusableModelError: None of the three.
+        UnusableModelError: No model is named and no key is set, or the name is blank.
     """
     if named is not None and is_blank(named):
         raise UnusableModelError(f'--model is {named!r}. Name a model; `pydantic-deep models` lists them.')
@@ -53,14 +53,14 @@ def choose_model(named: str | None, variables: Mapping[str, str]) -> str:
 
 
 def open_model(name: str, own: Mapping[str, Model]) -> Model:
-    """Return the model of that name.
+    """Create the model with a name.
 
     Args:
-        name: A name of `own`, or `provider:model` as pydantic-ai takes it.
-        own: Models of the program that runs the command line.
+        name: A key of `own`, or a `provider:model` of pydantic-ai.
+        own: Models of the program that embeds the command line, by name.
 
     Raises:
-        UnusableModelError: There is no such provider, its package is not installed, or its key is not set.
+        UnusableModelError: The provider is unknown, its package is not installed, or its key is not set.
     """
     if name in own:
         return own[name]
@@ -71,7 +71,7 @@ def open_model(name: str, own: Mapping[str, Model]) -> Model:
 
 
 def _describe_unusable(name: str, error: Exception) -> str:
-    """Return why a model cannot be opened and how to fix that."""
+    """Return why a model cannot be created and how to fix that."""
     provider_name, _ = parse_model_id(name)
     provider = PROVIDERS.get(provider_name or '')
     if isinstance(error, ImportError):

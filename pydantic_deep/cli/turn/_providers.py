@@ -1,7 +1,7 @@
-"""What pydantic-ai's providers need before they can be used: a key in the environment, and a package.
+"""The requirements of pydantic-ai's providers: a key in the environment and a package.
 
-It is a table, because asking pydantic-ai would import every provider's package; a test compares it with what
-pydantic-ai says. A provider that is not in it works all the same, `models` only knows less of it.
+They are in a table because a query to pydantic-ai would import the package of every provider. A test compares the
+table with pydantic-ai. Providers that are not in the table can be used too; `models` has less information about them.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pydantic_ai.models import known_model_names, parse_model_id
 
 @dataclass(frozen=True, kw_only=True)
 class Provider:
-    """A provider as the command line knows it."""
+    """The requirements of a provider."""
 
     variables: tuple[str, ...] = ()
-    """Environment variables, one of which must be set; `()` if a key alone is not enough or nothing is known."""
+    """Environment variables, one of which must be set; `()` if a key is not sufficient or the variable is unknown."""
     package: str | None = None
-    """What to import; `None` if nothing is known."""
+    """The module that must be importable; `None` if it is unknown."""
     extra: str | None = None
     """The extra of `pydantic-ai-slim` that installs the package."""
 
@@ -50,36 +50,36 @@ PROVIDERS: Mapping[str, Provider] = {
     'xai': Provider(variables=('XAI_API_KEY',), package='xai_sdk', extra='xai'),
     'zai': Provider(variables=('ZAI_API_KEY',), package='openai', extra='openai'),
 }
-"""By the name before the colon."""
+"""Requirements by provider, the part of a model name before the colon."""
 
 _UNKNOWN = Provider()
 
 _UNLISTED = ('test', 'gateway/')
-"""Beginnings of names that are no provider of their own."""
+"""Prefixes of model names that do not belong to a provider."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProviderState:
-    """Whether a provider can be used here and now."""
+    """Whether a provider can be used, and what it needs."""
 
     name: str
     variables: tuple[str, ...]
     set_variable: str | None
-    """The variable that is set; never its value."""
+    """The name of the variable that is set, never its value."""
     extra: str | None
     is_installed: bool | None
-    """Whether its package is there; `None` if it is not known which one that is."""
+    """Whether the package is installed; `None` if the package is unknown."""
     models: list[str] = field(default_factory=list[str])
-    """Names that pydantic-ai knows. A provider takes others as well."""
+    """Model names that pydantic-ai knows. A provider may accept others."""
 
     @property
     def is_ready(self) -> bool:
-        """Whether key and package are there."""
+        """Whether the key is set and the package is installed."""
         return self.set_variable is not None and self.is_installed is True
 
 
 def list_providers(variables: Mapping[str, str]) -> list[ProviderState]:
-    """Return every provider that has known models or is in the table, by name."""
+    """Return all providers that have known models or are in the table, sorted by name."""
     models: dict[str, list[str]] = {name: [] for name in PROVIDERS}
     for model in known_model_names():
         name, _ = parse_model_id(model)
@@ -104,5 +104,5 @@ def describe_provider(name: str, variables: Mapping[str, str], models: list[str]
 def _is_installed(package: str) -> bool:
     try:
         return find_spec(package) is not None
-    except ModuleNotFoundError:  # the parent of a dotted name
+    except ModuleNotFoundError:  # the parent package of a dotted name is missing
         return False

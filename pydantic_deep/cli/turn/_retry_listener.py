@@ -1,4 +1,4 @@
-"""Reports retries as soon as they are decided; the stream of a run emits nothing while a request is retried."""
+"""Reports retries immediately. The stream of a run emits nothing while a request is retried."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from pydantic_deep.retries import ModelRetriedEvent
 from pydantic_deep.subagents import position_of
 
 RetryCallback: TypeAlias = Callable[[ModelRetriedEvent, Sequence[str]], None]
-"""Receives a retry and the path of subagents to the run."""
+"""Called with a retry and the path of subagents to its run."""
 
 
 @dataclass(kw_only=True)
 class RetryListener(AbstractCapability[object]):
-    """Forwards retries of all runs in a process that serves one person, including those of subagents."""
+    """Forwards the retries of all runs, including those of subagents, in a process with one user."""
 
     id: str | None = 'retry-listener'
     on_retry: RetryCallback = field(default=lambda event, path: None, repr=False, compare=False)
     """Receives each retry. Every turn sets its own callback."""
 
     def for_subagent(self) -> RetryListener:
-        """Return the listener for the run of a subagent, which is this one."""
+        """Return this listener, which subagents share."""
         return self
 
     @on_event(ModelRetriedEvent)

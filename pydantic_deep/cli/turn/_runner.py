@@ -1,6 +1,6 @@
-"""One turn: a task goes in, events come out, and the conversation is at a new version afterwards. Nothing here prints.
+"""Running one turn: it takes a prompt, emits events, and moves the conversation to a new version. Nothing here prints.
 
-A turn is one run of the agent, and one more after each pause for approvals: their usage and their limits are one.
+A turn is one run of the agent, plus one after each pause for approvals. Its runs share their usage and limits.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from ._failures import (
 from ._runtime import Output
 
 EventSink: TypeAlias = Callable[[StreamEvent], None]
-"""Receives each event as it happens."""
+"""Called with each event as it occurs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class TurnObserver:
     show: EventSink
     """Receives every event, from `start` to `end`."""
     decide: Decider
-    """Decides the pending calls."""
+    """Returns decisions about pending calls."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,31 +77,31 @@ class TurnReport:
     """The outcome of a turn."""
 
     end: EndEvent
-    """The last event."""
+    """The last event of the turn."""
     error: ErrorEvent | None
-    """The error event before it, if there is one."""
+    """The error event of the turn, if there is one."""
     has_answered: bool
-    """Whether pending calls were answered, so that they may have run."""
+    """Whether pending calls were answered and may have run."""
     has_next_command: bool
-    """Whether the last events name the command that continues, after a pause or an answer from elsewhere."""
+    """Whether the last events already name the command to continue with, as after a pause."""
 
     @property
     def exit_code(self) -> int:
-        """The exit code of the program."""
+        """The exit code of the command."""
         return exit_code_of_turn(self.end, self.error)
 
 
 async def run_turn(
     conversation: Conversation, task: str, *, branch: str | None = None, stop: CancellationToken, observer: TurnObserver
 ) -> TurnReport:
-    """Let the agent work on a task until it answers, waits for approvals, fails or is stopped.
+    """Run the agent on a task until it answers, pauses for approvals, fails or is cancelled.
 
     Args:
-        conversation: The agent and its directory, and what was said before. It goes on from this turn afterwards.
-        task: What the person wants.
-        branch: The name of a branch that begins with this turn.
-        stop: Cancel it to stop the turn.
-        observer: Who looks on and decides.
+        conversation: The conversation to continue. Its tip is the version of this turn afterwards.
+        task: The prompt.
+        branch: The name of a new branch for this turn.
+        stop: Cancels the turn.
+        observer: Receives events and decides pending calls.
     """
     return await _TurnRunner(conversation, observer, stop).run(task, branch=branch)
 
@@ -109,13 +109,13 @@ async def run_turn(
 async def resume_turn(
     conversation: Conversation, task: str, *, stop: CancellationToken, observer: TurnObserver
 ) -> TurnReport:
-    """Go on with a turn that waits for approvals: what has no answer yet is asked first.
+    """Resume a turn with pending approvals. Calls without an answer are passed to the observer first.
 
     Args:
-        conversation: One whose `tip` waits.
-        task: What the person had wanted.
-        stop: Cancel it to stop the turn.
-        observer: Who looks on and decides.
+        conversation: A conversation with pending approvals at its `tip`.
+        task: The prompt of the turn.
+        stop: Cancels the turn.
+        observer: Receives events and decides pending calls.
     """
     return await _TurnRunner(conversation, observer, stop).run(task, waiting=conversation.tip)
 
@@ -153,7 +153,7 @@ class _TurnRunner:
         except EXPECTED_ERRORS as caught:
             error = caught
         except Exception as caught:
-            # A defect: readers of the events get their last ones, then the traceback comes.
+            # An unexpected error: emit the last events before the traceback.
             await self._finish(caught)
             raise
         end, error_event = await self._finish(error)
@@ -163,7 +163,7 @@ class _TurnRunner:
         )
 
     async def _work(self, task: str, branch: str | None, version: Version | None) -> None:
-        """Run the agent until it answers, or until nobody answers it."""
+        """Run the agent until it answers or its pending calls stay undecided."""
         conversation = self._conversation
         if version is None:
             self._base = await conversation.prepare_turn()
@@ -181,16 +181,16 @@ class _TurnRunner:
             self._start_counting(await conversation.usage_before(version))
         while version.state == 'awaiting_approval':
             self._version = version
-            self._runtime.budget.remaining(version.usage)  # before anybody is asked what could not go on
+            self._runtime.budget.remaining(version.usage)  # no prompts if the budget does not allow another request
             answers = await self._decide_pending(version)
             if answers is None:
                 return
-            by = self._runtime.person if any(each.by == 'person' for each in answers.values()) else 'option'
-            version = await self._resume(version, {id: each.decision for id, each in answers.items()}, by)
+            by = self._runtime.person if any(answer.by == 'person' for answer in answers.values()) else 'option'
+            version = await self._resume(version, {id: answer.decision for id, answer in answers.items()}, by)
         self._output = version.output if isinstance(version.output, str) else None
 
     def _start_counting(self, used_before: RunUsage) -> None:
-        """Count the usage of the turn from that of the conversation before it."""
+        """Count the usage of the turn from a usage of the conversation."""
         self._runtime.budget.start_turn(used_before)
         self._translator = RunEvents(usage=self._used, usage_before=used_before, shows_errors=True)
 
@@ -200,34 +200,36 @@ class _TurnRunner:
         return self._version.usage if used is None and self._version is not None else used
 
     async def _resume(self, version: Version, decisions: Mapping[str, Decision], by: str) -> Version:
-        """Go on with a version; where somebody else has answered a call meanwhile, that answer counts."""
+        """Resume a version. If a call was answered elsewhere in the meantime, that answer is used."""
         while True:
             stream = version.resume_stream(decisions, by=by, deps=self._runtime.deps, cancellation_token=self._stop)
             try:
                 return await self._run(stream)
             except ApprovalAnsweredError:
-                taken = await self._answered_elsewhere(version, decisions)
-                if not taken:
+                answered = await self._answered_elsewhere(version, decisions)
+                if not answered:
                     raise
-                decisions = {id: decision for id, decision in decisions.items() if id not in taken}
+                decisions = {id: decision for id, decision in decisions.items() if id not in answered}
 
     async def _answered_elsewhere(self, version: Version, decisions: Mapping[str, Decision]) -> set[str]:
-        """Report what somebody else has answered of calls that are decided here, and return their ids.
+        """Emit the answers that were given elsewhere to calls of these decisions, and return the ids of the calls.
 
         Raises:
-            NotPendingError: A run has gone on with it.
+            NotPendingError: Another run has resumed the version.
         """
         store = self._conversation.store
         approvals = await store.approvals(status=None, version_id=version.id, limit=10_000)
         await check_unanswered(store, version.id, approvals)
-        items = [await ApprovalInbox(store).get(each.id) for each in approvals if each.pending_id in decisions]
-        found = {item.pending_id: (item.decision, item.decided_by) for item in items if item.decision is not None}
-        for id, (decision, by) in found.items():
+        items = [
+            await ApprovalInbox(store).get(approval.id) for approval in approvals if approval.pending_id in decisions
+        ]
+        answers = {item.pending_id: (item.decision, item.decided_by) for item in items if item.decision is not None}
+        for id, (decision, by) in answers.items():
             self._show(answer_event(id, CallAnswer(decision=decision, by='person'), answered_by=by or 'somebody'))
-        return set(found)
+        return set(answers)
 
     async def _run(self, stream: TurnStream[DeepAgentDeps, Output]) -> Version:
-        """Run the agent once, and return the version then."""
+        """Emit the events of one run, and return its version."""
         self._stream = stream
         try:
             async with stream:
@@ -240,7 +242,7 @@ class _TurnRunner:
         return stream.version
 
     async def _record_progress(self, stream: TurnStream[DeepAgentDeps, Output]) -> None:
-        """Take the version and the todos as far as they got."""
+        """Take over the version and the todos of a run, even if it failed."""
         if stream.deps is not None:
             self._runtime.deps.todos = list(stream.deps.todos)
         if stream.version_id is not None:
@@ -250,8 +252,8 @@ class _TurnRunner:
             )
 
     async def _decide_pending(self, version: Version) -> dict[str, CallAnswer] | None:
-        """Have the calls answered that wait and have no answer yet; `None` if they are to wait on."""
-        open_ids = {each.pending_id for each in await self._conversation.store.approvals(version_id=version.id)}
+        """Have the observer decide the unanswered calls. Return `None` if they stay pending."""
+        open_ids = {approval.pending_id for approval in await self._conversation.store.approvals(version_id=version.id)}
         pending = [call for call in version.pending if call.id in open_ids]
         self._pending = [replace(approval_of(call), has_changed=call.id in self._answered) for call in pending]
         if self._pending:
@@ -272,7 +274,7 @@ class _TurnRunner:
         error_event = self._error_event(error)
         version = self._stored_version()
         *events, end = self._translator.end(version_id=None if version is None else version.id)
-        assert isinstance(end, EndEvent)  # noqa: S101 - the last event of every run
+        assert isinstance(end, EndEvent)  # noqa: S101 - the translator ends with this event
         end = replace(
             end,
             finish_reason='error' if error is not None else 'tool_call' if self._pending else end.finish_reason,
@@ -300,7 +302,7 @@ class _TurnRunner:
         return 'interrupted' if isinstance(error, RunCancelled) else 'failed'
 
     def _error_event(self, error: Exception | None) -> ErrorEvent | None:
-        """Return the event of an error, or of a budget that ended with the answer."""
+        """Return the event for an error, or for a budget that is used up by the answer."""
         version, budget = self._stored_version(), self._runtime.budget
         if error is None:
             if self._pending or self._last_answer is None or self._version is None:
@@ -313,7 +315,7 @@ class _TurnRunner:
         event = describe_failure(error)
         if isinstance(error, BudgetExceededError):
             use = budget.to_turn_usage(error.measure, error.limit, error.used)
-            message = describe_exceeded_budget(use, is_persistent=version is not None, waiting=self._pending_version())
+            message = describe_exceeded_budget(use, is_persistent=version is not None, pending=self._pending_version())
             return replace(event, message=message)
         if isinstance(error, RunCancelled) and self._pending and version is not None:
             return replace(event, message=describe_interrupted_prompt(short_id(version.id)))
@@ -334,11 +336,11 @@ class _TurnRunner:
     async def _handle_event(self, event: AgentStreamEvent | AgentRunResultEvent[Output]) -> None:
         inner = event.event if isinstance(event, SubagentEvent) else event
         if isinstance(inner, ModelRetriedEvent) and not inner.is_void:
-            return  # `_handle_retry` has shown it
+            return  # `_handle_retry` has emitted it
         for translated in self._translator.translate(event):
             match translated:
                 case FileEvent() | ApprovalRequiredEvent():
-                    pass  # the directory and the store know more: `_emit_files`, `_decide_pending`
+                    pass  # `_emit_files` and `_decide_pending` emit these with more detail
                 case ToolResultEvent():
                     self._show(translated)
                     await self._emit_files()
@@ -350,7 +352,7 @@ class _TurnRunner:
                     self._show(translated)
 
     def _handle_retry(self, event: ModelRetriedEvent, path: Sequence[str]) -> None:
-        """Show a retry before its delay. One that voids text has to follow the text: it comes with the stream."""
+        """Emit a retry before its delay. A retry that voids text comes with the stream instead, after the text."""
         if not event.is_void:
             self._show(capability_event(event, path=path))
 

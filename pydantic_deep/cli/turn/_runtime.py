@@ -1,4 +1,4 @@
-"""The agent of the command line with everything that its turns share: directory, skills, budget, settings."""
+"""The agent of the command line and the objects that its turns share: directory, skills, budget, settings."""
 
 from __future__ import annotations
 
@@ -24,75 +24,75 @@ from ._models import open_model
 from ._retry_listener import RetryListener
 
 INSTRUCTIONS = "You work on the files of the user's directory. When the task is done, answer briefly, in Markdown."
-"""What the agent is for; the rooms add their own."""
+"""Instructions of the agent. Capabilities add their own."""
 
 MAX_TOKENS = 2_000_000
-"""What a turn may use unless told otherwise, sent and written together.
+"""Default token budget of a turn, input and output together.
 
-pydantic-ai's own default stops at 50 requests, which says little: a long task makes many small ones. Tokens are what
-is paid for. Two million are some hundred requests with a history of 20,000 tokens: more than a task should need, and
-a loop that never ends is stopped.
+It replaces pydantic-ai's default of 50 requests, which does not limit the cost: a long task makes many small requests,
+and tokens are billed. Two million tokens are about 100 requests with a history of 20,000 tokens. A task should need
+less, and an endless loop is stopped.
 """
 
 SKILLS_MOUNT = '/skills'
-"""Where commands in a sandbox see the directories of skills, numbered."""
+"""Parent of the skill directories in the sandbox; they are numbered from 1."""
 
 
 AGENT_NAME = 'command-line'
-"""The name of the agent, which its versions have."""
+"""The name of the agent in its versions."""
 
 Output: TypeAlias = str | DeferredToolRequests
-"""What a run ends with: an answer, or calls that wait."""
+"""The output of a run: an answer, or pending calls."""
 
 
 class Settings(BaseModel):
-    """The options that a person chose for an agent. Each version stores them, so that it can be continued."""
+    """The options of an agent. Each version stores them, so that it can be continued."""
 
     model_config = ConfigDict(frozen=True)
 
     directory: str
-    """Where it works."""
+    """The working directory of the agent."""
     model: str
     """The name of the model."""
     max_tokens: int = MAX_TOKENS
-    """How many tokens a turn may use."""
+    """Token budget of a turn."""
     max_cost: Decimal | None = None
-    """How many US dollars a turn may use."""
+    """Cost budget of a turn in US dollars."""
     skills: tuple[str, ...] = ()
-    """Directories with skills that the person vouches for."""
+    """Trusted directories of skills."""
     user_skills: bool = True
-    """Whether to use those in the person's home directory too."""
+    """Whether to use the skills in the home directory too."""
     sandbox: bool = False
-    """Whether it runs commands."""
+    """Whether the agent runs commands, in a sandbox."""
 
     def absolute(self) -> Settings:
-        """Return the same for a process with another working directory."""
+        """Return the settings with absolute paths, for processes with another working directory."""
         directory, *skills = (str(Path(path).resolve()) for path in (self.directory, *self.skills))
         return self.model_copy(update={'directory': directory, 'skills': tuple(skills)})
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentRuntime:
-    """An agent and its directory: everything that a turn needs besides the task."""
+    """An agent, its directory, and everything else that a turn needs besides the task."""
 
     agent: Agent[DeepAgentDeps, Output]
     backend: ChangeTrackingBackend
     deps: DeepAgentDeps
-    """Its backend is `backend`. Its todos are those of the last turn."""
+    """Dependencies with `backend` and the todos of the last turn."""
     skills: Skills
-    """The skills that the agent has."""
+    """The skills capability of the agent."""
     directory: str
-    """The directory, as the person wrote it."""
+    """The directory, as given by the user."""
     model: str
-    """The name of the model, as the person wrote it."""
+    """The name of the model, as given by the user."""
     budget: TurnBudget
-    """What a turn may use."""
+    """The budget of a turn, as a capability of the agent."""
     retries: RetryListener
-    """Hears of requests that are made again."""
+    """Reports retries of model requests."""
     person: str
-    """Who answers where a person is asked."""
+    """The name that is stored with answers to approvals."""
     clock: Callable[[], float]
-    """Seconds that never go back."""
+    """A monotonic clock in seconds."""
 
 
 def create_runtime(environment: Environment, settings: Settings, *, approvals: ApprovalMode) -> AgentRuntime:
@@ -101,10 +101,10 @@ def create_runtime(environment: Environment, settings: Settings, *, approvals: A
     Args:
         environment: Models, variables and clock.
         settings: The options of the agent.
-        approvals: Whether calls wait.
+        approvals: How to handle calls that need approval.
 
     Raises:
-        UnusableModelError: There is no model to work with.
+        UnusableModelError: The model cannot be used.
     """
     opened = open_model(settings.model, environment.models)
     sources = skill_sources(environment, settings)
@@ -140,7 +140,7 @@ async def check_runtime(runtime: AgentRuntime) -> None:
 
     Raises:
         SandboxUnavailableError: Commands cannot be isolated.
-        BackendUnavailableError: There is no directory.
+        BackendUnavailableError: The directory does not exist.
     """
     await runtime.backend.working_dir()
     if isinstance(runtime.backend, ChangeTrackingSandbox):
@@ -148,7 +148,7 @@ async def check_runtime(runtime: AgentRuntime) -> None:
 
 
 def skill_sources(environment: Environment, settings: Settings) -> list[SkillDirectory]:
-    """Return where skills are, those that count first at the top."""
+    """Return the directories of skills in order of precedence."""
     return [
         *(SkillDirectory(path) for path in settings.skills),
         *([SkillDirectory(environment.skills_directory, scope='user', is_required=False)] * settings.user_skills),
@@ -157,6 +157,6 @@ def skill_sources(environment: Environment, settings: Settings) -> list[SkillDir
 
 
 def _mounts(sources: Sequence[SkillDirectory]) -> dict[str, Path]:
-    """Return where commands see the skills, so that they can run their scripts."""
+    """Return the skill directories by mount point, so that commands can run their scripts."""
     directories = [Path(source.path).expanduser().resolve() for source in sources]
     return {f'{SKILLS_MOUNT}/{number}': path for number, path in enumerate(directories, start=1) if path.is_dir()}

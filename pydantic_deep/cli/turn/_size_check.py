@@ -1,4 +1,4 @@
-"""The check that a directory is small enough for versions of its files, which read all that `.gitignore` does not exclude."""
+"""The check that a directory is small enough for versions, which read all files that `.gitignore` does not exclude."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pydantic_deep_backends import LocalBackend
 from pydantic_deep_backends.tracking import IGNORE_FILE, DirectoryRules
 
 MAX_FILES = 50_000
-"""How many files a directory may have: some seconds at the beginning of a conversation."""
+"""Maximum number of files. Reading as many takes some seconds at the start of a conversation."""
 
 MAX_BYTES = 500_000_000
-"""How much may be in them: the first version has them all in memory at once."""
+"""Maximum total size. The first version holds all contents in memory at once."""
 
 
 async def fits_in_versions(backend: LocalBackend, *, max_files: int = MAX_FILES, max_bytes: int = MAX_BYTES) -> bool:
-    """Return whether the files of a directory that no `.gitignore` names are within both bounds; nothing is read."""
+    """Return whether the files that `.gitignore` does not exclude are within both limits. No contents are read."""
     root = Path(backend.ref.id)
     return await anyio.to_thread.run_sync(_is_within_limits, root, max_files, max_bytes)
 
@@ -36,10 +36,10 @@ def _is_within_limits(root: Path, max_files: int, max_bytes: int) -> bool:
 
 
 def _sizes(directory: Path, rules: DirectoryRules) -> Iterator[int]:
-    """Yield the sizes of the regular files below a directory; what cannot be read is in no version either."""
+    """Yield the sizes of the regular files below a directory. Unreadable directories are skipped, as in versions."""
     try:
-        with os.scandir(directory) as found:
-            entries = list(found)
+        with os.scandir(directory) as scan:
+            entries = list(scan)
         if any(entry.name == IGNORE_FILE and entry.is_file(follow_symlinks=False) for entry in entries):
             rules = rules.with_ignore_file((directory / IGNORE_FILE).read_bytes())
     except OSError:
@@ -51,5 +51,5 @@ def _sizes(directory: Path, rules: DirectoryRules) -> Iterator[int]:
         if is_dir:
             yield from _sizes(directory / entry.name, rules.below(entry.name))
         elif entry.is_file(follow_symlinks=False):
-            with suppress(OSError):  # it went away meanwhile
+            with suppress(OSError):  # the file has been removed
                 yield entry.stat(follow_symlinks=False).st_size

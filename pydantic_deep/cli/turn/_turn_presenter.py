@@ -1,4 +1,4 @@
-"""Presenting a turn: as progress and an answer for a person, or as JSON events for a program."""
+"""Presenting a turn: as progress and an answer for people, or as JSON events for programs."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from ._runtime import AgentRuntime
 
 
 class Work(Protocol):
-    """A turn that is ready to begin: `run_turn` or `resume_turn` with everything but its observer."""
+    """`run_turn` or `resume_turn` with all arguments except the token and the observer."""
 
     async def __call__(self, *, stop: CancellationToken, observer: TurnObserver) -> TurnReport:
-        """Do it."""
+        """Run the turn."""
         ...
 
 
@@ -35,7 +35,7 @@ DeciderFactory: TypeAlias = Callable[[PromptScreen], Decider]
 
 
 async def present_as_text(runtime: AgentRuntime, work: Work, *, make_decider: DeciderFactory) -> TurnReport:
-    """Do a turn with progress on standard error and the answer on standard output."""
+    """Run a turn with progress on standard error and the answer on standard output."""
     progress = ProgressDisplay(Console(stderr=True), clock=runtime.clock, shows_answer=False)
     async with runtime.agent:
         turn = await show_progress(progress, work, make_decider=make_decider)
@@ -45,7 +45,7 @@ async def present_as_text(runtime: AgentRuntime, work: Work, *, make_decider: De
 
 
 async def present_as_json(runtime: AgentRuntime, work: Work, *, make_decider: DeciderFactory) -> TurnReport:
-    """Do a turn with one JSON object a line on standard output, each as soon as it is known."""
+    """Run a turn with its events as lines of JSON on standard output, each printed immediately."""
     with stop_on_interrupt() as interrupts:
         screen = PromptScreen(suspended=interrupts.suspended, notify=partial(typer.echo, err=True))
         async with runtime.agent:
@@ -55,7 +55,7 @@ async def present_as_json(runtime: AgentRuntime, work: Work, *, make_decider: De
 
 
 async def show_progress(progress: ProgressDisplay, work: Work, *, make_decider: DeciderFactory) -> TurnReport:
-    """Do a turn with progress on the screen; questions take its place as long as they are asked."""
+    """Run a turn with a live progress display, which is suspended during prompts."""
     with stop_on_interrupt() as interrupts, progress:
         screen = PromptScreen(suspended=partial(_suspended, progress, interrupts), notify=progress.notify)
         observer = TurnObserver(show=progress.show, decide=make_decider(screen))

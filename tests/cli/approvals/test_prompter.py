@@ -86,12 +86,12 @@ def test_what_is_no_answer_and_a_question_mark_are_answered_with_help(
     invoke('run', 'Go', model=ScriptedModel(WRITE, told), terminal=terminal)
     assert terminal.shown.count('[y]es') == 4
     assert terminal.shown[terminal.shown.rindex('yes  ') :] == snapshot("""\
-yes    the call runs as it is shown
+yes    the call runs as shown
 no     the call does not run; the model gets the reason if you give one
 edit   change the arguments first, in the editor that VISUAL or EDITOR names
 always yes, and do not ask again until the conversation ends or pauses, \n\
 subagents included
-?      these lines
+?      show this help
 Ctrl-C stops the turn; no pending call has run.
 [y]es  [n]o  [e]dit  [a]lways write_file in this conversation  [?]
 """)

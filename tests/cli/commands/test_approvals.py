@@ -89,7 +89,10 @@ def test_answers_are_given_one_by_one_and_resume_asks_nothing_again(
     version = document(invoke('log', '--json'))[0]['id'][-8:]
     assert first.stdout == f'approved write_file by anna\nVersion {version} has 1 more to answer.\n'
     second = invoke('approvals', 'answer', waiting[1], '--deny', 'Keep violet.', '--by', 'bob')
-    assert second.stdout == f'denied edit_file by bob\nAll approvals are answered. Resume with: pydantic-deep resume {version}\n'
+    assert (
+        second.stdout
+        == f'denied edit_file by bob\nAll approvals are answered. Resume with: pydantic-deep resume {version}\n'
+    )
     assert invoke('approvals', 'list').stderr == 'No approvals are pending.\n'
     result = invoke('resume', model=ScriptedModel(told))
     assert result.stdout == ('Created /new.txt: 1 line, 4 bytes.\nA person denied this call: Keep violet.\n')

@@ -128,8 +128,7 @@ def test_checkout_does_not_overwrite_edits_unless_they_are_kept(
     forced = invoke('checkout', two_turns[0], '--force')
     kept = ids(invoke)[-1][-8:]
     assert forced.stdout == (
-        f'HEAD is {two_turns[0][-8:]}: a conversation begins\n'
-        f'Edits in the directory were stored as version {kept}\n'
+        f'HEAD is {two_turns[0][-8:]}: a conversation begins\nEdits in the directory were stored as version {kept}\n'
     )
     assert (work / 'poem.txt').read_text() == 'rose\nviolet\n'
 

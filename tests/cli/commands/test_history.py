@@ -358,7 +358,9 @@ def test_replay_that_is_not_exact_tells_the_first_difference(
     monkeypatch.setattr('pydantic_deep.cli.turn._runtime.INSTRUCTIONS', 'Speak like a \x1b pirate.')
     result = invoke('replay', history[1], model=ScriptedModel())
     assert result.exit_code == 1
-    assert result.stdout.startswith(f'{history[1][-8:]}: request 1 differs from the recorded one in its instructions:\n')
+    assert result.stdout.startswith(
+        f'{history[1][-8:]}: request 1 differs from the recorded one in its instructions:\n'
+    )
     assert 'Speak like a' in result.stdout
     assert '\x1b' not in result.stdout
     found = invoke('replay', history[1], '--json', model=ScriptedModel())

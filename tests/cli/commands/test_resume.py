@@ -156,9 +156,7 @@ def test_a_turn_that_fails_after_the_answers_says_what_may_have_run_and_goes_on_
     model = ScriptedModel(ModelConnectionError('m', 'No.'), ModelConnectionError('m', 'No.'))
     result = invoke('resume', paused, '--approvals=allow', model=model)
     assert result.exit_code == 1
-    assert result.stderr.endswith(
-        'Answered calls may have run. Continue with: pydantic-deep run --continue\n'
-    )
+    assert result.stderr.endswith('Answered calls may have run. Continue with: pydantic-deep run --continue\n')
     assert (work / 'new.txt').exists()
     again = invoke('resume', paused, '--approvals=allow', model=ScriptedModel())
     newest = json.loads(invoke('log', '--steps', '--json').stdout)[0]['id'][-8:]

@@ -105,7 +105,7 @@ def test_without_a_window_the_shares_are_of_what_is_counted() -> None:
 
     assert lines[0] == '█' * 30
     assert '60%' in lines[4]
-    assert lines[-1] == "50,000 tokens, estimated. The context window of the model is unknown."
+    assert lines[-1] == '50,000 tokens, estimated. The context window of the model is unknown.'
 
 
 def test_nothing_at_all_is_no_error() -> None:
@@ -125,7 +125,7 @@ def test_a_chat_shows_it_in_words_where_no_terminal_is(invoke: Invoke) -> None:
 
     assert before.startswith('The conversation has no turn yet.')
     assert 'file tools and uploads' in after
-    assert "The context window of the model is unknown." in after
+    assert 'The context window of the model is unknown.' in after
     assert '█' not in after
 
 

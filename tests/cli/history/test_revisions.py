@@ -149,7 +149,7 @@ async def test_a_name_that_versions_were_given_is_the_newest_of_them(store: Stor
 async def test_what_came_from_a_version_that_was_deleted_has_none_before_it(store: Store, work: Path) -> None:
     ids = await make_versions(store, work, 2)
     await store.delete(ids[1])
-    with pytest.raises(UnknownVersionError, match='came from a version that was deleted'):
+    with pytest.raises(UnknownVersionError, match='continues a version that was deleted'):
         await Revisions(store=store, directory=str(work)).find('HEAD~')
 
 

@@ -52,7 +52,7 @@ def test_a_store_that_is_not_there_is_not_made_by_reading(invoke: Invoke, tmp_pa
     result = invoke('log', '--store', f'sqlite:///{tmp_path}/none.db')
     assert (result.exit_code, result.stdout) == (2, '')
     assert result.stderr.startswith(
-        f'There is no store {tmp_path}/none.db yet. `pydantic-deep run` and `chat` make one'
+        f'There is no store {tmp_path}/none.db yet. `pydantic-deep run` and `chat` create it'
     )
     assert not (tmp_path / 'none.db').exists()
 

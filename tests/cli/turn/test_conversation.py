@@ -146,7 +146,7 @@ async def test_only_a_program_goes_on_with_what_waits_in_it(invoke: Invoke, work
     result = await run_sync(lambda: invoke('resume', version.id, '--store', url, ALLOW, model=ScriptedModel()))
     assert (result.exit_code, result.stderr) == (
         2,
-        f"The version {version.id[-8:]} was made by another program, with the agent 'house'. Only that program can continue it.\n",
+        f"The version {version.id[-8:]} was created by another program, with the agent 'house'. Only that program can continue it.\n",
     )
     replay = await run_sync(lambda: invoke('replay', version.id, '--store', url, model=ScriptedModel()))
     assert replay.exit_code == 2
