@@ -100,8 +100,8 @@ def _checkout(
     """Restore the files of a version in the directory. Unversioned edits are never overwritten.
 
     Files that `.gitignore` names are not changed. The head of the conversation does not move: see `rewind`. An empty
-    directory, such as one on another machine, is filled with the files of the version; a new directory with other
-    files is refused.
+    directory, such as one on another machine, is filled with the files of the version; an unknown directory with
+    other files is refused.
     """
 
     async def work(reader: VersionReader) -> CheckoutReport:

@@ -79,7 +79,7 @@ class Scope(StrEnum):
 @serve_app.command(
     'serve',
     epilog='Clients of OpenAI use http://HOST:PORT/v1, those of Anthropic and Google http://HOST:PORT; the model is '
-    'the name of an agent. Every request needs a key. Ctrl-C stops the server after the running turns; a second '
+    'the name of an agent. Clients need a key. Ctrl-C stops the server after the running turns; a second '
     'Ctrl-C stops these turns, and their stored steps remain. Needs the extra `server`.\n\n' + EXIT_CODE_HELP,
 )
 def _serve(
