@@ -79,4 +79,4 @@ def test_nobody_goes_on_from_the_middle_of_a_turn_that_runs(invoke: Invoke, work
             living.kill()
     assert refused.exit_code == 2
     assert 'Another run is working in this directory: ' in refused.stderr
-    assert 'is its last step. Wait until it has ended' in refused.stderr
+    assert 'is its last step. Wait until it ends' in refused.stderr

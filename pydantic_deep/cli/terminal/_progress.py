@@ -65,7 +65,7 @@ class ProgressDisplay:
         """
         self._console = console
         self._clock = clock
-        self._keeps_answer = shows_answer
+        self._shows_answer = shows_answer
         self._started = clock()
         self._calls: dict[str, ToolCallEvent] = {}
         self._text = ''
@@ -120,7 +120,7 @@ class ProgressDisplay:
         """Update the display with an event."""
         match event:
             case StartEvent():
-                if not self._keeps_answer:
+                if not self._shows_answer:
                     self._truncated_line(Text(escape_invisible(f'{event.model} in {event.directory}'), 'dim'))
             case TextEvent(path=[]):
                 self._append_text(event.text)
@@ -163,7 +163,7 @@ class ProgressDisplay:
     def _append_text(self, text: str) -> None:
         """Append a piece of the answer. Print complete lines only, because printed lines cannot be extended."""
         self._text += text
-        if self._keeps_answer:
+        if self._shows_answer:
             *lines, self._text = self._text.split('\n')
             for line in lines:
                 self._line(Text(escape_invisible(line)))
@@ -171,7 +171,7 @@ class ProgressDisplay:
     def _discard_void_text(self, event: RetriedEvent) -> None:
         """Discard the text of a failed attempt. In a chat, printed lines remain and are declared void."""
         void = '' if event.path else event.void_text  # text of subagents is not shown
-        is_shown = self._keeps_answer and '\n' in void
+        is_shown = self._shows_answer and '\n' in void
         self._text = self._text.removesuffix(void.rsplit('\n', 1)[-1] if is_shown else void)
         self._line(render_retried(event, is_shown=is_shown))
 
@@ -185,18 +185,18 @@ class ProgressDisplay:
 
     def _flush_text(self) -> None:
         if self._text.strip():
-            self._line(Text(escape_invisible(self._text.strip('\n')), '' if self._keeps_answer else 'italic'))
+            self._line(Text(escape_invisible(self._text.strip('\n')), '' if self._shows_answer else 'italic'))
         self._text = ''
 
     def _finish(self, end: EndEvent) -> None:
         self._stop_drawing()
-        if self._keeps_answer or end.output is None:
+        if self._shows_answer or end.output is None:
             self._flush_text()
         for call in self._calls.values():
             self._call_line(call)
         if self._is_live and end.todos:
             self._line(render_todos(end.todos))
-        self._line(render_end(end, names_store=not self._keeps_answer))
+        self._line(render_end(end, names_store=not self._shows_answer))
         if end.status == 'awaiting_approval':
             self._console.print(render_pause(self._approvals, end), soft_wrap=True)
         elif self._error is not None:

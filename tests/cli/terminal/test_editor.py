@@ -58,7 +58,7 @@ async def test_an_editor_that_is_not_there_is_said(terminal: Terminal, variables
 @pytest.mark.parametrize(
     ('program', 'sentence'),
     [
-        ('sys.exit(3)', 'ended with 3, so nothing was changed'),
+        ('sys.exit(3)', 'exited with code 3; nothing was changed'),
         ('path.write_bytes(bytes([255]))', 'cannot be read'),
         ('path.unlink()', 'cannot be read'),
     ],

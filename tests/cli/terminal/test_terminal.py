@@ -393,7 +393,7 @@ def test_without_an_editor_the_arguments_are_changed_at_the_prompt(start: Conver
     terminal.wait_for(QUESTION)
     terminal.wait_for(PROMPT)
     terminal.type('e\r')
-    terminal.wait_for('then Enter ends it.')
+    terminal.wait_for('Enter ends the input.')
     terminal.wait_for(PROMPT)
     terminal.type('\x7f\x7f\x7foak\x1b\r')  # over the end of `lily` and the newline
     assert terminal.wait_for_end() == 0
