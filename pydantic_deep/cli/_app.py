@@ -202,7 +202,7 @@ def _resume(
     max_tokens: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar='N', help='Replace the token budget of the whole turn, including what it has already used.'
+            min=1, metavar='N', help='Replace the token budget of the whole turn, including tokens already used.'
         ),
     ] = None,
     max_cost: CostOption = None,

@@ -134,7 +134,7 @@ def _context(
     store: StoreOption = None,
     json: DocumentOption = False,
 ) -> None:
-    """Show how many tokens the conversation of a version takes, and for what.
+    """Show the tokens of the conversation of a version, by kind.
 
     Tokens are counted with the tokenizer of an OpenAI model if the extra `tokenizers` is installed, and estimated
     otherwise. The usage that the provider reported for the last request is shown beside them.
