@@ -38,7 +38,7 @@ HELP = """\
 /todos    show the plan
 /files    show the files that changed since the chat started
 /skills   list the skills
-/context  show how many tokens the conversation takes, and for what
+/context  show the tokens of the conversation, by kind
 /NAME     load the skill NAME with the next prompt, or with the text beside it
 /new      start a new conversation; resets plan and permissions, not files
 /quit     end the chat, as Ctrl-D does
