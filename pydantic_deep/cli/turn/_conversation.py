@@ -78,7 +78,7 @@ class Conversation:
         """
         record, head = await self.revisions.find(name), await self.revisions.find_head()
         if record.state == 'awaiting_approval':
-            raise PendingVersionError(await _describe_waiting(self.store, record))
+            raise PendingVersionError(await _describe_paused(self.store, record))
         loaded = await self.versions.load(record.id, backend=self.runtime.backend)
         tip = await self.versions.finish_crashed(loaded)  # so that no other process resumes its run
         is_head = head is not None and head.id == record.id
@@ -186,7 +186,7 @@ class Conversation:
             await self.store.commit(Commit(workspaces=[workspace_record._replace(version_id=version.id, run_id=None)]))
 
 
-async def _describe_waiting(store: Store, record: VersionRecord) -> str:
+async def _describe_paused(store: Store, record: VersionRecord) -> str:
     """Return why a turn cannot continue a version that paused for approvals, and what to do instead."""
     shown = short_id(record.id)
     before = f'continue before it with `--from {shown}~`'

@@ -117,7 +117,7 @@ async def resume_turn(
         stop: Cancels the turn.
         observer: Receives events and decides pending calls.
     """
-    return await _TurnRunner(conversation, observer, stop).run(task, waiting=conversation.tip)
+    return await _TurnRunner(conversation, observer, stop).run(task, paused=conversation.tip)
 
 
 class _TurnRunner:
@@ -143,13 +143,13 @@ class _TurnRunner:
         self._answered: set[str] = set()
         self._is_suspended = False
 
-    async def run(self, task: str, *, branch: str | None = None, waiting: Version | None = None) -> TurnReport:
+    async def run(self, task: str, *, branch: str | None = None, paused: Version | None = None) -> TurnReport:
         runtime = self._runtime
         runtime.backend.start_turn()
         self._show(StartEvent(model=runtime.model, prompt=task, directory=runtime.directory))
         error: Exception | None = None
         try:
-            await self._work(task, branch, waiting)
+            await self._work(task, branch, paused)
         except EXPECTED_ERRORS as caught:
             error = caught
         except Exception as caught:
