@@ -113,8 +113,8 @@ def _message_of(error: BaseException) -> str:
         return 'The run was cancelled. Completed work is preserved.'
     if not isinstance(error, EXPECTED_ERRORS):
         return f'The run failed with {type(error).__name__}. The log of the application has the details.'
-        message = _provider_message(error) if isinstance(error, ModelHTTPError) else str(error)
-        line = ' '.join(_SECRET.sub('…', message).split())
+    message = _provider_message(error) if isinstance(error, ModelHTTPError) else str(error)
+    line = ' '.join(_SECRET.sub('…', message).split())
     return line if len(line) <= MAX_CHARS else f'{line[: MAX_CHARS - 1]}…'
 
 
