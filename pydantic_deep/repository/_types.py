@@ -42,6 +42,7 @@ class Prefix:
     """The field is text with this prefix, compared literally: no character is a wildcard."""
 
     text: str
+    """The prefix, case-sensitive."""
 
 
 Where: TypeAlias = Mapping[str, Scalar | In | Range | Prefix]

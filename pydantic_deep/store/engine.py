@@ -24,6 +24,7 @@ class Statement(NamedTuple):
     sql: str
     """The text, with numbered parameters: `?1`, `?2`, …"""
     parameters: Sequence[Value] = ()
+    """Values of the numbered parameters, in order."""
     many: Sequence[Sequence[Value]] | None = None
     """Parameter sets: the statement runs once for each and returns no rows."""
 

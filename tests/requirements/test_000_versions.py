@@ -289,7 +289,7 @@ async def test_what_is_referred_to_is_stored_first(store: SqlStore) -> None:
         await store.commit(Commit(assets=[asset], conversations=[conversation], versions=[orphan]))
     assert await store.has_assets([asset.digest]) == set()
     assert await store.conversation('new') is None
-    assert 'refers only to what came before it or with it' in (ROOT / 'ARCHITECTURE.md').read_text()
+    assert 'refer only to rows of the same or an earlier commit' in (ROOT / 'ARCHITECTURE.md').read_text()
 
 
 async def test_a_failing_tool_loses_nothing(store: SqlStore) -> None:

@@ -190,8 +190,8 @@ def test_a_bad_end_is_an_error(make: Make, end: EndEvent) -> None:
 @encoders
 def test_a_stream_that_breaks_off_is_an_error(make: Make) -> None:
     told = encode(make(), [TextEvent(text='Hel')])
-    assert 'The stream broke off' in told[-1].data
-    assert 'The stream broke off' in json.dumps(BODIES[make]([TextEvent(text='Hel')]))
+    assert 'The stream ended before it was complete' in told[-1].data
+    assert 'The stream ended before it was complete' in json.dumps(BODIES[make]([TextEvent(text='Hel')]))
 
 
 @encoders

@@ -440,9 +440,9 @@ async def test_it_is_read_once() -> None:
     response = wrap('openai_usage_null')
     await events_of(response)
 
-    with pytest.raises(RuntimeError, match='read already'):
+    with pytest.raises(RuntimeError, match='was already read'):
         await events_of(response)
-    with pytest.raises(RuntimeError, match='read already'):
+    with pytest.raises(RuntimeError, match='was already read'):
         await lines_of(response)
 
 

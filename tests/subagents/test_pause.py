@@ -484,7 +484,7 @@ def answered(value: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ('change', 'said'),
     [
-        (of_no_kind, 'The subagent cannot resume: The metadata of a pending call is not'),
+        (of_no_kind, 'The subagent cannot resume: The metadata of a pending call has an unknown format'),
         (with_request(messages=[{'kind': 'nonsense'}]), 'its stored state is damaged'),
         (with_request(messages=None), 'its stored state is damaged'),
         (with_request(state={'usage': 'much'}), 'its stored state is damaged'),

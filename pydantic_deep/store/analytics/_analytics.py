@@ -222,8 +222,11 @@ class Export:
     """A table exported to a file."""
 
     table: str
+    """The name of the exported table."""
     path: Path
+    """The path of the Parquet file."""
     row_count: int
+    """The number of exported rows."""
 
 
 async def export_parquet(store: SupportsAnalytics, directory: str | Path) -> list[Export]:

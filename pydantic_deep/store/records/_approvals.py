@@ -21,10 +21,13 @@ class ApprovalRecord(NamedTuple):
     pending_id: str
     """Id within the pending calls of that version: ids of tool calls, joined by `/`."""
     conversation_id: str
+    """The conversation of that version."""
     agent_name: str
+    """The name of the agent of that conversation."""
     path: Json
     """A JSON array with the names of the subagents that lead to the call."""
     tool_name: str
+    """The name of the called tool."""
     arguments: Json
     """The tool's arguments, a JSON object."""
     arguments_digest: str
@@ -32,6 +35,7 @@ class ApprovalRecord(NamedTuple):
     preview: Json | None
     """A JSON object with the preview that was shown."""
     status: ApprovalStatus
+    """`pending`, or how the approval was answered."""
     decision: Json | None
     """A JSON object with the content of the decision."""
     decided_by: str | None
@@ -39,6 +43,7 @@ class ApprovalRecord(NamedTuple):
     reason: str | None
     """The reason given for the decision."""
     decided_at: int | None
+    """When the decision was stored; `None` while it is pending."""
     resumed_by: str | None
     """The run that acts on the decision."""
     superseded_by: str | None
@@ -46,6 +51,7 @@ class ApprovalRecord(NamedTuple):
     expires_at: int | None
     """When the approval counts as denied; `None` for never."""
     created_at: int
+    """When the version with the pending call was stored."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +59,9 @@ class Decision:
     """A person's decision on one approval."""
 
     approval_id: str
+    """The id of the `ApprovalRecord` to answer."""
     status: Literal['approved', 'edited', 'denied', 'responded']
+    """The kind of the decision."""
     decision: Json
     """A JSON object with the content of the decision: edited arguments, or the response to the model."""
     arguments_digest: str

@@ -12,6 +12,7 @@ class NewAsset:
     digest: str
     """Digest of the content, as `digest_of` computes it."""
     data: bytes
+    """The content, uncompressed."""
     media_type: str = 'application/octet-stream'
     """The media type of the content."""
 
@@ -23,6 +24,7 @@ class AssetRecord:
     digest: str
     """Digest of the content, as `digest_of` computes it."""
     data: bytes
+    """The content, uncompressed."""
     media_type: str
     """The media type given by the first commit that stored the content."""
     size_bytes: int

@@ -19,6 +19,7 @@ class NewMessage:
     """A message to append, new or already stored."""
 
     id: str
+    """A UUIDv7, unique in the store."""
     body: bytes | None
     """The message as JSON; `None` if a message of this id is already stored."""
 
@@ -55,7 +56,9 @@ class RunEnd:
     """
 
     run_id: str
+    """The run to end."""
     state: RunState
+    """How the run ended."""
     usage: Json = '{}'
     """A JSON object with the usage of this run alone."""
     cost: str | None = None
@@ -69,6 +72,7 @@ class HeadMove:
     """Moves the head of a conversation from one version to another, if it is still where the caller expects it."""
 
     conversation_id: str
+    """The conversation to change."""
     expected_id: str | None
     """The expected current head; `None` for no head yet."""
     version_id: str
@@ -102,6 +106,7 @@ class Commit:
     clears_prompt_of: str | None = None
     """A run with a prompt that a message of `append` now contains."""
     versions: Sequence[VersionRecord] = ()
+    """New versions. The store sets `number`."""
     requests: Sequence[RequestRecord] = ()
     """New requests, or stored ones to replace because a message now contains their response."""
     calls: Sequence[CallRecord] = ()
@@ -109,9 +114,11 @@ class Commit:
     delegations: Sequence[DelegationRecord] = ()
     """New delegations; existing ones remain as they are."""
     approvals: Sequence[ApprovalRecord] = ()
+    """New approvals, each `pending`."""
     supersedes: Mapping[str, str] | None = None
     """Approvals that remain pending under another id: old id to new id."""
     ends: Sequence[RunEnd] = ()
+    """Runs to end, with their usage."""
     workspaces: Sequence[WorkspaceRecord] = ()
     """New or updated records of directories."""
     heads: Sequence[HeadMove] = ()

@@ -20,7 +20,9 @@ class BranchRecord(NamedTuple):
     """A line of messages: those of its parent up to a fork, then its own."""
 
     id: str
+    """A UUIDv7, unique in the store."""
     conversation_id: str
+    """The conversation that the branch belongs to."""
     name: str
     """Name, unique within the conversation."""
     parent_id: str | None
@@ -34,6 +36,7 @@ class BranchRecord(NamedTuple):
     rewrites_seq: int | None
     """Number of messages of that branch that are replaced."""
     created_at: int
+    """When the branch was created."""
 
 
 class ConversationRecord(NamedTuple):
@@ -42,6 +45,8 @@ class ConversationRecord(NamedTuple):
     id: str
     """A UUIDv7, or an id that its creator chose."""
     agent_name: str
+    """The name of the agent that it was created for."""
     head_id: str | None
     """The version that the head of the conversation points to."""
     created_at: int
+    """When the conversation was created."""

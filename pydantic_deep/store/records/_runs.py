@@ -28,15 +28,19 @@ class RunRecord(NamedTuple):
     """One run of an agent or a subagent."""
 
     id: str
+    """A UUIDv7, unique in the store."""
     conversation_id: str
+    """The conversation that the run continues."""
     base_id: str | None
     """The version that the run started from."""
     agent_name: str
+    """The name of the agent that runs."""
     attempt_of: str | None
     """The run of a crashed process that this run resumes."""
     parent_run_id: str | None
     """The run that started this one by a tool call."""
     state: RunState
+    """`running`, or how the run ended."""
     owner: str | None
     """The open store that works on the run while it is `running`."""
     prompt: bytes | None
@@ -52,6 +56,7 @@ class RunRecord(NamedTuple):
     trace_id: str | None
     """Id of the trace, 32 hexadecimal digits."""
     started_at: int
+    """When the run was recorded, before its first request."""
     ended_at: int | None
     """When the run ended; `None` while it is running."""
 
@@ -60,6 +65,7 @@ class RequestRecord(NamedTuple):
     """A request to a model with its response, or a response that a capability supplied in its place."""
 
     run_id: str
+    """The run that sent the request."""
     number: int
     """Number within the run, from 1."""
     response_id: str
@@ -87,6 +93,7 @@ class RequestRecord(NamedTuple):
     cost: str | None
     """US dollars, as a decimal number."""
     duration_us: int
+    """Time until the whole response was received, in microseconds."""
     started_at: int
     """When the request was sent."""
     kind: RequestKind = 'answer'
@@ -97,16 +104,19 @@ class CallRecord(NamedTuple):
     """One tool call, as recorded in the ledger."""
 
     run_id: str
+    """The run that made the call."""
     response_id: str
     """The response with the call. Ids of calls repeat, within a conversation and even within a run."""
     tool_call_id: str
     """Id of the call within that response."""
     tool_name: str
+    """The name of the called tool."""
     arguments: str
     """The arguments as the model wrote them."""
     effect: str
     """`read`, `write` or `external`; `external` if the tool does not declare its effect."""
     status: CallStatus
+    """The progress of the call."""
     result: Json | None
     """The result, until a message contains it."""
     tree: str | None
@@ -114,6 +124,7 @@ class CallRecord(NamedTuple):
     error: str | None
     """Class of the error, if the call failed."""
     started_at: int
+    """When the call was recorded, before it ran."""
     ended_at: int | None
     """When the call ended; `None` if unknown."""
 
@@ -136,3 +147,4 @@ class DelegationRecord(NamedTuple):
     arguments: str
     """Arguments of the tool call."""
     created_at: int
+    """When the delegation was recorded."""

@@ -57,9 +57,11 @@ class VersionRecord(NamedTuple):
     merged_from: str | None
     """The second parent of a merge."""
     kind: VersionKind
+    """The origin of the version."""
     state: VersionState
     """The state of the turn that the version ends."""
     conversation_id: str
+    """The conversation that the version belongs to."""
     branch_id: str
     """The branch with its messages."""
     branch: str
@@ -69,6 +71,7 @@ class VersionRecord(NamedTuple):
     run_id: str | None
     """The run that made the version."""
     agent_name: str
+    """The name of the agent that made the version."""
     name: str | None
     """A name given by a person."""
     metadata: Json
@@ -90,6 +93,7 @@ class VersionRecord(NamedTuple):
     backend: Json | None
     """A JSON object with the `provider` and `id` of the backend that the files belong to."""
     created_at: int
+    """When the version was created."""
 
     def child(self, kind: VersionKind, **changes: Unpack[VersionChanges]) -> VersionRecord:
         """Return a new, uncommitted version that continues this one.
@@ -119,15 +123,19 @@ class VersionFilter:
     """Conditions on versions; a field that is `None` imposes none."""
 
     kinds: Sequence[VersionKind] | None = None
+    """The accepted origins of versions."""
     name: str | None = None
     """A substring of the name, case-insensitive."""
     exact_name: str | None = None
     """The whole name, case-sensitive."""
     agent_name: str | None = None
+    """The whole name of the agent, case-sensitive."""
     model: str | None = None
+    """The whole `model` of the version, as `provider:name`."""
     metadata: Mapping[str, str | int | float | bool | None] | None = None
     """Required values of metadata keys."""
     conversation_id: str | None = None
+    """The conversation of the versions."""
     run_id: str | None = None
     """The run that made the versions."""
     states: Sequence[VersionState] | None = None

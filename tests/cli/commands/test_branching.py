@@ -144,7 +144,7 @@ def test_checkout_says_what_no_version_can_hold(invoke: Invoke, two_turns: list[
         (work / f'{number:02}.txt').write_text('changed\n')
     result = invoke('checkout', two_turns[0])
     assert '/00.txt, ' in result.stderr
-    assert ' and 2 more, and the checkout' in result.stderr
+    assert ' and 2 more are in no version, and the checkout' in result.stderr
 
 
 def test_checkout_json_has_the_version(invoke: Invoke, two_turns: list[str]) -> None:

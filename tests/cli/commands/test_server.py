@@ -96,7 +96,7 @@ def test_a_deep_agent_is_served_where_none_is_named(work: Path) -> None:
     ('arguments', 'code', 'said'),
     [
         (('--agents', 'house_of_agents'), 2, 'Write `package.module:attribute`'),
-        (('--agents', 'house_of_agents:bad'), 2, "'a b' cannot be the name of an agent"),
+        (('--agents', 'house_of_agents:bad'), 2, "'a b' cannot be the name of a served agent"),
         (('--agents', 'no_such_house:agents'), 2, "There is no module 'no_such_house'"),
         ((), 3, 'No model to use.'),
         (('--model', 'nobody:x'), 3, "'nobody:x'"),

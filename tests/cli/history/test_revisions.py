@@ -64,7 +64,7 @@ async def test_names_mean_versions(store: Store, work: Path) -> None:
         ),
         (
             'fff1',
-            "There is no version 'fff1'. It was deleted, or belongs to another store. The beginning of an id must",
+            "There is no version 'fff1'. It was deleted, or belongs to another store. A prefix of an id must",
         ),
         ('side', "There is no version 'side'. `pydantic-deep log` shows ids and branches."),
         ('ffffffffffff', "There is no version 'ffffffffffff'."),

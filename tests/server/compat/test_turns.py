@@ -236,7 +236,7 @@ async def test_decisions_over_several_answers_do_not_come_together(serve: Any) -
         response = await client.post('/v1/chat/completions', json=sent)
 
         assert response.status_code == 400
-        assert 'and nothing else with it' in response.text
+        assert 'must belong to one response of this model' in response.text
 
 
 async def test_google_streams_are_events_only(served: Any) -> None:
