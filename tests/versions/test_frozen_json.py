@@ -146,5 +146,5 @@ def test_freezing_and_thawing_are_inverse():
     assert isinstance(frozen, Mapping)
     assert isinstance(frozen['a'], Sequence)
     assert thaw(frozen) == value
-    with pytest.raises(TypeError, match='no JSON value'):
+    with pytest.raises(TypeError, match='not a JSON value'):
         freeze(object())

@@ -141,7 +141,7 @@ async def test_agents_that_were_not_made_here_are_compared_with_the_first_reques
     second = await (await dated('Tuesday', 'Be brief.').load(first.id)).advance('on')
     assert second.agent_instructions == 'Be brief.'
     third = await dated('Tuesday', 'Be long.').load(second.id)
-    with pytest.warns(InstructionsWarning, match=r"'Be brief\.', and this agent has 'Be long\.'"):
+    with pytest.warns(InstructionsWarning, match=r"'Be brief\.', but this agent has 'Be long\.'"):
         await third.advance('on')
 
 
