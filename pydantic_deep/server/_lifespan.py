@@ -90,7 +90,7 @@ async def serving(
 async def recover(state: ServerState) -> None:
     """Resume the runs of crashed processes, and end the audit records of runs that nobody resumes.
 
-    A run stays suspended if its conversation has newer versions.
+    A run stays suspended if its conversation has moved on: a later turn began, or the head is elsewhere.
     """
     try:
         async with anyio.create_task_group() as group:

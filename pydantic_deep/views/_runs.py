@@ -49,7 +49,8 @@ class Run(View):
     state: RunState
     """The state of the newest attempt, or `suspended`."""
     has_moved_on: bool
-    """Whether the run is suspended and its conversation has newer versions, so that it resumes only on request."""
+    """Whether the run is suspended and its conversation has moved on: a later turn began, or the head is elsewhere. Such
+    a run resumes only on request."""
     base_id: str | None
     """The version that the run started from."""
     version_id: str | None

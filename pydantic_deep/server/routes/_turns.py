@@ -270,7 +270,7 @@ async def cancel_run(run: str, state: State, caller: Runner) -> Run:
     responses=describe_errors('not_found', 'conflict', 'rate_limited'),
 )
 async def resume_run(run: str, state: State, caller: Runner) -> Run:
-    """Continues a run that has no end in the store. If its conversation has newer versions, a new branch is created.
+    """Continues a run that has no end in the store. If its conversation has moved on, it continues on a new branch.
 
     Calls that may already have run require an approval first.
     """

@@ -33,7 +33,7 @@ class StoredRun:
     is_suspended: bool = False
     """Whether the run has no end in the store, and no process executes it."""
     has_moved_on: bool = False
-    """Whether the run is suspended and its conversation has newer versions."""
+    """Whether the run is suspended and its conversation has moved on."""
 
     @property
     def last(self) -> RunRecord:
@@ -110,7 +110,7 @@ async def load_suspended_runs(store: Store, pool: RunPool, conversation_id: str)
 
 
 async def _suspended(store: Store, pool: RunPool, runs: Sequence[RunRecord]) -> dict[str, bool]:
-    """Return the suspended runs by id, each with whether its conversation has newer versions.
+    """Return the suspended runs by id, each with whether its conversation has moved on.
 
     While the server recovers after its start, runs that it is about to resume count as running.
     """

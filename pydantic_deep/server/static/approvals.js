@@ -38,11 +38,11 @@ export function showEnd(card) {
   return isSeen;
 }
 
-// Make an answered card inert, but leave it in place: a card that moved there could receive a second click.
+// Disable an answered card, but leave it in place: another card that moved there could receive a second click.
 export function settle(card, text) {
   delete card.dataset.approval;
   card.classList.add('settled');
-  if (card.contains(document.activeElement)) card.focus(); // removing a focused button would move the focus to the page
+  if (card.contains(document.activeElement)) card.focus(); // a disabled button loses the focus to the page
   for (const button of card.querySelectorAll('button')) button.disabled = true;
   card.querySelector('.says').textContent = text;
 }

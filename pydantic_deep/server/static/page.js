@@ -127,7 +127,7 @@ async function refresh() {
   else setRunning(null);
 }
 
-// Runs without an end in the store. If the conversation has newer versions, a run resumes only on request here.
+// Runs without an end in the store. If the conversation has moved on, a run resumes only on request, such as here.
 async function showSuspended(ids) {
   const runs = await Promise.all(ids.map((id) => server.get(`runs/${id}`)));
   byId('suspended').replaceChildren(...runs.map((run) => {
@@ -135,7 +135,7 @@ async function showSuspended(ids) {
       await server.post(`runs/${run.id}/${verb}`);
       await refresh();
     }) }, label);
-    const why = run.has_moved_on ? ' The conversation has newer versions: resume it on a new branch?' : '';
+    const why = run.has_moved_on ? ' The conversation has moved on since: resume it on a new branch?' : '';
     return element('li', { 'data-run': run.id }, `A run of ${moment(run.started_at)} is suspended.${why} `,
       act('Resume', 'resume'), ' ', act('Discard', 'cancel'));
   }));
