@@ -106,7 +106,7 @@ class KeyRing:
         """Create a key and return it. It cannot be shown again.
 
         Raises:
-            InvalidKeyError: The scopes or the expiry would make the key useless.
+            InvalidKeyError: There is no scope or an unknown one, or the expiry is not a date in the future.
             ValidationError: A name is blank or not a string.
         """
         check_name('name', name)
@@ -234,7 +234,7 @@ async def create_api_key(
         expires_in_seconds: The lifetime of the key. By default, it does not expire.
 
     Raises:
-        InvalidKeyError: The scopes or the expiry would make the key useless.
+        InvalidKeyError: There is no scope or an unknown one, or the expiry is not a date in the future.
         ValidationError: A name is blank or not a string.
     """
     async with open_keys(store) as ring:

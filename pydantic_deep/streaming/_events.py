@@ -241,7 +241,7 @@ class SummarizedEvent:
     tokens_before: int
     """The estimated size of the next request without the summary."""
     tokens_after: int
-    """The estimated size of the next request with the summary."""
+    """The estimated size of the shortened history."""
     is_plain: bool
     """Whether no model could write the summary, so that it only lists facts that must be preserved."""
     error: str | None = None
@@ -384,7 +384,7 @@ class EndEvent:
     seconds: float | None = None
     """The duration of the turn. Set by the command line only."""
     files: list[FileEvent] | None = None
-    """All files that the turn changed, sorted by path. Set by the command line only."""
+    """All files that differ from those before the turn, sorted by path. Set by the command line only."""
     todos: list[Todo] | None = None
     """The plan after the turn, even if the turn did not change it. Set by the command line only."""
     workspace: TurnWorkspace | None = None

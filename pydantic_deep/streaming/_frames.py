@@ -66,7 +66,7 @@ class FrameReader:
         """Return the frames that `chunk` completes.
 
         Raises:
-                FrameTooLargeError: A frame exceeds the limit. The error's `frames` are those completed before it.
+            FrameTooLargeError: A frame exceeds the limit. The error's `frames` are those completed before it.
         """
         frames: list[Frame] = []
         for piece in chunk.splitlines(keepends=True):

@@ -134,9 +134,10 @@ class TurnLineages:
         return before[-1] if is_resumption and before else None
 
     async def _read_prompt(self, lineage: TurnLineage) -> str | None:
-        """Find the prompt of the first run near the end of the base's messages: a repair may change their number.
+        """Return the prompt of the first run, which is near the end of the base's messages: a repair may change their
+        number.
 
-        If a summary was made during the turn, the prompt follows the summary, or is among the replaced messages.
+        If a summary was created during the turn, the prompt follows the summary, or is among the replaced messages.
         """
         first, base, runs = lineage.versions[0], lineage.base, await self._runs(lineage)
         start = 0 if base is None else max(0, base.message_count - 2)

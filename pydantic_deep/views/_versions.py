@@ -165,7 +165,7 @@ class VersionDetails(Version):
     requests: list[StoredRequest]
     """The model requests of the turn, oldest first."""
     files: list[FileDiff]
-    """The files that the turn changed, sorted by path."""
+    """The files that differ from those at the start of the turn, sorted by path."""
     todos: list[Todo]
     """The todos of the agent at this version."""
     subagents: list[SubagentTree]
@@ -175,7 +175,7 @@ class VersionDetails(Version):
 
 
 class Difference(View):
-    """The differences between two versions."""
+    """The differences from one version to another."""
 
     model_config = example_config(
         {

@@ -54,7 +54,7 @@ BodyBuilder: TypeAlias = Callable[[Iterable[StreamEvent]], Mapping[str, JsonValu
 """Returns the body of a non-streamed response, or of an error if the run failed."""
 
 _KEEPALIVE = b'\n'
-"""Sent while a run has no events for the client. A blank line, because the client of Google treats a comment as an error."""
+"""Sent while a run has no events for the client. A blank line, because Google's client treats a comment as an error."""
 
 _READ_GROUPS = EventGroup.tool_results | EventGroup.thinking
 """The groups of events that a response needs. Calls and their pieces are not decoded."""
@@ -119,7 +119,7 @@ class CompatTurn:
                 self.state.runs.tasks.start_soon(self._store_thread_at_end)
 
     async def _events(self) -> AsyncGenerator[StreamEvent | None]:
-        """Yield the events of the run, and `None` while there are none for the client. Approvals have the ids of the inbox.
+        """Yield the events of the run, and `None` while the client gets none. Approvals have the ids of the inbox.
 
         If the log is removed while it is read, the events stop without an end event, which readers treat as an error.
         """

@@ -88,7 +88,7 @@ MESSAGES: Mapping[ErrorType, str] = {
 
 
 NO_RETRY: Mapping[str, str] = {'x-should-retry': 'false'}
-"""A header that disables the automatic retries of the OpenAI and Anthropic clients. Retrying after a conflict or a
+"""A header that disables the automatic retries of the OpenAI and Anthropic clients: a retry after a conflict or a
 failure would repeat the work of the turn."""
 
 

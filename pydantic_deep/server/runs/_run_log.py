@@ -33,8 +33,8 @@ class LogDiscardedError(DeepAgentError):
 class RunLog:
     """Entries, numbered from 1. The creator of a log must call `discard` in the end.
 
-    Reads and writes block only for the page cache: entries are small, and the temporary file was written moments
-    before.
+    Reads and writes block, but only for access to the page cache: entries are small, and the data in the temporary file
+    was written moments ago.
     """
 
     def __init__(self, *, memory_bytes: int = MEMORY_BYTES) -> None:

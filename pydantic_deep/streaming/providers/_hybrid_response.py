@@ -38,7 +38,7 @@ _MAX_ERROR_BYTES: Final = 64 * 1024
 """Maximum number of bytes read from the body of an error."""
 
 _CLOSE_SECONDS: Final = 5
-"""Maximum time that a cancelled reader takes to close the connection, which sends a single packet."""
+"""Maximum time that a cancelled reader waits for the connection to close. Closing sends a single packet."""
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
@@ -66,7 +66,7 @@ class FunctionCall:
     """A complete tool call of an answer."""
 
     id: str
-    """The provider's id of the call."""
+    """The id of the call: the provider's, or one made from the position of the call if the provider sent none."""
     name: str
     """The name of the called tool."""
     arguments: str
@@ -87,7 +87,7 @@ class FunctionCall:
 
 
 class HybridResponse:
-    """A provider's streaming response: iterate over it for events, or over `iter_lines` to relay it, once in total.
+    """A provider's streaming response. Iterate over it for events, or over `iter_lines` to relay it: one of them, once.
 
     `content()`, `tool_calls`, `model`, `usage`, `finish_reason` and `error` describe the received part, also after a
     cancellation; `pydantic_deep.audit.audit_response` writes an audit record of it. The source is read only as fast as
