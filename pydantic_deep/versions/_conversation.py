@@ -99,8 +99,7 @@ class VersionedConversation(Generic[DepsT, OutputT]):
         await self._session.store.commit(Commit(heads=[move]))
 
     async def rename(self, name: str) -> AgentVersion[DepsT, OutputT]:
-        """Rename the conversation by storing a child of the head with the new name, and return the child as the new
-        head.
+        """Rename the conversation, and return the new head: a child of the old one with the new name.
 
         Raises:
             ValidationError: The name is blank.
@@ -113,7 +112,7 @@ class VersionedConversation(Generic[DepsT, OutputT]):
         return await load_current(self._session, record.id, self._backend)
 
     async def set(self, messages: Sequence[ModelMessage]) -> AgentVersion[DepsT, OutputT]:
-        """Replace the history by storing a child of the head with these messages, and return it as the new head.
+        """Replace the history, and return the new head: a child of the old one with these messages.
 
         If the messages equal the history, the head is returned. The new version has no pending approvals; those of the
         old head stay pending there. Files and todos stay unchanged.

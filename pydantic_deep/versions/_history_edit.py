@@ -1,4 +1,4 @@
-"""A version with a history that was set by the caller instead of by a run."""
+"""Versions with a history that the caller sets, instead of a run."""
 
 from __future__ import annotations
 

@@ -38,8 +38,8 @@ def check_settings(settings: Mapping[str, object]) -> None:
     """Validate model settings for a turn and for the store, which also has the settings of turns.
 
     Raises:
-        ValidationError: A name is not a model setting, or a value contains API keys or NaN, or would replace messages,
-            model or tools.
+        ValidationError: A name is not a model setting, or is that of headers, which may contain API keys; or a value
+            contains NaN, or would replace messages, model or tools.
     """
     check_numbers(settings)
     for name, value in settings.items():

@@ -17,7 +17,7 @@ from .recording._prompts import Prompt
 
 @dataclass(frozen=True, kw_only=True)
 class TurnOptions:
-    """The input of a turn, which is a prompt or answers to pending approvals, with the options of its run.
+    """The input of a turn, a prompt or answers to pending approvals, and the options of its run.
 
     `AgentVersion.run` and `AgentVersion.stream` take this object. `advance` and `resume` take the same as keywords.
     """

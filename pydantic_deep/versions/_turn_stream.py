@@ -68,9 +68,8 @@ class TurnEvents(Generic[DepsT, OutputT]):
         return None if self._turn is None else self._turn.backend
 
     def __aiter__(self) -> AsyncIterator[str]:
-        self._texts = (
-            self._text()
-        )  # hold a reference: the loop would close a dropped generator while we close its events
+        # Hold a reference: the loop would close a dropped generator while we close its events.
+        self._texts = self._text()
         return self._texts
 
     async def __aenter__(self) -> Self:

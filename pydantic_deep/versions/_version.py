@@ -99,7 +99,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
 
     @property
     def cloned_from(self) -> str | None:
-        """The id of the version that this one is a clone of; `None` if it is no clone."""
+        """The id of the version that this one is a clone of; `None` if it is not a clone."""
         return self._record.cloned_from
 
     @property
@@ -599,7 +599,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
         `ProtectedFilesWarning` names protected files that change, such as an `.envrc`.
 
         Args:
-            force: Whether to store edits that no version has as a version first, instead of raising.
+            force: Whether to store edits that no version has as a version and then continue, instead of raising.
             backend: The directory, if it is not the version's own.
 
         Raises:

@@ -186,7 +186,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         Args:
             id: The id, or an unambiguous prefix of at least 8 characters.
             backend: The files, if the store cannot open them itself: it can for `LocalBackend`, and for
-                `SandboxBackend` with its default limits. If neither has the files, turns work on a view of them.
+                `SandboxBackend` with its default limits. Otherwise, without `backend`, turns work on a view of them.
 
         Raises:
             VersionNotFoundError: No version matches, or several do.
@@ -341,8 +341,9 @@ class VersionedAgent(Generic[DepsT, OutputT]):
     async def recover(self, run_id: str | None = None) -> list[AgentVersion[DepsT, OutputT]]:
         """Resume the suspended runs of this agent, and return the versions that they end with.
 
-        Finished calls do not run again. Calls that only read do; a call that may have run and has side effects becomes
-        an approval. Call this when a program starts: if several processes do, each run is recovered by one.
+        Calls with a stored result do not run again. Others run again if they only read; a call that may have run and
+        has side effects becomes an approval. Call this when a program starts: if several processes do, each run is
+        recovered by one.
         A run that fails again is stored as a failed version and does not prevent the recovery of others.
         A run whose conversation has moved on stays suspended until it is named here, or cancelled.
 

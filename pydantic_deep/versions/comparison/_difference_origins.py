@@ -49,7 +49,7 @@ _ABLE: Mapping[str, Sequence[Sequence[str]]] = {
         ('wrap_run', 'before_model_request', 'wrap_tool_execute'),
     ),
 }
-"""The methods with which a capability can change each part of a request, or the number of requests; the likeliest
+"""The methods with which a capability can change each part of a request, or the number of requests: the likeliest
 first.
 """
 

@@ -1,5 +1,5 @@
-"""The claim of a directory by one run or one checkout, held until it is released, whatever is cancelled or fails
-meanwhile.
+"""The claim of a directory by one run or one checkout, held until it is released, even if the run or checkout is
+cancelled or fails.
 
 A claim also detects whether the path still leads to the recorded directory. It may lead to another one, which is on
 another machine or was recreated. Files that are missing there were not removed.

@@ -30,7 +30,7 @@ class _Pattern:
     regex: re.Pattern[str]
     is_for_directories: bool
     leaves_out: bool
-    """False for a line with `!`, which includes files again."""
+    """False for a line that begins with `!`, which includes files again."""
 
     def matches(self, path: str, *, is_dir: bool) -> bool:
         """Return whether the pattern matches this file or directory itself, and not only a directory above it."""

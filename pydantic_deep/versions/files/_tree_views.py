@@ -92,7 +92,7 @@ async def fill(backend: LocalBackend, tree: Tree, read_blob: ReadBlob) -> None:
 
 
 MAX_BATCH_BYTES = 67_108_864
-"""Contents that are held in memory until they are written."""
+"""The size of a batch. Contents are collected in memory until they exceed it, then written."""
 
 
 async def fetch(read_blob: ReadBlob, path: str, digest: str) -> bytes:

@@ -20,10 +20,11 @@ class NewFiles:
     tree: str
     """The digest of the tree."""
     files: Tree
+    """The tree with this digest."""
     nodes: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     assets: tuple[NewAsset, ...] = ()
     calls: tuple[CallRecord, ...] = ()
-    """The ledger entries, not yet committed, of calls that changed these files."""
+    """Uncommitted ledger entries of the calls that changed these files."""
     omitted: tuple[OmittedFile, ...] = ()
     """The files that the tree omits."""
 

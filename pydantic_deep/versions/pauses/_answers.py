@@ -111,9 +111,7 @@ def decode_decision(approval: ApprovalRecord) -> Answer | None:
 
 
 async def fresh_approvals(store: Store, record: VersionRecord, version_id: str) -> list[ApprovalRecord]:
-    """Return pending copies of the approvals of a version for another version, which expire as long after their
-    creation.
-    """
+    """Return pending copies of the approvals of a version, for another one. Their time until expiry starts again."""
     if record.state != 'awaiting_approval':
         return []
     moment = now()

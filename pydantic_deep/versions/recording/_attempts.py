@@ -38,7 +38,7 @@ async def attempts_of(store: Store, run: RunRecord) -> list[RunRecord]:
 
 
 async def settled_calls(store: Store, attempts: Sequence[RunRecord]) -> dict[CallKey, CallRecord]:
-    """Return the ledger entries of attempts, one per call. The attempt with a response has the entries of its calls."""
+    """Return the ledger entries of attempts: one per call, under the attempt that had the response with the call."""
     return {(call.response_id, call.tool_call_id): call for call in await _calls(store, attempts)}
 
 
@@ -77,8 +77,7 @@ async def newest_version(store: Store, attempts: Sequence[RunRecord]) -> Version
 
 
 async def asked_by(store: Store, attempts: Sequence[RunRecord], base: VersionRecord) -> str:
-    """Return the attempt that has the ledger entries for calls of a version's last response: the one that had the
-    response.
+    """Return the attempt under which calls of a version's last response are recorded: the one that had the response.
 
     For a response from before all attempts, this is the first one.
     """

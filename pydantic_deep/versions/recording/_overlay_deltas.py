@@ -2,7 +2,7 @@
 
 A segment contains the entries of some paths, in the form of `OverlayBackend.dump_apart`; a later segment overrides an
 earlier one. A new segment absorbs the preceding ones that are less than twice as large. Therefore segments are few, and
-an entry is written again only for a segment that is at least half as large again. Pure.
+an entry is written again only into a segment of at least 1.5 times the size. Pure.
 """
 
 from __future__ import annotations

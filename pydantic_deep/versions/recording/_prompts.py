@@ -14,7 +14,7 @@ Prompt = str | Sequence[UserContent]
 
 MAX_PROMPT_BYTES = 64 * 1024
 """Maximum size of a prompt that is stored again if a capability has rewritten it. Larger prompts are rewritten to be
-shorter.
+shorter, so their originals are not stored.
 """
 
 

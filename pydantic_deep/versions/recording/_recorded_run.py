@@ -82,7 +82,7 @@ class CrashedRun:
     asked_by: str | None = None
     """The attempt with the ledger entries for calls of the base's last response; `None` without attempts."""
     lost: RunUsage = field(default_factory=RunUsage)
-    """The usage of the attempts that neither the base includes nor this run records again."""
+    """The usage of the attempts that is neither part of the usage of the base nor recorded again by this run."""
     earlier: RunUsage = field(default_factory=RunUsage)
     """The usage of the attempts up to the base, including `lost`."""
 
@@ -255,7 +255,7 @@ class RecordedRun:
 
     @property
     def asked_by(self) -> str:
-        """The id of the run that has the ledger entries of running calls: of several attempts, the one that had the
+        """The id of the run under which running calls are recorded: of several attempts, the one that had the
         response.
         """
         asked_by = self.start.crashed.asked_by
@@ -314,7 +314,7 @@ class RecordedRun:
         return files if files is not None and files.is_volatile and self.start.has_files else None
 
     def note_call(self, call: CallRecord) -> None:
-        """Add the end of a repeatable call to the next commit."""
+        """Add the start or the end of a repeatable call to the next commit."""
         files = self._volatile_files
         if call.effect == 'write' and files is not None:
             files.note(call)

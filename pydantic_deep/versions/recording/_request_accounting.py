@@ -83,7 +83,7 @@ class RequestAccounting:
         self._is_held = _may_hold(ctx)
 
     def answer(self, response: ModelResponse) -> None:
-        """Record that this message has the response to the last request."""
+        """Record that `response` is the message with the response to the last request."""
         request = cast('ModelRequestContext', self._last_request)
         cast('RecordedRun', self.recording).model = f'{request.model.system}:{request.model.model_name}'
         self._settle(response, 'answer')

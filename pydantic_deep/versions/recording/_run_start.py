@@ -220,7 +220,7 @@ def _own_fork(deps: object, caller: Caller | None) -> OverlayBackend | None:
 
 
 def _fork_above(deps: object, caller: Caller | None) -> str | None:
-    """Return the conversation that owns the fork of a subagent's files, if it shares the files of its parent."""
+    """Return the conversation that owns the fork in which a subagent works, if it shares the files of its parent."""
     shares = (
         caller is not None and isinstance(deps, DeepAgentDeps) and _has_backend(caller.recording.deps, deps.backend)
     )
