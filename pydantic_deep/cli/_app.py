@@ -209,15 +209,16 @@ def _resume(
 ) -> None:
     """Answer the pending approvals of a version and resume its turn.
 
-    The turn resumes in the same directory, with the same model and the remaining budget. There is no prompt for calls
+    The turn resumes in the same directory, with the same model and the remaining budget. You are not asked about calls
     that `approvals answer` has answered. `--approvals=allow` and `deny` also decide the calls that are pending now.
     Without a terminal, `ask` and `pause` refuse to start if calls are pending: exit code 2. With `--approvals=pause`,
-    you are asked about the pending calls, and later calls pause the turn again; an answer of `a` does not apply to them.
+    you are asked about the pending calls, and later calls pause the turn again; an answer of `a` does not apply to
+    them.
 
-    Each call is answered once, and the first answer counts, also one that somebody else gives during your prompt. If
-    somebody else has resumed the turn, this command ends and names the newest version. If you press Ctrl-C at a
-    prompt, no call is answered and the approvals stay pending. If the turn fails after your answers, continue with
-    `run --continue`. The files listed at the end are those that changed since you resumed.
+    Each call is answered once, and the first answer counts: if somebody else answers a call while you are asked, that
+    answer is used. If somebody else has resumed the turn, this command ends and names the newest version. If you press
+    Ctrl-C at a prompt, no call is answered and the approvals stay pending. If the turn fails after your answers,
+    continue with `run --continue`. The files listed at the end are those that changed since you resumed.
     """
     environment = context.find_object(Environment) or Environment()
     resumption = Resumption(approvals=approvals, model=model, max_tokens=max_tokens, max_cost=max_cost)

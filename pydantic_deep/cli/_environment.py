@@ -1,4 +1,4 @@
-"""The external dependencies of commands, in one value. Tests and programs that embed the command line pass their own."""
+"""The external dependencies of commands, in one value. Tests, and programs that embed the command line, replace it."""
 
 from __future__ import annotations
 
@@ -62,6 +62,6 @@ class Environment:
 
     @property
     def state_directory(self) -> Path:
-        """The directory of the chat history and the default store (XDG Base Directory Specification, `XDG_STATE_HOME`)."""
+        """The directory of the chat history and the default store (XDG Base Directory: `XDG_STATE_HOME`)."""
         home = self.variables.get('XDG_STATE_HOME') or '~/.local/state'
         return Path(home).expanduser() / 'pydantic-deep'

@@ -12,8 +12,8 @@ from pydantic_deep.views import Version
 
 @dataclass(frozen=True, kw_only=True)
 class ContextUsage:
-    """The output of `context`: the tokens of a conversation by kind. `last_request` and the cost are based on the usage that
-    the provider reported; all other numbers are counted here.
+    """The output of `context`: the tokens of a conversation by kind. `last_request` and the cost are based on the usage
+    that the provider reported; the other numbers are counted or estimated locally.
     """
 
     version: str
@@ -115,14 +115,14 @@ class GarbageCollectionReport:
     removed: dict[str, int] = field(default_factory=dict[str, int])
     """The number of removed rows, by kind."""
     condemned: int
-    """The number of unreachable objects that the next call can remove."""
+    """The number of unreachable objects that remain; a call after the grace period can remove them."""
     freed_bytes: int
     """The total size of the removed contents in bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DamageRow:
-    """One damage in the output of `store check`."""
+    """A damaged row in the output of `store check`."""
 
     table: str | None
     """The damaged table; `null` if only a page of the file is known."""

@@ -128,5 +128,6 @@ async def check_unanswered(store: Store, version_id: str, approvals: Sequence[Ap
     newest = await store.versions(VersionFilter(run_id=resumed.resumed_by), limit=1)
     command = f'pydantic-deep show {short_id(newest[0].id)}' if newest else 'pydantic-deep log --steps'
     raise NotPendingError(
-        f'The version {short_id(version_id)} was answered{by}, and a run has resumed it. Show its progress with: {command}'
+        f'The version {short_id(version_id)} was answered{by}, and a run has resumed it. Show its progress with: '
+        f'{command}'
     )

@@ -157,9 +157,9 @@ def _answer(
     store: StoreOption = None,
     json: DocumentOption = False,
 ) -> None:
-    """Answer a pending call. It runs on `resume`, which asks about unanswered calls only.
+    """Answer a pending call. Nothing runs before `resume`, which asks about unanswered calls only.
 
-    A call is answered once: a second answer fails with exit code 1 and the name of the first person. Arguments of
+    A call is answered once: a second answer fails with exit code 1 and names the first person. Arguments of
     --edit are validated before they are stored.
     """
     environment = context.find_object(Environment) or Environment()

@@ -82,8 +82,8 @@ def _log(
 
     Marks: ○ root of a conversation, ● turn, ◌ pause for approvals, ✎ edit of files or settings without the agent,
     ◆ merge, · step within a turn (with --steps, or if a turn ended early or another one started there). Each line has
-    the number of files that differ from the version before. In a pipe, prompts are cut to 200 characters. Suspended runs are
-    listed on standard error.
+    the number of files that differ from the version before. In a pipe, prompts are cut to 200 characters. Suspended
+    runs are listed on standard error.
     """
 
     async def work(reader: VersionReader) -> tuple[list[Version], dict[str, str], str | None]:
@@ -194,8 +194,8 @@ def _replay(
 ) -> None:
     """Replay a turn from its recorded responses and results, and compare each request with the recorded one.
 
-    Only turns of this command line can be replayed; in a program, use `version.replay()`. No model is called and no tool runs. The original model, or --model, is needed to prepare the requests, so its key
-    must be set.
+    Only turns of this command line can be replayed; in a program, use `version.replay()`. No model is called and no tool
+    runs. The original model, or --model, is needed to prepare the requests, so its key must be set.
     """
     environment = context.find_object(Environment) or Environment()
 

@@ -90,7 +90,8 @@ class Revisions:
             return matches[0]
         if matches:
             raise UnknownVersionError(
-                f'Several versions end with {name!r}: {", ".join(record.id for record in matches[:5])}. Write more of the id.'
+                f'Several versions end with {name!r}: {", ".join(record.id for record in matches[:5])}. Write more of '
+                'the id.'
             )
         try:
             return await self.store.version(name.lower())

@@ -17,5 +17,5 @@ def print_event(event: StreamEvent) -> None:
 
 
 def render_json(event: StreamEvent) -> str:
-    """Return the event as one line of JSON, in ASCII, so that no text in it can control a terminal or fail to encode."""
+    """Return the event as one line of JSON, in ASCII, so that no text in it controls a terminal or fails to encode."""
     return json.dumps(STREAM_EVENTS.dump_python(event, mode='json'))

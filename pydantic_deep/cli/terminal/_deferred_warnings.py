@@ -13,7 +13,7 @@ from pydantic_deep.versions import InstructionsWarning, ProtectedFilesWarning, U
 
 @contextmanager
 def deferred_warnings() -> Generator[None]:
-    """Collect warnings about unversioned files, protected files and instructions, and print each text once at the end."""
+    """Collect warnings about unversioned files, protected files and instructions, and print each once at the end."""
     with warnings.catch_warnings():
         show = warnings.showwarning
         texts: dict[str, None] = {}

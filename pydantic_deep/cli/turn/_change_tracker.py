@@ -49,7 +49,7 @@ class ChangeTrackingBackend(LocalBackend):
         self._reset()
 
     has_all_changes: bool = True
-    """Whether all changes were detected. `False` after a scan failed or a command changed more than `MAX_FILES` files."""
+    """Whether all changes were detected: no scan failed, and no command changed more than `MAX_FILES` files."""
 
     async def write_bytes(self, path: str, data: bytes) -> None:
         """Write the file, and record its previous contents."""

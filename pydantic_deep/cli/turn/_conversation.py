@@ -198,8 +198,8 @@ async def _describe_paused(store: Store, record: VersionRecord) -> str:
     name = short_id(newest.id)
     if newest.state != 'awaiting_approval':
         return (
-            f'The version {shown} was answered, and {name} continues it. Continue from that version with `--from {name}`, or '
-            f'{before}.'
+            f'The version {shown} was answered, and {name} continues it. Continue from that version with '
+            f'`--from {name}`, or {before}.'
         )
     if await is_pending(store, newest):
         return (

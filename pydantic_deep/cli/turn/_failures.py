@@ -61,7 +61,7 @@ EXIT_CODE_MEANINGS: Mapping[int, tuple[str | None, str]] = {
 """The meaning of each exit code, as Markdown, with the status of the `end` event or the kind of the `error` event."""
 
 MAX_CHARS = 500
-"""Maximum number of characters of an error message from outside."""
+"""Maximum number of characters of an error message that is quoted."""
 
 BUDGET_OPTIONS: Mapping[BudgetMeasure, str] = {'tokens': '--max-tokens', 'cost': '--max-cost'}
 """The option that sets each limit."""
@@ -87,8 +87,9 @@ def _message_of(error: Exception, message: str) -> str:
             return f'The provider refuses the key. {message}'
         case CutAnswerError():
             return (
-                f'The response of {error.model_name!r} is incomplete: its stream ended without a finish reason. Try again. A '
-                'server that never sends one cannot be used here: its complete answers look like truncated ones.'
+                f'The response of {error.model_name!r} is incomplete: its stream ended without a finish reason. '
+                'Try again. A server that never sends one cannot be used here: its complete answers look like '
+                'truncated ones.'
             )
         case ModelConnectionError():
             return (
@@ -122,16 +123,16 @@ def _describe_replaced(error: WorkspaceReplacedError) -> str:
 def describe_suspension(error: Exception) -> str:
     """Return the message for a turn that the store could not complete."""
     return (
-        f'Suspended: the store did not accept the end of the turn. {first_line(str(error), MAX_CHARS)} Continue after the '
-        'last stored step with: pydantic-deep run --continue'
+        f'Suspended: the store did not accept the end of the turn. {first_line(str(error), MAX_CHARS)} Continue after '
+        'the last stored step with: pydantic-deep run --continue'
     )
 
 
 def describe_interrupted_prompt(version: str) -> str:
     """Return the message for a turn that was interrupted at a prompt."""
     return (
-        f'Interrupted. Completed work is not undone. The version {version} is still pending: answer with `pydantic-deep resume '
-        f'{version}`, or continue in a chat with another prompt.'
+        f'Interrupted. Completed work is not undone. The version {version} is still pending: answer with '
+        f'`pydantic-deep resume {version}`, or continue in a chat with another prompt.'
     )
 
 
@@ -151,7 +152,7 @@ def describe_exceeded_budget(use: BudgetUsage, *, is_persistent: bool, pending: 
 
 
 def describe_last_answer(use: BudgetUsage, *, is_persistent: bool) -> str:
-    """Return the message for a turn with the last answer that fitted into its budget.
+    """Return the message for a turn that ends with the last answer that its budget allows.
 
     Args:
         use: The usage of the turn, including that answer.
@@ -159,7 +160,7 @@ def describe_last_answer(use: BudgetUsage, *, is_persistent: bool) -> str:
     """
     limit, used = render_amount(use.measure, use.limit), render_amount(use.measure, use.used)
     return (
-        f'The budget of {limit} for a turn is used up: {used} used with this answer, and the task may not be done. '
+        f'The budget of {limit} for a turn allows no further answer: {used} used, and the task may not be done. '
         f'{_continue_advice(use.measure, is_persistent=is_persistent)}'
     )
 

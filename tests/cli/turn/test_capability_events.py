@@ -144,7 +144,7 @@ async def test_a_last_answer_is_told_and_the_turn_ends_with_limit(
         4,
     )
     assert turn.error.message == snapshot(
-        'The budget of 500 tokens for a turn is used up: 440 tokens used with this answer, and the task may not be done. Continue with `pydantic-deep run --continue`, or in a chat with another prompt; --max-tokens raises it.'
+        'The budget of 500 tokens for a turn allows no further answer: 440 tokens used, and the task may not be done. Continue with `pydantic-deep run --continue`, or in a chat with another prompt; --max-tokens raises it.'
     )
     assert conversation.tip is not None
     assert (turn.end.version_id, conversation.tip.state) == (conversation.tip.id, 'complete')
