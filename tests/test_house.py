@@ -33,10 +33,6 @@ CIRCLES: Final[set[frozenset[str]]] = set()
 FOREIGN_IMPORTS: Final[dict[str, set[str]]] = {
     'pydantic_deep.cli.turn._conversation': {'pydantic_deep.versions.files._run_files'},
     'pydantic_deep.cli.turn._size_check': {'pydantic_deep.versions.files._gitignore'},
-    'pydantic_deep.fluent._runtime': {
-        'pydantic_deep.versions._history_edit',
-        'pydantic_deep.versions.recording._presummary_history',
-    },
     'pydantic_deep.server.compat._turns': {'pydantic_deep.versions.pauses._answers'},
 }
 """Private modules of another top-level package that a module imports."""

@@ -24,8 +24,6 @@ from pydantic_deep.approvals import PendingApproval, answer_approvals, pending_a
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import Commit, HeadMove, new_id
 from pydantic_deep.versions import AgentVersion, TurnOptions, TurnStream, VersionedAgent, VersionedConversation
-from pydantic_deep.versions._history_edit import with_messages
-from pydantic_deep.versions.recording._presummary_history import earlier_messages
 from pydantic_deep_backends import BackendProtocol
 
 from ._composed_agent import ComposedAgent
@@ -267,7 +265,8 @@ class Versioned(Runtime[DepsT, OutputT]):
         head = self.head or await self._create()
         options = replace(ask.options, deps=self._deps, moves_head=self._moves_head)
         if ask.prompt is not None:
-            head = self.head = await self._with_instructions(await self._with_history(head, ask.history))
+            head = await head.with_messages(ask.history, moves_head=self._moves_head)
+            head = self.head = await self._with_instructions(head)
             options = replace(options, model=config.model, model_settings=config.settings)
         stream = head.stream(options)
         async with stream:
@@ -296,22 +295,6 @@ class Versioned(Runtime[DepsT, OutputT]):
             await self._session.store.commit(Commit(heads=[move]))
         return updated
 
-    async def _with_history(
-        self, head: AgentVersion[DepsT, OutputT], history: list[ModelMessage]
-    ) -> AgentVersion[DepsT, OutputT]:
-        """Return the version to continue from. Messages that were added without a run become a version of their own.
-
-        Raises:
-            VersionConflictError: The head was moved concurrently. Nothing has run.
-        """
-        record = await with_messages(self._session, head.record, history)
-        if record is None:
-            return head
-        if self._moves_head:
-            move = HeadMove(conversation_id=self.conversation_id, expected_id=head.id, version_id=record.id)
-            await self._session.store.commit(Commit(heads=[move]))
-        return (await self._versioned.wrap([record], backend=self._backend))[0]
-
     async def settle(
         self, ask: TurnRequest, result: AgentRunResult[OutputT] | None, seen: Sequence[ModelMessage]
     ) -> TurnOutcome | None:
@@ -335,7 +318,7 @@ class Versioned(Runtime[DepsT, OutputT]):
         summary = find_summary(messages)
         if self.head is None or summary is None or read_summary(summary).messages is not None:
             return list(messages)
-        earlier = await earlier_messages(self._session.store, self.head.record)
+        earlier = await self.head.earlier_messages()
         return [_with_replaced(message, earlier) for message in messages]
 
     def branch(self) -> Self:

@@ -16,7 +16,6 @@ from pydantic_deep.approvals import Decision
 from pydantic_deep.store import BranchRecord, Commit, HeadMove
 from pydantic_deep_backends import BackendProtocol
 
-from ._history_edit import with_messages
 from ._session import DepsT, OutputT, Session
 from ._state_edit import with_name
 from ._version import AgentVersion, load_current
@@ -120,13 +119,7 @@ class VersionedConversation(Generic[DepsT, OutputT]):
         Raises:
             VersionConflictError: Somebody else moved the head meanwhile. The version is stored on a branch.
         """
-        head = await self.head()
-        record = await with_messages(self._session, head.record, messages)
-        return (
-            head
-            if record is None
-            else await self._move(head, await load_current(self._session, record.id, self._backend))
-        )
+        return await (await self.head()).with_messages(messages, moves_head=True)
 
     async def messages(self) -> list[ModelMessage]:
         """Return the history of the head."""

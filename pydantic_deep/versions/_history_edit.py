@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any
 
 from pydantic_ai.messages import ModelMessage
 
-from pydantic_deep.store import Append, Commit, NewAsset, NewMessage, VersionRecord, new_id
+from pydantic_deep.store import Append, Commit, HeadMove, NewAsset, NewMessage, VersionRecord, new_id
 
 from ._messages import encode_message
 from ._session import Session
 
 
 async def with_messages(
-    session: Session[Any, Any], record: VersionRecord, messages: Sequence[ModelMessage]
+    session: Session[Any, Any], record: VersionRecord, messages: Sequence[ModelMessage], *, moves_head: bool
 ) -> VersionRecord | None:
     """Store and return a child with these messages; return `None` without storing anything if they equal the history.
 
@@ -46,6 +47,9 @@ async def with_messages(
         is_fork=common < len(history),
         rewrites=len(history) if common == 0 and history else None,
     )
-    await session.store.commit(Commit(assets=assets, append=append, versions=[child]))
-    session.cache_history(child.id, list(messages), [*ids[:common], *(message.id for message in news)])
+    move = HeadMove(conversation_id=record.conversation_id, expected_id=record.id, version_id=child.id)
+    heads = [move] if moves_head else []
+    await session.store.commit(Commit(assets=assets, append=append, versions=[child], heads=heads))
+    cached = [*history[:common], *deepcopy(messages[common:])]  # the caller may change its messages later
+    session.cache_history(child.id, cached, [*ids[:common], *(message.id for message in news)])
     return await session.store.version(child.id)

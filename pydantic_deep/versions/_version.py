@@ -35,6 +35,7 @@ from pydantic_deep_backends import BackendProtocol, ProtectedChange, ReadOnlyBac
 from pydantic_deep_backends.tracking import OmittedFile
 
 from ._frozen_json import FrozenJson, freeze
+from ._history_edit import with_messages
 from ._instructions_check import warn_of_other_instructions
 from ._messages import decode_messages, load_history
 from ._session import DepsT, OutputT, Session
@@ -62,6 +63,7 @@ from .files._protected_files import load_changes
 from .files._version_checkout import checkout_version
 from .pauses._answers import fresh_approvals
 from .pauses._pause import decode_pause
+from .recording._presummary_history import earlier_messages
 from .recording._prompts import Prompt
 from .recording._recorded_run import load_usage
 
@@ -444,6 +446,10 @@ class AgentVersion(Generic[DepsT, OutputT]):
         records = await self._session.store.messages(self._record.branch_id, end, start=start)
         return await decode_messages(records, self._session.read_asset)
 
+    async def earlier_messages(self) -> list[ModelMessage]:
+        """Return the messages that summaries have replaced in the history, oldest first, without the summaries."""
+        return await earlier_messages(self._session.store, self._record)
+
     async def lineage(self) -> Lineage[DepsT, OutputT]:
         """Return the versions from the root to this one, both included.
 
@@ -512,6 +518,24 @@ class AgentVersion(Generic[DepsT, OutputT]):
             ),
         )
         return await self._commit(child, record)
+
+    async def with_messages(
+        self, messages: Sequence[ModelMessage], *, moves_head: bool = False
+    ) -> AgentVersion[DepsT, OutputT]:
+        """Return a child with these messages as its history, or this version if they equal its own.
+
+        Messages after the common beginning are stored; if the old history is longer, the child is on a branch of its
+        own. It has the same files and todos, and no pending approvals: those of this version stay pending here.
+
+        Args:
+            messages: The whole history.
+            moves_head: Whether to move the head of the conversation to the child, if it is at this version.
+
+        Raises:
+            VersionConflictError: Somebody else moved the head meanwhile. The child is stored.
+        """
+        child = await with_messages(self._session, self._record, messages, moves_head=moves_head)
+        return self if child is None else await load_handle(self._session, child, self._backend)
 
     async def _commit(self, record: VersionRecord, source: VersionRecord) -> AgentVersion[DepsT, OutputT]:
         """Commit a version in which the approvals of `source` are pending again."""

@@ -36,7 +36,7 @@ from pydantic_deep.store._store import SqlStore
 from pydantic_deep.summarization import Messages, Summarization, Tokens
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from pydantic_deep.versions import AgentVersion, VersionedAgent
-from pydantic_deep.versions.recording._presummary_history import earlier_messages, summaries_since
+from pydantic_deep.versions.recording._presummary_history import summaries_since
 from pydantic_deep.versions.recording._recorder import Recorder
 
 pytestmark = pytest.mark.anyio
@@ -487,7 +487,7 @@ async def test_a_rewritten_history_has_no_summary(tmp_path: Path) -> None:
         ]
         anew = await conversation.set(told)
         assert await summaries_since(store, anew.record, first.record) == []
-        assert [message.parts for message in await earlier_messages(store, anew.record)] == [
+        assert [message.parts for message in await anew.earlier_messages()] == [
             message.parts for message in await first.messages()
         ]
 

@@ -1,4 +1,4 @@
-"""A history written by hand: `set` makes a version of it, and only if it is another one."""
+"""Histories without a run: `with_messages` and `set` create a version for one that differs, and only then."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 
 from pydantic_deep import create_deep_agent
-from pydantic_deep.store import open_store
+from pydantic_deep.store import VersionConflictError, open_store
 from pydantic_deep.testing import ScriptedModel
 from pydantic_deep.versions import VersionedAgent
 
@@ -51,6 +51,33 @@ async def test_set_with_another_beginning_goes_on_a_branch_and_the_old_history_s
         assert version.branch == branch
         assert len(await version.messages()) == kept + 2
         assert await (await agent.load(first.id)).messages() == old
+
+
+async def test_a_child_with_other_messages_moves_the_head_only_on_request() -> None:
+    async with open_store('memory:') as store:
+        agent = VersionedAgent(create_deep_agent(ScriptedModel('one')), store)
+        first = await agent.create()
+        conversation = agent.conversation(first.conversation_id)
+        child = await first.with_messages(_exchange('Which one?', 'The red one.'))
+        assert (child.parent_id, await conversation.head()) == (first.id, first)
+        moved = await first.with_messages(_exchange('Which one?', 'The blue one.'), moves_head=True)
+        assert (moved.parent_id, await conversation.head()) == (first.id, moved)
+        with pytest.raises(VersionConflictError) as conflict:
+            await first.with_messages(_exchange('Which one?', 'None.'), moves_head=True)
+        assert len(await (await agent.load(conflict.value.yours)).messages()) == 2
+        assert await conversation.head() == moved
+
+
+async def test_messages_that_are_changed_afterwards_do_not_change_the_version() -> None:
+    model = ScriptedModel('one')
+    async with open_store('memory:') as store:
+        agent = VersionedAgent(create_deep_agent(model), store)
+        question, answer = ModelRequest.user_text_prompt('Which one?'), ModelResponse([TextPart('The red one.')])
+        child = await (await agent.create()).with_messages([question, answer])
+        answer.parts = [TextPart('The blue one.')]
+        after = await child.advance('Why?')
+        assert 'The red one.' in repr(await after.messages())
+        assert 'The red one.' in repr(model.requests[-1])
 
 
 def _exchange(said: str, answered: str) -> list[ModelMessage]:

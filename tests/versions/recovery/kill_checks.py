@@ -15,7 +15,6 @@ from pydantic_deep.store import RunRecord, VersionFilter, VersionRecord
 from pydantic_deep_backends import LocalBackend, Tree, digest_of
 
 from pydantic_deep.versions.files._backend_descriptions import describe_backend, workspace_key  # isort: skip
-from pydantic_deep.versions.recording._presummary_history import earlier_messages  # isort: skip
 
 
 class Checks:
@@ -144,7 +143,7 @@ class Checks:
         """Compare what was to happen in each turn with what has."""
         newest = (await self._agent.list(conversation_id=name, limit=1))[0]
         self._expect(newest.state == 'complete', f'{newest!r} has no end')
-        earlier = await earlier_messages(self._store, await self._store.version(newest.id))
+        earlier = await newest.earlier_messages()
         messages = [*earlier, *without_summaries(await newest.messages())]
         self._check_messages(name, messages)
         await self._check_line(name, newest.id)
