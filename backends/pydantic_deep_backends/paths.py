@@ -38,11 +38,11 @@ def parse_path(path: str, *, climbs: bool = False) -> str:
     Args:
         path: The path.
         climbs: Whether `..` is allowed and stays in the result. Only the backend can resolve it, because of symbolic
-        links: resolve the path with `pydantic_deep_backends.resolving` before any decision about it.
+            links. Resolve the path with `pydantic_deep_backends.resolving` before any decision about it.
 
     Raises:
         InvalidPathError: The path is relative, contains `..`, is too long, or is written for another system (backslash,
-        drive, `//host`, `~`); the reason says how to write it instead.
+            drive, `//host`, `~`); the reason says how to write it instead.
     """
     return _parsed(path, climbs)
 

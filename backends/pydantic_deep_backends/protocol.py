@@ -104,7 +104,7 @@ class BackendProtocol(Protocol):
             FileNotFoundError: The path does not exist.
             IsADirectoryError: The path is a directory.
             OSError: The path is not a regular file, or cannot be read. An unreadable file never returns an empty
-            result.
+                result.
         """
         ...
 

@@ -56,7 +56,7 @@ def compile_regex(expression: str, *, shown: str, within_lines: bool) -> Regex:
         expression: The RE2 source.
         shown: The pattern as the caller wrote it, for the error.
         within_lines: Whether it matches single lines: `^` and `$` match at each line, and nothing matches `\n` except
-        `\C` (any byte).
+            `\C` (any byte).
 
     Raises:
         InvalidPatternError: RE2 rejects the expression, or it is too large.
