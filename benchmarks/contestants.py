@@ -84,8 +84,8 @@ BARE = Contestant(
 BARE_LIST = replace(
     BARE,
     name='bare, in capabilities',
-    key='bare-rooms',
-    script='bare_rooms.py',
+    key='bare-capabilities',
+    script='bare_capabilities.py',
     cases=frozenset({'step', 'history', 'whole-step'}),
 )
 OURS = Contestant(

@@ -158,7 +158,7 @@ def test_the_floor_gives_the_figures_with_everything_on(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_floor_in_capabilities_gives_its_step_with_everything_on(tmp_path: Path) -> None:
-    assert run_cases('bare_rooms.py', 'whole-step', tmp_path).keys() == {'whole_step_ms'}
+    assert run_cases('bare_capabilities.py', 'whole-step', tmp_path).keys() == {'whole_step_ms'}
 
 
 @pytest.mark.slow
@@ -285,7 +285,7 @@ def test_skills_that_are_not_found_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_floor_with_a_list_gives_what_depends_on_the_list(tmp_path: Path) -> None:
-    assert run_cases('bare_rooms.py', 'step,history', tmp_path).keys() == {'step_ms', 'history_ms'}
+    assert run_cases('bare_capabilities.py', 'step,history', tmp_path).keys() == {'step_ms', 'history_ms'}
 
 
 def test_what_is_sent_by_default_stays_small(ours: dict[str, float]) -> None:
