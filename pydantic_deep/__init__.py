@@ -98,9 +98,10 @@ _MODULE_BY_NAME = {
     'stream_agent': 'pydantic_deep.streaming',
     'usage_report': 'pydantic_deep.usage',
 }
-"""Where the names are that not every program uses. They are imported when they are first asked for."""
+"""The modules of names that are imported only when they are first used."""
 
-logging.getLogger(__name__).addHandler(logging.NullHandler())  # what is logged shows where you configure logging
+# Otherwise warnings would appear in programs that do not configure logging.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __all__ = (
     'BUNDLED_SKILLS',
@@ -162,10 +163,10 @@ __all__ = (
 )
 
 
-if not TYPE_CHECKING:  # a checker that saw it would take any name for one of ours
+if not TYPE_CHECKING:  # otherwise a type checker would accept any name
 
     def __getattr__(name: str) -> object:
-        """Import a name that is asked for."""
+        """Import a name on first use."""
         if name not in _MODULE_BY_NAME:
             raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
         globals()[name] = value = getattr(import_module(_MODULE_BY_NAME[name]), name)
@@ -173,5 +174,5 @@ if not TYPE_CHECKING:  # a checker that saw it would take any name for one of ou
 
 
 def __dir__() -> list[str]:
-    """Return the names of the module, asked for or not."""
+    """Return all public names, imported or not."""
     return sorted({*globals(), *__all__})

@@ -15,8 +15,9 @@ T = TypeVar('T')
 async def run_to_completion(work: Coroutine[object, object, T]) -> T:
     """Run a coroutine to completion, even if this task is cancelled meanwhile; the cancellation is raised afterwards.
 
-    A shield of anyio holds off only cancellations by scopes. `Task.cancel`, which asyncio, pydantic-ai and web servers
-    use, goes through it, and again for each task above this one: so the work runs in a task that nobody else knows.
+    A shielded scope of anyio stops only cancellation by other scopes. `Task.cancel`, which asyncio, pydantic-ai and web
+    servers use, passes through it, once for each task above this one. So the work runs in a separate task that no other
+    code can cancel.
 
     Raises:
         asyncio.CancelledError: This task was cancelled. The work is done.
@@ -26,7 +27,7 @@ async def run_to_completion(work: Coroutine[object, object, T]) -> T:
     try:
         await asyncio.wait([task])
     except asyncio.CancelledError:
-        with anyio.CancelScope(shield=True):  # one that is cancelled would cancel each wait, at once
+        with anyio.CancelScope(shield=True):  # otherwise a cancelled outer scope would cancel every wait at once
             while not task.done():
                 with suppress(asyncio.CancelledError):
                     await asyncio.wait([task])

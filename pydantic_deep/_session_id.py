@@ -1,4 +1,4 @@
-"""The caller's own id of what it does: it goes along with a run into its tools and its subagents."""
+"""The session id: an id that the caller chooses. A run passes it on to its tools and subagents."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _SESSION_ID: ContextVar[str | None] = ContextVar('pydantic_deep_session_id', def
 
 
 def current_session_id() -> str | None:
-    """Return the `session_id` of the run that this code runs in, at any depth; `None` if none was given."""
+    """Return the session id of the current run, also in tools and subagents; `None` if the caller passed none."""
     return _SESSION_ID.get()
 
 
 @contextmanager
 def session_scope(session_id: str | None) -> Generator[None]:
-    """Give a `session_id` to what begins in this block; with `None`, leave the one that holds.
+    """Set the session id for runs that start in this block. `None` keeps the current one.
 
-    A task takes it along when it is created, and keeps it when the block has ended.
+    A task that is created in the block keeps the session id after the block has ended.
 
     Raises:
-        ValidationError: It is blank, no text or no Unicode, or has a NUL.
+        ValidationError: The session id is blank, not a string, not valid Unicode, or has a NUL.
     """
     check_names(session_id=session_id)
     if session_id is None:

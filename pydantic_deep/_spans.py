@@ -1,8 +1,8 @@
-"""Spans: what happens, as OpenTelemetry has it, beside the spans that pydantic-ai makes of runs, requests and tools.
+"""OpenTelemetry spans, in addition to those of pydantic-ai for runs, requests and tools.
 
-Nothing is recorded or sent until a program configures a provider, with `logfire.configure()` for one. Attributes hold
-ids, names and numbers, never contents: what people or models write may hold secrets. `gen_ai.…` are the names of the
-OpenTelemetry conventions for generative AI, `pydantic_deep.…` are ours.
+Nothing is recorded or sent unless the program configures a provider, for example by `logfire.configure()`. Attributes
+are ids, names and numbers, never texts of people or models, which may contain secrets. Names with `gen_ai.` are those of
+the OpenTelemetry conventions for generative AI; names with `pydantic_deep.` are our own.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from opentelemetry.trace import Span, StatusCode
 _TRACER = trace.get_tracer('pydantic-deep')
 
 VERSION_ID = 'pydantic_deep.version.id'
-"""The version that something ended with: `VersionedAgent.load` takes it."""
+"""The id of the version at the end, for `VersionedAgent.load`."""
 
 PARENT_ID = 'pydantic_deep.version.parent.id'
-"""The version that something began from."""
+"""The id of the version at the start."""
 
 CONVERSATION_ID = 'gen_ai.conversation.id'
-"""The conversation."""
+"""The id of the conversation."""
 
 AGENT_NAME = 'gen_ai.agent.name'
 """The name of the agent."""
@@ -30,11 +30,13 @@ AGENT_NAME = 'gen_ai.agent.name'
 
 @contextmanager
 def open_span(name: str, attributes: Mapping[str, str | int | None]) -> Generator[Span]:
-    """Be within a span. An exception that leaves it makes it an error, by its class: its text may hold secrets.
+    """Run a block in a span.
+
+    An exception marks the span as an error, with the class of the exception only: its message may contain secrets.
 
     Args:
-        name: What happens; few different ones.
-        attributes: Ids, names and numbers by the names above; `None` is left out.
+        name: The name of the operation, without ids, so that there are few different names.
+        attributes: Ids, names and numbers, keyed by the names above. `None` is omitted.
     """
     named = {key: value for key, value in attributes.items() if value is not None}
     started = _TRACER.start_span(name, attributes=named)
@@ -48,6 +50,6 @@ def open_span(name: str, attributes: Mapping[str, str | int | None]) -> Generato
 
 
 def trace_id() -> str | None:
-    """Return the trace that is going on, 32 hexadecimal digits; `None` outside of any."""
+    """Return the id of the current trace, in 32 hexadecimal digits; `None` outside of a trace."""
     context = trace.get_current_span().get_span_context()
     return f'{context.trace_id:032x}' if context.is_valid else None

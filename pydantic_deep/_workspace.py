@@ -1,8 +1,8 @@
-"""How a run sees its backend: `ctx.workspace` is `deps.backend`, and a run without deps gets fresh ones.
+"""The workspace of a run: `ctx.workspace` is `deps.backend`, and a run without deps gets new ones.
 
-pydantic-ai's capabilities and those of its harness work on `ctx.workspace`; `as_workspace` is the one place that makes
-a backend a workspace. In a deep agent's run the workspace has no `ref`: deps decide where the files of a run are, so
-that a conversation is not bound to the directory in which it began, and no path of a machine enters its history.
+The capabilities of pydantic-ai and of `pydantic-ai-harness` work on `ctx.workspace`. `as_workspace` adapts a backend to
+the interface of a workspace. In a run of a deep agent, the workspace has no `ref`: the deps determine where the files
+are. So a conversation is not bound to the directory in which it began, and its history contains no path of a machine.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .deps import DeepAgentDeps
 def as_workspace(backend: BackendProtocol) -> WorkspaceBackend:
     """Return a backend as a pydantic-ai workspace, for `agent.run(workspace=…)` of any agent.
 
-    What is a workspace already is returned as it is. The result runs commands only if the backend does.
+    A workspace is returned unchanged. The result can run commands only if the backend can.
     """
     ref = backend.ref
     if not isinstance(ref, BackendRef):
@@ -45,45 +45,46 @@ def as_workspace(backend: BackendProtocol) -> WorkspaceBackend:
 
 @dataclass(kw_only=True)
 class DepsWorkspace(AbstractCapability[DeepAgentDeps]):
-    """Gives a run its workspace from `deps.backend`; a run without deps works on fresh ones.
+    """Provides `deps.backend` as the workspace of a run, and new deps for a run without any.
 
-    Fresh deps reach every tool and every toolset of the run and are gone with it. `ctx.deps` of hooks and of
-    instructions of your own stays `None` then: pass deps where you use them.
+    New deps last as long as the run, and reach its tools and toolsets. In your own hooks and instruction functions,
+    `ctx.deps` is still `None`: pass deps to the run if you use them there.
 
     Raises:
-        UserError: At the start of a run, if its deps are no `deps_type`, or there are none and it needs arguments.
-        WorkspaceUnavailableError: At the start of a run, if its files are not there.
+        UserError: At the start of a run: its deps are not a `deps_type`, or it has none and `deps_type` requires
+            arguments.
+        WorkspaceUnavailableError: At the start of a run: the directory of its files is missing.
     """
 
     id: str | None = 'deps'
     deps_type: type[DeepAgentDeps] = DeepAgentDeps
-    """What deps must be, and what fresh ones are."""
+    """The class of valid deps, and of new ones."""
     _fresh: DeepAgentDeps | None = field(default=None, init=False, repr=False)
 
     def get_workspace(self, ctx: RunContext[DeepAgentDeps], *, ref: WorkspaceRef | None) -> WorkspaceBackend | None:
-        """Return the backend of deps; `None` for a ref of somebody else's workspace."""
+        """Return the backend of the deps; `None` if `ref` refers to another workspace."""
         backend = _backend_of(self._deps_of(ctx))
         workspace = _adapt(backend, None) if isinstance(backend.ref, BackendRef) else as_workspace(backend)
         return workspace if ref is None or ref == workspace.ref else None
 
     async def for_run(self, ctx: RunContext[DeepAgentDeps]) -> DepsWorkspace:
-        """Return this run's instance, with fresh deps on the chosen workspace if none were given."""
+        """Return the instance for this run, with new deps on its workspace if the run has none."""
         if _given(ctx) is not None:
             return self
         workspace = ctx.workspace.backend
         fresh = self._make()
-        # The workspace is one of ours around fresh files, or one that the caller passed by `workspace=`.
+        # The workspace is an adapter of `get_workspace`, or an object that the caller passed as `workspace=`.
         fresh.backend = workspace.backend if isinstance(workspace, _Files) else cast('BackendProtocol', workspace)
         run = replace(self)
         run._fresh = fresh
         return run
 
     async def before_run(self, ctx: RunContext[DeepAgentDeps]) -> None:
-        """Look whether the files are there: a directory that is missing is the caller's to mend, not the model's."""
+        """Raise if the directory of the files is missing: only the caller can fix that, not the model."""
         await ctx.workspace.working_dir()
 
     def _deps_of(self, ctx: RunContext[DeepAgentDeps]) -> DeepAgentDeps:
-        """Return the deps of the run, whatever they are: nothing checks types where an agent is called."""
+        """Return the deps of the run, or new ones. Checks their type, as pydantic-ai does not."""
         deps: object = _given(ctx)
         if deps is None:
             return self._fresh or self._make()
@@ -107,13 +108,13 @@ class DepsWorkspace(AbstractCapability[DeepAgentDeps]):
             raise UserError(f'The run has no `deps`, and {name}() cannot make them: {error}. Pass `deps=`.') from error
 
     def get_wrapper_toolset(self, toolset: AbstractToolset[DeepAgentDeps]) -> AbstractToolset[DeepAgentDeps] | None:
-        """Hand fresh deps to the tools of a run that was given none."""
+        """Pass new deps to the tools of a run without deps."""
         return None if self._fresh is None else _WithDeps(toolset, deps=self._fresh)
 
 
 @dataclass
 class _WithDeps(WrapperToolset[DeepAgentDeps]):
-    """Shows `deps` to the wrapped tools in the place of the run's own `None`."""
+    """Passes `deps` to the wrapped tools, instead of the `None` of the run."""
 
     deps: DeepAgentDeps
 
@@ -132,16 +133,16 @@ class _WithDeps(WrapperToolset[DeepAgentDeps]):
 
 
 def _given(ctx: RunContext[DeepAgentDeps]) -> DeepAgentDeps | None:
-    """Return the deps of the run; `None` where the caller passed none, which the type does not say."""
+    """Return the deps of the run; `None` if the caller passed none, which the type of `ctx.deps` excludes."""
     return cast('DeepAgentDeps | None', ctx.deps)
 
 
 def _backend_of(deps: DeepAgentDeps) -> BackendProtocol:
-    """Return the backend of deps, if it is one."""
+    """Return the backend of deps. Raises `UserError` if it is not a backend."""
     backend: object = deps.backend
     if not hasattr(backend, 'ref'):
         raise UserError(
-            f'{type(deps).__name__}.backend is {type(backend).__name__}, which is no backend. '
+            f'{type(deps).__name__}.backend is {type(backend).__name__}, which is not a backend. '
             'Pass `DeepAgentDeps(backend=…)` with a backend such as `LocalBackend(directory)`.'
         )
     return backend
@@ -154,7 +155,7 @@ def _adapt(backend: BackendProtocol, ref: WorkspaceRef | None) -> _Files:
 
 @dataclass(kw_only=True)
 class _Files:
-    """The thin adapter: members of the same name, with the values and the errors of pydantic-ai."""
+    """Adapts a backend: forwards each method, and converts values and errors to those of pydantic-ai."""
 
     backend: BackendProtocol
     ref: WorkspaceRef | None

@@ -1,4 +1,4 @@
-"""Names of models, as plain strings: a new name of a provider needs no new release of this library."""
+"""Names of models, for completion in editors. They are plain strings, so a new model needs no new release."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Final
 
 
 class Model:
-    """Names to complete, and nothing more: wherever a model is named, any string that pydantic-ai takes will do.
+    """Names of common models, as `provider:name`. Any other name that pydantic-ai accepts is valid too.
 
-    Each is `provider:name`; the providers' documentation says what they are.
+    The documentation of each provider describes its models.
     """
 
     CLAUDE_HAIKU: Final = 'anthropic:claude-haiku-5-5'

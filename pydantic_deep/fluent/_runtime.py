@@ -308,9 +308,8 @@ class Versioned(Runtime[DepsT, OutputT]):
         common = _common_length(ask.history, history)
         if result is None and ask.prompt is not None and not _is_answered(history[common:]):
             return None
-        if (
-            tip.kind != 'step'
-        ):  # else its end could not be written, and the head has not moved: what it did is told anew
+        # A step means that the end of the turn was not stored. The head stays, and the next turn stores the messages.
+        if tip.kind != 'step':
             self.head = tip
         return TurnOutcome(history, common, result is None and tip.state in ('complete', 'awaiting_approval'))
 
@@ -337,7 +336,7 @@ def _at_end(live: Sequence[ModelMessage], seen: Sequence[ModelMessage]) -> Seque
 
 
 def _common_length(before: Sequence[ModelMessage], history: Sequence[ModelMessage]) -> int:
-    """Return with how much of an earlier history one from a store begins: all of it, or nothing if it was told anew."""
+    """Return the length of `before` if a history from a store begins with it; 0 if the history was rewritten."""
     count = len(before)
     is_same = count <= len(history) and before[:1] == history[: min(count, 1)] and before[-1:] == history[:count][-1:]
     return count if is_same else 0

@@ -1,4 +1,4 @@
-"""The commands `rewind`, `checkout`, `merge` and `branch`, which change the directory or create versions."""
+"""The commands `rewind`, `checkout`, `merge` and `branch`, which restore files or create versions."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _rewind(
     async def work(reader: VersionReader) -> CheckoutReport:
         record = await reader.revisions.find(version)
         head = await reader.revisions.find_head()
-        edit = await _check_out(reader, record, force=True) if record.tree is not None else None
+        edit = await _restore_files(reader, record, force=True) if record.tree is not None else None
         await reader.versions.conversation(record.conversation_id).move_to(await reader.versions.load(record.id))
         return CheckoutReport(
             version=await reader.views.version(await reader.store.version(record.id)),
@@ -107,7 +107,7 @@ def _checkout(
     async def work(reader: VersionReader) -> CheckoutReport:
         record = await reader.revisions.find(version)
         try:
-            edit = await _check_out(reader, record, force=force)
+            edit = await _restore_files(reader, record, force=force)
         except UnversionedChangesError as error:
             raise error_exit(_describe_unversioned(error), 1) from None
         return CheckoutReport(version=await reader.views.version(record), kept=edit, left=[])
@@ -196,7 +196,7 @@ def _branch(
     raise run_task(start, options, text, approvals=approvals, json=json, branch=name)
 
 
-async def _check_out(reader: VersionReader, record: VersionRecord, *, force: bool) -> Version | None:
+async def _restore_files(reader: VersionReader, record: VersionRecord, *, force: bool) -> Version | None:
     """Check out the files of a version. Return the version in which unversioned edits were stored, if there were any."""
     revisions = reader.revisions
     if record.backend is not None and workspace_key(record.backend) != revisions.workspace:
