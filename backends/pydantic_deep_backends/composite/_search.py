@@ -1,8 +1,9 @@
-"""Search over a composite: parts with an exact search of their own search themselves, the rest is walked.
+"""Search over a composite. A part is a backend and its mount point.
 
-The pattern is translated for the part that contains `path` and for each mount below it, so that the cost of a directory
-depends only on its part. Three kinds of parts are walked: those without a search, those with files that a mount hides
-(their own search would find these), and those for which no glob expresses the pattern.
+A part with a search of its own runs it, with the pattern translated for the part. The composite walks the files of the
+other parts: those without a search, those for which no glob expresses the pattern, and those with files that another
+mount hides, because their own search would find these. Only the part that contains `path` and the mounts below `path`
+are searched.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ async def glob_mounts(composite: BackendProtocol, table: MountTable, pattern: st
 
 
 async def _glob(composite: BackendProtocol, table: MountTable, pattern: str, path: str) -> GlobResult:
-    shares, is_walked = await _shares(table, pattern, path)
+    queries, is_walked = await _own_queries(table, pattern, path)
     results: list[GlobResult] = []
     problems: list[SearchProblem] = []
     if is_walked:
-        results.append(await glob_backend(_CompositeFiles(composite, table, shares), pattern, path))
-    for share in shares:
-        if share.glob:
-            with _part_errors(share, problems):
-                results.append(_outer_glob(table, share.part, await share.backend.glob(share.glob, share.path)))
+        results.append(await glob_backend(_CompositeFiles(composite, table, queries), pattern, path))
+    for query in queries:
+        if query.glob:
+            with _part_errors(query, problems):
+                results.append(_outer_glob(table, query.part, await query.backend.glob(query.glob, query.path)))
     paths = sorted(path for result in results for path in result.paths)
     return GlobResult(paths=tuple(paths), problems=_joined_problems(results, problems))
 
@@ -59,25 +60,25 @@ async def grep_mounts(
 async def _grep(
     composite: BackendProtocol, table: MountTable, pattern: str, path: str, glob: str | None, limit: int
 ) -> GrepResult:
-    shares, is_walked = await _shares(table, '**' if glob is None else glob, path)
+    queries, is_walked = await _own_queries(table, '**' if glob is None else glob, path)
     results: list[GrepResult] = []
     problems: list[SearchProblem] = []
     if is_walked:
-        view = _CompositeFiles(composite, table, shares)
+        view = _CompositeFiles(composite, table, queries)
         results.append(await grep_backend(view, pattern, path, glob=glob, limit=limit))
-    for share in shares:
-        if share.glob:
-            with _part_errors(share, problems):
-                result = await share.backend.grep(
-                    pattern, share.path, glob=None if glob is None else share.glob, limit=limit
+    for query in queries:
+        if query.glob:
+            with _part_errors(query, problems):
+                result = await query.backend.grep(
+                    pattern, query.path, glob=None if glob is None else query.glob, limit=limit
                 )
-                results.append(_outer_grep(table, share.part, result))
+                results.append(_outer_grep(table, query.part, result))
     return _sum(results, problems, limit)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _MountQuery:
-    """A search that a part runs itself."""
+class _PartQuery:
+    """A search for a part to run itself."""
 
     part: Mount
     backend: SupportsSearch
@@ -86,51 +87,52 @@ class _MountQuery:
     glob: str
     """The translated pattern; `''` if no file of the part can match."""
     is_below: bool
-    """Whether the part is mounted below the start of the search, so that a failure does not fail the search."""
+    """Whether the part is mounted below the start of the search. Then its failure does not end the search."""
 
 
-async def _shares(table: MountTable, pattern: str, path: str) -> tuple[list[_MountQuery], bool]:
-    """Return the queries of parts that search themselves, and whether other parts must be walked."""
+async def _own_queries(table: MountTable, pattern: str, path: str) -> tuple[list[_PartQuery], bool]:
+    """Return the queries for parts that search themselves, and whether other parts must be walked."""
     part, inner = table.locate(path)
     below = table.below(path)
-    shares: list[_MountQuery] = []
+    queries: list[_PartQuery] = []
     if isinstance(part.backend, SupportsSearch) and not await _hides_files(part, below):
         is_there = not below or await part.backend.exists(inner)
         glob = pattern if is_there else ''
-        shares.append(_MountQuery(part=part, backend=part.backend, path=inner, glob=glob, is_below=False))
+        queries.append(_PartQuery(part=part, backend=part.backend, path=inner, glob=glob, is_below=False))
     depth = len(path_parts(path))
     for mount in below:
         glob = subtree_glob(pattern, path_parts(mount.prefix)[depth:])
         if glob is None or not isinstance(mount.backend, SupportsSearch):
             continue
         if not await _hides_files(mount, table.below(mount.prefix)):
-            shares.append(_MountQuery(part=mount, backend=mount.backend, path='/', glob=glob, is_below=True))
-    return shares, len(shares) <= len(below)
+            queries.append(_PartQuery(part=mount, backend=mount.backend, path='/', glob=glob, is_below=True))
+    part_count = 1 + len(below)
+    return queries, len(queries) < part_count
 
 
 @contextmanager
-def _part_errors(share: _MountQuery, problems: list[SearchProblem]) -> Generator[None]:
+def _part_errors(query: _PartQuery, problems: list[SearchProblem]) -> Generator[None]:
     """Replace paths in the errors of a part; the failure of a part that is mounted below is reported as a problem."""
     try:
-        with share.part.errors(share.path):
+        with query.part.errors(query.path):
             yield
     except OSError as error:
-        if not share.is_below:
+        if not query.is_below:
             raise
-        problems.append(SearchProblem(path=share.part.prefix, reason=error_reason(error)))
+        problems.append(SearchProblem(path=query.part.prefix, reason=error_reason(error)))
 
 
 class _CompositeFiles:
-    """The composite as seen by a walk. Of parts that search themselves, it shows only the mounts below, and no files.
+    """The composite as a walk sees it. It shows no files of parts that search themselves, only the mounts below them.
 
-    A name that its part refuses is unreadable, and does not end the search: a file `/~a` at the root of a part has the
-    virtual path `/mount/~a`, which is valid but cannot be read.
+    A file whose part refuses its name counts as unreadable and does not end the search. For example, a file `~a` at the
+    root of a part has the valid virtual path `/mount/~a`, but the part refuses `/~a`.
     """
 
-    def __init__(self, composite: BackendProtocol, table: MountTable, shares: Collection[_MountQuery]) -> None:
+    def __init__(self, composite: BackendProtocol, table: MountTable, queries: Collection[_PartQuery]) -> None:
         self._composite = composite
         self._table = table
-        self._searched = {share.part for share in shares}
+        self._searched = {query.part for query in queries}
         self.stat = composite.stat
 
     async def read_bytes(self, path: str) -> bytes:
@@ -236,7 +238,7 @@ def _joined_problems(
 
 
 def _sum(results: Sequence[GrepResult], problems: Iterable[SearchProblem], limit: int) -> GrepResult:
-    """Return one combined result, as of one search over all files."""
+    """Return one result for all files."""
     lines = (match for result in results for match in result.matches)
     matches = tuple(sorted(lines, key=lambda match: (match.path, match.line_number))[:limit])
     counts = {path: result.counts[path] for result in results for path in result.counts}

@@ -1,7 +1,7 @@
-"""Captures: the tree of a directory is derived from the last one by a scan of touched paths or a full scan.
+"""Captures: each derives the tree of a directory from the last one, by a scan of the touched paths or of all files.
 
-Both read a file once, and only if it changed since its last reading (`_index`). They return the contents if the caller
-does not have them, so a digest always belongs to the bytes that come with it. Nothing here follows a link.
+A capture reads a file only if it changed since its last reading (`_index`). It returns contents that the caller does not
+have together with their digests, so that the two always match. Nothing here follows a link.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class DirectoryCapture:
         return tree
 
     def _is_wide(self, path: str) -> bool:
-        """Return whether more than one file, and so the rules below the path, may have changed at a path."""
+        """Return whether a directory may have changed at a path, and with it the ignore rules below the path."""
         return self._before.get(path) is None or self._before.is_dir(path)
 
     def _capture_path(self, directories: Directories, parts: Components) -> dict[str, FileVersion]:
@@ -292,8 +292,8 @@ class DirectoryCapture:
 
 
 def _scope(path: str) -> str:
-    """Return the path to scan for a touched path: everything that an `IGNORE_FILE` affects."""
-    if not is_representable(path):  # one of its names is invalid and omitted; a scan from the top finds which
+    """Return the path to scan for a touched path: for an `IGNORE_FILE`, its directory, which it affects."""
+    if not is_representable(path):  # one of its names is invalid; a scan from the first name finds and omits it
         return path_from(path_parts(path)[:1])
     parent, _, name = path.rpartition('/')
     return (parent or '/') if name == IGNORE_FILE else path

@@ -1,7 +1,7 @@
-"""`LocalDirectory`: execution of the operations of `LocalBackend` in its directory.
+"""`LocalDirectory`: runs the operations of `LocalBackend` in its directory.
 
-Operations run in worker threads, with the directory open by a descriptor. Operations that change files record the paths
-that they touch and retry while another writer holds a lock.
+Operations run in worker threads, and open the directory by a descriptor. Operations that change files record the paths
+that they touch, and retry while another writer holds a lock.
 """
 
 from __future__ import annotations
@@ -65,11 +65,12 @@ def _real_directory(root: OpenRoot, parts: Components) -> Components:
 
 
 class LocalDirectory:
-    """A directory that operations cannot leave, and the machinery to run operations in it.
+    """Runs operations in a directory that they cannot leave.
 
     Args:
         root: The directory.
-        allow_commands: Whether the directory is mounted at its real path.
+        allow_commands: Whether commands may run without isolation. If so, the directory is mounted at its real path,
+            not at `/`.
         allow_hard_links: Whether to read files with another hard link outside of the directory.
     """
 
@@ -157,8 +158,8 @@ class LocalDirectory:
         """Run an operation on the whole directory that locks directories, and retry like `_run_locked`.
 
         Args:
-            operation: The operation. Another call resumes it.
-            at: Returns the path at which it stopped.
+            operation: The operation. Each attempt continues where the last one stopped.
+            at: Returns the path at which the last attempt stopped, for the error.
         """
         return await _until_unlocked(lambda: self._virtual(at()), lambda: self._run_at_root(operation))
 
@@ -175,8 +176,8 @@ class LocalDirectory:
 
         Args:
             path: The path of the operation.
-            operation: Called with the names below the root.
-            above: Called instead if the path is an ancestor of the mount point of the root.
+            operation: Called with the root, and the names of `path` below it.
+            above: Called instead if `path` is an ancestor of the mount point, with all names of `path`.
             is_change: Whether the operation changes files.
             resolve_parent: Returns the canonical names of a directory before a `..`.
         """
@@ -184,22 +185,22 @@ class LocalDirectory:
 
         def run() -> T:
             with naming(path), self._open() as root:
-                shown = self._mount_parts()
+                mount = self._mount_parts()
                 names = path_parts(
                     resolve_dotdot(
                         unresolved, lambda directory: self._canonical(directory, partial(resolve_parent, root))
                     )
                 )
-                if is_above(names, shown):
+                if is_above(names, mount):
                     return above(root, names)
-                return operation(root, below(names, shown, is_change=is_change))
+                return operation(root, below(names, mount, is_change=is_change))
 
         return await run_to_completion(run)
 
     def _canonical(self, path: str, resolve: Callable[[Components], Components]) -> str:
         """Return the canonical path of a directory; `resolve` resolves the part below the root."""
-        names, shown = path_parts(path), self._mount_parts()
-        return path if is_above(names, shown) else self._virtual(resolve(below(names, shown, is_change=False)))
+        names, mount = path_parts(path), self._mount_parts()
+        return path if is_above(names, mount) else self._virtual(resolve(below(names, mount, is_change=False)))
 
     async def _run_at_root(self, operation: Callable[[OpenRoot], T]) -> T:
         """Run an operation on the whole directory in a worker thread."""
@@ -275,7 +276,7 @@ async def _until_unlocked(path: Callable[[], str], attempt: Callable[[], Awaitab
 
 @contextmanager
 def naming(path: str) -> Generator[None]:
-    """Add the requested path to errors of the operating system, which contain only a name."""
+    """Put the requested path into errors of the operating system, which contain only a name."""
     try:
         yield
     except BackendError:

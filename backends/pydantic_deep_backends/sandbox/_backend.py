@@ -87,8 +87,8 @@ class SandboxBackend(LocalBackend):
 
     - Secrets below `/usr` and in mounted paths can be read.
     - The size of the workspace is checked several times a second, so a command can exceed it between two checks.
-    - Unless control groups can be created (mostly as root), the memory limit of all processes together is `processes`
-      times `memory_bytes`. CPU time is not distributed fairly.
+    - Only root can usually create control groups. Without them, the memory limit applies to each process, so all
+      together can use `processes` times `memory_bytes`. CPU time is not distributed fairly.
     - A command can connect to a Unix socket in the workspace.
     - `/proc/mountinfo` reveals the location of the workspace on the host.
     - A vulnerable kernel stays vulnerable.
@@ -132,7 +132,7 @@ class SandboxBackend(LocalBackend):
         self._read_only = tuple(sorted(_mount(path, host) for path, host in (read_only or {}).items()))
         self._limits = limits or SandboxLimits()
         self._tested_plan: SandboxPlan | None = None
-        self._ledger = DiskUsageRecord()
+        self._disk_usage = DiskUsageRecord()
 
     def __repr__(self) -> str:
         return f'SandboxBackend({self._configured_root!r})'
@@ -198,7 +198,7 @@ class SandboxBackend(LocalBackend):
         seconds = min(check_timeout(timeout) or math.inf, self._limits.timeout_seconds)
         plan = await self._plan()
         root = self._root()
-        watch = DiskWatch(root, self._limits, self._ledger)
+        watch = DiskWatch(root, self._limits, self._disk_usage)
 
         def start() -> RunningCommand:
             self._check_root()

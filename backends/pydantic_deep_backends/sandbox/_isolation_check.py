@@ -1,7 +1,8 @@
 """Tests of the isolation before the first command runs. A sandbox that fails a test is not used.
 
-A probe runs in a sandbox like any other, but with lower limits and its own workspace, and tries to violate each
-guarantee. Its report is compared with the effects outside. This happens once per plan and process.
+A probe is a program that tries to violate each guarantee. It runs in an ordinary sandbox with lower limits and its own
+workspace, and prints the guarantees that hold; for devices and owners of files, the effects are checked from outside.
+This happens once per plan and process.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _LIMITS: Final = SandboxLimits(
 )
 """The limits of the probe: low, so that the tests are fast."""
 
-_TESTED: Final = (
+_GUARANTEES: Final = (
     'memory is limited', 'processes are limited', 'system calls are filtered', 'temporary files are limited',
     'the environment is hidden', 'the files of the host are hidden', 'the processes of the host are hidden',
     'the size of files is limited', 'the system is read-only', 'the user has no rights', 'there are no new namespaces',
@@ -51,7 +52,7 @@ _ADVICE: Final = {
 """Advice per failed guarantee; by default, a current bwrap on a current kernel."""
 
 _DEVICE: Final = Path('/dev/full')
-"""The device that the probe tries to change: the least needed one."""
+"""The device whose mode the probe tries to change. Programs need it least."""
 
 _lock = threading.Lock()
 
@@ -68,19 +69,19 @@ def check_isolation(plan: SandboxPlan) -> None:
 
 @functools.cache
 def _check(plan: SandboxPlan) -> None:
-    """Run all tests. A failure is not cached, so the tests run again after something has been installed."""
+    """Run all tests. A failure is not cached, so the tests run again after a missing program was installed."""
     machine = os.uname().machine
     if machine not in ARCHITECTURES:
         raise SandboxUnavailableError(f'System calls cannot be filtered on {machine!r}. Use one of {ARCHITECTURES}.')
     remove_stale_groups(plan.controllers)
     remove_stale_directories('devices', 'probe')
     verified, stderr = _probe(replace(plan, limits=_LIMITS, read_only=()), machine)
-    promises = {*_TESTED, _DEVICES, _OWN_FILES}
+    guarantees = {*_GUARANTEES, _DEVICES, _OWN_FILES}
     if not plan.network:
-        promises.add(_NO_NETWORK)
-    failed = tuple(sorted(promises - verified))
+        guarantees.add(_NO_NETWORK)
+    failed = tuple(sorted(guarantees - verified))
     if failed:
-        advice = '. '.join(dict.fromkeys(_ADVICE.get(promise, INSTALL) for promise in failed))
+        advice = '. '.join(dict.fromkeys(_ADVICE.get(guarantee, INSTALL) for guarantee in failed))
         raise SandboxUnavailableError(
             f'The sandbox failed its isolation check: {"; ".join(failed)}. {advice}. {stderr}'.rstrip(), failed=failed
         )

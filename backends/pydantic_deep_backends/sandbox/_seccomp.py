@@ -46,7 +46,7 @@ _SOCK_TYPE_MASK = 0xF
 _SOCK_STREAM, _SOCK_DGRAM = 1, 2
 
 _PROTOCOLS: Final = (0, 6, 17)
-"""The default of a type, TCP and UDP, from `linux/in.h`. Commands do not need the kernel code of other internet
+"""0 (the default protocol of a socket type), TCP and UDP, from `linux/in.h`. Commands do not need the other internet
 protocols (MPTCP, UDP-Lite, SCTP, DCCP, SMC, L2TP, ICMP), and MPTCP alone has had several vulnerabilities."""
 
 _SOL_TCP, _TCP_ULP = 6, 31
@@ -151,7 +151,7 @@ _UNSUPPORTED: Final = {
 
 
 _MODES: Final = {
-    # name: (x86_64, aarch64, place of the mode)
+    # name: (x86_64, aarch64, position of the mode among the arguments)
     'open': (2, None, 2),
     'openat': (257, 56, 3),
     'creat': (85, None, 1),
@@ -206,8 +206,8 @@ def render_filter(machine: str, *, network: bool) -> bytes:
 
     Args:
         machine: One of `ARCHITECTURES`.
-        network: Whether the network of the host is shared. Then `AF_UNIX` sockets cannot be made, because those with an
-            abstract name would reach services of the host; pairs of them can.
+        network: Whether the network of the host is shared. If so, single `AF_UNIX` sockets are denied, because one with
+            an abstract name could connect to services of the host. Socket pairs are allowed.
     """
     chosen = _ARCHITECTURES[machine]
     families = (_AF_INET, _AF_INET6) if network else (_AF_UNIX, _AF_INET, _AF_INET6)
