@@ -1,4 +1,4 @@
-"""The diff: the law that it leads from the old text to the new one, its two forms, and its bound."""
+"""Diffs: applying one to the old text gives the new text; their two forms, and their maximum size."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEXTS = st.lists(st.sampled_from(['a', 'b', '', 'c\r', 'd\u2028e', '\ud800']), m
 
 
 def _apply(old: str, diff: str) -> str:
-    """Apply a diff as `patch` does; what it takes away and what it keeps must be there."""
+    """Apply a diff as `patch` does. Its removed and its unchanged lines must be in the old text."""
     lines, result, done = split_lines(old), list[str](), 0
     body = split_lines(diff)[2:]
     for number, line in enumerate(body):
@@ -49,7 +49,7 @@ def test_the_diff_leads_from_the_old_text_to_the_new(old: str, new: str) -> None
 
 
 def _sides(view: DiffView, old: str) -> tuple[str, str]:
-    """Return both texts as the typed lines have them, with what lies between the hunks from the old one."""
+    """Return both texts from the typed lines; lines between the hunks come from the old text."""
     lines, before, after, done = split_lines(old), list[str](), list[str](), 0
     for hunk in view.hunks:
         numbers = [line.before for line in hunk.lines if line.before is not None]
@@ -144,7 +144,7 @@ def test_a_diff_that_is_too_long_is_left_out_as_a_whole_and_says_so(
 
 
 def test_lines_of_others_must_be_escaped() -> None:
-    """A room that makes typed lines itself cannot show what nobody sees."""
+    """A capability that creates typed lines itself cannot include invisible characters."""
     for text in (('\u202e',), ('a', '\u202e', ''), ('a', '\\u202e'), ()):
         with pytest.raises(ValidationError, match='`view_diff`'):
             DiffLine(kind='added', before=None, after=1, text=text)

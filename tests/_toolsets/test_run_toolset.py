@@ -1,4 +1,4 @@
-"""What the functions of a room are given for deps, whatever kind of context a run has."""
+"""The deps that the tool functions of a capability get, with every kind of run context."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ class Desk:
 
 
 class FakePreviews(AbstractCapability[object]):
-    """A room that previews tools with an argument `path`, from files that are kept here."""
+    """A capability that previews tools with an argument `path`, from its own files."""
 
     def __init__(self, files: dict[str, str], *, binds: bool = False, effect: str = 'write') -> None:
         self.id = 'fake_files'

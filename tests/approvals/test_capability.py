@@ -496,7 +496,7 @@ class TestNeighbours:
 
 
 class Preapproving(AbstractCapability[Any]):
-    """A room that allows all calls, and protects files."""
+    """A capability that allows all calls, and protects files."""
 
     def __init__(self, *, protected: Sequence[str] = (), hidden: frozenset[str] = frozenset()) -> None:
         self.id = None

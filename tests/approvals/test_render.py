@@ -1,4 +1,4 @@
-"""How a pending call reads for a person."""
+"""Pending calls as text for a person."""
 
 from __future__ import annotations
 

@@ -383,7 +383,7 @@ async def test_an_argument_under_an_alias_makes_the_call_ask(desk: DeskType) -> 
 
 
 async def test_arguments_that_a_previewed_command_does_not_show_ask(desk: DeskType) -> None:
-    """Where the preview of a room says the command, an argument that is not a word of it makes the call ask."""
+    """If a capability previews the command, an argument that is not a word of the command requires approval."""
 
     class Shell(AbstractCapability[object]):
         async def preview(self, ctx: object, *, call: object, tool_def: object, args: dict[str, Any]) -> Preview:

@@ -1,4 +1,4 @@
-"""What the tests of audits share: a repository in memory that can be made to fail, and agents that are audited."""
+"""Fixtures for the tests of audits: a repository in memory that fails on demand, and agents with an audit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pydantic_deep.testing import ScriptedModel
 
 
 class Rows(MemoryRepository[AuditRecord]):
-    """Keeps records, counts the writes, and fails or hangs when told to."""
+    """Keeps records, counts the writes, and fails or hangs for the statuses in its sets."""
 
     def __init__(self) -> None:
         super().__init__(AuditRecord, fields=AUDIT_FIELDS)

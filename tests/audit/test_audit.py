@@ -36,7 +36,7 @@ MakeAgent = Callable[..., Agent[Any, Any]]
 
 
 class Rows(Repository[AuditRecord], Protocol):
-    """What the fixture `rows` is."""
+    """The type of the fixture `rows`."""
 
     writes: list[str]
     fails: set[str]

@@ -1,4 +1,4 @@
-"""What the tests of this room share: agents that work until they may call no tools, and a clock that stands still."""
+"""Fixtures for the tests of budgets: agents that work until they may not call tools, and a fake clock."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def agent_of() -> Callable[..., Agent[Any, Any]]:
 
 
 class Watch:
-    """An event handler that keeps the events of the room, and the room's instance of the run."""
+    """An event handler that keeps the events of the capability, and its instance for the run."""
 
     def __init__(self) -> None:
         self.events: list[BudgetWarningEvent | LastAnswerEvent | BudgetUnknownEvent] = []
@@ -80,7 +80,7 @@ def watch() -> Watch:
 
 @pytest.fixture
 def told() -> Callable[[Sequence[ModelMessage]], list[str]]:
-    """Return what the room has told a model."""
+    """Return the notices of the capability in the messages."""
 
     def of(messages: Sequence[ModelMessage]) -> list[str]:
         parts = [part for message in messages for part in message.parts if isinstance(part, SystemPromptPart)]

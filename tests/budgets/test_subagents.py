@@ -1,4 +1,4 @@
-"""Budgets in a tree of subagents: those of the parent hold below it, beside those of a child."""
+"""Budgets in a tree of subagents: those of the parent limit its children too, in addition to their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a request does not begin with all of the one before it, and what is said then."""
+"""Requests that do not begin with the whole previous request, and their reports."""
 
 from __future__ import annotations
 

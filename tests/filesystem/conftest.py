@@ -1,4 +1,4 @@
-"""How the tests of this room call tools: through an agent, as a model does."""
+"""Fixtures for the tests of the filesystem: they call tools through an agent, as a model does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The room on any agent: where its files come from, what the model is told, what runs share."""
+"""The capability on any agent: the source of its files, its instructions, and the state that runs share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person is shown of a call before it runs: through a run, as another room asks for it."""
+"""Previews of calls for a person, requested by another capability during a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of this room share: a model that fails as it is told, waits that take no time, and the real models."""
+"""Fixtures for the tests of retries: a model that fails on demand, waits that take no time, and the real models."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class Waits:
         self.clock.advance(seconds)
 
     def retries(self, **options: Any) -> Retries:
-        """Return the room with the longest waits there may be, which take no time."""
+        """Return the capability with the longest possible waits, which take no time."""
         defaults: dict[str, Any] = {'sleep': self.sleep, 'random': lambda: 1.0, 'clock': self.clock.monotonic}
         return Retries(**(defaults | options))
 
@@ -153,7 +153,7 @@ def waits() -> Waits:
 
 
 def lost() -> ModelAPIError:
-    """Return a failure that passes."""
+    """Return a transient failure."""
     return ModelAPIError('gpt-5.2', 'Failed to decode response as JSON')
 
 

@@ -1,4 +1,4 @@
-"""What is worth another attempt, and how long to wait before it."""
+"""The errors that are retried, and the delay before a retry."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from .conftest import Waits, whole
 
 
 def http(kind: type[ModelAPIError] | None, status: int, **headers: str) -> ModelHTTPError:
-    """Return an error as pydantic-ai raises it for an answer with a status."""
+    """Return the error that pydantic-ai raises for an HTTP status."""
     named = {name.replace('_', '-'): value for name, value in headers.items()}
     return ModelHTTPError.for_category(kind, status_code=status, model_name='m', body='secret', headers=named)  # type: ignore[arg-type]
 
@@ -121,7 +121,7 @@ WHOLE = whole('hello')
 
 
 def policy(**options: object) -> Policy:
-    """Return the policy of the room, without waits."""
+    """Return the default policy, without waits."""
     waits = Waits()
     made = Policy(
         attempts=3,
@@ -142,7 +142,7 @@ def test_a_stream_without_a_finish_reason_was_cut(provider: str) -> None:
     assert policy().is_cut(half, system=provider, streamed=True)
     assert policy().is_cut(half, system=f'fallback:groq,{provider}', streamed=True)
     assert policy().is_cut(replace(half, provider_details={'timestamp': 1}), system=provider, streamed=True)
-    # What is read as one body is whole if it can be read; of Anthropic, a stream may be read all the same.
+    # A response that is not streamed is complete if it can be parsed, except with Anthropic, which may stream it anyway.
     assert policy().is_cut(half, system=provider, streamed=False) is (provider == 'anthropic')
 
 

@@ -1,4 +1,4 @@
-"""Runs with the room: what consumers are told, what is counted, and what its neighbours see."""
+"""Runs with retries: their events and usage, and what other capabilities see."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ async def test_a_subagent_has_the_policy_of_its_parent(waits: Waits) -> None:
 
 
 async def test_a_replayed_turn_makes_no_request_and_no_delay(waits: Waits) -> None:
-    # Recorded without the room, with answers that it would refuse.
+    # Recorded without retries, with answers that they would refuse.
     recorded, _ = ringing(FaultyModel(cut(CALL), cut(TEXT)))
     model = FaultyModel()
     again, rings = ringing(model, waits.retries())

@@ -1,4 +1,4 @@
-"""How the tests of this room write skills and load them."""
+"""Fixtures for the tests of skills, to write skills and to load them."""
 
 from __future__ import annotations
 

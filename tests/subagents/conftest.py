@@ -1,4 +1,4 @@
-"""What the tests of this room share: runs through an agent with `DeepAgentDeps`, and a process that knows only JSON."""
+"""Fixtures for the tests of subagents: runs with `DeepAgentDeps`, and a process that has only JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of this room share: agents whose history grows, and how their requests begin."""
+"""Fixtures for the tests of summarization: agents with a growing history, and the beginnings of their requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pydantic_deep.testing import ScriptedModel, SeenRequest
 
 
 class Watch:
-    """An event handler that keeps the events of the room."""
+    """An event handler that keeps the events of the capability."""
 
     def __init__(self) -> None:
         self.events: list[HistorySummarizedEvent] = []

@@ -356,7 +356,7 @@ METADATA_MARK = 'never to be sent'
 
 
 def cut_at(messages: Sequence[ModelMessage], cut: int) -> list[ModelMessage]:
-    """Return the history that the room makes with a cut."""
+    """Return the history that the capability creates with a cut."""
     if cut == 0:
         return list(messages)
     summary = SummaryMetadata(

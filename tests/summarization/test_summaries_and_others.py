@@ -1,4 +1,4 @@
-"""Summaries beside other rooms: subagents, approvals that wait, budgets of requests, retries."""
+"""Summaries with other capabilities: subagents, pending approvals, request budgets, retries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The room of todos, alone on any agent and in a deep one."""
+"""The todos capability, alone on any agent and in a deep agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Capabilities of `pydantic-ai-harness` beside our rooms, on our backends, each doing its work.
+"""Capabilities of `pydantic-ai-harness` with our capabilities and backends, each doing its work.
 
 The harness works on `ctx.workspace`, which is `deps.backend`; every test runs in memory and in a real directory.
 """

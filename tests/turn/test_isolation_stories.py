@@ -267,7 +267,7 @@ async def test_deps_need_no_more_than_the_attributes() -> None:
 async def test_what_is_no_backend_is_refused_before_the_first_request(backend: object) -> None:
     model = ScriptedModel('done')
     deps = DeepAgentDeps(backend=backend)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(UserError, match=f'{type(backend).__name__}, which is no backend'):
+    with pytest.raises(UserError, match=f'{type(backend).__name__}, which is not a backend'):
         await create_deep_agent(model).run('go', deps=deps)
     assert model.requests == []
 

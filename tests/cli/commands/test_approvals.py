@@ -1,4 +1,4 @@
-"""What waits for people, listed and answered by `approvals`."""
+"""Pending approvals, listed and answered by `approvals`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WRITE = call('write_file', path='/new.txt', content='new\n')
 
 
 def told(messages: list[ModelMessage], info: AgentInfo) -> str:
-    """Answer with what the model was told last."""
+    """Answer with the last tool results."""
     return '\n'.join(str(part.content) for part in messages[-1].parts if part.part_kind == 'tool-return')
 
 

@@ -53,7 +53,7 @@ def delete(tmp_path: Path, id: str) -> None:
 
 @pytest.fixture
 def history(invoke: Invoke) -> list[str]:
-    """Ids: the root, a turn that edits, one on a copy that writes, one in the directory, one that waits."""
+    """Ids: the root, a turn that edits, a turn on a copy that writes, a turn in the directory, a pending turn."""
     invoke('run', 'Fix the poem\nplease', '--approvals=allow', model=ScriptedModel(EDIT, 'Fixed.'))
     write = ScriptedModel(call('write_todos', todos=PLAN), WRITE, 'Wrote.')
     invoke('branch', 'side', 'Write \x1b[31mnew', '--from', 'HEAD~', '--approvals=allow', model=write)

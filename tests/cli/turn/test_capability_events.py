@@ -1,4 +1,4 @@
-"""What the rooms of the agent tell: summaries, retries and budgets, as events of a turn."""
+"""Events of capabilities in a turn: summaries, retries and budgets."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def run(conversation: Conversation) -> tuple[list[StreamEvent], TurnReport
 
 
 def told(events: list[StreamEvent]) -> list[dict[str, Any]]:
-    """Return what was told of the rooms, but how long was waited: that is drawn."""
+    """Return the events of capabilities, without delays, which are random."""
     dumped = [STREAM_EVENTS.dump_python(event) for event in events]
     news = [each for each in dumped if each['type'] in ('summarized', 'retried', 'budget')]
     return [{name: value for name, value in each.items() if name != 'delay_seconds'} for each in news]
