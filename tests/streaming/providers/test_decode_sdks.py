@@ -25,7 +25,7 @@ from pydantic_deep.streaming import (
 )
 
 pytestmark = pytest.mark.anyio
-STREAMS = Path(__file__).parent / 'streams'
+STREAMS = Path(__file__).parents[1] / 'streams'
 URL = 'http://provider.test'
 
 

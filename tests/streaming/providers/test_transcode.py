@@ -26,7 +26,7 @@ from pydantic_deep.streaming import (
     render_frame,
 )
 
-STREAMS = Path(__file__).parent / 'streams'
+STREAMS = Path(__file__).parents[1] / 'streams'
 DECODERS: dict[str, Callable[[], Decoder]] = {
     'openai': OpenaiDecoder,
     'anthropic': AnthropicDecoder,

@@ -48,7 +48,7 @@ def decode(stream: bytes) -> list[StreamEvent]:
 
 
 def decode_file(name: str) -> list[StreamEvent]:
-    return decode((Path(__file__).parent / 'streams' / f'openai_{name}.sse').read_bytes())
+    return decode((Path(__file__).parents[1] / 'streams' / f'openai_{name}.sse').read_bytes())
 
 
 def decode_chunks(*chunks: JsonValue) -> list[StreamEvent]:

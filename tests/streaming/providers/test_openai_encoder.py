@@ -27,8 +27,7 @@ from pydantic_deep.streaming import (
     openai_completion,
     openai_error,
 )
-
-from .conftest import waiting
+from tests.streaming.conftest import waiting
 
 pytestmark = pytest.mark.anyio
 

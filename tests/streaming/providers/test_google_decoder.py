@@ -35,7 +35,7 @@ def usage(output_tokens: int) -> UsageEvent:
 
 
 def frames_of(name: str) -> list[Frame]:
-    return FrameReader().feed((Path(__file__).parent / 'streams' / f'google_{name}.sse').read_bytes())
+    return FrameReader().feed((Path(__file__).parents[1] / 'streams' / f'google_{name}.sse').read_bytes())
 
 
 def decode(frames: list[Frame]) -> list[StreamEvent]:

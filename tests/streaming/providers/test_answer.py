@@ -35,8 +35,7 @@ from pydantic_deep.streaming import (
     google_response,
     openai_completion,
 )
-
-from .conftest import waiting
+from tests.streaming.conftest import waiting
 
 CALL = ToolCallEvent(id='c', name='ls', args='{"path":"/"}', index=0)
 RESULT = ToolResultEvent(id='c', name='ls', outcome='success', content='secret')

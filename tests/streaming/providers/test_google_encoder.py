@@ -27,8 +27,7 @@ from pydantic_deep.streaming import (
     google_error,
     google_response,
 )
-
-from .conftest import waiting
+from tests.streaming.conftest import waiting
 
 pytestmark = pytest.mark.anyio
 

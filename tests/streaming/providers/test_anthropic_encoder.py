@@ -26,8 +26,7 @@ from pydantic_deep.streaming import (
     anthropic_error,
     anthropic_message,
 )
-
-from .conftest import waiting
+from tests.streaming.conftest import waiting
 
 pytestmark = pytest.mark.anyio
 

@@ -19,8 +19,7 @@ from pydantic_deep.server._state import NotStartedError
 from pydantic_deep.server.access._authentication import KeyInQuery
 from pydantic_deep.store import StoreUnavailableError
 from pydantic_deep.testing import ScriptedModel, call
-
-from .conftest import Gate, Listen, MakeClient, Serve, Served
+from tests.server.conftest import Gate, Listen, MakeClient, Serve, Served
 
 pytestmark = pytest.mark.anyio
 
