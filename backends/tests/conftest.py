@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+
+from pydantic_deep_backends import FileVersion, Tree
+from pydantic_deep_backends.tracking import Captured, DirectoryRules, FileTracker, SupportsTracking
 
 
 @pytest.fixture
@@ -40,3 +46,67 @@ def children() -> Callable[[], set[str]]:
         return found
 
     return listed
+
+
+@dataclass(frozen=True)
+class Named:
+    """Leaves out what an ignore file names, line by line, there and below."""
+
+    names: frozenset[str] = frozenset()
+
+    def with_ignore_file(self, data: bytes) -> DirectoryRules:
+        return replace(self, names=self.names | set(data.decode().split()))
+
+    def below(self, name: str) -> DirectoryRules:
+        return self
+
+    def leaves_out(self, name: str, *, is_dir: bool) -> bool:
+        return name in self.names
+
+
+def track(backend: SupportsTracking, *, max_file_bytes: int = 1000, tree: Tree | None = None) -> FileTracker:
+    return backend.track(Named(), max_file_bytes=max_file_bytes, tree=tree)
+
+
+def contents(captured: Captured, blobs: Mapping[str, bytes] = {}) -> dict[str, bytes]:
+    """Return the files of a capture with their contents."""
+    return {path: {**blobs, **captured.blobs}[version.digest] for path, version in captured.tree.items()}
+
+
+def replaced(digest: str, size: int) -> FileVersion:
+    return FileVersion(digest=digest, size=size)
+
+
+def deep_directory(root: Path, name: str, levels: int) -> None:
+    """Make directories below each other, deeper than any path can say."""
+    directory = os.open(root, os.O_RDONLY)
+    for _ in range(levels):
+        os.mkdir(name, dir_fd=directory)
+        below = os.open(name, os.O_RDONLY, dir_fd=directory)
+        os.close(directory)
+        directory = below
+    os.close(os.open('f', os.O_CREAT | os.O_WRONLY, dir_fd=directory))
+    os.write(fd := os.open('f', os.O_WRONLY, dir_fd=directory), b'canary')
+    os.close(fd)
+    os.close(directory)
+
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def unprivileged() -> Iterator[Path]:
+    """Give up the rights of root, to whom no file is unreadable; a directory that is our own then."""
+    directory = Path(tempfile.mkdtemp())
+    if os.geteuid() != 0:
+        yield directory
+    else:
+        os.chown(directory, NOBODY, NOBODY)
+        os.seteuid(NOBODY)
+        try:
+            yield directory
+        finally:
+            os.seteuid(0)
+    for path in directory.rglob('*'):
+        path.chmod(0o700)
+    shutil.rmtree(directory)

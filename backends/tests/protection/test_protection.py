@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -27,6 +26,8 @@ from pydantic_deep_backends.protection import (
 from pydantic_deep_backends.protocol import BackendProtocol
 from pydantic_deep_backends.sandbox import _bwrap as bwrap
 
+from .conftest import git
+
 pytestmark = pytest.mark.anyio
 
 needs_bwrap = pytest.mark.skipif(
@@ -36,105 +37,8 @@ needs_bwrap = pytest.mark.skipif(
 COMMIT = 'git -c user.name=a -c user.email=a@b.c commit -q --allow-empty -m message'
 
 
-def git(directory: Path, *arguments: str) -> str:
-    """Run git as a person does, without the configuration of this machine."""
-    env = {'PATH': os.environ['PATH'], 'HOME': '/nonexistent', 'GIT_CONFIG_NOSYSTEM': '1'}
-    done = subprocess.run(['git', *arguments], cwd=directory, env=env, check=True, capture_output=True, text=True)
-    return done.stdout
-
-
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    """A directory with a repository, one nested in it, and settings of an editor."""
-    root = tmp_path / 'root'
-    (root / 'vendor' / 'lib').mkdir(parents=True)
-    git(root, 'init', '-q')
-    git(root / 'vendor' / 'lib', 'init', '-q')
-    (root / '.vscode').mkdir()
-    (root / '.vscode' / 'settings.json').write_text('{}')
-    (root / 'notes.md').write_text('notes\n')
-    return root
-
-
 def files_of(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob('*')) if path.is_file()}
-
-
-@pytest.mark.parametrize(
-    'path',
-    [
-        '/.git',
-        '/.git/config',
-        '/.git/hooks/pre-commit',
-        '/.git/info/attributes',
-        '/.git/config.worktree',
-        '/.git/commondir',
-        '/.git/modules/a/b/config',
-        '/.git/modules/a/hooks/post-checkout',
-        '/.git/worktrees/w/config.worktree',
-        '/.git/worktrees/w/gitdir',
-        '/deep/in/it/.git/config',
-        '/.GIT/config',
-        '/.Git/HOOKS/x',
-        '/.g\u200cit/config',
-        '/GIT~1/config',
-        '/sub/.gitattributes',
-        '/.envrc',
-        '/sub/.envrc',
-        '/.vscode',
-        '/.vscode/tasks.json',
-        '/.idea/workspace.xml',
-        '/.husky/_/pre-push',
-        '/.pre-commit-config.yaml',
-        '/AGENTS.md',
-        '/agents.md',
-        '/.agents/skills/pdf/SKILL.md',
-        '/bare/HEAD',
-    ],
-)
-async def test_files_that_programs_of_the_host_run_or_obey_are_protected_also_before_they_exist(path: str):
-    """`config`, `hooks/`, `info/` and the like in any `.git`, and settings of editors, shells and agents, at any depth
-    and in any case, are protected, whatever the backend."""
-    assert await is_protected(StateBackend(), path, PROTECTED_FILES)
-
-
-@pytest.mark.parametrize(
-    'path',
-    [
-        '/main.py',
-        '/config',
-        '/hooks/x',
-        '/info/x',
-        '/.git/index',
-        '/.git/HEAD',
-        '/.git/objects/ab/cdef',
-        '/.git/refs/heads/config.d',
-        '/.gitignore',
-        '/docs/AGENTS.md.txt',
-        '/agents/skills/x',
-        '/vscode/x',
-        '/AGENTS.md/x',
-    ],
-)
-async def test_other_files_are_not_protected(path: str):
-    assert not await is_protected(StateBackend(), path, PROTECTED_FILES)
-
-
-async def test_the_list_can_be_extended_and_emptied():
-    patterns = (*PROTECTED_FILES, '/deploy/*.sh', 'secrets.env', 'build/out/')
-    assert await is_protected(StateBackend(), '/deploy/a.sh', patterns)
-    assert not await is_protected(StateBackend(), '/sub/deploy/a.sh', patterns)
-    assert not await is_protected(StateBackend(), '/deploy/sub/a.sh', patterns)
-    assert await is_protected(StateBackend(), '/sub/secrets.env', patterns)
-    assert await is_protected(StateBackend(), '/x/build/out/deep/file', patterns)
-    assert not await is_protected(StateBackend(), '/.git/config', ())
-    assert not await is_protected(StateBackend(), '/HEAD', ('.envrc',))
-
-
-@pytest.mark.parametrize('pattern', ['', '/', 'a//b', '../x', 'a/./b', '**/x', '$GIT_DIR', 'x/$GIT_DIR/y'])
-def test_a_malformed_pattern_is_refused_where_a_backend_is_made(pattern: str, tmp_path: Path):
-    with pytest.raises(ValueError, match='is not a pattern for protected files'):
-        LocalBackend(tmp_path, protected=[pattern])
 
 
 def test_a_string_is_no_list_of_patterns(tmp_path: Path):
@@ -155,67 +59,6 @@ def test_backends_say_what_they_protect(tmp_path: Path):
     assert protected_patterns_of(object()) == PROTECTED_FILES
     assert is_git_name('.GIT')
     assert not is_git_name('git')
-
-
-async def test_a_bare_repository_is_protected_by_what_is_in_it(tmp_path: Path):
-    """A repository need not be called `.git`: what has `HEAD` and `objects` is one."""
-    git(tmp_path, 'init', '-q', '--bare', 'sub/mirror')
-    backend = LocalBackend(tmp_path)
-    for name in ('config', 'hooks/post-update', 'info/exclude', 'commondir'):
-        assert await is_protected(backend, f'/sub/mirror/{name}', PROTECTED_FILES)
-    assert not await is_protected(backend, '/sub/config', PROTECTED_FILES)
-    assert '/sub/mirror/config' in await backend.protected_files()
-
-
-async def test_what_a_protected_link_leads_to_is_protected(repository: Path):
-    (repository / 'AGENTS.md').symlink_to('notes.md')
-    (repository / 'settings').mkdir()
-    (repository / '.idea').symlink_to('settings')
-    backend = LocalBackend(repository)
-    assert await is_protected(backend, '/notes.md', PROTECTED_FILES)
-    assert await is_protected(backend, '/settings/a.xml', PROTECTED_FILES)
-    states = await backend.protected_files()
-    assert {'/notes.md', '/AGENTS.md', '/.idea'} <= states.keys()
-
-
-async def test_what_a_configuration_of_git_names_is_protected(repository: Path, tmp_path: Path):
-    """`core.hooksPath` and included files say what git runs, so they are protected with the configuration."""
-    (repository / '.githooks').mkdir()
-    (repository / '.githooks' / 'pre-commit').write_text('#!/bin/sh\n')
-    (repository / 'team.cfg').write_text(f'[core]\nhooksPath = {repository}/more\n[include]\npath = ../missing\n')
-    (repository / 'more').mkdir()
-    (repository / 'more' / 'x').write_text('')
-    with (repository / '.git' / 'config').open('a') as config:
-        config.write(
-            '[core] hooksPath = ".githooks" ; of the team\n[include]\n\tpath = ..\\\n/team.cfg # and this\n'
-            '[includeIf "gitdir:~/x"]\npath = ~/other\npath = ../../outside\npath =\npath = /etc/hostname\n path\npath = "a\\\\b"\n'
-            'path = ..\n[include]path=config\n'
-        )
-    backend = LocalBackend(repository)
-    for path in ('/.githooks/new', '/team.cfg', '/more/x'):
-        assert path == '/more/x' or await is_protected(backend, path, PROTECTED_FILES)
-    assert not await is_protected(backend, '/notes.md', PROTECTED_FILES)
-    assert {'/.githooks/pre-commit', '/team.cfg', '/more/x'} <= (await backend.protected_files()).keys()
-
-
-async def test_a_directory_with_protected_files_in_it_is_protected(repository: Path):
-    assert await is_protected(LocalBackend(repository), '/vendor', PROTECTED_FILES)
-    assert not await is_protected(LocalBackend(repository), '/.git/objects', PROTECTED_FILES)
-    assert not await is_protected(StateBackend({'/a/b': ''}), '/a', PROTECTED_FILES)
-
-
-async def test_a_backend_that_cannot_tell_does_not_hide_what_names_tell():
-    class Broken(StateBackend):
-        async def exists(self, path: str) -> bool:
-            raise OSError
-
-        async def realpath(self, path: str) -> str:
-            raise OSError
-
-    assert not await is_protected(
-        Broken({'/x/HEAD': '', '/.git/config': '[include]\npath = y'}), '/x/config', PROTECTED_FILES
-    )
-    assert await is_protected(Broken(), '/.git/config', PROTECTED_FILES)
 
 
 async def test_the_state_of_protected_files_tells_every_change(repository: Path):
@@ -290,23 +133,6 @@ async def test_what_cannot_be_read_has_a_state(repository: Path, monkeypatch: py
     monkeypatch.setattr(scan_module, '_contents', fail)
     states = await LocalBackend(repository).protected_files()
     assert states['/.git/config'] == 'unreadable: Permission denied'
-
-
-async def test_a_module_without_head_is_a_directory_of_git(repository: Path):
-    module = repository / '.git' / 'modules' / 'lib'
-    module.mkdir(parents=True)
-    (module / 'config').write_text('[core]\n')
-    assert '/.git/modules/lib/config' in await LocalBackend(repository).protected_files()
-
-
-async def test_a_work_tree_and_a_linked_repository_are_protected(repository: Path):
-    git(repository, '-c', 'user.name=a', '-c', 'user.email=b', 'commit', '-q', '--allow-empty', '-m', 'x')
-    git(repository, 'worktree', 'add', '-q', 'tree')
-    shutil.move(repository / 'vendor' / 'lib' / '.git', repository / 'vendor' / 'real')
-    (repository / 'vendor' / 'lib' / '.git').symlink_to('../real')
-    states = await LocalBackend(repository).protected_files()
-    assert {'/tree/.git', '/.git/worktrees/tree/commondir', '/.git/worktrees/tree/gitdir'} <= states.keys()
-    assert {'/vendor/lib/.git', '/vendor/real/config'} <= states.keys()
 
 
 @needs_bwrap
@@ -468,24 +294,6 @@ async def test_a_composite_tells_of_the_directory_in_which_commands_run(reposito
     mounted = CompositeBackend(StateBackend(), {'/m': LocalBackend(repository)})
     assert isinstance(mounted, SupportsProtection)
     assert '/m/.git/config' in await mounted.protected_files()
-
-
-async def test_configurations_that_name_odd_things_end(repository: Path, monkeypatch: pytest.MonkeyPatch):
-    """A directory of git as its own hooks, a link to the root, large files and long chains: all of that is bounded."""
-    (repository / 'large.cfg').write_bytes(b'#' * (MAX_READ_BYTES + 1) + b'\n[include]\npath = notes.md\n')
-    with (repository / '.git' / 'config').open('a') as config:
-        config.write('[core]\nhooksPath = .git\n[include]\npath = ../large.cfg\n')
-    (repository / '.envrc').symlink_to('.')
-    (repository / '.husky' / '_').mkdir(parents=True)
-    (repository / '.husky' / '_' / 'pre-push').write_text('')
-    states = await LocalBackend(repository).protected_files()
-    assert {'/large.cfg', '/.envrc', '/.husky/_/pre-push'} <= states.keys()
-    assert not {'/notes.md', '/.git/HEAD'} & states.keys()
-    monkeypatch.setattr(scan_module, 'MAX_CONFIGS', 1)  # made small: nobody has as many as the number says
-    (repository / 'vendor' / 'more.cfg').write_text('')
-    with (repository / 'vendor' / 'lib' / '.git' / 'config').open('a') as config:
-        config.write('[include]\npath = ../../more.cfg\n')
-    assert {'/large.cfg', '/vendor/more.cfg'} - (await LocalBackend(repository).protected_files()).keys()
 
 
 async def test_what_vanishes_during_a_scan_is_not_there(repository: Path, monkeypatch: pytest.MonkeyPatch):

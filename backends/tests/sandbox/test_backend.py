@@ -11,8 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
@@ -21,14 +20,12 @@ import pytest
 from pydantic_deep_backends import (
     BackendRef,
     BackendUnavailableError,
-    CommandResult,
     CommandTimeoutError,
     GrepMatch,
     InvalidPathError,
     LocalBackend,
     OutsideRootError,
     SandboxBackend,
-    SandboxLimits,
     SandboxProtocol,
     SandboxUnavailableError,
 )
@@ -37,6 +34,8 @@ from pydantic_deep_backends.sandbox import _bwrap as bwrap
 from pydantic_deep_backends.sandbox import _isolation_check as promises
 from pydantic_deep_backends.sandbox._cgroups import find_controllers
 from pydantic_deep_backends.sandbox._stale_resources import prefix_of
+
+from .conftest import write_program
 
 pytestmark = [
     pytest.mark.anyio,
@@ -92,12 +91,6 @@ def test_names_of_variables_are_a_list(tmp_path: Path) -> None:
         SandboxBackend(tmp_path, env='PATH')
     with pytest.raises(ValueError, match='cannot be set'):
         SandboxBackend(tmp_path, env={'A=': 'b'})
-
-
-@pytest.mark.parametrize('value', [0, -1, float('inf'), float('nan'), '1'], ids=ascii)
-def test_limits_are_positive_and_finite(value: int) -> None:
-    with pytest.raises(ValueError, match=r'`processes` is .* Pass a positive, finite number'):
-        SandboxLimits(processes=value)
 
 
 # Paths
@@ -309,55 +302,6 @@ async def remove_when_started(root: Path) -> None:
     shutil.rmtree(root)
 
 
-# Limits
-
-
-async def test_the_time_of_the_limits_is_the_longest(tmp_path: Path) -> None:
-    backend = SandboxBackend(tmp_path, limits=SandboxLimits(timeout_seconds=0.3))
-    for timeout in (None, 600.0):
-        with pytest.raises(CommandTimeoutError, match=r'longer than 0\.3 seconds'):
-            await backend.run(['sleep', '600'], timeout=timeout)
-    with pytest.raises(CommandTimeoutError, match=r'longer than 0\.1 seconds'):
-        await backend.run(['sleep', '600'], timeout=0.1)
-
-
-async def test_output_is_kept_up_to_the_limit(tmp_path: Path) -> None:
-    backend = SandboxBackend(tmp_path, limits=SandboxLimits(output_bytes=10))
-    result = await backend.run('printf 0123456789; printf éabcdefghé >&2', shell=True)
-    assert result.stdout == '0123456789'
-    assert result.stderr == 'éabc\n[… 2 bytes left out …]\nfghé'
-
-
-async def test_a_command_that_fills_the_workspace_is_ended(tmp_path: Path) -> None:
-    backend = SandboxBackend(tmp_path, limits=SandboxLimits(disk_bytes=8 * 2**20, file_size_bytes=2**20))
-    script = 'i=0; while :; do head -c 1000000 /dev/urandom > f$i; i=$((i+1)); done'
-    result = await backend.run(script, shell=True, timeout=120)
-    assert result.exit_code == -9
-    assert result.stderr.endswith('\n[ended: the workspace may take 8,388,608 bytes on the disk and took more]\n')
-    assert await backend.run(['sh', '-c', 'rm f*']) == CommandResult(exit_code=0, stdout='', stderr='')
-
-
-async def test_a_command_that_makes_countless_files_is_ended(tmp_path: Path) -> None:
-    backend = SandboxBackend(tmp_path, limits=SandboxLimits(disk_files=500))
-    script = 'i=0; while :; do mkdir $i; : > $i/f; i=$((i+1)); done'
-    result = await backend.run(script, shell=True, timeout=120)
-    assert (result.exit_code, '[ended: the workspace may have 500 files and had more]' in result.stderr) == (-9, True)
-
-
-async def test_a_command_that_hides_what_it_writes_is_ended(tmp_path: Path) -> None:
-    backend = SandboxBackend(tmp_path, limits=SandboxLimits(disk_bytes=8 * 2**20))
-    script = 'exec 3> f; rm f; while :; do head -c 1000000 /dev/urandom >&3; done'
-    result = await backend.run(script, shell=True, timeout=120)
-    assert result.exit_code == -9
-    assert '[ended: the disk lost' in result.stderr
-
-
-async def test_a_command_that_writes_within_the_limits_is_left_alone(tmp_path: Path) -> None:
-    backend = SandboxBackend(tmp_path, limits=SandboxLimits(disk_bytes=64 * 2**20))
-    result = await backend.run('head -c 20000000 /dev/urandom > f; sleep 0.3; mkfifo g; exit 3', shell=True)
-    assert (result.exit_code, result.stderr) == (3, '')
-
-
 # Where it cannot isolate
 
 
@@ -370,19 +314,6 @@ async def test_a_missing_bubblewrap_is_said_and_nothing_is_run(tmp_path: Path, m
     with pytest.raises(SandboxUnavailableError, match="'/none/bwrap' cannot be run: No such file"):
         await SandboxBackend(tmp_path, bwrap='/none/bwrap').run('echo > file', shell=True)
     assert os.listdir(tmp_path) == []
-
-
-@pytest.fixture
-def fake(tmp_path: Path) -> Iterator[Path]:
-    """A program in the place of bwrap."""
-    (tmp_path / 'root').mkdir()
-    yield tmp_path / 'fake-bwrap'
-    assert os.listdir(tmp_path / 'root') == []
-
-
-def write_program(path: Path, text: str) -> None:
-    path.write_text(f'#!/bin/sh\n{text}\n')
-    path.chmod(0o755)
 
 
 async def test_what_bubblewrap_complains_of_is_said(fake: Path) -> None:
@@ -420,77 +351,6 @@ async def test_where_the_directory_is_is_told_only_where_commands_can_be_isolate
     assert await SandboxBackend(tmp_path).working_dir() == '/workspace'
 
 
-@pytest.mark.parametrize(
-    ('removed', 'promise'),
-    [
-        (('--unshare-all',), 'there is no network'),
-        pytest.param(
-            ('--cap-drop', 'ALL'),
-            'the user has no rights',
-            marks=pytest.mark.skipif(os.geteuid() != 0, reason='bwrap takes all rights from who is not root anyway'),
-        ),
-        (('--seccomp',), 'system calls are filtered'),
-        (('--size',), 'temporary files are limited'),
-        (('--remount-ro',), 'the system is read-only'),
-    ],
-    ids=ascii,
-)
-async def test_a_promise_that_is_not_kept_is_named(fake: Path, removed: tuple[str, ...], promise: str) -> None:
-    """The program in the place of bwrap leaves out an option."""
-    fake.write_text(FORGETFUL.format(python=sys.executable, removed=removed, real=shutil.which('bwrap')))
-    fake.chmod(0o755)
-    backend = SandboxBackend(fake.parent / 'root', bwrap=fake)
-    with pytest.raises(SandboxUnavailableError, match='failed its isolation check') as caught:
-        await backend.run('echo > file', shell=True)
-    assert promise in caught.value.failed
-    assert promise in str(caught.value)
-
-
-FORGETFUL = """#!{python} -IS
-import os, sys
-removed = {removed!r}
-place = sys.argv.index('--args') + 1
-options = open(int(sys.argv[place]), 'rb').read().decode().split('\\0')[:-1]
-kept, number = [], 0
-while number < len(options):
-    if options[number] == removed[0]:
-        if removed[0] == '--unshare-all':
-            kept += ['--unshare-user', '--unshare-pid', '--unshare-ipc', '--unshare-uts']
-            number += 1
-        else:
-            number += 2
-    else:
-        kept.append(options[number])
-        number += 1
-file = os.memfd_create('kept', 0)
-os.write(file, ''.join(option + '\\0' for option in kept).encode())
-os.lseek(file, 0, 0)
-sys.argv[place] = str(file)
-os.execv({real!r}, [{real!r}, *sys.argv[1:]])
-"""
-
-
-async def test_a_device_of_the_host_that_changes_breaks_a_promise_and_is_mended(
-    fake: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    device = fake.parent / 'device'
-    device.touch(mode=0o644)
-    monkeypatch.setattr(promises, '_DEVICE', device)
-    write_program(fake, f'chmod 600 {device}; exec {shutil.which("bwrap")} "$@"')
-    with pytest.raises(SandboxUnavailableError, match='CAP_MKNOD') as caught:
-        await SandboxBackend(fake.parent / 'root', bwrap=fake).run('echo > file', shell=True)
-    assert caught.value.failed == ('devices of the host stay as they are',)
-    assert device.stat().st_mode & 0o777 == 0o644
-
-
-async def test_files_that_belong_to_somebody_else_break_a_promise(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_program(fake, f'exec {shutil.which("bwrap")} "$@"')
-    monkeypatch.setattr(promises.os, 'geteuid', lambda: 4242)
-    with pytest.raises(SandboxUnavailableError) as caught:
-        await SandboxBackend(fake.parent / 'root', bwrap=fake).run('echo > file', shell=True)
-    assert caught.value.failed == ('files of commands belong to this user',)
-
-
 async def test_a_missing_perl_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = SandboxBackend(tmp_path)
     await backend.run(['true'])
@@ -523,23 +383,6 @@ async def test_a_machine_without_a_filter_is_refused(backend: SandboxBackend, mo
     monkeypatch.setattr(os, 'uname', Machine)
     with pytest.raises(SandboxUnavailableError, match="cannot be filtered on 'riscv64'"):
         await backend.run(['true'])
-
-
-async def test_promises_are_tried_once_for_each_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[bool] = []
-    probe = promises._probe  # pyright: ignore[reportPrivateUsage]
-
-    def count(plan: bwrap.SandboxPlan, machine: str) -> tuple[set[str], str]:
-        tried.append(plan.network)
-        return probe(plan, machine)
-
-    monkeypatch.setattr(promises, '_probe', count)
-    limits = SandboxLimits(processes=77)
-    for network in (False, True, False, True):
-        backend = SandboxBackend(tmp_path, network=network, limits=limits)
-        await backend.run(['true'])
-        await backend.run(['true'])
-    assert tried == [False, True]
 
 
 # The network, where it is shared
@@ -605,12 +448,6 @@ os.setgid(54321)
 os.setuid(54321)
 anyio.run(main)
 """
-
-
-def test_limits_are_those_that_are_given() -> None:
-    limits = SandboxLimits()
-    assert replace(limits, processes=3).of_process() == limits.of_process() | {6: 3}
-
 
 # What a killed process leaves behind
 

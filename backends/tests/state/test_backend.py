@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import gc
-import tracemalloc
-
 import pytest
 
 from pydantic_deep_backends import (
     FileVersion,
     InvalidPathError,
-    MissingBlobError,
     StateBackend,
     SupportsCommands,
     SupportsCompareAndSwap,
@@ -79,80 +75,7 @@ async def test_a_snapshot_is_the_tree_that_is_there() -> None:
     assert await backend.snapshot() is await backend.snapshot()
 
 
-async def test_equal_contents_are_kept_once() -> None:
-    backend = StateBackend()
-    for number in range(10):
-        await backend.write_bytes(f'/{number}', bytes(bytearray(b'same')))
-    assert len({id(await backend.read_bytes(f'/{number}')) for number in range(10)}) == 1
-
-
-@pytest.mark.slow
-async def test_memory_is_little_more_than_the_payload() -> None:
-    payload = 100 * 10_000
-    gc.collect()
-    tracemalloc.start()
-    try:
-        before = tracemalloc.get_traced_memory()[0]
-        backend = StateBackend()
-        for number in range(100):
-            await backend.write_bytes(f'/src/file-{number}.txt', bytes([number]) * 10_000)
-            await backend.snapshot()
-        gc.collect()
-        used = tracemalloc.get_traced_memory()[0] - before
-    finally:
-        tracemalloc.stop()
-    assert payload <= used <= 1.2 * payload
-
-
-async def test_contents_go_when_no_tree_names_them() -> None:
-    backend = StateBackend({'/a': 'x' * 1000})
-    tree = await backend.snapshot()
-    await backend.remove('/a')
-    plain = Tree.of({'/a': FileVersion(digest=digest_of(b'x' * 1000), size=1000)})
-    await backend.restore(plain)  # the contents are found, because `tree` still holds them
-    assert await backend.snapshot() == tree
-    await backend.remove('/a')
-    del tree
-    gc.collect()
-    with pytest.raises(MissingBlobError):
-        await backend.restore(plain)
-
-
 # Restore
-
-
-async def test_an_own_tree_is_restored_without_a_reader() -> None:
-    backend = StateBackend({'/a': '1', '/d/b': '2'})
-    before = await backend.snapshot()
-    await backend.write_bytes('/a', b'changed')
-    await backend.remove('/d')
-    await backend.write_bytes('/d', b'a file now')
-    await backend.restore(before)
-    assert await backend.snapshot() == before
-    assert await backend.read_bytes('/d/b') == b'2'
-
-
-async def test_a_tree_of_another_instance_brings_its_contents() -> None:
-    tree = await StateBackend({'/a': '1'}).snapshot()
-    backend = StateBackend()
-    await backend.restore(tree)
-    assert await backend.read_bytes('/a') == b'1'
-
-
-async def test_contents_of_a_file_that_goes_are_those_of_a_file_that_comes() -> None:
-    backend = StateBackend({'/a': 'text'})
-    wanted = Tree.of({'/b': FileVersion(digest=digest_of(b'text'), size=4)})
-    await backend.restore(wanted)
-    assert await backend.snapshot() == wanted
-    assert await backend.read_bytes('/b') == b'text'
-
-
-async def test_contents_that_came_with_a_tree_of_another_backend_are_found() -> None:
-    backend = StateBackend()
-    await backend.restore(await StateBackend({'/a': 'text'}).snapshot())
-    wanted = Tree.of({'/b': FileVersion(digest=digest_of(b'text'), size=4)})
-    await backend.restore(wanted)
-    assert await backend.read_bytes('/b') == b'text'
 
 
 async def test_a_mode_survives_restore_and_write() -> None:
@@ -168,42 +91,6 @@ async def test_a_mode_survives_restore_and_write() -> None:
     version = (await backend.snapshot()).get('/run')
     assert version is not None
     assert version.mode == 0o755
-
-
-async def test_each_content_is_fetched_once() -> None:
-    fetched: list[str] = []
-
-    async def read_blob(digest: str) -> bytes:
-        fetched.append(digest)
-        return b'x'
-
-    version = FileVersion(digest=digest_of(b'x'), size=1)
-    await StateBackend().restore(Tree.of({'/a': version, '/b': version}), read_blob)
-    assert fetched == [version.digest]
-
-
-async def test_a_write_while_contents_are_fetched_does_not_spoil_the_result() -> None:
-    wanted = Tree.of({f'/{text}': FileVersion(digest=digest_of(text.encode()), size=1) for text in 'ab'})
-    backend = StateBackend({'/a': 'a'})
-
-    async def read_blob(digest: str) -> bytes:
-        if digest == digest_of(b'b'):
-            await backend.remove('/a')  # its contents are gone now, and must be fetched after all
-            return b'b'
-        return b'a'
-
-    await backend.restore(wanted, read_blob)
-    assert await backend.snapshot() == wanted
-
-
-async def test_a_reader_that_returns_other_contents_is_not_believed() -> None:
-    async def read_blob(digest: str) -> bytes:
-        return b'other'
-
-    backend = StateBackend({'/keep': '1'})
-    with pytest.raises(MissingBlobError):
-        await backend.restore(Tree.of({'/a': FileVersion(digest=digest_of(b'x'), size=1)}), read_blob)
-    assert await backend.exists('/keep')
 
 
 # Empty directories

@@ -1,4 +1,4 @@
-"""`LocalBackend`: what a snapshot holds, when it reads a file again, and what a restore does to the directory."""
+"""Restores: many files changed at once, or none."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import errno
 import os
 import shutil
 import stat
-import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from backends.tests.conftest import replaced, track
 from pydantic_deep_backends.errors import InvalidPathError, MissingBlobError
-from pydantic_deep_backends.files._confined_root import ConfinedRoot
-from pydantic_deep_backends.files._operations import read_chunks
 from pydantic_deep_backends.local import LocalBackend
-from pydantic_deep_backends.local._index import RACY_NANOSECONDS, SnapshotIndex
-from pydantic_deep_backends.snapshots import FileVersion, Tree, TreeDiff, digest_of
+from pydantic_deep_backends.snapshots import FileVersion, Tree, digest_of
 from pydantic_deep_backends.state import StateBackend
+from pydantic_deep_backends.tracking import Occupant
 
 pytestmark = pytest.mark.anyio
 
@@ -30,115 +29,6 @@ def backend(tmp_path: Path) -> LocalBackend:
 
 def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
-
-
-async def test_a_snapshot_holds_contents_size_and_the_right_to_execute(backend: LocalBackend, tmp_path: Path) -> None:
-    await backend.write_bytes('/.git/config', b'hidden')
-    await backend.write_bytes('/run', b'#!')
-    (tmp_path / 'run').chmod(0o700)
-    await backend.make_dir('/empty')
-    (tmp_path / 'link').symlink_to('run')
-    assert dict((await backend.snapshot()).items()) == {
-        '/.git/config': FileVersion(digest=digest_of(b'hidden'), size=6),
-        '/run': FileVersion(digest=digest_of(b'#!'), size=2, mode=0o755),
-    }
-
-
-async def test_a_file_of_terabytes_is_not_hashed(backend: LocalBackend, tmp_path: Path) -> None:
-    (tmp_path / 'd').mkdir()
-    with (tmp_path / 'd' / 'sparse').open('wb') as file:
-        file.truncate(10**13)
-    with pytest.raises(OSError, match='10,000,000,000,000 bytes') as caught:
-        await backend.snapshot()
-    assert (caught.value.errno, caught.value.filename) == (errno.EFBIG, '/d/sparse')
-
-
-def test_a_file_that_grows_without_end_is_not_read_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('pydantic_deep_backends.files._operations.MAX_READ_BYTES', 10)
-    (tmp_path / 'f').write_bytes(b'x' * 11)
-    with (tmp_path / 'f').open('rb') as file:
-        chunks = read_chunks(file.fileno(), 5)
-        assert next(chunks) == b'x' * 5
-        with pytest.raises(OSError, match='At most 10 can be read'):
-            next(chunks)
-
-
-class Readings:
-    """A clock of the file system that counts how often it is asked: once for each file that is read."""
-
-    def __init__(self, ahead_nanoseconds: int, now: Callable[[], int] = time.time_ns) -> None:
-        self.count = 0
-        self._ahead = ahead_nanoseconds
-        self._now = now
-
-    def __call__(self) -> int:
-        self.count += 1
-        return self._now() + self._ahead
-
-
-async def test_files_that_did_not_change_are_not_read_again(backend: LocalBackend, tmp_path: Path) -> None:
-    for name in map(str, range(20)):
-        await backend.write_bytes(f'/{name}', b'old')
-    clock = Readings(ahead_nanoseconds=2 * RACY_NANOSECONDS)
-    with ConfinedRoot(path=str(tmp_path)).open() as root:
-        first = SnapshotIndex(clock=clock).scan(root)
-        assert clock.count == 20
-        second = first.scan(root)
-        assert (clock.count, second.tree) == (20, first.tree)
-        await backend.write_bytes('/7', b'new')
-        await backend.remove('/8')
-        third = second.scan(root)
-        assert clock.count == 21
-    assert third.tree == first.tree.remove('/8').set('/7', FileVersion(digest=digest_of(b'new'), size=3))
-    assert third.tree == await backend.snapshot()
-
-
-async def test_a_change_that_leaves_size_and_mtime_alone_is_seen(tmp_path: Path) -> None:
-    (tmp_path / 'f').write_text('old')
-    os.utime(tmp_path / 'f', ns=(1, 1))
-    with ConfinedRoot(path=str(tmp_path)).open() as root:
-        first = SnapshotIndex(clock=Readings(2 * RACY_NANOSECONDS)).scan(root)
-        (tmp_path / 'f').write_text('new')
-        os.utime(tmp_path / 'f', ns=(1, 1))
-        assert first.scan(root).tree.get('/f') == FileVersion(digest=digest_of(b'new'), size=3)
-
-
-async def test_a_file_that_changed_shortly_before_it_was_read_is_read_again(tmp_path: Path) -> None:
-    (tmp_path / 'f').write_text('old')
-    written_at = (tmp_path / 'f').stat().st_ctime_ns
-    clock = Readings(RACY_NANOSECONDS, now=lambda: written_at)
-    with ConfinedRoot(path=str(tmp_path)).open() as root:
-        SnapshotIndex(clock=clock).scan(root).scan(root)
-    assert clock.count == 2
-
-
-async def test_what_vanishes_or_becomes_a_link_while_it_is_captured_is_left_out(tmp_path: Path) -> None:
-    (tmp_path / 'f').write_text('old')
-    (tmp_path / 'd').mkdir()
-
-    def unlink_f() -> int:
-        (tmp_path / 'f').unlink()
-        return 0
-
-    def replace_d() -> None:
-        (tmp_path / 'd').rmdir()
-        (tmp_path / 'd').symlink_to('/etc')
-
-    with ConfinedRoot(path=str(tmp_path)).open() as root:
-        checkpoints = iter([lambda: None, replace_d])
-        assert len(SnapshotIndex(clock=unlink_f).scan(root, lambda: next(checkpoints)()).tree) == 0
-
-
-async def test_changes_says_what_differs(backend: LocalBackend) -> None:
-    await backend.write_bytes('/same', b'')
-    await backend.write_bytes('/changed', b'')
-    await backend.write_bytes('/removed', b'')
-    tree = await backend.snapshot()
-    assert not await backend.changes(tree)
-    await backend.write_bytes('/changed', b'2')
-    await backend.write_bytes('/added', b'')
-    await backend.remove('/removed')
-    assert await backend.changes(tree) == TreeDiff(added=('/added',), changed=('/changed',), removed=('/removed',))
 
 
 class Blobs:
@@ -302,3 +192,134 @@ async def test_restore_is_content_with_a_file_that_is_gone_already(backend: Loca
     tree = Tree.of({'/c': FileVersion(digest=digest_of(b'new'), size=3)})
     await backend.restore(tree, read_blob)
     assert sorted(os.listdir(tmp_path)) == ['b', 'c']
+
+
+async def test_links_and_special_files_are_occupants_but_no_files(local: LocalBackend, tmp_path: Path) -> None:
+    (tmp_path / 'link').symlink_to('d1')
+    (tmp_path / 'd').mkdir()
+    os.mkfifo(tmp_path / 'd' / 'fifo')
+    (tmp_path / 'd' / f'.pydantic-deep-{"0" * 32}.tmp').write_text('x')
+    assert await local.occupants(['/link/x', '/d']) == [
+        Occupant(path='/d/fifo', is_file=False),
+        Occupant(path='/link', is_file=False),
+    ]
+
+
+async def test_what_cannot_be_looked_at_is_an_error_and_not_free(
+    local: LocalBackend, fail: Callable[[str, int], None]
+) -> None:
+    fail('d1', errno.EACCES)
+    with pytest.raises(PermissionError):
+        await local.occupants(['/d1/1'])
+
+
+async def test_directories_that_lose_their_last_file_go(local: LocalBackend, tmp_path: Path) -> None:
+    await local.write_bytes('/one/two/x', b'')
+    await local.write_bytes('/one/y', b'')
+    tree = (await track(local).capture(Tree())).tree.remove('/one/two/x')
+    await local.patch(tree, ['/one/two/x', '/one/two/gone', '/no/where'], {})
+    assert sorted(path.name for path in (tmp_path / 'one').iterdir()) == ['y']
+    await local.patch(Tree(), ['/one/y', '/d1/1'], {})
+    assert (tmp_path / 'one').exists() is False
+    assert (tmp_path / 'd1').exists() is True
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the disk is asked to be sure of."""
+    asked: list[str] = []
+    fsync, sync = os.fsync, os.sync
+
+    def noted_fsync(descriptor: int) -> None:
+        asked.append('directory' if stat.S_ISDIR(os.fstat(descriptor).st_mode) else 'file')
+        fsync(descriptor)
+
+    def noted_sync() -> None:
+        asked.append('all')
+        sync()
+
+    monkeypatch.setattr(os, 'fsync', noted_fsync)
+    monkeypatch.setattr(os, 'sync', noted_sync)
+    return asked
+
+
+def many(count: int) -> tuple[Tree, dict[str, bytes]]:
+    data = {f'/{number}': str(number).encode() for number in range(count)}
+    versions = {path: replaced(digest_of(text), len(text)) for path, text in data.items()}
+    return Tree.of(versions), {digest_of(text): text for text in data.values()}
+
+
+async def test_few_files_are_made_durable_one_by_one(tmp_path: Path, disk: list[str]) -> None:
+    tree, data = many(20)
+    await LocalBackend(tmp_path).patch(tree, list(tree), data)
+    assert disk == ['file'] * 20 + ['directory']
+
+
+async def test_many_files_are_made_durable_together(
+    tmp_path: Path, disk: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr('pydantic_deep_backends.local._patch.MAX_CHUNK_FILES', 200)
+    tree, data = many(400)
+    backend = LocalBackend(tmp_path)
+    await backend.patch(tree, list(tree), data)
+    assert disk == ['all'] * 4  # before the files of each chunk take their names, and after
+    assert (await track(backend).capture(Tree())).tree == tree
+    disk.clear()
+    await backend.patch(Tree(), list(tree), {})
+    assert disk == ['directory']
+
+
+async def test_files_of_a_view_are_not_made_durable(tmp_path: Path, disk: list[str]) -> None:
+    tree, data = many(200)
+    await LocalBackend(tmp_path).patch(tree, list(tree), data, is_durable=False)
+    assert disk == []
+
+
+@pytest.mark.parametrize('failing', ['open', 'rename'])
+async def test_a_patch_that_fails_leaves_each_file_as_it_was_or_as_it_will_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    backend = LocalBackend(tmp_path)
+    for number in range(5):
+        await backend.write_bytes(f'/{number}', b'old')
+    tracker = track(backend)
+    before = (await tracker.capture(Tree())).tree
+    tree, data = many(5)
+    left = 3
+    real: Callable[..., object] = getattr(os, failing)
+
+    def call(name: str, *args: object, **options: object) -> object:
+        nonlocal left
+        if name.startswith('.pydantic-deep-'):
+            left -= 1
+            if left < 0:
+                raise OSError(errno.ENOSPC, 'No space left')
+        return real(name, *args, **options)
+
+    monkeypatch.setattr(os, failing, call)
+    with pytest.raises(OSError, match='No space left'):
+        await backend.patch(tree, list(tree), data)
+    monkeypatch.undo()
+    here = (await tracker.capture(before)).tree
+    assert [path for path in tree if here[path] == tree[path]] == ([] if failing == 'open' else ['/0', '/1', '/2'])
+    assert all(here[path] in (before[path], tree[path]) for path in tree)
+    assert sorted(os.listdir(tmp_path)) == ['0', '1', '2', '3', '4']
+    await backend.patch(tree, list(tree), data)
+    assert (await tracker.capture(here)).tree == tree
+
+
+async def test_a_directory_that_is_gone_takes_its_unfinished_writes_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree, data = many(2)
+    tree = Tree().graft('/d', tree)
+    real = os.rename
+
+    def rename(*args: Any, **options: Any) -> None:
+        shutil.rmtree(tmp_path / 'd')
+        real(*args, **options)
+
+    monkeypatch.setattr(os, 'rename', rename)
+    with pytest.raises(OSError, match='No such file'):
+        await LocalBackend(tmp_path).patch(tree, list(tree), data)
+    assert os.listdir(tmp_path) == []

@@ -1,0 +1,133 @@
+"""`LocalBackend`: what a snapshot holds, when it reads a file again, and what a restore does to the directory."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pydantic_deep_backends.files._confined_root import ConfinedRoot
+from pydantic_deep_backends.files._operations import read_chunks
+from pydantic_deep_backends.local import LocalBackend
+from pydantic_deep_backends.local._index import RACY_NANOSECONDS, SnapshotIndex
+from pydantic_deep_backends.snapshots import FileVersion, TreeDiff, digest_of
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def backend(tmp_path: Path) -> LocalBackend:
+    return LocalBackend(tmp_path)
+
+
+async def test_a_snapshot_holds_contents_size_and_the_right_to_execute(backend: LocalBackend, tmp_path: Path) -> None:
+    await backend.write_bytes('/.git/config', b'hidden')
+    await backend.write_bytes('/run', b'#!')
+    (tmp_path / 'run').chmod(0o700)
+    await backend.make_dir('/empty')
+    (tmp_path / 'link').symlink_to('run')
+    assert dict((await backend.snapshot()).items()) == {
+        '/.git/config': FileVersion(digest=digest_of(b'hidden'), size=6),
+        '/run': FileVersion(digest=digest_of(b'#!'), size=2, mode=0o755),
+    }
+
+
+async def test_a_file_of_terabytes_is_not_hashed(backend: LocalBackend, tmp_path: Path) -> None:
+    (tmp_path / 'd').mkdir()
+    with (tmp_path / 'd' / 'sparse').open('wb') as file:
+        file.truncate(10**13)
+    with pytest.raises(OSError, match='10,000,000,000,000 bytes') as caught:
+        await backend.snapshot()
+    assert (caught.value.errno, caught.value.filename) == (errno.EFBIG, '/d/sparse')
+
+
+def test_a_file_that_grows_without_end_is_not_read_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('pydantic_deep_backends.files._operations.MAX_READ_BYTES', 10)
+    (tmp_path / 'f').write_bytes(b'x' * 11)
+    with (tmp_path / 'f').open('rb') as file:
+        chunks = read_chunks(file.fileno(), 5)
+        assert next(chunks) == b'x' * 5
+        with pytest.raises(OSError, match='At most 10 can be read'):
+            next(chunks)
+
+
+class Readings:
+    """A clock of the file system that counts how often it is asked: once for each file that is read."""
+
+    def __init__(self, ahead_nanoseconds: int, now: Callable[[], int] = time.time_ns) -> None:
+        self.count = 0
+        self._ahead = ahead_nanoseconds
+        self._now = now
+
+    def __call__(self) -> int:
+        self.count += 1
+        return self._now() + self._ahead
+
+
+async def test_files_that_did_not_change_are_not_read_again(backend: LocalBackend, tmp_path: Path) -> None:
+    for name in map(str, range(20)):
+        await backend.write_bytes(f'/{name}', b'old')
+    clock = Readings(ahead_nanoseconds=2 * RACY_NANOSECONDS)
+    with ConfinedRoot(path=str(tmp_path)).open() as root:
+        first = SnapshotIndex(clock=clock).scan(root)
+        assert clock.count == 20
+        second = first.scan(root)
+        assert (clock.count, second.tree) == (20, first.tree)
+        await backend.write_bytes('/7', b'new')
+        await backend.remove('/8')
+        third = second.scan(root)
+        assert clock.count == 21
+    assert third.tree == first.tree.remove('/8').set('/7', FileVersion(digest=digest_of(b'new'), size=3))
+    assert third.tree == await backend.snapshot()
+
+
+async def test_a_change_that_leaves_size_and_mtime_alone_is_seen(tmp_path: Path) -> None:
+    (tmp_path / 'f').write_text('old')
+    os.utime(tmp_path / 'f', ns=(1, 1))
+    with ConfinedRoot(path=str(tmp_path)).open() as root:
+        first = SnapshotIndex(clock=Readings(2 * RACY_NANOSECONDS)).scan(root)
+        (tmp_path / 'f').write_text('new')
+        os.utime(tmp_path / 'f', ns=(1, 1))
+        assert first.scan(root).tree.get('/f') == FileVersion(digest=digest_of(b'new'), size=3)
+
+
+async def test_a_file_that_changed_shortly_before_it_was_read_is_read_again(tmp_path: Path) -> None:
+    (tmp_path / 'f').write_text('old')
+    written_at = (tmp_path / 'f').stat().st_ctime_ns
+    clock = Readings(RACY_NANOSECONDS, now=lambda: written_at)
+    with ConfinedRoot(path=str(tmp_path)).open() as root:
+        SnapshotIndex(clock=clock).scan(root).scan(root)
+    assert clock.count == 2
+
+
+async def test_what_vanishes_or_becomes_a_link_while_it_is_captured_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / 'f').write_text('old')
+    (tmp_path / 'd').mkdir()
+
+    def unlink_f() -> int:
+        (tmp_path / 'f').unlink()
+        return 0
+
+    def replace_d() -> None:
+        (tmp_path / 'd').rmdir()
+        (tmp_path / 'd').symlink_to('/etc')
+
+    with ConfinedRoot(path=str(tmp_path)).open() as root:
+        checkpoints = iter([lambda: None, replace_d])
+        assert len(SnapshotIndex(clock=unlink_f).scan(root, lambda: next(checkpoints)()).tree) == 0
+
+
+async def test_changes_says_what_differs(backend: LocalBackend) -> None:
+    await backend.write_bytes('/same', b'')
+    await backend.write_bytes('/changed', b'')
+    await backend.write_bytes('/removed', b'')
+    tree = await backend.snapshot()
+    assert not await backend.changes(tree)
+    await backend.write_bytes('/changed', b'2')
+    await backend.write_bytes('/added', b'')
+    await backend.remove('/removed')
+    assert await backend.changes(tree) == TreeDiff(added=('/added',), changed=('/changed',), removed=('/removed',))

@@ -1,0 +1,73 @@
+"""Paths that are protected because of other files."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pydantic_deep_backends import LocalBackend, StateBackend
+from pydantic_deep_backends.protection import PROTECTED_FILES, is_protected
+
+from .conftest import git
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_bare_repository_is_protected_by_what_is_in_it(tmp_path: Path):
+    """A repository need not be called `.git`: what has `HEAD` and `objects` is one."""
+    git(tmp_path, 'init', '-q', '--bare', 'sub/mirror')
+    backend = LocalBackend(tmp_path)
+    for name in ('config', 'hooks/post-update', 'info/exclude', 'commondir'):
+        assert await is_protected(backend, f'/sub/mirror/{name}', PROTECTED_FILES)
+    assert not await is_protected(backend, '/sub/config', PROTECTED_FILES)
+    assert '/sub/mirror/config' in await backend.protected_files()
+
+
+async def test_what_a_protected_link_leads_to_is_protected(repository: Path):
+    (repository / 'AGENTS.md').symlink_to('notes.md')
+    (repository / 'settings').mkdir()
+    (repository / '.idea').symlink_to('settings')
+    backend = LocalBackend(repository)
+    assert await is_protected(backend, '/notes.md', PROTECTED_FILES)
+    assert await is_protected(backend, '/settings/a.xml', PROTECTED_FILES)
+    states = await backend.protected_files()
+    assert {'/notes.md', '/AGENTS.md', '/.idea'} <= states.keys()
+
+
+async def test_a_directory_with_protected_files_in_it_is_protected(repository: Path):
+    assert await is_protected(LocalBackend(repository), '/vendor', PROTECTED_FILES)
+    assert not await is_protected(LocalBackend(repository), '/.git/objects', PROTECTED_FILES)
+    assert not await is_protected(StateBackend({'/a/b': ''}), '/a', PROTECTED_FILES)
+
+
+async def test_a_backend_that_cannot_tell_does_not_hide_what_names_tell():
+    class Broken(StateBackend):
+        async def exists(self, path: str) -> bool:
+            raise OSError
+
+        async def realpath(self, path: str) -> str:
+            raise OSError
+
+    assert not await is_protected(
+        Broken({'/x/HEAD': '', '/.git/config': '[include]\npath = y'}), '/x/config', PROTECTED_FILES
+    )
+    assert await is_protected(Broken(), '/.git/config', PROTECTED_FILES)
+
+
+async def test_a_module_without_head_is_a_directory_of_git(repository: Path):
+    module = repository / '.git' / 'modules' / 'lib'
+    module.mkdir(parents=True)
+    (module / 'config').write_text('[core]\n')
+    assert '/.git/modules/lib/config' in await LocalBackend(repository).protected_files()
+
+
+async def test_a_work_tree_and_a_linked_repository_are_protected(repository: Path):
+    git(repository, '-c', 'user.name=a', '-c', 'user.email=b', 'commit', '-q', '--allow-empty', '-m', 'x')
+    git(repository, 'worktree', 'add', '-q', 'tree')
+    shutil.move(repository / 'vendor' / 'lib' / '.git', repository / 'vendor' / 'real')
+    (repository / 'vendor' / 'lib' / '.git').symlink_to('../real')
+    states = await LocalBackend(repository).protected_files()
+    assert {'/tree/.git', '/.git/worktrees/tree/commondir', '/.git/worktrees/tree/gitdir'} <= states.keys()
+    assert {'/vendor/lib/.git', '/vendor/real/config'} <= states.keys()

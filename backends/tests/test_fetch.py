@@ -1,0 +1,63 @@
+"""Contents of a restore: fetched before the first change, and verified by their digests."""
+
+from __future__ import annotations
+
+import pytest
+
+from pydantic_deep_backends import FileVersion, MissingBlobError, StateBackend, Tree, digest_of
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_an_own_tree_is_restored_without_a_reader() -> None:
+    backend = StateBackend({'/a': '1', '/d/b': '2'})
+    before = await backend.snapshot()
+    await backend.write_bytes('/a', b'changed')
+    await backend.remove('/d')
+    await backend.write_bytes('/d', b'a file now')
+    await backend.restore(before)
+    assert await backend.snapshot() == before
+    assert await backend.read_bytes('/d/b') == b'2'
+
+
+async def test_a_tree_of_another_instance_brings_its_contents() -> None:
+    tree = await StateBackend({'/a': '1'}).snapshot()
+    backend = StateBackend()
+    await backend.restore(tree)
+    assert await backend.read_bytes('/a') == b'1'
+
+
+async def test_each_content_is_fetched_once() -> None:
+    fetched: list[str] = []
+
+    async def read_blob(digest: str) -> bytes:
+        fetched.append(digest)
+        return b'x'
+
+    version = FileVersion(digest=digest_of(b'x'), size=1)
+    await StateBackend().restore(Tree.of({'/a': version, '/b': version}), read_blob)
+    assert fetched == [version.digest]
+
+
+async def test_a_write_while_contents_are_fetched_does_not_spoil_the_result() -> None:
+    wanted = Tree.of({f'/{text}': FileVersion(digest=digest_of(text.encode()), size=1) for text in 'ab'})
+    backend = StateBackend({'/a': 'a'})
+
+    async def read_blob(digest: str) -> bytes:
+        if digest == digest_of(b'b'):
+            await backend.remove('/a')  # its contents are gone now, and must be fetched after all
+            return b'b'
+        return b'a'
+
+    await backend.restore(wanted, read_blob)
+    assert await backend.snapshot() == wanted
+
+
+async def test_a_reader_that_returns_other_contents_is_not_believed() -> None:
+    async def read_blob(digest: str) -> bytes:
+        return b'other'
+
+    backend = StateBackend({'/keep': '1'})
+    with pytest.raises(MissingBlobError):
+        await backend.restore(Tree.of({'/a': FileVersion(digest=digest_of(b'x'), size=1)}), read_blob)
+    assert await backend.exists('/keep')
