@@ -26,6 +26,7 @@ __all__ = (
     'CarriedOver',
     'Preview',
     'SupportsApprovalGate',
+    'SupportsBilledAttempts',
     'SupportsCarryOver',
     'SupportsChangeTracking',
     'SupportsCompleteTracking',
@@ -41,6 +42,8 @@ __all__ = (
     'SupportsProtectedPaths',
     'SupportsRecovery',
     'SupportsReplay',
+    'SupportsSummaryRecording',
+    'SupportsSummaryReplay',
     'find_capabilities',
 )
 
@@ -180,19 +183,7 @@ class SupportsCarryOver(Protocol):
 
 @runtime_checkable
 class SupportsHistory(Protocol):
-    """Persists all messages of a conversation, including those that a summary has replaced."""
-
-    async def earlier_messages(self, ctx: RunContext[object]) -> Sequence[ModelMessage]:
-        """Return the messages that summaries have replaced, oldest first."""
-        ...
-
-    def has_overflowed(self) -> bool:
-        """Return whether the run is a replay of a recording in which the next request exceeded the context window."""
-        ...
-
-    def next_summary(self) -> ModelMessage | None:
-        """Return the message with the summary that the recording has at this point; `None` if a new one is needed."""
-        ...
+    """Stores all messages of a conversation, including those that summaries replace."""
 
     async def persist(self, ctx: RunContext[object], messages: Sequence[ModelMessage]) -> None:
         """Persist the history before a summary replaces part of it.
@@ -203,10 +194,19 @@ class SupportsHistory(Protocol):
         """
         ...
 
+    async def earlier_messages(self, ctx: RunContext[object]) -> Sequence[ModelMessage]:
+        """Return the messages that summaries have replaced, oldest first."""
+        ...
+
+
+@runtime_checkable
+class SupportsSummaryRecording(Protocol):
+    """Records requests for summaries. Their responses are in no history."""
+
     async def record_summary(
         self, request: ModelRequestContext, response: ModelResponse, *, started_at: int, duration_us: int
     ) -> None:
-        """Record the request for a summary; its response is in no history.
+        """Record a request for a summary, and its response.
 
         Args:
             request: The request.
@@ -215,6 +215,24 @@ class SupportsHistory(Protocol):
             duration_us: How long it took, in microseconds.
         """
         ...
+
+
+@runtime_checkable
+class SupportsSummaryReplay(Protocol):
+    """Replays the summaries of a recorded run, instead of new ones."""
+
+    def has_overflowed(self) -> bool:
+        """Return whether the recorded run's next request exceeded the context window, which requires a summary."""
+        ...
+
+    def next_summary(self) -> ModelMessage | None:
+        """Return the message with the summary that the recording has at this point; `None` if a new one is needed."""
+        ...
+
+
+@runtime_checkable
+class SupportsBilledAttempts(Protocol):
+    """Accounts for failed attempts at requests that the provider has billed."""
 
     def record_billed_attempts(self, attempts: Sequence[ModelRequestAttempt]) -> None:
         """Record failed attempts at the last request that were billed and that no response mentions."""

@@ -17,7 +17,7 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.usage import RequestUsage
 
 from pydantic_deep._requests.canned_stream import CannedModel
-from pydantic_deep.extensions import SupportsHistory, find_capabilities
+from pydantic_deep.extensions import SupportsBilledAttempts, find_capabilities
 
 from ._attempts import Retry
 from ._events import ModelRetriedEvent
@@ -126,7 +126,7 @@ class Retries(AbstractCapability[object]):
             return
         for attempt in attempts:
             self._ctx.usage.incr(cast('RequestUsage', attempt.usage))
-        for recorder in find_capabilities(self._ctx, SupportsHistory):
+        for recorder in find_capabilities(self._ctx, SupportsBilledAttempts):
             recorder.record_billed_attempts(attempts)
 
 

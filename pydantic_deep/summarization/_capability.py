@@ -26,7 +26,15 @@ from pydantic_deep._messages.summary_metadata import (
     whole,
 )
 from pydantic_deep._toolsets.run_toolset import RunToolset
-from pydantic_deep.extensions import SupportsCarryOver, SupportsDelegationUsage, SupportsHistory, find_capabilities
+from pydantic_deep.extensions import (
+    SupportsBilledAttempts,
+    SupportsCarryOver,
+    SupportsDelegationUsage,
+    SupportsHistory,
+    SupportsSummaryRecording,
+    SupportsSummaryReplay,
+    find_capabilities,
+)
 from pydantic_deep.tokens import MessageTokens, TokenCounter, count_head, count_message, count_tokens_approximately
 
 from ._cut import find_cut
@@ -97,9 +105,8 @@ class Summarization(AbstractCapability[object]):
         default_factory=dict[int, 'int | None'], init=False, repr=False, compare=False
     )
     _wrapper: OverflowModel | None = field(default=None, init=False, repr=False, compare=False)
-    _recorder: SupportsHistory | None = field(default=None, init=False, repr=False, compare=False)
-    """The capability that stores the messages of the run, if any. It is looked up once."""
-    _has_looked_up_recorder: bool = field(default=False, init=False, repr=False, compare=False)
+    _replays: Sequence[SupportsSummaryReplay] | None = field(default=None, init=False, repr=False, compare=False)
+    """The capabilities that replay summaries; `None` before the first request. They are looked up once."""
     _request: tuple[RunContext[object], ModelRequestContext, ModelRequestContext] | None = field(
         default=None, init=False, repr=False, compare=False
     )
@@ -166,12 +173,9 @@ class Summarization(AbstractCapability[object]):
         self, ctx: RunContext[object], request_context: ModelRequestContext
     ) -> ModelRequestContext:
         """Summarize the history if it is too long."""
-        if not self._has_looked_up_recorder:
-            self._has_looked_up_recorder, self._recorder = (
-                True,
-                next(iter(find_capabilities(ctx, SupportsHistory)), None),
-            )
-        if self._recorder is not None and self._recorder.has_overflowed():
+        if self._replays is None:
+            self._replays = find_capabilities(ctx, SupportsSummaryReplay)
+        if any(replay.has_overflowed() for replay in self._replays):
             await self._summarize(ctx, request_context, 'overflow', self._keep_after_overflow(ctx.messages))
         elif (reason := self._reason(ctx.messages, request_context)) is not None:
             await self._summarize(ctx, request_context, reason, self.keep)
@@ -217,14 +221,10 @@ class Summarization(AbstractCapability[object]):
         if cut <= earlier or not self._is_worth_it(request, reason, sums, cut, earlier):
             return False
         replaced, tail = messages[:cut], messages[cut:]
-        recorder = self._recorder
-        if recorder is not None:
-            await recorder.persist(ctx, messages[:-1])
-        replayed = None if recorder is None else recorder.next_summary()
-        error = None
-        if replayed is not None:
-            first = replayed
-        else:
+        for history in find_capabilities(ctx, SupportsHistory):
+            await history.persist(ctx, messages[:-1])
+        first, error = next(filter(None, (replay.next_summary() for replay in self._replays or ())), None), None
+        if first is None:
             first, error = await self._first(ctx, request, reason, replaced, tail)
         ctx.messages[:] = [first, *tail]
         request.messages = [first, *tail]
@@ -283,7 +283,7 @@ class Summarization(AbstractCapability[object]):
             written=written.text or earlier_text,
             carried={id: item.state for id, item in carried.items() if item.state is not None},
             usage=usage_of(replaced) + summarizers_usage,
-            messages=None if self._recorder is not None else whole(replaced),
+            messages=None if find_capabilities(ctx, SupportsHistory) else whole(replaced),
         )
         if written.native is not None:
             return _native(written.native, state), error
@@ -299,7 +299,7 @@ class Summarization(AbstractCapability[object]):
         self, ctx: RunContext[object], request: ModelRequestContext, replaced: Sequence[ModelMessage]
     ) -> tuple[Written, str | None]:
         """Request a summary. If that fails for any reason, the run continues without one."""
-        written, error_text = Written(recorder=self._recorder), None
+        written, error_text = Written(recorders=find_capabilities(ctx, SupportsSummaryRecording)), None
         self._is_writing = True
         try:
             with anyio.fail_after(self.timeout_seconds):
@@ -312,8 +312,8 @@ class Summarization(AbstractCapability[object]):
             self._is_writing = False
         for attempt in written.failed:
             _count(ctx, attempt.usage or RequestUsage())
-        if self._recorder is not None:
-            self._recorder.record_billed_attempts(written.failed)
+        for accounting in find_capabilities(ctx, SupportsBilledAttempts):
+            accounting.record_billed_attempts(written.failed)
         return written, error_text
 
     async def _after_overflow(self, prepare: Prepare) -> list[ModelMessage] | None:
@@ -333,8 +333,8 @@ class Summarization(AbstractCapability[object]):
 
     def _history(self, ctx: RunContext[object]) -> History:
         async def earlier() -> Sequence[ModelMessage]:
-            recorder = self._recorder
-            return replaced_messages(ctx.messages) if recorder is None else await recorder.earlier_messages(ctx)
+            stored = next(iter(find_capabilities(ctx, SupportsHistory)), None)
+            return replaced_messages(ctx.messages) if stored is None else await stored.earlier_messages(ctx)
 
         return History(earlier)
 

@@ -27,7 +27,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import KnownModelName, Model, ModelRequestContext, ModelRequestParameters, infer_model
 
-from pydantic_deep.extensions import SupportsHistory
+from pydantic_deep.extensions import SupportsSummaryRecording, SupportsSummaryReplay
 from pydantic_deep.tokens import CHARS_PER_TOKEN
 
 from ._overflow import sendable
@@ -61,8 +61,8 @@ class Written:
     """The responses of models during summarization."""
     failed: list[ModelRequestAttempt] = field(default_factory=list[ModelRequestAttempt])
     """Failed attempts that no response contains."""
-    recorder: SupportsHistory | None = None
-    """Records each response immediately."""
+    recorders: Sequence[SupportsSummaryRecording] = ()
+    """Record each response immediately."""
 
     async def ask(self, request: ModelRequestContext, answer: Awaitable[ModelResponse]) -> ModelResponse:
         """Await the response to a request, and record it."""
@@ -73,9 +73,9 @@ class Written:
             self.failed += error.attempts
             raise
         self.responses.append(response)
-        if self.recorder is not None:
-            duration_us = (time.perf_counter_ns() - begun) // 1000
-            await self.recorder.record_summary(request, response, started_at=started_at, duration_us=duration_us)
+        duration_us = (time.perf_counter_ns() - begun) // 1000
+        for recorder in self.recorders:
+            await recorder.record_summary(request, response, started_at=started_at, duration_us=duration_us)
         return response
 
 
@@ -120,11 +120,11 @@ async def write_summary(
 def _served(ctx: RunContext[object], model: Model[Any]) -> Model[Any]:
     """Return a model with the wrappers of the run's capabilities, most importantly retries.
 
-    Capabilities that record and replay a run are skipped, as they only apply to requests in its history. The
+    Capabilities that record or replay summaries are skipped: their wrappers only apply to requests in the history. The
     summarization capability itself adds no wrapper while it writes.
     """
     for capability in reversed(list(ctx.capabilities.values())):
-        if not isinstance(capability, SupportsHistory):
+        if not isinstance(capability, (SupportsSummaryRecording, SupportsSummaryReplay)):
             model = capability.get_wrapper_model(model) or model
     return model
 

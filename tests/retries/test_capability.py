@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import anyio
 import pytest
 from pydantic_ai import Agent
+from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import ModelRequestTimeout
 from pydantic_ai.messages import (
     AgentStreamEvent,
     ModelMessage,
+    ModelRequestAttempt,
     ModelResponse,
     PartDeltaEvent,
     PartStartEvent,
@@ -125,6 +127,25 @@ async def test_what_failed_attempts_were_billed_counts_in_the_usage_of_the_run(w
     async with agent.run_stream_events('go') as events:
         results = [event.result async for event in events if isinstance(event, AgentRunResultEvent)]
     assert (results[0].usage.input_tokens, results[0].usage.requests) == (21, 1)
+
+
+@dataclass
+class Invoice(AbstractCapability[object]):
+    """Sums up billed attempts (`SupportsBilledAttempts`)."""
+
+    tokens: int = 0
+
+    def record_billed_attempts(self, attempts: Sequence[ModelRequestAttempt]) -> None:
+        self.tokens += sum(attempt.usage.input_tokens for attempt in attempts if attempt.usage is not None)
+
+
+async def test_billed_attempts_without_a_response_are_reported_to_capabilities(waits: Waits) -> None:
+    half = replace(cut(TEXT), provider_name='anthropic')
+    agent, _ = ringing(FaultyModel(half, lost(), half), waits.retries())
+    invoice = Invoice()
+    with pytest.raises(CutAnswerError):
+        await agent.run('go', capabilities=[invoice])
+    assert invoice.tokens == 14
 
 
 async def test_it_counts_also_where_no_attempt_has_brought_an_answer(waits: Waits) -> None:

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, ConversationTypeAdapter, DeferredToolRequests, DeferredToolResults
+from pydantic_ai import Agent, ConversationTypeAdapter, DeferredToolRequests, DeferredToolResults, RunContext
+from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import ModelAPIError
-from pydantic_ai.messages import ModelMessage, ToolCallPart, ToolReturnPart, UserPromptPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.models.function import AgentInfo
 from pydantic_ai.usage import RequestUsage
 
@@ -65,6 +75,77 @@ async def test_a_delegation_that_is_replaced_keeps_its_answer_searchable() -> No
     assert summaries(model.requests)
     assert '8812' in str(model.requests[-1].tool_returns[-1].content)
     assert '8812' in str(replaced_messages(result.all_messages()))
+
+
+@dataclass
+class Archive(AbstractCapability[object]):
+    """Stores messages that summaries replace (`SupportsHistory`)."""
+
+    stored: list[ModelMessage] = field(default_factory=list[ModelMessage])
+
+    async def persist(self, ctx: RunContext[object], messages: Sequence[ModelMessage]) -> None:
+        self.stored += messages
+
+    async def earlier_messages(self, ctx: RunContext[object]) -> Sequence[ModelMessage]:
+        return self.stored
+
+
+async def test_a_capability_that_stores_the_history_is_searched_instead_of_the_metadata() -> None:
+    model = ScriptedModel(*(call('ls', path='/') for _ in range(5)), call('search_history', query='crypt'), 'done')
+    agent = create_deep_agent(model, capabilities=[room(), archive := Archive()], summarization=False)
+    result = await agent.run('Open the crypt.', deps=DeepAgentDeps())
+    assert 'Open the crypt.' in str(archive.stored[0])
+    assert 'Open the crypt.' in str(model.requests[-1].tool_returns[-1].content)
+    assert replaced_messages(result.all_messages()) == []
+
+
+@dataclass
+class Receipts(AbstractCapability[object]):
+    """Lists responses with summaries (`SupportsSummaryRecording`)."""
+
+    responses: list[ModelResponse] = field(default_factory=list[ModelResponse])
+
+    async def record_summary(
+        self, request: ModelRequestContext, response: ModelResponse, *, started_at: int, duration_us: int
+    ) -> None:
+        self.responses.append(response)
+
+
+async def test_every_capability_that_records_summaries_receives_each() -> None:
+    model = ScriptedModel(*(call('ls', path='/') for _ in range(5)), 'done')
+    writer = ScriptedModel(then=lambda messages, info: 'Facts: none.')
+    both = Receipts(id='first'), Receipts(id='second')
+    agent = create_deep_agent(model, capabilities=[room(summarizer=writer), *both], summarization=False)
+    await agent.run('go', deps=DeepAgentDeps())
+    assert [[response.text for response in receipts.responses] for receipts in both] == [['Facts: none.']] * 2
+
+
+@dataclass
+class Script(AbstractCapability[object]):
+    """Has a summary for the second request (`SupportsSummaryReplay`)."""
+
+    requests: int = 0
+
+    async def before_model_request(
+        self, ctx: RunContext[object], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        self.requests += 1
+        return request_context
+
+    def has_overflowed(self) -> bool:
+        return self.requests == 2
+
+    def next_summary(self) -> ModelMessage | None:
+        return ModelRequest.user_text_prompt('The recorded summary.')
+
+
+async def test_a_recorded_summary_replaces_a_new_one() -> None:
+    model = ScriptedModel(call('ls', path='/'), 'done')
+    writer = ScriptedModel()
+    capabilities = [Script(), room(summarizer=writer, trigger=())]
+    await create_deep_agent(model, capabilities=capabilities, summarization=False).run('go', deps=DeepAgentDeps())
+    assert 'The recorded summary.' in str(model.requests[-1].messages[0])
+    assert writer.requests == []
 
 
 @pytest.mark.parametrize('as_json', [False, True])

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, FunctionToolset, ModelRetry, RunContext
-from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai import Agent, FunctionToolset, ModelRetry
 from pydantic_ai.exceptions import ModelContextWindowExceededError
 from pydantic_ai.messages import (
     BinaryContent,
@@ -29,7 +28,6 @@ from pydantic_ai.usage import RequestUsage
 
 from pydantic_deep import Approve, StateBackend, create_deep_agent, open_store
 from pydantic_deep._messages.summary_metadata import find_summary, is_summary, read_summary
-from pydantic_deep.extensions import SupportsHistory, find_capabilities
 from pydantic_deep.store import Commit, Committed, StoreUnavailableError
 from pydantic_deep.store._open import open_engine
 from pydantic_deep.store._store import SqlStore
@@ -490,24 +488,6 @@ async def test_a_rewritten_history_has_no_summary(tmp_path: Path) -> None:
         assert [message.parts for message in await anew.earlier_messages()] == [
             message.parts for message in await first.messages()
         ]
-
-
-async def test_a_replay_requests_no_summary() -> None:
-    found: list[int] = []
-
-    class Asks(AbstractCapability[object]):
-        async def before_model_request(
-            self, ctx: RunContext[object], request_context: ModelRequestContext
-        ) -> ModelRequestContext:
-            (keeper,) = find_capabilities(ctx, SupportsHistory)
-            found.append(len(await keeper.earlier_messages(ctx)))
-            return request_context
-
-    async with open_store('memory:') as store:
-        agent = VersionedAgent(create_deep_agent(ScriptedModel('one'), capabilities=[Asks()]), store)
-        version = await (await agent.create()).advance('a')
-        assert (await version.replay()).difference is None
-    assert found == [0, 0]
 
 
 async def test_a_recorder_that_has_not_begun_keeps_nothing() -> None:

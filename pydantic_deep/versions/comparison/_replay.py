@@ -22,7 +22,6 @@ from pydantic_ai.capabilities import (
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, SkipModelRequest, ToolFailed
 from pydantic_ai.messages import (
     ModelMessage,
-    ModelRequestAttempt,
     ModelResponse,
     SystemPromptPart,
     ToolCallPart,
@@ -97,10 +96,6 @@ class _Replayer(AbstractCapability[object]):
             raise _ReplayEndedError
         return wrapper
 
-    async def earlier_messages(self, ctx: RunContext[object]) -> Sequence[ModelMessage]:
-        """Return nothing: results of searches come from the recording."""
-        return []
-
     def has_overflowed(self) -> bool:
         return self.script.has_overflowed
 
@@ -110,17 +105,6 @@ class _Replayer(AbstractCapability[object]):
     def recorded_notice(self, heading: str, known: str) -> str:
         parts = (part for message in self.began_with for part in message.parts if isinstance(part, SystemPromptPart))
         return next((text for part in parts if (text := noticed(part, heading)) is not None), known)
-
-    async def persist(self, ctx: RunContext[object], messages: Sequence[ModelMessage]) -> None:
-        """Do nothing: the store has these messages."""
-
-    async def record_summary(
-        self, request: ModelRequestContext, response: ModelResponse, *, started_at: int, duration_us: int
-    ) -> None:
-        """Do nothing: an unrecorded summary causes a difference in the next request."""
-
-    def record_billed_attempts(self, attempts: Sequence[ModelRequestAttempt]) -> None:
-        """Do nothing: no model is called."""
 
     async def wrap_model_request(
         self, ctx: RunContext[object], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
