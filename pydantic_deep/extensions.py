@@ -37,11 +37,11 @@ __all__ = (
     'SupportsHiddenTools',
     'SupportsHistory',
     'SupportsInheritance',
+    'SupportsNoticeReplay',
     'SupportsPreapproval',
     'SupportsPreview',
     'SupportsProtectedPaths',
     'SupportsRecovery',
-    'SupportsReplay',
     'SupportsSummaryRecording',
     'SupportsSummaryReplay',
     'find_capabilities',
@@ -240,8 +240,8 @@ class SupportsBilledAttempts(Protocol):
 
 
 @runtime_checkable
-class SupportsReplay(Protocol):
-    """Replays a recorded run, in which the model receives the same notices as before."""
+class SupportsNoticeReplay(Protocol):
+    """Replays the notices of a recorded run, instead of new ones."""
 
     def recorded_notice(self, heading: str, known: str) -> str:
         """Return the text of the notice with this heading that the recorded run began with; `known` if it had none.

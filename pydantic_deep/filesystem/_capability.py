@@ -18,7 +18,12 @@ from pydantic_deep._messages.notice import Notice, last_noticed
 from pydantic_deep._messages.summary_metadata import CarriedOver
 from pydantic_deep._toolsets.parallel_calls import has_parallel_calls
 from pydantic_deep._toolsets.run_toolset import RunToolset
-from pydantic_deep.extensions import SupportsApprovalGate, SupportsCompleteTracking, SupportsReplay, find_capabilities
+from pydantic_deep.extensions import (
+    SupportsApprovalGate,
+    SupportsCompleteTracking,
+    SupportsNoticeReplay,
+    find_capabilities,
+)
 from pydantic_deep_backends import StateBackend, SupportsProtection
 from pydantic_deep_backends.errors import BackendError
 from pydantic_deep_backends.paths import display_path, path_parts
@@ -217,7 +222,7 @@ class Filesystem(AbstractCapability[object]):
 
     async def _names(self, ctx: RunContext[object], known: str) -> str:
         """Return the notice of existing files: the recorded one in a replay, otherwise the current one."""
-        for replay in find_capabilities(ctx, SupportsReplay):
+        for replay in find_capabilities(ctx, SupportsNoticeReplay):
             return replay.recorded_notice(FILES_HEADING, known)
         uploads = {path_parts(upload.path)[0] for upload in self._uploads.values()}
         try:
