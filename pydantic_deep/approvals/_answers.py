@@ -13,6 +13,7 @@ from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ToolCallPart, ToolReturn
 from pydantic_core import from_json
 
+from pydantic_deep._messages.call_ids import nested_call_id
 from pydantic_deep._messages.deferred_metadata import (
     KEY,
     Approved,
@@ -33,7 +34,7 @@ from ._errors import (
     UnansweredApprovalError,
     UnknownApprovalError,
 )
-from ._listing import digest_of, id_of, pending_approvals, request_of
+from ._listing import digest_of, pending_approvals, request_of
 from ._model_notes import ANSWERED
 from ._types import Approve, Decision, Deny, Edit, PendingApproval, Respond
 
@@ -141,7 +142,7 @@ def _results(
         request = request_of(requests, call)
         metadata = requests.metadata.get(call.tool_call_id, {})
         at = (*ids, call.tool_call_id)
-        decision = decisions.get(id_of(at))
+        decision = decisions.get(nested_call_id(*at))
         if isinstance(request, DelegationRequest):
             answer = _delegation(request, metadata, decisions, ids=at)
             results.approvals[call.tool_call_id] = ToolApproved(override_args=request.edited)
@@ -152,15 +153,15 @@ def _results(
             results.approvals[call.tool_call_id] = ToolApproved(override_args=NOTHING_TO_RUN)
             results.metadata[call.tool_call_id] = dump(StillPending(request=metadata))
         else:
-            missing.append(id_of(at))
+            missing.append(nested_call_id(*at))
     for call in requests.calls:
-        decision = decisions.get(id_of((*ids, call.tool_call_id)))
+        decision = decisions.get(nested_call_id(*ids, call.tool_call_id))
         if isinstance(decision, Respond):
             results.calls[call.tool_call_id] = ToolReturn[Any](decision.content, metadata=ANSWERED)
         elif isinstance(decision, Deny):
             results.calls[call.tool_call_id] = ToolFailed(decision.reason)
         else:
-            missing.append(id_of((*ids, call.tool_call_id)))
+            missing.append(nested_call_id(*ids, call.tool_call_id))
     if missing:
         raise UnansweredApprovalError(
             tuple(missing),
@@ -174,7 +175,7 @@ def _delegation(
     request: DelegationRequest, metadata: dict[str, Any], decisions: Mapping[str, Decision], *, ids: tuple[str, ...]
 ) -> StillPending | DelegationAnswers:
     """Return the answers for the calls of a subagent, or `StillPending` if there are none."""
-    prefix = f'{id_of(ids)}/'
+    prefix = f'{nested_call_id(*ids)}/'
     if not any(id.startswith(prefix) for id in decisions):
         return StillPending(request=metadata)
     return DelegationAnswers(request=request, results=_results(request.requests, decisions, ids=ids))

@@ -11,6 +11,7 @@ from pydantic_ai import AgentRunResult, DeferredToolRequests
 from pydantic_ai.conversation import Conversation
 from pydantic_ai.messages import ToolCallPart
 
+from pydantic_deep._messages.call_ids import nested_call_id
 from pydantic_deep._messages.deferred_metadata import CallRequest, DecisionKind, DelegationRequest, parse_request
 
 from ._errors import MalformedApprovalError
@@ -95,14 +96,6 @@ def check_unique(requests: DeferredToolRequests) -> None:
         seen.add(call.tool_call_id)
 
 
-def id_of(ids: tuple[str, ...]) -> str:
-    """Return the id of a call in the tree: the ids of the delegations that lead to it and its own, joined by slashes.
-
-    Slashes within an id are escaped as `%2F`, and percent signs as `%25`.
-    """
-    return '/'.join(part.replace('%', '%25').replace('/', '%2F') for part in ids)
-
-
 def _flatten(
     requests: DeferredToolRequests, *, ids: tuple[str, ...], names: tuple[str, ...]
 ) -> Iterator[PendingApproval]:
@@ -126,7 +119,7 @@ def _pending(
     request: CallRequest,
 ) -> PendingApproval:
     return PendingApproval(
-        id=id_of((*ids, call.tool_call_id)),
+        id=nested_call_id(*ids, call.tool_call_id),
         path=names,
         tool=call.tool_name,
         arguments=arguments_of(call, request),

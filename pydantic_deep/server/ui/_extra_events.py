@@ -9,6 +9,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from pydantic_deep._messages.call_ids import unescape_call_id
 from pydantic_deep.server.runs._renderings import Event
 from pydantic_deep.streaming import (
     STREAM_EVENTS,
@@ -70,4 +71,4 @@ def approval_details(approval: Approval) -> dict[str, JsonValue]:
 
 def call_id_of(approval: Approval) -> str:
     """Return the id of the call in the stream. Calls of subagents are not in it and have the id of the approval."""
-    return approval.id if approval.path else approval.id.replace('%2F', '/').replace('%25', '%')
+    return approval.id if approval.path else unescape_call_id(approval.id)

@@ -14,6 +14,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_core import to_json
 
+from pydantic_deep._messages.call_ids import escape_call_id
 from pydantic_deep._messages.result_metadata import exit_code_of, file_change_of, resolved_path
 from pydantic_deep.approvals import PendingApproval, pending_approvals
 from pydantic_deep.streaming._events import (
@@ -58,11 +59,6 @@ def args_text(args: object) -> str:
     return args if isinstance(args, str) and args else render_json(args or {})
 
 
-def escaped_id(tool_call_id: str) -> str:
-    """Return a call id as a `PendingApproval` id contains it, where slashes separate the ids of nested calls."""
-    return tool_call_id.replace('%', '%25').replace('/', '%2F')
-
-
 def call_event(
     part: BaseToolCallPart,
     *,
@@ -82,7 +78,7 @@ def call_event(
     """
     intent = part.args_as_dict().get('description') if part.tool_name == TASK else None
     return ToolCallEvent(
-        id=f'{within}{escaped_id(part.tool_call_id)}',
+        id=f'{within}{escape_call_id(part.tool_call_id)}',
         name=part.tool_name,
         args=args_text(part.args),
         index=index,
@@ -95,7 +91,7 @@ def call_event(
 def result_event(part: BaseToolReturnPart, *, within: str = '', path: tuple[str, ...] = ()) -> ToolResultEvent:
     """Return the event of a tool result. The arguments are those of `call_event`."""
     return ToolResultEvent(
-        id=f'{within}{escaped_id(part.tool_call_id)}',
+        id=f'{within}{escape_call_id(part.tool_call_id)}',
         name=part.tool_name,
         outcome=part.outcome,
         content=part.model_response_str(wrap_if_error=False),

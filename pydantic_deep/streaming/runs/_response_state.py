@@ -14,9 +14,10 @@ from pydantic_ai.messages import (
     ToolCallPartDelta,
 )
 
+from pydantic_deep._messages.call_ids import escape_call_id
 from pydantic_deep.streaming._events import StreamEvent, TextEvent, ThinkingEvent, ToolCallDeltaEvent
 
-from ._part_events import args_text, call_event, escaped_id, result_event, thinking_events
+from ._part_events import args_text, call_event, result_event, thinking_events
 
 
 class ResponseState:
@@ -83,7 +84,7 @@ class ResponseState:
                 return [
                     ToolCallDeltaEvent(
                         index=number,
-                        id=f'{self.within}{escaped_id(part.tool_call_id)}',
+                        id=f'{self.within}{escape_call_id(part.tool_call_id)}',
                         name=part.tool_name,
                         args=args_text(part.args) if part.args else '',
                         path=list(self.path),

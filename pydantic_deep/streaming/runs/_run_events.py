@@ -24,6 +24,7 @@ from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.messages import ToolResultEvent as RunToolResultEvent
 from pydantic_ai.usage import RunUsage
 
+from pydantic_deep._messages.call_ids import escape_call_id
 from pydantic_deep.streaming._events import (
     EndEvent,
     FinishReason,
@@ -43,7 +44,6 @@ from ._part_events import (
     approval_events,
     call_event,
     change_events,
-    escaped_id,
     finish_reason_of,
     output_text,
     result_event,
@@ -115,7 +115,7 @@ class RunEvents:
             return self._result_events(event)
         changed_usage = self._changed_usage()
         if isinstance(event, SubagentEvent):
-            within = f'{escaped_id(event.tool_call_id or "")}/'
+            within = f'{escape_call_id(event.tool_call_id or "")}/'
             response_state = self._state_of(within + event.conversation_id, within=within, path=event.path)
             return [*changed_usage, *self._events_of(response_state, event.event)]
         return [*changed_usage, *self._events_of(self._state_of(''), event)]
