@@ -363,6 +363,7 @@ def test_every_public_name() -> None:
                 'open_engine',
                 'open_store',
                 'restore_store',
+                'utc_datetime',
             ],
             'pydantic_deep.store.analytics': [
                 'Analytics',
@@ -443,6 +444,7 @@ def test_every_public_name() -> None:
                 'checkout_claim',
                 'claimed_checkouts',
                 'now',
+                'utc_datetime',
             ],
             'pydantic_deep.store.sql.dialect': ['Dialect', 'FORMAT', 'POSTGRES', 'SQLITE', 'SupportsTables', 'Tables'],
             'pydantic_deep.store.sql.repository_tables': [

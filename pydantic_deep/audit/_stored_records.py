@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Final, cast
 
@@ -12,7 +11,7 @@ from pydantic import JsonValue
 
 from pydantic_deep._checks import check_name
 from pydantic_deep.repository import Repository
-from pydantic_deep.store import CallRecord, RequestRecord, RunRecord, Store, VersionFilter, VersionRecord
+from pydantic_deep.store import CallRecord, RequestRecord, RunRecord, Store, VersionFilter, VersionRecord, utc_datetime
 
 from ._record_from_events import (
     JsonObject,
@@ -112,8 +111,8 @@ async def audit_of_run(store: Store, run_id: str, *, redact: Redact = redact) ->
         ),
         grants=grants_of(messages, first_new),
         output=None if version is None or version.output is None else storable(redact(json.loads(version.output))),
-        started_at=_moment(run.started_at),
-        ended_at=None if run.ended_at is None else _moment(run.ended_at),
+        started_at=utc_datetime(run.started_at),
+        ended_at=None if run.ended_at is None else utc_datetime(run.ended_at),
     )
 
 
@@ -223,8 +222,8 @@ def _ran(calls: Sequence[CallRecord], redact: Redact) -> dict[str, list[Observed
     calls_by_id: dict[str, list[ObservedCall]] = {}
     for call in calls:
         observed = ObservedCall(
-            started_at=_moment(call.started_at),
-            ended_at=None if call.ended_at is None else _moment(call.ended_at),
+            started_at=utc_datetime(call.started_at),
+            ended_at=None if call.ended_at is None else utc_datetime(call.ended_at),
             outcome=_OUTCOMES[call.status],
             result=None if call.result is None else storable(redact(_returned(json.loads(call.result)))),
         )
@@ -238,7 +237,3 @@ def _returned(ledger: JsonObject) -> JsonValue:
         return ledger['message']
     message = cast('list[dict[str, list[JsonObject]]]', ledger['returned'])[0]
     return message['parts'][0]['content']
-
-
-def _moment(microseconds: int) -> datetime:
-    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=microseconds)

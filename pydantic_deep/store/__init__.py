@@ -61,6 +61,7 @@ from .records import (
     WorkspaceRecord,
     checkout_claim,
     now,
+    utc_datetime,
 )
 
 __all__ = (
@@ -125,4 +126,5 @@ __all__ = (
     'open_engine',
     'open_store',
     'restore_store',
+    'utc_datetime',
 )

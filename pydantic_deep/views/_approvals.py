@@ -6,10 +6,11 @@ from typing import Literal
 
 from pydantic import AwareDatetime, JsonValue
 
+from pydantic_deep._examples import EXAMPLE_DIGEST, EXAMPLE_ID, EXAMPLE_MOMENT, example_config
 from pydantic_deep.approvals import ApprovalView
 from pydantic_deep.store import ApprovalStatus
 
-from ._base import EXAMPLE_DIGEST, EXAMPLE_ID, EXAMPLE_MOMENT, View, example_config
+from ._base import View
 
 _VIEW = {
     'path': [],

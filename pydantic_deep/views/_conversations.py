@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pydantic import AwareDatetime, JsonValue
 
+from pydantic_deep._examples import EXAMPLE_ID, EXAMPLE_MOMENT, example_config
 from pydantic_deep.store import VersionState
 from pydantic_deep.todos import Todo
 
 from ._approvals import StoredApproval
-from ._base import EXAMPLE_ID, EXAMPLE_MOMENT, View, example_config
+from ._base import View
 from ._usage import Usage
 
 

@@ -26,11 +26,11 @@ from pydantic_deep.store import (
     Store,
     VersionNotFoundError,
     VersionRecord,
+    utc_datetime,
 )
 from pydantic_deep.versions import AgentVersion, InboxItem, VersionedAgent
 
 from ._approvals import StoredApproval
-from ._base import moment
 from ._conversations import ConversationDetails, ConversationSummary
 from ._turn_lineages import TurnLineage, TurnLineages, is_pending
 from ._usage import Usage
@@ -159,7 +159,7 @@ class StoreReader:
             agent=record.agent_name,
             name=version.name,
             head=record.head_id,
-            created_at=moment(record.created_at),
+            created_at=utc_datetime(record.created_at),
         )
 
     def metadata(self, record: VersionRecord) -> dict[str, JsonValue]:
@@ -197,7 +197,7 @@ class StoreReader:
             protected_changes=list(version.protected_changes),
             omitted_files=list(version.omitted_files),
             is_head=record.id == head_id,
-            created_at=moment(record.created_at),
+            created_at=utc_datetime(record.created_at),
         )
 
     async def _files_changed(self, version: AgentVersion[Any, Any], parent: VersionRecord | None) -> list[str] | None:

@@ -6,10 +6,11 @@ from typing import Literal, TypeAlias
 
 from pydantic import AwareDatetime
 
+from pydantic_deep._examples import EXAMPLE_ID, EXAMPLE_MOMENT, example_config
 from pydantic_deep.streaming import ErrorEvent, RunStatus
 
 from ._approvals import StoredApproval
-from ._base import EXAMPLE_ID, EXAMPLE_MOMENT, View, example_config
+from ._base import View
 from ._usage import Usage
 
 RunState: TypeAlias = RunStatus | Literal['running']

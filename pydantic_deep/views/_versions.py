@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import AwareDatetime, JsonValue
 
+from pydantic_deep._examples import EXAMPLE_ID, EXAMPLE_MOMENT, example_config
 from pydantic_deep.store import RequestKind, RunState, VersionKind, VersionState
 from pydantic_deep.streaming import Outcome
 from pydantic_deep.todos import Todo
@@ -11,7 +12,7 @@ from pydantic_deep.versions import FileDiff, OmittedFile
 from pydantic_deep_backends import ProtectedChange
 
 from ._approvals import StoredApproval
-from ._base import EXAMPLE_ID, EXAMPLE_MOMENT, View, example_config
+from ._base import View
 from ._usage import Usage
 
 

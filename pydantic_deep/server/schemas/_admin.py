@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue
 
+from pydantic_deep._examples import example_config
 from pydantic_deep.audit import AuditRecord
 from pydantic_deep.server._api_keys import KeyScope
 
@@ -13,7 +14,7 @@ from pydantic_deep.server._api_keys import KeyScope
 class Health(BaseModel):
     """Whether the server accepts requests."""
 
-    model_config = ConfigDict(json_schema_extra={'examples': [{'status': 'ok'}]})
+    model_config = example_config({'status': 'ok'})
 
     status: Literal['ok', 'stopping']
     """`stopping` has the HTTP status 503: the server starts no new runs."""
@@ -22,9 +23,7 @@ class Health(BaseModel):
 class Me(BaseModel):
     """The permissions of the API key."""
 
-    model_config = ConfigDict(
-        json_schema_extra={'examples': [{'owner': 'ada', 'scopes': ['approve', 'run'], 'agents': None}]}
-    )
+    model_config = example_config({'owner': 'ada', 'scopes': ['approve', 'run'], 'agents': None})
 
     owner: str
     """The owner of the key. The key accesses this owner's conversations only."""
@@ -37,9 +36,7 @@ class Me(BaseModel):
 class AgentInfo(BaseModel):
     """An agent that the server provides."""
 
-    model_config = ConfigDict(
-        json_schema_extra={'examples': [{'name': 'analyst', 'description': 'Reads tables.', 'model': 'openai:gpt-5.2'}]}
-    )
+    model_config = example_config({'name': 'analyst', 'description': 'Reads tables.', 'model': 'openai:gpt-5.2'})
 
     name: str
     """The name to use in requests, also as a model name."""
@@ -52,11 +49,7 @@ class AgentInfo(BaseModel):
 class AgentList(BaseModel):
     """The agents that the key may use."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            'examples': [{'items': [{'name': 'analyst', 'description': None, 'model': 'openai:gpt-5.2'}]}]
-        }
-    )
+    model_config = example_config({'items': [{'name': 'analyst', 'description': None, 'model': 'openai:gpt-5.2'}]})
 
     items: list[AgentInfo]
     """The agents, sorted by name."""
@@ -65,11 +58,7 @@ class AgentList(BaseModel):
 class SkillInfo(BaseModel):
     """A skill of an agent."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            'examples': [{'name': 'reviewing-changes', 'description': 'Use this skill …', 'scope': 'bundled'}]
-        }
-    )
+    model_config = example_config({'name': 'reviewing-changes', 'description': 'Use this skill …', 'scope': 'bundled'})
 
     name: str
     """The name by which the skill is loaded."""
@@ -82,10 +71,8 @@ class SkillInfo(BaseModel):
 class SkillList(BaseModel):
     """The skills of an agent that all its conversations share."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            'examples': [{'items': [{'name': 'reading', 'description': 'Use this skill …', 'scope': 'bundled'}]}]
-        }
+    model_config = example_config(
+        {'items': [{'name': 'reading', 'description': 'Use this skill …', 'scope': 'bundled'}]}
     )
 
     items: list[SkillInfo]
@@ -111,7 +98,7 @@ EXAMPLE_RECORD: dict[str, JsonValue] = {
 class AuditPage(BaseModel):
     """A page of audit records."""
 
-    model_config = ConfigDict(json_schema_extra={'examples': [{'items': [EXAMPLE_RECORD], 'cursor': None}]})
+    model_config = example_config({'items': [EXAMPLE_RECORD], 'cursor': None})
 
     items: list[AuditRecord]
     """The records without their messages, newest first."""
@@ -122,16 +109,12 @@ class AuditPage(BaseModel):
 class SqlQuery(BaseModel):
     """A SQL query over the history of all agents."""
 
-    model_config = ConfigDict(
-        extra='forbid',
-        json_schema_extra={
-            'examples': [
-                {
-                    'query': 'select agent_name, sum(cost) from runs where state = ? group by 1',
-                    'parameters': ['complete'],
-                }
-            ]
+    model_config = example_config(
+        {
+            'query': 'select agent_name, sum(cost) from runs where state = ? group by 1',
+            'parameters': ['complete'],
         },
+        extra='forbid',
     )
 
     query: str = Field(max_length=100_000)
@@ -143,10 +126,8 @@ class SqlQuery(BaseModel):
 class SqlTable(BaseModel):
     """The rows that a query returned."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            'examples': [{'columns': ['agent_name', 'cost'], 'rows': [['analyst', 0.42]], 'is_truncated': False}]
-        }
+    model_config = example_config(
+        {'columns': ['agent_name', 'cost'], 'rows': [['analyst', 0.42]], 'is_truncated': False}
     )
 
     columns: list[str]

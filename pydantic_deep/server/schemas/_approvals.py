@@ -7,11 +7,12 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, JsonValue
 
+from pydantic_deep._examples import EXAMPLE_DIGEST, example_config
 from pydantic_deep.approvals import Approve, Decision, Deny, Edit, Respond
 from pydantic_deep.server.http._errors import ServerError
 from pydantic_deep.views import StoredApproval
 
-from ._fields import EXAMPLE_DIGEST, Reason, example_config
+from ._fields import Reason
 
 
 class ApprovalPage(BaseModel):

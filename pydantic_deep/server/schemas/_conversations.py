@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field, JsonValue
 
+from pydantic_deep._examples import example_config
 from pydantic_deep.server._state import ServerState
 from pydantic_deep.server.access._ownership import AuthorizedConversation
 from pydantic_deep.server.runs._stored_runs import load_running_runs, load_suspended_runs
 from pydantic_deep.views import ConversationDetails, ConversationSummary
 
-from ._fields import Name, example_config
+from ._fields import Name
 
 
 class NewConversation(BaseModel):

@@ -6,14 +6,16 @@ from typing import Annotated, cast
 
 from pydantic import BaseModel, Field
 
+from pydantic_deep._examples import EXAMPLE_DIGEST, example_config
 from pydantic_deep.server._state import ServerState
 from pydantic_deep.server.access._ownership import AuthorizedRun, ServedVersion
 from pydantic_deep.server.runs._server_run import ServerRun
 from pydantic_deep.server.runs._stored_runs import StoredRun
+from pydantic_deep.store import utc_datetime
 from pydantic_deep.views import Run, StoredApproval, Usage, stored_output_text
 
 from ._approvals import Answer
-from ._fields import EXAMPLE_DIGEST, Id, Name, Reason, example_config, moment
+from ._fields import Id, Name, Reason
 
 
 class TurnSettings(BaseModel):
@@ -139,8 +141,8 @@ async def _build_stored_run(state: ServerState, run: StoredRun, version: ServedV
         session_id=None,
         is_here=False,
         attempts=len(run.attempts),
-        started_at=moment(run.attempts[0].started_at),
-        ended_at=None if run.last.ended_at is None else moment(run.last.ended_at),
+        started_at=utc_datetime(run.attempts[0].started_at),
+        ended_at=None if run.last.ended_at is None else utc_datetime(run.last.ended_at),
     )
 
 

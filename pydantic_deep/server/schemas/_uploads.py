@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from ._fields import example_config
+from pydantic_deep._examples import example_config
 
 
 class UploadShape(BaseModel):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
+from pydantic_deep._examples import EXAMPLE_ID, example_config
 from pydantic_deep.views import Version
 
-from ._fields import EXAMPLE_ID, Id, example_config
+from ._fields import Id
 
 
 class VersionPage(BaseModel):

@@ -10,7 +10,7 @@ read fields by name.
 
 from ._approvals import ApprovalRecord, ApprovalStatus, Decision
 from ._assets import AssetRecord, NewAsset
-from ._basics import Json, now
+from ._basics import Json, now, utc_datetime
 from ._commits import Append, Commit, Committed, GarbageReport, HeadMove, NewMessage, RunEnd
 from ._conversations import BranchRecord, ConversationRecord, MessageRecord
 from ._runs import CallRecord, CallStatus, DelegationRecord, RequestKind, RequestRecord, RunRecord, RunState
@@ -51,4 +51,5 @@ __all__ = (
     'checkout_claim',
     'claimed_checkouts',
     'now',
+    'utc_datetime',
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, cast
 
 from pydantic_ai import DeferredToolRequests
@@ -14,7 +14,7 @@ from pydantic_deep._checks import check_name, check_names
 from pydantic_deep._messages.deferred_metadata import Preview
 from pydantic_deep._spans import VERSION_ID, open_span
 from pydantic_deep.approvals import ApprovalView, Decision, answer_approvals, view_approval
-from pydantic_deep.store import ApprovalRecord, ApprovalStatus, Store
+from pydantic_deep.store import ApprovalRecord, ApprovalStatus, Store, utc_datetime
 from pydantic_deep.versions._frozen_json import FrozenJson, freeze
 
 from ._answers import decode_decision, encode_decision
@@ -86,9 +86,9 @@ class InboxItem:
             decision=decode_decision(record),
             decided_by=record.decided_by,
             reason=record.reason,
-            decided_at=_moment(record.decided_at),
-            expires_at=_moment(record.expires_at),
-            created_at=cast('datetime', _moment(record.created_at)),
+            decided_at=None if record.decided_at is None else utc_datetime(record.decided_at),
+            expires_at=None if record.expires_at is None else utc_datetime(record.expires_at),
+            created_at=utc_datetime(record.created_at),
         )
 
     @property
@@ -169,7 +169,3 @@ def check_decision(requests: DeferredToolRequests, pending_id: str, decision: De
         ApprovalError: The answer is invalid.
     """
     answer_approvals(requests, {pending_id: decision})
-
-
-def _moment(microseconds: int | None) -> datetime | None:
-    return None if microseconds is None else datetime.fromtimestamp(microseconds / 1e6, UTC)

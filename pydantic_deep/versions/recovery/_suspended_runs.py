@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
-from pydantic_deep.store import RunRecord, Store, VersionFilter, VersionNotFoundError, VersionRecord
+from pydantic_deep.store import RunRecord, Store, VersionFilter, VersionNotFoundError, VersionRecord, utc_datetime
 from pydantic_deep.versions._run_options import load_options
 from pydantic_deep.versions._turn import ALL_RUNS
 from pydantic_deep.versions.recording._attempts import attempts_of
@@ -51,7 +51,7 @@ async def suspended_runs(
                     conversation_id=run.conversation_id,
                     version_id=None if version is None else version.id,
                     has_moved_on=await has_moved_on(store, run),
-                    started_at=datetime.fromtimestamp(run.started_at / 1_000_000, UTC),
+                    started_at=utc_datetime(run.started_at),
                 )
             )
     return suspended
