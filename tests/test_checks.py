@@ -228,7 +228,7 @@ def entries_of_store(store: SqlStore) -> dict[str, list[Callable[[Any], Any]]]:
         'agent_name': [lambda name: store.approvals(agent_name=name)],
         'by': [lambda name: store.decide([decision('a', by=name)])],
         'backend': [store.workspace, lambda name: store.claim_workspace(name, 'r', None)],
-        'digest': [store.asset, store.nodes],
+        'digest': [store.asset, store.read_asset, store.nodes],
     }  # fmt: skip
 
 

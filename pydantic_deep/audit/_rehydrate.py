@@ -39,8 +39,5 @@ async def _stored(version_id: str, store: Store | None) -> list[JsonValue]:
         raise NoHistoryError(version_id)
     version = await store.version(version_id)
 
-    async def read(digest: str) -> bytes:
-        return (await store.asset(digest)).data
-
     records = await store.messages(version.branch_id, version.message_count)
-    return [json.loads(await inline_body(record.body, read)) for record in records]
+    return [json.loads(await inline_body(record.body, store.read_asset)) for record in records]

@@ -190,7 +190,7 @@ async def _usage_limits(state: ServerState, version: ServedVersion, max_iteratio
         return None
     deps: dict[str, Any] = {}
     if version.record.deps is not None:
-        deps = json.loads((await state.store.asset(version.record.deps)).data)
+        deps = json.loads(await state.store.read_asset(version.record.deps))
     limits = _LIMITS.validate_python(deps.get('usage_limits')) or UsageLimits(request_limit=None)
     allowed = version.usage.requests + max_requests
     return replace(

@@ -222,6 +222,10 @@ class Store(Protocol):
         """Return an asset. Raises `AssetNotFoundError`."""
         ...
 
+    async def read_asset(self, digest: str) -> bytes:
+        """Return the content of an asset. Raises `AssetNotFoundError`."""
+        ...
+
     async def assets(self, digests: Collection[str]) -> dict[str, AssetRecord]:
         """Return the existing assets among these digests, keyed by digest."""
         ...

@@ -305,6 +305,10 @@ class SqlStore:
         """Return an asset."""
         return await self._read_existing('asset', AssetNotFoundError, partial(_reads.asset, digest), digest=digest)
 
+    async def read_asset(self, digest: str) -> bytes:
+        """Return the content of an asset."""
+        return (await self.asset(digest)).data
+
     async def assets(self, digests: Collection[str]) -> dict[str, AssetRecord]:
         """Return the existing assets among these digests, keyed by digest."""
         check_texts(digests)

@@ -87,7 +87,7 @@ class AssetSpill:
 
     async def read(self) -> bytes:
         """Return everything that was written."""
-        return b''.join([(await self._store.asset(digest)).data for digest in self.digests])
+        return b''.join([await self._store.read_asset(digest) for digest in self.digests])
 
     async def aclose(self) -> None:
         """Do nothing: the assets remain, and the caller owns the store."""

@@ -37,9 +37,5 @@ async def decode_bodies(bodies: Sequence[bytes], read_asset: ReadAsset) -> list[
 
 async def load_history(store: Store, record: VersionRecord) -> tuple[list[ModelMessage], list[str]]:
     """Return the messages of a version and their ids."""
-
-    async def read(digest: str) -> bytes:
-        return (await store.asset(digest)).data
-
     records = await store.messages(record.branch_id, record.message_count)
-    return await decode_messages(records, read), [record.id for record in records]
+    return await decode_messages(records, store.read_asset), [record.id for record in records]

@@ -85,10 +85,6 @@ class Session(Generic[DepsT, OutputT]):
         if tree is not None:
             self.trees.cache(tree)
 
-    async def read_asset(self, digest: str) -> bytes:
-        """Return the contents of an asset by digest."""
-        return (await self.store.asset(digest)).data
-
     def parse_output(self, text: str) -> OutputT:
         """Parse a stored output into the output type of the agent."""
         return cast('OutputT', self._output_adapter.validate_json(text))

@@ -356,5 +356,5 @@ async def _store_answers(store: Store, base: VersionRecord, options: TurnOptions
         raise NothingPendingError(f'The version {base.id} has no pending approvals: it is {base.state}.')
     await store.version(base.id)  # raises if the version was deleted, and its approvals with it
     if options.answers:
-        requests = decode_pause((await store.asset(base.pending)).data)
+        requests = decode_pause(await store.read_asset(base.pending))
         await decide(store, base, requests, options.answers, by=options.by, reason=options.reason)

@@ -444,7 +444,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
         # Read from the store: the caller may change the messages, and cached ones must not change.
         end = self.message_count if stop is None else min(stop, self.message_count)
         records = await self._session.store.messages(self._record.branch_id, end, start=start)
-        return await decode_messages(records, self._session.read_asset)
+        return await decode_messages(records, self._session.store.read_asset)
 
     async def earlier_messages(self) -> list[ModelMessage]:
         """Return the messages that summaries have replaced in the history, oldest first, without the summaries."""
@@ -601,7 +601,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
 
     async def diff_files(self, other: AgentVersion[DepsT, OutputT]) -> list[FileDiff]:
         """Return the files that differ in `other`, as unified diffs. Unlike `diff`, this reads no messages."""
-        return await diff_files(await self.file_tree(), await other.file_tree(), self._session.read_asset)
+        return await diff_files(await self.file_tree(), await other.file_tree(), self._session.store.read_asset)
 
     async def merge(self, other: AgentVersion[DepsT, OutputT]) -> AgentVersion[DepsT, OutputT]:
         """Return a child that combines the file and upload changes of both versions since their common ancestor.
@@ -635,7 +635,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
 
     async def files(self) -> BackendProtocol:
         """Return the files, read-only. Contents are fetched when they are read."""
-        return ReadOnlyBackend(StateBackend.of(await self.file_tree(), self._session.read_asset))
+        return ReadOnlyBackend(StateBackend.of(await self.file_tree(), self._session.store.read_asset))
 
     async def file_tree(self) -> Tree:
         """Return the file tree; empty if the files are not versioned."""
@@ -657,7 +657,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
             requests = [request for request in await load_requests(store, record) if request.kind != 'summary']
             digests = [request.parameters for request in requests if request.parameters]
             if digests:
-                return json.loads(await self._session.read_asset(digests[-1]))
+                return json.loads(await self._session.store.read_asset(digests[-1]))
         return None
 
     async def subagents(self, *, whole_conversation: bool = False) -> Sequence[SubagentThread]:

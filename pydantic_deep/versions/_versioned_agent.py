@@ -155,7 +155,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
             backend = backend or initial_deps.backend
         nodes: Mapping[str, bytes] = {}
         if backend is not None:
-            files = await open_files_of(backend, self._session.read_asset)
+            files = await open_files_of(backend, self._session.store.read_asset)
             if files is not None:
                 turn_files = TurnFiles(files=files, tree=Tree())
                 try:

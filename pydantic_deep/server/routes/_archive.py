@@ -37,7 +37,7 @@ async def archive(store: Store, tree: Tree, *, top: str, moment: int) -> AsyncGe
     with tarfile.open(fileobj=buffer, mode='w|gz', format=tarfile.PAX_FORMAT) as tar:
         for path in sorted(tree):
             version = tree[path]
-            data = (await store.asset(version.digest)).data
+            data = await store.read_asset(version.digest)
             member = tarfile.TarInfo(f'{top}{path}')
             member.size, member.mode, member.mtime = len(data), version.mode, moment
             await anyio.to_thread.run_sync(tar.addfile, member, io.BytesIO(data))

@@ -119,7 +119,7 @@ async def read_file(version: str, path: str, state: State, caller: Runner) -> Re
     file = (await loaded.file_tree()).get(f'/{path}')
     if file is None:
         raise not_found()
-    data = (await state.store.asset(file.digest)).data
+    data = await state.store.read_asset(file.digest)
     headers = {**FOREIGN_FILES, 'content-disposition': attachment(path.rpartition('/')[2]), 'etag': f'"{file.digest}"'}
     return Response(data, media_type='application/octet-stream', headers=headers)
 

@@ -23,7 +23,8 @@ async def merge_versions(session: Session[Any, Any], ours: VersionRecord, theirs
     base = await _common(session, ours, theirs)
     base_tree, our_tree, their_tree = [await session.trees.load(version.tree) for version in (base, ours, theirs)]
     blobs = {
-        digest: await session.read_asset(digest) for digest in sorted(needed_for_merge(base_tree, our_tree, their_tree))
+        digest: await session.store.read_asset(digest)
+        for digest in sorted(needed_for_merge(base_tree, our_tree, their_tree))
     }
     result = merge_trees(base_tree, our_tree, their_tree, blobs)
     if result.conflicts:
@@ -62,7 +63,7 @@ async def _deps(
         return None
     digests = [base.deps, ours.deps, theirs.deps]
     states: list[dict[str, Any]] = [
-        {} if digest is None else json.loads(await session.read_asset(digest)) for digest in digests
+        {} if digest is None else json.loads(await session.store.read_asset(digest)) for digest in digests
     ]
     uploads = _joined(*(state.get('uploads', {}) for state in states))
     if uploads == states[1].get('uploads', {}):

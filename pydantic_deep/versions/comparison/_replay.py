@@ -241,7 +241,9 @@ class _Turn:
             if load_options(attempts[-1]).resumes is not None
             else prompt_from(note, list(messages.values()), run_ids)
         )
-        pending = None if record.pending is None else await load_pause(store, await session.read_asset(record.pending))
+        pending = (
+            None if record.pending is None else await load_pause(store, await session.store.read_asset(record.pending))
+        )
         return cls(
             session=session,
             base=base,
@@ -271,7 +273,7 @@ class _Turn:
     async def run(self, replayer: _Replayer) -> AgentRunResult[Any] | None:
         """Run the turn again, up to the first request that differs from the recording."""
         session, base = self.session, self.base
-        view = self.files.of(await session.trees.load(base.tree), session.read_asset)
+        view = self.files.of(await session.trees.load(base.tree), session.store.read_asset)
         deps = await load_deps(session.store, base.deps, session.make_deps(), view)
         settings, model = load_settings(base.model_settings)
         options = load_options(self.attempts[-1])
@@ -316,7 +318,9 @@ class _Turn:
 
 async def _sent(session: Session[Any, Any], request: RequestRecord) -> Mapping[str, JsonValue]:
     """Return the recorded data of a request that is not in the history."""
-    return {} if request.message_digests is None else json.loads(await session.read_asset(request.message_digests))
+    return (
+        {} if request.message_digests is None else json.loads(await session.store.read_asset(request.message_digests))
+    )
 
 
 async def _results(session: Session[Any, Any], attempts: Sequence[RunRecord]) -> DeferredToolResults | None:
@@ -327,7 +331,7 @@ async def _results(session: Session[Any, Any], attempts: Sequence[RunRecord]) ->
     approvals = await session.store.approvals(status=None, version_id=pause_id, limit=10_000)
     answers = answers_of([approval for approval in approvals if approval.resumed_by in run_ids])
     pending = (await session.store.version(pause_id)).pending or ''
-    return answer_approvals(await load_pause(session.store, await session.read_asset(pending)), answers)
+    return answer_approvals(await load_pause(session.store, await session.store.read_asset(pending)), answers)
 
 
 async def _requests_of(store: Store, attempts: Sequence[RunRecord], script: RecoveryScript) -> list[RequestRecord]:
@@ -351,7 +355,7 @@ async def _difference(turn: _Turn, replayer: _Replayer, state: RunState) -> Requ
         return RequestDifference(number=number, part='count', detail=detail, capabilities=probe.able('count').names)
     number, context = replayer.difference
     recorded = replayer.recorded[number - 1]
-    before: dict[str, JsonValue] = json.loads(await turn.session.read_asset(recorded.parameters or ''))
+    before: dict[str, JsonValue] = json.loads(await turn.session.store.read_asset(recorded.parameters or ''))
     after = RequestLog.parameters_of(context)
     known = await turn.sent(number, replayer.history if number > 1 else turn.history)
     probe = Probe()

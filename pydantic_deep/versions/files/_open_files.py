@@ -161,7 +161,7 @@ async def refuse_replaced(trees: TreeStore, base: VersionRecord, backend: Backen
     with suppress(UnversionedBackendError, BackendError, OSError):
         try:
             await checkout(
-                backend, current=None, target=target, known=[target], read_blob=trees.read_blob, is_dry_run=True
+                backend, current=None, target=target, known=[target], read_blob=trees.store.read_asset, is_dry_run=True
             )
         except UnversionedChangesError as error:
             raise WorkspaceReplacedError(claim.workspace, base.id, error.paths, can_be_kept=error.can_be_kept) from None
@@ -201,7 +201,11 @@ async def _open_claimed(
     if in_place:
         await make_missing(backend)
     files = await open_run_files(
-        backend or StateBackend(), tree=tree, read_blob=trees.read_blob, in_place=in_place, view=view_of(base.backend)
+        backend or StateBackend(),
+        tree=tree,
+        read_blob=trees.store.read_asset,
+        in_place=in_place,
+        view=view_of(base.backend),
     )
     if files is None:
         raise DeepAgentError(why_unversioned(backend or StateBackend()) or 'The files cannot be versioned.')
@@ -246,12 +250,12 @@ async def _settle(
     backend = files.files.backend
     here = (await files.files.capture(files.tree, is_full=True)).tree
     target = files.tree if request.left is None else await trees.load(request.left.tree)
-    if not is_other and (here == target or not await is_vacant(backend, here, target, trees.read_blob)):
+    if not is_other and (here == target or not await is_vacant(backend, here, target, trees.store.read_asset)):
         return None, ()
     states = await protected_states(backend)
     if here not in (files.tree, target):
         try:
-            await checkout(backend, current=None, target=target, known=[files.tree], read_blob=trees.read_blob)
+            await checkout(backend, current=None, target=target, known=[files.tree], read_blob=trees.store.read_asset)
         except UnversionedChangesError as error:
             raise WorkspaceReplacedError(
                 claim.workspace, request.base.id, error.paths, can_be_kept=error.can_be_kept

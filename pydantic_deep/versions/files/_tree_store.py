@@ -1,4 +1,4 @@
-"""Loads file trees and contents from a store."""
+"""Loads file trees from a store."""
 
 from __future__ import annotations
 
@@ -24,7 +24,3 @@ class TreeStore:
     def cache(self, tree: Tree) -> Tree:
         """Cache a tree that is in the store, and return it."""
         return self._trees.set(tree.digest, tree)
-
-    async def read_blob(self, digest: str) -> bytes:
-        """Return the contents of a file by digest."""
-        return (await self.store.asset(digest)).data

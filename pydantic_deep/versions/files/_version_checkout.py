@@ -81,7 +81,7 @@ async def checkout_version(
                 backend,
                 current=current,
                 target=target,
-                read_blob=trees.read_blob,
+                read_blob=trees.store.read_asset,
                 known=known,
                 is_known=lambda tree: _is_known(trees.store, record.conversation_id, tree),
                 keep=keep if force else None,

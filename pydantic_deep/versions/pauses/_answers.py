@@ -62,7 +62,7 @@ async def claim(store: Store, record: VersionRecord, run_id: str) -> DeferredToo
     if not answers_of(await store.approvals(status=None, version_id=record.id, limit=10_000)):
         raise NothingAnsweredError(record.id)  # before the claim, so that the approvals can still be answered
     answers = answers_of(await store.claim_approvals(record.id, run_id))
-    pause = (await store.asset(record.pending or '')).data
+    pause = await store.read_asset(record.pending or '')
     return answer_approvals(await load_pause(store, pause), answers)
 
 

@@ -159,7 +159,7 @@ class ApprovalInbox:
 
     async def _requests(self, record: ApprovalRecord) -> DeferredToolRequests:
         version = await self._store.version(record.version_id)
-        return decode_pause((await self._store.asset(version.pending or '')).data)
+        return decode_pause(await self._store.read_asset(version.pending or ''))
 
 
 def check_decision(requests: DeferredToolRequests, pending_id: str, decision: Decision) -> None:

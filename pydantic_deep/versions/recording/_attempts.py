@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from decimal import Decimal
 from typing import Literal, cast
 
@@ -101,7 +101,7 @@ async def load_script(store: Store, attempts: Sequence[RunRecord]) -> RecoverySc
         return RecoveryScript(run_id=attempts[-1].id, responses=[])
     made = await summaries_since(store, newest, await store.version(attempts[0].base_id or ''))
     records = await all_records(store, newest)  # including replaced messages, which are used again too
-    messages = await decode_messages(records, _reader(store))
+    messages = await decode_messages(records, store.read_asset)
     # By their run id: the run may also have merged earlier messages, which then have other ids.
     run_ids = {attempt.id for attempt in attempts}
     run_id_by_response = {
@@ -154,9 +154,9 @@ async def _originals(store: Store, attempts: Sequence[RunRecord]) -> dict[str, M
     for request in [request for attempt in attempts for request in await store.requests(attempt.id)]:
         if request.message_digests is None:
             continue
-        sent: dict[str, JsonValue] = json.loads((await store.asset(request.message_digests)).data)
+        sent: dict[str, JsonValue] = json.loads(await store.read_asset(request.message_digests))
         if 'response' in sent:
-            (message,) = await decode_bodies([json.dumps(sent['response']).encode()], _reader(store))
+            (message,) = await decode_bodies([json.dumps(sent['response']).encode()], store.read_asset)
             originals[request.response_id] = cast('ModelResponse', message)
     return originals
 
@@ -326,13 +326,6 @@ def _usage_of_request(request: RequestRecord) -> RequestUsage:
 
 async def _calls(store: Store, attempts: Sequence[RunRecord]) -> list[CallRecord]:
     return [call for attempt in attempts for call in await store.calls([attempt.id])]
-
-
-def _reader(store: Store) -> Callable[[str], Awaitable[bytes]]:
-    async def read(digest: str) -> bytes:
-        return (await store.asset(digest)).data
-
-    return read
 
 
 def _with_result(call: CallRecord, part: ToolReturnPart | None) -> CallRecord:

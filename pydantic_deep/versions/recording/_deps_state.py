@@ -115,7 +115,7 @@ async def load_deps(store: Store, digest: str | None, live_deps: object, backend
     document: dict[str, Any] = {}
     deps = live_deps
     if digest is not None:
-        document = json.loads((await store.asset(digest)).data)
+        document = json.loads(await store.read_asset(digest))
         named = document.pop(_OFFLOAD, {})
         document.pop(_FORK, None)
         document.pop(PROTECTED, None)
@@ -125,12 +125,8 @@ async def load_deps(store: Store, digest: str | None, live_deps: object, backend
             if deps_field.init and deps_field.metadata.get('live')
         }
         deps = type(live_deps).from_json(json.dumps(document), **live)
-
-        async def read_blob(digest: str) -> bytes:
-            return (await store.asset(digest)).data
-
         tree = Tree.of({path: FileVersion(digest=digest, size=size) for path, (digest, size) in named.items()})
-        offload = StateBackend.of(tree, read_blob)
+        offload = StateBackend.of(tree, store.read_asset)
     else:
         offload = offload_of(live_deps)
     loaded = deps if backend is None else replace(deps, backend=backend)
@@ -150,13 +146,13 @@ async def restore_deps(store: Store, digest: str | None, deps: object) -> None:
 
 async def fork_of(store: Store, digest: str) -> str | None:
     """Return the conversation that owns the fork in a deps state; `None` if it has none."""
-    document = json.loads((await store.asset(digest)).data)
+    document = json.loads(await store.read_asset(digest))
     return document[_FORK]['of'] if _FORK in document else None
 
 
 async def restore_fork(store: Store, digest: str, fork: OverlayBackend) -> None:
     """Restore the files of a fork from a deps state."""
-    stored = json.loads((await store.asset(digest)).data)[_FORK]
+    stored = json.loads(await store.read_asset(digest))[_FORK]
     segments = await store.assets(stored['changes'])
     changes = joined([segments[digest].data for digest in stored['changes']])
     digests = {

@@ -108,7 +108,4 @@ async def _rewrites(store: Store, record: VersionRecord) -> list[_Rewrite]:
 
 
 async def _decoded(store: Store, records: list[MessageRecord]) -> list[ModelMessage]:
-    async def read(digest: str) -> bytes:
-        return (await store.asset(digest)).data
-
-    return await decode_messages(records, read)
+    return await decode_messages(records, store.read_asset)

@@ -267,7 +267,9 @@ async def _results(
     if not any(approval.resumed_by == attempt.id for approval in approvals for attempt in attempts):
         approvals = await session.store.claim_approvals(pause_id, attempts[-1].id)
     pending = (await session.store.version(pause_id)).pending or ''
-    return answer_approvals(await load_pause(session.store, await session.read_asset(pending)), answers_of(approvals))
+    return answer_approvals(
+        await load_pause(session.store, await session.store.read_asset(pending)), answers_of(approvals)
+    )
 
 
 async def _end_children(store: Store, run_id: str) -> None:
