@@ -8,7 +8,7 @@ case "$1" in
 erase) rm -f .coverage .coverage.* ;;
 report)
   unmeasured=
-  command -v bwrap >/dev/null || unmeasured='*/sandbox.py,*/_bwrap.py,*/_promises.py,*/_disk.py,*/_commands.py,*/_shown.py'
+  command -v bwrap >/dev/null || unmeasured='*/sandbox/*,*/commands/_execution.py,*/files/_mount_point.py'
   .venv/bin/python -m coverage combine --quiet
   .venv/bin/python -m coverage report ${unmeasured:+--omit="$unmeasured"}
   ;;
