@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import tomllib
 from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from functools import cache
@@ -102,6 +103,15 @@ def test_one_command_checks_everything_and_runs_what_contributors_run() -> None:
         'make build',
     ):
         assert step in script
+
+
+def test_both_distributions_state_the_same_requirements() -> None:
+    """The root distribution contains the package of backends, so it must require the same."""
+    root, backends = (tomllib.loads((ROOT / folder / 'pyproject.toml').read_text()) for folder in ('.', 'backends'))
+    shared = ('version', 'license', 'requires-python', 'classifiers')
+    assert [backends['project'][key] for key in shared] == [root['project'][key] for key in shared]
+    assert set(backends['project']['dependencies']) <= set(root['project']['dependencies'])
+    assert backends['build-system'] == root['build-system']
 
 
 @pytest.fixture
