@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Self
 
 from ._dotdot import resolve_dotdot_strict
 from .errors import ReadOnlyError
@@ -42,6 +43,10 @@ class ReadOnlyBackend(WrapperBackend):
             self.changes = wrapped.changes
         if isinstance(wrapped, SupportsTracking) and mount_point_of(wrapped) == '/':
             vars(self).update(track=wrapped.track)
+
+    def around(self, wrapped: BackendProtocol) -> Self:
+        """Return a read-only view of another backend."""
+        return type(self)(wrapped)
 
     async def refuse_change(self, path: str) -> None:
         """Raise `ReadOnlyError`."""

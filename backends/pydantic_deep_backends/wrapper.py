@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from .protection._types import SupportsProtection
 from .protocol import (
@@ -67,6 +68,20 @@ class WrapperBackend:
                     name for name in vars(capability) if not name.startswith('_') and not hasattr(type(self), name)
                 ]
                 vars(self).update({name: getattr(wrapped, name) for name in names})
+
+    def around(self, wrapped: BackendProtocol) -> Self:
+        """Return a copy of this wrapper around another backend.
+
+        A subclass that stores anything that belongs to its backend must override this.
+
+        Args:
+            wrapped: The backend that performs the operations of the copy.
+        """
+        other = copy.copy(self)
+        for name in {name for capability in self.capabilities for name in vars(capability)}:
+            vars(other).pop(name, None)
+        WrapperBackend.__init__(other, wrapped)
+        return other
 
     @classmethod
     def _overrides_changes(cls) -> bool:

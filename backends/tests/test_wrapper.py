@@ -91,6 +91,19 @@ def test_no_change_bypasses_a_subclass_that_overrides_one(tmp_path: Path) -> Non
     assert capabilities_of(Swapping(local)) == capabilities_of(local) - changing | {'SupportsCompareAndSwap'}
 
 
+async def test_a_wrapper_is_copied_for_another_backend(tmp_path: Path) -> None:
+    backend = Recording(StateBackend())
+    await backend.write_bytes('/a', b'1')
+    files = StateBackend()
+
+    await backend.around(files).write_bytes('/b', b'2')
+
+    assert (await files.read_bytes('/b'), backend.paths) == (b'2', ['/a', '/b'])
+    local = LocalBackend(tmp_path, allow_commands=True)
+    assert capabilities_of(WrapperBackend(local).around(files)) == capabilities_of(files)
+    assert capabilities_of(ReadOnlyBackend(local).around(files)) == capabilities_of(ReadOnlyBackend(files))
+
+
 async def test_a_member_that_the_class_defines_is_not_replaced() -> None:
     class Unrooted(WrapperBackend):
         async def make_root(self) -> None:

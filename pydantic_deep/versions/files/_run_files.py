@@ -88,7 +88,8 @@ async def open_run_files(
     In place, the run gets the backend itself, and until a command runs, captures inspect only the files that the run
     wrote. Otherwise it gets a view with the files of `tree`, and its changes do not reach the backend. A view of a
     directory without commands is in memory, and fetches contents when they are read. One with commands is a directory
-    of its own, with the same settings. One of a composite has a view for each part. The `ref` of a view is unique and
+    of its own, with the same settings. One of a composite has a view for each part, and one of a
+    `WrapperBackend` is a copy of the wrapper around a view of its backend. The `ref` of a view is unique and
     constant while it is open. A view has only versioned files, not ignored ones.
 
     Args:

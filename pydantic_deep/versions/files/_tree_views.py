@@ -16,6 +16,7 @@ from pydantic_deep_backends import (
     StateBackend,
     SupportsCommands,
     Tree,
+    WrapperBackend,
     digest_of,
 )
 from pydantic_deep_backends.errors import MissingBlobError
@@ -62,7 +63,10 @@ async def _viewed(
     if isinstance(backend, LocalBackend | StateBackend):
         return StateBackend.of(tree, read_blob, protected=backend.protected)
     if isinstance(backend, ReadOnlyBackend):
-        return ReadOnlyBackend(StateBackend.of(tree, read_blob))
+        return backend.around(StateBackend.of(tree, read_blob))
+    if isinstance(backend, WrapperBackend):
+        view = await _viewed(backend.wrapped, tree, read_blob, scratch)
+        return None if view is None else backend.around(view)
     if not isinstance(backend, CompositeBackend):
         return None
     parts = {'/': backend.default, **backend.mounts}

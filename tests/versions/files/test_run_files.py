@@ -25,6 +25,7 @@ from pydantic_deep_backends import (
     StateBackend,
     SupportsCommands,
     Tree,
+    WrapperBackend,
     digest_of,
 )
 
@@ -197,6 +198,27 @@ async def test_a_view_of_read_only_files_is_read_only(blobs: Blobs) -> None:
     assert await files.backend.read_bytes('/a') == b'one'
     with pytest.raises(ReadOnlyError):
         await files.backend.write_bytes('/a', b'')
+
+
+class Refusing(WrapperBackend):
+    """A wrapper that refuses to remove anything."""
+
+    async def remove(self, path: str) -> None:
+        raise PermissionError(path)
+
+
+@pytest.mark.parametrize('is_part', [False, True])
+async def test_a_view_of_a_wrapper_keeps_its_operations(blobs: Blobs, is_part: bool) -> None:
+    files = StateBackend()
+    backend = CompositeBackend(StateBackend(), {'/m': Refusing(files)}) if is_part else Refusing(files)
+    tree, path = (blobs.tree(**{'m/a': 'one'}), '/m/a') if is_part else (blobs.tree(a='one'), '/a')
+    view = await open_run_files(backend, tree=tree, read_blob=blobs, in_place=False)
+    assert view is not None
+    with pytest.raises(PermissionError):
+        await view.backend.remove(path)
+    await view.backend.write_bytes(path, b'two')
+    assert (await view.capture(tree)).tree != tree
+    assert not await files.exists('/a')
 
 
 class Foreign:
