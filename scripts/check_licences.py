@@ -28,7 +28,7 @@ class Reviewed:
     """A licence that was looked up by hand, because the metadata does not contain it."""
 
     says: str
-    """The licence in the metadata. The entry is ignored if that changes."""
+    """The licence in the metadata. If that changes, the entry does not apply and fails the check."""
     licence: str
     """The SPDX expression, which is used instead of the metadata."""
     source: str

@@ -103,8 +103,7 @@ class BackendProtocol(Protocol):
         Raises:
             FileNotFoundError: The path does not exist.
             IsADirectoryError: The path is a directory.
-            OSError: The path is not a regular file, or cannot be read. An unreadable file never returns an empty
-                result.
+            OSError: The path is not a regular file, or cannot be read. An unreadable file is never returned as empty.
         """
         ...
 

@@ -174,7 +174,7 @@ def _too_large(size_bytes: int) -> OSError:
 
 
 def _count_shared(one: Components, two: Components) -> int:
-    """Return the number of leading names that two paths share; fast if one is the other or its parent."""
+    """Return the number of leading names that two paths share; fast if `two` is below the parent of `one`."""
     if one[:-1] == two[: len(one) - 1]:
         return len(one) if one == two[: len(one)] else max(len(one) - 1, 0)
     return sum(1 for _ in takewhile(_are_equal, zip(one, two, strict=False)))

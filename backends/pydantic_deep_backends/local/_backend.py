@@ -213,7 +213,7 @@ class LocalBackend(LocalDirectory):
         """Return the entries of one directory, sorted by name.
 
         Names are the real ones, including names that are not valid in paths: with control characters, or not UTF-8
-        (with `surrogateescape`). A link that is broken or leads outside is listed as a file without a size.
+        (with `surrogateescape`). A link that is broken or leads outside is listed with no size, and not as a directory.
         """
 
         def list_above(root: OpenRoot, names: Components) -> list[FileEntry]:
@@ -510,7 +510,7 @@ class LocalBackend(LocalDirectory):
 
         Args:
             command: An argument list, or a shell string with `shell=True`.
-            shell: Whether `command` is for the shell.
+            shell: Whether a shell interprets `command`.
             env: Environment variables to add to the inherited ones.
             timeout: Seconds, positive and finite; `None` for no limit.
 
@@ -521,7 +521,7 @@ class LocalBackend(LocalDirectory):
         Raises:
             TypeError: A string without `shell=True`, or an argument list with it.
             CommandTimeoutError: The command exceeded the timeout; its whole process tree has been killed.
-            BackendUnavailableError: The directory does not exist.
+            BackendUnavailableError: The directory does not exist, or was removed before the command ended.
         """
         with self._recording_all():
             return await run_locally(self._root, command, shell=shell, env=env, timeout=timeout)

@@ -103,7 +103,7 @@ class ProtectedIndex:
 
 
 _Waiting: TypeAlias = tuple[Components, Components, Components | None]
-"""A directory to scan: its path, its case-folded path, and the git directory that contains it."""
+"""A directory to scan: its path, the same with names folded by `fold`, and the git directory that contains it."""
 
 
 class _Scan:
@@ -154,7 +154,7 @@ class _Scan:
 
         Args:
             parts: The directory.
-            folded: Its case-folded path.
+            folded: Its path, with names folded by `fold`.
             git_dir: The git directory that contains it.
         """
         with suppress(OSError):  # gone, or not permitted; then no program of this user obeys its files either

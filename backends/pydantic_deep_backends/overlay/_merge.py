@@ -23,7 +23,8 @@ from pydantic_deep_backends.trees._tree import Tree
 from ._layer import Content, Directory, Entry, Layer, Other, State, version_of
 
 _MAX_ATTEMPTS: Final = 50
-"""Maximum number of merges of one file because another writer was faster. Each failure means a success of another."""
+"""Maximum number of attempts to merge one file. Each attempt fails only because another writer has succeeded meanwhile.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -58,7 +58,7 @@ class ProtectedPatterns:
         last = {fold(rule.text.rpartition('/')[2]) for rule in parsed}
         is_open = any(re.search(r'[*?\[]', name) for name in last)
         self.may_match: Callable[[str], bool] = (lambda name: True) if is_open else last.__contains__
-        """Whether any pattern can end in a case-folded name."""
+        """Returns whether any pattern can end in a name, which must be folded by `fold`."""
 
     def protects(self, parts: Sequence[str]) -> bool:
         """Return whether a path is protected by its names, or could turn a directory into a protected one."""
@@ -78,7 +78,7 @@ class ProtectedPatterns:
         """Return whether a pattern outside of git directories matches exactly this path.
 
         Args:
-            names: The case-folded path.
+            names: The path, with names folded by `fold`.
             is_dir: Whether the path is a directory.
         """
         return any(
@@ -92,7 +92,7 @@ class ProtectedPatterns:
         """Return whether a pattern for git directories matches exactly this path.
 
         Args:
-            names: The case-folded path within a git directory.
+            names: The path within a git directory, with names folded by `fold`.
             is_dir: Whether the path is a directory.
         """
         return any(

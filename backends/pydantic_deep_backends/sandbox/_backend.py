@@ -191,7 +191,7 @@ class SandboxBackend(LocalBackend):
             TypeError: A string without `shell=True`, or an argument list with it.
             CommandTimeoutError: The command exceeded the timeout; its whole process tree has been killed.
             SandboxUnavailableError: The command cannot be isolated here; nothing was run.
-            BackendUnavailableError: The directory does not exist.
+            BackendUnavailableError: The directory does not exist, or was removed before the command ended.
         """
         arguments = arguments_of(command, shell=shell)
         variables = self._variables() | check_env(env or {})

@@ -297,7 +297,7 @@ class StateBackend:
         return [Occupant(path=path, is_file=True) for path in sorted(occupied)]
 
     async def changes(self, tree: Tree) -> TreeDiff:
-        """Return the changes from `tree` to the current files, at a cost in proportion. Raises as `snapshot`."""
+        """Return the changes from `tree` to the current files, at a cost per change. Raises as `snapshot`."""
         return tree.diff(await self.snapshot())
 
     def __repr__(self) -> str:

@@ -20,13 +20,13 @@ def merge_lines(base: bytes, ours: bytes, theirs: bytes) -> bytes | None:
     old, one, two = (data.splitlines(keepends=True) for data in (base, ours, theirs))
     merged: list[bytes] = []
     at = (0, 0, 0)
-    for line in _unchanged_in_both(old, one, two):
-        stretch = _merge_stretch(*(lines[i:j] for lines, i, j in zip((old, one, two), at, line, strict=True)))
+    for place in _unchanged_in_both(old, one, two):
+        stretch = _merge_stretch(*(lines[i:j] for lines, i, j in zip((old, one, two), at, place, strict=True)))
         if stretch is None:
             return None
         merged += stretch
-        merged += old[line[0] : line[0] + 1]
-        at = (line[0] + 1, line[1] + 1, line[2] + 1)
+        merged += old[place[0] : place[0] + 1]
+        at = (place[0] + 1, place[1] + 1, place[2] + 1)
     return b''.join(merged)
 
 
