@@ -259,8 +259,9 @@ class SupportsDelegationUsage(Protocol):
 
     @property
     def delegation_usage(self) -> RunUsage:
-        """Usage of the delegation so far, including earlier runs and its own subagents. The object
-        is updated in place.
+        """Usage of the delegation so far, including earlier runs and its own subagents.
+
+        The object is updated in place.
         """
         ...
 

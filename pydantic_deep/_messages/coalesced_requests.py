@@ -1,8 +1,9 @@
 """Comparison of histories in which pydantic-ai has merged requests that a store has separately. Pure.
 
 A run that continues a history merges consecutive requests in it: for example after a failed turn, or if a capability
-added text after tool results. The merged request has the same content, so the history counts as unchanged. It also does
-if a call without a result is closed in the request with the other results: the closing result comes after them.
+added text after tool results. The merged request has the same content, so the history counts as unchanged. It also
+counts as unchanged if a call without a result is closed in the request with the other results: the closing result comes
+after them.
 """
 
 from __future__ import annotations

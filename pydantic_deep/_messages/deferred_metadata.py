@@ -48,7 +48,7 @@ class Preview(_Model):
     text: str = ''
     """The command, or a description of the effect."""
     diff: DiffView | None = None
-    """The changes of a file, as typed lines. It is never a diff as text, which no program may parse."""
+    """The changes of a file, as typed lines, so that no program has to parse a diff."""
     notice: str = ''
     """A warning to show first, for example that the call may have run already."""
     files: dict[str, str | None] = {}

@@ -30,7 +30,7 @@ _ENTRY = re.compile(r'(?P<name>[^()]+)\((?P<pattern>[^()]*)\)')
 
 
 class Grant(BaseModel):
-    """Commands that a loaded skill may run without approval."""
+    """Commands that may run without approval once a skill is loaded."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 

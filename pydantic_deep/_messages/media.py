@@ -36,6 +36,7 @@ class Media:
     digest: str
     """Digest of the bytes, as `digest_of` computes it."""
     data: bytes
+    """The content, decoded from base64."""
     media_type: str | None
     """The media type in the message, such as `image/png`; `None` if it has none."""
 

@@ -78,8 +78,8 @@ class CannedModel(Model[None]):
 
 @dataclass
 class CannedStream(StreamedResponse):
-    """A complete response, streamed: text and thinking word by word, arguments of tool calls in
-    pieces of fixed length.
+    """A complete response, streamed: text and thinking word by word, arguments of tool calls in pieces of
+    at most `ARGUMENT_PIECE_CHARS`.
     """
 
     response: ModelResponse = field(kw_only=True)

@@ -276,8 +276,9 @@ def _is_latin(word: str) -> bool:
 
 
 def _is_mostly_whole(text: Text) -> bool:
-    """Return whether valid UTF-8 is no coincidence: valid characters outnumber invalid bytes three to one, or it is
-    text.
+    """Return whether a text with invalid bytes is UTF-8 and not so by coincidence.
+
+    It is if there are at least three valid multi-byte characters per invalid byte, or if the rest looks like text.
     """
     whole = sum(not char.isascii() for char in text.text) - text.broken
     return whole >= 3 * text.broken or _is_text(_ESCAPED.sub('', text.text))

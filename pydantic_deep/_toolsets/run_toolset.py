@@ -25,8 +25,7 @@ class RunToolset(AbstractToolset[object], Generic[StateT]):
     Args:
         functions: The functions; this toolset has the same `id`.
         state_of: Returns the state of the run. It is called at each step and each call, because the deps of a toolset
-            may
-            differ from those of the run.
+            may differ from those of the run.
     """
 
     def __init__(self, functions: FunctionToolset[StateT], state_of: Callable[[RunContext[object]], StateT]) -> None:

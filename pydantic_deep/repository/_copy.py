@@ -16,7 +16,8 @@ T = TypeVar('T', bound=BaseModel)
 async def copy_rows(source: Repository[T], target: Repository[T], where: Where | None = None) -> int:
     """Upsert rows of one repository into another; return their number.
 
-    Rows are read by key, in pages of a thousand. If the target supports transactions, each page is one.
+    Rows are read in the order of their keys, in pages of a thousand. If the target supports transactions, each page is
+    written in one.
 
     Args:
         source: The repository to read. Rows added meanwhile may or may not be copied.

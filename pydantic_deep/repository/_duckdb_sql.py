@@ -126,9 +126,7 @@ class DuckdbTable:
 
 
 def _column_names(fields: Iterable[str]) -> dict[str, str]:
-    """Return a column for each field: its name, with underscores appended if DuckDB, which ignores
-    case, has that name.
-    """
+    """Return a column for each field: its name, with underscores appended if that is taken, as DuckDB ignores case."""
     names: dict[str, str] = {}
     for field in fields:
         name = field

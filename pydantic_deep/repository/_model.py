@@ -28,6 +28,7 @@ class EncodedRow:
     """A row as engines store it."""
 
     key: str
+    """The key of the row, in stored form."""
     body: str
     """The whole row, as JSON."""
     cells: Mapping[str, Cell | None]

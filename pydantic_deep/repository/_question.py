@@ -68,6 +68,7 @@ class Question:
     """The validated arguments of `list`. All conditions must hold."""
 
     conditions: tuple[Condition, ...]
+    """The conditions on rows, sorted by field."""
     order: Column | None
     """The ordering field, with ties in ascending order of key; `None` for the order of keys alone."""
     is_descending: bool

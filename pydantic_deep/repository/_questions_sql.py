@@ -112,9 +112,7 @@ def list_rows(names: ColumnNames, question: Question) -> Operation[list[StoredRo
 
 
 def _parts(names: ColumnNames, question: Question) -> Iterator[tuple[_Query, str]]:
-    """Yield queries with their orders: one by key, or one for rows with null in the ordering field
-    and one for others.
-    """
+    """Yield queries with their orders: one by key, or one for null in the ordering field and one for other values."""
     after = question.after
     if question.order is None:
         yield _by_key(_filtered(names, question.conditions), question)

@@ -60,6 +60,7 @@ class Table(Generic[T]):
     """The table of a repository, with the layout that it had when it was last read."""
 
     dialect: Dialect
+    """The SQL dialect of the database."""
     name: str
     """Its name in the table `repository`; in the database it has the prefix `rows_`."""
     model: RowModel[T]

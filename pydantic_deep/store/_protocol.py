@@ -51,15 +51,16 @@ class Store(Protocol):
         ...
 
     async def commit(self, commit: Commit) -> Committed:
-        """Apply everything in `commit` atomically and durably; an error rolls all of it back.
+        """Apply everything in `commit` atomically and durably.
+
+        After any error other than `VersionConflictError` and `UnknownCommitError`, nothing of it has been applied.
 
         Raises:
             RunTakenOverError: Another process has taken over the run of the fence.
             VersionConflictError: A head had moved. Everything else in the commit has been applied.
             BranchExistsError: The name of a branch is taken.
             VersionNotFoundError: The commit refers to a version that does not exist. (The run of the fence may continue
-                a
-                version that was deleted meanwhile.)
+                a version that was deleted meanwhile.)
         """
         ...
 
@@ -213,8 +214,7 @@ class Store(Protocol):
 
         Raises:
             UnfinishedCheckoutError: A checkout into the directory was interrupted, and `run_id` is not the claim of
-                another
-                checkout.
+                another checkout.
         """
         ...
 
@@ -250,9 +250,10 @@ class Store(Protocol):
         ...
 
     async def delete_line(self, head_id: str) -> int:
-        """Delete a version and its ancestors up to the first with other descendants; return the number deleted.
+        """Delete a version and its ancestors, up to the first that must remain; return the number deleted.
 
-        Steps are deleted with their turns, as by `delete`, and are not counted.
+        An ancestor remains if it has other descendants, or if a run that is `running` continues from it. Steps are
+        deleted with their turns, as by `delete`, and are not counted.
 
         Raises:
             VersionNotFoundError: No such version exists.

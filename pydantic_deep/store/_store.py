@@ -332,7 +332,7 @@ class SqlStore:
         await self._engine.write(partial(delete, id))
 
     async def delete_line(self, head_id: str) -> int:
-        """Delete a version and its ancestors up to the first with other descendants."""
+        """Delete a version and its ancestors, up to the first with other descendants, which remains."""
         check_key('head_id', head_id)
         return await self._engine.write(partial(delete_line, head_id))
 

@@ -208,8 +208,8 @@ class ApprovalAnsweredError(StoreError):
     Attributes:
         id: The id of the approval.
         status: The status of the approval.
-        by: Who answered it.
-        at: The time of the answer, in microseconds since 1970.
+        by: Who answered it first; `None` if it was not answered.
+        at: The time of the answer or of the expiry, in microseconds since 1970; `None` if there is neither.
     """
 
     def __init__(self, id: str, status: str, by: str | None, at: int | None, detail: str = '') -> None:

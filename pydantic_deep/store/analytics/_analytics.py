@@ -111,8 +111,7 @@ class Analytics:
 
         Args:
             query: One read-only statement in DuckDB's SQL. It has access to the replica only: no files, network,
-                variables
-                or settings.
+                variables or settings.
             parameters: The values of `?`, `$1` or, as a mapping, `$name`: plain values, and lists and dicts of these.
             limits: Limits on time, memory and the number of concurrent queries.
             max_rows: Return only the first rows, and whether there are more; without it, more than a million rows raise

@@ -18,7 +18,7 @@ from ._database_process import QueryRequest, Settings, Statement
 _SCRIPT: Final = str(Path(__file__).with_name('_database_process.py'))
 
 _VARIABLES: Final = ('LD_LIBRARY_PATH', 'TZ')
-"""Environment variables that the process inherits: one that the interpreter may need to start, and the time zone."""
+"""Environment variables that the process inherits: the library path of the interpreter, and the time zone."""
 
 _OVERHEAD_BYTES: Final = 2**20
 """Maximum overhead of a message beyond the size of its values."""

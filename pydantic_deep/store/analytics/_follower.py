@@ -79,8 +79,7 @@ class Follower:
 
         Raises:
             StoreCorruptedError: A new row differs from the one that was written, or, on the first read of the store,
-                one is
-                missing.
+                one is missing.
         """
         if not self._is_counted:
             await self._engine.read(partial(complete, COUNTED))

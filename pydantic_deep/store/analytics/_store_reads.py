@@ -30,8 +30,7 @@ _MARK_QUERIES: Final = {
     'conversation': 'SELECT c.number AS number, COALESCE(v.number, 0) AS mark'
     ' FROM conversation c LEFT JOIN version v ON v.id = c.head_id',
 }
-"""The number of each row, with a mark that changes when the row does: the tip of a branch, the head
-of a conversation.
+"""The number of each row, with a mark that changes when the row does: the tip of a branch, the head of a conversation.
 """
 
 KINDS: Final = tuple(_MARK_QUERIES)
@@ -83,6 +82,7 @@ class Survey(NamedTuple):
     last: int
     """The highest number; 0 if there are no rows."""
     mark_sum: int
+    """The sum of the marks."""
 
 
 class Position(NamedTuple):

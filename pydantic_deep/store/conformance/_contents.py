@@ -88,7 +88,7 @@ class ContentRules(StoreRules):
     async def test_text_that_cannot_be_kept_is_refused(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         for text in _REFUSED_TEXTS:
-            with pytest.raises(ValueError, match='cannot be stored'):
+            with pytest.raises(ValueError, match=r'NUL|half'):
                 await dialogue.add(root, b'1', name=text)
             with pytest.raises(ValueError, match=r'NUL|half'):
                 await dialogue.store.version(text)

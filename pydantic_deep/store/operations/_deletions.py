@@ -20,7 +20,10 @@ def delete(id: str) -> Operation[None]:
 
 
 def delete_line(head_id: str) -> Operation[int]:
-    """Delete a version and its ancestors up to the first with other descendants; return the number deleted."""
+    """Delete a version and its ancestors; return the number deleted.
+
+    Stops before the first ancestor with other descendants, or with a run that continues from it.
+    """
     number = yield from version_number(head_id)
     count = 0
     while True:

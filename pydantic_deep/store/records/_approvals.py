@@ -35,7 +35,7 @@ class ApprovalRecord(NamedTuple):
     preview: Json | None
     """A JSON object with the preview that was shown."""
     status: ApprovalStatus
-    """`pending`, or how the approval was answered."""
+    """The current status; an approval that is pending past its deadline is read as `expired`."""
     decision: Json | None
     """A JSON object with the content of the decision."""
     decided_by: str | None

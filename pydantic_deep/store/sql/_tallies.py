@@ -47,6 +47,7 @@ _NUMBERS: Final = ('version', 'edge')
 """Tables with a numeric parent column."""
 
 COUNTED: Final = tuple(_PARENTS)
+"""The names of the counted tables."""
 
 _WITH_PARENT: Final = ' WHERE {}parent IS NOT NULL AND {}kind = 0'
 """Condition of the edges that are counted."""

@@ -50,7 +50,7 @@ _NO_INDEX: Final = (sqlite3.SQLITE_READONLY_DIRECTORY, sqlite3.SQLITE_CANTOPEN)
 """Error codes of SQLite if the index of a log is missing and cannot be created."""
 
 _CACHE_KIB: Final = 16_384
-"""Page cache of each connection in use: a lineage of 10,000 versions reads about 4 MB, and SQLite's default is 2."""
+"""Page cache of each connection in use: a lineage of 10,000 versions reads about 4 MB; SQLite's default is 2 MB."""
 
 _PAGE_BYTES: Final = 1024
 """Page size of a new file. Compressed content of one or two kilobytes, as is usual, would leave a third of a larger
