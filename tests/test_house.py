@@ -26,18 +26,6 @@ PACKAGE = ROOT / 'pydantic_deep'
 MAX_FILES: Final = 20
 """How many modules a folder may have, `__init__.py` among them: more are not read at a glance."""
 
-# The exceptions below may only shrink: the tests fail where one is missing, and where one is not needed any more.
-
-CIRCLES: Final[set[frozenset[str]]] = set()
-"""Modules that import each other, also within functions or for types only."""
-
-FOREIGN_IMPORTS: Final[dict[str, set[str]]] = {
-    'pydantic_deep.cli.turn._conversation': {'pydantic_deep.versions.files._run_files'},
-    'pydantic_deep.cli.turn._size_check': {'pydantic_deep.versions.files._gitignore'},
-    'pydantic_deep.server.compat._turns': {'pydantic_deep.versions.pauses._answers'},
-}
-"""Private modules of another top-level package that a module imports."""
-
 
 def test_the_server_is_routes_over_services_over_rows_and_has_two_doors() -> None:
     """004-01: modular routes, services below them, models of rows; a command and a programmatic entry point."""
@@ -200,7 +188,7 @@ def circles() -> set[frozenset[str]]:
 
 
 def test_no_module_imports_itself_by_a_detour() -> None:
-    assert circles() == CIRCLES
+    assert circles() == set()
 
 
 def test_no_folder_is_too_large_to_be_read_at_a_glance() -> None:
@@ -226,13 +214,17 @@ def _public_values(module: str) -> list[object]:
 
 def test_nobody_imports_private_modules_of_another_top_level_package() -> None:
     """A private module of `pydantic_deep` itself is private to all of it."""
-    found: dict[str, set[str]] = defaultdict(set)
-    for module, imported in imports().items():
-        for name in imported:
-            owner = top_level_package(name)
-            if is_private(name) and owner not in (top_level_package(module), 'pydantic_deep'):
-                found[module].add(name)
-            if is_private(name) and owner == 'pydantic_deep' and module.split('.')[0] != 'pydantic_deep':
-                found[module].add(name)
+    found = {
+        (module, name)
+        for module, imported in imports().items()
+        for name in imported
+        if is_private(name) and not is_visible(name, module)
+    }
 
-    assert found == FOREIGN_IMPORTS
+    assert found == set()
+
+
+def is_visible(private: str, module: str) -> bool:
+    """Return whether a module may import a private one."""
+    owner = top_level_package(private)
+    return owner == top_level_package(module) or (owner == 'pydantic_deep' == module.split('.')[0])

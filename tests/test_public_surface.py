@@ -593,6 +593,7 @@ def test_every_public_name() -> None:
                 'ApprovalsPendingError',
                 'ConversationNotFoundError',
                 'FileDiff',
+                'GitignoreRules',
                 'InboxItem',
                 'InstructionsWarning',
                 'Lineage',

@@ -50,6 +50,7 @@ from .errors import (
     WorkspaceReplacedError,
 )
 from .files._backend_descriptions import workspace_key
+from .files._gitignore import GitignoreRules
 from .files._protected_files import ProtectedFilesWarning
 from .files._run_files import OmittedFile, UnversionedFilesWarning
 from .pauses._inbox import ApprovalInbox, InboxItem
@@ -64,6 +65,7 @@ __all__ = (
     'ApprovalsPendingError',
     'ConversationNotFoundError',
     'FileDiff',
+    'GitignoreRules',
     'InboxItem',
     'InstructionsWarning',
     'Lineage',

@@ -23,9 +23,9 @@ from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import Commit, Store, VersionNotFoundError, VersionRecord, new_id
 from pydantic_deep.streaming import FileEvent
 from pydantic_deep.versions import AgentVersion, ApprovalInbox, UnversionedFilesWarning, VersionedAgent
-from pydantic_deep.versions.files._run_files import why_unversioned
 from pydantic_deep.views import TurnLineages, is_pending
 
+from ._change_tracker import UnversionedBackend, UnversionedSandbox
 from ._runtime import AgentRuntime, Output, Settings
 from ._size_check import fits_in_versions
 
@@ -167,7 +167,7 @@ class Conversation:
         if self.is_persistent and not await fits_in_versions(backend):
             backend.leave_unversioned()
         with warnings.catch_warnings():
-            if why_unversioned(backend) is not None:
+            if isinstance(backend, (UnversionedBackend, UnversionedSandbox)):
                 warnings.simplefilter('ignore', UnversionedFilesWarning)  # the end of the turn reports it
             return await self.versions.create(
                 metadata=self.metadata,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import anyio.to_thread
 
-from pydantic_deep.versions.files._gitignore import GitRules
+from pydantic_deep.versions import GitignoreRules
 from pydantic_deep_backends import LocalBackend
 from pydantic_deep_backends.tracking import IGNORE_FILE, DirectoryRules
 
@@ -28,7 +28,7 @@ async def fits_in_versions(backend: LocalBackend, *, max_files: int = MAX_FILES,
 
 def _is_within_limits(root: Path, max_files: int, max_bytes: int) -> bool:
     size_bytes = 0
-    for count, size in enumerate(_sizes(root, GitRules()), start=1):
+    for count, size in enumerate(_sizes(root, GitignoreRules()), start=1):
         size_bytes += size
         if count > max_files or size_bytes > max_bytes:
             return False

@@ -44,8 +44,7 @@ from pydantic_deep.streaming import (
     read_answer,
     render_frame,
 )
-from pydantic_deep.versions import AgentVersion, TurnOptions
-from pydantic_deep.versions.pauses._answers import decode_decision
+from pydantic_deep.versions import AgentVersion, InboxItem, TurnOptions
 
 from ._dialogue import Content, Dialogue, text_of, to_model_messages
 from ._dialogue_threads import find_thread, has_new_instructions, store_thread
@@ -209,8 +208,8 @@ def _run_of_decisions(
 ) -> ServerRun | None:
     """Return the run that these decisions already resumed: the client has lost the response and repeats the request."""
     ids = {approval.record.resumed_by for approval in approvals.values()}
-    is_same = all(decode_decision(approvals[id].record) == decision for id, decision in decisions.items())
-    return state.runs.get(ids.pop() or '') if is_same and len(ids) == 1 else None
+    answers = {id: InboxItem.from_record(approval.record).decision for id, approval in approvals.items()}
+    return state.runs.get(ids.pop() or '') if answers == decisions and len(ids) == 1 else None
 
 
 async def _base_version(

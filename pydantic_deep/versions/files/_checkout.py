@@ -26,7 +26,7 @@ from pydantic_deep_backends.tracking import (
     SupportsTracking,
 )
 
-from ._gitignore import GitRules, left_out_by
+from ._gitignore import GitignoreRules, left_out_by
 from ._run_files import MAX_FILE_BYTES, why_unversioned
 from ._tree_views import fetch
 
@@ -82,7 +82,7 @@ async def checkout(
     """
     if not isinstance(backend, SupportsTracking):
         raise UnversionedBackendError(why_unversioned(backend))
-    tracker = backend.track(GitRules(), max_file_bytes=max_file_bytes)
+    tracker = backend.track(GitignoreRules(), max_file_bytes=max_file_bytes)
     try:
         before = current or target
         here = await tracker.capture(before, is_full=True)

@@ -50,30 +50,33 @@ class _IgnoreFile:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GitRules:
-    """The ignore rules of one directory."""
+class GitignoreRules:
+    """The files of one directory that versions omit: `.git`, and those that `.gitignore` files ignore.
 
-    files: tuple[_IgnoreFile, ...] = ()
+    `GitignoreRules()` are the `DirectoryRules` of the root of the files, before its own `.gitignore` is read.
+    """
+
+    _files: tuple[_IgnoreFile, ...] = ()
     """The `.gitignore` files that apply to it, the nearest first."""
 
     def with_ignore_file(self, data: bytes) -> DirectoryRules:
         """Return the rules with the directory's own `.gitignore` added."""
         patterns = _parse(data)
-        return GitRules(files=(_IgnoreFile(patterns=patterns), *self.files)) if patterns else self
+        return GitignoreRules(_files=(_IgnoreFile(patterns=patterns), *self._files)) if patterns else self
 
     def below(self, name: str) -> DirectoryRules:
         """Return the rules of a subdirectory."""
-        if not self.files:
+        if not self._files:
             return self
-        return GitRules(
-            files=tuple(_IgnoreFile(patterns=file.patterns, prefix=f'{file.prefix}{name}/') for file in self.files)
+        return GitignoreRules(
+            _files=tuple(_IgnoreFile(patterns=file.patterns, prefix=f'{file.prefix}{name}/') for file in self._files)
         )
 
     def leaves_out(self, name: str, *, is_dir: bool) -> bool:
         """Return whether an entry of this directory is ignored."""
         if is_git_name(name):
             return True
-        for file in self.files:
+        for file in self._files:
             path = f'{file.prefix}{name}'
             for pattern in file.patterns:
                 if pattern.matches(path, is_dir=is_dir):
@@ -89,7 +92,7 @@ async def left_out_by(tree: Tree, read: Callable[[str], Awaitable[bytes]], paths
         read: Returns the contents of one of its `.gitignore` files.
         paths: The files to check, which need not be in the tree.
     """
-    root: DirectoryRules = GitRules()
+    root: DirectoryRules = GitignoreRules()
     rules_by_directory: dict[str, DirectoryRules | None] = {}
     ignored: set[str] = set()
     for path in paths:

@@ -21,7 +21,7 @@ from pydantic_deep_backends import BackendProtocol, ReadBlob, Tree
 from pydantic_deep_backends.paths import display_path
 from pydantic_deep_backends.tracking import Captured, FileTracker, OmittedFile, SupportsTracking
 
-from ._gitignore import GitRules
+from ._gitignore import GitignoreRules
 from ._scratch_directories import Scratch
 from ._tree_views import View, open_view
 
@@ -112,7 +112,7 @@ async def open_run_files(
         opened = await open_view(backend, tree, read_blob, Scratch(scratch, view))
     if opened is None or not isinstance(opened.backend, SupportsTracking):
         return None
-    tracker = opened.backend.track(GitRules(), max_file_bytes=max_file_bytes, tree=tree)
+    tracker = opened.backend.track(GitignoreRules(), max_file_bytes=max_file_bytes, tree=tree)
     return _RunFiles(opened, tracker)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from pydantic_deep.versions.errors import UnversionedBackendError, UnversionedChangesError
 from pydantic_deep.versions.files._checkout import CheckedOut, checkout
-from pydantic_deep.versions.files._gitignore import GitRules
+from pydantic_deep.versions.files._gitignore import GitignoreRules
 from pydantic_deep_backends import (
     BackendProtocol,
     CompositeBackend,
@@ -72,7 +72,7 @@ def files_of(directory: Path) -> dict[str, str]:
 
 async def captured_of(backend: BackendProtocol) -> Tree:
     assert isinstance(backend, SupportsTracking)
-    tracker = backend.track(GitRules(), max_file_bytes=10**6)
+    tracker = backend.track(GitignoreRules(), max_file_bytes=10**6)
     try:
         return (await tracker.capture(Tree())).tree
     finally:

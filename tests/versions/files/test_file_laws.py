@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pydantic_deep.versions.files._checkout import checkout
-from pydantic_deep.versions.files._gitignore import GitRules
+from pydantic_deep.versions.files._gitignore import GitignoreRules
 from pydantic_deep.versions.files._run_files import open_run_files
 from pydantic_deep_backends import CompositeBackend, LocalBackend, StateBackend, Tree, digest_of
 from pydantic_deep_backends.tracking import Captured, SupportsTracking
@@ -65,7 +65,7 @@ def by_hand(path: Path, data: bytes) -> None:
 async def fresh(backend: StateBackend | LocalBackend | CompositeBackend) -> Captured:
     """Return a capture by somebody who knows nothing."""
     assert isinstance(backend, SupportsTracking)
-    return await backend.track(GitRules(), max_file_bytes=MAX_FILE_BYTES).capture(Tree())
+    return await backend.track(GitignoreRules(), max_file_bytes=MAX_FILE_BYTES).capture(Tree())
 
 
 async def check_captures(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pydantic_deep.versions.files._gitignore import GitRules, left_out_by
+from pydantic_deep.versions.files._gitignore import GitignoreRules, left_out_by
 from pydantic_deep_backends import StateBackend
 
 pytestmark = pytest.mark.anyio
@@ -85,11 +85,11 @@ async def test_what_git_keeps_for_itself_is_left_out_at_every_depth() -> None:
 
 
 async def test_a_byte_order_mark_is_no_part_of_a_pattern() -> None:
-    rules = GitRules().with_ignore_file(b'\xef\xbb\xbffoo\n')
+    rules = GitignoreRules().with_ignore_file(b'\xef\xbb\xbffoo\n')
     assert rules.leaves_out('foo', is_dir=False)
 
 
 async def test_rules_without_a_pattern_cost_nothing_further_down() -> None:
-    rules = GitRules()
+    rules = GitignoreRules()
     assert rules.with_ignore_file(b'# nothing\n\n') is rules
     assert rules.below('a') is rules
