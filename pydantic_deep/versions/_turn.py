@@ -47,7 +47,7 @@ from .files._open_files import FilesRequest, open_files
 from .files._protected_files import states_before, warn_of_protected
 from .files._run_files import warn_of_omitted
 from .pauses._answers import claim, decide
-from .pauses._pause import decode_pause
+from .pauses._pause_histories import load_pause
 from .recording._attempts import end_of_attempt
 from .recording._capabilities import missing_failures
 from .recording._deps_state import load_deps
@@ -150,20 +150,21 @@ async def open_turn(session: Session[Any, Any], request: TurnRequest) -> AsyncGe
         taken = {existing.name for existing in await session.store.branches(base.conversation_id)}
         if branch in taken:
             raise BranchExistsError(branch)
-    if request.is_resumption:
-        await _store_answers(session.store, base, request.options)
+    pending = await _store_answers(session.store, base, request.options) if request.is_resumption else None
     attributes = {AGENT_NAME: base.agent_name, CONVERSATION_ID: base.conversation_id, PARENT_ID: base.id}
     with open_span(f'turn {base.agent_name}', attributes) as span:
-        async with _opened(session, request) as turn:
+        async with _opened(session, request, pending) as turn:
             yield turn
         span.set_attributes({VERSION_ID: turn.recording.tip.id, 'pydantic_deep.version.kind': turn.recording.tip.kind})
 
 
 @asynccontextmanager
-async def _opened(session: Session[Any, Any], request: TurnRequest) -> AsyncGenerator[OpenTurn]:
+async def _opened(
+    session: Session[Any, Any], request: TurnRequest, pending: DeferredToolRequests | None
+) -> AsyncGenerator[OpenTurn]:
     base = request.base
     options = request.options
-    if request.is_resumption:
+    if pending is not None:
         await _refuse_if_taken(session.store, base.id)
     opened = await open_files(session.trees, request)
     run: RunRecord | None = None
@@ -184,9 +185,9 @@ async def _opened(session: Session[Any, Any], request: TurnRequest) -> AsyncGene
         protected = await states_before(session.store, began_with, backend, in_place=is_in_place, states=states)
         run = await _begin(session, request, base, protected, is_in_place=is_in_place)
         results = request.results
-        if request.is_resumption:
+        if pending is not None:
             try:
-                results = await claim(session.store, request.base, run.id)
+                results = await claim(session.store, request.base, pending, run.id)
             except BaseException as error:
                 await _end_unbegun(session, request, run, error)
                 raise
@@ -351,10 +352,12 @@ async def _refuse_if_taken(store: Store, version_id: str) -> None:
             raise ApprovalAnsweredError(approval.id, approval.status, approval.decided_by, approval.decided_at, detail)
 
 
-async def _store_answers(store: Store, base: VersionRecord, options: TurnOptions) -> None:
+async def _store_answers(store: Store, base: VersionRecord, options: TurnOptions) -> DeferredToolRequests:
+    """Store the answers of a turn, and return the pending calls of its base."""
     if base.pending is None:
         raise NothingPendingError(f'The version {base.id} has no pending approvals: it is {base.state}.')
     await store.version(base.id)  # raises if the version was deleted, and its approvals with it
+    pending = await load_pause(store, await store.read_asset(base.pending))
     if options.answers:
-        requests = decode_pause(await store.read_asset(base.pending))
-        await decide(store, base, requests, options.answers, by=options.by, reason=options.reason)
+        await decide(store, base, pending, options.answers, by=options.by, reason=options.reason)
+    return pending

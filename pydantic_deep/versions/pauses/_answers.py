@@ -14,8 +14,6 @@ from pydantic_deep.approvals import Decision as Answer
 from pydantic_deep.store import ApprovalAnsweredError, ApprovalRecord, Decision, Store, VersionRecord, new_id, now
 from pydantic_deep.versions.errors import NothingAnsweredError
 
-from ._pause_histories import load_pause
-
 EXPIRED = 'Nobody answered in time.'
 """The result that the model sees for a call whose approval expired."""
 
@@ -52,7 +50,9 @@ async def decide(
             raise ApprovalAnsweredError(error.id, error.status, error.by, error.at, _NOT_ACTED_ON) from None
 
 
-async def claim(store: Store, record: VersionRecord, run_id: str) -> DeferredToolResults:
+async def claim(
+    store: Store, record: VersionRecord, requests: DeferredToolRequests, run_id: str
+) -> DeferredToolResults:
     """Claim the answers to the pending approvals of a version for a run, and return them for `agent.run`.
 
     Raises:
@@ -61,9 +61,7 @@ async def claim(store: Store, record: VersionRecord, run_id: str) -> DeferredToo
     """
     if not answers_of(await store.approvals(status=None, version_id=record.id, limit=10_000)):
         raise NothingAnsweredError(record.id)  # before the claim, so that the approvals can still be answered
-    answers = answers_of(await store.claim_approvals(record.id, run_id))
-    pause = await store.read_asset(record.pending or '')
-    return answer_approvals(await load_pause(store, pause), answers)
+    return answer_approvals(requests, answers_of(await store.claim_approvals(record.id, run_id)))
 
 
 def answers_of(approvals: list[ApprovalRecord]) -> dict[str, Answer]:

@@ -62,13 +62,15 @@ async def test_a_subagent_goes_on_from_its_version_to_the_end() -> None:
         assert sorted(await last.file_tree()) == ['/one.md', '/two.md']
 
 
-async def test_a_pause_whose_subagent_was_deleted_says_so() -> None:
+async def test_a_pause_whose_subagent_was_deleted_raises_before_it_stores_answers() -> None:
     async with open_store('memory:') as store:
         first = await _paused(store)
         (thread,) = await first.subagents()
         await store.delete(thread.version_id or '')
         with pytest.raises(VersionNotFoundError):
             await first.resume({first.pending[0].id: Approve()})
+        (approval,) = await store.approvals(status=None, version_id=first.id)
+        assert (approval.status, approval.resumed_by) == ('pending', None)
 
 
 def _measuring() -> Agent[Any, Any]:
