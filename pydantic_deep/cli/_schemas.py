@@ -64,9 +64,9 @@ class CheckoutReport:
 
     version: Version
     """The version whose files the directory has now."""
-    kept: Version | None
+    edits: Version | None
     """The version in which unversioned edits were stored; `null` if there were none."""
-    left: list[str]
+    detached: list[str]
     """With `rewind`: the ids of the versions that are no longer ancestors of the head. They stay in the store."""
 
 

@@ -127,18 +127,18 @@ class WorkspaceReplacedError(DeepAgentError):
         workspace: The directory, as the store names it.
         version_id: The id of the version.
         paths: The files that the version lacks or has with other contents, as paths of trees.
-        can_be_kept: Whether a checkout with `force=True` can store them as a version.
+        can_be_stored: Whether a checkout with `force=True` can store them as a version.
     """
 
-    def __init__(self, workspace: str, version_id: str, paths: Sequence[str], *, can_be_kept: bool = True) -> None:
+    def __init__(self, workspace: str, version_id: str, paths: Sequence[str], *, can_be_stored: bool = True) -> None:
         self.workspace = workspace
         self.version_id = version_id
         self.paths = tuple(paths)
-        self.can_be_kept = can_be_kept
+        self.can_be_stored = can_be_stored
         advice = (
             'Empty it, or call `checkout(force=True)` of the version, which stores them as another version first: '
             'check that one out to continue with them.'
-            if can_be_kept
+            if can_be_stored
             else 'Move them away: some of them cannot be versioned.'
         )
         super().__init__(f'{self.describe()} {advice}')
@@ -166,18 +166,18 @@ class UnversionedChangesError(DeepAgentError):
 
     Attributes:
         paths: The changed files, as paths of trees.
-        can_be_kept: Whether `force=True` can store them as a version; false if one is not a regular file, too large, or
+        can_be_stored: Whether `force=True` can store them as a version; false if one is not a regular file, too large, or
             unreadable.
     """
 
-    def __init__(self, paths: Sequence[str], *, can_be_kept: bool = True) -> None:
+    def __init__(self, paths: Sequence[str], *, can_be_stored: bool = True) -> None:
         self.paths = tuple(paths)
-        self.can_be_kept = can_be_kept
+        self.can_be_stored = can_be_stored
         named = ', '.join(map(display_path, self.paths[:10]))
         more = f' and {len(paths) - 10} more' if len(paths) > 10 else ''
         advice = (
             'Pass `force=True` to store them as a version first.'
-            if can_be_kept
+            if can_be_stored
             else 'Move them away: some of them cannot be versioned.'
         )
         super().__init__(f'No version has the changes of {named}{more}, and the checkout would lose them. {advice}')

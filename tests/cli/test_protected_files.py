@@ -57,6 +57,6 @@ def test_a_checkout_names_the_protected_files_that_it_writes(invoke: Invoke, wor
     assert invoke('run', 'Two', '--continue', '--approvals=allow', model=model).exit_code == 0
     gone = invoke(command, 'HEAD~1', '--json')
     assert (work / '.envrc').read_text() == 'evil'
-    assert json.loads(gone.stdout)['kept'] is None
+    assert json.loads(gone.stdout)['edits'] is None
     assert 'changed files that programs of this machine run or obey: /.envrc (changed).' in gone.stderr
     assert 'warning' not in invoke(command, json.loads(gone.stdout)['version']['id']).stderr

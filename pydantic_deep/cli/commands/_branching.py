@@ -71,8 +71,8 @@ def _rewind(
         await reader.versions.conversation(record.conversation_id).move_to(await reader.versions.load(record.id))
         return CheckoutReport(
             version=await reader.views.version(await reader.store.version(record.id)),
-            kept=edit,
-            left=[] if head is None else await _versions_left_behind(reader, head, record),
+            edits=edit,
+            detached=[] if head is None else await _versions_left_behind(reader, head, record),
         )
 
     done = read(context, directory, store, work, writes=True)
@@ -80,9 +80,9 @@ def _rewind(
         print_document(done)
         return
     _print_checkout(done)
-    if done.left:
-        ids = ', '.join(short_id(id) for id in done.left[:5]) + (', …' if len(done.left) > 5 else '')
-        stay = '1 version after it stays' if len(done.left) == 1 else f'{len(done.left)} versions after it stay'
+    if done.detached:
+        ids = ', '.join(short_id(id) for id in done.detached[:5]) + (', …' if len(done.detached) > 5 else '')
+        stay = '1 version after it stays' if len(done.detached) == 1 else f'{len(done.detached)} versions after it stay'
         typer.echo(f'{stay} in the store: {ids}')
 
 
@@ -110,7 +110,7 @@ def _checkout(
             edit = await _restore_files(reader, record, force=force)
         except UnversionedChangesError as error:
             raise error_exit(_describe_unversioned(error), 1) from None
-        return CheckoutReport(version=await reader.views.version(record), kept=edit, left=[])
+        return CheckoutReport(version=await reader.views.version(record), edits=edit, detached=[])
 
     done = read(context, directory, store, work, writes=True)
     if json:
@@ -229,7 +229,7 @@ def _describe_unversioned(error: UnversionedChangesError) -> str:
     named = ', '.join(error.paths[:10]) + (f' and {len(error.paths) - 10} more' if len(error.paths) > 10 else '')
     advice = (
         'Use --force to store them as a version first.'
-        if error.can_be_kept
+        if error.can_be_stored
         else 'Move them away: some of them cannot be stored in a version.'
     )
     return f'The changes of {named} are in no version, and the checkout would lose them. {advice}'
@@ -240,5 +240,5 @@ def _print_checkout(done: CheckoutReport) -> None:
     typer.echo(f'HEAD is {short_id(done.version.id)}: {about}')
     if done.version.files_changed is None:
         typer.echo('The version has no files; the directory is unchanged.')
-    if done.kept is not None:
-        typer.echo(f'Edits in the directory were stored as version {short_id(done.kept.id)}')
+    if done.edits is not None:
+        typer.echo(f'Edits in the directory were stored as version {short_id(done.edits.id)}')

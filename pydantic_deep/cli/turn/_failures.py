@@ -114,7 +114,7 @@ def _describe_replaced(error: WorkspaceReplacedError) -> str:
     advice = (
         'Empty it, or store them as a version first: pydantic-deep checkout '
         f'{short_id(error.version_id)} --force (then check that version out to continue with them)'
-        if error.can_be_kept
+        if error.can_be_stored
         else 'Move them away: some of them cannot be stored in a version.'
     )
     return f'{first_line(error.describe(), MAX_CHARS)} {advice}'

@@ -102,7 +102,7 @@ async def checkout(
         tracker.close()
     lost = sorted({*lost, *hidden.paths})
     if lost and (keep is None or hidden.has_other):
-        raise UnversionedChangesError(lost, can_be_kept=not hidden.has_other)
+        raise UnversionedChangesError(lost, can_be_stored=not hidden.has_other)
     if is_dry_run:
         return CheckedOut(written=(), removed=(), stored=None)
     diff = here.tree.diff(target)

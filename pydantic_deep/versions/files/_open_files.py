@@ -62,7 +62,7 @@ class FilesRequest:
     """The directory, if the caller has opened it; by default the one described in the version."""
     attempt_of: str | None = None
     """The crashed run that the run resumes."""
-    left: CrashRemnants | None = None
+    remnants: CrashRemnants | None = None
     """The newer files that the crashed run left, if any."""
 
 
@@ -164,7 +164,9 @@ async def refuse_replaced(trees: TreeStore, base: VersionRecord, backend: Backen
                 backend, current=None, target=target, known=[target], read_blob=trees.store.read_asset, is_dry_run=True
             )
         except UnversionedChangesError as error:
-            raise WorkspaceReplacedError(claim.workspace, base.id, error.paths, can_be_kept=error.can_be_kept) from None
+            raise WorkspaceReplacedError(
+                claim.workspace, base.id, error.paths, can_be_stored=error.can_be_stored
+            ) from None
 
 
 async def _take(claim: DirectoryClaim, request: FilesRequest) -> VersionRecord | None:
@@ -193,9 +195,9 @@ async def _open_claimed(
     trees: TreeStore, request: FilesRequest, backend: BackendProtocol | None, claim: DirectoryClaim | None
 ) -> OpenFiles:
     """Open files in the claimed directory, or in a view without a claim."""
-    base, left = request.base, request.left
+    base, remnants = request.base, request.remnants
     in_place = claim is not None
-    tree = await trees.load(base.tree if left is None or in_place else left.tree)
+    tree = await trees.load(base.tree if remnants is None or in_place else remnants.tree)
 
     is_same = claim is None or await claim.is_same_directory()
     if in_place:
@@ -213,7 +215,7 @@ async def _open_claimed(
     turn_files = TurnFiles(
         files=files,
         tree=tree,
-        at=0 if left is None else left.at,
+        at=0 if remnants is None else remnants.at,
         is_volatile=not in_place or isinstance(files.backend, StateBackend),
     )
     if claim is None:
@@ -249,7 +251,7 @@ async def _settle(
     """
     backend = files.files.backend
     here = (await files.files.capture(files.tree, is_full=True)).tree
-    target = files.tree if request.left is None else await trees.load(request.left.tree)
+    target = files.tree if request.remnants is None else await trees.load(request.remnants.tree)
     if not is_other and (here == target or not await is_vacant(backend, here, target, trees.store.read_asset)):
         return None, ()
     states = await protected_states(backend)
@@ -258,7 +260,7 @@ async def _settle(
             await checkout(backend, current=None, target=target, known=[files.tree], read_blob=trees.store.read_asset)
         except UnversionedChangesError as error:
             raise WorkspaceReplacedError(
-                claim.workspace, request.base.id, error.paths, can_be_kept=error.can_be_kept
+                claim.workspace, request.base.id, error.paths, can_be_stored=error.can_be_stored
             ) from None
         _LOGGER.info('The files of the version %s were written into %s', request.base.id, claim.workspace)
     await claim.store.commit(Commit(workspaces=[await claim.note(request.base.id, claim.run_id)]))

@@ -133,14 +133,14 @@ async def _close(
     if run.prompt is not None:  # no version of the run has it yet
         parts.append(UserPromptPart(decode_prompt(run.prompt)))
     options = load_options(run)
-    left, deps = await crash_remnants(store, attempts, response_id), await left_deps(store, attempts, response_id)
+    remnants, deps = await crash_remnants(store, attempts, response_id), await left_deps(store, attempts, response_id)
     parent_id = await _origin(store, attempts[0])
     lost = await _lost_usage(store, attempts, last)
     below = await runs_called(store, attempts, response_id)
     used = load_usage(last.usage) + lost + await usage_of_runs(store, [child.id for child in below])
     used.tool_calls += sum(call is not None and call.status == 'done' for call in known)
     start = RunStart(
-        base=last._replace(tree=last.tree if left is None else left.tree, deps=deps or last.deps),
+        base=last._replace(tree=last.tree if remnants is None else remnants.tree, deps=deps or last.deps),
         messages=messages,
         message_ids=ids,
         run_record=run,
@@ -236,7 +236,7 @@ async def _request(session: Session[Any, Any], run: RunRecord) -> TurnRequest:
             earlier=lost + await _earlier_usage(store, origin_id, base),
         ),
         parent_id=origin_id,
-        left=await crash_remnants(store, attempts, response_id),
+        remnants=await crash_remnants(store, attempts, response_id),
         left_deps=await left_deps(store, attempts, response_id),
     )
 

@@ -62,8 +62,8 @@ def test_rewind_keeps_what_was_edited_as_a_version(invoke: Invoke, two_turns: li
     done = document(invoke('rewind', two_turns[0][-8:], '--json'))
     assert (work / 'poem.txt').read_text() == 'rose\nviolet\n'
     assert (done['version']['id'], done['version']['is_head']) == (two_turns[0], True)
-    assert done['left'] == [two_turns[2], two_turns[1]]
-    kept = done['kept']
+    assert done['detached'] == [two_turns[2], two_turns[1]]
+    kept = done['edits']
     assert (kept['kind'], kept['parent_id'], len(kept['files_changed'])) == ('edit', two_turns[2], 1)
     result = invoke('rewind', kept['id'][-8:])
     assert (work / 'poem.txt').read_text() == 'mine\n'
@@ -149,7 +149,7 @@ def test_checkout_says_what_no_version_can_hold(invoke: Invoke, two_turns: list[
 
 def test_checkout_json_has_the_version(invoke: Invoke, two_turns: list[str]) -> None:
     done = document(invoke('checkout', 'HEAD~2', '--json'))
-    assert (done['version']['id'], done['kept'], done['left']) == (two_turns[0], None, [])
+    assert (done['version']['id'], done['edits'], done['detached']) == (two_turns[0], None, [])
 
 
 def test_after_a_checkout_the_next_turn_goes_on_from_there(invoke: Invoke, two_turns: list[str], work: Path) -> None:

@@ -112,7 +112,7 @@ async def test_edits_that_no_version_has_are_refused(local: LocalBackend, tmp_pa
     put(tmp_path, edited)
     with pytest.raises(UnversionedChangesError) as caught:
         await checkout(local, current=one, target=blobs.tree({'/a': '2', '/b': '2'}), read_blob=blobs)
-    assert (caught.value.paths, caught.value.can_be_kept) == (('/a', '/b', '/mine'), True)
+    assert (caught.value.paths, caught.value.can_be_stored) == (('/a', '/b', '/mine'), True)
     with pytest.raises(UnversionedChangesError):
         await checkout(local, current=None, target=two, read_blob=blobs)
     assert files_of(tmp_path) == edited
@@ -211,7 +211,7 @@ async def test_an_ignored_file_in_the_way_is_kept_or_refused(local: LocalBackend
     arguments: dict[str, Any] = {'current': blobs.tree(one), 'target': blobs.tree(two), 'read_blob': blobs}
     with pytest.raises(UnversionedChangesError) as caught:
         await checkout(local, **arguments)
-    assert (caught.value.paths, caught.value.can_be_kept) == (('/out',), True)
+    assert (caught.value.paths, caught.value.can_be_stored) == (('/out',), True)
     await checkout(local, **arguments, keep=keep)
     assert [captured.tree for captured in kept] == [blobs.tree({**one, '/out': 'mine'})]
     assert kept[0].blobs == {digest_of(b'mine'): b'mine'}
@@ -252,7 +252,7 @@ async def test_what_no_version_can_hold_is_refused_where_it_is_in_the_way(
     target = blobs.tree({'/out': 'of the version'})
     with pytest.raises(UnversionedChangesError) as caught:
         await checkout(local, current=Tree(), target=target, read_blob=blobs, keep=keep, max_file_bytes=100)
-    assert (caught.value.paths, caught.value.can_be_kept) == (('/out',), False)
+    assert (caught.value.paths, caught.value.can_be_stored) == (('/out',), False)
     assert os.listdir(tmp_path) == ['out']
 
 

@@ -255,7 +255,7 @@ async def test_other_files_are_refused_and_kept_by_force(store: Store, root: Pat
         with pytest.raises(WorkspaceReplacedError, match=said) as caught:
             await version.advance('next')
         assert caught.value.paths == tuple(sorted(f'/{name}' for name in there))
-        assert (caught.value.version_id, caught.value.can_be_kept) == (version.id, True)
+        assert (caught.value.version_id, caught.value.can_be_stored) == (version.id, True)
         assert caught.value.workspace == _key(LocalBackend(root))
     assert read(root) == there
     assert await edits(store) == 0
@@ -277,7 +277,7 @@ async def test_what_no_version_can_hold_is_not_overwritten(store: Store, root: P
     (root / 'a.txt').symlink_to('/elsewhere')
     with pytest.raises(WorkspaceReplacedError, match='Move them away: some of them cannot be versioned') as caught:
         await (await agent_of(store).load(version.id)).advance('next')
-    assert caught.value.can_be_kept is False
+    assert caught.value.can_be_stored is False
     assert (root / 'a.txt').is_symlink()
 
 
