@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from pydantic_deep.store.engine import Row, Value
 from pydantic_deep.store.errors import StoreCorruptedError
@@ -26,9 +26,31 @@ from pydantic_deep.store.records import (
 
 from . import _codec, _keys
 from ._seals import DAMAGED, check_seal, raise_damage, reads, seal
-from ._statements import Kind, bytes_from, decoded, digest_from, id_from, id_or_none, text_from, text_or_none
+from ._statements import Kind, bytes_from, decoded, digest_from, encoded, id_from, text_from
+
+R = TypeVar('R')
 
 _Kinds = tuple[Kind | None, ...]
+
+
+def _reader(table: str, make: Callable[[Iterable[Any]], R], kinds: _Kinds, *key: int) -> Callable[[Row], R]:
+    """Return a function that reads a row of a table.
+
+    Args:
+        table: The table.
+        make: Creates the record from its values.
+        kinds: The kinds of the columns.
+        key: The places of the columns that name the row in errors.
+    """
+
+    @reads(table)
+    def read(row: Row) -> R:
+        values = tuple(decoded(row[:-1], kinds))
+        check_seal(table, ', '.join(str(values[place]) for place in key), values, row[-1])
+        return make(values)
+
+    return read
+
 
 SELECT_VERSION: Final = (
     'SELECT v.id, v.number, v.parent_id, v.cloned_from, v.merged_from, v.kind, v.state, b.conversation_id, b.id,'
@@ -286,17 +308,13 @@ CONVERSATION: Final = 'id, agent_name, head_id, created_at, seal'
 CONVERSATION_KINDS: Final[_Kinds] = (id_from, None, id_from, None)
 
 
-@reads('conversation')
-def conversation_from(row: Row) -> ConversationRecord:
-    """Read a row of `CONVERSATION`."""
-    record = ConversationRecord._make(decoded(row[:-1], CONVERSATION_KINDS))
-    check_seal('conversation', record.id, record, row[-1])
-    return record
+conversation_from = _reader('conversation', ConversationRecord._make, CONVERSATION_KINDS, 0)
+"""Read a row of `CONVERSATION`."""
 
 
 def conversation_row(record: ConversationRecord) -> Row:
     """Return the row of `CONVERSATION` for a record."""
-    return _keys.pack_id(record.id), record.agent_name, id_or_none(record.head_id), record.created_at, seal(record)
+    return (*encoded(record, CONVERSATION_KINDS), seal(record))
 
 
 RUN: Final = (
@@ -309,23 +327,13 @@ RUN_KINDS: Final[_Kinds] = (
 )
 
 
-@reads('run')
-def run_from(row: Row) -> RunRecord:
-    """Read a row of `RUN`."""
-    record = RunRecord._make(decoded(row[:-1], RUN_KINDS))
-    check_seal('run', record.id, record, row[-1])
-    return record
+run_from = _reader('run', RunRecord._make, RUN_KINDS, 0)
+"""Read a row of `RUN`."""
 
 
 def run_row(record: RunRecord) -> Row:
     """Return the row of `RUN` for a record."""
-    return (
-        *(_keys.pack_id(record.id), _keys.pack_id(record.conversation_id), id_or_none(record.base_id)),
-        *(record.agent_name, id_or_none(record.attempt_of), id_or_none(record.parent_run_id), record.state),
-        *(record.owner, None if record.prompt is None else _codec.encode(record.prompt)),
-        *(_codec.encode_text(record.options), _codec.encode_text(record.usage), record.cost, record.error),
-        *(record.trace_id, record.started_at, record.ended_at, seal(record)),
-    )
+    return (*encoded(record, RUN_KINDS), seal(record))
 
 
 REQUEST: Final = (
@@ -344,11 +352,12 @@ REQUEST_KINDS: Final[_Kinds] = (
 )
 
 
-@reads('request')
+_stored_request_from = _reader('request', RequestRecord._make, REQUEST_KINDS, 0, 1)
+
+
 def request_from(row: Row) -> RequestRecord:
     """Read a row of `SELECT_REQUEST`."""
-    record = RequestRecord._make(decoded(row[:-1], REQUEST_KINDS))
-    check_seal('request', f'{record.run_id}, {record.number}', record, row[-1])
+    record = _stored_request_from(row)
     return record if cast('object', record.kind) is not None else record._replace(kind='answer')
 
 
@@ -358,10 +367,8 @@ def request_row(record: RequestRecord, parameters: int | None, message_digests: 
     """
     kind = None if record.kind == 'answer' else record.kind
     return (
-        *(_keys.pack_id(record.run_id), record.number, _keys.pack_id(record.response_id), record.model),
-        *(record.model_settings, parameters, _keys.pack_digest(record.digest), message_digests, record.input_tokens),
-        *(record.output_tokens, record.cache_read_tokens, record.cache_write_tokens, record.cost, record.duration_us),
-        *(record.started_at, kind, seal((*record[:-1], kind))),
+        *(*encoded(record[:5], REQUEST_KINDS), parameters, _keys.pack_digest(record.digest), message_digests),
+        *(*record[8:-1], kind, seal((*record[:-1], kind))),
     )
 
 
@@ -378,21 +385,13 @@ CALL_KINDS: Final[_Kinds] = (
 )
 
 
-@reads('tool_call')
-def call_from(row: Row) -> CallRecord:
-    """Read a row of `SELECT_CALL`."""
-    record = CallRecord._make(decoded(row[:-1], CALL_KINDS))
-    check_seal('tool_call', f'{record.run_id}, {record.tool_call_id}', record, row[-1])
-    return record
+call_from = _reader('tool_call', CallRecord._make, CALL_KINDS, 0, 2)
+"""Read a row of `SELECT_CALL`."""
 
 
 def call_row(record: CallRecord, tree: int | None) -> Row:
     """Return the row of `CALL` for a record, with the number of its tree."""
-    return (
-        *(_keys.pack_id(record.run_id), _keys.pack_id(record.response_id), record.tool_call_id, record.tool_name),
-        *(_codec.encode_text(record.arguments), record.effect, record.status, text_or_none(record.result), tree),
-        *(record.error, record.started_at, record.ended_at, seal(record)),
-    )
+    return (*encoded(record[:8], CALL_KINDS), tree, *record[9:], seal(record))
 
 
 DELEGATION: Final = (
@@ -401,21 +400,13 @@ DELEGATION: Final = (
 DELEGATION_KINDS: Final[_Kinds] = (id_from, id_from, None, id_from, None, None, None, None)
 
 
-@reads('delegation')
-def delegation_from(row: Row) -> DelegationRecord:
-    """Read a row of `DELEGATION`."""
-    record = DelegationRecord._make(decoded(row[:-1], DELEGATION_KINDS))
-    check_seal('delegation', f'{record.parent_run_id}, {record.tool_call_id}', record, row[-1])
-    return record
+delegation_from = _reader('delegation', DelegationRecord._make, DELEGATION_KINDS, 0, 2)
+"""Read a row of `DELEGATION`."""
 
 
 def delegation_row(record: DelegationRecord) -> Row:
     """Return the row of `DELEGATION` for a record."""
-    return (
-        *(_keys.pack_id(record.parent_run_id), _keys.pack_id(record.response_id), record.tool_call_id),
-        *(_keys.pack_id(record.child_conversation_id), record.subagent, record.intent, record.arguments),
-        *(record.created_at, seal(record)),
-    )
+    return (*encoded(record, DELEGATION_KINDS), seal(record))
 
 
 APPROVAL: Final = (
@@ -428,12 +419,8 @@ APPROVAL_KINDS: Final[_Kinds] = (
 )
 
 
-@reads('approval')
-def stored_approval_from(row: Row) -> ApprovalRecord:
-    """Read a row of `APPROVAL` as stored."""
-    record = ApprovalRecord._make(decoded(row[:-1], APPROVAL_KINDS))
-    check_seal('approval', record.id, record, row[-1])
-    return record
+stored_approval_from = _reader('approval', ApprovalRecord._make, APPROVAL_KINDS, 0)
+"""Read a row of `APPROVAL` as stored."""
 
 
 def approval_from(row: Row, now: int) -> ApprovalRecord:
@@ -445,30 +432,23 @@ def approval_from(row: Row, now: int) -> ApprovalRecord:
 
 def approval_row(record: ApprovalRecord) -> Row:
     """Return the row of `APPROVAL` for a record."""
-    return (
-        *(_keys.pack_id(record.id), _keys.pack_id(record.version_id), record.pending_id),
-        *(_keys.pack_id(record.conversation_id), record.agent_name, record.path, record.tool_name, record.arguments),
-        *(record.arguments_digest, record.preview, record.status, record.decision, record.decided_by, record.reason),
-        *(record.decided_at, id_or_none(record.resumed_by), id_or_none(record.superseded_by), record.expires_at),
-        *(record.created_at, seal(record)),
-    )
+    return (*encoded(record, APPROVAL_KINDS), seal(record))
 
 
 WORKSPACE: Final = 'backend, version_id, run_id, owner, identity, seal'
 WORKSPACE_KINDS: Final[_Kinds] = (None, id_from, id_from, None, None)
 
 
-@reads('workspace')
+_workspace_values = _reader('workspace', tuple[Any, ...], WORKSPACE_KINDS, 0)
+
+
 def workspace_from(row: Row) -> tuple[WorkspaceRecord, str | None]:
     """Read a row of `WORKSPACE`, with the open store that owns the claim."""
-    backend, version_id, run_id, owner, identity = decoded(row[:-1], WORKSPACE_KINDS)
-    check_seal('workspace', backend, (backend, version_id, run_id, owner, identity), row[-1])
-    record = WorkspaceRecord._make((backend, version_id, run_id, identity))
-    return record, cast('str | None', owner)
+    backend, version_id, run_id, owner, identity = _workspace_values(row)
+    return WorkspaceRecord(backend, version_id, run_id, identity), owner
 
 
 def workspace_row(record: WorkspaceRecord, owner: str | None) -> Row:
     """Return the row of `WORKSPACE` for a record."""
-    backend, version_id, run_id, identity = record
-    sealed = seal((backend, version_id, run_id, owner, identity))
-    return backend, id_or_none(version_id), id_or_none(run_id), owner, identity, sealed
+    values = (record.backend, record.version_id, record.run_id, owner, record.identity)
+    return (*encoded(values, WORKSPACE_KINDS), seal(values))

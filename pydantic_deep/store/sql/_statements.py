@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Final, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from pydantic_deep.store.engine import Operation, Row, Statement, Value
 
@@ -54,6 +54,20 @@ def text_or_none(text: str | None) -> bytes | None:
 def decoded(row: Row, kinds: Sequence[Kind | None]) -> Iterator[object]:
     """Yield the decoded values of a row; a `None` among `kinds` passes the value through unchanged."""
     return (value if kind is None or value is None else kind(value) for value, kind in zip(row, kinds, strict=True))
+
+
+_ENCODERS: Final[Mapping[Kind, Callable[[Any], Value]]] = {
+    id_from: _keys.pack_id,
+    digest_from: _keys.pack_digest,
+    text_from: _codec.encode_text,
+    bytes_from: _codec.encode,
+}
+
+
+def encoded(values: Iterable[Any], kinds: Iterable[Kind | None]) -> Iterator[Value]:
+    """Yield values as they are stored, the inverse of `decoded`; further kinds are ignored."""
+    pairs = zip(values, kinds, strict=False)
+    return (value if kind is None or value is None else _ENCODERS[kind](value) for value, kind in pairs)
 
 
 def chunks(values: Iterable[R], size: int = CHUNK) -> Iterator[list[R]]:
