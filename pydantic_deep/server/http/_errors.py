@@ -5,7 +5,7 @@ Raise `ServerError` anywhere below a route. Messages must not contain client inp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Literal, TypeAlias, cast
 
@@ -190,90 +190,77 @@ def describe_errors(*types: ErrorType, api: Api = 'ours') -> dict[int | str, dic
 
 def install_error_handlers(app: Starlette) -> None:
     """Install handlers that answer every error in the format of the called API."""
-    app.add_exception_handler(HTTPException, _on_http_error)
-    app.add_exception_handler(RequestValidationError, _on_invalid)
-    for error in (VersionNotFoundError, ApprovalNotFoundError, RowNotFoundError):
-        app.add_exception_handler(error, _on_missing)
-    for error in (StoreUnavailableError, StoreClosedError, RepositoryUnavailableError):
-        app.add_exception_handler(error, _on_unavailable)
-    for error in (InvalidCursorError, InvalidQuestionError):
-        app.add_exception_handler(error, _on_invalid_query)
-    app.add_exception_handler(ValidationError, _on_invalid_argument)
-    app.add_exception_handler(ApprovalAnsweredError, _on_answered)
-    app.add_exception_handler(ApprovalChangedError, _on_changed)
-    app.add_exception_handler(UnfinishedCheckoutError, _on_unfinished_checkout)
-    app.add_exception_handler(WorkspaceReplacedError, _on_replaced_workspace)
-    app.add_exception_handler(ScanLimitError, _on_scan_limit)
+    for error in _REFUSALS:
+        app.add_exception_handler(error, _on_refusal)
     app.add_exception_handler(Exception, _on_defect)
 
 
 _BY_STATUS: Mapping[int, ErrorType] = {400: 'invalid', **{status: type for type, status in STATUS.items()}}
 
 
-async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
-    refused = cast('HTTPException', error)
-    if not isinstance(refused, ServerError):  # Starlette's own: unknown route, wrong method, malformed body
-        refused = ServerError(_BY_STATUS.get(refused.status_code, 'invalid'), headers=refused.headers)
-    return _error_response(request, refused)
-
-
-async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
-    problems = [
-        {'path': '.'.join(map(str, problem['loc'])), 'message': problem['msg']}  # `input` may contain a secret
-        for problem in cast('RequestValidationError', error).errors()
-    ]
-    summary = '; '.join(f'{problem["path"]}: {problem["message"]}' for problem in problems[:3])
-    facts: dict[str, JsonValue] = {'field': problems[0]['path'].rpartition('.')[2], 'problems': [*problems]}
-    return _error_response(request, ServerError('invalid', f'The request is invalid: {summary}.', facts=facts))
-
-
-async def _on_invalid_query(request: Request, error: Exception) -> JSONResponse:
-    return _error_response(request, ServerError('invalid', str(error)))
-
-
-async def _on_invalid_argument(request: Request, error: Exception) -> JSONResponse:
-    wrong = cast('ValidationError', error)
-    return _error_response(request, ServerError('invalid', str(wrong), facts={'field': wrong.field}))
-
-
-async def _on_missing(request: Request, error: Exception) -> JSONResponse:
-    return _error_response(request, not_found())
-
-
-async def _on_unavailable(request: Request, error: Exception) -> JSONResponse:
-    return _error_response(request, ServerError('unavailable', headers={'Retry-After': '5'}))
-
-
-async def _on_changed(request: Request, error: Exception) -> JSONResponse:
-    digest = cast('ApprovalChangedError', error).digest
-    return _error_response(request, ServerError('conflict', str(error), facts={'digest': digest}))
-
-
-async def _on_answered(request: Request, error: Exception) -> JSONResponse:
-    return _error_response(request, ServerError('conflict', str(error)))
-
-
-async def _on_unfinished_checkout(request: Request, error: Exception) -> JSONResponse:
-    message = 'A checkout into the directory of this agent was interrupted. The operator of the server must repeat it.'
-    return _error_response(request, ServerError('conflict', message))
-
-
-async def _on_replaced_workspace(request: Request, error: Exception) -> JSONResponse:
-    message = (
-        'The directory of this conversation was replaced, and contains other files. The operator of the server must '
-        'empty it, or check out a version there.'
-    )
-    return _error_response(request, ServerError('conflict', message))
-
-
-async def _on_scan_limit(request: Request, error: Exception) -> JSONResponse:
-    return _error_response(request, ServerError('conflict', str(error)))
+async def _on_refusal(request: Request, error: Exception) -> JSONResponse:
+    refuse = next(_REFUSALS[kind] for kind in type(error).__mro__ if kind in _REFUSALS)
+    return _error_response(request, refuse(error))
 
 
 async def _on_defect(request: Request, error: Exception) -> JSONResponse:
     response = _error_response(request, ServerError('failed'))  # Starlette re-raises the error afterwards, for the log
     add_headers(response.headers)  # this handler runs outside of all middleware
     return response
+
+
+def _refuse_http(error: HTTPException) -> ServerError:
+    if isinstance(error, ServerError):
+        return error
+    return ServerError(_BY_STATUS.get(error.status_code, 'invalid'), headers=error.headers)
+
+
+def _refuse_body(error: RequestValidationError) -> ServerError:
+    problems = [
+        {'path': '.'.join(map(str, problem['loc'])), 'message': problem['msg']}  # `input` may contain a secret
+        for problem in error.errors()
+    ]
+    summary = '; '.join(f'{problem["path"]}: {problem["message"]}' for problem in problems[:3])
+    facts: dict[str, JsonValue] = {'field': problems[0]['path'].rpartition('.')[2], 'problems': [*problems]}
+    return ServerError('invalid', f'The request is invalid: {summary}.', facts=facts)
+
+
+def _missing(error: Exception) -> ServerError:
+    return not_found()
+
+
+def _unavailable(error: Exception) -> ServerError:
+    return ServerError('unavailable', headers={'Retry-After': '5'})
+
+
+def _invalid(error: Exception) -> ServerError:
+    return ServerError('invalid', str(error))
+
+
+def _conflict(error: Exception) -> ServerError:
+    return ServerError('conflict', str(error))
+
+
+_REFUSALS: Mapping[type[Exception], Callable[[Any], ServerError]] = {
+    HTTPException: _refuse_http,  # also Starlette's own: unknown route, wrong method, malformed body
+    RequestValidationError: _refuse_body,
+    **dict.fromkeys((VersionNotFoundError, ApprovalNotFoundError, RowNotFoundError), _missing),
+    **dict.fromkeys((StoreUnavailableError, StoreClosedError, RepositoryUnavailableError), _unavailable),
+    **dict.fromkeys((InvalidCursorError, InvalidQuestionError), _invalid),
+    ValidationError: lambda error: ServerError('invalid', str(error), facts={'field': error.field}),
+    ApprovalChangedError: lambda error: ServerError('conflict', str(error), facts={'digest': error.digest}),
+    **dict.fromkeys((ApprovalAnsweredError, ScanLimitError), _conflict),
+    UnfinishedCheckoutError: lambda error: ServerError(
+        'conflict',
+        'A checkout into the directory of this agent was interrupted. The operator of the server must repeat it.',
+    ),
+    WorkspaceReplacedError: lambda error: ServerError(
+        'conflict',
+        'The directory of this conversation was replaced, and contains other files. The operator of the server must '
+        'empty it, or check out a version there.',
+    ),
+}
+"""The refusal for each exception that routes may raise."""
 
 
 def _error_response(request: Request, error: ServerError) -> JSONResponse:
