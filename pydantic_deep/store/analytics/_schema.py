@@ -6,22 +6,20 @@ Times are `TIMESTAMP`, in UTC: `TIMESTAMPTZ` would require `pytz`, which `duckdb
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 REPLICA_FORMAT: Final = 2
 """Increases with every change of this module; a replica of another format is discarded and rebuilt."""
-
-ColumnType: TypeAlias = Literal['VARCHAR', 'BIGINT', 'DOUBLE', 'TIMESTAMP', 'JSON']
-"""The DuckDB type of a column. A `TIMESTAMP` is passed as microseconds since 1970, `JSON` as text."""
 
 
 class ReplicaTable(NamedTuple):
     """One table of the replica."""
 
     name: str
-    key: tuple[str, ...]
-    """The columns that identify the rows to replace: all rows of a run or tree, or a single one."""
-    columns: dict[str, ColumnType]
+    key: str
+    """The column that identifies the rows to replace: all rows of a run or tree, or a single one."""
+    columns: dict[str, str]
+    """The DuckDB type of each column. A `TIMESTAMP` is passed as microseconds since 1970, `JSON` as text."""
 
     @property
     def create_sql(self) -> str:
@@ -44,9 +42,8 @@ class ReplicaTable(NamedTuple):
 
     @property
     def delete_sql(self) -> str:
-        """The statement that deletes rows; its parameters are one list per column of the key."""
-        lists = ', '.join(f'unnest(?::{self.columns[name]}[])' for name in self.key)
-        return f'DELETE FROM {self.name} WHERE ({", ".join(self.key)}) IN (SELECT {lists})'  # noqa: S608 - names of ours
+        """The statement that deletes rows; its parameter is a list of keys."""
+        return f'DELETE FROM {self.name} WHERE {self.key} IN (SELECT unnest(?::{self.columns[self.key]}[]))'  # noqa: S608 - names of ours
 
 
 _CONVERSIONS: Final = {
@@ -54,195 +51,87 @@ _CONVERSIONS: Final = {
     'JSON': 'if(json_valid({0}), {0}::JSON, to_json({0}))',
 }
 
-VERSIONS: Final = ReplicaTable(
+
+def _table(name: str, key: str, columns: str) -> ReplicaTable:
+    return ReplicaTable(name, key, dict(column.split(' ') for column in columns.split(', ')))
+
+
+VERSIONS: Final = _table(
     'versions',
-    ('number',),
-    {
-        'number': 'BIGINT',
-        'id': 'VARCHAR',
-        'parent_id': 'VARCHAR',
-        'cloned_from': 'VARCHAR',
-        'merged_from': 'VARCHAR',
-        'kind': 'VARCHAR',
-        'state': 'VARCHAR',
-        'conversation_id': 'VARCHAR',
-        'branch_id': 'VARCHAR',
-        'branch': 'VARCHAR',
-        'message_count': 'BIGINT',
-        'run_id': 'VARCHAR',
-        'agent_name': 'VARCHAR',
-        'name': 'VARCHAR',
-        'metadata': 'JSON',
-        'model': 'VARCHAR',
-        'model_settings': 'JSON',
-        'usage': 'JSON',
-        'output': 'JSON',
-        'deps': 'VARCHAR',
-        'tree': 'VARCHAR',
-        'created_at': 'TIMESTAMP',
-    },
+    'number',
+    'number BIGINT, id VARCHAR, parent_id VARCHAR, cloned_from VARCHAR, merged_from VARCHAR, kind VARCHAR, '
+    'state VARCHAR, conversation_id VARCHAR, branch_id VARCHAR, branch VARCHAR, message_count BIGINT, '
+    'run_id VARCHAR, agent_name VARCHAR, name VARCHAR, metadata JSON, model VARCHAR, model_settings JSON, '
+    'usage JSON, output JSON, deps VARCHAR, tree VARCHAR, created_at TIMESTAMP',
 )
-MESSAGES: Final = ReplicaTable(
+MESSAGES: Final = _table(
     'messages',
-    ('number',),
-    {
-        'number': 'BIGINT',
-        'id': 'VARCHAR',
-        'conversation_id': 'VARCHAR',
-        'branch_id': 'VARCHAR',
-        'seq': 'BIGINT',
-        'role': 'VARCHAR',
-        'text': 'VARCHAR',
-        'part_count': 'BIGINT',
-        'tool_call_count': 'BIGINT',
-        'media_count': 'BIGINT',
-        'model': 'VARCHAR',
-        'input_tokens': 'BIGINT',
-        'output_tokens': 'BIGINT',
-        'size_bytes': 'BIGINT',
-        'created_at': 'TIMESTAMP',
-    },
+    'number',
+    'number BIGINT, id VARCHAR, conversation_id VARCHAR, branch_id VARCHAR, seq BIGINT, role VARCHAR, '
+    'text VARCHAR, part_count BIGINT, tool_call_count BIGINT, media_count BIGINT, model VARCHAR, '
+    'input_tokens BIGINT, output_tokens BIGINT, size_bytes BIGINT, created_at TIMESTAMP',
 )
-RETURNS: Final = ReplicaTable(
+RETURNS: Final = _table(
     'internal.tool_returns',
-    ('message',),
-    {'message': 'BIGINT', 'conversation_id': 'VARCHAR', 'tool_call_id': 'VARCHAR', 'result': 'JSON'},
+    'message',
+    'message BIGINT, conversation_id VARCHAR, tool_call_id VARCHAR, result JSON',
 )
-RUNS: Final = ReplicaTable(
+RUNS: Final = _table(
     'runs',
-    ('number',),
-    {
-        'number': 'BIGINT',
-        'id': 'VARCHAR',
-        'conversation_id': 'VARCHAR',
-        'base_id': 'VARCHAR',
-        'agent_name': 'VARCHAR',
-        'attempt_of': 'VARCHAR',
-        'parent_run_id': 'VARCHAR',
-        'state': 'VARCHAR',
-        'cost': 'DOUBLE',
-        'requests': 'BIGINT',
-        'tool_calls': 'BIGINT',
-        'input_tokens': 'BIGINT',
-        'output_tokens': 'BIGINT',
-        'usage': 'JSON',
-        'error_type': 'VARCHAR',
-        'error_message': 'VARCHAR',
-        'trace_id': 'VARCHAR',
-        'started_at': 'TIMESTAMP',
-        'ended_at': 'TIMESTAMP',
-        'duration_ms': 'DOUBLE',
-    },
+    'number',
+    'number BIGINT, id VARCHAR, conversation_id VARCHAR, base_id VARCHAR, agent_name VARCHAR, '
+    'attempt_of VARCHAR, parent_run_id VARCHAR, state VARCHAR, cost DOUBLE, requests BIGINT, '
+    'tool_calls BIGINT, input_tokens BIGINT, output_tokens BIGINT, usage JSON, error_type VARCHAR, '
+    'error_message VARCHAR, trace_id VARCHAR, started_at TIMESTAMP, ended_at TIMESTAMP, duration_ms DOUBLE',
 )
-REQUESTS: Final = ReplicaTable(
+REQUESTS: Final = _table(
     'requests',
-    ('run_id',),
-    {
-        'run_id': 'VARCHAR',
-        'number': 'BIGINT',
-        'response_id': 'VARCHAR',
-        'model': 'VARCHAR',
-        'model_settings': 'JSON',
-        'input_tokens': 'BIGINT',
-        'output_tokens': 'BIGINT',
-        'cache_read_tokens': 'BIGINT',
-        'cache_write_tokens': 'BIGINT',
-        'cost': 'DOUBLE',
-        'kind': 'VARCHAR',
-        'started_at': 'TIMESTAMP',
-        'duration_ms': 'DOUBLE',
-    },
+    'run_id',
+    'run_id VARCHAR, number BIGINT, response_id VARCHAR, model VARCHAR, model_settings JSON, '
+    'input_tokens BIGINT, output_tokens BIGINT, cache_read_tokens BIGINT, cache_write_tokens BIGINT, '
+    'cost DOUBLE, kind VARCHAR, started_at TIMESTAMP, duration_ms DOUBLE',
 )
-CALLS: Final = ReplicaTable(
+CALLS: Final = _table(
     'tool_calls',
-    ('number',),
-    {
-        'number': 'BIGINT',
-        'run_id': 'VARCHAR',
-        'response_id': 'VARCHAR',
-        'tool_call_id': 'VARCHAR',
-        'conversation_id': 'VARCHAR',
-        'agent_name': 'VARCHAR',
-        'tool': 'VARCHAR',
-        'arguments': 'JSON',
-        'effect': 'VARCHAR',
-        'status': 'VARCHAR',
-        'result': 'JSON',
-        'error': 'VARCHAR',
-        'started_at': 'TIMESTAMP',
-        'ended_at': 'TIMESTAMP',
-        'duration_ms': 'DOUBLE',
-    },
+    'number',
+    'number BIGINT, run_id VARCHAR, response_id VARCHAR, tool_call_id VARCHAR, conversation_id VARCHAR, '
+    'agent_name VARCHAR, tool VARCHAR, arguments JSON, effect VARCHAR, status VARCHAR, result JSON, '
+    'error VARCHAR, started_at TIMESTAMP, ended_at TIMESTAMP, duration_ms DOUBLE',
 )
-DELEGATIONS: Final = ReplicaTable(
+DELEGATIONS: Final = _table(
     'delegations',
-    ('number',),
-    {
-        'number': 'BIGINT',
-        'parent_run_id': 'VARCHAR',
-        'response_id': 'VARCHAR',
-        'tool_call_id': 'VARCHAR',
-        'child_conversation_id': 'VARCHAR',
-        'subagent': 'VARCHAR',
-        'intent': 'VARCHAR',
-        'arguments': 'JSON',
-        'created_at': 'TIMESTAMP',
-    },
+    'number',
+    'number BIGINT, parent_run_id VARCHAR, response_id VARCHAR, tool_call_id VARCHAR, '
+    'child_conversation_id VARCHAR, subagent VARCHAR, intent VARCHAR, arguments JSON, created_at TIMESTAMP',
 )
-CONVERSATIONS: Final = ReplicaTable(
+CONVERSATIONS: Final = _table(
     'conversations',
-    ('number',),
-    {'number': 'BIGINT', 'id': 'VARCHAR', 'agent_name': 'VARCHAR', 'head_id': 'VARCHAR', 'created_at': 'TIMESTAMP'},
+    'number',
+    'number BIGINT, id VARCHAR, agent_name VARCHAR, head_id VARCHAR, created_at TIMESTAMP',
 )
-BRANCHES: Final = ReplicaTable(
+BRANCHES: Final = _table(
     'branches',
-    ('number',),
-    {
-        'number': 'BIGINT',
-        'id': 'VARCHAR',
-        'conversation_id': 'VARCHAR',
-        'name': 'VARCHAR',
-        'parent_id': 'VARCHAR',
-        'fork_seq': 'BIGINT',
-        'message_count': 'BIGINT',
-        'rewrites_id': 'VARCHAR',
-        'rewrites_seq': 'BIGINT',
-        'created_at': 'TIMESTAMP',
-    },
+    'number',
+    'number BIGINT, id VARCHAR, conversation_id VARCHAR, name VARCHAR, parent_id VARCHAR, fork_seq BIGINT, '
+    'message_count BIGINT, rewrites_id VARCHAR, rewrites_seq BIGINT, created_at TIMESTAMP',
 )
-APPROVALS: Final = ReplicaTable(
+APPROVALS: Final = _table(
     'internal.approval_log',
-    ('number',),
-    {
-        'number': 'BIGINT',
-        'id': 'VARCHAR',
-        'version_id': 'VARCHAR',
-        'conversation_id': 'VARCHAR',
-        'agent_name': 'VARCHAR',
-        'path': 'JSON',
-        'tool': 'VARCHAR',
-        'arguments': 'JSON',
-        'status': 'VARCHAR',
-        'decision': 'JSON',
-        'decided_by': 'VARCHAR',
-        'reason': 'VARCHAR',
-        'resumed_by': 'VARCHAR',
-        'superseded_by': 'VARCHAR',
-        'created_at': 'TIMESTAMP',
-        'decided_at': 'TIMESTAMP',
-        'expires_at': 'TIMESTAMP',
-        'wait_ms': 'DOUBLE',
-    },
+    'number',
+    'number BIGINT, id VARCHAR, version_id VARCHAR, conversation_id VARCHAR, agent_name VARCHAR, path JSON, '
+    'tool VARCHAR, arguments JSON, status VARCHAR, decision JSON, decided_by VARCHAR, reason VARCHAR, '
+    'resumed_by VARCHAR, superseded_by VARCHAR, created_at TIMESTAMP, decided_at TIMESTAMP, '
+    'expires_at TIMESTAMP, wait_ms DOUBLE',
 )
-FILE_CHANGES: Final = ReplicaTable(
+FILE_CHANGES: Final = _table(
     'file_changes',
-    ('version_id',),
-    {'version_id': 'VARCHAR', 'path': 'VARCHAR', 'kind': 'VARCHAR', 'digest': 'VARCHAR', 'size_bytes': 'BIGINT'},
+    'version_id',
+    'version_id VARCHAR, path VARCHAR, kind VARCHAR, digest VARCHAR, size_bytes BIGINT',
 )
-TODOS: Final = ReplicaTable(
+TODOS: Final = _table(
     'internal.todo_lists',
-    ('deps',),
-    {'deps': 'VARCHAR', 'position': 'BIGINT', 'content': 'VARCHAR', 'status': 'VARCHAR'},
+    'deps',
+    'deps VARCHAR, position BIGINT, content VARCHAR, status VARCHAR',
 )
 
 TABLES: Final = (

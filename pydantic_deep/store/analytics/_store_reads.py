@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 
 from pydantic_deep.store.engine import Operation, Row, Statement, Value
 from pydantic_deep.store.errors import StoreCorruptedError
-from pydantic_deep.store.sql import _rows
+from pydantic_deep.store.sql import _rows, _statements
 from pydantic_deep.store.sql._scans import verify_rows
-from pydantic_deep.store.sql._statements import bytes_from, digest_from, id_from
+from pydantic_deep.store.sql._statements import bytes_from, digest_from, id_from, integer
 from pydantic_deep_backends.snapshots import digest_of
 
 _MARK_QUERIES: Final = {
@@ -102,7 +102,7 @@ def survey() -> Operation[dict[str, Survey]]:
         for kind, sql in _MARK_QUERIES.items()
     )
     rows = yield Statement(' UNION ALL '.join(parts))
-    return {str(row[0]): Survey(*(_int(value) for value in row[1:])) for row in rows}
+    return {str(row[0]): Survey(*(integer(value) for value in row[1:])) for row in rows}
 
 
 def marks(kind: str, after: int, last: int, limit: int) -> Operation[list[tuple[int, int]]]:
@@ -111,7 +111,7 @@ def marks(kind: str, after: int, last: int, limit: int) -> Operation[list[tuple[
         f'SELECT number, mark FROM ({_MARK_QUERIES[kind]}) AS signs WHERE number > ?1 AND number <= ?2 ORDER BY number LIMIT ?3',  # noqa: S608
         (after, last, limit),
     )
-    return [(_int(number), _int(mark)) for number, mark in rows]
+    return [(integer(number), integer(mark)) for number, mark in rows]
 
 
 def rows(kind: str, keys: Sequence[Value]) -> Operation[list[Row]]:
@@ -121,7 +121,7 @@ def rows(kind: str, keys: Sequence[Value]) -> Operation[list[Row]]:
         StoreCorruptedError: A row differs from the one that was written.
     """
     yield from verify_rows(kind, _KEYS.get(kind, 'number'), tuple(keys))
-    records = yield Statement(_ROWS[kind].format(_parameters(len(keys))), tuple(keys))
+    records = yield Statement(_ROWS[kind].format(_statements.marks(len(keys))), tuple(keys))
     for row in records if kind == 'asset' else ():
         if digest_of(bytes_from(row[1])) != digest_from(row[0]):
             raise StoreCorruptedError('asset', digest_from(row[0]), 'its content has another digest')
@@ -136,7 +136,7 @@ def changed_by_versions(after: int) -> Operation[tuple[list[int], list[int]]]:
         ' JOIN conversation c ON c.id = b.conversation_id WHERE v.number > ?1',
         (after,),
     )
-    return [_int(row[0]) for row in branches], [_int(row[0]) for row in conversations]
+    return [integer(row[0]) for row in branches], [integer(row[0]) for row in conversations]
 
 
 def branch_messages(positions: Sequence[Position]) -> Operation[list[Row]]:
@@ -155,7 +155,7 @@ def branch_messages(positions: Sequence[Position]) -> Operation[list[Row]]:
     )
     seq_by_branch: dict[Value, int] = dict(positions)
     for row in records:
-        branch, seq = row[0], _int(row[5])
+        branch, seq = row[0], integer(row[5])
         if seq != seq_by_branch[branch]:
             name = f'{id_from(row[4])}, {seq_by_branch[branch]}'
             raise StoreCorruptedError('entry', name, f'message {seq_by_branch[branch]} of the branch is missing')
@@ -166,12 +166,3 @@ def branch_messages(positions: Sequence[Position]) -> Operation[list[Row]]:
             )
         _rows.messages_from([(row[2], row[6], row[8], seq, row[9], row[4])])
     return [row[:7] for row in records]
-
-
-def _parameters(count: int) -> str:
-    return ', '.join(f'?{index}' for index in range(1, count + 1))
-
-
-def _int(value: Value) -> int:
-    assert isinstance(value, int)  # noqa: S101 - the columns are BIGINT
-    return value
