@@ -15,18 +15,13 @@ from pydantic import TypeAdapter
 from pydantic_ai.usage import UsageLimits
 
 from pydantic_deep._checks import check_names, check_prompt
-from pydantic_deep.approvals import (
-    ApprovalChangedError,
-    ApprovalError,
-    Decision,
-    answer_approvals,
-)
+from pydantic_deep.approvals import ApprovalChangedError, ApprovalError, Decision, answer_approvals
 from pydantic_deep.store import ApprovalAnsweredError
 from pydantic_deep.versions import TurnOptions
 
 from ._state import ServerState
 from .access._callers import Caller
-from .access._ownership import ServedVersion
+from .access._ownership import AuthorizedConversation, ServedVersion, version_in
 from .http._errors import ServerError
 from .runs._pool import ServerStoppingError, TooManyRunsError, VersionBusyError
 from .runs._renderings import Rendering
@@ -124,20 +119,28 @@ async def refuse_if_running(state: ServerState, conversation_id: str) -> None:
         raise _busy_error(stored[0].id)
 
 
-def pending_approvals_error(version: ServedVersion) -> ServerError:
-    """Return the error for a version with pending approvals."""
+async def head_to_change(state: ServerState, caller: Caller, own: AuthorizedConversation) -> ServedVersion:
+    """Return the head of a conversation to change it.
+
+    Raises:
+        ServerError: A run of the conversation is running, approvals of the head are pending, or it was deleted.
+    """
+    await refuse_if_running(state, own.id)
+    head = await version_in(state, caller, own, None)
+    _refuse_if_pending(head)
+    return head
+
+
+def _refuse_if_pending(version: ServedVersion) -> None:
+    if version.state != 'awaiting_approval':
+        return
     pending = [approval.id for approval in version.pending]
-    return ServerError(
+    raise ServerError(
         'conflict',
         f'{len(pending)} approvals of version {version.id} are pending. Answer them with `resume`, or start from '
         'an earlier version.',
         facts={'version_id': version.id, 'pending': [*pending]},
     )
-
-
-def _refuse_if_pending(version: ServedVersion) -> None:
-    if version.state == 'awaiting_approval':
-        raise pending_approvals_error(version)
 
 
 async def _check_answers(state: ServerState, version: ServedVersion, answers: Mapping[str, Decision]) -> None:

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, TypeAdapter
 from pydantic_ai.messages import ModelMessage
 
 from pydantic_deep.fluent import MessageList, TranscriptError
-from pydantic_deep.server._run_start import pending_approvals_error, refuse_if_running
+from pydantic_deep.server._run_start import head_to_change, refuse_if_running
 from pydantic_deep.server._state import OWNER, State
 from pydantic_deep.server.access._ownership import authorize_conversation, create_conversation, version_in
 from pydantic_deep.server.http._errors import ServerError, describe_errors
@@ -85,10 +85,7 @@ async def read(conversation: str, state: State, caller: Runner) -> ConversationD
 async def update(conversation: str, body: ConversationChange, state: State, caller: Runner) -> ConversationDetails:
     """Creates a new version at the head with the new name. Fails while a run is active or an approval is pending."""
     own = await authorize_conversation(state, caller, conversation)
-    await refuse_if_running(state, own.id)
-    head = await version_in(state, caller, own, None)
-    if head.state == 'awaiting_approval':
-        raise pending_approvals_error(head)
+    head = await head_to_change(state, caller, own)
     try:
         await own.agent.conversation(own.id, backend=head.backend).rename(body.name)
     except VersionConflictError:

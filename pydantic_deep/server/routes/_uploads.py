@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 
 from pydantic_deep.deps import Upload
 from pydantic_deep.errors import UploadNotFoundError, UploadTooLargeError
-from pydantic_deep.server._run_start import pending_approvals_error, refuse_if_running
+from pydantic_deep.server._run_start import head_to_change, refuse_if_running
 from pydantic_deep.server._state import State
 from pydantic_deep.server.access._ownership import authorize_conversation, version_in
 from pydantic_deep.server.http._errors import ServerError, describe_errors, not_found
@@ -52,10 +52,7 @@ async def upload(conversation: str, name: str, request: Request, state: State, c
     An upload of the same name is replaced. Fails while a run is active or an approval is pending.
     """
     own = await authorize_conversation(state, caller, conversation)
-    await refuse_if_running(state, own.id)
-    head = await version_in(state, caller, own, None)
-    if head.state == 'awaiting_approval':
-        raise pending_approvals_error(head)
+    head = await head_to_change(state, caller, own)
     with SpooledTemporaryFile[bytes](max_size=MEMORY_BYTES) as file:  # a rejected upload never fills the memory
         async for chunk in request.stream():  # the body limit middleware bounds it
             file.write(chunk)
@@ -80,10 +77,7 @@ async def upload(conversation: str, name: str, request: Request, state: State, c
 async def delete_upload(conversation: str, name: str, state: State, caller: Runner) -> None:
     """The next turn starts from a version without the upload and its file. Earlier versions still contain both."""
     own = await authorize_conversation(state, caller, conversation)
-    await refuse_if_running(state, own.id)
-    head = await version_in(state, caller, own, None)
-    if head.state == 'awaiting_approval':
-        raise pending_approvals_error(head)
+    head = await head_to_change(state, caller, own)
     try:
         await head.remove_upload(name, moves_head=True)
     except UploadNotFoundError:
