@@ -4,12 +4,7 @@ import logging
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from pydantic_deep_backends import (
-    CompositeBackend,
-    LocalBackend,
-    ReadOnlyBackend,
-    StateBackend,
-)
+from pydantic_deep_backends import CompositeBackend, LocalBackend, ReadOnlyBackend, StateBackend
 
 from ._workspace import DepsWorkspace, as_workspace
 from .agent import create_deep_agent, default_capabilities

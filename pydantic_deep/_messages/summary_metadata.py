@@ -12,13 +12,7 @@ from functools import cache
 from typing import Final, TypeGuard, cast
 
 from pydantic import JsonValue, TypeAdapter
-from pydantic_ai.messages import (
-    CompactionPart,
-    ModelMessage,
-    ModelMessagesTypeAdapter,
-    ModelResponse,
-    SystemPromptPart,
-)
+from pydantic_ai.messages import CompactionPart, ModelMessage, ModelMessagesTypeAdapter, ModelResponse, SystemPromptPart
 from pydantic_ai.usage import RequestUsage, RunUsage
 
 KEY: Final = 'pydantic_deep'

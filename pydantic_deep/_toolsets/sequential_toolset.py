@@ -13,13 +13,7 @@ from itertools import groupby
 from typing import Any
 
 from pydantic_ai import FunctionToolset, InstructionPart, RunContext
-from pydantic_ai.toolsets import (
-    AbstractToolset,
-    CombinedToolset,
-    PreparedToolset,
-    ToolsetTool,
-    WrapperToolset,
-)
+from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, PreparedToolset, ToolsetTool, WrapperToolset
 
 from .run_toolset import RunToolset
 

@@ -22,12 +22,7 @@ from pydantic_deep._text.encodings import MAX_FILE_BYTES
 from pydantic_deep_backends import StateBackend
 from pydantic_deep_backends.errors import BackendError, FileChangedError
 from pydantic_deep_backends.paths import display_path, is_within
-from pydantic_deep_backends.protocol import (
-    BackendProtocol,
-    RefusesChanges,
-    SupportsCommands,
-    SupportsCompareAndSwap,
-)
+from pydantic_deep_backends.protocol import BackendProtocol, RefusesChanges, SupportsCommands, SupportsCompareAndSwap
 from pydantic_deep_backends.resolving import absolute_path
 from pydantic_deep_backends.snapshots import digest_of
 

@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelRequest,
-    StructuredContent,
-    TextContent,
-    UserContent,
-    UserPromptPart,
-)
+from pydantic_ai.messages import ModelMessage, ModelRequest, StructuredContent, TextContent, UserContent, UserPromptPart
 
 from ._files import Files
 from ._offload import escape_halves, render_preview, store_text

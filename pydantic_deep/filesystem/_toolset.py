@@ -18,15 +18,7 @@ from pydantic_deep_backends.search import glob_backend, grep_backend
 from ._changes import at_lines, decide_edit, decide_write, kind_of, refuse_command
 from ._failures import tool_failures
 from ._files import Files, Place
-from ._render import (
-    at_any_depth,
-    render_command,
-    render_entries,
-    render_glob,
-    render_grep,
-    render_size,
-    render_timeout,
-)
+from ._render import at_any_depth, render_command, render_entries, render_glob, render_grep, render_size, render_timeout
 from ._types import OutputMode
 from ._window import OffsetError, parse_offset, render_window
 

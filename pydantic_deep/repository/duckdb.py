@@ -25,11 +25,7 @@ from ._model import EncodedRow, RowModel
 from ._question import Condition, Question
 from ._questions_sql import count_rows, get_row, list_rows
 from ._table import table_name
-from .errors import (
-    InvalidFieldError,
-    RepositoryFormatError,
-    RepositoryUnavailableError,
-)
+from .errors import InvalidFieldError, RepositoryFormatError, RepositoryUnavailableError
 
 try:
     import duckdb

@@ -27,12 +27,7 @@ from ._changes import Step, net_changes
 from ._model import RowModel
 from ._question import Condition, Question
 from ._table import table_name
-from .errors import (
-    InvalidFieldError,
-    RepositoryError,
-    RepositoryFormatError,
-    RepositoryUnavailableError,
-)
+from .errors import InvalidFieldError, RepositoryError, RepositoryFormatError, RepositoryUnavailableError
 
 try:
     from pyiceberg import exceptions

@@ -8,13 +8,7 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 from pydantic_ai import Agent, DeferredToolRequests
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelMessagesTypeAdapter,
-    ModelResponse,
-    ToolCallPart,
-    ToolReturnPart,
-)
+from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse, ToolCallPart, ToolReturnPart
 
 from pydantic_deep.approvals import Deny, Edit
 from pydantic_deep.audit import redact

@@ -32,24 +32,11 @@ from pydantic_deep_backends._scan_budget import check_size, scan_budget
 from pydantic_deep_backends._threads import check_cancelled, run_to_completion
 from pydantic_deep_backends.commands._local_process import check_commands_possible, run_locally
 from pydantic_deep_backends.errors import BackendUnavailableError, FileChangedError
-from pydantic_deep_backends.files._confined_root import (
-    Components,
-    Location,
-    OpenRoot,
-    make_directory,
-)
+from pydantic_deep_backends.files._confined_root import Components, Location, OpenRoot, make_directory
 from pydantic_deep_backends.files._directories import stat_location
-from pydantic_deep_backends.files._mount_point import (
-    directory_entry,
-    path_from,
-)
+from pydantic_deep_backends.files._mount_point import directory_entry, path_from
 from pydantic_deep_backends.files._open_flags import check_platform
-from pydantic_deep_backends.files._operations import (
-    locked,
-    remove_entry,
-    replace_file,
-    writable_mode,
-)
+from pydantic_deep_backends.files._operations import locked, remove_entry, replace_file, writable_mode
 from pydantic_deep_backends.paths import parse_path
 from pydantic_deep_backends.protection import PROTECTED_FILES, check_patterns
 from pydantic_deep_backends.protection._patterns import compile_patterns

@@ -20,28 +20,11 @@ import anyio
 from pydantic_deep_backends._dotdot import resolve_dotdot
 from pydantic_deep_backends._threads import check_cancelled, run_to_completion
 from pydantic_deep_backends.errors import BackendError
-from pydantic_deep_backends.files._confined_root import (
-    Components,
-    ConfinedRoot,
-    Location,
-    OpenRoot,
-    open_directory,
-)
+from pydantic_deep_backends.files._confined_root import Components, ConfinedRoot, Location, OpenRoot, open_directory
 from pydantic_deep_backends.files._directories import DirectoryFileTree, stat_location
 from pydantic_deep_backends.files._hard_links import HardLinks
-from pydantic_deep_backends.files._mount_point import (
-    MountPointTree,
-    below,
-    is_above,
-    path_from,
-    raise_is_directory,
-)
-from pydantic_deep_backends.files._operations import (
-    DirectoryLockedError,
-    is_temporary,
-    list_entries,
-    read_file,
-)
+from pydantic_deep_backends.files._mount_point import MountPointTree, below, is_above, path_from, raise_is_directory
+from pydantic_deep_backends.files._operations import DirectoryLockedError, is_temporary, list_entries, read_file
 from pydantic_deep_backends.paths import parse_path, path_parts
 from pydantic_deep_backends.protocol import FileEntry
 from pydantic_deep_backends.search import FileTree

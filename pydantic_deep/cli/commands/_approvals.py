@@ -37,13 +37,7 @@ from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.cli.render._log import describe_age
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.render._wrapping import print_lines
-from pydantic_deep.store import (
-    ApprovalNotFoundError,
-    ApprovalRecord,
-    Store,
-    VersionFilter,
-    VersionRecord,
-)
+from pydantic_deep.store import ApprovalNotFoundError, ApprovalRecord, Store, VersionFilter, VersionRecord
 from pydantic_deep.versions import ApprovalInbox
 from pydantic_deep.views import StoredApproval
 

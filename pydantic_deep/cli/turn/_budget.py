@@ -9,12 +9,7 @@ from pydantic_ai import RunContext
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
 from pydantic_ai.usage import RunUsage
 
-from pydantic_deep.budgets import (
-    Budget,
-    BudgetExceededError,
-    Budgets,
-    Measure,
-)
+from pydantic_deep.budgets import Budget, BudgetExceededError, Budgets, Measure
 from pydantic_deep.cli.render._budget_amounts import BudgetMeasure, BudgetUsage
 from pydantic_deep.streaming import BudgetEvent
 

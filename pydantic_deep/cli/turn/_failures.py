@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pydantic_ai.exceptions import (
-    ModelAuthenticationError,
-    ModelConnectionError,
-    ModelHTTPError,
-    RunCancelled,
-)
+from pydantic_ai.exceptions import ModelAuthenticationError, ModelConnectionError, ModelHTTPError, RunCancelled
 
 from pydantic_deep.audit import redact
 from pydantic_deep.cli.render._budget_amounts import BudgetMeasure, BudgetUsage, render_amount

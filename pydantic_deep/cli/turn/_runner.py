@@ -15,13 +15,7 @@ from pydantic_ai.usage import RunUsage
 
 from pydantic_deep.approvals import Decision
 from pydantic_deep.budgets import BudgetExceededError
-from pydantic_deep.cli.approvals._policy import (
-    CallAnswer,
-    Decider,
-    NotPendingError,
-    answer_event,
-    check_unanswered,
-)
+from pydantic_deep.cli.approvals._policy import CallAnswer, Decider, NotPendingError, answer_event, check_unanswered
 from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.retries import ModelRetriedEvent

@@ -13,12 +13,7 @@ from pydantic_deep.server.access._callers import Caller, require
 from pydantic_deep.server.access._ownership import authorize_approval, authorize_conversation
 from pydantic_deep.server.http._errors import ServerError, describe_errors
 from pydantic_deep.server.http._json_route import JsonRoute
-from pydantic_deep.server.schemas._approvals import (
-    Answer,
-    AnsweredApproval,
-    ApprovalPage,
-    to_decision,
-)
+from pydantic_deep.server.schemas._approvals import Answer, AnsweredApproval, ApprovalPage, to_decision
 from pydantic_deep.server.schemas._fields import Name
 from pydantic_deep.store import ApprovalAnsweredError, ApprovalStatus, VersionFilter
 from pydantic_deep.versions import ApprovalInbox, TurnOptions

@@ -36,13 +36,7 @@ from pydantic_deep.server.runs._server_run import ServerRun
 from pydantic_deep.server.runs._stored_run_events import follow_stored_run, stored_run_events
 from pydantic_deep.server.runs._stored_runs import StoredRun, load_run
 from pydantic_deep.server.schemas._approvals import to_decision
-from pydantic_deep.server.schemas._runs import (
-    NewBranch,
-    NewTurn,
-    Resumption,
-    RunList,
-    build_run,
-)
+from pydantic_deep.server.schemas._runs import NewBranch, NewTurn, Resumption, RunList, build_run
 from pydantic_deep.streaming import EventGroup, selected_groups
 from pydantic_deep.versions import TurnOptions
 from pydantic_deep.views import Run

@@ -12,13 +12,7 @@ from pydantic_deep.server._state import ServerState, State
 from pydantic_deep.server.access._ownership import authorize_conversation, authorize_version, version_in
 from pydantic_deep.server.http._errors import ServerError, describe_errors, not_found
 from pydantic_deep.server.http._json_route import JsonRoute
-from pydantic_deep.server.schemas._versions import (
-    FileList,
-    FileShape,
-    HeadChange,
-    Merge,
-    VersionPage,
-)
+from pydantic_deep.server.schemas._versions import FileList, FileShape, HeadChange, Merge, VersionPage
 from pydantic_deep.store import Commit, HeadMove, VersionConflictError, VersionFilter
 from pydantic_deep.versions import VISIBLE_KINDS, MergeConflictError, NoCommonVersionError
 from pydantic_deep.views import Difference, Version, VersionDetails

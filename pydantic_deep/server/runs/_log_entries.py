@@ -5,14 +5,7 @@ The first byte contains the groups that a reader must request, so that entries a
 
 from __future__ import annotations
 
-from pydantic_deep.streaming import (
-    STREAM_EVENTS,
-    EventGroup,
-    StreamEvent,
-    event_frame,
-    groups_of,
-    render_frame,
-)
+from pydantic_deep.streaming import STREAM_EVENTS, EventGroup, StreamEvent, event_frame, groups_of, render_frame
 
 
 def encode_entry(event: StreamEvent) -> bytes:

@@ -11,15 +11,7 @@ import anyio
 from pydantic_ai import CancellationToken
 from pydantic_ai.usage import RunUsage
 
-from pydantic_deep.streaming import (
-    NOTICE,
-    CallBatches,
-    EndEvent,
-    ErrorEvent,
-    NoticeEvent,
-    RunStatus,
-    StreamEvent,
-)
+from pydantic_deep.streaming import NOTICE, CallBatches, EndEvent, ErrorEvent, NoticeEvent, RunStatus, StreamEvent
 
 from ._log_entries import encode_entry
 from ._run_log import RunLog

@@ -33,13 +33,7 @@ from pydantic_deep.server.compat._dialogue import (
     invalid_request,
 )
 from pydantic_deep.server.runs._renderings import Event, Rendering
-from pydantic_deep.streaming import (
-    Approval,
-    ApprovalRequiredEvent,
-    StreamEvent,
-    TodosEvent,
-    ToolResultEvent,
-)
+from pydantic_deep.streaming import Approval, ApprovalRequiredEvent, StreamEvent, TodosEvent, ToolResultEvent
 
 from ._extra_events import PASSING_EVENTS, ExtraEvents, PublicError, approval_details, call_id_of, event_fields
 

@@ -6,12 +6,7 @@ from functools import cache
 
 from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError
 from pydantic_ai import DeferredToolRequests
-from pydantic_ai.messages import (
-    BaseToolCallPart,
-    BaseToolReturnPart,
-    ModelResponse,
-    ThinkingPart,
-)
+from pydantic_ai.messages import BaseToolCallPart, BaseToolReturnPart, ModelResponse, ThinkingPart
 from pydantic_core import to_json
 
 from pydantic_deep._messages.call_ids import escape_call_id

@@ -9,14 +9,7 @@ from functools import cache
 from typing import Any, cast
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
-from pydantic_ai import (
-    AgentRunResult,
-    DeferredToolRequests,
-    RunContext,
-    ToolReturn,
-    UserError,
-    capture_run_messages,
-)
+from pydantic_ai import AgentRunResult, DeferredToolRequests, RunContext, ToolReturn, UserError, capture_run_messages
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.exceptions import ApprovalRequired, RunCancelled, RunTimedOut, ToolFailed, UsageLimitExceeded
 from pydantic_ai.messages import ModelMessage

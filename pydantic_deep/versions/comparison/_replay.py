@@ -20,13 +20,7 @@ from pydantic_ai.capabilities import (
     WrapToolExecuteHandler,
 )
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, SkipModelRequest, ToolFailed
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelResponse,
-    SystemPromptPart,
-    ToolCallPart,
-    repair_messages,
-)
+from pydantic_ai.messages import ModelMessage, ModelResponse, SystemPromptPart, ToolCallPart, repair_messages
 from pydantic_ai.models import Model, ModelRequestContext
 from pydantic_ai.settings import merge_model_settings
 from pydantic_ai.usage import UsageLimits

@@ -18,13 +18,7 @@ from functools import partial
 
 from pydantic_deep.versions.errors import UnversionedBackendError, UnversionedChangesError
 from pydantic_deep_backends import BackendProtocol, CompositeBackend, FileVersion, ReadBlob, ReadOnlyError, Tree
-from pydantic_deep_backends.tracking import (
-    IGNORE_FILE,
-    Captured,
-    FileTracker,
-    SupportsPatch,
-    SupportsTracking,
-)
+from pydantic_deep_backends.tracking import IGNORE_FILE, Captured, FileTracker, SupportsPatch, SupportsTracking
 
 from ._gitignore import GitignoreRules, left_out_by
 from ._run_files import MAX_FILE_BYTES, why_unversioned

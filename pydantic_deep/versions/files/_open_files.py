@@ -22,14 +22,7 @@ from pydantic_deep.versions.errors import UnversionedBackendError, UnversionedCh
 from pydantic_deep_backends import BackendProtocol, ProtectedChange, ReadOnlyError, StateBackend, Tree
 from pydantic_deep_backends.errors import BackendError
 
-from ._backend_descriptions import (
-    attach_backend,
-    describe_backend,
-    view_of,
-    with_omitted,
-    with_view,
-    workspace_key,
-)
+from ._backend_descriptions import attach_backend, describe_backend, view_of, with_omitted, with_view, workspace_key
 from ._checkout import checkout, is_vacant
 from ._directory_claim import DirectoryClaim, find_noted, make_missing
 from ._protected_files import protected_changes, protected_states, warn_of_protected

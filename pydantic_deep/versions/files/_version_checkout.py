@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from pydantic_deep.store import (
-    Commit,
-    NewAsset,
-    Store,
-    VersionFilter,
-    VersionRecord,
-    checkout_claim,
-)
+from pydantic_deep.store import Commit, NewAsset, Store, VersionFilter, VersionRecord, checkout_claim
 from pydantic_deep.versions.errors import (
     NoFilesError,
     UnversionedBackendError,
