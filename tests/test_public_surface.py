@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import cache
 from types import ModuleType
 from typing import get_origin
 
@@ -12,7 +13,7 @@ from inline_snapshot import snapshot
 
 import pydantic_deep
 import pydantic_deep_backends
-from tests.public_modules import public_modules, public_names
+from tests.public_modules import PACKAGES, public_modules, public_names
 
 
 def test_every_public_name() -> None:
@@ -834,11 +835,24 @@ def signatures(module: ModuleType) -> dict[str, str]:
         if inspect.isclass(value):
             if '__init__' in vars(value):
                 found[name] = signature(value)
-            methods = {n: m for n, m in vars(value).items() if inspect.isfunction(m) and not n.startswith('_')}
+            members = {n: m for base in reversed(own_classes(value)) for n, m in vars(base).items()}
+            methods = {n: m for n, m in members.items() if inspect.isfunction(m) and not n.startswith('_')}
             found |= {f'{name}.{n}': signature(m) for n, m in methods.items()}
         elif inspect.isfunction(value):
             found[name] = signature(value)
     return found
+
+
+def own_classes(value: type) -> list[type]:
+    """Return a class with those of its bases in our packages that no public module exports."""
+    ours = [base for base in value.__mro__ if base.__module__.partition('.')[0] in PACKAGES]
+    return [base for base in ours if base is value or id(base) not in public_ids()]
+
+
+@cache
+def public_ids() -> frozenset[int]:
+    """Return the identities of everything that a public module exports."""
+    return frozenset(id(value) for module in public_modules() for value in public_names(module).values())
 
 
 def signature(value: Callable[..., object]) -> str:
@@ -1030,6 +1044,17 @@ def test_every_signature() -> None:
             'Retries.get_wrapper_model': 'model',
             'SandboxBackend': 'root, bwrap=…, network=…, env=…, read_only=…, limits=…, protected=…, allow_hard_links=…',
             'SandboxBackend.path_of': 'host_path',
+            'SandboxBackend.read_bytes': 'path',
+            'SandboxBackend.write_bytes': 'path, data',
+            'SandboxBackend.compare_and_swap': 'path, data, expected',
+            'SandboxBackend.stat': 'path',
+            'SandboxBackend.list_dir': 'path',
+            'SandboxBackend.make_dir': 'path',
+            'SandboxBackend.remove': 'path',
+            'SandboxBackend.exists': 'path',
+            'SandboxBackend.realpath': 'path',
+            'SandboxBackend.glob': 'pattern, path=…',
+            'SandboxBackend.grep': 'pattern, path=…, glob=…, limit=…',
             'SandboxBackend.working_dir': '',
             'SandboxBackend.run': 'command, shell=…, env=…, timeout=…',
             'SandboxBackend.in_directory': 'root',
@@ -1225,6 +1250,17 @@ def test_every_signature() -> None:
             'ReadOnlyError': 'path',
             'SandboxBackend': 'root, bwrap=…, network=…, env=…, read_only=…, limits=…, protected=…, allow_hard_links=…',
             'SandboxBackend.path_of': 'host_path',
+            'SandboxBackend.read_bytes': 'path',
+            'SandboxBackend.write_bytes': 'path, data',
+            'SandboxBackend.compare_and_swap': 'path, data, expected',
+            'SandboxBackend.stat': 'path',
+            'SandboxBackend.list_dir': 'path',
+            'SandboxBackend.make_dir': 'path',
+            'SandboxBackend.remove': 'path',
+            'SandboxBackend.exists': 'path',
+            'SandboxBackend.realpath': 'path',
+            'SandboxBackend.glob': 'pattern, path=…',
+            'SandboxBackend.grep': 'pattern, path=…, glob=…, limit=…',
             'SandboxBackend.working_dir': '',
             'SandboxBackend.run': 'command, shell=…, env=…, timeout=…',
             'SandboxBackend.in_directory': 'root',
