@@ -70,6 +70,8 @@ class Runtime(ABC, Generic[DepsT, OutputT]):
     """The id of the conversation."""
     agent: ComposedAgent[DepsT, OutputT]
     """The agent, with the configuration of the conversation."""
+    head: AgentVersion[DepsT, OutputT] | None = None
+    """The version at the head of the conversation; `None` in memory, and before the first turn."""
     _deps: DepsT | None
     """The deps of all turns, if they were passed."""
 
@@ -88,9 +90,9 @@ class Runtime(ABC, Generic[DepsT, OutputT]):
         """Whether the failed turn has no end in the store, so that it can be resumed."""
         return False
 
-    @abstractmethod
     async def refresh(self) -> Sequence[ModelMessage] | None:
-        """Return the history if it has changed since the last call; otherwise `None`."""
+        """Return the history if a store has another one than at the last call; otherwise `None`."""
+        return None
 
     async def system_prompt(self, history: Sequence[ModelMessage]) -> list[SystemPromptPart]:
         """Return the system prompts of the agent, for a history without any."""
@@ -118,9 +120,9 @@ class Runtime(ABC, Generic[DepsT, OutputT]):
             seen: The messages up to the last complete one.
         """
 
-    @abstractmethod
     async def export(self, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-        """Return messages, with those that summaries have replaced."""
+        """Return messages, with those that summaries have replaced in a store."""
+        return list(messages)
 
     @abstractmethod
     def branch(self) -> Self:
@@ -145,9 +147,6 @@ class InMemory(Runtime[DepsT, OutputT]):
     @property
     def pending(self) -> list[PendingApproval]:
         return pending_approvals(self._requests)
-
-    async def refresh(self) -> Sequence[ModelMessage] | None:
-        return None
 
     @asynccontextmanager
     async def run(self, ask: TurnRequest) -> AsyncGenerator[Events[OutputT]]:
@@ -196,9 +195,6 @@ class InMemory(Runtime[DepsT, OutputT]):
         self._requests = None
         return TurnOutcome(done, common)
 
-    async def export(self, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-        return list(messages)
-
     def branch(self) -> Self:
         branch = type(self)(ComposedAgent(self.agent.wrapped), self._deps, None)
         branch.agent.config = self.agent.config
@@ -223,8 +219,6 @@ class Versioned(Runtime[DepsT, OutputT]):
         self._deps = deps
         self._backend: BackendProtocol | None = deps.backend if isinstance(deps, DeepAgentDeps) else None
         self._moves_head = True
-        self.head: AgentVersion[DepsT, OutputT] | None = None
-        """The version at the head of the conversation."""
         self._stream: TurnStream[DepsT, OutputT] | None = None
 
     @property

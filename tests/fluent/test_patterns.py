@@ -126,10 +126,11 @@ def test_each_class_has_one_role() -> None:
     The rejected alternatives: a conversation that is immutable, builders that change, configuration on builders for
     good, and a class apart that executes.
     """
-    conversation = LLMConversation(agent=Agent(ScriptedModel()))
+    messages = MessageList()
+    conversation = LLMConversation(messages, agent=Agent(ScriptedModel()))
     builder = conversation.continuation.instructions('Be brief.').user('Hello')
     assert list(vars(conversation.messages)) == ['_messages']  # messages are in the list, and nothing else is
-    assert sum(isinstance(value, MessageList) for value in vars(conversation).values()) == 1
+    assert conversation.messages is messages  # the conversation has no copy
     assert PromptBuilder.__slots__ == ('_delta', '_target')
     delta: Any = builder._delta  # pyright: ignore[reportPrivateUsage]
     with pytest.raises(dataclasses.FrozenInstanceError):

@@ -25,7 +25,15 @@ from pydantic_ai.models.function import AgentInfo
 from pydantic_deep import Approve, DeepAgentDeps, StateBackend, create_deep_agent
 from pydantic_deep._messages.summary_metadata import replaced_messages
 from pydantic_deep.fluent import Conversation, MessageList, TurnStoppedError, prompt
-from pydantic_deep.store import Commit, Committed, Store, StoreUnavailableError, VersionConflictError, open_store
+from pydantic_deep.store import (
+    Commit,
+    Committed,
+    ConversationRecord,
+    Store,
+    StoreUnavailableError,
+    VersionConflictError,
+    open_store,
+)
 from pydantic_deep.summarization import Messages, Summarization
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from pydantic_deep.versions import VersionedAgent, _history_edit, _messages
@@ -205,16 +213,14 @@ async def test_a_conflict_over_what_was_injected_costs_no_request(
     """What a builder says by hand is a version before the turn: who is late is told before the model is asked."""
     model = ScriptedModel('Hi.', '1', '2')
     one, other = await two_handles(store, model)
+    current = store.conversation
+    seen = [await current(other.id)]
     await one.continuation.user('one').prompt()
 
-    original = type(other._runtime).refresh  # pyright: ignore[reportPrivateUsage]
-    seen: list[int] = []
+    async def late(id: str) -> ConversationRecord | None:
+        return seen.pop() if seen else await current(id)
 
-    async def late(self: Any) -> Any:
-        seen.append(1)
-        return None if len(seen) == 1 else await original(self)
-
-    monkeypatch.setattr(type(other._runtime), 'refresh', late)  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(store, 'conversation', late)
     with pytest.raises(VersionConflictError):
         await other.continuation.assistant('Well?').user('other').prompt()
     assert len(model.requests) == 2
