@@ -29,6 +29,8 @@ cancellation is acknowledged when it is stored. A run that may resume is suspend
 has moved on, it resumes only when a person names it.
 """
 
+from pydantic_deep_backends.tracking import OmittedFile
+
 from ._conversation import VersionedConversation
 from ._instructions_check import InstructionsWarning
 from ._subagent_threads import SubagentThread, ThreadEvent, attempt_ids
@@ -52,7 +54,7 @@ from .errors import (
 from .files._backend_descriptions import workspace_key
 from .files._gitignore import GitignoreRules
 from .files._protected_files import ProtectedFilesWarning
-from .files._run_files import OmittedFile, UnversionedFilesWarning
+from .files._run_files import UnversionedFilesWarning
 from .pauses._inbox import ApprovalInbox, InboxItem
 from .recording._presummary_history import replaced_messages
 from .recording._recorder import Recorder

@@ -187,7 +187,7 @@ async def _opened(
         results = request.results
         if pending is not None:
             try:
-                results = await claim(session.store, request.base, pending, run.id)
+                results = await claim(session.store, request.base.id, pending, run.id)
             except BaseException as error:
                 await _end_unbegun(session, request, run, error)
                 raise

@@ -16,12 +16,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from pydantic_deep.deps import MAX_FILE_BYTES
 from pydantic_deep.versions.errors import UnversionedBackendError, UnversionedChangesError
 from pydantic_deep_backends import BackendProtocol, CompositeBackend, FileVersion, ReadBlob, ReadOnlyError, Tree
 from pydantic_deep_backends.tracking import IGNORE_FILE, Captured, FileTracker, SupportsPatch, SupportsTracking
 
 from ._gitignore import GitignoreRules, left_out_by
-from ._run_files import MAX_FILE_BYTES, why_unversioned
+from ._run_files import why_unversioned
 from ._tree_views import fetch
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from dataclasses import dataclass
 
 from pydantic_deep.deps import MAX_FILE_BYTES
 from pydantic_deep_backends import BackendProtocol, ReadBlob, Tree
@@ -25,30 +25,23 @@ from ._gitignore import GitignoreRules
 from ._scratch_directories import Scratch
 from ._tree_views import View, open_view
 
-__all__ = (
-    'MAX_FILE_BYTES',
-    'Captured',
-    'OmittedFile',
-    'RunFiles',
-    'UnversionedFilesWarning',
-    'open_run_files',
-    'warn_of_omitted',
-    'why_unversioned',
-)
 
-
-class RunFiles(Protocol):
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RunFiles:
     """The files of one run."""
+
+    _view: View
+    _tracker: FileTracker
 
     @property
     def backend(self) -> BackendProtocol:
         """The backend for the deps of the run."""
-        ...
+        return self._view.backend
 
     @property
     def view(self) -> str | None:
         """The name of a view in a directory, with which a later view gets the same paths."""
-        ...
+        return None if self._view.scratch is None else self._view.scratch.name
 
     async def capture(self, before: Tree, *, is_full: bool = False) -> Captured:
         """Return the present files. `before` must be the tree of the previous capture, or the initial tree.
@@ -63,11 +56,12 @@ class RunFiles(Protocol):
         Raises:
             BackendUnavailableError: The files are gone.
         """
-        ...
+        return await self._tracker.capture(before, is_full=is_full)
 
     async def aclose(self) -> None:
         """Remove everything that was created for the run alone."""
-        ...
+        self._tracker.close()
+        await self._view.aclose()
 
 
 async def open_run_files(
@@ -113,7 +107,7 @@ async def open_run_files(
     if opened is None or not isinstance(opened.backend, SupportsTracking):
         return None
     tracker = opened.backend.track(GitignoreRules(), max_file_bytes=max_file_bytes, tree=tree)
-    return _RunFiles(opened, tracker)
+    return RunFiles(_view=opened, _tracker=tracker)
 
 
 def why_unversioned(backend: BackendProtocol) -> str | None:
@@ -148,24 +142,3 @@ class UnversionedFilesWarning(UserWarning):
     """Files are in no version: the backend cannot track changes, or files are too large, unreadable or have an invalid
     path.
     """
-
-
-class _RunFiles:
-    def __init__(self, view: View, tracker: FileTracker) -> None:
-        self._view = view
-        self._tracker = tracker
-
-    @property
-    def backend(self) -> BackendProtocol:
-        return self._view.backend
-
-    @property
-    def view(self) -> str | None:
-        return None if self._view.scratch is None else self._view.scratch.name
-
-    async def capture(self, before: Tree, *, is_full: bool = False) -> Captured:
-        return await self._tracker.capture(before, is_full=is_full)
-
-    async def aclose(self) -> None:
-        self._tracker.close()
-        await self._view.aclose()

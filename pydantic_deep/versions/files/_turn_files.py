@@ -9,8 +9,9 @@ import anyio
 
 from pydantic_deep.store import CallRecord, NewAsset
 from pydantic_deep_backends import Tree
+from pydantic_deep_backends.tracking import OmittedFile
 
-from ._run_files import OmittedFile, RunFiles
+from ._run_files import RunFiles
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,18 +50,16 @@ async def decide(
             raise ApprovalAnsweredError(error.id, error.status, error.by, error.at, _NOT_ACTED_ON) from None
 
 
-async def claim(
-    store: Store, record: VersionRecord, requests: DeferredToolRequests, run_id: str
-) -> DeferredToolResults:
+async def claim(store: Store, version_id: str, requests: DeferredToolRequests, run_id: str) -> DeferredToolResults:
     """Claim the answers to the pending approvals of a version for a run, and return them for `agent.run`.
 
     Raises:
         ApprovalAnsweredError: Another run has claimed them.
         NothingAnsweredError: There is no answer.
     """
-    if not answers_of(await store.approvals(status=None, version_id=record.id, limit=10_000)):
-        raise NothingAnsweredError(record.id)  # before the claim, so that the approvals can still be answered
-    return answer_approvals(requests, answers_of(await store.claim_approvals(record.id, run_id)))
+    if not answers_of(await store.approvals(status=None, version_id=version_id, limit=10_000)):
+        raise NothingAnsweredError(version_id)  # before the claim, so that the approvals can still be answered
+    return answer_approvals(requests, answers_of(await store.claim_approvals(version_id, run_id)))
 
 
 def answers_of(approvals: list[ApprovalRecord]) -> dict[str, Answer]:

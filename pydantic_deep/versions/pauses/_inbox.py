@@ -152,7 +152,7 @@ class ApprovalInbox:
         check_name('id', id)
         check_names(by=by)
         record = await self._store.approval(id)
-        check_decision(await self._requests(record), record.pending_id, decision)
+        answer_approvals(await self._requests(record), {record.pending_id: decision})  # raises if it is invalid
         with open_span('answer approvals', {VERSION_ID: record.version_id, 'pydantic_deep.approvals': 1}):
             decided = await self._store.decide([encode_decision(record, decision, by=by, reason=reason)])
         return InboxItem.from_record(decided[0])
@@ -160,12 +160,3 @@ class ApprovalInbox:
     async def _requests(self, record: ApprovalRecord) -> DeferredToolRequests:
         version = await self._store.version(record.version_id)
         return decode_pause(await self._store.read_asset(version.pending or ''))
-
-
-def check_decision(requests: DeferredToolRequests, pending_id: str, decision: Decision) -> None:
-    """Validate an answer to a pending call.
-
-    Raises:
-        ApprovalError: The answer is invalid.
-    """
-    answer_approvals(requests, {pending_id: decision})

@@ -11,7 +11,7 @@ import pytest
 from pydantic_ai.workspaces import WorkspaceRef
 
 from pydantic_deep.versions.files._backend_descriptions import attach_backend, describe_backend, workspace_key
-from pydantic_deep.versions.files._run_files import OmittedFile, open_run_files, why_unversioned
+from pydantic_deep.versions.files._run_files import open_run_files, why_unversioned
 from pydantic_deep_backends import (
     BackendProtocol,
     CompositeBackend,
@@ -28,6 +28,7 @@ from pydantic_deep_backends import (
     WrapperBackend,
     digest_of,
 )
+from pydantic_deep_backends.tracking import OmittedFile
 
 pytestmark = pytest.mark.anyio
 
