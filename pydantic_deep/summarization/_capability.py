@@ -21,7 +21,6 @@ from pydantic_deep._messages.summary_metadata import (
     find_summary,
     is_summary,
     read_summary,
-    replaced_messages,
     usage_of,
     whole,
 )
@@ -42,7 +41,7 @@ from ._events import HistorySummarizedEvent
 from ._overflow import OverflowModel, Prepare
 from ._summarizer import Summarizer, Written, write_summary
 from ._text import NO_SUMMARY, first_request, last_request, render_summary
-from ._toolset import History, function_toolset
+from ._toolset import function_toolset
 from ._types import Fraction, Keep, Messages, Tokens, Trigger
 
 _LOGGER = logging.getLogger('pydantic_deep')
@@ -158,7 +157,7 @@ class Summarization(AbstractCapability[object]):
         The tool is always visible: adding it with the first summary would change the prefix before all messages, so
         that neither the next request nor the request for the summary could be read from the cache.
         """
-        return RunToolset(function_toolset(), self._history)
+        return RunToolset(function_toolset(), lambda ctx: ctx)
 
     def get_wrapper_model(self, model: Model) -> Model | None:
         """Wrap the model to retry a rejected request after shortening the history, except for requests for summaries."""
@@ -330,13 +329,6 @@ class Summarization(AbstractCapability[object]):
         """Return the size to retain of a history that was too long: at most half of it."""
         half = Tokens(max(self._tokens.sums(messages)[-1] // 2, 1))
         return half if isinstance(self.keep, Messages) or half.value < self.keep.value else self.keep
-
-    def _history(self, ctx: RunContext[object]) -> History:
-        async def earlier() -> Sequence[ModelMessage]:
-            stored = next(iter(find_capabilities(ctx, SupportsHistory)), None)
-            return replaced_messages(ctx.messages) if stored is None else await stored.earlier_messages(ctx)
-
-        return History(earlier)
 
 
 def _count(ctx: RunContext[object], usage: RunUsage | RequestUsage) -> None:
