@@ -247,16 +247,15 @@ class Versioned(Runtime[DepsT, OutputT]):
         conversation = await self._session.store.conversation(self.conversation_id)
         if conversation is None or (self.head is not None and conversation.head_id == self.head.id):
             return None
-        return await self._go_to(await self.handle.head())
-
-    async def _go_to(self, version: AgentVersion[DepsT, OutputT]) -> Sequence[ModelMessage]:
-        self.head = version
-        return (await self._session.history(version.record))[0]
+        self.head = await self.handle.head()
+        return (await self._session.history(self.head.record))[0]
 
     @asynccontextmanager
     async def run(self, ask: TurnRequest) -> AsyncGenerator[Events[OutputT]]:
         config = self.agent.config
-        head = self.head or await self._create()
+        head = self.head or await self._versioned.create(
+            deps=self._deps, instructions=config.instructions, conversation_id=self.conversation_id
+        )
         options = replace(ask.options, deps=self._deps, moves_head=self._moves_head)
         if ask.prompt is not None:
             head = await head.with_messages(ask.history, moves_head=self._moves_head)
@@ -266,12 +265,6 @@ class Versioned(Runtime[DepsT, OutputT]):
         async with stream:
             self._stream = stream
             yield stream.events()
-
-    async def _create(self) -> AgentVersion[DepsT, OutputT]:
-        instructions = self.agent.config.instructions
-        return await self._versioned.create(
-            deps=self._deps, instructions=instructions, conversation_id=self.conversation_id
-        )
 
     async def _with_instructions(self, head: AgentVersion[DepsT, OutputT]) -> AgentVersion[DepsT, OutputT]:
         """Return the version to continue from. It stores the instructions of builders, for other handles of the

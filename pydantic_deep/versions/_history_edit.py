@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
+from itertools import takewhile
 from typing import Any
 
 from pydantic_ai.messages import ModelMessage
 
+from pydantic_deep._messages.coalesced_requests import is_same
 from pydantic_deep.store import Append, Commit, HeadMove, NewAsset, NewMessage, VersionRecord, new_id
 
 from ._messages import encode_message
@@ -22,14 +24,7 @@ async def with_messages(
     The common prefix is shared. If that is not the whole old history, the child is on a branch of its own.
     """
     history, ids = await session.history(record)
-    common = next(
-        (
-            index
-            for index, (old, new) in enumerate(zip(history, messages, strict=False))
-            if old is not new and old != new
-        ),
-        min(len(history), len(messages)),
-    )
+    common = sum(1 for _ in takewhile(bool, map(is_same, history, messages)))
     if common == len(history) == len(messages):
         return None
     assets: list[NewAsset] = []
