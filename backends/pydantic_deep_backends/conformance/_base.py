@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import pytest
 
@@ -18,6 +18,8 @@ from pydantic_deep_backends.protocol import (
     SupportsSnapshots,
 )
 from pydantic_deep_backends.search import GlobResult, GrepResult, glob_backend, grep_backend
+
+T = TypeVar('T')
 
 Seed: TypeAlias = Callable[[str, bytes], Awaitable[None]]
 """Writes a file into a backend by any available means, including its parent directories."""
@@ -62,6 +64,13 @@ def as_tuple(entry: FileEntryLike) -> tuple[str, str, bool, int | None]:
     return entry.name, entry.path, entry.is_dir, entry.size
 
 
+def _require(backend: BackendProtocol, protocol: type[T]) -> T:
+    """Return the backend, or skip the test if it does not implement a protocol."""
+    if not isinstance(backend, protocol):
+        pytest.skip(f'the backend is not a {protocol.__name__}')
+    return backend
+
+
 class BackendRules:
     """Fixtures of the conformance tests."""
 
@@ -97,23 +106,17 @@ class BackendRules:
     @pytest.fixture
     def swapping(self, backend: BackendProtocol) -> SupportsCompareAndSwap:
         """The backend, for tests of compare-and-swap."""
-        if not isinstance(backend, SupportsCompareAndSwap):
-            pytest.skip('the backend is not a SupportsCompareAndSwap')
-        return backend
+        return _require(backend, SupportsCompareAndSwap)
 
     @pytest.fixture
     def identified(self, backend: BackendProtocol) -> SupportsIdentity:
         """The backend, for tests of identities."""
-        if not isinstance(backend, SupportsIdentity):
-            pytest.skip('the backend is not a SupportsIdentity')
-        return backend
+        return _require(backend, SupportsIdentity)
 
     @pytest.fixture
     def commands(self, backend: BackendProtocol) -> SupportsCommands:
         """The backend, for tests of commands."""
-        if not isinstance(backend, SupportsCommands):
-            pytest.skip('the backend is not a SupportsCommands')
-        return backend
+        return _require(backend, SupportsCommands)
 
     @pytest.fixture
     def tree_root(self, root: str) -> str:
@@ -123,6 +126,4 @@ class BackendRules:
     @pytest.fixture
     def capturing(self, backend: BackendProtocol) -> SupportsSnapshots:
         """The backend, for tests of snapshots."""
-        if not isinstance(backend, SupportsSnapshots):
-            pytest.skip('the backend is not a SupportsSnapshots')
-        return backend
+        return _require(backend, SupportsSnapshots)

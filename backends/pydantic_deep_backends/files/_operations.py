@@ -161,7 +161,7 @@ def _check_size(size_bytes: int) -> None:
         raise OSError(errno.EFBIG, f'It has {size_bytes:,} bytes. At most {MAX_READ_BYTES:,} can be read')
 
 
-def replace_file(directory: int, name: str, data: bytes, *, mode: int | None, new_mode: int = 0o666) -> None:
+def replace_file(directory: int, name: str, data: bytes, *, mode: int | None) -> None:
     """Write a file so that readers see the old contents or the new, even after a crash.
 
     The data is written to a new file in the same directory, which is then renamed: other hard links keep the old
@@ -171,8 +171,7 @@ def replace_file(directory: int, name: str, data: bytes, *, mode: int | None, ne
         directory: An open directory.
         name: A name in it; an existing file or link of this name is replaced.
         data: The new contents.
-        mode: The exact permission bits; `None` for `new_mode`.
-        new_mode: The permission bits before the umask of the process is applied.
+        mode: The exact permission bits; `None` for those that the umask of the process leaves.
 
     Raises:
         IsADirectoryError: The name is a directory.
@@ -180,7 +179,7 @@ def replace_file(directory: int, name: str, data: bytes, *, mode: int | None, ne
     """
     temporary = f'.pydantic-deep-{secrets.token_hex(16)}.tmp'
     try:
-        descriptor = start_file(directory, temporary, data, mode=mode, new_mode=new_mode)
+        descriptor = start_file(directory, temporary, data, mode=mode, new_mode=0o666)
         try:
             os.fsync(descriptor)
         finally:

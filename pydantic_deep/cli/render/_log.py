@@ -37,7 +37,6 @@ def print_log(
     turn_bases: Mapping[str, str],
     *,
     head_id: str | None = None,
-    now: datetime | None = None,
 ) -> None:
     """Print versions, newest first, each on one line. A terminal truncates lines to its width.
 
@@ -46,9 +45,8 @@ def print_log(
         rows: The versions.
         turn_bases: The base versions of turns, by the id of the step that represents the turn.
         head_id: The version whose files the directory has.
-        now: The time for ages. Default: the current time.
     """
-    moment = now or datetime.now(UTC)
+    moment = datetime.now(UTC)
     row_parents = graph_parents(rows, turn_bases)
     nodes = [
         GraphNode(id=row.id, parents=parents, mark=_MARKS[row.kind])

@@ -30,26 +30,26 @@ class OpeningRules(RepositoryRules):
                 await apply(five, [])
 
     async def test_what_was_acknowledged_is_there_after_closing(self, open_repository: OpenRepository) -> None:
-        if not self.is_durable:
-            pytest.skip('It keeps nothing after it is closed.')
-        rows = await open_repository(Sample, fields=FIELDS)
-        for row in SAMPLES:
-            await rows.create(row)
-        await rows.aclose()
-        again = await open_repository(Sample, fields=FIELDS)
-        assert (await again.list()).items == list(SAMPLES)
-        assert keys(await again.list({'count': 2}, order_by='-name')) == 'bc'
+        await self._fill(open_repository)
+        await self._check_samples(open_repository)
 
     async def test_what_a_model_does_not_have_is_kept_for_one_that_has(self, open_repository: OpenRepository) -> None:
-        if not self.is_durable:
-            pytest.skip('It keeps nothing after it is closed.')
-        rows = await open_repository(Sample, fields=FIELDS)
-        for row in SAMPLES:
-            await rows.create(row)
-        await rows.aclose()
+        await self._fill(open_repository)
         older = await open_repository(create_model('Sample', id=(str, ...)))
         assert await older.count() == len(SAMPLES)
         await older.aclose()
+        await self._check_samples(open_repository)
+
+    async def _fill(self, open_repository: OpenRepository) -> None:
+        """Store the samples and close the repository."""
+        if not self.is_durable:
+            pytest.skip('It keeps nothing after it is closed.')
+        rows = await open_repository(Sample, fields=FIELDS)
+        for row in SAMPLES:
+            await rows.create(row)
+        await rows.aclose()
+
+    async def _check_samples(self, open_repository: OpenRepository) -> None:
         again = await open_repository(Sample, fields=FIELDS)
         assert (await again.list()).items == list(SAMPLES)
         assert keys(await again.list({'count': 2}, order_by='-name')) == 'bc'

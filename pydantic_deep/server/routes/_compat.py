@@ -55,8 +55,7 @@ def _google_model(name: str) -> dict[str, JsonValue]:
     return {'name': f'models/{name}', 'displayName': name, 'supportedGenerationMethods': methods}
 
 
-def _user_message(text: str) -> dict[str, str]:
-    return {'role': 'user', 'content': text}
+_USER_MESSAGE = {'role': 'user', 'content': 'Read sales.csv.'}
 
 
 @router.get(
@@ -96,9 +95,7 @@ async def read_openai_model(agent: str, state: State, caller: Runner) -> dict[st
 async def create_chat_completion(
     body: Annotated[
         ChatCompletionRequest,
-        Body(
-            openapi_examples={'words': {'value': {'model': 'analyst', 'messages': [_user_message('Read sales.csv.')]}}}
-        ),
+        Body(openapi_examples={'words': {'value': {'model': 'analyst', 'messages': [_USER_MESSAGE]}}}),
     ],
     state: State,
     caller: Runner,
@@ -123,11 +120,7 @@ async def create_message(
     body: Annotated[
         MessagesRequest,
         Body(
-            openapi_examples={
-                'words': {
-                    'value': {'model': 'analyst', 'max_tokens': 4096, 'messages': [_user_message('Read sales.csv.')]}
-                }
-            }
+            openapi_examples={'words': {'value': {'model': 'analyst', 'max_tokens': 4096, 'messages': [_USER_MESSAGE]}}}
         ),
     ],
     state: State,

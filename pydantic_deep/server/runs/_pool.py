@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from types import TracebackType
@@ -72,25 +72,18 @@ class VersionBusyError(RunRefusedError):
 class RunPool:
     """The runs of this process. Use it with `async with`: on exit, running runs are drained, then cancelled."""
 
-    def __init__(
-        self,
-        settings: ServerSettings,
-        *,
-        metrics: ServerMetrics | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, settings: ServerSettings, *, metrics: ServerMetrics | None = None) -> None:
         """Create a pool.
 
         Args:
             settings: The limits of runs and of their logs.
             metrics: Counts ended runs.
-            clock: A monotonic clock, in seconds.
         """
         self._settings = settings
         self._metrics = metrics
         self._running: dict[str, ServerRun] = {}
         self._ended: LogCache[ServerRun] = LogCache(
-            retention_seconds=settings.log_retention_seconds, max_bytes=settings.max_log_bytes, clock=clock
+            retention_seconds=settings.log_retention_seconds, max_bytes=settings.max_log_bytes, clock=time.monotonic
         )
         self.is_recovering = False
         """Whether suspended runs of crashed processes are being resumed: see `_lifespan.recover`."""
