@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 MAX_ENTRIES = 1_000_000
@@ -64,6 +64,32 @@ class GrepResult:
     """Whether `matches` lacks lines because of the limit."""
     files_searched: int = 0
     """Number of text files that were searched; binary files are skipped."""
+
+
+def joined_glob(results: Sequence[GlobResult], problems: Iterable[SearchProblem] = ()) -> GlobResult:
+    """Return one result for several searches of different files, with further problems."""
+    paths = sorted(path for result in results for path in result.paths)
+    return GlobResult(paths=tuple(paths), problems=_joined_problems(results, problems))
+
+
+def joined_grep(results: Sequence[GrepResult], problems: Iterable[SearchProblem] = (), *, limit: int) -> GrepResult:
+    """Return one result for several searches of different files, with further problems and at most `limit` lines."""
+    lines = (match for result in results for match in result.matches)
+    matches = tuple(sorted(lines, key=lambda match: (match.path, match.line_number))[:limit])
+    counts = {path: count for result in results for path, count in result.counts.items()}
+    return GrepResult(
+        matches=matches,
+        counts={path: counts[path] for path in sorted(counts)},
+        problems=_joined_problems(results, problems),
+        truncated=sum(counts.values()) > len(matches),
+        files_searched=sum(result.files_searched for result in results),
+    )
+
+
+def _joined_problems(
+    results: Iterable[GlobResult | GrepResult], problems: Iterable[SearchProblem]
+) -> tuple[SearchProblem, ...]:
+    return sorted_problems([*problems, *(problem for result in results for problem in result.problems)])
 
 
 def sorted_problems(problems: Iterable[SearchProblem]) -> tuple[SearchProblem, ...]:

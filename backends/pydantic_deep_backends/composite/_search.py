@@ -13,7 +13,7 @@ from collections.abc import Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from pydantic_deep_backends._search_results import sorted_problems
+from pydantic_deep_backends._search_results import joined_glob, joined_grep
 from pydantic_deep_backends.errors import InvalidPathError
 from pydantic_deep_backends.paths import display_path, path_parts, path_problem
 from pydantic_deep_backends.protocol import BackendProtocol, FileEntry, FileEntryLike, SupportsSearch
@@ -43,8 +43,7 @@ async def _glob(composite: BackendProtocol, table: MountTable, pattern: str, pat
         if query.glob:
             with _part_errors(query, problems):
                 results.append(_outer_glob(table, query.part, await query.backend.glob(query.glob, query.path)))
-    paths = sorted(path for result in results for path in result.paths)
-    return GlobResult(paths=tuple(paths), problems=_joined_problems(results, problems))
+    return joined_glob(results, problems)
 
 
 async def grep_mounts(
@@ -73,7 +72,7 @@ async def _grep(
                     pattern, query.path, glob=None if glob is None else query.glob, limit=limit
                 )
                 results.append(_outer_grep(table, query.part, result))
-    return _sum(results, problems, limit)
+    return joined_grep(results, problems, limit=limit)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,23 +228,3 @@ def _outer_problem(part: Mount, problem: SearchProblem) -> SearchProblem:
     if refused is not None and path_problem(path) is None:
         reason = f'its name is not a valid path where it is mounted: {refused}'
     return SearchProblem(path=path, reason=reason)
-
-
-def _joined_problems(
-    results: Iterable[GlobResult | GrepResult], problems: Iterable[SearchProblem]
-) -> tuple[SearchProblem, ...]:
-    return sorted_problems([*problems, *(problem for result in results for problem in result.problems)])
-
-
-def _sum(results: Sequence[GrepResult], problems: Iterable[SearchProblem], limit: int) -> GrepResult:
-    """Return one result for all files."""
-    lines = (match for result in results for match in result.matches)
-    matches = tuple(sorted(lines, key=lambda match: (match.path, match.line_number))[:limit])
-    counts = {path: result.counts[path] for result in results for path in result.counts}
-    return GrepResult(
-        matches=matches,
-        counts={path: counts[path] for path in sorted(counts)},
-        problems=_joined_problems(results, problems),
-        truncated=sum(counts.values()) > len(matches),
-        files_searched=sum(result.files_searched for result in results),
-    )

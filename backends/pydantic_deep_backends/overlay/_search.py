@@ -6,11 +6,11 @@ assumes that the base still has the touched files; everything else is exact.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from pydantic_deep_backends._search_results import GlobResult, GrepResult, SearchProblem, sorted_problems
+from pydantic_deep_backends._search_results import GlobResult, GrepResult, SearchProblem, joined_glob, joined_grep
 from pydantic_deep_backends.paths import relative_to
 from pydantic_deep_backends.protocol import BackendProtocol, SupportsSearch
 from pydantic_deep_backends.search import glob_backend, grep_backend
@@ -37,7 +37,7 @@ async def glob_overlay(
         )
 
     results = await _search_parts(overlay, layer, path, lambda own: own.glob(pattern, path), search_base)
-    return GlobResult(paths=tuple(sorted(p for result in results for p in result.paths)), problems=_problems(results))
+    return joined_glob(results)
 
 
 async def grep_overlay(
@@ -70,16 +70,7 @@ async def grep_overlay(
     results = await _search_parts(
         overlay, layer, path, lambda own: own.grep(pattern, path, glob=glob, limit=limit), search_base
     )
-    counts = {file: count for result in results for file, count in result.counts.items()}
-    lines = (match for result in results for match in result.matches)
-    matches = tuple(sorted(lines, key=lambda match: (match.path, match.line_number))[:limit])
-    return GrepResult(
-        matches=matches,
-        counts={file: counts[file] for file in sorted(counts)},
-        problems=_problems(results),
-        truncated=sum(counts.values()) > len(matches),
-        files_searched=sum(result.files_searched for result in results),
-    )
+    return joined_grep(results, limit=limit)
 
 
 async def _search_parts(
@@ -117,10 +108,6 @@ async def _own_files(layer: Layer, path: str) -> StateBackend:
 
 def _visible_problems(layer: Layer, path: str, result: GlobResult | GrepResult) -> tuple[SearchProblem, ...]:
     return tuple(problem for problem in result.problems if problem.path == path or layer.shows_base(problem.path))
-
-
-def _problems(results: Iterable[GlobResult | GrepResult]) -> tuple[SearchProblem, ...]:
-    return sorted_problems(problem for result in results for problem in result.problems)
 
 
 def _count_hidden(layer: Layer, path: str, glob: str | None) -> int:
