@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
-from types import TracebackType
-from typing import Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import anyio
 from anyio import to_thread
+from anyio.abc import AsyncResource
 from pydantic import BaseModel
 
 from ._changes import Step, read_steps
@@ -133,7 +133,7 @@ class BlockingTable(Protocol):
         ...
 
 
-class BlockingRepository(BaseRepository[T]):
+class BlockingRepository(BaseRepository[T], AsyncResource):
     """A repository on a `BlockingTable`. Calls run one at a time, and complete even if their task is cancelled.
 
     Args:
@@ -145,14 +145,6 @@ class BlockingRepository(BaseRepository[T]):
         super().__init__(model)
         self._table = table
         self._call_lock = anyio.Lock()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     async def aclose(self) -> None:
         """Close the repository and its connection. A second call does nothing."""

@@ -8,8 +8,9 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from anyio.abc import AsyncResource
 
 from pydantic_deep._checks import check_key, check_keys, check_page, check_seconds
 from pydantic_deep._spans import VERSION_ID, open_span
@@ -68,7 +69,7 @@ thread.
 """
 
 
-class SqlStore:
+class SqlStore(AsyncResource):
     """A `Store` on an engine, which it owns: closing the store closes the engine.
 
     Args:
@@ -84,14 +85,6 @@ class SqlStore:
         self._fork_guard = ForkGuard()
         self._verified: set[str] = set()
         self._counted: set[str] = set()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     @property
     def engine(self) -> Engine:

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
-from typing import Final, NamedTuple, Protocol, Self
+from typing import Final, NamedTuple, Protocol
 
 import anyio
 from anyio import to_thread
+from anyio.abc import AsyncResource
 
 from pydantic_deep._checks import check_page
 from pydantic_deep.store._sql_limits import SqlLimits
@@ -65,7 +65,7 @@ class SupportsAnalytics(Protocol):
         ...
 
 
-class Analytics:
+class Analytics(AsyncResource):
     """A DuckDB replica of a store, which is brought up to date before each query.
 
     Many tasks, threads and event loops may use it concurrently. The replica is held by a process of its own, and each
@@ -90,14 +90,6 @@ class Analytics:
         self._following = FairSemaphore()
         self._asking = FairSemaphore()
         self._is_closed = False
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     async def sql(
         self,

@@ -10,10 +10,10 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterat
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from types import TracebackType
-from typing import Final, Protocol, Self, TypeAlias, runtime_checkable
+from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 import anyio
+from anyio.abc import AsyncResource
 from pydantic import JsonValue
 
 from pydantic_deep.streaming._buffer import WINDOW_BYTES, Spill, WindowedBuffer
@@ -86,7 +86,7 @@ class FunctionCall:
         return arguments
 
 
-class HybridResponse:
+class HybridResponse(AsyncResource):
     """A provider's streaming response. Iterate over it for events, or over `iter_lines` to relay it: one of them, once.
 
     `content()`, `tool_calls`, `model`, `usage`, `finish_reason` and `error` describe the received part, also after a
@@ -177,14 +177,6 @@ class HybridResponse:
         for part in (self._chunks, self._source):
             if isinstance(part, _Closable):
                 await part.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     async def _steps(self) -> AsyncGenerator[_Step]:
         """Yield each frame with its recorded events up to the one that ends the stream, then close the stream."""
