@@ -15,6 +15,7 @@ from pydantic_ai import (
     DeferredToolResults,
     FunctionToolset,
     RunContext,
+    ToolDefinition,
 )
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import (
@@ -33,6 +34,7 @@ from pydantic_ai.usage import RequestUsage
 
 from pydantic_deep._messages.deferred_metadata import (
     DELEGATES,
+    CallRequest,
     DelegationAnswers,
     DelegationRequest,
     Preview,
@@ -230,3 +232,67 @@ def fake_previews() -> type[FakePreviews]:
 @pytest.fixture
 def tasks() -> Callable[[Mapping[str, Callable[[], Agent[None, Any]]]], FunctionToolset[Any]]:
     return task_toolset
+
+
+DeskType = Callable[..., Any]
+
+
+ran: list[object] = []
+
+
+def wipe(x: str) -> str:
+    ran.append(x)
+    return f'wiped {x}'
+
+
+def look() -> str:
+    ran.append('look')
+    return 'seen'
+
+
+class Preapproving(AbstractCapability[Any]):
+    """A capability that allows all calls, and protects files."""
+
+    def __init__(self, *, protected: Sequence[str] = (), hidden: frozenset[str] = frozenset()) -> None:
+        self.id = None
+        self.description = None
+        self.defer_loading = False
+        self.protected_paths = protected
+        self.hidden = hidden
+
+    def is_preapproved(self, *, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any]) -> bool:
+        return True
+
+    async def hidden_tool_names(self, ctx: object) -> frozenset[str]:
+        return self.hidden
+
+
+def wiping(x: object = 'a', id: str = 'c1') -> ToolCallPart:
+    return ToolCallPart('wipe', {'x': x}, tool_call_id=id)
+
+
+GATED = {'wipe': True}
+
+
+def nested(levels: int) -> Any:
+    value: Any = None
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+NESTED = nested(3_000)
+
+
+def part(id: str, tool: str = 'wipe', **args: object) -> ToolCallPart:
+    return ToolCallPart(tool, args, tool_call_id=id)
+
+
+def waiting(*ids: str) -> DeferredToolRequests:
+    metadata = {id: dump(CallRequest(decisions=('approve', 'edit', 'deny', 'respond'))) for id in ids}
+    return DeferredToolRequests(approvals=[part(id, x='a') for id in ids], metadata=metadata)
+
+
+def delegated(id: str, requests: DeferredToolRequests, *, subagent: str = 'child') -> DeferredToolRequests:
+    request = DelegationRequest(subagent=subagent, conversation_id='c', messages=[], requests=requests)
+    return DeferredToolRequests(approvals=[part(id, 'task')], metadata={id: dump(request)})

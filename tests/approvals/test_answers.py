@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pydantic_ai import CallDeferred, DeferredToolRequests, FunctionToolset, RunContext, Tool, ToolDefinition
-from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.toolsets import ExternalToolset
 
-from pydantic_deep._messages.deferred_metadata import KEY, CallRequest, DelegationRequest, StillPending, dump
+from pydantic_deep._messages.deferred_metadata import KEY, CallRequest, StillPending, dump
 from pydantic_deep.approvals import (
     ApprovalError,
     Approve,
@@ -24,111 +22,14 @@ from pydantic_deep.approvals import (
     UnansweredApprovalError,
     UnknownApprovalError,
     answer_approvals,
-    pending_approvals,
 )
-from pydantic_deep.approvals._listing import MAX_DEPTH
 from pydantic_deep.errors import DeepAgentError
+
+from .conftest import NESTED, delegated, nested, part, waiting
 
 pytestmark = pytest.mark.anyio
 
 DeskType = Callable[..., Any]
-
-
-def nested(levels: int) -> Any:
-    value: Any = None
-    for _ in range(levels):
-        value = [value]
-    return value
-
-
-NESTED = nested(3_000)
-
-
-def part(id: str, tool: str = 'wipe', **args: object) -> ToolCallPart:
-    return ToolCallPart(tool, args, tool_call_id=id)
-
-
-def waiting(*ids: str) -> DeferredToolRequests:
-    metadata = {id: dump(CallRequest(decisions=('approve', 'edit', 'deny', 'respond'))) for id in ids}
-    return DeferredToolRequests(approvals=[part(id, x='a') for id in ids], metadata=metadata)
-
-
-def delegated(id: str, requests: DeferredToolRequests, *, subagent: str = 'child') -> DeferredToolRequests:
-    request = DelegationRequest(subagent=subagent, conversation_id='c', messages=[], requests=requests)
-    return DeferredToolRequests(approvals=[part(id, 'task')], metadata={id: dump(request)})
-
-
-class TestListing:
-    @pytest.mark.parametrize('output', ['done', None, 3, {'approvals': []}, DeferredToolRequests()])
-    def test_other_outputs_have_no_pending_approvals(self, output: object) -> None:
-        assert pending_approvals(output) == []
-
-    def test_ids_are_paths_and_no_id_passes_for_a_path(self) -> None:
-        assert [each.id for each in pending_approvals(delegated('t', waiting('a/b', 'a%2Fb')))] == [
-            't/a%2Fb',
-            't/a%252Fb',
-        ]
-
-    def test_the_path_names_the_subagents(self) -> None:
-        (only,) = pending_approvals(delegated('t', delegated('m', waiting('l'), subagent='leaf'), subagent='mid'))
-        assert (only.id, only.path, only.tool_call_id) == ('t/m/l', ('mid', 'leaf'), 'l')
-
-    def test_two_calls_with_one_id_are_an_error(self) -> None:
-        with pytest.raises(MalformedApprovalError, match="Two pending calls have the id 'a'"):
-            pending_approvals(DeferredToolRequests(approvals=[part('a')], calls=[part('a')]))
-
-    def test_delegations_as_deep_as_json_can_be_are_read(self) -> None:
-        requests = waiting('a')
-        for _ in range(MAX_DEPTH):
-            requests = delegated('t', requests)
-        assert len(pending_approvals(requests)) == 1
-
-    def test_deeper_ones_are_an_error(self) -> None:
-        requests = waiting('a')
-        for _ in range(MAX_DEPTH + 1):
-            requests = delegated('t', requests)
-        with pytest.raises(MalformedApprovalError, match=f'more than {MAX_DEPTH} delegations deep'):
-            pending_approvals(requests)
-
-    def test_thousands_of_forged_levels_are_an_error_and_no_crash(self) -> None:
-        metadata: dict[str, Any] = dump(CallRequest())
-        for _ in range(5_000):
-            approval = {'tool_name': 'task', 'args': '{}', 'tool_call_id': 't'}
-            requests: dict[str, Any] = {'approvals': [approval], 'metadata': {'t': metadata}}
-            delegation: dict[str, Any] = {
-                'kind': 'delegation',
-                'subagent': 's',
-                'conversation_id': 'c',
-                'messages': None,
-                'requests': requests,
-            }
-            metadata = {KEY: delegation}
-        forged = DeferredToolRequests(approvals=[part('t', 'task')], metadata={'t': metadata})
-        with pytest.raises(MalformedApprovalError, match='deep'):
-            pending_approvals(forged)
-        with pytest.raises(MalformedApprovalError, match='deep'):
-            answer_approvals(forged, {})
-
-    @pytest.mark.parametrize(
-        'forged',
-        [
-            'text',
-            3,
-            [],
-            {},
-            {'kind': 'approved', 'request': {}},
-            {'kind': 'call', 'decisions': ['run']},
-            {'kind': 'call', 'preview': {'kind': 'diff', 'files': {'/a': 3}}},
-            {'kind': 'delegation'},
-            {'kind': 'delegation', 'subagent': 's', 'conversation_id': 'c', 'messages': NESTED, 'requests': {}},
-        ],
-    )
-    def test_forged_metadata_is_an_error(self, forged: object) -> None:
-        requests = DeferredToolRequests(approvals=[part('a')], metadata={'a': {KEY: forged}})
-        with pytest.raises(MalformedApprovalError, match=re.escape("The pending call 'a' of 'wipe' cannot be read")):
-            pending_approvals(requests)
-        with pytest.raises(MalformedApprovalError):
-            answer_approvals(requests, {'a': Approve()})
 
 
 class TestRefusals:

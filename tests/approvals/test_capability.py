@@ -2,47 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
-from pydantic_ai import (
-    Agent,
-    ApprovalRequired,
-    FunctionToolset,
-    ModelRetry,
-    RunContext,
-    Tool,
-    ToolApproved,
-    ToolDefinition,
-    UserError,
-)
+from pydantic_ai import ApprovalRequired, FunctionToolset, RunContext, Tool, ToolApproved, ToolDefinition, UserError
 from pydantic_ai.capabilities import AbstractCapability, HandleDeferredToolCalls, WrapperCapability
-from pydantic_ai.exceptions import SkipToolValidation, ToolFailed, ToolFailedError, ToolRetryError
-from pydantic_ai.messages import RetryFeedbackPart, RetryInfo, ToolCallPart, ToolReturn, ToolReturnPart
+from pydantic_ai.exceptions import SkipToolValidation
+from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
 from pydantic_deep._messages.deferred_metadata import KEY
-from pydantic_deep.approvals import (
-    ApprovalRule,
-    Approvals,
-    Approve,
-    Deny,
-    Edit,
-    Respond,
-    answer_approvals,
-)
-from pydantic_deep.failures import ToolFailures
+from pydantic_deep.approvals import ApprovalRule, Approvals, Approve, Deny, Edit, Respond, answer_approvals
+
+from .conftest import GATED, DeskType, Preapproving, look, ran, wipe, wiping
 
 pytestmark = pytest.mark.anyio
 
-DeskType = Callable[..., Any]
 Make = Callable[..., Any]
-
-ran: list[object] = []
 
 
 @pytest.fixture(autouse=True)
@@ -50,22 +29,7 @@ def nothing_ran() -> None:
     ran.clear()
 
 
-def wipe(x: str) -> str:
-    ran.append(x)
-    return f'wiped {x}'
-
-
-def look() -> str:
-    ran.append('look')
-    return 'seen'
-
-
-def wiping(x: object = 'a', id: str = 'c1') -> ToolCallPart:
-    return ToolCallPart('wipe', {'x': x}, tool_call_id=id)
-
-
 LOOKING = ToolCallPart('look', {}, tool_call_id='c2')
-GATED = {'wipe': True}
 
 
 class TestDecisions:
@@ -136,108 +100,6 @@ class TestDecisions:
             capabilities=lambda: [HandleDeferredToolCalls(handle)],
         ).start()
         assert (seen.ids, ran) == (['c2'], ['a'])
-
-
-class TestEdits:
-    async def test_an_edit_runs_with_its_arguments_and_notifies_the_model(self, desk: DeskType) -> None:
-        seen = await desk(wiping(), tools=[wipe], interrupt_on=GATED).start()
-        await seen.answer(Edit({'x': 'only this'}))
-        assert (ran, seen.results) == (['only this'], {'c1': ('success', 'wiped only this')})
-        assert seen.told == ['A person changed the arguments of the call c1 of wipe. It ran with: {"x": "only this"}']
-
-    async def test_an_edit_that_is_not_valid_does_not_run_and_says_whose_it_was(self, desk: DeskType) -> None:
-        seen = await desk(wiping(), tools=[wipe], interrupt_on=GATED).start()
-        await seen.answer(Edit({'y': 1}))
-        outcome, content = seen.results['c1']
-        assert (ran, outcome) == ([], 'failed')
-        assert str(content).startswith('A person changed the arguments of this call, and they are not valid, so it did')
-
-    async def test_an_edit_that_the_tools_own_validator_refuses_does_not_run(self, desk: DeskType) -> None:
-        def check(ctx: RunContext[Any], x: str) -> None:
-            if x != 'a':
-                raise ModelRetry('only a')
-
-        seen = await desk(
-            wiping(), toolset=FunctionToolset([Tool(wipe, args_validator=check)]), interrupt_on=GATED
-        ).start()
-        await seen.answer(Edit({'x': 'b'}))
-        assert ran == []
-        assert seen.results['c1'] == (
-            'failed',
-            'A person changed the arguments of this call, and they are not valid, so it did not run: only a',
-        )
-
-    async def test_a_note_preserves_the_fields_of_a_result(self, desk: DeskType) -> None:
-        def wipe(x: str) -> ToolReturn[str]:
-            contents: dict[str, Any] = {'text': 'more', 'list': ['even', 'more'], 'none': None}
-            return ToolReturn(f'wiped {x}', content=contents[x], metadata={'by': 'tool'})
-
-        for x, more in (('text', ['more']), ('list', ['even', 'more']), ('none', [])):
-            seen = await desk(wiping(), tools=[wipe], interrupt_on=GATED).start()
-            await seen.answer(Edit({'x': x}))
-            assert seen.results['c1'] == ('success', f'wiped {x}')
-            assert seen.told[:-1] == more
-            assert 'It ran with' in seen.told[-1]
-            assert seen.metadata == [{'by': 'tool'}]
-
-    @pytest.mark.parametrize(
-        ('error', 'outcome'),
-        [(ToolFailed('broken'), 'failed'), (ModelRetry('try on'), 'retried'), (OSError('x'), 'failed')],
-    )
-    async def test_a_failure_after_an_edit_says_with_what_it_ran(
-        self, desk: DeskType, error: Exception, outcome: str
-    ) -> None:
-        def wipe(x: str) -> str:
-            raise error
-
-        seen = await desk(wiping(), tools=[wipe], interrupt_on=GATED, capabilities=lambda: [ToolFailures()]).start()
-        await seen.answer(Edit({'x': 'b'}))
-        assert seen.results['c1'][0] == outcome
-        assert 'It ran with: {"x": "b"}' in str(seen.results['c1'][1])
-
-    async def test_a_failure_without_an_edit_is_passed_on(self, desk: DeskType) -> None:
-        def wipe(x: str) -> str:
-            raise ToolFailed('broken')
-
-        seen = await desk(wiping(), tools=[wipe], interrupt_on=GATED).start()
-        await seen.answer(Approve())
-        assert seen.results == {'c1': ('failed', 'broken')}
-
-    @pytest.mark.parametrize(
-        'error',
-        [
-            ModelRetry('no'),
-            ToolFailedError(ToolReturnPart('wipe', {'not': 'text'}, tool_call_id='c1', outcome='failed')),
-            ToolRetryError(RetryFeedbackPart('no', retry=RetryInfo(cause='no_output'))),
-        ],
-    )
-    async def test_failures_of_all_shapes_pass(self, error: Exception) -> None:
-        from pydantic_deep.approvals._model_notes import failure_with_note
-
-        noted = failure_with_note(error, wiping(), {'x': 'b'})  # type: ignore[arg-type]
-        assert type(noted) is type(error)
-
-    async def test_invalid_arguments_of_the_model_are_its_own_to_correct(self, desk: DeskType) -> None:
-        seen = await desk(wiping(3), wiping('b', 'c2'), tools=[wipe], interrupt_on=GATED).start()
-        assert seen.results['c1'][0] == 'retried'
-        assert seen.ids == ['c2']
-
-    async def test_an_approved_call_that_is_no_longer_valid_is_retried(self, desk: DeskType) -> None:
-        valid = [True]
-
-        def check(ctx: RunContext[Any], x: str) -> None:
-            if not valid[0]:
-                raise ModelRetry('not now')
-
-        seen = await desk(
-            [wiping('a', 'c1'), wiping('b', 'c2'), wiping('c', 'c3')],
-            toolset=FunctionToolset([Tool(wipe, args_validator=check)]),
-            interrupt_on=GATED,
-        ).start()
-        valid[0] = False
-        await seen.answer(Approve(), Respond('said'), None)
-        assert (seen.ids, ran) == (['c3'], [])
-        assert seen.results == {'c1': ('retried', 'not now'), 'c2': ('success', 'said')}
 
 
 class TestWhoeverProvidesTheTool:
@@ -493,70 +355,6 @@ class TestNeighbours:
             wiping(), tools=[wipe], interrupt_on=GATED, capabilities=lambda: [WrapperCapability(Preapproving())]
         ).start()
         assert (seen.ids, ran) == ([], ['a'])
-
-
-class Preapproving(AbstractCapability[Any]):
-    """A capability that allows all calls, and protects files."""
-
-    def __init__(self, *, protected: Sequence[str] = (), hidden: frozenset[str] = frozenset()) -> None:
-        self.id = None
-        self.description = None
-        self.defer_loading = False
-        self.protected_paths = protected
-        self.hidden = hidden
-
-    def is_preapproved(self, *, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any]) -> bool:
-        return True
-
-    async def hidden_tool_names(self, ctx: object) -> frozenset[str]:
-        return self.hidden
-
-
-class TestNames:
-    async def test_a_misspelt_name_is_an_error_before_the_first_request(self, desk: DeskType) -> None:
-        seen = desk(tools=[wipe, look], interrupt_on={'wippe': True, 'look': True})
-        with pytest.raises(UserError) as caught:
-            await seen.start()
-        assert str(caught.value) == (
-            "`interrupt_on` names 'wippe', but no tool has this name. Did you mean 'wipe'? Known tools: look, wipe."
-        )
-        assert seen.requests == 0
-
-    async def test_all_unknown_names_are_reported(self, desk: DeskType) -> None:
-        with pytest.raises(UserError) as caught:
-            await desk(interrupt_on={'wipe': True, 'xyz': False}).start()
-        assert str(caught.value) == (
-            "`interrupt_on` names 'wipe', but no tool has this name. "
-            "`interrupt_on` names 'xyz', but no tool has this name. Known tools: none."
-        )
-
-    async def test_tools_of_subagents_and_absent_ones_are_known(self, desk: DeskType) -> None:
-        seen = desk(
-            tools=[look],
-            interrupt_on={'wipe': True},
-            capabilities=lambda: [Preapproving(hidden=frozenset({'wipe'}))],
-        )
-        assert (await seen.start()).output == 'done'
-
-    async def test_an_output_tool_cannot_be_gated_and_so_is_not_known(self) -> None:
-        class Answer(BaseModel):
-            text: str
-
-        agent = Agent(
-            'test',
-            output_type=[Answer, DeferredToolRequests],
-            capabilities=[Approvals(interrupt_on={'final_result': True})],
-        )
-        with pytest.raises(UserError, match="'final_result'"):
-            await agent.run('go')
-
-    def test_a_value_that_is_no_rule_is_refused(self) -> None:
-        with pytest.raises(UserError, match=r"`interrupt_on\['wipe'\]` is 'yes'"):
-            Approvals(interrupt_on={'wipe': 'yes'})  # type: ignore[dict-item]
-
-    def test_a_gate_that_the_model_would_have_to_load_is_refused(self) -> None:
-        with pytest.raises(UserError, match='defer_loading'):
-            Approvals(defer_loading=True)
 
 
 class TestSeveral:

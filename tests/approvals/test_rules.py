@@ -168,50 +168,6 @@ async def test_only_the_decisions_of_the_rule_are_offered(desk: DeskType) -> Non
     assert (await seen.answer(Deny('not now'))).results == {'c': ('denied', 'not now')}
 
 
-@pytest.mark.parametrize(
-    'arguments',
-    [
-        {'decisions': ()},
-        {'decisions': ('aprove',)},
-        {'decisions': 'approve'},
-        {'allow': 'git *'},
-        {'deny': 'rm *'},
-        {'allow': ('git *', '')},
-        {'allow': None},
-        {'deny': (3,)},
-        {'decisions': None},
-        {'decisions': 3},
-        {'known_arguments': 'env'},
-        {'known_arguments': ('',)},
-    ],
-)
-def test_a_rule_that_cannot_be_meant_is_refused(arguments: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match='ApprovalRule'):
-        ApprovalRule(**arguments)
-
-
-@pytest.mark.parametrize(
-    ('arguments', 'said'),
-    [
-        ({'allow': ('/a[',)}, "ApprovalRule(allow=('/a[',)): '/a[' is not a valid pattern: a `[` is not closed."),
-        ({'deny': ('/a[',)}, "ApprovalRule(deny=('/a[',)): '/a[' is not a valid pattern: a `[` is not closed."),
-        ({'deny': ('a[/**',)}, "'a[/**' is not a valid pattern"),
-        ({'deny': ('/../x',)}, "'/../x' is not a valid pattern: it contains `..`."),
-        ({'deny': ('/[.-9]',)}, "'/[.-9]' is not a valid pattern for `deny`"),
-    ],
-)
-def test_a_pattern_that_can_only_be_a_path_and_is_no_glob_is_refused(arguments: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match='not a valid pattern') as refused:
-        ApprovalRule(**arguments)
-    assert said in str(refused.value)
-
-
-def test_a_predicate_that_cannot_be_called_is_refused() -> None:
-    rule: dict[str, Any] = {'when': 'always'}
-    with pytest.raises(TypeError, match=r"ApprovalRule\(when='always'\): pass a function"):
-        ApprovalRule(**rule)
-
-
 @pytest.mark.parametrize('lists', [{'deny': ('a[', '*.key'), 'allow': ('**',)}, {'allow': ('**', 'a[')}])
 async def test_a_pattern_found_to_be_no_glob_at_a_call_asks_and_is_logged(
     desk: DeskType, fake_previews: Previews, caplog: pytest.LogCaptureFixture, lists: dict[str, Any]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 from pydantic_ai import Agent
 
 from pydantic_deep.audit import AUDIT_FIELDS, Audit, AuditRecord
+from pydantic_deep.repository import Repository
 from pydantic_deep.repository.memory import MemoryRepository
 from pydantic_deep.store._store import SqlStore
 from pydantic_deep.store.memory import MemoryEngine
@@ -77,3 +78,22 @@ def audited(rows: Rows) -> Callable[..., Agent[Any, Any]]:
         return agent
 
     return make
+
+
+MakeAgent = Callable[..., Agent[Any, Any]]
+
+
+class AuditRows(Repository[AuditRecord], Protocol):
+    """The type of the fixture `rows`."""
+
+    writes: list[str]
+    fails: set[str]
+    hangs: set[str]
+    gives_up: set[str]
+    waits: set[str]
+    go: asyncio.Event
+    writing: asyncio.Event
+
+    async def all(self) -> list[AuditRecord]: ...
+
+    async def one(self) -> AuditRecord: ...

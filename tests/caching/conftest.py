@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 from typing import Any, cast
 
 import pytest
+from pydantic_ai import Agent, ModelRequestContext, RunContext
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import ModelRequest, UserPromptPart
+
+from pydantic_deep.caching import CacheWatch, PrefixBrokenEvent
+from pydantic_deep.testing import ScriptedModel, call
 
 LOOK_BACK = 20
 """How many blocks before a mark Anthropic looks for what it has cached."""
@@ -105,3 +111,52 @@ def anthropic() -> Generator[CachingServer]:
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+Change = Callable[[RunContext[Any], ModelRequestContext], None]
+
+
+class Changing(AbstractCapability[Any]):
+    """Changes the second request, and every one after it."""
+
+    def __init__(self, change: Change) -> None:
+        self.change = change
+        self.requests = 0
+
+    async def before_model_request(
+        self, ctx: RunContext[Any], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        self.requests += 1
+        if self.requests > 1:
+            self.change(ctx, request_context)
+        return request_context
+
+
+async def broken_by(change: Change, **options: Any) -> list[tuple[str, str]]:
+    """Return the events of a run of three requests, of which the second is changed."""
+    agent = Agent(
+        ScriptedModel(call('look'), call('look'), 'done'), capabilities=[Changing(change), CacheWatch()], **options
+    )
+
+    @agent.tool_plain
+    def look() -> str:
+        return 'seen'
+
+    return await events_of(agent, 'go')
+
+
+async def events_of(agent: Agent[Any, Any], prompt: str, **options: Any) -> list[tuple[str, str]]:
+    events: list[tuple[str, str]] = []
+    async with agent.run_stream_events(prompt, **options) as stream:
+        async for event in stream:
+            if isinstance(event, PrefixBrokenEvent):
+                events.append((event.reason, event.detail))
+    return events
+
+
+def nothing(ctx: RunContext[Any], request_context: ModelRequestContext) -> None:
+    pass
+
+
+def prompt(text: str, instructions: str | None = None) -> ModelRequest:
+    return ModelRequest([UserPromptPart(text)], instructions=instructions)

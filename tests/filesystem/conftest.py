@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import pytest
 from pydantic_ai import Agent
 from pydantic_ai.messages import ToolCallPart
 
 from pydantic_deep.filesystem import Filesystem
-from pydantic_deep.testing import ScriptedModel
+from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep_backends import BackendProtocol
 
 
@@ -28,3 +30,30 @@ def play() -> Callable[..., Awaitable[list[str]]]:
         return [str(p.content) if p.outcome == 'success' else f'{p.outcome}: {p.content}' for p in returns]
 
     return run
+
+
+@dataclass
+class Tenant:
+    """Deps of somebody else that happen to have a backend."""
+
+    backend: object
+
+
+def script(name: str = 'a.txt') -> ScriptedModel:
+    return ScriptedModel(
+        call('write_file', path=name, content='one\n'),
+        call('edit_file', path=name, old_string='one', new_string='two'),
+        call('read_file', path=name),
+        'done',
+    )
+
+
+Play: TypeAlias = Callable[..., Awaitable[list[str]]]
+
+
+def edit(path: str, old: str, new: str, **more: object) -> ToolCallPart:
+    return call('edit_file', path=path, old_string=old, new_string=new, **more)
+
+
+def write(path: str, content: str) -> ToolCallPart:
+    return call('write_file', path=path, content=content)

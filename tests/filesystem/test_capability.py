@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
@@ -12,7 +11,6 @@ import anyio
 import pytest
 from inline_snapshot import snapshot
 from pydantic_ai import Agent, RunContext
-from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ModelMessage, SystemPromptPart
 from pydantic_ai.workspaces import CommandResult, LocalWorkspaceBackend, WorkspaceRef
 
@@ -22,17 +20,12 @@ from pydantic_deep.filesystem._toolset import function_toolset
 from pydantic_deep.testing import ScriptedModel, call, deps_for_test
 from pydantic_deep_backends import LocalBackend, StateBackend
 
+from .conftest import Tenant, script
+
 pytestmark = pytest.mark.anyio
 
 
 NO_DEPS = cast('DeepAgentDeps', None)
-
-
-@dataclass
-class Tenant:
-    """Deps of somebody else that happen to have a backend."""
-
-    backend: object
 
 
 class CommandsOnly:
@@ -59,15 +52,6 @@ class CommandsOnly:
         return await self._local.run(command, shell=shell, env=env, timeout=timeout)
 
 
-def script(name: str = 'a.txt') -> ScriptedModel:
-    return ScriptedModel(
-        call('write_file', path=name, content='one\n'),
-        call('edit_file', path=name, old_string='one', new_string='two'),
-        call('read_file', path=name),
-        'done',
-    )
-
-
 def said(model: ScriptedModel) -> list[str]:
     return [str(part.content) for part in model.requests[-1].tool_returns]
 
@@ -82,19 +66,6 @@ async def test_a_backend_that_is_given_wins() -> None:
     assert said(model)[-1] == '1\ttwo'
     assert await given.read_bytes('/a.txt') == b'two\n'
     assert not await other.exists('/a.txt')
-
-
-async def test_a_function_finds_the_backend_of_each_run() -> None:
-    backend_by_user = {'ann': StateBackend(), 'bob': StateBackend()}
-
-    def find(ctx: RunContext[object]) -> StateBackend:
-        return backend_by_user[str(ctx.deps)]
-
-    agent = Agent(deps_type=str, capabilities=[Filesystem(backend=find)])
-    for user in backend_by_user:
-        await agent.run('go', deps=user, model=script(f'{user}.txt'))
-    assert await backend_by_user['ann'].exists('/ann.txt')
-    assert not await backend_by_user['ann'].exists('/bob.txt')
 
 
 async def test_any_deps_with_a_backend_will_do() -> None:
@@ -128,41 +99,6 @@ async def test_a_workspace_that_only_runs_commands_has_files_all_the_same(tmp_pa
         await agent.run('go', workspace=workspace)
     assert said(model)[-1] == '1\ttwo'
     assert (tmp_path / 'a.txt').read_bytes() == b'two\n'
-
-
-async def test_a_run_without_files_is_refused_before_the_first_request() -> None:
-    model = ScriptedModel('done')
-    with pytest.raises(UserError) as caught:
-        await Agent(model, capabilities=[Filesystem()]).run('go')
-    assert str(caught.value) == snapshot(
-        'The `Filesystem` capability has no files to work on. Pass `Filesystem(backend=…)`, deps with a `backend`, or `workspace=` to the run.'
-    )
-    assert model.requests == []
-
-
-async def test_deps_whose_backend_is_something_else_are_refused_before_the_first_request() -> None:
-    model = ScriptedModel('done')
-    with pytest.raises(UserError) as caught:
-        await Agent(model, deps_type=Tenant, capabilities=[Filesystem()]).run('go', deps=Tenant('./work'))
-    assert str(caught.value) == snapshot(
-        'str is not a backend: it has neither the members of `BackendProtocol` nor files or commands. Pass a backend of `pydantic_deep_backends`, or a pydantic-ai workspace backend with files.'
-    )
-    assert model.requests == []
-
-
-async def test_a_workspace_without_files_and_commands_is_refused_before_the_first_request() -> None:
-    class Nothing:
-        ref = None
-
-        async def working_dir(self) -> str:
-            return '/'
-
-    model = ScriptedModel('done')
-    agent = Agent(model, deps_type=Tenant | None, capabilities=[Filesystem()])
-    for refused in (agent.run('go', workspace=Nothing()), agent.run('go', deps=Tenant(Nothing()))):
-        with pytest.raises(UserError, match='Nothing is not a backend'):
-            await refused
-    assert model.requests == []
 
 
 async def test_deps_without_a_backend_leave_the_files_to_the_workspace(tmp_path: Path) -> None:

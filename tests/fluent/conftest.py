@@ -8,7 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+import anyio
 import pytest
+from pydantic_ai import Agent
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.messages import (
     AudioUrl,
@@ -51,8 +53,10 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.usage import RequestUsage
 
-from pydantic_deep.fluent import Conversation, PromptBuilder, prompt
+from pydantic_deep.fluent import Conversation, MessageList, PromptBuilder, TranscriptError, prompt
+from pydantic_deep.fluent._format import Document
 from pydantic_deep.store import Store, open_store
+from pydantic_deep.testing import ScriptedModel, call
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 PIXEL = b'\x89PNG\r\n\x1a\n\x00\xff'
@@ -255,3 +259,59 @@ def told() -> Told:
                 return type(each).__name__
 
     return lambda messages: [' + '.join(map(part, message.parts)) for message in messages]
+
+
+USER = ModelRequest([UserPromptPart('Hello')])
+
+
+ASSISTANT = ModelResponse([TextPart('Hi.')])
+
+
+def refused(document: Any) -> TranscriptError:
+    with pytest.raises(TranscriptError) as caught:
+        MessageList.from_dict(document)
+    return caught.value
+
+
+def with_part(part: object, kind: str = 'request') -> Document:
+    good = {'kind': 'request', 'parts': [{'part_kind': 'user-prompt', 'content': 'Hello'}]}
+    return {'format_version': 1, 'messages': [good, {'kind': kind, 'parts': [part]}]}  # type: ignore[list-item]
+
+
+INTERRUPTED = ['user: Go', 'call a + call b', 'a: interrupted + b: interrupted']
+
+
+class Tools:
+    """Two tools that note that they ran; one of them waits to be let go on, where that is wanted."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+        self.is_running = anyio.Event()
+        self.may_end = anyio.Event()
+        self.may_end.set()
+
+    async def a(self) -> str:
+        self.ran.append('a')
+        return 'A'
+
+    async def b(self) -> str:
+        self.is_running.set()
+        await self.may_end.wait()
+        self.ran.append('b')
+        return 'B'
+
+    def agent(self, *steps: Any, **options: Any) -> Agent[object, str]:
+        return Agent(ScriptedModel(*steps), tools=[self.a, self.b], **options)
+
+
+@pytest.fixture
+def tools() -> Tools:
+    return Tools()
+
+
+PARALLEL = [call('a'), call('b')]
+
+
+def times(a: int, b: int) -> int:
+    """Multiply."""
+    return a * b

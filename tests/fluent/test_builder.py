@@ -6,15 +6,13 @@ import gc
 from typing import Any
 
 import pytest
-from inline_snapshot import snapshot
 from pydantic_ai import Agent, FunctionToolset, RunContext, Tool
-from pydantic_ai.messages import ImageUrl, ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart
 
-from pydantic_deep import DeepAgentDeps, Model, create_deep_agent
-from pydantic_deep.fluent import Conversation, EmptyMessageError, PromptBuilder, prompt
+from pydantic_deep.fluent import Conversation, PromptBuilder, prompt
 from pydantic_deep.testing import ScriptedModel, call
 
-from .conftest import Begin, Told
+from .conftest import Begin, Told, times
 
 pytestmark = pytest.mark.anyio
 
@@ -22,11 +20,6 @@ pytestmark = pytest.mark.anyio
 def plus(ctx: RunContext[object], a: int, b: int) -> int:
     """Add."""
     return a + b
-
-
-def times(a: int, b: int) -> int:
-    """Multiply."""
-    return a * b
 
 
 async def test_a_builder_that_is_used_twice_makes_two_conversations_that_share_nothing(
@@ -62,45 +55,6 @@ def test_each_method_returns_another_builder_and_changes_none() -> None:
         start.user_name = 'Ann'  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def test_a_builder_says_what_it_adds() -> None:
-    builder = (
-        prompt(Agent(name='sky'))
-        .instructions('a')
-        .assistant('b')
-        .user('c')
-        .tools(times)
-        .model(ScriptedModel())
-        .settings(temperature=0, max_tokens=9)
-    )
-    assert repr(builder) == snapshot(
-        "<PromptBuilder on a new conversation with 'sky': 2 messages, 1 instructions, 1 toolsets, model scripted:scripted, settings {'temperature': 0, 'max_tokens': 9}>"
-    )
-    assert repr(prompt(Agent(name='sky')).model('test')) == snapshot(
-        "<PromptBuilder on a new conversation with 'sky': model 'test'>"
-    )
-
-
-async def test_what_an_assistant_says_is_stripped_and_stays_in_its_place(begin: Begin, told: Told) -> None:
-    """R1, 001-01, 001-29: assistant messages are injected where they were said, without the spaces around them."""
-    model = ScriptedModel('Fine.')
-    conversation = (
-        begin(Agent(model))
-        .assistant('\n  I am ready.  ')
-        .user('Who are you?')
-        .assistant(' A pirate. ')
-        .assistant('Arr.')
-        .user('And')
-        .user('how are you?')
-        .start()
-    )
-    injected = ['I am ready.', 'user: Who are you?', 'A pirate. + Arr.', 'user: And + user: how are you?']
-    assert told(conversation.messages) == injected
-    assert await conversation.run() == 'Fine.'
-    sent = ['I am ready.', 'user: Who are you?', 'A pirate. + Arr.', "user: ['And', 'how are you?']"]
-    assert told(model.requests[0].messages) == sent
-    assert told(conversation.messages) == [*sent, 'Fine.']
-
-
 async def test_an_assistant_is_corrected_in_the_middle_of_a_conversation(begin: Begin, told: Told) -> None:
     """001-01: injection for continuation."""
     model = ScriptedModel('Four.', 'Because you are wrong.')
@@ -116,28 +70,6 @@ async def test_an_assistant_is_corrected_in_the_middle_of_a_conversation(begin: 
         'Because you are wrong.',
     ]
     assert told(model.requests[1].messages) == told(conversation.messages)[:-1]
-
-
-@pytest.mark.parametrize('empty', ['', '  \n'])
-def test_a_message_says_something(empty: str) -> None:
-    builder = prompt(Agent())
-    with pytest.raises(EmptyMessageError, match=r'The message of the assistant is empty. Remove it'):
-        builder.assistant(empty)
-    with pytest.raises(EmptyMessageError, match='user'):
-        builder.user(empty)
-    with pytest.raises(EmptyMessageError, match='instructions'):
-        builder.instructions(empty)
-    with pytest.raises(EmptyMessageError, match='user'):
-        builder.user([])
-
-
-async def test_a_user_says_text_with_media(begin: Begin) -> None:
-    model = ScriptedModel('A cat.')
-    picture = ImageUrl(url='https://example.com/cat.png')
-    assert await begin(Agent(model)).user(['What is this?', picture]).prompt() == 'A cat.'
-    [message] = model.requests[0].messages
-    assert isinstance(message.parts[0], UserPromptPart)
-    assert message.parts[0].content == ['What is this?', picture]
 
 
 async def test_configuration_is_of_the_conversation_and_builders_add_to_it(begin: Begin) -> None:
@@ -208,27 +140,3 @@ def test_a_continuation_holds_a_reference_and_no_messages() -> None:
     assert len(delta.messages) == 1
     referents = {id(each) for each in gc.get_referents(builder, delta, delta.messages)}
     assert not referents & {id(message) for message in conversation.messages}
-
-
-@pytest.mark.parametrize(
-    ('provider', 'model'),
-    [
-        ('anthropic', Model.CLAUDE_OPUS),
-        ('openai', Model.GPT),
-        ('google', Model.GEMINI_PRO),
-        ('mistral', Model.MISTRAL_LARGE),
-        ('openai:gpt-5', 'openai:gpt-5'),
-    ],
-)
-def test_a_provider_selects_its_newest_large_model(provider: str, model: str) -> None:
-    """001-22: `.provider('anthropic')`."""
-    assert repr(prompt(Agent(name='a')).provider(provider)).endswith(f': model {model!r}>')
-
-
-async def test_a_model_alone_is_asked_by_a_deep_agent() -> None:
-    model = ScriptedModel('Hi.')
-    conversation = prompt(model).user('Hello').start()
-    assert await conversation.run() == 'Hi.'
-    deep = ScriptedModel('Hi.')
-    await create_deep_agent(deep).run('Hello', deps=DeepAgentDeps())
-    assert model.requests[0].tool_names == deep.requests[0].tool_names

@@ -11,7 +11,7 @@ from pydantic_ai import Agent, DeferredToolRequests
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ModelMessage, ToolCallPart
 
-from pydantic_deep.skills import Skills, SkillSource
+from pydantic_deep.skills import Skill, SkillCatalog, Skills, SkillSource
 from pydantic_deep.skills._scan import parse_file
 from pydantic_deep.testing import ScriptedModel
 
@@ -77,3 +77,10 @@ def play() -> Play:
         return [str(p.content) if p.outcome == 'success' else f'{p.outcome}: {p.content}' for p in returns]
 
     return run
+
+
+def codes(catalog: SkillCatalog) -> list[str]:
+    return [diagnostic.code for diagnostic in catalog.diagnostics]
+
+
+GREETING = Skill('greeting', 'Use this skill when you greet.', body='Say hello.')

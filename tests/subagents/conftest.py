@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from pydantic_ai import (
     DeferredToolResults,
     ToolDenied,
 )
-from pydantic_ai.messages import ToolReturnPart
+from pydantic_ai.messages import ModelMessage, ToolReturnPart
 
 from pydantic_deep import DeepAgentDeps
 from pydantic_deep._messages.deferred_metadata import (
@@ -107,3 +108,30 @@ def answer() -> Callable[[DeferredToolRequests, Answers], DeferredToolResults]:
         return requests.build_results(approvals=approvals, metadata=metadata)
 
     return results
+
+
+def worker(*steps: Answer, **options: Any) -> Subagent:
+    return Subagent('worker', 'Works.', model=ScriptedModel(*steps), **options)
+
+
+@dataclass
+class Theirs:
+    name: str
+
+
+def returns(messages: list[ModelMessage]) -> list[ToolReturnPart]:
+    return [part for message in messages for part in message.parts if isinstance(part, ToolReturnPart)]
+
+
+def nested(*names: str, leaf: ScriptedModel, **options: Any) -> Subagent:
+    """Return a chain of subagents, each of which hands everything on to the next."""
+    name, *rest = names
+    if not rest:
+        return Subagent(name, 'x', model=leaf)
+    model = ScriptedModel(then=lambda m, i: 'no task' if not i.function_tools else hand_on(m, rest[0]))
+    return Subagent(name, 'x', model=model, subagents=[nested(*rest, leaf=leaf)], **options)
+
+
+def hand_on(messages: list[ModelMessage], name: str) -> Answer:
+    found = returns(messages)
+    return str(found[-1].content) if found else call('task', subagent=name, description='on')

@@ -1,34 +1,32 @@
-"""Skills as an agent and its model meet them."""
+"""The body and the files of a skill, as they are loaded and read."""
 
 from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import anyio
 import pytest
 from inline_snapshot import snapshot
 from pydantic_ai import Agent
-from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelRequest, ToolReturnPart
 
-from pydantic_deep import DeepAgentDeps, create_deep_agent
-from pydantic_deep.skills import BUNDLED_SKILLS, BackendSkills, Skill, SkillDirectory, SkillNotFoundError, Skills
-from pydantic_deep.skills import _library as library
+from pydantic_deep.skills import BackendSkills, Skill, Skills
 from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep_backends import CompositeBackend, FileEntry, LocalBackend, StateBackend
 from pydantic_deep_backends.sandbox import SandboxBackend
 
+from .conftest import GREETING
+
 pytestmark = pytest.mark.anyio
 
-WriteSkill = Callable[..., Path]
-Play = Callable[..., Awaitable[list[str]]]
 
-GREETING = Skill('greeting', 'Use this skill when you greet.', body='Say hello.')
+WriteSkill = Callable[..., Path]
+
+
+Play = Callable[..., Awaitable[list[str]]]
 
 
 @dataclass
@@ -48,82 +46,6 @@ class Deps:
     """Deps of somebody else that happen to have a backend."""
 
     backend: object
-
-
-class TestWhatTheModelSees:
-    async def test_without_skills_there_is_neither_catalogue_nor_tool(self, tmp_path: Path) -> None:
-        model = ScriptedModel('done')
-        await Agent(model, capabilities=[Skills([tmp_path])]).run('go')
-        assert model.requests[0].instructions is None
-        assert model.requests[0].parameters.function_tools == []
-
-    async def test_the_whole_of_it(self) -> None:
-        model = ScriptedModel('done')
-        await Agent(model, capabilities=[Skills([GREETING])]).run('go')
-        tools = [(t.name, t.description, t.metadata) for t in model.requests[0].parameters.function_tools]
-        assert (model.requests[0].instructions, tools) == snapshot(
-            (
-                """\
-Skills are instructions for a kind of task. When one fits, load_skill it first.
-- greeting: Use this skill when you greet.\
-""",
-                [('load_skill', 'Read a skill, or a file that it names.', {'effect': 'read'})],
-            )
-        )
-        assert model.requests[0].parameters.function_tools[0].parameters_json_schema == snapshot(
-            {
-                'additionalProperties': False,
-                'properties': {
-                    'name': {'type': 'string'},
-                    'file': {'anyOf': [{'type': 'string'}, {'type': 'null'}], 'default': None},
-                },
-                'required': ['name'],
-                'type': 'object',
-            }
-        )
-
-    async def test_too_many_skills_are_searched(self) -> None:
-        skills = [Skill(f'skill-{n}', f'Use this skill when number {n}.', body='x') for n in range(900)]
-        model = ScriptedModel(
-            call('load_skill', query='number 77'),
-            call('load_skill', query='zebra'),
-            call('load_skill', name='skill-8'),
-            'done',
-        )
-        await Agent(model, capabilities=[Skills(skills)], retries=2).run('go')
-        (tool,) = model.requests[0].parameters.function_tools
-        assert tool.description == 'Find skills by words (query); read a skill, or a file that it names.'
-        assert list(tool.parameters_json_schema['properties']) == ['name', 'file', 'query']
-        assert '900, too many to list' in (model.requests[0].instructions or '')
-        found, none, body = (str(part.content) for part in model.requests[-1].tool_returns)
-        assert found.split('\n')[0] == '- skill-77: Use this skill when number 77.'
-        assert len(found.split('\n')) == 10
-        assert body == 'x'
-        assert none == "No skill has a word of 'zebra' in its name or description. Try other words."
-
-    async def test_the_catalogue_stays_byte_for_byte_the_same(self, write_skill: WriteSkill, tmp_path: Path) -> None:
-        write_skill('b')
-        write_skill('a')
-        agent = Agent(capabilities=[Skills([tmp_path / 'skills'])])
-        model = ScriptedModel(call('load_skill', name='a'), 'one', 'two')
-        first = await agent.run('go', model=model)
-        write_skill('c')
-        await agent.run('on', model=model, message_history=first.all_messages())
-        assert len({request.instructions for request in model.requests}) == 1
-
-    async def test_a_hidden_skill_is_for_persons(self, play: Play, write_skill: WriteSkill, tmp_path: Path) -> None:
-        write_skill('hidden', 'description: x\ndisable-model-invocation: true', files=['a.md'])
-        skills = Skills([tmp_path / 'skills'])
-        model = ScriptedModel('done')
-        await Agent(model, capabilities=[skills]).run('go')
-        assert model.requests[0].instructions is None
-        assert await play(
-            skills, call('load_skill', name='hidden'), call('load_skill', name='hidden', file='a.md')
-        ) == [
-            "failed: Only a person may load the skill 'hidden'.",
-            'This is a.md.',
-        ]
-        assert '# Do it' in await skills.load('hidden')
 
 
 class TestLoading:
@@ -401,133 +323,3 @@ class TestFiles:
             'failed: image is not text: 5 bytes.',
             'failed: large has 1,100,000 bytes; at most 1,048,576 can be read.',
         ]
-
-
-class TestAtTheStartOfARun:
-    async def test_directories_are_looked_at_once_and_not_when_the_agent_is_made(
-        self, write_skill: WriteSkill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        threads: list[str] = []
-        real: Callable[..., None] = library.scan_directories
-
-        def counting(*args: object) -> None:
-            threads.append(threading.current_thread().name)
-            real(*args)
-
-        monkeypatch.setattr(library, 'scan_directories', counting)
-        write_skill('pdf')
-        agent = Agent(ScriptedModel('one', 'two', 'three'), capabilities=[Skills([tmp_path / 'skills'])])
-        assert threads == []
-        for _ in range(3):
-            await agent.run('go')
-        assert len(threads) == 1
-        assert threads != [threading.main_thread().name]
-
-    async def test_runs_that_start_together_look_once(self, write_skill: WriteSkill, tmp_path: Path) -> None:
-        write_skill('pdf')
-        skills = Skills([tmp_path / 'skills'])
-        catalogs: list[object] = []
-
-        async def look() -> None:
-            catalogs.append(await skills.catalog())
-
-        async with anyio.create_task_group() as group:
-            for _ in range(8):
-                group.start_soon(look)
-        assert all(catalog is catalogs[0] for catalog in catalogs)
-
-    async def test_a_missing_directory_is_an_error_until_it_is_there(
-        self, write_skill: WriteSkill, tmp_path: Path
-    ) -> None:
-        agent = Agent(ScriptedModel('done'), capabilities=[Skills([tmp_path / 'skills'])])
-        with pytest.raises(UserError, match=r"skills': The directory does not exist\. Create it"):
-            await agent.run('go')
-        write_skill('pdf')
-        assert (await agent.run('go')).output == 'done'
-
-    async def test_diagnostics_are_logged_once(
-        self, write_skill: WriteSkill, tmp_path: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        caplog.set_level(logging.INFO, 'pydantic_deep')
-        write_skill('bad', 'license: MIT')
-        write_skill('odd', 'description: x\nversion: 1')
-        agent = Agent(ScriptedModel('one', 'two'), capabilities=[Skills([tmp_path / 'skills'])])
-        await agent.run('go')
-        await agent.run('go')
-        assert [(r.levelname, r.getMessage().rpartition('[')[2]) for r in caplog.records] == [
-            ('WARNING', 'no-description]'),
-            ('INFO', 'unknown-field]'),
-        ]
-
-    async def test_what_changes_what_the_model_sees_is_a_warning_in_the_log(
-        self, write_skill: WriteSkill, tmp_path: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        caplog.set_level(logging.INFO, 'pydantic_deep')
-        directory = write_skill('broken')
-        (directory / 'SKILL.md').write_text('---\nname: Broken Skill: [oops\ndescription: x\n---\nDo it.\n')
-        agent = Agent(ScriptedModel('one', 'two'), capabilities=[Skills([tmp_path / 'skills'])])
-        await agent.run('go')
-        await agent.run('go')
-        assert [(r.levelname, r.getMessage().rpartition('[')[2]) for r in caplog.records] == [
-            ('WARNING', 'not-yaml]'),
-            ('WARNING', 'name-form]'),
-            ('INFO', 'name-differs]'),
-        ]
-
-    async def test_two_of_one_agent_are_one(self) -> None:
-        model = ScriptedModel('done')
-        skills = [Skills([GREETING]), Skills([Skill('other', 'x', body='x')], max_catalog_tokens=100)]
-        await Agent(model, capabilities=skills).run('go')
-        assert '- greeting: ' in (model.requests[0].instructions or '')
-        assert '- other: ' in (model.requests[0].instructions or '')
-
-    async def test_the_bundled_ones_work_in_a_deep_agent(self) -> None:
-        model = ScriptedModel(call('load_skill', name='writing-skills'), 'done')
-        agent = create_deep_agent(model, capabilities=[Skills([SkillDirectory(BUNDLED_SKILLS, scope='bundled')])])
-        await agent.run('go', deps=DeepAgentDeps())
-        assert str(model.requests[-1].tool_returns[0].content).startswith('# Writing a skill')
-
-
-class TestWhatADeveloperGivesWrongly:
-    @pytest.mark.parametrize(
-        ('skill', 'sentence'),
-        [
-            (Skill('Bad Name', 'x', body='x'), "'Bad Name' has uppercase letters"),
-            (Skill('x' * 65, 'x', body='x'), 'is too long'),
-            (Skill('pdf', ' ', body='x'), 'has no description'),
-            (Skill('pdf', 'x'), 'has neither a body nor a directory'),
-        ],
-    )
-    def test_a_skill_that_could_not_be_used_is_refused(self, skill: Skill, sentence: str) -> None:
-        with pytest.raises(ValueError, match=sentence):
-            Skills([skill])
-
-    def test_one_path_and_a_tiny_budget_are_refused(self) -> None:
-        with pytest.raises(TypeError, match='Pass a sequence'):
-            Skills('skills')
-        with pytest.raises(ValueError, match='Use at least 50'):
-            Skills([], max_catalog_tokens=10)
-
-
-class TestAUserAsks:
-    async def test_the_text_is_for_a_prompt(self) -> None:
-        assert await Skills([GREETING]).load('greeting') == snapshot("""\
-<skill name="greeting">
-Say hello.
-</skill>\
-""")
-
-    async def test_an_unknown_name_is_an_error(self) -> None:
-        with pytest.raises(SkillNotFoundError, match=r"No skill named 'x'\. Skills: greeting\.") as caught:
-            await Skills([GREETING]).load('x')
-        assert caught.value.name == 'x'
-
-    async def test_a_skill_of_a_backend_is_read_there(self) -> None:
-        backend = StateBackend()
-        await backend.write_bytes('/skills/pdf/SKILL.md', b'---\nname: pdf\ndescription: x\n---\nFill it.')
-        skills = Skills([BackendSkills('/skills', trusted=True)])
-        assert await skills.load('pdf', backend=backend) == (
-            '<skill name="pdf">\nFill it.\n\n[Directory: /skills/pdf]\n</skill>'
-        )
-        with pytest.raises(SkillNotFoundError):
-            await skills.load('pdf')

@@ -1,4 +1,4 @@
-"""Requests that do not begin with the whole previous request, and their reports."""
+"""Why a request does not begin with all of the one before it."""
 
 from __future__ import annotations
 
@@ -7,76 +7,18 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
-from pydantic_ai import Agent, Conversation, ModelRequestContext, RunContext, ToolDefinition
-from pydantic_ai.agent import AgentRunResult
+from pydantic_ai import Agent, ModelRequestContext, RunContext, ToolDefinition
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.messages import (
-    CompactionPart,
-    InstructionPart,
-    ModelMessage,
-    ModelMessagesTypeAdapter,
-    ModelRequest,
-    ModelResponse,
-    TextPart,
-    UserPromptPart,
-)
+from pydantic_ai.messages import CompactionPart, InstructionPart, ModelMessage, ModelRequest, ModelResponse, TextPart
 from pydantic_ai.native_tools import WebSearchTool
 from pydantic_ai.settings import ModelSettings
 
-from pydantic_deep import DeepAgentDeps, create_deep_agent
-from pydantic_deep.caching import CacheWatch, PrefixBrokenEvent, _prefix_comparison
+from pydantic_deep.caching import CacheWatch, _prefix_comparison
 from pydantic_deep.testing import ScriptedModel, call
 
+from .conftest import Change, broken_by, events_of, nothing, prompt
+
 pytestmark = pytest.mark.anyio
-
-Change = Callable[[RunContext[Any], ModelRequestContext], None]
-
-
-class Changing(AbstractCapability[Any]):
-    """Changes the second request, and every one after it."""
-
-    def __init__(self, change: Change) -> None:
-        self.change = change
-        self.requests = 0
-
-    async def before_model_request(
-        self, ctx: RunContext[Any], request_context: ModelRequestContext
-    ) -> ModelRequestContext:
-        self.requests += 1
-        if self.requests > 1:
-            self.change(ctx, request_context)
-        return request_context
-
-
-async def broken_by(change: Change, **options: Any) -> list[tuple[str, str]]:
-    """Return the events of a run of three requests, of which the second is changed."""
-    agent = Agent(
-        ScriptedModel(call('look'), call('look'), 'done'), capabilities=[Changing(change), CacheWatch()], **options
-    )
-
-    @agent.tool_plain
-    def look() -> str:
-        return 'seen'
-
-    return await events_of(agent, 'go')
-
-
-async def events_of(agent: Agent[Any, Any], prompt: str, **options: Any) -> list[tuple[str, str]]:
-    events: list[tuple[str, str]] = []
-    async with agent.run_stream_events(prompt, **options) as stream:
-        async for event in stream:
-            if isinstance(event, PrefixBrokenEvent):
-                events.append((event.reason, event.detail))
-    return events
-
-
-def nothing(ctx: RunContext[Any], request_context: ModelRequestContext) -> None:
-    pass
-
-
-async def test_a_run_that_only_grows_breaks_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    assert await broken_by(nothing) == []
-    assert caplog.messages == []
 
 
 async def test_another_model_is_a_reason() -> None:
@@ -193,10 +135,6 @@ def rewrite(change: Callable[[list[ModelMessage]], list[ModelMessage]]) -> Chang
     return change_messages
 
 
-def prompt(text: str, instructions: str | None = None) -> ModelRequest:
-    return ModelRequest([UserPromptPart(text)], instructions=instructions)
-
-
 async def test_a_message_that_changed_is_a_reason(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger='pydantic_deep'):
         events = await broken_by(rewrite(lambda messages: [prompt('other'), *messages[1:]]))
@@ -275,46 +213,6 @@ async def test_a_summary_by_the_provider_is_one_too() -> None:
     assert events == [('summarized', 'by the provider, which is sent nothing from before it')]
 
 
-async def test_the_next_turn_from_json_raises_no_false_alarm() -> None:
-    agent = create_deep_agent(ScriptedModel(call('ls'), 'one', call('ls'), 'two'), capabilities=[CacheWatch()])
-    deps = DeepAgentDeps()
-    first = await agent.run('go', deps=deps)
-    history = ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(first.all_messages()))
-
-    assert await events_of(agent, 'again', message_history=history, deps=deps) == []
-
-
-async def test_the_next_turn_with_changed_instructions_is_reported() -> None:
-    first = await Agent(ScriptedModel('one'), instructions='Be brief.').run('go')
-    other = Agent(ScriptedModel('two'), instructions='Be long.', capabilities=[CacheWatch()])
-
-    events = await events_of(other, 'again', conversation=first.conversation)
-
-    assert events == [('instructions', '3 of 9 characters are as before')]
-
-
-async def test_a_history_that_does_not_say_its_instructions_is_no_reason() -> None:
-    agent = Agent(ScriptedModel('two'), instructions='Be long.', capabilities=[CacheWatch()])
-
-    assert await events_of(agent, 'again', message_history=[prompt('a'), ModelResponse([TextPart('b')])]) == []
-
-
-@pytest.mark.parametrize(
-    'history', [[ModelResponse([TextPart('b')])], [prompt('a', 'Be long.'), prompt('b', 'Be long.')]]
-)
-async def test_a_history_without_an_answer_to_a_request_tells_of_none(history: list[ModelMessage]) -> None:
-    agent = Agent(ScriptedModel('two'), instructions='Be brief.', capabilities=[CacheWatch()])
-
-    assert await events_of(agent, 'again', message_history=history) == []
-
-
-async def test_two_runs_of_one_agent_know_nothing_of_each_other() -> None:
-    agent = Agent(ScriptedModel('one', 'two'), capabilities=[CacheWatch()])
-
-    assert await events_of(agent, 'first') == []
-    assert await events_of(agent, 'second') == []
-
-
 async def test_messages_that_are_the_same_are_not_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[object] = []
     monkeypatch.setattr(_prefix_comparison, 'canonical_message', looked.append)
@@ -322,15 +220,3 @@ async def test_messages_that_are_the_same_are_not_looked_into(monkeypatch: pytes
 
     assert await broken_by(nothing) == []
     assert looked == []
-
-
-async def test_what_the_watch_sees_changes_nothing() -> None:
-    def make(*capabilities: Any) -> Agent[None, str]:
-        return Agent(ScriptedModel('one'), capabilities=list(capabilities))
-
-    watched: AgentRunResult[str] = await make(CacheWatch()).run('go', conversation=Conversation(conversation_id='a'))
-    plain: AgentRunResult[str] = await make().run('go', conversation=Conversation(conversation_id='a'))
-
-    assert [[part.part_kind for part in message.parts] for message in watched.all_messages()] == [
-        [part.part_kind for part in message.parts] for message in plain.all_messages()
-    ]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
@@ -18,29 +16,21 @@ from pydantic_ai import (
     ConversationTypeAdapter,
     DeferredToolRequests,
     DeferredToolResults,
-    ModelMessagesTypeAdapter,
     RunContext,
-    Tool,
     ToolDenied,
-    UserError,
 )
-from pydantic_ai.capabilities import HandleDeferredToolCalls
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.messages import ModelMessage, ToolCallPart
 from pydantic_ai.models.function import AgentInfo
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import UsageLimits
 
 from pydantic_deep import DeepAgentDeps, Todo, Todos
-from pydantic_deep._messages.deferred_metadata import (
-    DelegationAnswers,
-    DelegationRequest,
-    StillPending,
-    dump,
-    parse_request,
-)
+from pydantic_deep._messages.deferred_metadata import DelegationAnswers, DelegationRequest, dump, parse_request
 from pydantic_deep.approvals import Approvals, Approve, Deny, answer_approvals, pending_approvals
 from pydantic_deep.subagents import Subagent, Subagents
 from pydantic_deep.testing import Answer, ScriptedModel, call
+
+from .conftest import OUT, PausedWorld, look, pause_of, returns, task, wipe
 
 pytestmark = pytest.mark.anyio
 
@@ -49,61 +39,13 @@ Flatten = Callable[[DeferredToolRequests], dict[Ids, str]]
 Answering = Callable[[DeferredToolRequests, Mapping[Ids, bool | ToolDenied]], DeferredToolResults]
 Reload = Callable[[Conversation], Conversation]
 
-OUT: Any = [str, DeferredToolRequests]
-
-
-@dataclass
-class World:
-    """What happened, over all processes."""
-
-    ran: list[str] = field(default_factory=list[str])
-    asked: list[str] = field(default_factory=list[str])
-
-    def tools(self) -> list[Tool[Any]]:
-        def wipe(x: str) -> str:
-            self.ran.append(f'wipe {x}')
-            return f'wiped {x}'
-
-        def look(x: str) -> str:
-            self.ran.append(f'look {x}')
-            return f'saw {x}'
-
-        return [Tool(wipe, requires_approval=True), Tool(look)]
-
-    def model(self, name: str, *steps: Answer) -> ScriptedModel:
-        """Return a model that has no memory but the history, as in a process of its own."""
-
-        def play(messages: list[ModelMessage], info: AgentInfo) -> Answer:
-            step = sum(isinstance(message, ModelResponse) for message in messages)
-            self.asked.append(f'{name} {step}')
-            return steps[step] if step < len(steps) else ' | '.join(str(part.content) for part in returns(messages))
-
-        return ScriptedModel(then=play)
-
-
-def returns(messages: list[ModelMessage]) -> list[ToolReturnPart]:
-    requests = [message for message in messages if isinstance(message, ModelRequest)]
-    return [part for message in requests for part in message.parts if isinstance(part, ToolReturnPart)]
-
 
 def pending(conversation: Conversation) -> DeferredToolRequests:
     assert conversation.deferred_tool_requests is not None
     return conversation.deferred_tool_requests
 
 
-def wipe(x: str, id: str) -> ToolCallPart:
-    return ToolCallPart('wipe', {'x': x}, id)
-
-
-def look(x: str, id: str) -> ToolCallPart:
-    return ToolCallPart('look', {'x': x}, id)
-
-
-def task(subagent: str, id: str) -> ToolCallPart:
-    return ToolCallPart('task', {'subagent': subagent, 'description': 'go'}, id)
-
-
-def tree(world: World) -> Agent[Any, Any]:
+def tree(world: PausedWorld) -> Agent[Any, Any]:
     """Return a parent with two branches that pause, one of them three levels deep, with calls that need nobody."""
     leaf = Subagent(
         'leaf',
@@ -132,7 +74,7 @@ def tree(world: World) -> Agent[Any, Any]:
 async def test_three_levels_and_two_branches_are_answered_in_parts_through_json(
     flatten: Flatten, answer: Answering, reload: Reload
 ) -> None:
-    world = World()
+    world = PausedWorld()
     result = await tree(world).run('go', deps=DeepAgentDeps(max_depth=3))
     assert flatten(result.output) == {
         ('t1', 'm1', 'l1'): 'wipe{"x":"leaf1"}',
@@ -175,7 +117,7 @@ async def test_three_levels_and_two_branches_are_answered_in_parts_through_json(
 
 
 async def test_held_calls_of_a_child_do_not_run_though_nothing_else_gates_them(answer: Answering) -> None:
-    world = World()
+    world = PausedWorld()
     child = Subagent('flat', 'x', model=world.model('flat', [wipe('a', 'a'), wipe('b', 'b')]), tools=world.tools())
     parent = Agent(world.model('top', task('flat', 't')), output_type=OUT, capabilities=[Subagents([child])])
     first = await parent.run('go', deps=DeepAgentDeps())
@@ -195,7 +137,7 @@ async def test_held_calls_of_a_child_do_not_run_though_nothing_else_gates_them(a
 
 
 async def test_the_guard_and_approvals_stand_beside_each_other(reload: Reload) -> None:
-    world = World()
+    world = PausedWorld()
     child = Subagent('flat', 'x', model=world.model('flat', [wipe('a', 'a'), look('b', 'b')]), tools=world.tools())
 
     def make() -> Agent[Any, Any]:
@@ -220,7 +162,7 @@ async def test_a_call_of_an_external_tool_of_a_child_rises_and_its_result_comes_
     def remote() -> str:
         raise CallDeferred(metadata={'queue': 'q'})
 
-    world = World()
+    world = PausedWorld()
     child = Subagent('far', 'x', model=world.model('far', ToolCallPart('remote', {}, 'r')), tools=[remote])
     parent = Agent(world.model('top', task('far', 't')), output_type=OUT, capabilities=[Subagents([child])])
     first = await parent.run('go', deps=DeepAgentDeps())
@@ -236,29 +178,8 @@ async def test_a_call_of_an_external_tool_of_a_child_rises_and_its_result_comes_
     assert second.output == 'far away'
 
 
-async def test_an_unanswered_delegation_stays_pending_and_does_not_run() -> None:
-    parent, world, first = await paused()
-    results = first.output.build_results(
-        approvals={'t': True}, metadata={'t': dump(StillPending(request=first.output.metadata['t']))}
-    )
-    asked = len(world.asked)
-    second = await parent.run(conversation=first.conversation, deferred_tool_results=results, deps=DeepAgentDeps())
-    assert second.output == first.output
-    assert (len(world.asked), world.ran) == (asked, [])
-
-
-async def paused(deps: DeepAgentDeps | None = None, **options: Any) -> tuple[Agent[Any, Any], World, Any]:
-    """Return a parent whose child waits, what happened, and the result."""
-    world = World()
-    steps = options.pop('steps', [wipe('a', 'a')])
-    tools = [*world.tools(), *options.pop('tools', ())]
-    child = Subagent('flat', 'x', model=world.model('flat', *steps), tools=tools, **options)
-    parent = Agent[Any, Any](world.model('top', task('flat', 't')), output_type=OUT, capabilities=[Subagents([child])])
-    return parent, world, await parent.run('go', deps=deps or DeepAgentDeps())
-
-
 async def test_a_task_call_that_was_gated_itself_starts_when_it_is_approved() -> None:
-    world = World()
+    world = PausedWorld()
     child = Subagent('flat', 'x', model=world.model('flat', 'fine'))
     rooms: list[Any] = [Subagents([child]), Approvals(interrupt_on={'task': True})]
     parent = Agent(world.model('top', task('flat', 't')), output_type=OUT, capabilities=rooms)
@@ -270,34 +191,8 @@ async def test_a_task_call_that_was_gated_itself_starts_when_it_is_approved() ->
     assert world.asked == ['top 0', 'flat 0', 'top 1']
 
 
-async def test_a_bare_approval_of_a_delegation_is_refused_before_anything_runs() -> None:
-    parent, world, first = await paused()
-    results = first.output.build_results(approve_all=True)
-    with pytest.raises(
-        UserError, match="The call 't' of 'task' is approved, but the pending calls of its subagent are not"
-    ):
-        await parent.run(conversation=first.conversation, deferred_tool_results=results, deps=DeepAgentDeps())
-    assert (world.ran, world.asked) == ([], ['top 0', 'flat 0'])
-
-
-async def test_a_bare_approval_given_within_the_run_runs_nothing_again() -> None:
-    world = World()
-    child = Subagent('flat', 'x', model=world.model('flat', wipe('a', 'a')), tools=world.tools())
-
-    async def approve(ctx: Any, requests: DeferredToolRequests) -> Any:
-        return requests.build_results(approve_all=True)
-
-    rooms: list[Any] = [Subagents([child]), HandleDeferredToolCalls(approve)]
-    parent = Agent[Any, Any](world.model('top', task('flat', 't')), output_type=OUT, capabilities=rooms)
-    result = await parent.run('go', deps=DeepAgentDeps())
-    assert (world.ran, world.asked) == ([], ['top 0', 'flat 0', 'top 1'])
-    [delegated] = returns(result.all_messages())
-    assert delegated.outcome == 'failed'
-    assert str(delegated.content).startswith("The subagent 'flat' needs answers, and a plain approval has none")
-
-
 async def test_a_bare_approval_of_a_gated_task_call_starts_it() -> None:
-    world = World()
+    world = PausedWorld()
     child = Subagent('flat', 'x', model=world.model('flat', 'fine'))
     rooms: list[Any] = [Subagents([child]), Approvals(interrupt_on={'task': True})]
     parent = Agent(world.model('top', task('flat', 't')), output_type=OUT, capabilities=rooms)
@@ -320,7 +215,7 @@ async def test_a_child_resumes_in_its_conversation_with_its_todos(answer: Answer
 
     plan = call('write_todos', todos=[{'content': 'wipe', 'status': 'in_progress'}])
     steps = [plan, call('note'), wipe('a', 'a'), call('note')]
-    parent, _, first = await paused(steps=steps, tools=[note], capabilities=[Todos()])
+    parent, _, first = await pause_of(steps=steps, tools=[note], capabilities=[Todos()])
     conversation = reload(first.conversation)
     results = answer(pending(conversation), {('t', 'a'): True})
     second = await parent.run(conversation=conversation, deferred_tool_results=results, deps=DeepAgentDeps())
@@ -333,7 +228,7 @@ async def test_a_child_resumes_in_its_conversation_with_its_todos(answer: Answer
 
 async def test_what_a_budget_has_left_survives_the_pause(answer: Answering, reload: Reload) -> None:
     steps = [look('1', '1'), wipe('a', 'a'), look('2', '2'), look('3', '3')]
-    parent, world, first = await paused(steps=steps, usage_limits=UsageLimits(request_limit=3))
+    parent, world, first = await pause_of(steps=steps, usage_limits=UsageLimits(request_limit=3))
     conversation = reload(first.conversation)
     results = answer(pending(conversation), {('t', 'a'): True})
     second = await parent.run(conversation=conversation, deferred_tool_results=results, deps=DeepAgentDeps())
@@ -351,7 +246,7 @@ async def test_the_settings_of_the_parent_survive_the_pause_but_for_secrets_and_
         seen.append(info.model_settings)
         return wipe('a', 'a') if len(messages) == 1 else 'done'
 
-    world = World()
+    world = PausedWorld()
     child = Subagent('flat', 'x', model=ScriptedModel(then=play), tools=world.tools())
     parent = Agent[Any, Any](world.model('top', task('flat', 't')), output_type=OUT, capabilities=[Subagents([child])])
     settings = ModelSettings(
@@ -366,7 +261,7 @@ async def test_the_settings_of_the_parent_survive_the_pause_but_for_secrets_and_
 
 
 async def test_deps_that_are_not_ours_pause_and_go_on(answer: Answering, reload: Reload) -> None:
-    world = World()
+    world = PausedWorld()
     child = Subagent('flat', 'x', model=world.model('flat', wipe('a', 'a')), tools=world.tools())
     parent = Agent[Any, Any](world.model('top', task('flat', 't')), output_type=OUT, capabilities=[Subagents([child])])
     first = await parent.run('go', deps='mine')
@@ -380,7 +275,7 @@ async def test_a_structured_child_pauses_and_then_answers_with_data(answer: Answ
     class Report(BaseModel):
         text: str
 
-    world = World()
+    world = PausedWorld()
     script = ScriptedModel(wipe('a', 'a'), call('final_result', text='done'))
     child = Subagent('flat', 'x', model=script, output_type=Report, tools=world.tools())
     parent = Agent[Any, Any](
@@ -406,7 +301,7 @@ async def test_a_pause_that_cannot_be_stored_is_a_failed_result(ask: Any, caplog
 # Agents that have output validators.
 
 
-def validated(world: World, *steps: Answer, output_type: Any) -> Agent[Any, Any]:
+def validated(world: PausedWorld, *steps: Answer, output_type: Any) -> Agent[Any, Any]:
     agent = Agent[Any, Any](ScriptedModel(*steps), output_type=output_type, tools=world.tools())
 
     @agent.output_validator
@@ -417,12 +312,12 @@ def validated(world: World, *steps: Answer, output_type: Any) -> Agent[Any, Any]
 
 
 async def test_an_agent_with_output_validators_runs_as_it_is(ask: Any) -> None:
-    returned = await ask(Subagent('flat', 'x', agent=validated(World(), 'fine', output_type=str)))
+    returned = await ask(Subagent('flat', 'x', agent=validated(PausedWorld(), 'fine', output_type=str)))
     assert returned.content == 'fine'
 
 
 async def test_an_agent_with_output_validators_that_cannot_pause_says_so(ask: Any) -> None:
-    world = World()
+    world = PausedWorld()
     agent = validated(world, wipe('a', 'a'), output_type=str)
     returned = await ask(Subagent('flat', 'x', agent=agent))
     assert returned.outcome == 'failed'
@@ -433,7 +328,7 @@ async def test_an_agent_with_output_validators_that_cannot_pause_says_so(ask: An
 
 
 async def test_an_agent_with_output_validators_may_pause_by_its_own_output_type(answer: Answering) -> None:
-    world = World()
+    world = PausedWorld()
     agent = validated(world, wipe('a', 'a'), 'done', output_type=OUT)
     parent = Agent[Any, Any](
         world.model('top', task('flat', 't')),
@@ -444,62 +339,3 @@ async def test_an_agent_with_output_validators_may_pause_by_its_own_output_type(
     results = answer(first.output, {('t', 'a'): True})
     second = await parent.run(conversation=first.conversation, deferred_tool_results=results, deps=DeepAgentDeps())
     assert (second.output, world.ran) == ('done', ['wipe a'])
-
-
-# Answers that do not fit.
-
-
-async def go_on(change: Callable[[dict[str, Any]], None]) -> tuple[str, World]:
-    """Return what the parent is told when the stored state of its child is changed."""
-    parent, world, first = await paused()
-    request = parse_request(first.output.metadata['t'])
-    assert isinstance(request, DelegationRequest)
-    answers = DelegationAnswers(request=request, results=request.requests.build_results(approve_all=True))
-    carried = json.loads(json.dumps(dump(answers)))
-    change(carried['pydantic_deep'])
-    results = first.output.build_results(approvals={'t': True}, metadata={'t': carried})
-    second = await parent.run(conversation=first.conversation, deferred_tool_results=results, deps=DeepAgentDeps())
-    assert [part.outcome for part in returns(second.all_messages())] == ['failed']
-    return second.output, world
-
-
-def with_request(**changes: Any) -> Callable[[dict[str, Any]], None]:
-    return lambda value: value['request'].update(changes)
-
-
-def of_no_kind(value: dict[str, Any]) -> None:
-    value['kind'] = 'unheard of'
-
-
-def others(value: dict[str, Any]) -> None:
-    message = ModelResponse([TextPart('hi')], conversation_id='another')
-    value['request']['messages'] = ModelMessagesTypeAdapter.dump_python([message], mode='json')
-
-
-def answered(value: dict[str, Any]) -> None:
-    message = ModelResponse([TextPart('hi')], conversation_id=value['request']['conversation_id'])
-    value['request']['messages'] = ModelMessagesTypeAdapter.dump_python([message], mode='json')
-
-
-@pytest.mark.parametrize(
-    ('change', 'said'),
-    [
-        (of_no_kind, 'The subagent cannot resume: The metadata of a pending call has an unknown format'),
-        (with_request(messages=[{'kind': 'nonsense'}]), 'its stored state is damaged'),
-        (with_request(messages=None), 'its stored state is damaged'),
-        (with_request(state={'usage': 'much'}), 'its stored state is damaged'),
-        (with_request(state={'usage': {'requests': -1}}), 'its stored state is damaged'),
-        (with_request(state={'usage': {'details': {'x': -1}}}), 'its stored state is damaged'),
-        (with_request(state={'usage': {'audio_seconds': 'NaN'}}), 'its stored state is damaged'),
-        (with_request(messages=[]), 'its stored state belongs to another conversation'),
-        (with_request(subagent='general-purpose'), "the answers are for 'general-purpose'"),
-        (others, 'its stored state belongs to another conversation'),
-        (answered, 'Tool call results were provided, but the message history does not contain any unprocessed'),
-    ],
-)
-async def test_answers_that_do_not_fit_are_a_failed_result(
-    change: Callable[[dict[str, Any]], None], said: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    told, world = await go_on(change)
-    assert said in told
-    assert world.ran == []

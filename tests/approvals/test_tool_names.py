@@ -1,0 +1,66 @@
+"""Names of tools in `interrupt_on`: unknown ones are an error before the first request."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import BaseModel
+from pydantic_ai import Agent, UserError
+from pydantic_ai.tools import DeferredToolRequests
+
+from pydantic_deep.approvals import Approvals
+
+from .conftest import DeskType, Preapproving, look, ran, wipe
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def nothing_ran() -> None:
+    ran.clear()
+
+
+class TestNames:
+    async def test_a_misspelt_name_is_an_error_before_the_first_request(self, desk: DeskType) -> None:
+        seen = desk(tools=[wipe, look], interrupt_on={'wippe': True, 'look': True})
+        with pytest.raises(UserError) as caught:
+            await seen.start()
+        assert str(caught.value) == (
+            "`interrupt_on` names 'wippe', but no tool has this name. Did you mean 'wipe'? Known tools: look, wipe."
+        )
+        assert seen.requests == 0
+
+    async def test_all_unknown_names_are_reported(self, desk: DeskType) -> None:
+        with pytest.raises(UserError) as caught:
+            await desk(interrupt_on={'wipe': True, 'xyz': False}).start()
+        assert str(caught.value) == (
+            "`interrupt_on` names 'wipe', but no tool has this name. "
+            "`interrupt_on` names 'xyz', but no tool has this name. Known tools: none."
+        )
+
+    async def test_tools_of_subagents_and_absent_ones_are_known(self, desk: DeskType) -> None:
+        seen = desk(
+            tools=[look],
+            interrupt_on={'wipe': True},
+            capabilities=lambda: [Preapproving(hidden=frozenset({'wipe'}))],
+        )
+        assert (await seen.start()).output == 'done'
+
+    async def test_an_output_tool_cannot_be_gated_and_so_is_not_known(self) -> None:
+        class Answer(BaseModel):
+            text: str
+
+        agent = Agent(
+            'test',
+            output_type=[Answer, DeferredToolRequests],
+            capabilities=[Approvals(interrupt_on={'final_result': True})],
+        )
+        with pytest.raises(UserError, match="'final_result'"):
+            await agent.run('go')
+
+    def test_a_value_that_is_no_rule_is_refused(self) -> None:
+        with pytest.raises(UserError, match=r"`interrupt_on\['wipe'\]` is 'yes'"):
+            Approvals(interrupt_on={'wipe': 'yes'})  # type: ignore[dict-item]
+
+    def test_a_gate_that_the_model_would_have_to_load_is_refused(self) -> None:
+        with pytest.raises(UserError, match='defer_loading'):
+            Approvals(defer_loading=True)

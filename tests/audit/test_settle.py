@@ -1,0 +1,88 @@
+"""Records that are written although their run is cancelled or its repository hangs."""
+
+from __future__ import annotations
+
+import asyncio
+
+import anyio
+import pytest
+
+from pydantic_deep.audit import Audit
+from pydantic_deep.testing import ScriptedModel, call
+
+from .conftest import AuditRows, MakeAgent
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_scope_that_is_cancelled_leaves_an_audit(audited: MakeAgent, rows: AuditRows) -> None:
+    """C26: the record of a disconnect is written in a task that is cancelled: a server's scope."""
+    with anyio.CancelScope() as scope:
+
+        async def work() -> str:
+            scope.cancel()
+            await anyio.lowlevel.checkpoint()
+            raise AssertionError
+
+        # anyio keeps the loop busy while a cancelled scope is left, so that threads are slow meanwhile.
+        audit = Audit(rows, write_seconds=300)
+        await audited(ScriptedModel(call('work')), work=work, audit=audit).run('Go')
+
+    assert (await rows.one()).status == 'interrupted'
+
+
+async def test_a_run_that_is_cancelled_again_while_its_record_is_written_is_recorded(
+    audited: MakeAgent, rows: AuditRows
+) -> None:
+    started = asyncio.Event()
+    rows.waits.add('interrupted')
+
+    async def work() -> str:
+        started.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    task = asyncio.ensure_future(audited(ScriptedModel(call('work')), work=work).run('Go'))
+    await started.wait()
+    task.cancel()
+    await rows.writing.wait()
+    task.cancel()
+    rows.go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert (await rows.one()).status == 'interrupted'
+
+
+async def test_a_run_that_is_cancelled_before_it_begins_is_recorded(audited: MakeAgent, rows: AuditRows) -> None:
+    rows.waits.add('running')
+    task = asyncio.ensure_future(audited(ScriptedModel('never')).run('Go'))
+    await rows.writing.wait()
+    task.cancel()
+    rows.go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert rows.writes == ['running', 'interrupted']
+    assert (await rows.one()).usage.requests == 0
+
+
+@pytest.mark.parametrize('status', ['running', 'success'])
+async def test_a_repository_that_hangs_ends_no_run(
+    audited: MakeAgent, rows: AuditRows, caplog: pytest.LogCaptureFixture, status: str
+) -> None:
+    rows.hangs.add(status)
+    result = await audited(ScriptedModel('ok'), audit=Audit(rows, write_seconds=0.01)).run('Go')
+
+    assert result.output == 'ok'
+    assert 'the write has not completed in 0.01 seconds' in caplog.text
+
+
+async def test_a_repository_that_cancels_itself_is_logged(
+    audited: MakeAgent, rows: AuditRows, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows.gives_up.add('success')
+
+    assert (await audited(ScriptedModel('ok')).run('Go')).output == 'ok'
+    assert '(running) could not be written' not in caplog.text
+    assert '(success) could not be written' in caplog.text

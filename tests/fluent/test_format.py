@@ -1,0 +1,187 @@
+"""The format of transcripts: what is refused, and how the error names it."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from pathlib import Path
+
+import pytest
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    StructuredContent,
+    TextContent,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+
+from pydantic_deep.fluent import MessageList, TranscriptError
+from pydantic_deep.fluent._format import MAX_DEPTH, Document
+
+from .conftest import ASSISTANT, USER, refused, with_part
+
+
+@pytest.mark.parametrize('value', [math.nan, {'a': [math.inf]}, {'a': object()}, -math.inf, {1, math.nan}])
+def test_what_json_cannot_hold_is_named_and_not_changed(tmp_path: Path, value: object) -> None:
+    """R11: a message that JSON cannot hold is named, in `save` and `to_dict`, and `NaN` never becomes `null`."""
+    parts: list[ModelMessage] = [
+        ModelRequest([ToolReturnPart('look', value, 'c')]),
+        ModelRequest([ToolReturnPart('look', 'seen', 'c', metadata={'found': value})]),
+        ModelRequest([UserPromptPart([StructuredContent(value=0, content='x'), TextContent('x', metadata=value)])]),
+        ModelResponse([ToolCallPart('look', {'a': value}, 'c')]),
+    ]
+    for message in parts:
+        messages = MessageList([USER, ASSISTANT, message])
+        for write in (messages.to_dict, partial(messages.save, tmp_path / 'a.json')):
+            with pytest.raises(TranscriptError, match=f'^Message 2 .{message.kind}. cannot be written: JSON') as error:
+                write()
+            assert (error.value.index, error.value.role, error.value.value) == (2, message.kind, message)
+    assert not (tmp_path / 'a.json').exists()
+
+
+def test_an_error_shows_no_more_than_helps() -> None:
+    documents: list[Document] = [
+        {'format_version': 10**1000, 'messages': []},
+        {'format_version': 1, 'messages': [{'kind': 'x' * 10_000, 'parts': []}]},
+    ]
+    for document in documents:
+        with pytest.raises(TranscriptError) as error:
+            MessageList.from_dict(document)
+        assert len(str(error.value)) < 1200
+
+
+def test_what_could_not_be_loaded_again_is_not_written(tmp_path: Path) -> None:
+    """R11: the bad message is named."""
+    nested: object = 'x'
+    for _ in range(MAX_DEPTH):
+        nested = [nested]
+    MessageList().save(tmp_path / 'a.json')
+    with pytest.raises(TranscriptError, match='nested more than 100 levels deep'):
+        MessageList([ModelRequest([ToolReturnPart('look', nested, 'c')])]).save(tmp_path / 'a.json')
+    half = ModelRequest.user_text_prompt('\ud83d')
+    with pytest.raises(
+        TranscriptError, match=r'Message 1 \(request\) cannot be written: it contains invalid Unicode'
+    ) as error:
+        MessageList([ModelRequest.user_text_prompt('a'), half]).save(tmp_path / 'a.json')
+    assert (error.value.index, error.value.role) == (1, 'request')
+    assert MessageList.load(tmp_path / 'a.json') == MessageList()
+
+
+@pytest.mark.parametrize(
+    ('document', 'field', 'message'),
+    [
+        (
+            [],
+            None,
+            'A transcript is an object with `format_version` and `messages`, but this is []. Create one '
+            'from pydantic-ai messages with `MessageList(messages)`.',
+        ),
+        (
+            {'messages': []},
+            'format_version',
+            'The `format_version` of a transcript must be a whole number, but is None. This release writes 1.',
+        ),
+        (
+            {'format_version': True, 'messages': []},
+            'format_version',
+            'The `format_version` of a transcript must be a whole number, but is True. This release writes 1.',
+        ),
+        (
+            {'format_version': 7, 'messages': []},
+            'format_version',
+            'The transcript has format_version 7, but this release reads up to 1. Update pydantic-deep.',
+        ),
+        (
+            {'format_version': 0, 'messages': []},
+            'format_version',
+            'There is no format_version 0: formats begin with 1. Was it written by pydantic-deep?',
+        ),
+        (
+            {'format_version': 1},
+            'messages',
+            'The `messages` of a transcript must be a list, but are None.',
+        ),
+        (
+            {'format_version': 1, 'messages': [], 'tools': ['rm']},
+            'tools',
+            "A transcript has 'format_version' and 'messages' and nothing else, but this one has 'tools'. Remove it"
+            ': settings and tools belong to the conversation.',
+        ),
+    ],
+)
+def test_an_invalid_transcript_raises_with_the_reason(document: object, field: str | None, message: str) -> None:
+    """R12, C30, C3: settings and tools are refused, newer formats by name."""
+    error = refused(document)
+    assert (error.index, error.role, error.field, str(error)) == (None, None, field, message)
+
+
+ADVICE = 'Correct it or remove the message; if a newer release wrote it, update pydantic-ai.'
+
+
+@pytest.mark.parametrize(
+    ('part', 'kind', 'field', 'message'),
+    [
+        (
+            {'part_kind': 'hologram', 'content': 'x'},
+            'request',
+            'parts[0].part_kind',
+            "Message 1 (request) is invalid at `parts[0].part_kind`: 'hologram'. Input tag 'hologram' found using",
+        ),
+        (
+            {'content': 'x'},
+            'request',
+            'parts[0].part_kind',
+            'Message 1 (request) is invalid at `parts[0].part_kind`: None',
+        ),
+        (
+            {'part_kind': 'user-prompt', 'content': 5},
+            'request',
+            'parts[0].content',
+            'Message 1 (request) is invalid at `parts[0].content`: 5. Input should be a valid string.',
+        ),
+        (
+            {'part_kind': 'user-prompt', 'content': ['x', {'kind': 'hologram', 'url': 'x'}]},
+            'request',
+            'parts[0].content[1].kind',
+            "Message 1 (request) is invalid at `parts[0].content[1].kind`: 'hologram'. Input should be",
+        ),
+        (
+            {'part_kind': 'tool-return', 'content': 'x'},
+            'request',
+            'parts[0].tool_name',
+            "Message 1 (request) is invalid at `parts[0].tool_name`: {'part_kind': 'tool-return', 'content': 'x'}. "
+            'Field required.',
+        ),
+        (
+            {'part_kind': 'file', 'content': {'kind': 'binary', 'data': '!!!', 'media_type': 'image/png'}},
+            'response',
+            'parts[0].content.data',
+            "Message 1 (response) is invalid at `parts[0].content.data`: '!!!'. Data should be valid base64",
+        ),
+        (
+            {'part_kind': 'text', 'content': 'x'},
+            'oracle',
+            'kind',
+            "Message 1 (oracle) is invalid at `kind`: 'oracle'. Input tag 'oracle' found using 'kind'",
+        ),
+    ],
+)
+def test_a_wrong_message_is_named_with_its_field_and_value(part: object, kind: str, field: str, message: str) -> None:
+    """R12: which message, which role, which field, what stands there, and what to do."""
+    error = refused(with_part(part, kind))
+    assert (error.index, error.role, error.field) == (1, kind, field)
+    assert str(error).startswith(message)
+    assert str(error).endswith(ADVICE)
+
+
+@pytest.mark.parametrize(
+    ('message', 'said'),
+    [('Hello', "Message 0 is invalid at `kind`: 'Hello'."), ({'parts': []}, 'Message 0 is invalid at `kind`: None.')],
+)
+def test_what_is_no_message_has_no_role(message: object, said: str) -> None:
+    error = refused({'format_version': 1, 'messages': [message]})
+    assert (error.index, error.role) == (0, None)
+    assert str(error).startswith(said)

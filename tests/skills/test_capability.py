@@ -1,0 +1,121 @@
+"""Skills as an agent and its model meet them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from inline_snapshot import snapshot
+from pydantic_ai import Agent
+
+from pydantic_deep.skills import BackendSkills, Skill, SkillNotFoundError, Skills
+from pydantic_deep.testing import ScriptedModel, call
+from pydantic_deep_backends import StateBackend
+
+from .conftest import GREETING
+
+pytestmark = pytest.mark.anyio
+
+WriteSkill = Callable[..., Path]
+Play = Callable[..., Awaitable[list[str]]]
+
+
+class TestWhatTheModelSees:
+    async def test_without_skills_there_is_neither_catalogue_nor_tool(self, tmp_path: Path) -> None:
+        model = ScriptedModel('done')
+        await Agent(model, capabilities=[Skills([tmp_path])]).run('go')
+        assert model.requests[0].instructions is None
+        assert model.requests[0].parameters.function_tools == []
+
+    async def test_the_whole_of_it(self) -> None:
+        model = ScriptedModel('done')
+        await Agent(model, capabilities=[Skills([GREETING])]).run('go')
+        tools = [(t.name, t.description, t.metadata) for t in model.requests[0].parameters.function_tools]
+        assert (model.requests[0].instructions, tools) == snapshot(
+            (
+                """\
+Skills are instructions for a kind of task. When one fits, load_skill it first.
+- greeting: Use this skill when you greet.\
+""",
+                [('load_skill', 'Read a skill, or a file that it names.', {'effect': 'read'})],
+            )
+        )
+        assert model.requests[0].parameters.function_tools[0].parameters_json_schema == snapshot(
+            {
+                'additionalProperties': False,
+                'properties': {
+                    'name': {'type': 'string'},
+                    'file': {'anyOf': [{'type': 'string'}, {'type': 'null'}], 'default': None},
+                },
+                'required': ['name'],
+                'type': 'object',
+            }
+        )
+
+    async def test_too_many_skills_are_searched(self) -> None:
+        skills = [Skill(f'skill-{n}', f'Use this skill when number {n}.', body='x') for n in range(900)]
+        model = ScriptedModel(
+            call('load_skill', query='number 77'),
+            call('load_skill', query='zebra'),
+            call('load_skill', name='skill-8'),
+            'done',
+        )
+        await Agent(model, capabilities=[Skills(skills)], retries=2).run('go')
+        (tool,) = model.requests[0].parameters.function_tools
+        assert tool.description == 'Find skills by words (query); read a skill, or a file that it names.'
+        assert list(tool.parameters_json_schema['properties']) == ['name', 'file', 'query']
+        assert '900, too many to list' in (model.requests[0].instructions or '')
+        found, none, body = (str(part.content) for part in model.requests[-1].tool_returns)
+        assert found.split('\n')[0] == '- skill-77: Use this skill when number 77.'
+        assert len(found.split('\n')) == 10
+        assert body == 'x'
+        assert none == "No skill has a word of 'zebra' in its name or description. Try other words."
+
+    async def test_the_catalogue_stays_byte_for_byte_the_same(self, write_skill: WriteSkill, tmp_path: Path) -> None:
+        write_skill('b')
+        write_skill('a')
+        agent = Agent(capabilities=[Skills([tmp_path / 'skills'])])
+        model = ScriptedModel(call('load_skill', name='a'), 'one', 'two')
+        first = await agent.run('go', model=model)
+        write_skill('c')
+        await agent.run('on', model=model, message_history=first.all_messages())
+        assert len({request.instructions for request in model.requests}) == 1
+
+    async def test_a_hidden_skill_is_for_persons(self, play: Play, write_skill: WriteSkill, tmp_path: Path) -> None:
+        write_skill('hidden', 'description: x\ndisable-model-invocation: true', files=['a.md'])
+        skills = Skills([tmp_path / 'skills'])
+        model = ScriptedModel('done')
+        await Agent(model, capabilities=[skills]).run('go')
+        assert model.requests[0].instructions is None
+        assert await play(
+            skills, call('load_skill', name='hidden'), call('load_skill', name='hidden', file='a.md')
+        ) == [
+            "failed: Only a person may load the skill 'hidden'.",
+            'This is a.md.',
+        ]
+        assert '# Do it' in await skills.load('hidden')
+
+
+class TestAUserAsks:
+    async def test_the_text_is_for_a_prompt(self) -> None:
+        assert await Skills([GREETING]).load('greeting') == snapshot("""\
+<skill name="greeting">
+Say hello.
+</skill>\
+""")
+
+    async def test_an_unknown_name_is_an_error(self) -> None:
+        with pytest.raises(SkillNotFoundError, match=r"No skill named 'x'\. Skills: greeting\.") as caught:
+            await Skills([GREETING]).load('x')
+        assert caught.value.name == 'x'
+
+    async def test_a_skill_of_a_backend_is_read_there(self) -> None:
+        backend = StateBackend()
+        await backend.write_bytes('/skills/pdf/SKILL.md', b'---\nname: pdf\ndescription: x\n---\nFill it.')
+        skills = Skills([BackendSkills('/skills', trusted=True)])
+        assert await skills.load('pdf', backend=backend) == (
+            '<skill name="pdf">\nFill it.\n\n[Directory: /skills/pdf]\n</skill>'
+        )
+        with pytest.raises(SkillNotFoundError):
+            await skills.load('pdf')

@@ -1,0 +1,64 @@
+"""The capability on an agent: its tool, and when there is none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent
+from pydantic_ai.capabilities import AbstractCapability
+
+from pydantic_deep import DeepAgentDeps
+from pydantic_deep._messages.deferred_metadata import DELEGATES
+from pydantic_deep.subagents import Subagent, Subagents
+from pydantic_deep.testing import ScriptedModel, call
+
+from .conftest import worker
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_the_model_is_shown_one_tool_and_a_line_on_each_subagent() -> None:
+    model = ScriptedModel('done')
+    parent = Agent(model, capabilities=[Subagents([Subagent('worker', 'Works\n  hard.')])])
+    await parent.run('go', deps=DeepAgentDeps())
+    assert model.requests[0].instructions == (
+        'Subagents for `task`:\n- general-purpose: a fresh copy of you, with your tools\n- worker: Works hard.'
+    )
+    [tool] = model.requests[0].tools
+    assert (tool.name, tool.metadata) == ('task', {'effect': 'external', DELEGATES: True})
+    assert list(tool.parameters_json_schema['properties']) == ['subagent', 'description']
+
+
+async def test_the_room_is_not_there_without_subagents() -> None:
+    model = ScriptedModel('done')
+    await Agent(model, capabilities=[Subagents(general_purpose=False)]).run('go', deps=DeepAgentDeps())
+    assert (model.requests[0].instructions, model.requests[0].tool_names) == (None, [])
+
+
+async def test_the_room_is_not_there_with_a_depth_of_0() -> None:
+    model = ScriptedModel('done')
+    await Agent(model, capabilities=[Subagents()]).run('go', deps=DeepAgentDeps(max_depth=0))
+    [request] = model.requests
+    assert (request.instructions, request.tool_names) == (None, [])
+
+
+async def test_several_rooms_of_one_agent_are_one(ask: Any) -> None:
+    model = ScriptedModel('done')
+    rooms = [Subagents([worker()]), Subagents([Subagent('other', 'Does more.')], general_purpose=False)]
+    await Agent(model, capabilities=rooms).run('go', deps=DeepAgentDeps())
+    assert model.requests[0].instructions == 'Subagents for `task`:\n- worker: Works.\n- other: Does more.'
+
+
+async def test_a_capability_that_will_not_be_inherited_is_a_failed_result(caplog: pytest.LogCaptureFixture) -> None:
+    class Unwilling(AbstractCapability[Any]):
+        def for_subagent(self) -> AbstractCapability[Any]:
+            raise LookupError('no')
+
+    model = ScriptedModel(call('task', subagent='worker', description='x'), 'done')
+    await Agent(model, capabilities=[Subagents([worker('x')]), Unwilling()]).run('go', deps=DeepAgentDeps())
+    [returned] = model.requests[-1].tool_returns
+    assert (returned.outcome, returned.content) == (
+        'failed',
+        "The subagent 'worker' cannot be built: LookupError: no",
+    )

@@ -1,0 +1,120 @@
+"""Agents of subagents: built on first use, or given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent, RunContext
+from pydantic_ai.agent import WrapperAgent
+
+from pydantic_deep import DeepAgentDeps
+from pydantic_deep.subagents import Subagent, Subagents
+from pydantic_deep.testing import ScriptedModel, call, deps_for_test
+
+from .conftest import Theirs, worker
+
+pytestmark = pytest.mark.anyio
+
+
+def counting(built: list[str]) -> Callable[[Subagent], Agent[Any, Any]]:
+    def build(subagent: Subagent) -> Agent[Any, Any]:
+        built.append(f'{subagent.name}: {subagent.instructions}')
+        return Agent(subagent.model, name=subagent.name)
+
+    return build
+
+
+async def test_a_subagent_is_built_on_first_use_and_once_for_its_deps(ask: Any) -> None:
+    built: list[str] = []
+    room = Subagents([worker('a', 'b'), Subagent('other', 'x')], build=counting(built))
+    deps = deps_for_test()
+    assert built == []
+    await ask(*room.subagents, room=room, deps=deps)
+    await ask(*room.subagents, room=room, deps=deps)
+    assert built == ['worker: None']
+    assert list(deps.subagents) == ['worker']
+
+
+async def test_two_first_uses_at_the_same_time_build_once() -> None:
+    built: list[str] = []
+    child = Subagent('worker', 'Works.', model=ScriptedModel(then=lambda m, i: 'x'))
+    model = ScriptedModel([call('task', subagent='worker', description=str(i)) for i in range(5)], 'done')
+    room = Subagents([child], build=counting(built))
+    await Agent(model, capabilities=[room]).run('go', deps=DeepAgentDeps())
+    assert built == ['worker: None']
+
+
+async def test_a_changed_description_is_rebuilt(ask: Any) -> None:
+    built: list[str] = []
+    deps, build = DeepAgentDeps(), counting(built)
+    for instructions in ('one', 'two', 'two'):
+        child = Subagent('worker', 'Works.', model='test', instructions=instructions)
+        await ask(child, room=Subagents([child], build=build), deps=deps)
+    assert built == ['worker: one', 'worker: two']
+
+
+async def test_an_agent_that_the_user_supplies_wins(ask: Any) -> None:
+    mine = Agent(ScriptedModel('mine', 'mine'))
+    assert (await ask(worker('x'), deps=DeepAgentDeps(subagents={'worker': mine}))).content == 'mine'
+    ready = Subagent('worker', 'Works.', agent=Agent(ScriptedModel('ready')))
+    assert (await ask(ready, deps=DeepAgentDeps(subagents={'worker': mine}))).content == 'mine'
+
+
+async def test_a_supplied_general_purpose_agent_wins() -> None:
+    mine = Agent(ScriptedModel('mine'))
+    model = ScriptedModel(call('task', subagent='general-purpose', description='x'), 'done')
+    await Agent(model, capabilities=[Subagents()]).run('go', deps=DeepAgentDeps(subagents={'general-purpose': mine}))
+    assert [part.content for part in model.requests[-1].tool_returns] == ['mine']
+
+
+async def test_something_else_in_the_place_of_an_agent_is_a_failed_result(
+    ask: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    returned = await ask(worker('x'), deps=DeepAgentDeps(subagents={'worker': 'openai:gpt'}))
+    assert returned.outcome == 'failed'
+    assert "`deps.subagents['worker']` is str, which is not an agent" in returned.content
+
+
+async def test_a_builder_that_raises_is_a_failed_result(ask: Any, caplog: pytest.LogCaptureFixture) -> None:
+    def build(subagent: Subagent) -> Agent[Any, Any]:
+        raise LookupError('no such skill')
+
+    child = worker('x')
+    returned = await ask(child, room=Subagents([child], build=build))
+    assert (returned.outcome, returned.content) == (
+        'failed',
+        "The subagent 'worker' cannot be built: LookupError: no such skill",
+    )
+    assert caplog.messages == ["Subagent 'worker' cannot be built"]
+
+
+async def test_third_party_deps_are_passed_unchanged_and_agents_cached_per_run() -> None:
+    seen: list[object] = []
+    built: list[str] = []
+
+    def build(subagent: Subagent) -> Agent[Any, Any]:
+        built.append(subagent.name)
+        child = Agent(ScriptedModel(then=lambda m, i: 'x' if len(m) > 1 else call('look')), deps_type=Theirs)
+
+        @child.tool
+        def look(ctx: RunContext[Theirs]) -> str:
+            seen.append(ctx.deps)
+            return ctx.deps.name
+
+        return child
+
+    task = call('task', subagent='worker', description='x')
+    model = ScriptedModel(task, task, 'done', task, 'done')
+    parent = Agent(model, deps_type=Theirs, capabilities=[Subagents([Subagent('worker', 'Works.')], build=build)])
+    deps = Theirs('me')
+    await parent.run('go', deps=deps)
+    assert (seen, built) == ([deps, deps], ['worker'])
+    await parent.run('go', deps=deps)
+    assert built == ['worker', 'worker']
+
+
+async def test_a_wrapped_agent_is_an_agent(ask: Any) -> None:
+    wrapped = WrapperAgent(Agent(ScriptedModel('wrapped')))
+    assert (await ask(Subagent('worker', 'x', agent=wrapped))).content == 'wrapped'

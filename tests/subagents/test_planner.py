@@ -1,0 +1,171 @@
+"""What `task` is, and what a child has and has not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+from pydantic import BaseModel
+from pydantic_ai import Agent, RunContext
+from pydantic_ai.messages import ModelMessage, ToolReturnPart, UserPromptPart
+from pydantic_ai.models.function import AgentInfo
+
+from pydantic_deep import DeepAgentDeps, Todo, Todos, create_deep_agent
+from pydantic_deep.subagents import Subagent, Subagents
+from pydantic_deep.testing import Answer, ScriptedModel, call
+
+from .conftest import hand_on, nested, returns, worker
+
+pytestmark = pytest.mark.anyio
+
+Make = Callable[..., Agent[Any, Any]]
+
+
+async def test_an_unknown_subagent_is_a_retry_that_lists_the_others(parent: Make) -> None:
+    agent = parent(call('task', subagent='wroker', description='x'), 'done', subagents=[worker()])
+    result = await agent.run('go', deps=DeepAgentDeps())
+    [returned] = returns(result.all_messages())
+    assert returned.outcome == 'retried'
+    assert returned.content == "There is no subagent 'wroker'. Subagents: general-purpose, worker."
+
+
+async def test_a_child_starts_with_nothing_but_its_task_and_gives_nothing_but_its_answer(ask: Any) -> None:
+    model = ScriptedModel('answer')
+    returned = await ask(Subagent('worker', 'Works.', model=model, instructions='Be good.'))
+    [request] = model.requests
+    assert request.instructions == 'Be good.'
+    [message] = request.messages
+    assert [part.content for part in message.parts if isinstance(part, UserPromptPart)] == ['work']
+    assert returned.content == 'answer'
+
+
+async def test_a_result_says_where_the_childs_conversation_is_and_what_it_used(ask: Any) -> None:
+    seen: list[str | None] = []
+
+    def look(ctx: RunContext[object]) -> str:
+        seen.append(ctx.conversation_id)
+        return 'ok'
+
+    returned = await ask(worker(call('look'), 'answer', tools=[look]))
+    metadata = returned.metadata
+    assert (metadata['sub_agent_thread_id'], metadata['subagent'], metadata['path']) == (seen[0], 'worker', ['worker'])
+    usage = metadata['usage']
+    assert (usage['requests'], usage['input_tokens'], usage['tool_calls']) == (2, 200, 1)
+
+
+async def test_a_child_has_its_own_todos_and_subagents_and_the_same_files(ask: Any) -> None:
+    seen: list[DeepAgentDeps] = []
+
+    def look(ctx: RunContext[DeepAgentDeps]) -> str:
+        seen.append(ctx.deps)
+        return 'ok'
+
+    deps = DeepAgentDeps(todos=[Todo(content='mine')], metadata={'user': 1})
+    await ask(worker(call('look'), call('write_todos', todos=[]), 'x', tools=[look], capabilities=[Todos()]), deps=deps)
+    [child] = seen
+    assert child is not deps
+    assert (child.todos, child.subagents, child.max_depth) == ([], {}, 0)
+    assert (child.backend, child.uploads, child.metadata) == (deps.backend, deps.uploads, deps.metadata)
+    assert deps.todos == [Todo(content='mine')]
+
+
+async def test_general_purpose_is_the_agent_itself_with_a_fresh_history() -> None:
+    class Report(BaseModel):
+        text: str
+
+    model = ScriptedModel(
+        call('task', subagent='general-purpose', description='look'),
+        call('look'),
+        'the answer',
+        call('final_result', text='done'),
+    )
+    parent = Agent(
+        model, output_type=Report, instructions='You are one.', deps_type=DeepAgentDeps, capabilities=[Subagents()]
+    )
+
+    @parent.tool
+    def look(ctx: RunContext[DeepAgentDeps]) -> str:
+        return f'{ctx.agent is parent} {ctx.deps.max_depth}'
+
+    result = await parent.run('go', deps=DeepAgentDeps())
+    assert result.output == Report(text='done')
+    _, asked, after, last = model.requests
+    assert (asked.instructions, asked.tool_names) == ('You are one.', ['look'])
+    assert [part.content for part in after.tool_returns] == ['True 0']
+    assert [part.content for part in last.tool_returns] == ['the answer']
+
+
+async def test_a_declared_subagent_replaces_the_general_one() -> None:
+    model = ScriptedModel('mine')
+    parent_model = ScriptedModel(call('task', subagent='general-purpose', description='x'), 'done')
+    room = Subagents([Subagent('general-purpose', 'Mine.', model=model)])
+    await Agent(parent_model, capabilities=[room]).run('go', deps=DeepAgentDeps())
+    assert parent_model.requests[0].instructions == 'Subagents for `task`:\n- general-purpose: Mine.'
+    assert [part.content for part in parent_model.requests[-1].tool_returns] == ['mine']
+
+
+async def test_calls_of_one_response_run_at_the_same_time(parent: Make) -> None:
+    entered = [anyio.Event(), anyio.Event()]
+
+    async def meet(i: int) -> str:
+        entered[i].set()
+        with anyio.fail_after(60):
+            await entered[1 - i].wait()
+        return 'met'
+
+    def play(messages: list[ModelMessage], info: AgentInfo) -> Answer:
+        if isinstance(messages[-1].parts[0], ToolReturnPart):
+            return 'done'
+        return call('meet', i=int(str(getattr(messages[0].parts[0], 'content', ''))))
+
+    child = Subagent('worker', 'Works.', model=ScriptedModel(then=play), tools=[meet])
+    calls = [call('task', subagent='worker', description=str(i)) for i in range(2)]
+    agent = parent(calls, 'done', subagents=[child])
+    result = await agent.run('go', deps=DeepAgentDeps())
+    assert [part.content for part in returns(result.all_messages())] == ['done', 'done']
+
+
+# Any agent, any deps.
+
+
+async def test_without_any_deps_a_child_has_the_subagents_that_it_declares(ask: Any) -> None:
+    inner = Subagent('inner', 'x', model='test')
+    model = ScriptedModel('answer')
+    parent_model = ScriptedModel(call('task', subagent='worker', description='x'), 'done')
+    room = Subagents([Subagent('worker', 'x', model=model, subagents=[inner])])
+    await Agent(parent_model, capabilities=[room]).run('go')
+    assert model.requests[0].tool_names == ['task']
+    assert parent_model.requests[-1].tool_returns[0].content == 'answer'
+
+
+# Depth.
+
+
+async def test_declared_subagents_can_be_reached(ask: Any) -> None:
+    """Depth comes from what is declared: under default deps every declared subagent can be called, at any level.
+
+    A limit of its own that leaves room for them changes nothing, and what declares no subagents has no `task`.
+    """
+    for options in ({}, {'max_depth': 3}, {'max_depth': 9}):
+        leaf = ScriptedModel(then=lambda m, i: f'leaf {sorted(tool.name for tool in i.function_tools)}')
+        assert (await ask(nested('a', 'b', 'c', 'd', leaf=leaf, **options))).content == 'leaf []'
+
+
+async def test_declared_subagents_of_deep_and_of_ready_agents_can_be_reached() -> None:
+    """The same holds for agents that the factory builds, and for ready ones; the agent itself gets no `task`."""
+    leaf = Subagent('leaf', 'x', model=ScriptedModel('leaf', 'leaf'))
+
+    def mid(messages: list[ModelMessage], info: AgentInfo) -> Answer:
+        return hand_on(messages, 'leaf')
+
+    ready = Subagent('ready', 'x', agent=create_deep_agent(ScriptedModel(then=mid), subagents=[leaf]))
+    built = Subagent('mid', 'x', model=ScriptedModel(then=mid), max_depth=2, subagents=[leaf])
+    general = ScriptedModel(
+        [call('task', subagent=name, description='go') for name in ('mid', 'ready', 'general-purpose')],
+        then=lambda m, i: 'general' if 'task' not in [tool.name for tool in i.function_tools] else 'done',
+    )
+    await create_deep_agent(general, subagents=[built, ready]).run('go', deps=DeepAgentDeps())
+    returned = next(each.tool_returns for each in general.requests if len(each.tool_returns) == 3)
+    assert [part.content for part in returned] == ['leaf', 'leaf', 'general']
