@@ -94,6 +94,7 @@ class Conversation(Generic[DepsT, OutputT]):
 
     def _continue(self, history: ConversationHistory[DepsT, OutputT]) -> None:
         self._history = history
+        self._messages = history.messages
         self._turn: Turn[Any] | None = None
         self._iteration: AsyncGenerator[ModelMessage] | None = None
         """The turn that `anext` started."""
@@ -110,7 +111,7 @@ class Conversation(Generic[DepsT, OutputT]):
     @property
     def messages(self) -> MessageList:
         """All messages so far, including those of a running turn. Only these are serialized."""
-        return self._history.messages
+        return self._messages
 
     @property
     def continuation(self) -> PromptBuilder[DepsT, Conversation[DepsT, OutputT]]:
