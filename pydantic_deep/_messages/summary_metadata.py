@@ -15,6 +15,8 @@ from pydantic import JsonValue, TypeAdapter
 from pydantic_ai.messages import CompactionPart, ModelMessage, ModelMessagesTypeAdapter, ModelResponse, SystemPromptPart
 from pydantic_ai.usage import RequestUsage, RunUsage
 
+from pydantic_deep._messages.usage_json import usage_adapter
+
 KEY: Final = 'pydantic_deep'
 """Our key in the metadata of a `CompactionPart`."""
 
@@ -93,7 +95,7 @@ def usage_of(messages: Iterable[ModelMessage]) -> RunUsage:
     for message in messages:
         summary = next(filter(is_summary, message.parts), None)
         if summary is not None:  # the usage of a provider's summary is included in it
-            usage = usage + _usage_adapter().validate_python(_ours(summary).get('usage') or {})
+            usage = usage + usage_adapter().validate_python(_ours(summary).get('usage') or {})
         elif isinstance(message, ModelResponse):
             usage.requests += 1
             usage.incr(message.usage)
@@ -133,8 +135,3 @@ def _ours(part: CompactionPart) -> dict[str, object]:
 def _adapter() -> TypeAdapter[SummaryMetadata]:
     """Return the adapter, created on first use: creating it on import would make the import slow."""
     return TypeAdapter(SummaryMetadata)
-
-
-@cache
-def _usage_adapter() -> TypeAdapter[RunUsage]:
-    return TypeAdapter(RunUsage)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any, Final, cast
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolReturnPart
 from pydantic_ai.usage import RunUsage
 
 from pydantic_deep._messages.summary_metadata import carried_state, usage_of
+from pydantic_deep._messages.usage_json import usage_adapter
 
 from ._account import added, amounts_of
 from ._types import Amounts
@@ -90,12 +90,7 @@ def _delegations(messages: Sequence[ModelMessage]) -> list[RunUsage]:
             metadata: object = part.metadata if isinstance(part, ToolReturnPart) else None
             if isinstance(metadata, dict) and 'sub_agent_thread_id' in metadata:
                 try:
-                    usages.append(_usage_adapter().validate_python(cast('dict[str, Any]', metadata).get('usage')))
+                    usages.append(usage_adapter().validate_python(cast('dict[str, Any]', metadata).get('usage')))
                 except ValidationError:  # same as above
                     continue
     return usages
-
-
-@cache
-def _usage_adapter() -> TypeAdapter[RunUsage]:
-    return TypeAdapter(RunUsage)

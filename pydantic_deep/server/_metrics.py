@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
-from pydantic_ai.usage import RunUsage
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pydantic_deep.streaming import RunStatus
+from pydantic_deep.streaming import RunStatus, UsageEvent
 
 UNMATCHED = 'unmatched'
 """The route label of requests without a matching route: paths that clients invent are not labels."""
@@ -49,7 +48,7 @@ class ServerMetrics:
         )
         """The part of the logs that is in memory, in bytes."""
 
-    def run_ended(self, agent: str, state: RunStatus, usage: RunUsage) -> None:
+    def run_ended(self, agent: str, state: RunStatus, usage: UsageEvent) -> None:
         """Count an ended run.
 
         Args:

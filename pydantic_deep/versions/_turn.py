@@ -18,6 +18,7 @@ from pydantic_ai.settings import merge_model_settings
 from pydantic_ai.usage import RunUsage, UsageLimits
 
 from pydantic_deep._checks import check_model, check_names, check_prompt
+from pydantic_deep._messages.usage_json import load_usage
 from pydantic_deep._run_to_completion import run_to_completion
 from pydantic_deep._session_id import current_session_id
 from pydantic_deep._spans import AGENT_NAME, CONVERSATION_ID, PARENT_ID, VERSION_ID, open_span, trace_id
@@ -52,7 +53,7 @@ from .recording._attempts import end_of_attempt
 from .recording._capabilities import missing_failures
 from .recording._deps_state import load_deps
 from .recording._prompts import encode_prompt
-from .recording._recorded_run import FAILED, CrashedRun, RecordedRun, RunStart, load_usage
+from .recording._recorded_run import FAILED, CrashedRun, RecordedRun, RunStart
 from .recording._recorder import Recorder, suspension_note
 
 ALL_RUNS = 1_000_000

@@ -17,6 +17,7 @@ from pydantic_ai.usage import RunUsage, UsageLimits
 from typing_extensions import Unpack
 
 from pydantic_deep._checks import check_index, check_names, check_prompt
+from pydantic_deep._messages.usage_json import load_usage
 from pydantic_deep.agent import literal_instructions
 from pydantic_deep.approvals import Decision, PendingApproval, pending_approvals
 from pydantic_deep.deps import Upload
@@ -55,7 +56,7 @@ from ._turn_options import TurnOptions
 from ._turn_stream import TurnEvents
 from .comparison._merge import merge_versions
 from .comparison._replay import replay
-from .comparison._version_diff import FileDiff, Replay, VersionDiff, diff_files, usage_between
+from .comparison._version_diff import FileDiff, Replay, VersionDiff, diff_files
 from .errors import ApprovalsPendingError
 from .files._backend_descriptions import omitted_in
 from .files._open_files import refuse_replaced
@@ -65,7 +66,6 @@ from .pauses._answers import fresh_approvals
 from .pauses._pause import decode_pause
 from .recording._presummary_history import earlier_messages
 from .recording._prompts import Prompt
-from .recording._recorded_run import load_usage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -596,7 +596,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
             files=await self.diff_files(other),
             todos_before=self.todos,
             todos_after=other.todos,
-            usage=usage_between(self.usage, other.usage),
+            usage=other.usage - self.usage,
         )
 
     async def diff_files(self, other: AgentVersion[DepsT, OutputT]) -> list[FileDiff]:

@@ -91,7 +91,5 @@ class TurnBudget(AbstractCapability[object]):
 
     def _used_amount(self, measure: BudgetMeasure, used: RunUsage) -> Decimal:
         """Return the usage of the turn, given that of its conversation."""
-        before = used if self._before is None else self._before
-        if measure == 'tokens':
-            return Decimal(used.total_tokens - before.total_tokens)
-        return (used.cost or _ZERO) - (before.cost or _ZERO)
+        of_turn = used - (used if self._before is None else self._before)
+        return Decimal(of_turn.total_tokens) if measure == 'tokens' else of_turn.cost or _ZERO

@@ -15,7 +15,6 @@ from typing import Any, Self
 
 import anyio
 from anyio.abc import TaskGroup
-from pydantic_ai.usage import RunUsage
 
 from pydantic_deep._session_id import session_scope
 from pydantic_deep.errors import DeepAgentError
@@ -319,7 +318,7 @@ class RunPool:
         finally:
             conflict = stream.conflict
             conflicts = [] if conflict is None else [StatusEvent(kind='conflict', text=str(conflict))]
-            run.usage = RunUsage() if stream.usage is None else stream.usage - version.usage
+            run.usage = translator.usage
             for stream_event in [*conflicts, *ends]:
                 run.emit(stream_event)
             for renderer in renderers:

@@ -9,9 +9,17 @@ from typing import Literal, TypeAlias
 
 import anyio
 from pydantic_ai import CancellationToken
-from pydantic_ai.usage import RunUsage
 
-from pydantic_deep.streaming import NOTICE, CallBatches, EndEvent, ErrorEvent, NoticeEvent, RunStatus, StreamEvent
+from pydantic_deep.streaming import (
+    NOTICE,
+    CallBatches,
+    EndEvent,
+    ErrorEvent,
+    NoticeEvent,
+    RunStatus,
+    StreamEvent,
+    UsageEvent,
+)
 
 from ._log_entries import encode_entry
 from ._run_log import RunLog
@@ -54,7 +62,7 @@ class ServerRun:
     """The output of the run as text."""
     error: ErrorEvent | None = None
     """The error of a failed run."""
-    usage: RunUsage = field(default_factory=RunUsage)
+    usage: UsageEvent = field(default_factory=UsageEvent)
     """The usage of this run alone."""
     _begun: anyio.Event = field(default_factory=anyio.Event)
     _token: CancellationToken = field(default_factory=CancellationToken)

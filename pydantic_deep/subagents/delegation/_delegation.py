@@ -19,6 +19,7 @@ from pydantic_ai.usage import RunUsage, UsageLimits
 
 from pydantic_deep._messages.deferred_metadata import DelegationAnswers, DelegationRequest, dump
 from pydantic_deep._messages.message_json import dump_history, parse_history
+from pydantic_deep._messages.usage_json import usage_adapter
 from pydantic_deep.extensions import SupportsRecovery, find_capabilities
 from pydantic_deep.subagents._deps import clone_deps, dump_todos, load_todos
 from pydantic_deep.subagents._events import forward_to
@@ -202,7 +203,7 @@ class Delegation:
             'sub_agent_thread_id': result.conversation_id,
             'subagent': self.plan.name,
             'path': list(self.plan.place.path),
-            'usage': _usage_adapter().dump_python(self._usage, mode='json'),
+            'usage': usage_adapter().dump_python(self._usage, mode='json'),
         }
         output = result.output
         if merge is not None:
@@ -277,11 +278,6 @@ def _json_part(settings: dict[str, Any]) -> dict[str, JsonValue]:
         except ValidationError:  # such as an httpx timeout
             continue
     return part
-
-
-@cache
-def _usage_adapter() -> TypeAdapter[RunUsage]:
-    return TypeAdapter(RunUsage)
 
 
 @cache

@@ -26,6 +26,7 @@ from pydantic_ai.settings import merge_model_settings
 from pydantic_ai.usage import UsageLimits
 
 from pydantic_deep._messages.notice import noticed
+from pydantic_deep._messages.usage_json import load_usage
 from pydantic_deep._requests.canonical_request import canonical_message
 from pydantic_deep.approvals import Approvals, answer_approvals
 from pydantic_deep.store import RequestRecord, RunRecord, RunState, Store, VersionRecord
@@ -41,7 +42,6 @@ from pydantic_deep.versions.recording._deps_state import load_deps
 from pydantic_deep.versions.recording._ledger import replay_result
 from pydantic_deep.versions.recording._presummary_history import all_messages
 from pydantic_deep.versions.recording._prompts import Prompt, prompt_from
-from pydantic_deep.versions.recording._recorded_run import load_usage
 from pydantic_deep.versions.recording._recovery_script import RecoveryScript
 from pydantic_deep.versions.recording._request_log import RequestLog, resolve_messages
 from pydantic_deep_backends import BackendUnavailableError, Command, CommandResult, StateBackend

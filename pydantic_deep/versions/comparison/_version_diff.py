@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from pydantic_ai.messages import ModelMessage
@@ -166,9 +166,3 @@ def _view(path: str, kind: FileChangeKind, before: str | None, after: str | None
     if before is None or after is None:
         return None
     return view_diff(path, None if kind == 'added' else before, None if kind == 'removed' else after)
-
-
-def usage_between(before: RunUsage, after: RunUsage) -> RunUsage:
-    """Return `after` with its counts reduced by those of `before`."""
-    names = ('requests', 'tool_calls', 'input_tokens', 'output_tokens', 'cache_read_tokens', 'cache_write_tokens')
-    return replace(after, **{name: getattr(after, name) - getattr(before, name) for name in names})

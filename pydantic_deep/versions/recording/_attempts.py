@@ -12,13 +12,14 @@ from pydantic_ai.messages import ModelRequest, ModelResponse, ToolReturnPart
 from pydantic_ai.usage import RequestUsage, RunUsage
 
 from pydantic_deep._messages.summary_metadata import is_summary
+from pydantic_deep._messages.usage_json import dump_usage
 from pydantic_deep.store import CallRecord, RequestRecord, RunEnd, RunRecord, Store, VersionFilter, VersionRecord
 from pydantic_deep.versions._messages import decode_bodies, decode_messages, load_history
 from pydantic_deep.versions.files._open_files import CrashRemnants
 from pydantic_deep.versions.recording._deps_state import fork_of
 from pydantic_deep.versions.recording._ledger import deps_of, result_of
 from pydantic_deep.versions.recording._presummary_history import Summarized, all_records, summaries_since
-from pydantic_deep.versions.recording._recorded_run import CallKey, dump_usage, last_response
+from pydantic_deep.versions.recording._recorded_run import CallKey, last_response
 
 from ._recovery_script import RecordedResponse, RecoveryScript
 

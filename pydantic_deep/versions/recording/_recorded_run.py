@@ -12,16 +12,14 @@ import copy
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
 from typing import cast
 
 import anyio
-from pydantic import TypeAdapter
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.usage import RunUsage
-from pydantic_core import to_json
 
 from pydantic_deep._messages.coalesced_requests import common, merged, rest_of
+from pydantic_deep._messages.usage_json import dump_usage
 from pydantic_deep._run_to_completion import run_to_completion
 from pydantic_deep.store import (
     Append,
@@ -711,18 +709,3 @@ def _with_responses(
 
 def _dump_error(error: BaseException) -> str:
     return json.dumps({'type': type(error).__name__, 'message': str(error)[:2000]})
-
-
-def dump_usage(usage: RunUsage) -> str:
-    """Return usage as JSON, without zeros."""
-    return to_json({key: value for key, value in vars(usage).items() if value}).decode()
-
-
-def load_usage(text: str) -> RunUsage:
-    """Return usage from its JSON."""
-    return _usage_adapter().validate_json(text)
-
-
-@cache
-def _usage_adapter() -> TypeAdapter[RunUsage]:
-    return TypeAdapter(RunUsage)

@@ -16,6 +16,7 @@ from pydantic_ai import DeferredToolResults, RunCancelled
 from pydantic_ai.messages import ModelRequest, ModelRequestPart, ModelResponse, UserPromptPart
 from pydantic_ai.usage import RunUsage
 
+from pydantic_deep._messages.usage_json import load_usage
 from pydantic_deep._session_id import session_scope
 from pydantic_deep.approvals import answer_approvals
 from pydantic_deep.store import (
@@ -48,7 +49,7 @@ from pydantic_deep.versions.recording._attempts import (
 )
 from pydantic_deep.versions.recording._ledger import result_parts
 from pydantic_deep.versions.recording._prompts import decode_prompt
-from pydantic_deep.versions.recording._recorded_run import CrashedRun, RecordedRun, RunStart, load_usage, response_id_of
+from pydantic_deep.versions.recording._recorded_run import CrashedRun, RecordedRun, RunStart, response_id_of
 
 from ._suspended_runs import has_moved_on, last_version
 
