@@ -80,7 +80,7 @@ class Session(Generic[DepsT, OutputT]):
 
     def cache_run(self, recording: RecordedRun, tree: Tree | None) -> None:
         """Cache the history, request log and files of a finished run for the next turn."""
-        self._histories.set(recording.tip.id, recording.history)
+        self._histories.set(recording.tip.id, (recording.history.messages, recording.history.ids))
         self._request_logs.set(recording.tip.id, recording.start.requests)
         if tree is not None:
             self.trees.cache(tree)

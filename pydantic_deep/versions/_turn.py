@@ -49,11 +49,11 @@ from .files._protected_files import states_before, warn_of_protected
 from .files._run_files import warn_of_omitted
 from .pauses._answers import claim, decide
 from .pauses._pause_histories import load_pause
-from .recording._attempts import end_of_attempt
+from .recording._attempts import CrashedRun, end_of_attempt
 from .recording._capabilities import missing_failures
 from .recording._deps_state import load_deps
 from .recording._prompts import encode_prompt
-from .recording._recorded_run import FAILED, CrashedRun, RecordedRun, RunStart
+from .recording._recorded_run import FAILED, RecordedRun, RunStart
 from .recording._recorder import Recorder, suspension_note
 
 ALL_RUNS = 1_000_000

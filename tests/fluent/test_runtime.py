@@ -37,7 +37,7 @@ from pydantic_deep.store import (
 from pydantic_deep.summarization import Messages, Summarization
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from pydantic_deep.versions import VersionedAgent, _history_edit, _messages
-from pydantic_deep.versions.recording import _recorded_run
+from pydantic_deep.versions.recording import _stored_history
 from pydantic_deep_backends import digest_of
 
 from .conftest import Begin, Told
@@ -380,7 +380,7 @@ async def test_a_turn_of_a_long_conversation_copies_nothing_and_writes_what_is_n
 
         return counted
 
-    for module in (_history_edit, _recorded_run):
+    for module in (_history_edit, _stored_history):
         monkeypatch.setattr(module, 'encode_message', counting('encoded', _messages.encode_message))
     monkeypatch.setattr(_messages, 'decode_messages', counting('decoded', _messages.decode_messages))
 

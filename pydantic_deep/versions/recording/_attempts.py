@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Literal, cast
 
@@ -19,15 +20,48 @@ from pydantic_deep.versions.files._open_files import CrashRemnants
 from pydantic_deep.versions.recording._deps_state import fork_of
 from pydantic_deep.versions.recording._ledger import deps_of, result_of
 from pydantic_deep.versions.recording._presummary_history import Summarized, all_records, summaries_since
-from pydantic_deep.versions.recording._recorded_run import CallKey, last_response
 
 from ._recovery_script import RecordedResponse, RecoveryScript
+from ._stored_history import last_response
+
+CallKey = tuple[str, str]
+"""The key of a tool call within a run and those that it resumes: the id of the message with the call, and its own id.
+"""
 
 _BASE = ''
 """Stands for the response that a run begins from."""
 
 _ALL = 1_000_000
 """A limit above the number of runs below any run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrashedRun:
+    """A crashed run that another run resumes, with all attempts at it; empty for a run that resumes none."""
+
+    attempts: Sequence[RunRecord] = ()
+    """The crashed run, after those that it resumed itself, oldest first."""
+    settled: Mapping[CallKey, CallRecord] = field(default_factory=dict[CallKey, CallRecord])
+    """The ledger entries of calls that the attempts have begun, keyed by call."""
+    asked_by: str | None = None
+    """The attempt with the ledger entries for calls of the base's last response; `None` without attempts."""
+    lost: RunUsage = field(default_factory=RunUsage)
+    """The usage of the attempts that neither the base includes nor this run records again."""
+    earlier: RunUsage = field(default_factory=RunUsage)
+    """The usage of the attempts up to the base, including `lost`."""
+
+
+async def load_crashed_run(
+    store: Store, attempts: Sequence[RunRecord], base: VersionRecord, *, lost: RunUsage, earlier: RunUsage
+) -> CrashedRun:
+    """Return the crashed run of attempts, for a run that resumes it from a version."""
+    return CrashedRun(
+        attempts=attempts,
+        settled=await settled_calls(store, attempts),
+        asked_by=await _asked_by(store, attempts, base),
+        lost=lost,
+        earlier=earlier,
+    )
 
 
 async def attempts_of(store: Store, run: RunRecord) -> list[RunRecord]:
@@ -39,7 +73,7 @@ async def attempts_of(store: Store, run: RunRecord) -> list[RunRecord]:
 
 
 async def settled_calls(store: Store, attempts: Sequence[RunRecord]) -> dict[CallKey, CallRecord]:
-    """Return the ledger entries of attempts: one per call, under the attempt that had the response with the call."""
+    """Return the ledger entries of attempts, one per call. The attempt with a response has the entries of its calls."""
     return {(call.response_id, call.tool_call_id): call for call in await _calls(store, attempts)}
 
 
@@ -77,8 +111,9 @@ async def newest_version(store: Store, attempts: Sequence[RunRecord]) -> Version
     return None
 
 
-async def asked_by(store: Store, attempts: Sequence[RunRecord], base: VersionRecord) -> str:
-    """Return the attempt under which calls of a version's last response are recorded: the one that had the response.
+async def _asked_by(store: Store, attempts: Sequence[RunRecord], base: VersionRecord) -> str:
+    """Return the attempt that has the ledger entries for calls of a version's last response: the one that had the
+    response.
 
     For a response from before all attempts, this is the first one.
     """
@@ -99,7 +134,7 @@ async def load_script(store: Store, attempts: Sequence[RunRecord]) -> RecoverySc
     calls = await _calls(store, attempts)
     newest = await newest_version(store, attempts)
     if newest is None:
-        return RecoveryScript(run_id=attempts[-1].id, responses=[])
+        return RecoveryScript()
     made = await summaries_since(store, newest, await store.version(attempts[0].base_id or ''))
     records = await all_records(store, newest)  # including replaced messages, which are used again too
     messages = await decode_messages(records, store.read_asset)
@@ -141,7 +176,6 @@ async def load_script(store: Store, attempts: Sequence[RunRecord]) -> RecoverySc
         if isinstance(message, ModelResponse) and record.id in run_id_by_response
     ]
     return RecoveryScript(
-        run_id=attempts[-1].id,
         responses=responses,
         begun_from=None if begun_from is None else recorded(*begun_from, attempts[0].id),
         summaries=[summary.message for summary in made],

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
-from contextvars import ContextVar
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from opentelemetry import trace
-from pydantic_ai import AgentRunResult, DeferredToolRequests, RunCancelled, RunContext, ToolDefinition, ToolReturn
+from pydantic_ai import AgentRunResult, DeferredToolRequests, RunCancelled, RunContext, ToolDefinition
 from pydantic_ai.agent import CallToolsNode, ModelRequestNode
 from pydantic_ai.capabilities import (
     AbstractCapability,
@@ -30,19 +28,11 @@ from pydantic_ai.capabilities import (
     WrapToolValidateHandler,
 )
 from pydantic_ai.exceptions import (
-    ApprovalRequired,
-    CallDeferred,
-    ModelRetry,
     SkipModelRequest,
-    ToolFailed,
-    ToolFailedError,
-    ToolRetryError,
 )
 from pydantic_ai.messages import (
     ModelMessage,
-    ModelRequest,
     ModelRequestAttempt,
-    ModelRequestPart,
     ModelResponse,
     ToolCallPart,
 )
@@ -50,64 +40,44 @@ from pydantic_ai.models import Model, ModelRequestContext
 from pydantic_ai.usage import RunUsage
 from pydantic_core import to_json
 
-from pydantic_deep._messages.deferred_metadata import (
-    MAY_HAVE_RUN_AND_FAILS,
-    CallRequest,
-    Edited,
-    Preview,
-    dump,
-    parse_answer,
-    with_notice,
-)
 from pydantic_deep._run_to_completion import run_to_completion
 from pydantic_deep.approvals import Approvals
 from pydantic_deep.extensions import (
     SupportsConversationUsage,
     SupportsDelegationUsage,
-    SupportsPreview,
     find_capabilities,
 )
 from pydantic_deep.store import (
     ApprovalRecord,
     BranchExistsError,
     CallRecord,
+    RunRecord,
     RunTakenOverError,
     Store,
     StoreError,
-    VersionNotFoundError,
     VersionState,
     now,
 )
 from pydantic_deep.versions._instructions_check import literal_instructions_in
-from pydantic_deep.versions.files._run_files import OmittedFile, name_omitted
 from pydantic_deep.versions.pauses._pause import approvals_of
 from pydantic_deep.versions.pauses._pause_histories import store_pause
-from pydantic_deep.versions.recording._attempts import calls_before_pause, usage_of_call
+from pydantic_deep.versions.recording._attempts import usage_of_call
 from pydantic_deep.versions.recording._recovery_script import RecoveryScript
 from pydantic_deep_backends.paths import display_path
 
+from ._call_ledger import CALLER, Caller, CallLedger
 from ._ledger import (
-    effect_of,
-    encode_failure,
-    encode_result,
-    failure_of,
-    is_complete_in_message,
     is_delegation,
-    parts_of,
-    replay_result,
 )
 from ._presummary_history import earlier_messages
 from ._recorded_run import FAILED, RecordedRun
 from ._request_accounting import RequestAccounting
-from ._run_start import Caller, begin_run, find_begun_run
+from ._run_start import begin_run, find_begun_run
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
 RECORDER_ID = 'recorder'
 """The `id` of the capability."""
-
-
-_CALLER: ContextVar[Caller | None] = ContextVar('pydantic_deep_caller', default=None)
 
 
 @dataclass(kw_only=True)
@@ -135,25 +105,26 @@ class Recorder(AbstractCapability[object]):
         default_factory=list['asyncio.Task[object]'], init=False, repr=False
     )
     """The tasks of running subagents."""
-    _script: RecoveryScript | None = field(default=None, init=False, repr=False)
-    _is_behind: bool = field(default=False, init=False, repr=False)
-    """Whether the run has not caught up with the crashed run that it resumes, so that its steps are already stored."""
+    _script: RecoveryScript = field(default_factory=RecoveryScript, init=False, repr=False)
     _delegated: SupportsDelegationUsage | None = field(default=None, init=False, repr=False)
     """Counts the usage of a subagent's run and its descendants; `None` for other runs."""
     _live: list[ModelMessage] = field(default_factory=list[ModelMessage], init=False, repr=False)
-    _returned: dict[str, list[ModelRequestPart]] = field(
-        default_factory=dict[str, 'list[ModelRequestPart]'], init=False, repr=False
-    )
-    """The message parts with results of calls of the last response, keyed by tool call id."""
-    _running_calls: list[tuple[asyncio.Task[object], asyncio.Event]] = field(
-        default_factory=list['tuple[asyncio.Task[object], asyncio.Event]'], init=False, repr=False
-    )
-    """The running calls, each with its task and an event that is set when it has ended."""
     _usage: RunUsage = field(default_factory=RunUsage, init=False, repr=False)
     """The usage of the conversation, with all subagents."""
-    _accounting: RequestAccounting = field(default_factory=RequestAccounting, init=False, repr=False)
-    _refused_below: StoreError | None = field(default=None, init=False, repr=False)
-    """The store error that ended the run of a subagent."""
+    _requests: RequestAccounting = field(init=False, repr=False)
+    """The requests of `recording`."""
+    _calls: CallLedger = field(init=False, repr=False)
+    """The calls of `recording`."""
+
+    def __post_init__(self) -> None:
+        """Continue the recording if there is one."""
+        if self.recording is not None:
+            self._record(self.recording)
+
+    def _record(self, recording: RecordedRun) -> None:
+        self.recording = recording
+        self._requests = RequestAccounting(recording=recording)
+        self._calls = CallLedger(recording=recording, script=self._script)
 
     def get_ordering(self) -> CapabilityOrdering:
         """Be the outermost capability."""
@@ -182,7 +153,7 @@ class Recorder(AbstractCapability[object]):
     async def wrap_run(self, ctx: RunContext[object], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
         """Record the start and the end of the run. If the end cannot be stored, the run is suspended."""
         self._live, self._usage = ctx.messages, ctx.usage
-        self._caller = None if self._parent is None else _CALLER.get()
+        self._caller = None if self._parent is None else CALLER.get()
         if (
             self._caller is not None
             and (delegated := next(iter(find_capabilities(ctx, SupportsDelegationUsage)), None)) is not None
@@ -211,7 +182,6 @@ class Recorder(AbstractCapability[object]):
         try:
             # Run to completion: if this is cancelled during the commit, the stored run still has to be ended.
             recording = self.recording or await run_to_completion(self._begin(ctx))
-            self._accounting.recording = recording
             if self._parent is not None:
                 link = {'pydantic_deep.sub_agent_thread_id': recording.tip.conversation_id}
                 trace.get_current_span().set_attributes(link)
@@ -225,7 +195,7 @@ class Recorder(AbstractCapability[object]):
         try:
             await run_to_completion(self._finish(recording, result))
         except BranchExistsError as error:
-            recording.drop_branch_name()
+            recording.history.new_branch = None
             await run_to_completion(self._finish(recording, result))
             error.add_note(f'The run is stored as version {recording.tip.id}.')
             raise
@@ -239,8 +209,7 @@ class Recorder(AbstractCapability[object]):
 
     async def _begin(self, ctx: RunContext[object]) -> RecordedRun:
         recording, self._script = await begin_run(self.store, ctx, self._caller)
-        self.recording = recording
-        self._is_behind = self._script is not None and bool(self._script.responses)
+        self._record(recording)
         self._count(ctx, recording.start.crashed.lost)
         return recording
 
@@ -262,16 +231,16 @@ class Recorder(AbstractCapability[object]):
 
     async def recovered_conversation_id(self) -> str | None:
         """Return the conversation that a crashed process started for the running call; `None` if there is none."""
-        caller = _CALLER.get()
+        caller = CALLER.get()
         before = None if caller is None else await find_begun_run(self.store, caller)
         return None if before is None else before.conversation_id
 
     def is_recovered_response(self) -> bool:
         """Return whether the last response was recorded by a crashed run."""
-        return self._script is not None and self._script.is_active
+        return self._script.is_active
 
     def _end_caller(self, error: StoreError) -> None:
-        """Stop the parent run too: otherwise its model would see a failed subagent, and continue without the subagent's
+        """End the parent run too: otherwise its model would see a failed subagent, and continue without the subagent's
         work.
         """
         caller = self._caller
@@ -279,12 +248,11 @@ class Recorder(AbstractCapability[object]):
             caller.refused.append(error)
 
     def _is_refused(self, recording: RecordedRun, error: BaseException) -> bool:
-        """Return whether the store has refused the work of this subagent or of one below it.
+        """Return whether the store has refused the work of this subagent or of one below it. Then no ancestor is ended.
 
-        If so, all ancestors stop without an end in the store, because their ends would lose the unmerged changes of the
-        subagent's fork. `recover` resumes all of them.
+        Ending them would lose the unmerged changes of the subagent's fork. `recover` resumes all of them.
         """
-        return error is self._refused_below or (self._parent is not None and error is recording.refused)
+        return error is self._calls.refused or (self._parent is not None and error is recording.refused)
 
     async def after_node_run(
         self, ctx: RunContext[object], *, node: AgentNode[object], result: NodeResult[object]
@@ -297,28 +265,25 @@ class Recorder(AbstractCapability[object]):
         recording = self.recording
         if recording is None:
             return result
-        if self._is_behind:
-            if isinstance(node, ModelRequestNode):
-                self._returned.clear()
+        is_response = isinstance(node, ModelRequestNode)
+        if is_response:
+            self._calls.forget_results()
+        if self._script.is_behind:
+            if is_response:
                 self._catch_up(recording)
         elif isinstance(result, ModelRequestNode):
-            self._accounting.reject(result.request, self._live)
+            self._requests.reject(result.request, self._live)
             await recording.commit_step()
-        elif (
-            isinstance(node, ModelRequestNode)
-            and isinstance(result, CallToolsNode)
-            and result.model_response.tool_calls
-        ):
-            self._returned.clear()
+        elif is_response and isinstance(result, CallToolsNode) and result.model_response.tool_calls:
             await recording.stage(ctx.messages, self._usage)
         return result
 
     def _catch_up(self, recording: RecordedRun) -> None:
         """Continue from the stored history when the last recorded response was used."""
-        script = cast('RecoveryScript', self._script)
+        script = self._script
         if script.position == len(script.responses):
-            self._is_behind = False
-            self._live[:] = recording.catch_up(cast('ModelResponse', self._live[-1]))
+            script.is_behind = False
+            self._live[:] = recording.history.catch_up(cast('ModelResponse', self._live[-1]))
 
     async def earlier_messages(self, ctx: RunContext[object]) -> Sequence[ModelMessage]:
         """Return the messages that summaries have replaced in the history of the run, from the store."""
@@ -326,15 +291,15 @@ class Recorder(AbstractCapability[object]):
 
     def has_overflowed(self) -> bool:
         """Return whether the crashed run's next request was refused as too long."""
-        return self._script is not None and self._script.has_overflowed
+        return self._script.has_overflowed
 
     def next_summary(self) -> ModelMessage | None:
-        """Return the next summary that the crashed run created; `None` if there is none, or no crashed run."""
-        return None if self._script is None else self._script.next_summary()
+        """Return the next summary that the crashed run created; `None` if there is none, or the run resumes none."""
+        return self._script.next_summary()
 
     async def persist(self, ctx: RunContext[object], messages: Sequence[ModelMessage]) -> None:
         """Commit a history before it is rewritten: rejected responses without calls are not stored yet."""
-        if self.recording is not None and not self._is_behind:
+        if self.recording is not None and not self._script.is_behind:
             await self.recording.commit_messages(messages)
 
     async def record_summary(
@@ -342,20 +307,21 @@ class Recorder(AbstractCapability[object]):
     ) -> None:
         """Store the request for a summary at once, because the request that needs the summary may take long."""
         if self.recording is not None:
-            await self._accounting.record_summary(request, response, started_at=started_at, duration_us=duration_us)
+            await self._requests.record_summary(request, response, started_at=started_at, duration_us=duration_us)
 
     def record_billed_attempts(self, attempts: Sequence[ModelRequestAttempt]) -> None:
         """Record the attempts at the last request that were billed and that no response includes."""
-        self._accounting.record_billed_attempts(attempts)
+        if self.recording is not None:
+            self._requests.record_billed_attempts(attempts)
 
     def get_wrapper_model(self, model: Model) -> Model | None:
         """Return a model with the recorded responses of a crashed run until they are used up, then one that records
         responses.
         """
-        script = None if self._script is None else self._script.before(model)
+        script = self._script.before(model)
         if script is not None or self.recording is None:
             return script
-        return self._accounting.observe(model)
+        return self._requests.observe(model)
 
     async def wrap_model_request(
         self, ctx: RunContext[object], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
@@ -367,8 +333,8 @@ class Recorder(AbstractCapability[object]):
             return await handler(request_context)
         if self._parent is None:
             recording.note_instructions(literal_instructions_in(request_context.model_request_parameters))
-        self._accounting.send(ctx, request_context)
-        position = None if self._script is None else self._script.position
+        self._requests.send(ctx, request_context)
+        position = self._script.position
         try:
             response = await handler(request_context)
         except SkipModelRequest as skipped:
@@ -377,14 +343,13 @@ class Recorder(AbstractCapability[object]):
         self._note_response(position, response)
         return response
 
-    def _note_response(self, position: int | None, response: ModelResponse) -> None:
+    def _note_response(self, position: int, response: ModelResponse) -> None:
         """Record the response to a request, unless it comes from the recording."""
         script = self._script
-        if script is not None and script.position == position:  # a capability has responded instead of the model
+        if script.position == position:  # a capability has responded instead of the model
             script.position = min(script.position, len(script.responses)) + 1
-        if self.is_recovered_response():
-            return
-        self._accounting.answer(response)
+        if not script.is_active:
+            self._requests.answer(response)
 
     async def wrap_tool_validate(
         self,
@@ -396,8 +361,7 @@ class Recorder(AbstractCapability[object]):
         handler: WrapToolValidateHandler,
     ) -> ValidatedToolArgs:
         """Skip validation of a call that finished in a crashed run, so that nobody has to approve it."""
-        recording = self.recording
-        known = None if recording is None else self._known(recording, call.tool_call_id)
+        known = None if self.recording is None else self._calls.known(call.tool_call_id)
         if known is not None and known.result is not None:
             return call.args_as_dict()
         return await handler(args)
@@ -406,22 +370,9 @@ class Recorder(AbstractCapability[object]):
         self, ctx: RunContext[object], *, call: ToolCallPart, tool_def: ToolDefinition, args: ValidatedToolArgs
     ) -> ValidatedToolArgs:
         """Require approval for a call of a crashed run that may have run."""
-        recording = self.recording
-        if recording is None:
-            return args
-        known = self._known(recording, call.tool_call_id)
-        if known is None or known.status != 'started' or known.effect == 'read' or is_delegation(tool_def):
-            return args
-        answer = parse_answer(ctx.tool_call_metadata) if ctx.tool_call_approved else None
-        preview = await _preview(ctx, call, tool_def, args)
-        if preview is not None and preview.failure is not None:  # no decision needed: it cannot run again
-            raise ToolFailed(f'{MAY_HAVE_RUN_AND_FAILS} {preview.failure}')
-        request = CallRequest(
-            preview=with_notice(preview),
-            decisions=('approve', 'deny'),
-            edited=answer.args if isinstance(answer, Edited) else None,
-        )
-        raise ApprovalRequired(metadata=dump(request))
+        if self.recording is not None:
+            await self._calls.check_repeat(ctx, call, tool_def, args)
+        return args
 
     async def wrap_tool_execute(
         self,
@@ -436,168 +387,31 @@ class Recorder(AbstractCapability[object]):
         recording = self.recording
         if recording is None:
             return await handler(args)
-        known = self._known(recording, call.tool_call_id)
-        if known is not None and known.result is not None:
-            return await self._recorded_result(
-                ctx, recording, known, known.result, is_delegation=is_delegation(tool_def)
-            )
-        run_id, response_id = self._asked_by(recording)
-        entry = CallRecord(
-            run_id=run_id,
-            response_id=response_id,
-            tool_call_id=call.tool_call_id,
-            tool_name=call.tool_name,
-            arguments=call.args if isinstance(call.args, str) else to_json(call.args or {}).decode(),
-            effect=effect_of(tool_def),
-            status='started',
-            result=None,
-            tree=None,
-            error=None,
-            started_at=now(),
-            ended_at=None,
-        )
-        if ctx.tool_call_approved:
-            await self._supersede(recording, entry)
-        intent = args.get('description')
-        caller = Caller(
-            recording=recording,
-            call=entry,
-            intent=intent if isinstance(intent, str) else entry.arguments,
-            was_begun=known is not None,
-        )
-        return await self._execute(caller, args, handler, is_delegation=is_delegation(tool_def))
+        known = self._calls.known(call.tool_call_id)
+        if known is None or known.result is None:
+            return await self._calls.execute(ctx, call, tool_def, args, handler)
+        if is_delegation(tool_def):
+            await self._count_subagents(ctx, recording.start.crashed.attempts, known)
+        return self._calls.replay(known, known.result)
 
-    def _asked_by(self, recording: RecordedRun) -> tuple[str, str]:
-        """Return the ids of the run and the response under which running calls are recorded."""
-        recorded = None if self._script is None else self._script.last
-        return (recording.asked_by, recording.response_id) if recorded is None else (recorded.run_id, recorded.id)
-
-    async def _supersede(self, recording: RecordedRun, entry: CallRecord) -> None:
-        """Mark earlier ledger entries of a call as superseded, after a person has approved running it again."""
-        start = recording.start
-        with suppress(VersionNotFoundError):  # the pause was deleted
-            attempts = [*start.crashed.attempts, start.run_record]
-            for call in await calls_before_pause(self.store, attempts, entry.response_id, entry.tool_call_id):
-                recording.supersede(call)
-
-    async def _recorded_result(
-        self, ctx: RunContext[object], recording: RecordedRun, known: CallRecord, encoded: str, *, is_delegation: bool
-    ) -> object:
-        """Return the result of a call that finished in a crashed run, and count the usage of its subagents."""
-        if is_delegation:
-            attempts = recording.start.crashed.attempts
-            now_used, before = await usage_of_call(self.store, attempts, known.response_id, known.tool_call_id)
-            self._count(ctx, now_used)
-            for counter in find_capabilities(ctx, SupportsConversationUsage):
-                counter.add_earlier_usage(before)
-        if not self._is_behind:
-            recording.note_in_message(known)
-        result = replay_result(encoded)
-        self._returned[known.tool_call_id] = parts_of(known.tool_name, known.tool_call_id, result)
-        return result
-
-    def _known(self, recording: RecordedRun, tool_call_id: str) -> CallRecord | None:
-        """Return the ledger entry that a crashed run left for a call of the last response; `None` if the call must run
-        again.
-
-        Its uncommitted file writes were lost and will be redone. In a fork, the only lost writes are those of
-        unfinished calls.
-        """
-        start = recording.start
-        recorded = None if self._script is None else self._script.last
-        if recorded is not None:
-            known = recorded.calls.get(tool_call_id)
-        else:
-            settled = start.crashed.settled
-            known = settled.get((recording.response_id, tool_call_id)) if settled else None
-        if known is None or known.effect != 'write':
-            return known
-        is_lost = (
-            known.status == 'started' if start.fork is not None else start.files is not None and not start.has_files
-        )
-        return None if is_lost else known
-
-    async def _execute(
-        self,
-        caller: Caller,
-        args: ValidatedToolArgs,
-        handler: Callable[[ValidatedToolArgs], Awaitable[Any]],
-        *,
-        is_delegation: bool,
-    ) -> Any:
-        recording, entry = caller.recording, caller.call
-        running_call = cast('asyncio.Task[object]', asyncio.current_task()), asyncio.Event()
-        self._running_calls.append(running_call)
-        try:
-            if is_delegation:  # the commit that starts the subagent's run also starts the call
-                await recording.commit_step()
-            else:
-                await recording.start_call(entry)
-            result = await self._run(caller, args, handler)
-        finally:
-            self._running_calls.remove(running_call)
-            running_call[1].set()
-        self._accounting.usage.tool_calls += 1
-        self._returned[entry.tool_call_id] = parts_of(entry.tool_name, entry.tool_call_id, result)
-        is_in_message = is_complete_in_message(result)
-        if is_in_message:
-            recording.note_in_message(entry)
-        # The result of a call that only reads is stored with its message. If that is lost, the call runs again.
-        is_needed = entry.effect != 'read' or not is_in_message
-        encoded = encode_result(entry.tool_name, entry.tool_call_id, result) if is_needed else None
-        await self._end(recording, entry._replace(status='done', result=encoded))
-        omitted = recording.take_omitted()
-        return _with_omitted(result, omitted) if omitted else result
-
-    async def _run(
-        self, caller: Caller, args: ValidatedToolArgs, handler: Callable[[ValidatedToolArgs], Awaitable[Any]]
-    ) -> Any:
-        """Run a started call, and record how it ends unless it returns a result."""
-        recording, entry = caller.recording, caller.call
-        token = _CALLER.set(caller)
-        try:
-            return await handler(args)
-        except (ApprovalRequired, CallDeferred):
-            recording.note_call(entry._replace(status='deferred'))
-            raise
-        except Exception as error:
-            if not caller.refused:
-                await self._end_failed(recording, entry, error)
-                raise
-        finally:
-            _CALLER.reset(token)
-        self._refused_below = caller.refused[0]
-        raise self._refused_below  # outside of the handler, so that it has no other cause
-
-    async def _end_failed(self, recording: RecordedRun, entry: CallRecord, error: Exception) -> None:
-        if isinstance(error, (ToolFailed, ModelRetry, ToolFailedError, ToolRetryError)):
-            recording.note_in_message(entry)
-            failure = failure_of(error)
-            entry = entry._replace(result=encode_failure(failure), error=_cause_of(failure))
-        else:  # an exception of user code, which ends the run
-            entry = entry._replace(error=type(error).__name__)
-        await self._end(recording, entry._replace(status='failed'))
-
-    async def _end(self, recording: RecordedRun, entry: CallRecord) -> None:
-        entry = entry._replace(ended_at=now())
-        if recording.can_repeat(entry) and (entry.effect == 'read' or not await recording.changed_deps()):
-            recording.note_call(entry)
-        else:
-            await run_to_completion(recording.end_call(entry))  # its side effects must be recorded
+    async def _count_subagents(self, ctx: RunContext[object], attempts: Sequence[RunRecord], call: CallRecord) -> None:
+        """Count the usage of the subagents of a call that finished in a crashed run."""
+        used, before = await usage_of_call(self.store, attempts, call.response_id, call.tool_call_id)
+        self._count(ctx, used)
+        for counter in find_capabilities(ctx, SupportsConversationUsage):
+            counter.add_earlier_usage(before)
 
     async def _finish(self, recording: RecordedRun, result: AgentRunResult[Any]) -> None:
         requests = result.output if isinstance(result.output, DeferredToolRequests) else None
         if self._has_ended_before(recording, requests):
-            self._live[:] = recording.history[0]
-            await recording.end_as_before(self._accounting.usage, self._accounting.total_cost)
+            self._live[:] = recording.history.messages
+            await recording.end_as_before()
         elif requests is None:
             await recording.end(
                 result.all_messages(),
                 self._usage,
                 kind='turn',
                 state='complete',
-                run_usage=self._accounting.usage,
-                cost=self._accounting.total_cost,
                 output=_encode_output(result.output),
             )
         else:
@@ -606,7 +420,7 @@ class Recorder(AbstractCapability[object]):
     def _has_ended_before(self, recording: RecordedRun, requests: DeferredToolRequests | None) -> bool:
         """Return whether a crashed run has stored the same end, so that all responses come from its recording."""
         base, script = recording.start.base, self._script
-        if script is None or script.position != len(script.responses) or recording.tip is not base:
+        if script.position != len(script.responses) or recording.tip is not base:
             return False
         state = 'complete' if requests is None else 'awaiting_approval'
         return (
@@ -632,8 +446,6 @@ class Recorder(AbstractCapability[object]):
             self._usage,
             kind='pause',
             state='awaiting_approval',
-            run_usage=self._accounting.usage,
-            cost=self._accounting.total_cost,
             pending=await store_pause(self.store, requests),
             approvals=approvals,
             supersedes=supersedes,
@@ -646,19 +458,17 @@ class Recorder(AbstractCapability[object]):
             await self._stop_calls()
             return
         if isinstance(error, BranchExistsError):
-            recording.drop_branch_name()
-        self._accounting.end_cut_off(self._live)
+            recording.history.new_branch = None
+        self._requests.end_cut_off(self._live)
         is_stopped = isinstance(error, RunCancelled) or not isinstance(error, Exception)
         state: VersionState = 'interrupted' if is_stopped else 'failed'
         await self._stop_calls()
         try:
             await recording.end(
-                self._with_returned(recording),
+                recording.history.messages if self._script.is_behind else self._calls.with_results(self._live),
                 self._usage,
                 kind='turn',
                 state=state,
-                run_usage=self._accounting.usage,
-                cost=self._accounting.total_cost,
                 error=error,
             )
         except StoreError as unsaved:
@@ -669,14 +479,7 @@ class Recorder(AbstractCapability[object]):
             error.add_note(f'The run is stored as version {recording.tip.id}.')
 
     async def _stop_calls(self) -> None:
-        """Cancel running calls, and wait until they end: pydantic-ai cancels them only later, and they could write
-        until then.
-        """
-        stopped = [*self._running_calls]
-        for task, _ in stopped:
-            task.cancel()
-        for _, ended in stopped:
-            await ended.wait()
+        await self._calls.stop()
         await self._stop_lost()
 
     async def _stop_lost(self) -> None:
@@ -692,45 +495,8 @@ class Recorder(AbstractCapability[object]):
 
     async def _abandon(self, recording: RecordedRun, error: BaseException, unsaved: Exception) -> None:
         """Mark a run as failed if its end cannot be encoded, so that it does not count as running."""
-        await recording.abandon(error, self._accounting.usage, self._accounting.total_cost)
+        await recording.abandon(error)
         error.add_note(f'The run is stored up to version {recording.tip.id}; the rest cannot be stored: {unsaved}')
-
-    def _with_returned(self, recording: RecordedRun) -> Sequence[ModelMessage]:
-        """Return the messages of an interrupted run, with the results of finished calls of the last response."""
-        messages = recording.history[0] if self._is_behind else self._live
-        if self._is_behind or not self._returned or not isinstance(messages[-1], ModelResponse):
-            return messages
-        parts = [part for call in messages[-1].tool_calls for part in self._returned.get(call.tool_call_id, ())]
-        run_record = recording.start.run_record
-        return [
-            *messages,
-            ModelRequest(parts, state='interrupted', run_id=run_record.id, conversation_id=run_record.conversation_id),
-        ]
-
-
-async def _preview(
-    ctx: RunContext[object], call: ToolCallPart, tool_def: ToolDefinition, args: ValidatedToolArgs
-) -> Preview | None:
-    """Return the preview of a call from the first capability that has one."""
-    for capability in find_capabilities(ctx, SupportsPreview):
-        preview = await capability.preview(ctx, call=call, tool_def=tool_def, args=args)
-        if preview is not None:
-            return preview
-    return None
-
-
-def _with_omitted(result: object, omitted: Sequence[OmittedFile]) -> object:
-    """Return the result of a call with a note for the model about files that no version has."""
-    note = f'Not saved in any version: {name_omitted(omitted)}.'
-    if isinstance(result, str):
-        return f'{result}\n\n{note}'
-    returned = (
-        cast('ToolReturn[Any]', result) if isinstance(result, ToolReturn) else ToolReturn[Any](return_value=result)
-    )
-    if isinstance(returned.return_value, str):
-        return replace(returned, return_value=f'{returned.return_value}\n\n{note}')
-    before = [returned.content] if isinstance(returned.content, str) else [*(returned.content or ())]
-    return replace(returned, content=[*before, note])
 
 
 def suspension_note(run_id: str, version_id: str) -> str:
@@ -739,10 +505,6 @@ def suspension_note(run_id: str, version_id: str) -> str:
         f'The run {run_id} is suspended after the version {version_id}: `VersionedAgent.recover` resumes it, and '
         '`VersionedAgent.cancel` ends it.'
     )
-
-
-def _cause_of(error: BaseException) -> str:
-    return type(error.__cause__ or error).__name__
 
 
 def _encode_output(output: object) -> str:

@@ -32,10 +32,9 @@ class RecordedResponse:
 
 @dataclass(kw_only=True)
 class RecoveryScript:
-    """The recorded responses of a crashed run, and the number of them that were used."""
+    """The recorded responses of a crashed run, and the number of them that were used; empty if no run crashed."""
 
-    run_id: str
-    responses: Sequence[RecordedResponse]
+    responses: Sequence[RecordedResponse] = ()
     begun_from: RecordedResponse | None = None
     """The response that the run began from, if any. The run has made calls of it."""
     summaries: Sequence[ModelMessage] = ()
@@ -46,6 +45,12 @@ class RecoveryScript:
     """The number of summaries that were used."""
     position: int = field(default=0, init=False)
     """The number of responses that were used; greater than their total once a model has responded."""
+    is_behind: bool = field(init=False)
+    """Whether the run has not caught up with the crashed run, so that its steps are already stored."""
+
+    def __post_init__(self) -> None:
+        """Begin at the first response."""
+        self.is_behind = bool(self.responses)
 
     @property
     def last(self) -> RecordedResponse | None:

@@ -26,7 +26,7 @@ from pydantic_ai.messages import (
     ToolReturnPart,
 )
 from pydantic_ai.models import Model, ModelRequestContext
-from pydantic_ai.usage import RequestUsage, RunUsage
+from pydantic_ai.usage import RequestUsage
 
 from pydantic_deep._requests.canonical_request import canonical_message
 from pydantic_deep._requests.observed_model import ObservedModel
@@ -36,19 +36,16 @@ from pydantic_deep.versions._messages import encode_message
 from pydantic_deep.versions.recording._capabilities import is_framework, overrides
 
 from ._recorded_run import RecordedRun
-from ._request_log import RequestEntry, RequestLog, clock_us
+from ._request_log import RequestLog, clock_us
+from ._uncommitted_requests import RequestEntry
 
 
 @dataclass(kw_only=True)
 class RequestAccounting:
-    """Records the model requests of one run and sums up what they use."""
+    """Records the model requests of one run, and counts their usage."""
 
-    recording: RecordedRun | None = None
-    """The recording of the run, once it has started."""
-    usage: RunUsage = field(default_factory=RunUsage)
-    """The usage of the run, without its subagents."""
-    cost: Decimal | None = None
-    """The cost in US dollars; `None` if no request had a known price."""
+    recording: RecordedRun
+    """The recording of the run."""
     _ctx: RunContext[object] | None = field(default=None, init=False, repr=False)
     """The run context of the last request."""
     _last_request: ModelRequestContext | None = field(default=None, init=False, repr=False)
@@ -65,11 +62,6 @@ class RequestAccounting:
     """The entry of the last request whose response is in a message."""
     _observed: ObservedModel | None = field(default=None, init=False, repr=False)
 
-    @property
-    def total_cost(self) -> str | None:
-        """The cost in US dollars as text; `None` if no request had a known price."""
-        return None if self.cost is None else str(self.cost)
-
     def observe(self, model: Model) -> ObservedModel:
         """Return the model wrapped so that its responses are recorded; the same wrapper for the same model."""
         if self._observed is None or self._observed.wrapped is not model:
@@ -85,7 +77,7 @@ class RequestAccounting:
     def answer(self, response: ModelResponse) -> None:
         """Record that `response` is the message with the response to the last request."""
         request = cast('ModelRequestContext', self._last_request)
-        cast('RecordedRun', self.recording).model = f'{request.model.system}:{request.model.model_name}'
+        self.recording.model = f'{request.model.system}:{request.model.model_name}'
         self._settle(response, 'answer')
 
     def reject(self, request: ModelRequest, live: Sequence[ModelMessage]) -> None:
@@ -110,10 +102,10 @@ class RequestAccounting:
     ) -> None:
         """Store the request for a summary at once, because the request that needs the summary may take long."""
         noted = self._note_apart(request, started_at, duration_us, response.model_name, 'summary')
-        self.usage.requests += 1
+        self.recording.usage.requests += 1
         self._use(noted, response.usage, response)
         self._note_failed(request, response.failed_attempts or ())
-        await cast('RecordedRun', self.recording).commit_requests()
+        await self.recording.commit_requests()
 
     def record_billed_attempts(self, attempts: Sequence[ModelRequestAttempt]) -> None:
         """Record the attempts at the last request that were billed and that no response includes."""
@@ -134,9 +126,8 @@ class RequestAccounting:
         self, request: ModelRequestContext, started_at: int, duration_us: int, model_name: str | None, kind: RequestKind
     ) -> RequestEntry:
         """Record a request whose response is in no message of the history."""
-        recording = cast('RecordedRun', self.recording)
         noted, assets = RequestLog().note(
-            recording.run_id,
+            self.recording.run_id,
             request,
             request.messages,
             begun_with=request.messages,
@@ -146,16 +137,16 @@ class RequestAccounting:
             model_name=model_name,
             kind=kind,
         )
-        recording.note_request(noted, assets)
+        self.recording.requests.add(noted, assets)
         return noted
 
     def _use(self, noted: RequestEntry, usage: RequestUsage, response: ModelResponse | None = None) -> None:
         """Add the usage of a response."""
         cost = usage.cost if usage.cost is not None or response is None else price_of(response)
         noted.use(usage, cost)
-        self.usage.incr(usage)
+        self.recording.usage.incr(usage)
         if cost is not None:
-            self.cost = (self.cost or Decimal()) + cost
+            self.recording.cost = (self.recording.cost or Decimal()) + cost
 
     def _record_response(self, response: ModelResponse | None, failed: Sequence[ModelRequestAttempt]) -> None:
         """Record the model's response to the last request, and its failed attempts."""
@@ -171,7 +162,7 @@ class RequestAccounting:
 
     def _note(self, request: ModelRequestContext, response: ModelResponse) -> RequestEntry:
         """Record a request with the history at the time when it was sent."""
-        recording, ctx = cast('RecordedRun', self.recording), cast('RunContext[object]', self._ctx)
+        recording, ctx = self.recording, cast('RunContext[object]', self._ctx)
         noted, assets = recording.start.requests.note(
             recording.run_id,
             request,
@@ -183,7 +174,7 @@ class RequestAccounting:
             model_name=response.model_name,
             kind='superseded',  # until a message has the response
         )
-        recording.note_request(noted, assets)
+        self.recording.requests.add(noted, assets)
         return noted
 
     def _settle(self, response: ModelResponse, kind: RequestKind) -> None:
@@ -193,12 +184,12 @@ class RequestAccounting:
             entry, kind = self._note(cast('ModelRequestContext', self._last_request), response), 'skipped'
             self._use(entry, response.usage, response)
         entry.response, entry.record = response, entry.record._replace(kind=kind)
-        self.usage.requests += 1
+        self.recording.usage.requests += 1
         original, self._original = self._original, None
         if original is not None and original[0] != canonical_message(response):
             body, assets = original[1]
             entry.sent['response'] = json.loads(body)
-            cast('RecordedRun', self.recording).note_assets(assets)
+            self.recording.requests.add_assets(assets)
         self._settled = entry
 
     def end_cut_off(self, live: Sequence[ModelMessage]) -> None:
@@ -212,7 +203,7 @@ class RequestAccounting:
 
     async def _commit_responses(self, is_answered: bool) -> None:
         """Commit responses before the next request is sent, and before another capability may delay one."""
-        if self.recording is not None and (self._is_held or not is_answered):
+        if self._is_held or not is_answered:
             await self.recording.commit_requests()
 
 

@@ -6,14 +6,12 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
-from typing import Final, cast
+from typing import cast
 
 from pydantic import JsonValue
-from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import ModelRequestContext, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
-from pydantic_ai.usage import RequestUsage
 
 from pydantic_deep._messages.coalesced_requests import identical
 from pydantic_deep._requests.canonical_request import canonical_message, canonical_request, canonical_settings, digest
@@ -21,6 +19,7 @@ from pydantic_deep.store import NewAsset, RequestKind, RequestRecord, new_id
 from pydantic_deep_backends import digest_of
 
 from ._prompts import Prompt, note_of
+from ._uncommitted_requests import RequestEntry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,51 +36,6 @@ class Head:
     def is_of(self, request: ModelRequestContext) -> bool:
         """Return whether another request has the same parameters, which then need not be encoded again."""
         return self.parameters == request.model_request_parameters and self.settings == request.model_settings
-
-
-@dataclass(kw_only=True)
-class RequestEntry:
-    """A model request of a run, mutable until a message is known to have its response."""
-
-    record: RequestRecord
-    """The record, with an id of its own until the message with the response is known."""
-    sent: dict[str, JsonValue]
-    """The data of the request that is not in the history."""
-    response: ModelResponse | None = None
-    """The message with the response; `None` until it is known."""
-    is_stored: bool = False
-    """Whether it is stored as a request whose response is lost."""
-
-    def finished(self, response_id: str | None) -> tuple[RequestRecord, list[NewAsset]]:
-        """Return the record with the id of the message with the response, and its asset."""
-        record, assets = self.record, list[NewAsset]()
-        if self.sent:
-            data = json.dumps(self.sent, sort_keys=True).encode()
-            assets.append(NewAsset(digest=digest_of(data), data=data, media_type='application/json'))
-            record = record._replace(message_digests=assets[-1].digest)
-        return (record if response_id is None else record._replace(response_id=response_id)), assets
-
-    def lost(self) -> tuple[RequestRecord, list[NewAsset]]:
-        """Return the record for the case that a crash loses the response, and its asset."""
-        record, assets = self.finished(None)
-        return (record._replace(kind='superseded') if record.kind in _USABLE_KINDS else record), assets
-
-    def use(self, usage: RequestUsage, cost: Decimal | None) -> None:
-        """Add the usage of a response. There may be several, as a provider may continue a paused response."""
-        record = self.record
-        known = None if record.cost is None else Decimal(record.cost)
-        total = known if cost is None else cost + (known or 0)
-        self.record = record._replace(
-            input_tokens=record.input_tokens + usage.input_tokens,
-            output_tokens=record.output_tokens + usage.output_tokens,
-            cache_read_tokens=record.cache_read_tokens + usage.cache_read_tokens,
-            cache_write_tokens=record.cache_write_tokens + usage.cache_write_tokens,
-            cost=None if total is None else str(total),
-        )
-
-
-_USABLE_KINDS: Final = frozenset({'answer', 'interrupted', 'summary'})
-"""The kinds of requests whose response is lost if no version has it."""
 
 
 @dataclass(kw_only=True)

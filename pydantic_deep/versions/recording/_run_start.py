@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import cast
 
 from pydantic_ai import RunContext
@@ -20,7 +20,6 @@ from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import (
     Append,
     BranchRecord,
-    CallRecord,
     Commit,
     ConversationRecord,
     DelegationRecord,
@@ -28,7 +27,6 @@ from pydantic_deep.store import (
     NewMessage,
     RunRecord,
     Store,
-    StoreError,
     VersionFilter,
     VersionNotFoundError,
     VersionRecord,
@@ -38,39 +36,24 @@ from pydantic_deep.store import (
 from pydantic_deep.versions._messages import encode_message, load_history
 from pydantic_deep.versions._run_options import RunOptions
 from pydantic_deep.versions.recording._attempts import (
-    asked_by,
+    CrashedRun,
     attempts_of,
     last_deps,
     last_fork,
+    load_crashed_run,
     load_script,
     newest_version,
-    settled_calls,
     usage_of_requests,
 )
 from pydantic_deep.versions.recording._recovery_script import RecoveryScript
 from pydantic_deep_backends.overlay import OverlayBackend
 
+from ._call_ledger import Caller
 from ._deps_state import restore_deps, restore_fork
-from ._recorded_run import CrashedRun, RecordedRun, RunStart
+from ._recorded_run import RecordedRun, RunStart
 
 MAIN = 'main'
 """The name of the first branch of a conversation."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Caller:
-    """The tool call that a run belongs to."""
-
-    recording: RecordedRun
-    """The recording of the run that makes the call."""
-    call: CallRecord
-    """The ledger entry of the call."""
-    intent: str
-    """The task of the other agent."""
-    was_begun: bool = False
-    """Whether the crashed process had begun the call."""
-    refused: list[StoreError] = field(default_factory=list[StoreError])
-    """The store errors that ended runs within the call."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,10 +69,8 @@ class _StartingPoint:
     """The crashed runs that the run resumes, oldest first."""
 
 
-async def begin_run(
-    store: Store, ctx: RunContext[object], caller: Caller | None
-) -> tuple[RecordedRun, RecoveryScript | None]:
-    """Record the start of a run, and return its recovery script if it resumes a crashed run.
+async def begin_run(store: Store, ctx: RunContext[object], caller: Caller | None) -> tuple[RecordedRun, RecoveryScript]:
+    """Record the start of a run, and return its recovery script, which is empty unless it resumes a crashed run.
 
     A run that resumes a crashed one continues in its conversation, after its last version.
 
@@ -130,7 +111,7 @@ async def begin_run(
             delegations=[_link(caller, conversation_id, base.agent_name)],
         )
     own_fork = _own_fork(ctx.deps, caller)
-    script: RecoveryScript | None = None
+    script = RecoveryScript()
     crashed = CrashedRun()
     try:
         await store.commit(commit)
@@ -139,13 +120,7 @@ async def begin_run(
             script = await load_script(store, attempts)
             recorded = [response.id for response in script.responses]
             lost = await usage_of_requests(store, [attempt.id for attempt in attempts], without=recorded)
-            crashed = CrashedRun(
-                attempts=attempts,
-                settled=await settled_calls(store, attempts),
-                asked_by=await asked_by(store, attempts, base),
-                lost=lost,
-                earlier=lost,
-            )
+            crashed = await load_crashed_run(store, attempts, base, lost=lost, earlier=lost)
     except BaseException:
         store.mark_orphaned(run.id)  # no caller has the recording yet
         raise

@@ -37,11 +37,11 @@ from pydantic_deep.versions.files._directory_claim import DirectoryClaim
 from pydantic_deep.versions.pauses._answers import answers_of
 from pydantic_deep.versions.pauses._pause_histories import load_pause
 from pydantic_deep.versions.recording._attempts import (
-    asked_by,
     attempts_of,
     crash_remnants,
     end_of_attempt,
     left_deps,
+    load_crashed_run,
     runs_called,
     settled_calls,
     usage_of_requests,
@@ -49,7 +49,8 @@ from pydantic_deep.versions.recording._attempts import (
 )
 from pydantic_deep.versions.recording._ledger import result_parts
 from pydantic_deep.versions.recording._prompts import decode_prompt
-from pydantic_deep.versions.recording._recorded_run import CrashedRun, RecordedRun, RunStart, response_id_of
+from pydantic_deep.versions.recording._recorded_run import RecordedRun, RunStart
+from pydantic_deep.versions.recording._stored_history import response_id_of
 
 from ._suspended_runs import has_moved_on, last_version
 
@@ -151,12 +152,11 @@ async def _close(
         head_id=options.head,
     )
     results = [ModelRequest(parts, state='interrupted', run_id=run.id, conversation_id=run.conversation_id)]
-    return await RecordedRun(store=store, start=start).end(
+    return await RecordedRun(store=store, start=start, usage=await usage_of_runs(store, [run.id])).end(
         [*messages, *(results if parts else ())],
         used,
         kind='turn',
         state='interrupted',
-        run_usage=await usage_of_runs(store, [run.id]),
         error=error,
     )
 
@@ -215,7 +215,7 @@ async def _request(session: Session[Any, Any], run: RunRecord) -> TurnRequest:
     messages, ids = await session.history(base)
     response_id = response_id_of(messages, ids)
     origin_id = await _origin(store, attempts[0])
-    lost = await _lost_usage(store, attempts, base)
+    lost, before = await _lost_usage(store, attempts, base), await _earlier_usage(store, origin_id, base)
     return TurnRequest(
         base=base,
         options=TurnOptions(
@@ -229,13 +229,7 @@ async def _request(session: Session[Any, Any], run: RunRecord) -> TurnRequest:
         pause_id=options.resumes,
         head_id=options.head,
         attempt_of=run.id,
-        crashed=CrashedRun(
-            attempts=attempts,
-            settled=await settled_calls(store, attempts),
-            asked_by=await asked_by(store, attempts, base),
-            lost=lost,
-            earlier=lost + await _earlier_usage(store, origin_id, base),
-        ),
+        crashed=await load_crashed_run(store, attempts, base, lost=lost, earlier=lost + before),
         parent_id=origin_id,
         remnants=await crash_remnants(store, attempts, response_id),
         left_deps=await left_deps(store, attempts, response_id),
