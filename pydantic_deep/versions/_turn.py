@@ -54,7 +54,8 @@ from .recording._capabilities import missing_failures
 from .recording._deps_state import load_deps
 from .recording._prompts import encode_prompt
 from .recording._recorded_run import FAILED, RecordedRun, RunStart
-from .recording._recorder import Recorder, suspension_note
+from .recording._recorder import Recorder
+from .recording._run_end import suspension_note
 
 ALL_RUNS = 1_000_000
 """A limit above any number of runs that crashed processes can leave."""

@@ -495,6 +495,7 @@ async def test_a_recorder_that_has_not_begun_keeps_nothing() -> None:
         recorder = Recorder(store=store)
         ctx: Any = None
         await recorder.persist(ctx, [])
+        recorder.record_billed_attempts([])
         assert await recorder.earlier_messages(ctx) == []
         assert recorder.next_summary() is None
 

@@ -139,7 +139,7 @@ class CallLedger:
     def replay(self, known: CallRecord, encoded: str) -> object:
         """Return the result of a call that finished in a crashed run, or raise its exception."""
         if not self.script.is_behind:
-            self.recording.note_in_message(known)
+            self.recording.calls.add_to_message(known)
         result = replay_result(encoded)
         self._returned[known.tool_call_id] = parts_of(known.tool_name, known.tool_call_id, result)
         return result
@@ -192,7 +192,7 @@ class CallLedger:
         self._returned[entry.tool_call_id] = parts_of(entry.tool_name, entry.tool_call_id, result)
         is_in_message = is_complete_in_message(result)
         if is_in_message:
-            recording.note_in_message(entry)
+            recording.calls.add_to_message(entry)
         # The result of a call that only reads is stored with its message. If that is lost, the call runs again.
         is_needed = entry.effect != 'read' or not is_in_message
         encoded = encode_result(entry.tool_name, entry.tool_call_id, result) if is_needed else None
@@ -207,7 +207,7 @@ class CallLedger:
             attempts = [*start.crashed.attempts, start.run_record]
             store = self.recording.store
             for call in await calls_before_pause(store, attempts, entry.response_id, entry.tool_call_id):
-                self.recording.supersede(call)
+                self.recording.calls.supersede(call)
 
     async def _run(self, caller: Caller, args: ValidatedToolArgs, handler: WrapToolExecuteHandler) -> Any:
         """Run a started call, and record how it ends unless it returns a result."""
@@ -215,7 +215,7 @@ class CallLedger:
         try:
             return await handler(args)
         except (ApprovalRequired, CallDeferred):
-            self.recording.note_call(caller.call._replace(status='deferred'))
+            self.recording.calls.add(caller.call._replace(status='deferred'))
             raise
         except Exception as error:
             if not caller.refused:
@@ -228,7 +228,7 @@ class CallLedger:
 
     async def _end_failed(self, entry: CallRecord, error: Exception) -> None:
         if isinstance(error, (ToolFailed, ModelRetry, ToolFailedError, ToolRetryError)):
-            self.recording.note_in_message(entry)
+            self.recording.calls.add_to_message(entry)
             failure = failure_of(error)
             cause = type(failure.__cause__ or failure).__name__
             entry = entry._replace(result=encode_failure(failure), error=cause)
@@ -238,8 +238,8 @@ class CallLedger:
 
     async def _end(self, entry: CallRecord) -> None:
         recording, entry = self.recording, entry._replace(ended_at=now())
-        if recording.can_repeat(entry) and (entry.effect == 'read' or not await recording.changed_deps()):
-            recording.note_call(entry)
+        if recording.calls.can_repeat(entry) and (entry.effect == 'read' or not await recording.changed_deps()):
+            recording.calls.add(entry)
         else:
             await run_to_completion(recording.end_call(entry))  # its side effects must be recorded
 

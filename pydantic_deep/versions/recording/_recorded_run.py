@@ -57,6 +57,7 @@ from ._deps_state import DepsState
 from ._ledger import with_deps
 from ._request_log import RequestLog
 from ._stored_history import HistoryChange, StoredHistory, response_id_of
+from ._uncommitted_calls import UncommittedCalls
 from ._uncommitted_requests import UncommittedRequests
 
 FAILED = (StoreUnavailableError, StoreClosedError, RunTakenOverError)
@@ -145,13 +146,12 @@ class RecordedRun:
     """The stored messages of the newest version."""
     requests: UncommittedRequests = field(default_factory=UncommittedRequests, init=False)
     """The requests that are not stored in their final form."""
+    calls: UncommittedCalls = field(init=False)
+    """The ledger entries for the next commit."""
     _has_prompt: bool = field(init=False)
     _settings: str | None = field(default=None, init=False)
     """The settings of the versions of the run; `None` before its first request."""
     _deps_state: DepsState = field(init=False)
-    _ended_calls: set[tuple[str, str, str]] = field(default_factory=set[tuple[str, str, str]], init=False)
-    """The keys of finished calls whose results are not in a stored message."""
-    _unsent_calls: list[CallRecord] = field(default_factory=list[CallRecord], init=False)
     _first_response_id: str | None = field(init=False)
     _staged: _VersionDraft | None = field(default=None, init=False)
     """The staged step, which the first of its calls commits."""
@@ -171,6 +171,8 @@ class RecordedRun:
             new_branch=start.branch_name,
             forks=start.branch_name is not None,
         )
+        is_volatile = start.files is not None and start.files.is_volatile and start.has_files
+        self.calls = UncommittedCalls(volatile_files=start.files if is_volatile else None)
         self._has_prompt = start.run_record.prompt is not None
         self._deps_state = DepsState(digest=start.base.deps, fork=start.fork, run_id=start.run_record.id)
         self._first_response_id = response_id_of(start.messages, start.message_ids)
@@ -227,24 +229,17 @@ class RecordedRun:
     async def end_as_before(self) -> None:
         """Commit the end of a run whose base, created by the crashed run, is already its end."""
         await self._store(
-            Commit(fence=self.run_id, calls=self._unsent_calls, ends=[self._run_end(self.start.base.state)])
+            Commit(fence=self.run_id, calls=self.calls.entries, ends=[self._run_end(self.start.base.state)])
         )
 
     async def start_call(self, call: CallRecord) -> None:
         """Commit the staged step and the start of a call. If the call can be repeated, its start is not committed."""
-        if self.can_repeat(call):
+        if self.calls.can_repeat(call):
             await self.commit_step()
             if call.effect == 'write':
-                self.note_call(call)
+                self.calls.add(call)
         elif not await self.commit_step(call):
             await self._store(Commit(fence=self.run_id, calls=[call]))
-
-    def can_repeat(self, call: CallRecord) -> bool:
-        """Return whether an uncommitted call can run again after a crash.
-
-        A call can if it only reads, or changes only files that a crash loses.
-        """
-        return call.effect == 'read' or (call.effect == 'write' and self._volatile_files is not None)
 
     def take_omitted(self) -> list[OmittedFile]:
         """Return omitted files of the last capture that were not reported to the model, and mark them as reported."""
@@ -252,27 +247,6 @@ class RecordedRun:
         new = [] if files is None else [file for file in files.omitted if file not in self._reported]
         self._reported.update(new)
         return new
-
-    @property
-    def _volatile_files(self) -> TurnFiles | None:
-        files = self.start.files
-        return files if files is not None and files.is_volatile and self.start.has_files else None
-
-    def note_call(self, call: CallRecord) -> None:
-        """Add the end of a repeatable call to the next commit."""
-        files = self._volatile_files
-        if call.effect == 'write' and files is not None:
-            files.note(call)
-        else:
-            self._unsent_calls.append(call)
-
-    def supersede(self, call: CallRecord) -> None:
-        """Add to the next commit that a call runs again."""
-        self._unsent_calls.append(call._replace(status='superseded'))
-
-    def note_in_message(self, call: CallRecord) -> None:
-        """Record that the next message has the whole result of a call."""
-        self._ended_calls.add(key_of(call))
 
     async def changed_deps(self) -> bool:
         """Return whether the deps state differs from the stored one."""
@@ -454,7 +428,7 @@ class RecordedRun:
             fence=self.run_id,
             assets=[*change.assets, *of_deps],
             append=change.append,
-            settled_calls=() if change.append is None else tuple(self._ended_calls),
+            settled_calls=() if change.append is None else tuple(self.calls.in_message),
             clears_prompt_of=self.run_id if self._has_prompt and change.append is not None else None,
         )
         return _VersionDraft(version=version, change=change, commit=commit, deps_state=deps_state)
@@ -476,13 +450,10 @@ class RecordedRun:
         version, commit = draft.version, draft.commit
         batch = self.requests.answered(draft.change, with_others=True)
         assets = [*commit.assets, *batch.assets]
-        calls = self._unsent_calls
+        calls = self.calls.records(() if files is None else files.calls, commit.settled_calls)
         if files is not None:
             version = version._replace(tree=files.tree, backend=with_omitted(version.backend, files.omitted))
             assets += files.assets
-            calls = [*files.calls, *calls]
-        in_messages = set(commit.settled_calls)
-        settled = in_messages - {key_of(call) for call in calls}
         workspaces: list[WorkspaceRecord] = []
         if self.start.claim is not None:
             workspaces.append(await self.start.claim.note(version.id, None if commit.ends else self.run_id))
@@ -494,23 +465,19 @@ class RecordedRun:
                 nodes=None if files is None else files.nodes,
                 versions=[version],
                 requests=batch.records,
-                # The message of this commit has their results, so the ledger does not need them.
-                calls=[
-                    *(call._replace(result=None) if key_of(call) in in_messages else call for call in calls),
-                    *(() if started is None else (started,)),
-                ],
-                settled_calls=tuple(settled),
+                calls=calls if started is None else [*calls, started],
+                settled_calls=tuple(set(commit.settled_calls) - {key_of(call) for call in calls}),
                 workspaces=workspaces,
             ),
         )
         self._staged = None
         self._deps_state = draft.deps_state
-        self._unsent_calls = []
+        self.calls.entries = []
         self.requests.mark_stored(batch)
         if commit.append is not None:
             self._has_prompt = False
             self.history.apply(draft.change, self.tip.branch_id)
-            self._ended_calls = set()
+            self.calls.in_message = set()
         return self.tip
 
     async def _store(self, commit: Commit) -> Committed:

@@ -7,13 +7,12 @@ A subagent inherits a recorder of its own; the link to the call that started it 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from opentelemetry import trace
-from pydantic_ai import AgentRunResult, DeferredToolRequests, RunCancelled, RunContext, ToolDefinition
+from pydantic_ai import AgentRunResult, RunCancelled, RunContext, ToolDefinition
 from pydantic_ai.agent import CallToolsNode, ModelRequestNode
 from pydantic_ai.capabilities import (
     AbstractCapability,
@@ -38,7 +37,6 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import Model, ModelRequestContext
 from pydantic_ai.usage import RunUsage
-from pydantic_core import to_json
 
 from pydantic_deep._run_to_completion import run_to_completion
 from pydantic_deep.approvals import Approvals
@@ -48,7 +46,6 @@ from pydantic_deep.extensions import (
     find_capabilities,
 )
 from pydantic_deep.store import (
-    ApprovalRecord,
     BranchExistsError,
     CallRecord,
     RunRecord,
@@ -56,11 +53,8 @@ from pydantic_deep.store import (
     Store,
     StoreError,
     VersionState,
-    now,
 )
 from pydantic_deep.versions._instructions_check import literal_instructions_in
-from pydantic_deep.versions.pauses._pause import approvals_of
-from pydantic_deep.versions.pauses._pause_histories import store_pause
 from pydantic_deep.versions.recording._attempts import usage_of_call
 from pydantic_deep.versions.recording._recovery_script import RecoveryScript
 from pydantic_deep_backends.paths import display_path
@@ -72,9 +66,8 @@ from ._ledger import (
 from ._presummary_history import earlier_messages
 from ._recorded_run import FAILED, RecordedRun
 from ._request_accounting import RequestAccounting
+from ._run_end import end_run, has_ended_before, suspension_note
 from ._run_start import begin_run, find_begun_run
-
-_LOGGER = logging.getLogger('pydantic_deep')
 
 RECORDER_ID = 'recorder'
 """The `id` of the capability."""
@@ -402,54 +395,12 @@ class Recorder(AbstractCapability[object]):
             counter.add_earlier_usage(before)
 
     async def _finish(self, recording: RecordedRun, result: AgentRunResult[Any]) -> None:
-        requests = result.output if isinstance(result.output, DeferredToolRequests) else None
-        if self._has_ended_before(recording, requests):
+        if has_ended_before(recording, self._script, result.output):
             self._live[:] = recording.history.messages
             await recording.end_as_before()
-        elif requests is None:
-            await recording.end(
-                result.all_messages(),
-                self._usage,
-                kind='turn',
-                state='complete',
-                output=_encode_output(result.output),
-            )
         else:
-            await self._pause(recording, result, requests)
-
-    def _has_ended_before(self, recording: RecordedRun, requests: DeferredToolRequests | None) -> bool:
-        """Return whether a crashed run has stored the same end, so that all responses come from its recording."""
-        base, script = recording.start.base, self._script
-        if script.position != len(script.responses) or recording.tip is not base:
-            return False
-        state = 'complete' if requests is None else 'awaiting_approval'
-        return (
-            base.kind != 'step'
-            and base.state == state
-            and base.run_id in {attempt.id for attempt in recording.start.crashed.attempts}
-        )
-
-    async def _pause(self, recording: RecordedRun, result: AgentRunResult[Any], requests: DeferredToolRequests) -> None:
-        approvals: list[ApprovalRecord] = []
-        supersedes: dict[str, str] = {}
-        if self._parent is None:  # approvals of a subagent are part of the pause of the top-level run
-            approvals, supersedes = await approvals_of(
-                self.store,
-                recording.start.base,
-                requests,
-                pause_id=recording.start.pause_id,
-                created_at=now(),
-                expires_at=self.expires_at,
-            )
-        await recording.end(
-            result.all_messages(),
-            self._usage,
-            kind='pause',
-            state='awaiting_approval',
-            pending=await store_pause(self.store, requests),
-            approvals=approvals,
-            supersedes=supersedes,
-        )
+            is_subagent = self._parent is not None
+            await end_run(recording, result, self._usage, is_subagent=is_subagent, expires_at=self.expires_at)
 
     async def _fail(self, recording: RecordedRun, error: BaseException) -> None:
         if isinstance(error, RunTakenOverError):
@@ -497,16 +448,3 @@ class Recorder(AbstractCapability[object]):
         """Mark a run as failed if its end cannot be encoded, so that it does not count as running."""
         await recording.abandon(error)
         error.add_note(f'The run is stored up to version {recording.tip.id}; the rest cannot be stored: {unsaved}')
-
-
-def suspension_note(run_id: str, version_id: str) -> str:
-    """Return the note for the error that suspends a run."""
-    return (
-        f'The run {run_id} is suspended after the version {version_id}: `VersionedAgent.recover` resumes it, and '
-        '`VersionedAgent.cancel` ends it.'
-    )
-
-
-def _encode_output(output: object) -> str:
-    """Return an output as JSON; `repr` replaces values that JSON cannot represent."""
-    return to_json(output, fallback=repr).decode()
