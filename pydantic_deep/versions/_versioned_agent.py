@@ -43,7 +43,7 @@ from .files._open_files import open_files_of
 from .files._run_files import warn_of_omitted
 from .files._turn_files import TurnFiles
 from .recording._deps_state import DepsState
-from .recording._run_start import first_branch, new_conversation, root_version
+from .recording._run_creation import first_branch, new_conversation, root_version
 from .recovery import _recovery
 from .recovery._suspended_runs import SuspendedRun, suspended_runs
 

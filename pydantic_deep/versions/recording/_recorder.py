@@ -66,8 +66,8 @@ from ._ledger import (
 from ._presummary_history import earlier_messages
 from ._recorded_run import FAILED, RecordedRun
 from ._request_accounting import RequestAccounting
+from ._run_creation import begin_run, find_begun_run
 from ._run_end import end_run, has_ended_before, suspension_note
-from ._run_start import begin_run, find_begun_run
 
 RECORDER_ID = 'recorder'
 """The `id` of the capability."""
