@@ -53,9 +53,10 @@ from .recording._attempts import CrashedRun, end_of_attempt
 from .recording._capabilities import missing_failures
 from .recording._deps_state import load_deps
 from .recording._prompts import encode_prompt
-from .recording._recorded_run import FAILED, RecordedRun, RunStart
+from .recording._recorded_run import FAILED, RecordedRun
 from .recording._recorder import Recorder
 from .recording._run_end import suspension_note
+from .recording._run_start import RunStart
 
 ALL_RUNS = 1_000_000
 """A limit above any number of runs that crashed processes can leave."""

@@ -46,7 +46,7 @@ class CrashedRun:
     asked_by: str | None = None
     """The attempt with the ledger entries for calls of the base's last response; `None` without attempts."""
     lost: RunUsage = field(default_factory=RunUsage)
-    """The usage of the attempts that neither the base includes nor this run records again."""
+    """The usage of the attempts that is neither part of the usage of the base nor recorded again by this run."""
     earlier: RunUsage = field(default_factory=RunUsage)
     """The usage of the attempts up to the base, including `lost`."""
 
@@ -73,7 +73,7 @@ async def attempts_of(store: Store, run: RunRecord) -> list[RunRecord]:
 
 
 async def settled_calls(store: Store, attempts: Sequence[RunRecord]) -> dict[CallKey, CallRecord]:
-    """Return the ledger entries of attempts, one per call. The attempt with a response has the entries of its calls."""
+    """Return the ledger entries of attempts: one per call, under the attempt that had the response with the call."""
     return {(call.response_id, call.tool_call_id): call for call in await _calls(store, attempts)}
 
 
@@ -112,8 +112,7 @@ async def newest_version(store: Store, attempts: Sequence[RunRecord]) -> Version
 
 
 async def _asked_by(store: Store, attempts: Sequence[RunRecord], base: VersionRecord) -> str:
-    """Return the attempt that has the ledger entries for calls of a version's last response: the one that had the
-    response.
+    """Return the attempt under which calls of a version's last response are recorded: the one that had the response.
 
     For a response from before all attempts, this is the first one.
     """

@@ -30,7 +30,6 @@ from pydantic_deep.store import (
     HeadMove,
     NewAsset,
     RunEnd,
-    RunRecord,
     RunTakenOverError,
     Store,
     StoreClosedError,
@@ -46,62 +45,20 @@ from pydantic_deep.store import (
 from pydantic_deep.versions._instructions_check import warn_of_other_instructions
 from pydantic_deep.versions._settings import with_agent_instructions
 from pydantic_deep.versions.files._backend_descriptions import with_omitted
-from pydantic_deep.versions.files._directory_claim import DirectoryClaim
 from pydantic_deep.versions.files._protected_files import protected_changes
 from pydantic_deep.versions.files._run_files import OmittedFile
-from pydantic_deep.versions.files._turn_files import NewFiles, TurnFiles, key_of
+from pydantic_deep.versions.files._turn_files import NewFiles, key_of
 from pydantic_deep_backends import ProtectedChange, digest_of
 
-from ._attempts import CrashedRun
 from ._deps_state import DepsState
 from ._ledger import with_deps
-from ._request_log import RequestLog
+from ._run_start import RunStart
 from ._stored_history import HistoryChange, StoredHistory, response_id_of
 from ._uncommitted_calls import UncommittedCalls
 from ._uncommitted_requests import UncommittedRequests
 
 FAILED = (StoreUnavailableError, StoreClosedError, RunTakenOverError)
 """Errors of a store that accepts no more commits of a run, temporarily or permanently."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunStart:
-    """The state in which a run starts: its base version, history, files and earlier attempts."""
-
-    base: VersionRecord
-    """The version that the run begins from."""
-    messages: Sequence[ModelMessage] = ()
-    """The history of the base. The run gets the same objects."""
-    message_ids: Sequence[str] = ()
-    """The ids of these messages."""
-    run_record: RunRecord
-    """The record of the run, as it is stored."""
-    files: TurnFiles | None = None
-    """The files of the turn; `None` if they are not versioned."""
-    claim: DirectoryClaim | None = None
-    """The claim of the directory in which the run works, if any."""
-    branch_name: str | None = None
-    """The name of a new branch; `None` to continue that of the base."""
-    crashed: CrashedRun = field(default_factory=CrashedRun)
-    """The crashed run that it resumes."""
-    has_loaded_deps: bool = False
-    """Whether the deps have exactly the state of the base."""
-    has_files: bool = True
-    """Whether the deps of the run have the files of the turn."""
-    fork: str | None = None
-    """The conversation that owns the fork with the files of the deps; its files are stored with the deps state. `None`
-    without a fork.
-    """
-    parent_id: str | None = None
-    """The parent of the version that the run ends with, if it is not the base: the base of the first attempt."""
-    pause_id: str | None = None
-    """The version with the answers that the run uses."""
-    head_id: str | None = None
-    """The present head of the conversation, if the end of the run moves it from there."""
-    protected: Mapping[str, str] | None = None
-    """The states of protected files when the turn began; `None` if they are unknown."""
-    requests: RequestLog = field(default_factory=RequestLog)
-    """The log of the requests of this run and earlier ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,7 +177,7 @@ class RecordedRun:
 
     @property
     def asked_by(self) -> str:
-        """The id of the run that has the ledger entries of running calls: of several attempts, the one that had the
+        """The id of the run under which running calls are recorded: of several attempts, the one that had the
         response.
         """
         asked_by = self.start.crashed.asked_by

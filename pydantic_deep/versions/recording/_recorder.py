@@ -233,7 +233,7 @@ class Recorder(AbstractCapability[object]):
         return self._script.is_active
 
     def _end_caller(self, error: StoreError) -> None:
-        """End the parent run too: otherwise its model would see a failed subagent, and continue without the subagent's
+        """Stop the parent run too: otherwise its model would see a failed subagent, and continue without the subagent's
         work.
         """
         caller = self._caller
@@ -241,9 +241,10 @@ class Recorder(AbstractCapability[object]):
             caller.refused.append(error)
 
     def _is_refused(self, recording: RecordedRun, error: BaseException) -> bool:
-        """Return whether the store has refused the work of this subagent or of one below it. Then no ancestor is ended.
+        """Return whether the store has refused the work of this subagent or of one below it.
 
-        Ending them would lose the unmerged changes of the subagent's fork. `recover` resumes all of them.
+        If so, all ancestors stop without an end in the store, because their ends would lose the unmerged changes of the
+        subagent's fork. `recover` resumes all of them.
         """
         return error is self._calls.refused or (self._parent is not None and error is recording.refused)
 
@@ -287,7 +288,7 @@ class Recorder(AbstractCapability[object]):
         return self._script.has_overflowed
 
     def next_summary(self) -> ModelMessage | None:
-        """Return the next summary that the crashed run created; `None` if there is none, or the run resumes none."""
+        """Return the next summary that the crashed run created; `None` if there is none, or no crashed run."""
         return self._script.next_summary()
 
     async def persist(self, ctx: RunContext[object], messages: Sequence[ModelMessage]) -> None:

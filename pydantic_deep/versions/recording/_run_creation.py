@@ -50,7 +50,8 @@ from pydantic_deep_backends.overlay import OverlayBackend
 
 from ._call_ledger import Caller
 from ._deps_state import restore_deps, restore_fork
-from ._recorded_run import RecordedRun, RunStart
+from ._recorded_run import RecordedRun
+from ._run_start import RunStart
 
 MAIN = 'main'
 """The name of the first branch of a conversation."""

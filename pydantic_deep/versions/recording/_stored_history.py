@@ -36,9 +36,11 @@ class StoredHistory:
     """The stored messages of the newest version of a run, and their branch."""
 
     messages: list[ModelMessage]
+    """The messages, which are the same objects as those of the run."""
     ids: list[str]
     """The ids of `messages`."""
     branch_id: str
+    """The branch that has the messages."""
     new_branch: str | None
     """The name of the branch that the next change begins; `None` for a unique name, or for no new branch."""
     forks: bool

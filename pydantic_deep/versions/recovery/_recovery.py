@@ -49,7 +49,8 @@ from pydantic_deep.versions.recording._attempts import (
 )
 from pydantic_deep.versions.recording._ledger import result_parts
 from pydantic_deep.versions.recording._prompts import decode_prompt
-from pydantic_deep.versions.recording._recorded_run import RecordedRun, RunStart
+from pydantic_deep.versions.recording._recorded_run import RecordedRun
+from pydantic_deep.versions.recording._run_start import RunStart
 from pydantic_deep.versions.recording._stored_history import response_id_of
 
 from ._suspended_runs import has_moved_on, last_version
