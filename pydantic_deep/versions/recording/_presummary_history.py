@@ -56,13 +56,13 @@ async def all_messages(store: Store, record: VersionRecord) -> list[tuple[str, M
     records = await all_records(store, record)
     return [
         (message_record.id, message)
-        for message_record, message in zip(records, await _decoded(store, records), strict=True)
+        for message_record, message in zip(records, await decode_messages(records, store.read_asset), strict=True)
     ]
 
 
 async def earlier_messages(store: Store, record: VersionRecord) -> list[ModelMessage]:
     """Return the messages of `replaced_messages`, decoded, without summaries."""
-    return without_summaries(await _decoded(store, await replaced_messages(store, record)))
+    return without_summaries(await decode_messages(await replaced_messages(store, record), store.read_asset))
 
 
 class Summarized(NamedTuple):
@@ -85,7 +85,7 @@ async def summaries_since(store: Store, record: VersionRecord, base: VersionReco
     for rewrite in await _rewrites(store, record):
         if rewrite.branch.id == base.branch_id:
             break
-        first = await _decoded(store, await store.messages(rewrite.branch.id, 1))
+        first = await decode_messages(await store.messages(rewrite.branch.id, 1), store.read_asset)
         if find_summary(first):
             before = [message_record.id for message_record in await store.messages(rewrite.origin, rewrite.stop)]
             summaries += [Summarized(message, before) for message in first]
@@ -105,7 +105,3 @@ async def _rewrites(store: Store, record: VersionRecord) -> list[_Rewrite]:
         before = branch.rewrites_id or (branch.parent_id if branch.fork_seq else None)
         branch = None if before is None else branches.get(before)
     return rewrites
-
-
-async def _decoded(store: Store, records: list[MessageRecord]) -> list[ModelMessage]:
-    return await decode_messages(records, store.read_asset)

@@ -160,16 +160,12 @@ class Recorder(AbstractCapability[object]):
             if isinstance(error, FAILED):
                 self._end_caller(error)
             if self.recording is not None and not self.recording.is_ended:
-                self._suspend(self.recording, error)
+                self.store.mark_orphaned(self.recording.run_id)  # so that it can be recovered or cancelled
+                if self._parent is None:
+                    error.add_note(suspension_note(self.recording.run_id, self.recording.tip.id))
             raise
         finally:
             self._sibling_tasks.remove(task)
-
-    def _suspend(self, recording: RecordedRun, error: BaseException) -> None:
-        """Mark a run orphaned whose end could not be stored, so that it can be recovered or cancelled."""
-        self.store.mark_orphaned(recording.run_id)
-        if self._parent is None:
-            error.add_note(suspension_note(recording.run_id, recording.tip.id))
 
     async def _wrap_run(self, ctx: RunContext[object], handler: WrapRunHandler) -> AgentRunResult[Any]:
         try:

@@ -130,8 +130,6 @@ class RequestAccounting:
             self.recording.run_id,
             request,
             request.messages,
-            begun_with=request.messages,
-            prompt=None,
             started_at=started_at,
             duration_us=duration_us,
             model_name=model_name,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from pydantic_ai import RunContext
@@ -18,13 +18,10 @@ from pydantic_deep._session_id import current_session_id
 from pydantic_deep._spans import trace_id
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import (
-    Append,
     BranchRecord,
     Commit,
     ConversationRecord,
     DelegationRecord,
-    NewAsset,
-    NewMessage,
     RunRecord,
     Store,
     VersionFilter,
@@ -52,6 +49,7 @@ from ._call_ledger import Caller
 from ._deps_state import restore_deps, restore_fork
 from ._recorded_run import RecordedRun
 from ._run_start import RunStart
+from ._stored_history import StoredHistory
 
 MAIN = 'main'
 """The name of the first branch of a conversation."""
@@ -64,7 +62,7 @@ class _StartingPoint:
     base: VersionRecord
     messages: Sequence[ModelMessage]
     message_ids: Sequence[str]
-    commit: Commit
+    commit: Commit = field(default_factory=Commit)
     """The commit that creates the base, if the store does not have it."""
     attempts: Sequence[RunRecord] = ()
     """The crashed runs that the run resumes, oldest first."""
@@ -146,11 +144,10 @@ async def _find_or_create(
     store: Store, ctx: RunContext[object], conversation_id: str, history: list[ModelMessage], caller: Caller | None
 ) -> _StartingPoint:
     point = await _find(store, conversation_id, history) if history else None
-    if point is None:
-        is_new = await store.conversation(conversation_id) is None
-        point = _new_branch(ctx, conversation_id, history, caller, name=MAIN if is_new else None)
-    base, ids, commit = point
-    return _StartingPoint(base=base, messages=history, message_ids=ids, commit=commit)
+    if point is not None:
+        return point
+    is_new = await store.conversation(conversation_id) is None
+    return _new_branch(ctx, conversation_id, history, caller, name=MAIN if is_new else None)
 
 
 async def _find_crashed(store: Store, history: list[ModelMessage], caller: Caller | None) -> _StartingPoint | None:
@@ -170,7 +167,6 @@ async def _find_crashed(store: Store, history: list[ModelMessage], caller: Calle
         base=base,
         messages=history if newest is None else messages,
         message_ids=ids,
-        commit=Commit(),
         attempts=attempts,
     )
 
@@ -224,16 +220,14 @@ def _link(caller: Caller, conversation_id: str, agent_name: str) -> DelegationRe
     )
 
 
-async def _find(
-    store: Store, conversation_id: str, history: Sequence[ModelMessage]
-) -> tuple[VersionRecord, list[str], Commit] | None:
-    """Return the version with exactly this history, the ids of its messages, and an empty commit."""
+async def _find(store: Store, conversation_id: str, history: Sequence[ModelMessage]) -> _StartingPoint | None:
+    """Return the version with exactly this history."""
     for version in await store.versions(VersionFilter(conversation_id=conversation_id), limit=20):
         if version.message_count != len(history):
             continue
         records = await store.messages(version.branch_id, version.message_count)
         if all(record.body == encode_message(message)[0] for record, message in zip(records, history, strict=True)):
-            return version, [record.id for record in records], Commit()
+            return _StartingPoint(base=version, messages=history, message_ids=[record.id for record in records])
     return None
 
 
@@ -244,8 +238,8 @@ def _new_branch(
     caller: Caller | None,
     *,
     name: str | None,
-) -> tuple[VersionRecord, list[str], Commit]:
-    """Return a base version for a history that is not stored, the ids of its messages, and the commit that creates it.
+) -> _StartingPoint:
+    """Return a new base version for a history that is not stored.
 
     `name` is the name of the branch; `None` creates a unique one, for a conversation that has other branches.
     """
@@ -256,32 +250,16 @@ def _new_branch(
     root = root_version(agent_name, branch)
     if caller is not None:
         root = root._replace(tree=caller.recording.tip.tree, backend=caller.recording.tip.backend)
-    ids: list[str] = []
-    assets: list[NewAsset] = []
-    messages: list[NewMessage] = []
-    for message in history:
-        body, media = encode_message(message)
-        assets += media
-        messages.append(NewMessage(id=new_id(), body=body))
-        ids.append(messages[-1].id)
-    base = root
-    versions = [root]
-    append = None
-    if messages:
-        base = root.child('edit', message_count=len(messages))
-        versions.append(base)
-        append = Append(branch_id=branch.id, at=0, messages=messages, fork_id=new_id())
-    return (
-        base,
-        ids,
-        Commit(
-            assets=assets,
-            conversations=[new_conversation(conversation_id, agent_name)],
-            branches=[branch],
-            append=append,
-            versions=versions,
-        ),
+    change = StoredHistory(branch_id=branch.id).change_to(history, None)
+    versions = [root, root.child('edit', message_count=len(history))] if history else [root]
+    commit = Commit(
+        assets=change.assets,
+        conversations=[new_conversation(conversation_id, agent_name)],
+        branches=[branch],
+        append=change.append,
+        versions=versions,
     )
+    return _StartingPoint(base=versions[-1], messages=history, message_ids=change.ids, commit=commit)
 
 
 def new_conversation(id: str, agent_name: str) -> ConversationRecord:

@@ -6,7 +6,7 @@ New messages are recognized by identity, so that a commit encodes only these.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from pydantic_ai.messages import ModelMessage, ModelResponse
 
@@ -35,15 +35,15 @@ class HistoryChange:
 class StoredHistory:
     """The stored messages of the newest version of a run, and their branch."""
 
-    messages: list[ModelMessage]
-    """The messages, which are the same objects as those of the run."""
-    ids: list[str]
-    """The ids of `messages`."""
     branch_id: str
     """The branch that has the messages."""
-    new_branch: str | None
+    messages: list[ModelMessage] = field(default_factory=list[ModelMessage])
+    """The messages, which are the same objects as those of the run."""
+    ids: list[str] = field(default_factory=list[str])
+    """The ids of `messages`."""
+    new_branch: str | None = None
     """The name of the branch that the next change begins; `None` for a unique name, or for no new branch."""
-    forks: bool
+    forks: bool = False
     """Whether the next change begins a new branch."""
 
     def change_to(self, messages: Sequence[ModelMessage], staged: HistoryChange | None) -> HistoryChange:
