@@ -863,7 +863,7 @@ def signature(value: Callable[..., object]) -> str:
 def test_every_signature() -> None:
     assert signatures(pydantic_deep) == snapshot(
         {
-            'AgentVersion': '_session, _record, _loaded=…, _backend=…',
+            'AgentVersion': '_session, record, _loaded=…, backend=…',
             'AgentVersion.advance': 'prompt, deps=…, model=…, branch=…, usage_limits=…, settings',
             'AgentVersion.advance_stream': 'prompt, deps=…, model=…, branch=…, usage_limits=…, cancellation_token=…, run_id=…, moves_head=…, settings',
             'AgentVersion.resume': 'answers=…, by=…, reason=…, deps=…, usage_limits=…',

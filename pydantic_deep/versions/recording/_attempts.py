@@ -15,14 +15,13 @@ from pydantic_ai.usage import RequestUsage, RunUsage
 from pydantic_deep._messages.summary_metadata import is_summary
 from pydantic_deep._messages.usage_json import dump_usage
 from pydantic_deep.store import CallRecord, RequestRecord, RunEnd, RunRecord, Store, VersionFilter, VersionRecord
-from pydantic_deep.versions._messages import decode_bodies, decode_messages, load_history
+from pydantic_deep.versions._messages import decode_bodies, decode_messages
 from pydantic_deep.versions.files._open_files import CrashRemnants
 from pydantic_deep.versions.recording._deps_state import fork_of
 from pydantic_deep.versions.recording._ledger import deps_of, result_of
 from pydantic_deep.versions.recording._presummary_history import Summarized, all_records, summaries_since
 
 from ._recovery_script import RecordedResponse, RecoveryScript
-from ._stored_history import last_response
 
 CallKey = tuple[str, str]
 """The key of a tool call within a run and those that it resumes: the id of the message with the call, and its own id.
@@ -43,25 +42,10 @@ class CrashedRun:
     """The crashed run, after those that it resumed itself, oldest first."""
     settled: Mapping[CallKey, CallRecord] = field(default_factory=dict[CallKey, CallRecord])
     """The ledger entries of calls that the attempts have begun, keyed by call."""
-    asked_by: str | None = None
-    """The attempt with the ledger entries for calls of the base's last response; `None` without attempts."""
     lost: RunUsage = field(default_factory=RunUsage)
     """The usage of the attempts that is neither part of the usage of the base nor recorded again by this run."""
     earlier: RunUsage = field(default_factory=RunUsage)
     """The usage of the attempts up to the base, including `lost`."""
-
-
-async def load_crashed_run(
-    store: Store, attempts: Sequence[RunRecord], base: VersionRecord, *, lost: RunUsage, earlier: RunUsage
-) -> CrashedRun:
-    """Return the crashed run of attempts, for a run that resumes it from a version."""
-    return CrashedRun(
-        attempts=attempts,
-        settled=await settled_calls(store, attempts),
-        asked_by=await _asked_by(store, attempts, base),
-        lost=lost,
-        earlier=earlier,
-    )
 
 
 async def attempts_of(store: Store, run: RunRecord) -> list[RunRecord]:
@@ -83,11 +67,7 @@ async def calls_before_pause(
     """Return earlier ledger entries of a call that a crashed process had started, from before its approval was
     requested.
 
-    Args:
-        store: The store.
-        attempts: The run that makes the call after approval, and those that it resumes. Each began from a pause.
-        response_id: The message with the call.
-        tool_call_id: The id of the call.
+    `attempts` are the run that makes the call after approval, and those that it resumes. Each began from a pause.
     """
     calls: list[CallRecord] = []
     base = await store.version(attempts[0].base_id or '')
@@ -111,24 +91,10 @@ async def newest_version(store: Store, attempts: Sequence[RunRecord]) -> Version
     return None
 
 
-async def _asked_by(store: Store, attempts: Sequence[RunRecord], base: VersionRecord) -> str:
-    """Return the attempt under which calls of a version's last response are recorded: the one that had the response.
-
-    For a response from before all attempts, this is the first one.
-    """
-    messages, _ = await load_history(store, base)
-    place = last_response(messages)
-    owner = messages[place].run_id if place >= 0 else None
-    return next((attempt.id for attempt in attempts if attempt.id == owner), attempts[0].id)
-
-
 async def load_script(store: Store, attempts: Sequence[RunRecord]) -> RecoveryScript:
     """Return the responses that attempts had, each with its calls.
 
-    Args:
-        store: The store.
-        attempts: A run and those before it, oldest first, as returned by `attempts_of`. Each begins from the last
-            version of the one before.
+    Each attempt begins from the last version of the one before, as `attempts_of` returns them.
     """
     calls = await _calls(store, attempts)
     newest = await newest_version(store, attempts)
@@ -258,13 +224,7 @@ async def _runs_below(store: Store, run: RunRecord) -> list[RunRecord]:
 
 
 async def crash_remnants(store: Store, attempts: Sequence[RunRecord], response_id: str | None) -> CrashRemnants | None:
-    """Return the files that the calls of a response and their subagents left; `None` if none changed them.
-
-    Args:
-        store: The store.
-        attempts: The run, and those that it resumes.
-        response_id: The last message with calls in the base version.
-    """
+    """Return the files that the calls of a response and their subagents left; `None` if none changed them."""
     runs = await runs_called(store, attempts, response_id)
     calls = [call for call in await _calls(store, attempts) if call.response_id == response_id]
     calls += await store.calls([run.id for run in runs])
@@ -279,14 +239,7 @@ async def crash_remnants(store: Store, attempts: Sequence[RunRecord], response_i
 async def runs_called(
     store: Store, attempts: Sequence[RunRecord], response_id: str | None, tool_call_id: str | None = None
 ) -> list[RunRecord]:
-    """Return the runs of subagents that calls of a response have started, at any depth.
-
-    Args:
-        store: The store.
-        attempts: The run with the calls, and those that it resumes.
-        response_id: The message with the calls.
-        tool_call_id: The id of one call; `None` for all.
-    """
+    """Return the runs of subagents that calls of a response have started, or only one of its calls, at any depth."""
     run_ids = {attempt.id for attempt in attempts}
     run_by_id: dict[str, RunRecord] = {}
     for link in [link for run_id in run_ids for link in await store.delegations(parent_run_id=run_id)]:
@@ -322,13 +275,9 @@ async def usage_of_runs(store: Store, run_ids: Sequence[str]) -> RunUsage:
 async def usage_of_requests(
     store: Store, run_ids: Sequence[str], *, without: Collection[str] = (), since: int = 0
 ) -> RunUsage:
-    """Return the usage of the requests of runs.
+    """Return the usage of the requests of runs, from a time in microseconds since 1970.
 
-    Args:
-        store: The store.
-        run_ids: The ids of the runs.
-        without: Ids of responses whose requests are excluded.
-        since: The earliest time of a request, in microseconds since 1970.
+    Requests of the responses `without` are excluded.
     """
     used = RunUsage()
     for run_id in run_ids:

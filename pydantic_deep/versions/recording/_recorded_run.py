@@ -53,7 +53,7 @@ from pydantic_deep_backends import ProtectedChange, digest_of
 from ._deps_state import DepsState
 from ._ledger import with_deps
 from ._run_start import RunStart
-from ._stored_history import HistoryChange, StoredHistory, response_id_of
+from ._stored_history import HistoryChange, StoredHistory, last_response, response_id_of
 from ._uncommitted_calls import UncommittedCalls
 from ._uncommitted_requests import UncommittedRequests
 
@@ -180,14 +180,11 @@ class RecordedRun:
         """The id of the run under which running calls are recorded: of several attempts, the one that had the
         response.
         """
-        asked_by = self.start.crashed.asked_by
-        return asked_by if asked_by is not None and self.response_id == self._first_response_id else self.run_id
-
-    async def end_as_before(self) -> None:
-        """Commit the end of a run whose base, created by the crashed run, is already its end."""
-        await self._store(
-            Commit(fence=self.run_id, calls=self.calls.entries, ends=[self._run_end(self.start.base.state)])
-        )
+        messages, attempts = self.start.messages, [attempt.id for attempt in self.start.crashed.attempts]
+        if not attempts or self.response_id != self._first_response_id:
+            return self.run_id
+        owner = messages[last_response(messages)].run_id
+        return owner if owner in attempts else attempts[0]
 
     async def start_call(self, call: CallRecord) -> None:
         """Commit the staged step and the start of a call. If the call can be repeated, its start is not committed."""
@@ -322,12 +319,13 @@ class RecordedRun:
         in_place = start.files is None or start.claim is not None
         return await protected_changes(start.protected, backend, in_place=in_place)
 
-    async def abandon(self, error: BaseException) -> None:
-        """Commit that the run has failed, without a new version."""
+    async def end_without_version(self, state: VersionState, error: BaseException | None = None) -> None:
+        """Commit the end of the run, without a new version."""
         await self.commit_requests()
         claim = self.start.claim
         workspaces = [] if claim is None else [claim.record(self.tip.id)]
-        await self._store(Commit(fence=self.run_id, ends=[self._run_end('failed', error)], workspaces=workspaces))
+        ends = [self._run_end(state, error)]
+        await self._store(Commit(fence=self.run_id, calls=self.calls.entries, ends=ends, workspaces=workspaces))
         self.is_ended = True
 
     def _run_end(self, state: VersionState, error: BaseException | None = None) -> RunEnd:

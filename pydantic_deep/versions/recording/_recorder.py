@@ -26,25 +26,14 @@ from pydantic_ai.capabilities import (
     WrapToolExecuteHandler,
     WrapToolValidateHandler,
 )
-from pydantic_ai.exceptions import (
-    SkipModelRequest,
-)
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelRequestAttempt,
-    ModelResponse,
-    ToolCallPart,
-)
+from pydantic_ai.exceptions import SkipModelRequest
+from pydantic_ai.messages import ModelMessage, ModelRequestAttempt, ModelResponse, ToolCallPart
 from pydantic_ai.models import Model, ModelRequestContext
 from pydantic_ai.usage import RunUsage
 
 from pydantic_deep._run_to_completion import run_to_completion
 from pydantic_deep.approvals import Approvals
-from pydantic_deep.extensions import (
-    SupportsConversationUsage,
-    SupportsDelegationUsage,
-    find_capabilities,
-)
+from pydantic_deep.extensions import SupportsConversationUsage, SupportsDelegationUsage, find_capabilities
 from pydantic_deep.store import (
     BranchExistsError,
     CallRecord,
@@ -60,9 +49,7 @@ from pydantic_deep.versions.recording._recovery_script import RecoveryScript
 from pydantic_deep_backends.paths import display_path
 
 from ._call_ledger import CALLER, Caller, CallLedger
-from ._ledger import (
-    is_delegation,
-)
+from ._ledger import is_delegation
 from ._presummary_history import earlier_messages
 from ._recorded_run import FAILED, RecordedRun
 from ._request_accounting import RequestAccounting
@@ -394,7 +381,7 @@ class Recorder(AbstractCapability[object]):
     async def _finish(self, recording: RecordedRun, result: AgentRunResult[Any]) -> None:
         if has_ended_before(recording, self._script, result.output):
             self._live[:] = recording.history.messages
-            await recording.end_as_before()
+            await recording.end_without_version(recording.tip.state)
         else:
             is_subagent = self._parent is not None
             await end_run(recording, result, self._usage, is_subagent=is_subagent, expires_at=self.expires_at)
@@ -443,5 +430,5 @@ class Recorder(AbstractCapability[object]):
 
     async def _abandon(self, recording: RecordedRun, error: BaseException, unsaved: Exception) -> None:
         """Mark a run as failed if its end cannot be encoded, so that it does not count as running."""
-        await recording.abandon(error)
+        await recording.end_without_version('failed', error)
         error.add_note(f'The run is stored up to version {recording.tip.id}; the rest cannot be stored: {unsaved}')

@@ -68,18 +68,9 @@ class RequestLog:
         model_name: str | None = None,
         kind: RequestKind = 'failed',
     ) -> tuple[RequestEntry, list[NewAsset]]:
-        """Return the entry of a request, without usage, and its new assets.
+        """Return the entry of a request of a run, without usage, and its new assets.
 
-        Args:
-            run_id: The id of the run.
-            request: The request as sent.
-            history: The messages of the run, up to this request.
-            begun_with: The messages that the run began with.
-            prompt: The user prompt of the run.
-            started_at: The time when it was sent, in microseconds since 1970.
-            duration_us: The duration in microseconds.
-            model_name: The name of the model in the response, if it has one.
-            kind: The kind of the request, as far as it is known.
+        `history` has the messages of the run up to the request, and `begun_with` those before the run.
         """
         head, assets = self._head_of(request)
         record = RequestRecord(

@@ -37,9 +37,9 @@ from pydantic_deep.versions.recording._attempts import (
     attempts_of,
     last_deps,
     last_fork,
-    load_crashed_run,
     load_script,
     newest_version,
+    settled_calls,
     usage_of_requests,
 )
 from pydantic_deep.versions.recording._recovery_script import RecoveryScript
@@ -119,7 +119,9 @@ async def begin_run(store: Store, ctx: RunContext[object], caller: Caller | None
             script = await load_script(store, attempts)
             recorded = [response.id for response in script.responses]
             lost = await usage_of_requests(store, [attempt.id for attempt in attempts], without=recorded)
-            crashed = await load_crashed_run(store, attempts, base, lost=lost, earlier=lost)
+            crashed = CrashedRun(
+                attempts=attempts, settled=await settled_calls(store, attempts), lost=lost, earlier=lost
+            )
     except BaseException:
         store.mark_orphaned(run.id)  # no caller has the recording yet
         raise

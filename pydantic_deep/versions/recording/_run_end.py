@@ -32,14 +32,9 @@ def has_ended_before(recording: RecordedRun, script: RecoveryScript, output: obj
 async def end_run(
     recording: RecordedRun, result: AgentRunResult[Any], usage: RunUsage, *, is_subagent: bool, expires_at: int | None
 ) -> None:
-    """Commit the end of a run.
+    """Commit the end of a run. Pending approvals of a subagent are part of the pause of the top-level run.
 
-    Args:
-        recording: The recording of the run.
-        result: The result of the run.
-        usage: The usage of the conversation.
-        is_subagent: Whether the run is that of a subagent: the pause of the top-level run has its approvals.
-        expires_at: The time from which approvals count as denied, in microseconds since 1970; `None` for never.
+    `usage` is that of the conversation. From the time `expires_at` on, pending approvals count as denied.
     """
     messages, output = result.all_messages(), result.output
     if not isinstance(output, DeferredToolRequests):

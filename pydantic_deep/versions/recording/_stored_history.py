@@ -49,9 +49,7 @@ class StoredHistory:
     def change_to(self, messages: Sequence[ModelMessage], staged: HistoryChange | None) -> HistoryChange:
         """Return the change to another history.
 
-        Args:
-            messages: The other history.
-            staged: A change that is not committed yet. Its messages already have ids, which ledger entries refer to.
+        Messages of a `staged` change, which is not committed, already have ids, which ledger entries refer to.
         """
         known = self.messages
         at, first_new = common(known, messages)

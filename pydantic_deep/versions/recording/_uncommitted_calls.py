@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from pydantic_deep.store import CallRecord
 from pydantic_deep.versions.files._turn_files import TurnFiles, key_of
-
-LedgerKey: TypeAlias = tuple[str, str, str]
-"""The key of a ledger entry in the store, as `key_of` returns it."""
 
 
 @dataclass(kw_only=True)
@@ -19,7 +15,7 @@ class UncommittedCalls:
 
     volatile_files: TurnFiles | None
     """The files of the run if a crash loses them, so that calls that change only these can run again."""
-    in_message: set[LedgerKey] = field(default_factory=set[LedgerKey], init=False)
+    in_message: set[tuple[str, str, str]] = field(default_factory=set[tuple[str, str, str]], init=False)
     """The keys of finished calls whose results the next message has."""
     entries: list[CallRecord] = field(default_factory=list[CallRecord], init=False)
     """The entries, except for those that are committed with `volatile_files`."""
@@ -46,12 +42,7 @@ class UncommittedCalls:
         """Add that the next message has the whole result of a call."""
         self.in_message.add(key_of(call))
 
-    def records(self, of_files: Sequence[CallRecord], in_message: Collection[LedgerKey]) -> list[CallRecord]:
-        """Return the entries to commit, without results that a message of the same commit has.
-
-        Args:
-            of_files: The entries of calls that changed the committed files.
-            in_message: The keys of the calls with results in a message of the commit.
-        """
+    def records(self, of_files: Sequence[CallRecord], in_message: Collection[tuple[str, str, str]]) -> list[CallRecord]:
+        """Return the entries to commit, after those with the files, without results that the messages have."""
         calls = [*of_files, *self.entries]
         return [call._replace(result=None) if key_of(call) in in_message else call for call in calls]

@@ -37,11 +37,11 @@ from pydantic_deep.versions.files._directory_claim import DirectoryClaim
 from pydantic_deep.versions.pauses._answers import answers_of
 from pydantic_deep.versions.pauses._pause_histories import load_pause
 from pydantic_deep.versions.recording._attempts import (
+    CrashedRun,
     attempts_of,
     crash_remnants,
     end_of_attempt,
     left_deps,
-    load_crashed_run,
     runs_called,
     settled_calls,
     usage_of_requests,
@@ -230,7 +230,9 @@ async def _request(session: Session[Any, Any], run: RunRecord) -> TurnRequest:
         pause_id=options.resumes,
         head_id=options.head,
         attempt_of=run.id,
-        crashed=await load_crashed_run(store, attempts, base, lost=lost, earlier=lost + before),
+        crashed=CrashedRun(
+            attempts=attempts, settled=await settled_calls(store, attempts), lost=lost, earlier=lost + before
+        ),
         parent_id=origin_id,
         remnants=await crash_remnants(store, attempts, response_id),
         left_deps=await left_deps(store, attempts, response_id),
