@@ -274,7 +274,7 @@ def test_a_client_of_fastapi_tests_the_api(tmp_path: Path) -> None:
 async def test_who_one_is_and_what_one_may() -> None:
     """004-09: There are flows for authentication and authorization.
 
-    The matrix of all routes is in `tests/server/test_isolation.py`.
+    The matrix of all routes is in `tests/server/access/test_ownership.py`.
     """
     agents = {name: create_deep_agent(ScriptedModel(then=lambda messages, info: 'Hi.')) for name in ('one', 'two')}
     async with open_store('memory:') as store:

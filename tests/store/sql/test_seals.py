@@ -13,8 +13,16 @@ import pytest
 
 from pydantic_deep.store import StoreCorruptedError, VersionFilter, new_id, open_store
 from pydantic_deep.store._samples import Dialogue, sample_run
-
-from .damage import Sample, answers_of, changes, deletions, forget_identity, make_sample, set_back, wrong_answers
+from tests.store.damage import (
+    Sample,
+    answers_of,
+    changes,
+    deletions,
+    forget_identity,
+    make_sample,
+    set_back,
+    wrong_answers,
+)
 
 pytestmark = pytest.mark.anyio
 

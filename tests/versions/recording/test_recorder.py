@@ -40,8 +40,7 @@ from pydantic_deep.store import VersionFilter
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from pydantic_deep.versions import Recorder, VersionedAgent
 from pydantic_deep.versions._output_types import output_adapter
-
-from .conftest import MakeAgent, SpyStore
+from tests.versions.conftest import MakeAgent, SpyStore
 
 pytestmark = pytest.mark.anyio
 

@@ -25,8 +25,7 @@ from pydantic_deep.server.access._authentication import is_public
 from pydantic_deep.server.access._callers import Require
 from pydantic_deep.server.routes._routers import ROUTERS
 from pydantic_deep.testing import ScriptedModel, call
-
-from .conftest import Client, Serve, Served
+from tests.server.conftest import Client, Serve, Served
 
 pytestmark = pytest.mark.anyio
 
