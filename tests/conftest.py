@@ -1,4 +1,4 @@
-"""Fixtures of the whole suite. Requests to real models are switched off."""
+"""Fixtures of the whole test suite. Requests to real models are disabled."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ def anyio_backend() -> str:
 
 @pytest.fixture
 def let_time_pass(anyio_backend: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Return what lets seconds pass for all that the event loop of a test has promised to end at some time.
+    """Return a function that advances the event loop's clock by some seconds.
 
-    How far something gets in a tenth of a second is a matter of the machine: so a time that is to be over in a test is
-    far away until the test says that it has come. Loops have no other door to their clock.
+    Real timeouts of a tenth of a second depend on the speed of the machine. Tests set long timeouts instead, and
+    advance
+    the clock when they should expire. Event loops have no other interface to their clock.
+
     """
 
     def let_pass(seconds: float) -> None:
@@ -34,7 +36,7 @@ def let_time_pass(anyio_backend: str, monkeypatch: pytest.MonkeyPatch) -> Callab
 
 @pytest.fixture(scope='session', autouse=True)
 def state_home(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
-    """Let the command line keep nothing in the home of whoever runs the suite."""
+    """Keep the state of the command line out of the home directory of the user."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv('XDG_STATE_HOME', str(tmp_path_factory.mktemp('state')))
         yield

@@ -1,4 +1,4 @@
-"""The modules of both packages, and the names that the public ones offer."""
+"""The modules of both packages, and the names of the public ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PACKAGES: Final = {
 
 @cache
 def modules() -> Mapping[str, Path]:
-    """Return the file of each module, of both packages."""
+    """Return the file of each module of both packages."""
     found: dict[str, Path] = {}
     for package, folder in PACKAGES.items():
         for path in sorted(folder.rglob('*.py')):
@@ -30,19 +30,19 @@ def modules() -> Mapping[str, Path]:
 
 
 def is_private(module: str) -> bool:
-    """Return whether a module or a package that it is in begins with an underscore."""
+    """Return whether a module or one of its parent packages starts with an underscore."""
     return any(part.startswith('_') and part != '__main__' for part in module.split('.'))
 
 
 @cache
 def public_modules() -> tuple[str, ...]:
-    """Return the modules that offer a name, without `__main__`."""
+    """Return the modules with public names, without `__main__`."""
     candidates = (module for module in modules() if not is_private(module) and not module.endswith('__main__'))
     return tuple(module for module in candidates if public_names(module))
 
 
 def public_names(module: str) -> dict[str, object]:
-    """Return the values of `__all__` by name; without it, those that the module defines itself."""
+    """Return the values of `__all__` by name. Without it, those defined in the module."""
     found = importlib.import_module(module)
     if hasattr(found, '__all__'):
         return {name: getattr(found, name) for name in found.__all__}
@@ -54,7 +54,7 @@ def public_names(module: str) -> dict[str, object]:
 
 
 def names_and_docstrings(body: list[ast.stmt]) -> Iterator[tuple[str, bool]]:
-    """Yield each name that the statements assign, and whether a docstring follows, without which no page shows it."""
+    """Yield each assigned name, and whether a docstring follows it, which the reference pages require."""
     for node, after in zip(body, [*body[1:], ast.Pass()], strict=True):
         is_described = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
         if isinstance(node, ast.AnnAssign):

@@ -1,4 +1,4 @@
-"""The factory: what it makes, what it refuses, what replaces what."""
+"""The factory `create_deep_agent`: its agents, validation and replacement of capabilities."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ def returned(messages: list[ModelMessage], tool: str) -> list[tuple[str, object]
     return [(p.outcome, p.content) for p in parts]
 
 
-def test_it_is_a_plain_agent() -> None:
+def test_factory_returns_a_plain_agent() -> None:
     agent = create_deep_agent('test')
     assert type(agent) is Agent
     assert agent.name == 'deep-agent'
 
 
-def test_without_summarization_there_is_no_such_room() -> None:
-    assert 'summarization' in {room.id for room in default_capabilities()}
-    assert 'summarization' not in {room.id for room in default_capabilities(summarization=False)}
+def test_summarization_flag_removes_the_capability() -> None:
+    assert 'summarization' in {capability.id for capability in default_capabilities()}
+    assert 'summarization' not in {capability.id for capability in default_capabilities(summarization=False)}
 
 
 @pytest.mark.parametrize(
@@ -110,13 +110,13 @@ def test_without_summarization_there_is_no_such_room() -> None:
         ),
     ],
 )
-async def test_flags_choose_the_rooms(flags: dict[str, Any], tools: list[str]) -> None:
+async def test_flags_select_the_capabilities(flags: dict[str, Any], tools: list[str]) -> None:
     seen: list[AgentInfo] = []
     await create_deep_agent(play('ok', seen=seen), **flags).run('hi', deps=DeepAgentDeps())
     assert [t.name for t in seen[0].function_tools] == tools
 
 
-async def test_a_capability_with_the_id_of_a_room_takes_its_place() -> None:
+async def test_capability_replaces_the_default_one_with_the_same_id() -> None:
     seen: list[AgentInfo] = []
     agent = create_deep_agent(play('ok', seen=seen), capabilities=[Todos(instructions='Plan in French.')])
     await agent.run('hi', deps=DeepAgentDeps())
@@ -134,7 +134,7 @@ async def test_default_capabilities_make_the_same_agent() -> None:
     assert seen[0].instructions == seen[1].instructions
 
 
-async def test_a_run_without_deps_works_on_fresh_ones() -> None:
+async def test_run_without_deps_uses_fresh_deps() -> None:
     agent = create_deep_agent()
     todos = ToolCallPart('write_todos', {'todos': [{'content': 'a', 'status': 'pending'}]})
     write = ToolCallPart('write_file', {'path': 'a.txt', 'content': 'hello'})
@@ -145,7 +145,7 @@ async def test_a_run_without_deps_works_on_fresh_ones() -> None:
         files = (await ctx.workspace.read_bytes('/a.txt')).decode()
         return f'{files} {ctx.deps.todos[0].content}'
 
-    # pydantic-ai's types ask for deps wherever an agent has a type of them; at run time they may be left out.
+    # pydantic-ai's types require deps if an agent has a deps type. They are optional at run time.
     no_deps: Any = None
     first = await agent.run('go', model=play(todos, write, read, ToolCallPart('peek', {}), 'ok'), deps=no_deps)
     assert returned(first.all_messages(), 'peek') == [('success', 'hello a')]
@@ -153,7 +153,7 @@ async def test_a_run_without_deps_works_on_fresh_ones() -> None:
     assert returned(second.new_messages(), 'read_file')[0][0] != 'success'
 
 
-async def test_the_workspace_of_a_run_is_the_backend_of_deps() -> None:
+async def test_run_workspace_is_the_backend_of_deps() -> None:
     agent = create_deep_agent()
     found: list[object] = []
 
@@ -170,15 +170,17 @@ async def test_the_workspace_of_a_run_is_the_backend_of_deps() -> None:
     assert found[1] == ('moved', None)
 
 
-async def test_without_deps_a_given_workspace_has_the_files(tmp_path: Path) -> None:
+async def test_run_without_deps_uses_the_given_workspace(tmp_path: Path) -> None:
     no_deps: Any = None
     agent = create_deep_agent(play(ToolCallPart('write_file', {'path': 'a.txt', 'content': 'hello'}), 'ok'))
     await agent.run('go', deps=no_deps, workspace=LocalWorkspaceBackend(tmp_path))
     assert (tmp_path / 'a.txt').read_text() == 'hello'
 
 
-def test_the_toolsets_of_rooms_have_names_of_their_own() -> None:
-    assert [t.id for room in default_capabilities() if isinstance(t := room.get_toolset(), AbstractToolset)] == [
+def test_toolsets_of_default_capabilities_have_ids() -> None:
+    assert [
+        t.id for capability in default_capabilities() if isinstance(t := capability.get_toolset(), AbstractToolset)
+    ] == [
         'todos',
         'filesystem',
         'summarization',
@@ -191,7 +193,7 @@ class CountedDeps(DeepAgentDeps):
     counter: int = 7
 
 
-async def test_fresh_deps_are_of_the_type_of_the_agent() -> None:
+async def test_fresh_deps_have_the_deps_type_of_the_agent() -> None:
     agent = create_deep_agent(play(ToolCallPart('count', {}), 'ok'), deps_type=CountedDeps)
 
     @agent.tool
@@ -203,14 +205,14 @@ async def test_fresh_deps_are_of_the_type_of_the_agent() -> None:
     assert returned(result.all_messages(), 'count') == [('success', 7)]
 
 
-async def test_deps_that_cannot_be_made_are_asked_for() -> None:
+async def test_deps_type_with_required_fields_needs_explicit_deps() -> None:
     no_deps: Any = None
     with pytest.raises(UserError, match=r"TenantDeps\(\) cannot make them: .*'tenant'.* Pass `deps=`"):
         await create_deep_agent(play('ok'), deps_type=TenantDeps).run('go', deps=no_deps)
 
 
 @pytest.mark.parametrize(
-    ('deps', 'said'),
+    ('deps', 'message'),
     [
         (StateBackend(), '`deps` is StateBackend, and this agent needs CountedDeps. Pass an object of it.'),
         (DeepAgentDeps(), '`deps` is DeepAgentDeps, and this agent needs CountedDeps. Pass an object of it.'),
@@ -226,13 +228,13 @@ async def test_deps_that_cannot_be_made_are_asked_for() -> None:
         ),
     ],
 )
-async def test_deps_of_another_type_are_refused_at_the_start(deps: Any, said: str) -> None:
+async def test_deps_of_another_type_are_refused_before_the_run(deps: Any, message: str) -> None:
     with pytest.raises(UserError) as refused:
         await create_deep_agent(play('ok'), deps_type=CountedDeps).run('go', deps=deps)
-    assert str(refused.value) == said
+    assert str(refused.value) == message
 
 
-async def test_a_directory_that_is_missing_is_told_to_the_caller_and_not_to_the_model(tmp_path: Path) -> None:
+async def test_missing_directory_raises_before_the_first_request(tmp_path: Path) -> None:
     seen: list[AgentInfo] = []
     deps = DeepAgentDeps(backend=LocalBackend(tmp_path / 'gone'))
     with pytest.raises(WorkspaceUnavailableError, match='Create it'):
@@ -247,7 +249,7 @@ class Boom(Exception):
 @pytest.mark.parametrize(
     'error', [Boom('it broke'), AssertionError('no'), KeyError('k'), RecursionError('deep'), OSError(28, 'No space')]
 )
-async def test_any_exception_of_a_tool_is_a_failed_result_and_the_run_goes_on(error: Exception) -> None:
+async def test_any_exception_in_a_tool_is_a_failed_result(error: Exception) -> None:
     agent = create_deep_agent(play(ToolCallPart('risky', {}), 'recovered'))
 
     @agent.tool_plain
@@ -259,7 +261,7 @@ async def test_any_exception_of_a_tool_is_a_failed_result_and_the_run_goes_on(er
     assert returned(result.all_messages(), 'risky') == [('failed', f'{type(error).__name__}: {error}')]
 
 
-async def test_a_failure_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failure_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
     agent = create_deep_agent(play(ToolCallPart('risky', {}), 'ok'))
 
     @agent.tool_plain
@@ -273,7 +275,7 @@ async def test_a_failure_is_logged_with_its_traceback(caplog: pytest.LogCaptureF
     assert record.exc_info[0] is Boom
 
 
-async def test_a_failing_tool_leaves_the_results_of_its_siblings() -> None:
+async def test_failing_tool_does_not_affect_its_siblings() -> None:
     agent = create_deep_agent(play([ToolCallPart('risky', {}), ToolCallPart('fine', {})], 'ok'))
 
     @agent.tool_plain
@@ -288,7 +290,7 @@ async def test_a_failing_tool_leaves_the_results_of_its_siblings() -> None:
     assert returned(result.all_messages(), 'fine') == [('success', 'done')]
 
 
-async def test_retries_that_run_out_are_a_failed_result() -> None:
+async def test_exhausted_retries_are_a_failed_result() -> None:
     agent = create_deep_agent(play(*[ToolCallPart('picky', {})] * 14, 'gave up'))
 
     @agent.tool_plain
@@ -301,7 +303,7 @@ async def test_retries_that_run_out_are_a_failed_result() -> None:
     assert outcomes == ['retried'] * 10 + ['failed'] * 4
 
 
-async def test_arguments_that_stay_invalid_are_a_failed_result() -> None:
+async def test_persistently_invalid_arguments_are_a_failed_result() -> None:
     agent = create_deep_agent(play(*[ToolCallPart('typed', {'n': 'x'})] * 12, 'gave up'))
 
     @agent.tool_plain
@@ -312,7 +314,7 @@ async def test_arguments_that_stay_invalid_are_a_failed_result() -> None:
     assert [o for o, _ in returned(result.all_messages(), 'typed')] == ['retried'] * 10 + ['failed'] * 2
 
 
-async def test_a_tool_that_does_not_exist_costs_no_run() -> None:
+async def test_unknown_tool_does_not_end_the_run() -> None:
     result = await create_deep_agent(play(*[ToolCallPart('nope', {})] * 3, 'ok')).run('go', deps=DeepAgentDeps())
     assert result.output == 'ok'
 
@@ -328,7 +330,7 @@ async def test_programming_errors_propagate_on_request() -> None:
         await agent.run('go', deps=DeepAgentDeps())
 
 
-async def test_a_used_up_budget_is_no_failure_of_a_tool() -> None:
+async def test_exceeded_usage_limit_is_not_a_tool_failure() -> None:
     agent = create_deep_agent(play(ToolCallPart('nested', {})))
 
     @agent.tool_plain
@@ -361,8 +363,9 @@ class TenantDeps(DeepAgentDeps):
 
 
 @pytest.mark.slow
-async def test_two_hundred_users_on_one_agent_share_nothing() -> None:
-    """Each run plans, writes, reads and edits under one path of its own backend; nothing of another may appear."""
+async def test_two_hundred_users_of_one_agent_share_nothing() -> None:
+    """Each run plans, writes, reads and edits under the same path of its own backend, and must not see data of
+    others."""
     agent = create_deep_agent(deps_type=TenantDeps)
 
     @agent.tool
@@ -391,14 +394,14 @@ async def test_two_hundred_users_on_one_agent_share_nothing() -> None:
         assert await deps.backend.read_bytes('/a.txt') == f'We are tenant-{number}\n'.encode()
 
 
-def test_a_room_that_is_left_out_has_nothing_to_say() -> None:
+def test_options_of_an_excluded_capability_are_refused() -> None:
     with pytest.raises(ValueError, match='`subagents` is passed, but `include_subagents` is False'):
         create_deep_agent(subagents=[Subagent('a', 'Does a.')], include_subagents=False)
     with pytest.raises(ValueError, match='`skills` is passed, but `include_skills` is False'):
         create_deep_agent(skills=['.'], include_skills=False)
 
 
-def test_a_subagent_that_waits_needs_a_parent_that_can_say_so() -> None:
+def test_subagent_with_approvals_requires_approvals_in_its_parent() -> None:
     waiting = Subagent('a', 'Does a.', interrupt_on={'write_file': True})
     with pytest.raises(ValueError, match="The subagent 'a' has `interrupt_on`"):
         create_deep_agent(subagents=[waiting])
@@ -431,7 +434,7 @@ async def test_an_output_type_with_deferred_requests_can_pause(output_type: Any)
     assert returned(again.all_messages(), 'deploy') == [('success', 'deployed')]
 
 
-def test_summarization_is_chosen_by_a_flag_and_set_as_a_capability() -> None:
-    room: Any = Summarization()
+def test_summarization_object_instead_of_a_flag_is_refused() -> None:
+    capability: Any = Summarization()
     with pytest.raises(TypeError, match=r'Pass a bool; for options, pass a `Summarization\(…\)` in `capabilities`\.$'):
-        create_deep_agent('test', summarization=room)
+        create_deep_agent('test', summarization=capability)

@@ -1,4 +1,4 @@
-"""The benchmarks run at tiny sizes and say what they should; never how fast."""
+"""The benchmarks run at tiny sizes and return all figures. Their speed is not tested."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SHARED = {
     'grep_regex_ms',
     'memory_ratio',
 }
-"""The figures that the bare library has too."""
+"""Figures that the bare library has too."""
 
 WHOLE = {
     'whole_step_ms',
@@ -58,10 +58,10 @@ WHOLE = {
     'delegate_ms',
     'approve_ms',
 }
-"""Those that it has of an agent with everything on."""
+"""Figures of an agent with all features enabled, in the bare library too."""
 
 SKILLS = {'skills_first_s', 'skills_again_s', 'skills_run_ms'}
-"""Those of many skills, which the bare library does not have."""
+"""Figures of many skills, without a counterpart in the bare library."""
 
 
 STORE = {
@@ -80,13 +80,13 @@ STORE = {
     *('history_list_ms', 'gc_s', 'files_mb', 'files_allowed_ratio', 'checkout_s', 'steps_alone', 'steps_some'),
     *('steps_many', 'steps_some_ratio', 'steps_many_ratio'),
 }
-"""Those of a store, without the PostgreSQL that only the command starts."""
+"""Figures of a store, without those of PostgreSQL, which only the command starts."""
 
 SERVER = {
     *('server_events_s', 'server_event_us', 'server_stream_kib', 'server_first_ms', 'server_first_late_ms'),
     *('server_log_mib', 'server_log_memory_mib'),
 }
-"""Those of a server."""
+"""Figures of a server."""
 
 SESSIONS = ('coding', 'research', 'support', 'todos')
 
@@ -94,7 +94,7 @@ SESSION = {
     *('cost', 'input', 'output', 'largest', 'cached_percent', 'requests', 'summaries', 'cuts', 'broken'),
     *(f'cost_{part}' for part in ('head', 'said', 'calls', 'results', 'summary', 'output', 'summarizer')),
 }
-"""Those of a session; one whose history was cut has another."""
+"""Figures of a session. One with a cut history has an additional figure."""
 
 
 def run_cases(script: str, cases: str, tree: Path) -> dict[str, float]:
@@ -120,49 +120,49 @@ def make_skills(root: Path, count: int) -> None:
 
 @pytest.fixture(scope='module')
 def ours(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
-    """All figures of ours, by one process."""
+    """All figures of this project, from one process."""
     tree = make_tree(tmp_path_factory.mktemp('tree'))
     return run_cases('ours.py', 'create,step,history,search,memory,tree,surface', tree)
 
 
 @pytest.fixture(scope='module')
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
-    """The figures of ours with everything on, by one process."""
+    """The figures of this project with all features enabled, from one process."""
     root = tmp_path_factory.mktemp('whole')
     make_skills(root / 'skills', 3)
     return run_cases('ours.py', 'whole,whole-step,whole-create,delegate,skills,approve', root)
 
 
 @pytest.mark.slow
-def test_the_cases_of_ours_give_all_figures(ours: dict[str, float]) -> None:
+def test_own_cases_return_all_figures(ours: dict[str, float]) -> None:
     assert ours.keys() == SHARED | {'tree_set_ms', 'tree_snapshot_ms', 'surface_tools', 'surface_chars'}
     assert all(value > 0 for value in ours.values())
 
 
 @pytest.mark.slow
-def test_the_floor_gives_the_figures_that_ours_is_compared_by(tmp_path: Path) -> None:
+def test_bare_cases_return_the_compared_figures(tmp_path: Path) -> None:
     assert run_cases('bare.py', 'create,step,history,search,memory', make_tree(tmp_path)).keys() == SHARED
 
 
 @pytest.mark.slow
-def test_the_cases_with_everything_on_give_all_figures(whole: dict[str, float]) -> None:
+def test_own_cases_with_all_features_return_all_figures(whole: dict[str, float]) -> None:
     assert whole.keys() == WHOLE | SKILLS | {'whole_tools', 'whole_chars'}
-    # Few skills cost a run less than what two runs differ by.
+    # A few skills cost less than the difference between two runs.
     assert all(value > 0 for key, value in whole.items() if key != 'skills_run_ms')
 
 
 @pytest.mark.slow
-def test_the_floor_gives_the_figures_with_everything_on(tmp_path: Path) -> None:
+def test_bare_cases_with_all_features_return_the_compared_figures(tmp_path: Path) -> None:
     assert run_cases('bare.py', 'whole-step,whole-create,delegate,approve', tmp_path).keys() == WHOLE
 
 
 @pytest.mark.slow
-def test_the_floor_in_capabilities_gives_its_step_with_everything_on(tmp_path: Path) -> None:
+def test_bare_capabilities_return_the_step_with_all_features(tmp_path: Path) -> None:
     assert run_cases('bare_capabilities.py', 'whole-step', tmp_path).keys() == {'whole_step_ms'}
 
 
 @pytest.mark.slow
-def test_the_cases_of_a_store_give_all_figures(tmp_path: Path) -> None:
+def test_store_cases_return_all_figures(tmp_path: Path) -> None:
     names = ('step', 'growth', 'late', 'lines', 'lists', 'gc', 'files', 'agents')
     found = run_cases('ours.py', ','.join(f'store-{name}' for name in names), tmp_path)
     assert found.keys() == STORE
@@ -170,21 +170,21 @@ def test_the_cases_of_a_store_give_all_figures(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_case_of_a_server_gives_all_figures_and_loses_nothing(tmp_path: Path) -> None:
+def test_server_case_returns_all_figures_and_loses_nothing(tmp_path: Path) -> None:
     found = run_cases('ours.py', 'server-streams', tmp_path)
     assert found.keys() == SERVER
-    # Few streams may take less memory than the server has taken, and given back, while it started.
+    # A few streams may take less memory than the server allocated and released at startup.
     assert all(value > 0 or (key, value) == ('server_stream_kib', 0) for key, value in found.items())
 
 
 @pytest.fixture(scope='module')
 def sessions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
-    """The figures of short sessions, by one process."""
+    """The figures of short sessions, from one process."""
     return run_cases('ours.py', ','.join(f'context-{name}' for name in SESSIONS), tmp_path_factory.mktemp('sessions'))
 
 
 @pytest.mark.slow
-def test_the_sessions_give_all_figures(sessions: dict[str, float]) -> None:
+def test_session_cases_return_all_figures(sessions: dict[str, float]) -> None:
     cut = {f'{name}_summaries_per_cut' for name in SESSIONS if sessions[f'{name}_cuts']}
     assert sessions.keys() == cut | {f'{name}_{key}' for name in SESSIONS for key in SESSION}
     for name in SESSIONS:
@@ -236,7 +236,7 @@ print(json.dumps([[[each.input, each.cached, each.output] for each in told], led
 
 @pytest.fixture(scope='module')
 def counted() -> tuple[list[list[int]], dict[str, float], list[object], str]:
-    """What a ledger makes of five requests, and what a model does about results of which a part was shown."""
+    """The ledger of five requests, and a model's reaction to truncated results."""
     command = [sys.executable, '-c', LEDGER, 'https://example.com/a', 'https://example.com/b']
     finished = subprocess.run(command, cwd=BENCHMARKS / 'cases', capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr
@@ -247,12 +247,13 @@ def counted() -> tuple[list[list[int]], dict[str, float], list[object], str]:
 Counted = tuple[list[list[int]], dict[str, float], list[object], str]
 
 
-def test_what_a_request_has_in_common_with_those_before_is_cached(counted: Counted) -> None:
-    # Request 3 summarizes: its beginning is that of request 2. Request 4 begins as both did; 5 as none.
+def test_common_prefix_of_earlier_requests_is_cached(counted: Counted) -> None:
+    # Request 3 summarizes and shares its beginning with request 2. Request 4 shares its beginning with both, request 5
+    # with none.
     assert counted[0] == [[100, 0, 10], [300, 100, 10], [300, 200, 10], [200, 100, 10], [200, 0, 10]]
 
 
-def test_the_cost_of_a_session_is_that_of_all_its_requests(counted: Counted) -> None:
+def test_cost_of_a_session_is_that_of_all_requests(counted: Counted) -> None:
     figures = counted[1]
     # 700 tokens at full price, 400 from the cache, 50 of output.
     assert figures['x_cost'] == pytest.approx((700 + 40 + 250) / 1000)
@@ -261,55 +262,56 @@ def test_the_cost_of_a_session_is_that_of_all_its_requests(counted: Counted) -> 
     assert figures['x_cached_percent'] == pytest.approx(100 * 400 / 1100)
 
 
-def test_a_prefix_is_broken_only_where_nothing_was_summarized_before(counted: Counted) -> None:
+def test_broken_prefix_is_counted_only_without_a_summary(counted: Counted) -> None:
     figures = counted[1]
     assert (figures['x_broken'], figures['x_cuts'], figures['x_summaries']) == (1, 1, 1)
     assert figures['x_summaries_per_cut'] == 1
 
 
-def test_what_was_not_shown_is_read_as_far_as_it_is_needed(counted: Counted) -> None:
-    # Of the first page a passage is needed: searched, then read. Of the second all: read twice, since half came.
+def test_truncated_pages_are_read_as_far_as_needed(counted: Counted) -> None:
+    # The first page needs one passage: a search and a read. The second is needed completely: two reads, since each
+    # returns half.
     assert counted[2] == [['Ask', 'Ask'], ['Grep', 'Read'], ['Read', 'Read'], '!']
 
 
-def test_a_tool_that_failed_ends_the_session(counted: Counted) -> None:
+def test_failed_tool_ends_the_session(counted: Counted) -> None:
     assert "came back with 'Error: no such tool'" in counted[3]
 
 
 @pytest.mark.slow
-def test_skills_that_are_not_found_are_refused(tmp_path: Path) -> None:
+def test_missing_skills_are_refused(tmp_path: Path) -> None:
     make_skills(tmp_path / 'skills', 2)
     with pytest.raises(AssertionError, match='2 skills were found, not 3'):
         run_cases('ours.py', 'skills', tmp_path)
 
 
 @pytest.mark.slow
-def test_the_floor_with_a_list_gives_what_depends_on_the_list(tmp_path: Path) -> None:
+def test_bare_capabilities_return_figures_that_depend_on_the_list(tmp_path: Path) -> None:
     assert run_cases('bare_capabilities.py', 'step,history', tmp_path).keys() == {'step_ms', 'history_ms'}
 
 
-def test_what_is_sent_by_default_stays_small(ours: dict[str, float]) -> None:
+def test_default_request_stays_small(ours: dict[str, float]) -> None:
     assert ours['surface_tools'] <= 11
     assert ours['surface_chars'] <= 6_000
 
 
-def test_what_is_sent_with_everything_on_stays_small(whole: dict[str, float]) -> None:
+def test_request_with_all_features_stays_small(whole: dict[str, float]) -> None:
     assert whole['whole_tools'] <= 11
     assert whole['whole_chars'] <= 6_000
 
 
-def test_files_in_memory_take_little_more_than_their_bytes(ours: dict[str, float]) -> None:
+def test_files_in_memory_take_little_more_than_their_size(ours: dict[str, float]) -> None:
     assert ours['memory_ratio'] <= 1.2
 
 
 @pytest.mark.slow
-def test_a_case_that_finds_nothing_is_refused(tmp_path: Path) -> None:
+def test_case_without_results_is_refused(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match='The case did not do its work'):
         run_cases('ours.py', 'search', tmp_path)
 
 
 @pytest.mark.slow
-def test_the_tables_are_printed() -> None:
+def test_tables_are_printed() -> None:
     command = [sys.executable, str(BENCHMARKS / 'run.py'), '--tiny', '--only', 'memory']
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr
@@ -335,15 +337,15 @@ def judge(samples: dict[str, dict[str, list[float]]]) -> tuple[str, list[str], s
     return tables, missed, page
 
 
-def test_a_target_is_judged_round_by_round_against_the_floor() -> None:
-    # The medians differ by 2; in each round ours is 0.4 above the floor.
+def test_target_is_compared_with_the_floor_round_by_round() -> None:
+    # The medians differ by 2. In each round this project is 0.4 above the floor.
     samples = {'bare': {'step_ms': [1.0, 9.0, 3.0]}, 'ours': {'step_ms': [1.4, 9.4, 3.4]}}
     assert judge(samples)[1] == []
     samples = {'bare': {'step_ms': [1.0, 9.0, 3.0]}, 'ours': {'step_ms': [1.6, 9.6, 3.6]}}
     assert judge(samples)[1] == ['tool step, CPU ms: 0.60, target ≤ floor + 0.5']
 
 
-def test_a_target_against_the_best_peer_takes_the_least_of_all_peers() -> None:
+def test_target_relative_to_the_best_peer_uses_the_cheapest_peer() -> None:
     samples = {'ours': {'coding_cost': [2.0]}, 'peer-a': {'coding_cost': [4.0]}, 'peer-b': {'coding_cost': [9.0]}}
     assert judge(samples)[1] == []
     samples['ours']['coding_cost'] = [2.1]
@@ -352,14 +354,14 @@ def test_a_target_against_the_best_peer_takes_the_least_of_all_peers() -> None:
     assert judge({'ours': samples['ours']})[1] == []
 
 
-def test_what_is_no_cost_has_no_ratio() -> None:
+def test_figure_that_is_no_cost_has_no_ratio() -> None:
     samples = {'bare': {'coding_cached_percent': [50.0]}, 'ours': {'coding_cached_percent': [90.0]}}
     ratios, _, medians = judge(samples)[0].partition('Medians:')
     assert 'cached' not in ratios
     assert 'cached' in medians
 
 
-def test_a_target_that_is_missed_is_printed_as_missed() -> None:
+def test_missed_target_is_printed_as_missed() -> None:
     tables, missed, _ = judge({'bare': {}, 'ours': {'grep_ms': [151.0], 'glob_ms': [150.0]}})
     by_title = {line.split('|')[1].strip(): line.split('|')[-2].strip() for line in tables.splitlines() if '|' in line}
     assert by_title['grep, 10,000 files, CPU ms'] == '**missed**'
@@ -367,5 +369,5 @@ def test_a_target_that_is_missed_is_printed_as_missed() -> None:
     assert missed == ['grep, 10,000 files, CPU ms: 151.00, target ≤ 150']
 
 
-def test_the_tables_replace_what_was_between_the_marks() -> None:
+def test_tables_replace_the_text_between_the_markers() -> None:
     assert judge({})[2] == 'a<!-- figures: begin -->\n\nnew\n\n<!-- figures: end -->b'

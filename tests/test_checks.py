@@ -1,4 +1,4 @@
-"""What people pass is checked before anything is done with it: the same on every face."""
+"""Arguments are validated before they are used, and equally by every entry point."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ WRONG_SETTINGS: list[tuple[str, Any]] = [
     ('stop_sequences', ['\ud83d']),
 ]  # fmt: skip
 UNREAD: Any = object()
-"""What stands for an argument that is not looked at."""
+"""Marks an argument that is not validated."""
 WRONG_NUMBERS: list[Any] = [-1, 10**30, -(10**30), 1.5, True, '5', None]
 
 
 async def raised(action: Callable[[], Any]) -> str:
-    """Return the `field` of the error of an action."""
+    """Return the `field` of the error raised by an action."""
 
     async def act() -> None:
         result = action()
@@ -79,9 +79,10 @@ def agent() -> Agent[Any, Any]:
 
 
 @pytest.mark.parametrize('words', EMPTY_PROMPTS)
-async def test_a_prompt_says_something(agent: Agent[Any, Any], words: Any) -> None:
-    """An empty or blank prompt, and one with half of a surrogate pair, is refused as `prompt` by versions, their
-    streams, conversations and builders, before a model is asked or anything is stored.
+async def test_empty_or_invalid_prompt_is_refused(agent: Agent[Any, Any], words: Any) -> None:
+    """Empty and blank prompts and lone surrogates are refused as `prompt` by versions, their streams, conversations and
+    builders, before any model request or write to the store.
+
     """
     async with open_store('memory:') as store:
         versioned = VersionedAgent(agent, store)
@@ -104,8 +105,8 @@ async def test_a_prompt_says_something(agent: Agent[Any, Any], words: Any) -> No
 
 
 @pytest.mark.parametrize('text', [*BLANK, '\u200b\x00'])
-async def test_names_and_models_are_words(agent: Agent[Any, Any], text: Any) -> None:
-    """Blank names, models and ids, and those that are no text, are refused by the name of the argument."""
+async def test_blank_names_and_models_are_refused(agent: Agent[Any, Any], text: Any) -> None:
+    """Blank or non-string names, models and ids are refused with the name of the argument."""
     async with open_store('memory:') as store:
         versioned = VersionedAgent(agent, store)
         root = await versioned.create()
@@ -129,7 +130,7 @@ async def test_names_and_models_are_words(agent: Agent[Any, Any], text: Any) -> 
 
 
 def entries(agent: Agent[Any, Any], versioned: VersionedAgent[Any, Any]) -> dict[str, list[Callable[[Any], Any]]]:
-    """Return what takes an id or a name in Python, by what it calls the argument."""
+    """Return the functions that accept an id or a name, by the name of the argument."""
     store, inbox, deps = versioned.store, ApprovalInbox(versioned.store), DeepAgentDeps()
     assert isinstance(store, SqlStore)
 
@@ -200,7 +201,7 @@ def entries(agent: Agent[Any, Any], versioned: VersionedAgent[Any, Any]) -> dict
 
 
 def entries_of_store(store: SqlStore) -> dict[str, list[Callable[[Any], Any]]]:
-    """Return what of a store takes an id or a name. One that is blank is only not found there."""
+    """Return the store functions that accept an id or a name. A blank one is simply not found there."""
 
     def decision(id: Any, by: Any = None) -> Decision:
         return Decision(approval_id=id, status='approved', decision='{}', arguments_digest='d', by=by)
@@ -233,16 +234,17 @@ def entries_of_store(store: SqlStore) -> dict[str, list[Callable[[Any], Any]]]:
 
 
 @pytest.mark.parametrize('text', [*BLANK, 'a\0b', ['a']], ids=ascii)
-async def test_ids_and_names_are_words_wherever_python_takes_them(agent: Agent[Any, Any], text: Any) -> None:
-    """Blank ids and names, those that are no text, and those with half of a surrogate pair or a NUL, are refused by the
-    name of the argument, before anything is read or stored.
+async def test_ids_and_names_are_validated_by_every_entry_point(agent: Agent[Any, Any], text: Any) -> None:
+    """Ids and names that are blank, not strings, or contain a lone surrogate or a NUL are refused with the name of the
+    argument, before anything is read or stored.
+
     """
     async with open_store('memory:') as store:
         versioned = VersionedAgent(agent, store, make_deps=DeepAgentDeps)
         is_blank = isinstance(text, str) and not text.strip()
         of_store = {} if is_blank else entries_of_store(store)
         for field, calls in [*entries(agent, versioned).items(), *of_store.items()]:
-            # What a model reads may have a NUL, and several instructions are a list of them.
+            # Model-facing text may contain a NUL, and several instructions are a list of strings.
             if (text == 'a\0b' and field in {'description', 'instructions'}) or (
                 text == ['a'] and field == 'instructions'
             ):
@@ -254,15 +256,16 @@ async def test_ids_and_names_are_words_wherever_python_takes_them(agent: Agent[A
 
 
 @pytest.mark.parametrize('text', ['', ' ', '\ud83d'])
-def test_the_model_of_a_subagent_is_a_name(text: str) -> None:
+def test_model_of_a_subagent_must_be_a_name(text: str) -> None:
     with pytest.raises(ValidationError) as error:
         Subagent('worker', 'Works.', model=text)
     assert error.value.field == 'model'
 
 
 @pytest.mark.parametrize(('name', 'value'), WRONG_SETTINGS)
-async def test_settings_are_numbers_within_bounds(agent: Agent[Any, Any], name: str, value: Any) -> None:
-    """`temperature='hot'`, `max_tokens=-1`, `timeout=0` and the like are refused by the name of the setting."""
+async def test_invalid_settings_are_refused_by_name(agent: Agent[Any, Any], name: str, value: Any) -> None:
+    """`temperature='hot'`, `max_tokens=-1`, `timeout=0` and similar settings are refused with the name of the
+    setting."""
     settings: Any = {name: value}
     async with open_store('memory:') as store:
         versioned = VersionedAgent(agent, store)
@@ -276,8 +279,8 @@ async def test_settings_are_numbers_within_bounds(agent: Agent[Any, Any], name: 
         assert await raised(lambda: stream_agent(agent, 'Go', model_settings=settings)) == name
 
 
-async def test_metadata_are_unicode(agent: Agent[Any, Any]) -> None:
-    """Half of a surrogate pair in metadata, as a name or as a value, is refused, since no database takes it."""
+async def test_metadata_with_a_lone_surrogate_is_refused(agent: Agent[Any, Any]) -> None:
+    """A lone surrogate in a key or a value of metadata is refused, since databases cannot store it."""
     async with open_store('memory:') as store:
         versioned = VersionedAgent(agent, store)
         assert await raised(lambda: versioned.create(metadata={'\ud83d': 1})) == 'metadata'
@@ -285,7 +288,7 @@ async def test_metadata_are_unicode(agent: Agent[Any, Any]) -> None:
         assert (await versioned.create(metadata={'a': '😀'})).metadata == {'a': '😀'}
 
 
-async def test_what_is_right_is_taken() -> None:
+async def test_valid_arguments_are_accepted() -> None:
     async with open_store('memory:') as store:
         versioned = VersionedAgent(Agent(ScriptedModel(then=lambda messages, info: 'Fine.')), store)
         settings: Any = {'temperature': 0, 'max_tokens': 1, 'timeout': 0.5, 'top_p': 1, 'seed': -3, 'thinking': 'high'}
@@ -305,9 +308,11 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize('number', WRONG_NUMBERS)
-async def test_pages_are_whole_numbers_that_every_database_takes(url: str, agent: Agent[Any, Any], number: Any) -> None:
-    """A negative limit or offset, `10**30`, and what is no whole number, are refused above the engine, so the same on
-    all: by the store, by versions, by the inbox and by repositories.
+async def test_invalid_page_limits_are_refused_by_every_engine(url: str, agent: Agent[Any, Any], number: Any) -> None:
+    """Negative limits or offsets, `10**30` and non-integers are refused above the engine, so equally by all: by the
+    store, by
+    versions, by the inbox and by repositories.
+
     """
     async with open_store(url) as store:
         versioned = VersionedAgent(agent, store)
@@ -332,14 +337,14 @@ async def _unchanged(store: Store) -> None:
     assert len(await store.versions()) == 1
 
 
-async def test_a_number_that_python_does_not_write_is_refused() -> None:
+async def test_integer_with_too_many_digits_is_refused() -> None:
     async with open_store('memory:') as store:
         assert await raised(lambda: store.versions(limit=10**5000)) == 'limit'
 
 
 @pytest.mark.parametrize('number', [each for each in WRONG_NUMBERS if each is not None])
-async def test_messages_are_counted_from_0(url: str, agent: Agent[Any, Any], number: Any) -> None:
-    """`messages(start=-1)` is wrong usage, and no damage of the store."""
+async def test_message_range_must_be_nonnegative(url: str, agent: Agent[Any, Any], number: Any) -> None:
+    """`messages(start=-1)` is a usage error, not a damaged store."""
     async with open_store(url) as store:
         root = await VersionedAgent(agent, store).create()
         assert await raised(lambda: root.messages(start=number)) == 'start'
@@ -347,7 +352,7 @@ async def test_messages_are_counted_from_0(url: str, agent: Agent[Any, Any], num
 
 
 @pytest.mark.parametrize('seconds', [-1, 10**30, math.nan, math.inf, True, '5', None])
-async def test_the_grace_of_a_collection_is_a_time(url: str, agent: Agent[Any, Any], seconds: Any) -> None:
+async def test_grace_of_a_collection_must_be_a_duration(url: str, agent: Agent[Any, Any], seconds: Any) -> None:
     async with open_store(url) as store:
         assert await raised(lambda: store.gc(seconds)) == 'grace_seconds'
         assert await raised(lambda: VersionedAgent(agent, store).gc(seconds)) == 'grace_seconds'

@@ -1,4 +1,4 @@
-"""Deps: uploads, clones for subagents, and the JSON form."""
+"""Deps: uploads, clones for subagents, and serialization as JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TenantDeps(DeepAgentDeps):
     connection: object = field(default=None, metadata={'live': True})
 
 
-async def test_an_upload_is_written_and_described() -> None:
+async def test_upload_is_written_and_described() -> None:
     deps = DeepAgentDeps()
     upload = await deps.upload('2026/sales.csv', b'region,sum\nnorth,1\n')
     assert upload == Upload(
@@ -34,12 +34,12 @@ async def test_an_upload_is_written_and_described() -> None:
     assert deps.uploads == {'2026/sales.csv': upload}
 
 
-async def test_an_upload_without_a_known_encoding_succeeds() -> None:
+async def test_upload_without_a_known_encoding_succeeds() -> None:
     upload = await DeepAgentDeps().upload('blob', bytes(range(256)))
     assert (upload.encoding, upload.line_count, upload.media_type) == (None, None, 'application/octet-stream')
 
 
-async def test_an_upload_of_the_same_name_replaces() -> None:
+async def test_upload_replaces_one_of_the_same_name() -> None:
     deps = DeepAgentDeps()
     await deps.upload('a.txt', b'old')
     await deps.upload('./a.txt', b'new')
@@ -66,7 +66,7 @@ async def test_an_upload_of_the_same_name_replaces() -> None:
         'x' * 300,
     ],
 )
-async def test_a_name_that_leaves_the_uploads_is_refused(name: str, tmp_path: pytest.TempPathFactory) -> None:
+async def test_upload_name_outside_the_uploads_is_refused(name: str, tmp_path: pytest.TempPathFactory) -> None:
     deps = DeepAgentDeps(backend=LocalBackend(str(tmp_path)))
     with pytest.raises(InvalidUploadError, match='cannot be the name of an upload') as refused:
         await deps.upload(name, b'x')
@@ -75,7 +75,7 @@ async def test_a_name_that_leaves_the_uploads_is_refused(name: str, tmp_path: py
     assert await deps.backend.list_dir('/') == []
 
 
-async def test_a_subagent_shares_files_and_uploads_and_nothing_else() -> None:
+async def test_subagent_deps_share_only_files_and_uploads() -> None:
     deps = TenantDeps(todos=[Todo(content='mine')], subagents={'x': object()}, tenant='umbrella')
     await deps.upload('a.txt', b'1')
     clone = deps.clone_for_subagent()
@@ -86,7 +86,7 @@ async def test_a_subagent_shares_files_and_uploads_and_nothing_else() -> None:
     assert DeepAgentDeps().max_depth is None
 
 
-async def test_json_holds_everything_but_live_handles() -> None:
+async def test_json_contains_everything_except_live_fields() -> None:
     deps = TenantDeps(
         todos=[Todo(content='plan', status='completed')],
         usage_limits=UsageLimits(request_limit=7),
@@ -107,12 +107,12 @@ async def test_json_holds_everything_but_live_handles() -> None:
     assert again.subagents == {}
 
 
-def test_a_number_that_json_lacks_is_refused() -> None:
+def test_nan_in_metadata_is_refused() -> None:
     with pytest.raises(DeepAgentError, match='NaN or infinity'):
         DeepAgentDeps(metadata={'score': float('nan')}).to_json()
 
 
-async def test_the_reason_fits_the_name() -> None:
+async def test_refused_upload_name_error_suggests_a_fix() -> None:
     with pytest.raises(InvalidUploadError, match='Remove'):
         await DeepAgentDeps().upload('../x', b'')
 
@@ -124,7 +124,7 @@ def test_deps_share_no_defaults() -> None:
     assert one.uploads is not other.uploads
 
 
-def test_a_field_that_json_cannot_hold_is_named() -> None:
+def test_unserializable_field_is_named() -> None:
     @dataclass(kw_only=True)
     class Connected(DeepAgentDeps):
         connection: object = None
@@ -133,7 +133,7 @@ def test_a_field_that_json_cannot_hold_is_named() -> None:
         Connected(connection=object()).to_json()
 
 
-def test_a_field_of_bytes_that_are_no_text_is_named() -> None:
+def test_undecodable_bytes_field_is_named() -> None:
     @dataclass(kw_only=True)
     class Signed(DeepAgentDeps):
         signature: bytes = b''
@@ -143,18 +143,18 @@ def test_a_field_of_bytes_that_are_no_text_is_named() -> None:
         Signed(signature=b'\xff').to_json()
 
 
-def test_json_of_another_class_is_refused_by_the_fields() -> None:
+def test_json_of_another_class_is_refused_with_its_fields() -> None:
     with pytest.raises(DeepAgentError, match='DeepAgentDeps has no tenant'):
         DeepAgentDeps.from_json(TenantDeps(tenant='acme').to_json())
 
 
 @pytest.mark.parametrize('fields', ['"todos": [{"content": 1}]', '"nothing": 1, "todos": 3', '"max_depth": "x"'])
-def test_json_with_wrong_values_is_refused(fields: str) -> None:
+def test_json_with_invalid_values_is_refused(fields: str) -> None:
     with pytest.raises(DeepAgentError):
         DeepAgentDeps.from_json('{"format": "pydantic-deep.deps", "format_version": 1, %s}' % fields)  # noqa: UP031
 
 
-def test_a_field_without_a_value_is_asked_for() -> None:
+def test_missing_required_field_in_json_is_reported() -> None:
     @dataclass(kw_only=True)
     class Owned(DeepAgentDeps):
         owner: str
@@ -163,7 +163,7 @@ def test_a_field_without_a_value_is_asked_for() -> None:
         Owned.from_json(DeepAgentDeps().to_json())
 
 
-async def test_a_text_is_no_upload() -> None:
+async def test_upload_of_a_string_is_refused() -> None:
     text: Any = 'text'
     with pytest.raises(TypeError, match=r'`data` is str. Pass bytes'):
         await DeepAgentDeps().upload('a.txt', text)
@@ -172,11 +172,11 @@ async def test_a_text_is_no_upload() -> None:
 @pytest.mark.parametrize(
     'text', ['nonsense', '[]', '{}', '{"format": "else", "format_version": 1}', '{"format": "pydantic-deep.deps"}']
 )
-def test_json_of_something_else_is_refused(text: str) -> None:
+def test_unrelated_json_is_refused(text: str) -> None:
     with pytest.raises(DeepAgentError, match=r'not written by `DeepAgentDeps\.to_json`'):
         DeepAgentDeps.from_json(text)
 
 
-def test_json_of_a_newer_release_is_refused_by_its_version() -> None:
+def test_json_of_a_newer_format_version_is_refused() -> None:
     with pytest.raises(DeepAgentError, match='format version 2, but this release reads up to 1'):
         DeepAgentDeps.from_json('{"format": "pydantic-deep.deps", "format_version": 2}')

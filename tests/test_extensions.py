@@ -1,4 +1,4 @@
-"""`find_capabilities`: which capabilities of a run implement a protocol, by the same rules as `isinstance`."""
+"""`find_capabilities`: the capabilities of a run that implement a protocol, by the same rules as `isinstance`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pydantic_deep.extensions import (
 
 @dataclass
 class Gating(AbstractCapability[object]):
-    """Gates what it names."""
+    """Gates the tool `rm`."""
 
     def may_require_approval(self, tool_name: str) -> bool:
         return tool_name == 'rm'
@@ -31,11 +31,11 @@ class Gating(AbstractCapability[object]):
 
 @dataclass
 class Unsure(AbstractCapability[object]):
-    """Protects files, once somebody has told it which."""
+    """Protects files only if an instance has `protected_paths`."""
 
 
 class Open(Gating):
-    """One that says that it gates nothing at all."""
+    """A capability without an approval gate."""
 
     may_require_approval = cast('Any', None)
 
@@ -46,7 +46,7 @@ def found(kind: type[Any], *capabilities: AbstractCapability[Any]) -> list[Any]:
     return find_capabilities(ctx, kind)
 
 
-def test_they_are_found_in_their_order() -> None:
+def test_capabilities_are_found_in_their_order() -> None:
     first, second = Gating(), Gating()
     assert [id(each) for each in found(SupportsApprovalGate, Todos(), first, Capability(), second)] == [
         id(first),
@@ -56,29 +56,29 @@ def test_they_are_found_in_their_order() -> None:
 
 
 @pytest.mark.parametrize('kind', [SupportsPreview, SupportsHiddenTools, Filesystem])
-def test_one_capability_may_be_of_several_kinds(kind: type[Any]) -> None:
+def test_capability_can_implement_several_protocols(kind: type[Any]) -> None:
     files = Filesystem()
     assert found(kind, Todos(), files) == [files]
 
 
-def test_what_is_wrapped_is_found_inside() -> None:
+def test_wrapped_capability_is_found() -> None:
     gating = Gating()
     assert found(SupportsApprovalGate, WrapperCapability(WrapperCapability(gating))) == [gating]
     assert found(Gating, WrapperCapability(gating)) == [gating]
 
 
-def test_what_only_one_instance_has_counts_for_that_one() -> None:
+def test_instance_attribute_counts_for_that_instance() -> None:
     told, untold = Unsure(), Unsure()
     cast('Any', told).protected_paths = ['/secret']
     assert [id(each) for each in found(SupportsProtectedPaths, untold, told)] == [id(told)]
 
 
-def test_what_a_subclass_has_taken_back_does_not_count() -> None:
+def test_protocol_removed_by_a_subclass_does_not_count() -> None:
     assert not isinstance(Open(), SupportsApprovalGate)
     assert found(SupportsApprovalGate, Open()) == []
 
 
-def test_what_is_proxied_counts() -> None:
+def test_proxied_attribute_counts() -> None:
     class Proxy(AbstractCapability[object]):
         def __getattr__(self, name: str) -> object:
             return getattr(Gating(), name)

@@ -1,4 +1,4 @@
-"""What the model is told of a tool that raises, whatever it raises."""
+"""Tool failures as reported to the model, for every kind of exception."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Unprintable(Exception):
 
 
 async def told(error: Exception) -> str:
-    """Return what the model is told when a tool raises this."""
+    """Return the tool result in the model's request when a tool raises this error."""
     model = ScriptedModel(call('risky'), 'done')
     agent = Agent(model, deps_type=object, capabilities=[ToolFailures()])
 
@@ -37,38 +37,38 @@ async def told(error: Exception) -> str:
     return str(seen.content)
 
 
-async def test_a_message_that_cannot_be_made_ends_no_run() -> None:
+async def test_unprintable_message_does_not_end_the_run() -> None:
     assert await told(Unprintable()) == 'Unprintable: its message cannot be shown'
 
 
-async def test_without_a_message_the_name_says_it() -> None:
+async def test_exception_without_a_message_is_shown_by_name() -> None:
     assert await told(NotImplementedError()) == 'NotImplementedError'
 
 
-async def test_a_group_shows_what_is_in_it() -> None:
+async def test_exception_group_lists_its_exceptions() -> None:
     group = ExceptionGroup('both broke', [ValueError('one'), ExceptionGroup('inner', [KeyError('two')])])
     assert await told(group) == "ExceptionGroup: both broke (2 sub-exceptions)\n- ValueError: one\n- KeyError: 'two'"
 
 
-async def test_a_large_group_shows_the_first() -> None:
+async def test_large_exception_group_lists_the_first_ones() -> None:
     group = ExceptionGroup('all broke', [ValueError(str(i)) for i in range(100)])
     assert (await told(group)).splitlines()[-2:] == ['- ValueError: 4', '- and 95 more']
 
 
-async def test_a_long_message_shows_its_head_and_tail() -> None:
+async def test_long_message_shows_its_head_and_tail() -> None:
     text = await told(ValueError('a' * 3_000_000 + 'b' * 1_000))
     assert text.startswith('ValueError: aaa')
     assert text.endswith(' characters left out] …' + 'b' * 1_000)
     assert len(text) < 4_100
 
 
-async def test_half_a_character_is_shown_and_breaks_no_request(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.CRITICAL, 'pydantic_deep')  # what the log would show cannot be sent between processes
+async def test_lone_surrogate_in_a_message_is_escaped(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, 'pydantic_deep')  # the log record would contain the surrogate
     assert await told(ValueError('bad\udcff.txt')) == 'ValueError: bad\\udcff.txt'
 
 
 @pytest.mark.parametrize('is_async', [False, True])
-async def test_a_validator_that_breaks_is_a_failed_result(is_async: bool) -> None:
+async def test_exception_in_a_validator_is_a_failed_result(is_async: bool) -> None:
     def fail(ctx: RunContext[object], number: int) -> None:
         raise LookupError(f'no {number}')
 
@@ -88,7 +88,7 @@ async def test_a_validator_that_breaks_is_a_failed_result(is_async: bool) -> Non
     ('verdict', 'outcome'),
     [(None, 'success'), (ModelRetry('try 3'), 'retried'), (ToolFailed('never'), 'failed')],
 )
-async def test_a_validator_that_judges_is_heard(verdict: Exception | None, outcome: str) -> None:
+async def test_verdict_of_a_validator_is_the_outcome(verdict: Exception | None, outcome: str) -> None:
     def judge(ctx: RunContext[object], number: int) -> None:
         if verdict is not None:
             raise verdict
@@ -103,7 +103,7 @@ async def test_a_validator_that_judges_is_heard(verdict: Exception | None, outco
     assert (seen.outcome, str(seen.content)) == (outcome, '4' if verdict is None else str(verdict))
 
 
-async def test_a_validator_that_breaks_propagates_on_request() -> None:
+async def test_exception_in_a_validator_propagates_on_request() -> None:
     def fail(ctx: RunContext[object]) -> None:
         raise ZeroDivisionError
 

@@ -1,4 +1,4 @@
-"""What must hold of the repository itself: where things are, that they are tested, documented and checked."""
+"""Rules for the repository itself: structure, tests, documentation and checks."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from tests.public_modules import PACKAGES, ROOT, is_private, modules, public_mod
 PACKAGE = ROOT / 'pydantic_deep'
 
 MAX_FILES: Final = 20
-"""How many modules a folder may have, `__init__.py` among them: more are not read at a glance."""
+"""Maximum number of modules in a folder, including `__init__.py`."""
 
 
-def test_the_server_is_routes_over_services_over_rows_and_has_two_doors() -> None:
+def test_server_has_layers_and_two_entry_points() -> None:
     """004-01: modular routes, services below them, models of rows; a command and a programmatic entry point."""
     routes = sorted(path.stem for path in (PACKAGE / 'server/routes').glob('_*.py'))
 
@@ -44,7 +44,7 @@ def test_the_server_is_routes_over_services_over_rows_and_has_two_doors() -> Non
 
 
 @pytest.mark.parametrize('layer', ['repository', 'streaming', 'audit', 'fluent', 'server', 'store', 'versions'])
-def test_every_layer_has_tests_of_its_own(layer: str) -> None:
+def test_every_layer_has_its_own_tests(layer: str) -> None:
     """004-05: repositories, services and routes are tested apart, with fixtures that set up and tear down."""
     tests = ROOT / 'tests' / layer
 
@@ -53,12 +53,14 @@ def test_every_layer_has_tests_of_its_own(layer: str) -> None:
 
 
 @pytest.mark.parametrize('page', ['conversations', 'streaming', 'audit', 'repositories', 'server'])
-def test_every_feature_has_a_page_that_the_readme_links_to(page: str) -> None:
+def test_every_feature_has_a_page_linked_from_the_readme(page: str) -> None:
     """004-06: Commits are descriptive and scoped; README and docstrings are up to date, with examples of use and the
     specification of the API.
 
-    What is up to date is what runs: every block of Python in the README, the pages and the docstrings is a test. How
-    commits are made is a rule for contributors.
+    Up to date means that it runs: every Python block of the README, the pages and the docstrings is a test.
+    CONTRIBUTING
+    has the rule for commits.
+
     """
     sources = (ROOT / 'tests/docs/test_docs.py').read_text()
     assert "SOURCES = ('README.md', 'docs', 'backends/README.md', 'pydantic_deep'," in sources
@@ -69,13 +71,13 @@ def test_every_feature_has_a_page_that_the_readme_links_to(page: str) -> None:
     assert f'guides/{page}.md' in (ROOT / 'mkdocs.yml').read_text()
 
 
-def test_no_example_is_wrong_because_the_machine_is_busy() -> None:
+def test_hypothesis_has_no_deadline() -> None:
     profile = settings.default
     assert profile is not None
     assert (profile.deadline, HealthCheck.too_slow in profile.suppress_health_check) == (None, True)
 
 
-def test_one_command_checks_everything_and_runs_what_contributors_run() -> None:
+def test_ci_script_runs_all_checks() -> None:
     """004-11: There are CI/CD pipelines for tests and linting.
 
     Tests, lint, types, imports and docs are one script, on a clean checkout.
@@ -94,7 +96,7 @@ def test_one_command_checks_everything_and_runs_what_contributors_run() -> None:
 
 
 def test_both_distributions_state_the_same_requirements() -> None:
-    """The root distribution contains the package of backends, so it must require the same."""
+    """The root distribution contains the backends package, so it must state the same requirements."""
     root, backends = (tomllib.loads((ROOT / folder / 'pyproject.toml').read_text()) for folder in ('.', 'backends'))
     shared = ('version', 'license', 'requires-python', 'classifiers')
     assert [backends['project'][key] for key in shared] == [root['project'][key] for key in shared]
@@ -104,7 +106,7 @@ def test_both_distributions_state_the_same_requirements() -> None:
 
 @pytest.fixture
 async def client() -> AsyncGenerator[httpx.AsyncClient]:
-    """A key's client of an application whose agent writes a file when a person lets it."""
+    """An authenticated client of an app with an agent that writes a file after approval."""
     model = ScriptedModel(call('write_file', path='/a.txt', content='Hello'), 'Written.')
     async with open_store('memory:') as store:
         app = create_app({'writer': create_deep_agent(model, interrupt_on={'write_file': True})}, store)
@@ -117,10 +119,11 @@ async def client() -> AsyncGenerator[httpx.AsyncClient]:
 
 
 @pytest.mark.anyio
-async def test_a_whole_story_goes_from_a_question_to_its_audit(client: httpx.AsyncClient) -> None:
+async def test_workflow_from_prompt_to_approval_and_audit(client: httpx.AsyncClient) -> None:
     """004-10: There are unit and integration tests around the core workflows.
 
-    Ask, be asked, approve, read the file of the version, find the run in the audit.
+    Send a prompt, approve the call, read the file of the version, and find the run in the audit.
+
     """
     conversation = (await client.post('/api/conversations', json={'agent': 'writer'})).json()['id']
     path = f'/api/conversations/{conversation}'
@@ -137,8 +140,9 @@ async def test_a_whole_story_goes_from_a_question_to_its_audit(client: httpx.Asy
 
 
 def top_level_package(module: str) -> str:
-    """Return what the private modules of a module are private to: `pydantic_deep.store` for all that is below it, and
+    """Return the package that owns the private modules of a module: `pydantic_deep.store` for everything below it, and
     `pydantic_deep` for `pydantic_deep._text`.
+
     """
     package, *parts = module.split('.')
     if parts and parts[0].startswith('_'):
@@ -149,7 +153,7 @@ def top_level_package(module: str) -> str:
 
 @cache
 def imports() -> Mapping[str, set[str]]:
-    """Return the modules of ours that each module imports, wherever in the file and whatever for."""
+    """Return the project modules imported by each module, anywhere in the file and for any purpose."""
     return {module: set(_imports_of(module, path)) - {module} for module, path in modules().items()}
 
 
@@ -171,7 +175,7 @@ def _imports_of(module: str, path: Path) -> Iterator[str]:
 
 
 def circles() -> set[frozenset[str]]:
-    """Return the largest groups of modules in which each reaches each other by imports."""
+    """Return the largest groups of modules that import each other in a cycle."""
     reached: dict[str, set[str]] = {}
     for module in modules():
         waiting, reached[module] = [*imports()[module]], set[str]()
@@ -187,18 +191,18 @@ def circles() -> set[frozenset[str]]:
     }
 
 
-def test_no_module_imports_itself_by_a_detour() -> None:
+def test_modules_have_no_import_cycles() -> None:
     assert circles() == set()
 
 
-def test_no_folder_is_too_large_to_be_read_at_a_glance() -> None:
+def test_folders_have_a_limited_number_of_modules() -> None:
     folders = [*PACKAGES.values(), ROOT / 'tests', ROOT / 'backends' / 'tests']
     counts = Counter(path.parent for folder in folders for path in folder.rglob('*.py'))
 
     assert {str(folder.relative_to(ROOT)) for folder, count in counts.items() if count > MAX_FILES} == set()
 
 
-def test_no_two_public_classes_have_one_name() -> None:
+def test_public_class_names_are_unique() -> None:
     classes: dict[str, set[type]] = defaultdict(set)
     for module in public_modules():
         for value in _public_values(module):
@@ -212,8 +216,8 @@ def _public_values(module: str) -> list[object]:
     return list(public_names(module).values())
 
 
-def test_nobody_imports_private_modules_of_another_top_level_package() -> None:
-    """A private module of `pydantic_deep` itself is private to all of it."""
+def test_private_modules_are_not_imported_by_other_packages() -> None:
+    """A private module of `pydantic_deep` itself is visible to all its subpackages."""
     found = {
         (module, name)
         for module, imported in imports().items()

@@ -1,4 +1,4 @@
-"""What an import brings along, and what it does not."""
+"""Immediate and deferred imports."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ LATER = [
 
 
 @pytest.mark.parametrize('package', [pydantic_deep, pydantic_deep_backends])
-def test_every_name_is_there_when_it_is_asked_for(package: object) -> None:
-    names: list[str] = [*getattr(package, '__all__')]  # noqa: B009 - a module has no type that says it
+def test_every_public_name_is_available(package: object) -> None:
+    names: list[str] = [*getattr(package, '__all__')]  # noqa: B009 - module attributes have no declared type
     assert set(names) <= set(dir(package))
     assert all(getattr(package, name) is not None for name in names)
     with pytest.raises(AttributeError, match="has no attribute 'Typo'"):
@@ -30,7 +30,7 @@ def test_every_name_is_there_when_it_is_asked_for(package: object) -> None:
 
 
 @pytest.mark.slow
-def test_what_not_every_program_uses_is_imported_later() -> None:
+def test_optional_features_are_imported_lazily() -> None:
     program = (
         'import sys, pydantic_deep\n'
         f'print(*[name for name in {LATER} if name in sys.modules])\n'

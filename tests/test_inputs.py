@@ -1,4 +1,4 @@
-"""What people pass to the factory and to deps who have no type checker: refused, with what to pass instead."""
+"""Invalid arguments of the factory and of deps are refused with advice."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ WORKER = Subagent('worker', 'Works.')
         (None, '`subagents` is None. Pass a list: `[Subagent(name, description)]`.'),
     ],
 )
-def test_what_is_no_list_of_subagents_is_refused(given: Any, said: str) -> None:
+def test_invalid_list_of_subagents_is_refused(given: Any, said: str) -> None:
     with pytest.raises(TypeError) as refused:
         create_deep_agent(ScriptedModel(), subagents=given)
     assert str(refused.value) == said
 
 
-def test_one_subagent_is_no_list_of_them() -> None:
+def test_single_subagent_instead_of_a_list_is_refused() -> None:
     given: Any = WORKER
     with pytest.raises(TypeError, match=r"`subagents` is Subagent\(name='worker'"):
         create_deep_agent(ScriptedModel(), subagents=given)
@@ -50,7 +50,7 @@ def test_one_subagent_is_no_list_of_them() -> None:
         ('max_depth', 0.5, '`max_depth` is 0.5. Use 0 or more.'),
     ],
 )
-def test_a_field_of_a_subagent_of_another_type_is_refused(field: str, given: Any, said: str) -> None:
+def test_subagent_field_of_another_type_is_refused(field: str, given: Any, said: str) -> None:
     fields: dict[str, Any] = {field: given}
     with pytest.raises(InvalidSubagentError) as refused:
         Subagent('worker', 'Works.', **fields)
@@ -58,43 +58,43 @@ def test_a_field_of_a_subagent_of_another_type_is_refused(field: str, given: Any
 
 
 @pytest.mark.parametrize('given', [None, '', 'skills', 3])
-def test_what_is_no_list_of_skills_is_refused(given: Any) -> None:
+def test_invalid_list_of_skills_is_refused(given: Any) -> None:
     with pytest.raises(TypeError, match=r'`skills` is .* Pass a list'):
         create_deep_agent(ScriptedModel(), skills=given)
 
 
-def test_none_is_no_list_of_skills_for_the_room_either() -> None:
+def test_none_is_refused_by_the_skills_capability() -> None:
     given: Any = None
     with pytest.raises(TypeError, match=r'`skills` is None. Pass a list'):
         Skills(given)
 
 
-def test_what_is_no_source_of_skills_is_refused() -> None:
+def test_invalid_source_of_skills_is_refused() -> None:
     given: Any = [3]
     with pytest.raises(TypeError, match=r'3 is not a source of skills. Pass a directory or a `Skill`'):
         create_deep_agent(ScriptedModel(), skills=given)
 
 
 @pytest.mark.parametrize('given', ['skills/pdf/SKILL.md', SkillDirectory('skills/pdf/SKILL.md')])
-def test_the_file_of_a_skill_is_not_its_directory(given: str | SkillDirectory) -> None:
+def test_skill_file_instead_of_its_directory_is_refused(given: str | SkillDirectory) -> None:
     with pytest.raises(ValueError, match=r"'skills/pdf/SKILL.md' is the file of a skill. Pass its directory"):
         create_deep_agent(ScriptedModel(), skills=[given])
 
 
 @pytest.mark.anyio
-async def test_another_file_is_found_to_be_one_at_the_first_run(tmp_path: Path) -> None:
+async def test_other_skill_file_is_refused_at_the_first_run(tmp_path: Path) -> None:
     (tmp_path / 'pdf.md').touch()
     with pytest.raises(UserError, match=r"pdf\.md': It is a file\. Pass its directory\."):
         await Agent(ScriptedModel('done'), capabilities=[Skills([tmp_path / 'pdf.md'])]).run('go')
 
 
 @pytest.mark.parametrize('depth', [-1, 'x', 0.5])
-def test_a_depth_that_is_none_is_refused(depth: Any) -> None:
+def test_invalid_depth_is_refused(depth: Any) -> None:
     with pytest.raises(ValueError, match=r'DeepAgentDeps\(max_depth=.*\): pass the maximum number of levels'):
         DeepAgentDeps(max_depth=depth)
 
 
-def test_a_depth_that_is_none_is_refused_in_json() -> None:
+def test_invalid_depth_in_json_is_refused() -> None:
     text = DeepAgentDeps(max_depth=1).to_json().replace('"max_depth": 1', '"max_depth": -1')
     with pytest.raises(DeepAgentError, match=r'These are not valid DeepAgentDeps: .*max_depth=-1'):
         DeepAgentDeps.from_json(text)

@@ -1,4 +1,4 @@
-"""Nothing that an extra installs is under a copyleft licence, and the table of dependencies says what each is under."""
+"""No extra installs a package under a copyleft licence, and the table of dependencies states each licence."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ SCRIPT = Path(__file__).parent.parent / 'scripts/check_licences.py'
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The script as a module of its own, whose tables a test may replace."""
+    """The script as a separate module, with replaceable tables."""
     spec = importlib.util.spec_from_file_location('check_licences', SCRIPT)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, 'check_licences', module)  # its dataclass looks itself up there
+    monkeypatch.setitem(sys.modules, 'check_licences', module)  # its dataclass looks up its module there
     spec.loader.exec_module(module)
     return module
 
 
 def install(directory: Path, name: str, *fields: str) -> None:
-    """Put the metadata of a package where it is found before that of any other of its name."""
+    """Write the metadata of a package to a directory that precedes all others on the path."""
     info = directory / f'{name.replace("-", "_")}-1.dist-info'
     info.mkdir(exist_ok=True)
     lines = ['Metadata-Version: 2.4', f'Name: {name}', 'Version: 1', *fields]
@@ -37,7 +37,7 @@ def install(directory: Path, name: str, *fields: str) -> None:
 
 @pytest.fixture
 def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory of packages in which an extra of ours needs `direct`, which needs `indirect`."""
+    """A directory of packages: an extra of `pydantic-deep` needs `direct`, which needs `indirect`."""
     monkeypatch.setattr(sys, 'path', [str(tmp_path), *sys.path])
     install(
         tmp_path,
@@ -58,14 +58,15 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_everything_installed_is_accepted_and_the_table_is_fresh(
+def test_installed_licences_are_accepted_and_the_table_is_up_to_date(
     script: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No run-time dependency of any extra is copyleft but for the MPL, and the licence column is what is installed."""
+    """No run-time dependency of any extra is copyleft except for the MPL, and the licence column matches the installed
+    packages."""
     code = script.main([])
 
-    said = capsys.readouterr().out
-    assert (code, re.sub(r'^\d\d+', 'N', said)) == (
+    output = capsys.readouterr().out
+    assert (code, re.sub(r'^\d\d+', 'N', output)) == (
         0,
         'N packages are installed at run time, none under a copyleft licence.\n',
     )
@@ -126,15 +127,15 @@ def test_a_copyleft_licence_of_an_indirect_dependency_fails(script: Any, package
         ['License-Expression: MIT OR'],
     ],
 )
-def test_a_licence_that_is_not_known_fails(script: Any, packages: Path, fields: list[str]) -> None:
+def test_unknown_licence_fails(script: Any, packages: Path, fields: list[str]) -> None:
     install(packages, 'indirect', *fields)
     found = [each for each in script.licence_problems() if "'indirect'" in each]
     assert len(found) == 1
     assert 'which is not known. Look it up' in found[0]
 
 
-def test_an_exception_names_its_source_and_ends_with_what_was_looked_up(script: Any, packages: Path) -> None:
-    """A reviewed licence counts as long as the metadata says what it said then; an entry that is not needed fails."""
+def test_reviewed_licence_has_a_source_and_expires_with_the_metadata(script: Any, packages: Path) -> None:
+    """A reviewed licence is valid as long as the metadata is unchanged. An unneeded entry fails."""
     assert all(entry.source.startswith('https://') for entry in script.REVIEWED.values())
     script.REVIEWED = {'indirect': script.Reviewed(says='Ours', licence='ISC', source='https://example.org')}
 
@@ -155,7 +156,7 @@ def test_an_exception_names_its_source_and_ends_with_what_was_looked_up(script: 
     assert script.licence_problems() == snapshot(["'other' is in REVIEWED, and nothing needs it. Remove the entry."])
 
 
-def test_a_dependency_that_is_not_installed_fails(script: Any, packages: Path) -> None:
+def test_missing_dependency_fails(script: Any, packages: Path) -> None:
     script.REVIEWED = {}
     install(packages, 'direct', 'License-Expression: MIT', 'Requires-Dist: never-heard-of')
     assert script.licence_problems() == snapshot(
@@ -163,7 +164,7 @@ def test_a_dependency_that_is_not_installed_fails(script: Any, packages: Path) -
     )
 
 
-def test_the_table_has_a_row_for_each_direct_dependency(script: Any, packages: Path) -> None:
+def test_table_has_a_row_for_each_direct_dependency(script: Any, packages: Path) -> None:
     head = '| package | licence | what for | instead of |\n|---|---|---|---|\n'
     assert script.table_problems(f'{head}| Other (extra `some`) | | | |\n') == snapshot(
         [

@@ -1,4 +1,4 @@
-"""An overlay as a pydantic-ai workspace, and over one: its own conformance suite, and a merge into a stranger's files."""
+"""An overlay as a pydantic-ai workspace: its conformance suite, and a merge into a pydantic-ai workspace."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TestOverlayOfWorkspace(OverlaySuite):
         return as_workspace(OverlayBackend(cast('BackendProtocol', LocalWorkspaceBackend(tmp_path))))
 
 
-async def test_an_overlay_of_a_workspace_merges_into_it(tmp_path: Path) -> None:
+async def test_overlay_of_a_workspace_merges_into_it(tmp_path: Path) -> None:
     tmp_path = tmp_path.resolve()
     (tmp_path / 'a.txt').write_text('one\ntwo\nthree\n')
     (tmp_path / 'old').mkdir()

@@ -1,4 +1,4 @@
-"""Every public name and signature. Growing it is a decision in a diff, never an accident."""
+"""Every public name and signature: a change of the public API is visible in a diff."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pydantic_deep_backends
 from tests.public_modules import PACKAGES, public_modules, public_names
 
 
-def test_every_public_name() -> None:
+def test_every_public_name_is_listed() -> None:
     assert {module: sorted(public_names(module)) for module in public_modules()} == snapshot(
         {
             'pydantic_deep': [
@@ -860,7 +860,7 @@ def signature(value: Callable[..., object]) -> str:
     return ', '.join(p.name if p.default is p.empty else f'{p.name}=…' for p in parameters if p.name != 'self')
 
 
-def test_every_signature() -> None:
+def test_every_public_signature_is_listed() -> None:
     assert signatures(pydantic_deep) == snapshot(
         {
             'AgentVersion': '_session, record, _loaded=…, backend=…',
@@ -1344,7 +1344,7 @@ def test_every_public_name_has_a_docstring_of_its_own(module: ModuleType) -> Non
     assert [name for name, value in described.items() if not inspect.getdoc(value)] == []
 
 
-def test_the_signature_of_the_factory() -> None:
+def test_factory_signature_has_these_defaults() -> None:
     parameters = inspect.signature(pydantic_deep.create_deep_agent).parameters
     assert {name: p.default for name, p in parameters.items()} == {
         'model': None,

@@ -1,4 +1,4 @@
-"""What must be done is done, in a task that is cancelled too."""
+"""`run_to_completion`: work completes even if its task is cancelled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Work:
-    """Does two things, the second when it is told to."""
+    """Work in two steps. The second starts when `go` is set."""
 
     def __init__(self) -> None:
         self.begun, self.go = asyncio.Event(), asyncio.Event()
@@ -31,13 +31,13 @@ class Work:
         raise OSError('the disk is full')
 
 
-async def test_what_the_work_returns_is_returned() -> None:
+async def test_result_of_the_work_is_returned() -> None:
     work = Work()
     work.go.set()
     assert await run_to_completion(work.run()) == 'result'
 
 
-async def test_work_goes_on_however_often_its_task_is_cancelled_and_then_the_task_is() -> None:
+async def test_work_completes_despite_repeated_cancellation() -> None:
     work = Work()
     task = asyncio.create_task(run_to_completion(work.run()))
     await work.begun.wait()
@@ -51,7 +51,7 @@ async def test_work_goes_on_however_often_its_task_is_cancelled_and_then_the_tas
     assert work.done == ['begun', 'ended']
 
 
-async def test_a_scope_that_is_cancelled_waits_too() -> None:
+async def test_cancelled_scope_waits_for_the_work() -> None:
     work = Work()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(run_to_completion, work.run())
@@ -61,7 +61,7 @@ async def test_a_scope_that_is_cancelled_waits_too() -> None:
     assert work.done == ['begun', 'ended']
 
 
-async def test_what_has_gone_wrong_is_raised_and_not_that_the_task_was_cancelled() -> None:
+async def test_error_of_the_work_precedes_the_cancellation() -> None:
     work = Work()
     task = asyncio.create_task(run_to_completion(work.fail()))
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""What a trace says of versions: looked at with logfire's own exporter for tests."""
+"""Versions in traces, tested with the test exporter of logfire."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def exporter() -> Iterator[TestExporter]:
         inspect_arguments=False,
     )
     yield exporter
-    # Tests after these send nothing anywhere, and may take a trace from a client in the same process.
+    # Later tests export nothing, and may accept a trace from a client in the same process.
     logfire.configure(send_to_logfire=False, console=False, distributed_tracing=True)
 
 
@@ -43,7 +43,7 @@ def spans_named(exporter: TestExporter, start: str) -> list[dict[str, Any]]:
     return [span for span in exporter.exported_spans_as_dict() if span['name'].startswith(start)]
 
 
-async def test_a_trace_leads_to_the_version_and_the_version_to_the_trace(exporter: TestExporter) -> None:
+async def test_trace_and_version_refer_to_each_other(exporter: TestExporter) -> None:
     agent = create_deep_agent(ScriptedModel('done'), name='analyst')
     async with open_store('memory:') as store:
         root = await VersionedAgent(agent, store).create()
@@ -57,7 +57,7 @@ async def test_a_trace_leads_to_the_version_and_the_version_to_the_trace(exporte
         assert run.trace_id == f'{turn["context"]["trace_id"]:032x}'
 
 
-async def test_a_delegation_names_the_thread_on_the_span_of_its_call(exporter: TestExporter) -> None:
+async def test_delegation_span_names_the_thread(exporter: TestExporter) -> None:
     call = ToolCallPart('task', {'subagent': 'general-purpose', 'description': 'look'}, tool_call_id='t1')
     agent = create_deep_agent(ScriptedModel(call, 'seen', 'done'), capabilities=[Instrumentation()])
     async with open_store('memory:') as store:
@@ -70,7 +70,7 @@ async def test_a_delegation_names_the_thread_on_the_span_of_its_call(exporter: T
     assert linked[0]['name'].startswith('invoke_agent')
 
 
-async def test_without_content_no_span_has_what_people_models_and_tools_write(exporter: TestExporter) -> None:
+async def test_spans_without_content_contain_no_user_model_or_tool_text(exporter: TestExporter) -> None:
     write = ToolCallPart('write_file', {'path': f'/{SECRET}.txt', 'content': SECRET})
     delegate = ToolCallPart('task', {'subagent': 'general-purpose', 'description': SECRET})
     agent = create_deep_agent(
@@ -86,7 +86,7 @@ async def test_without_content_no_span_has_what_people_models_and_tools_write(ex
     assert [span['name'] for span in spans if SECRET in repr(span)] == []
 
 
-async def test_each_commit_is_a_span_with_what_it_made(exporter: TestExporter) -> None:
+async def test_each_commit_is_a_span_with_its_version(exporter: TestExporter) -> None:
     agent = create_deep_agent(ScriptedModel('done'))
     async with open_store('memory:') as store:
         after = await (await VersionedAgent(agent, store).create()).advance('go')
@@ -94,7 +94,7 @@ async def test_each_commit_is_a_span_with_what_it_made(exporter: TestExporter) -
     assert [commit['attributes'].get(VERSION_ID) for commit in commits][-1] == after.id
 
 
-async def test_no_span_of_ours_holds_what_was_said_or_written(exporter: TestExporter) -> None:
+async def test_own_spans_contain_no_content(exporter: TestExporter) -> None:
     call = ToolCallPart('write_file', {'path': '/key.txt', 'content': SECRET}, tool_call_id='w1')
     agent = create_deep_agent(ScriptedModel(call, SECRET))
     async with open_store('memory:') as store:
@@ -104,7 +104,7 @@ async def test_no_span_of_ours_holds_what_was_said_or_written(exporter: TestExpo
     assert SECRET not in str(exporter.exported_spans_as_dict())
 
 
-async def test_a_failed_turn_is_an_error_of_its_span_without_the_text_of_the_error(exporter: TestExporter) -> None:
+async def test_failed_turn_is_an_error_span_without_the_error_text(exporter: TestExporter) -> None:
     def fail(*_: object) -> str:
         raise RuntimeError(SECRET)
 
@@ -118,7 +118,7 @@ async def test_a_failed_turn_is_an_error_of_its_span_without_the_text_of_the_err
     assert SECRET not in str(exporter.exported_spans_as_dict())
 
 
-async def test_an_answer_to_approvals_is_a_span(exporter: TestExporter) -> None:
+async def test_approval_answer_is_a_span(exporter: TestExporter) -> None:
     call = ToolCallPart('write_file', {'path': '/a.txt', 'content': 'x'}, tool_call_id='w1')
     agent = create_deep_agent(ScriptedModel([call, call_again('w2')], 'done'), interrupt_on={'write_file': True})
     async with open_store('memory:') as store:
@@ -130,7 +130,7 @@ async def test_an_answer_to_approvals_is_a_span(exporter: TestExporter) -> None:
     assert [span['attributes'][VERSION_ID] for span in answered] == [paused.id, paused.id]
 
 
-async def test_a_command_is_a_span_with_its_exit_code_and_not_its_text(exporter: TestExporter, tmp_path: Path) -> None:
+async def test_command_span_has_the_exit_code_but_not_the_text(exporter: TestExporter, tmp_path: Path) -> None:
     call = ToolCallPart('execute', {'command': f'echo {SECRET}; exit 3'}, tool_call_id='e1')
     agent = create_deep_agent(ScriptedModel(call, 'done'))
     await agent.run('go', deps=DeepAgentDeps(backend=LocalBackend(tmp_path, allow_commands=True)))

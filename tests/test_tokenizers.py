@@ -1,4 +1,4 @@
-"""Exact counts of tokens, by the tokenizers of OpenAI."""
+"""Exact token counts by the tokenizers of OpenAI."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from pydantic_deep.tokens import TokenCounter, count_tokens_approximately
         ("I'm sure they'LL'VE", 7, 8),
     ],
 )
-def test_counts_are_those_of_tiktoken(text: str, o200k: int, cl100k: int) -> None:
+def test_counts_equal_those_of_tiktoken(text: str, o200k: int, cl100k: int) -> None:
     assert load_tokenizer('gpt-5')(text) == o200k
     assert load_tokenizer('gpt-4')(text) == cl100k
 
 
-def test_half_a_character_is_counted_as_what_stands_for_it() -> None:
+def test_lone_surrogate_is_counted_as_its_replacement() -> None:
     assert load_tokenizer('gpt-5')('a\ud800b') == load_tokenizer('gpt-5')('a?b')
 
 
@@ -66,19 +66,19 @@ def test_half_a_character_is_counted_as_what_stands_for_it() -> None:
         ('test', 'o200k_base', False),
     ],
 )
-def test_a_tokenizer_says_whether_it_is_that_of_the_model(model: str, encoding: Encoding, is_exact: bool) -> None:
+def test_tokenizer_states_whether_it_is_exact_for_the_model(model: str, encoding: Encoding, is_exact: bool) -> None:
     tokenizer = load_tokenizer(model)
 
     assert (tokenizer.encoding, tokenizer.is_exact) == (encoding, is_exact)
 
 
-def test_a_tokenizer_is_a_counter_that_differs_from_the_approximation() -> None:
+def test_tokenizer_counts_differ_from_the_approximation() -> None:
     counters: list[TokenCounter] = [count_tokens_approximately, load_tokenizer('gpt-5')]
 
     assert [counter('antidisestablishmentarianism') for counter in counters] == [7, 6]
 
 
-def test_without_the_extra_the_error_says_which_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extra_is_named_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, 'toktok', None)
 
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'pydantic-deep\[tokenizers\]'"):
@@ -86,7 +86,7 @@ def test_without_the_extra_the_error_says_which_to_install(monkeypatch: pytest.M
 
 
 @pytest.mark.slow
-def test_nothing_is_connected_to_and_no_file_of_a_vocabulary_is_read() -> None:
+def test_counting_opens_no_connection_and_no_vocabulary_file() -> None:
     program = """
 import sys
 def watch(event, args):

@@ -1,4 +1,4 @@
-"""How many tokens messages take."""
+"""Token counts of messages."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ IMAGE = BinaryContent(b'\x89PNG', media_type='image/png')
 
 
 def part_tokens(part: ModelRequestPart | ModelResponsePart) -> int:
-    """Return what the contents of a part take, a token for each character."""
+    """Return the tokens of the contents of a part, at one token per character."""
     message = ModelResponse([part]) if part.part_kind in RESPONSE_KINDS else ModelRequest([part])  # type: ignore[list-item]
     return count_message(message, len) - PART_TOKENS
 
@@ -78,7 +78,7 @@ RESPONSE_KINDS = {'text', 'thinking', 'file', 'tool-call', 'builtin-tool-call', 
 
 
 @pytest.mark.parametrize(('text', 'tokens'), [('', 0), ('a', 1), ('abcd', 1), ('abcde', 2), ('ü' * 400, 100)])
-def test_a_text_takes_about_a_quarter_of_its_characters(text: str, tokens: int) -> None:
+def test_text_takes_about_one_token_per_four_characters(text: str, tokens: int) -> None:
     assert count_tokens_approximately(text) == tokens
 
 
@@ -135,7 +135,7 @@ def test_each_kind_of_part_is_counted(part: ModelRequestPart | ModelResponsePart
     assert part_tokens(part) == tokens
 
 
-def test_feedback_is_counted_as_the_model_is_shown_it() -> None:
+def test_feedback_is_counted_as_shown_to_the_model() -> None:
     error = ErrorDetails(type='missing', loc=('a',), msg='Field required', input={})
     part = RetryFeedbackPart([error], retry=RetryInfo(cause='validation_error'))
 
@@ -147,7 +147,7 @@ def test_feedback_is_counted_as_the_model_is_shown_it() -> None:
     ('content', 'tokens'),
     [('no such file', 12), ([ErrorDetails(type='missing', loc=('a',), msg='Field required', input={})], 66)],
 )
-def test_a_retry_of_the_old_kind_is_counted_too(content: str | list[ErrorDetails], tokens: int) -> None:
+def test_legacy_retry_is_counted(content: str | list[ErrorDetails], tokens: int) -> None:
     with pytest.warns(PydanticAIDeprecationWarning, match='RetryPromptPart'):
         part = messages.RetryPromptPart(content)  # pyright: ignore[reportDeprecated] in memory it is still found
 
@@ -155,29 +155,29 @@ def test_a_retry_of_the_old_kind_is_counted_too(content: str | list[ErrorDetails
 
 
 @pytest.mark.parametrize('part', [InstructionBaselinePart(instructions=[]), ModelSettingsDeltaPart(settings={})])
-def test_what_is_kept_for_the_application_takes_nothing(part: ModelRequestPart) -> None:
+def test_parts_for_the_application_take_no_tokens(part: ModelRequestPart) -> None:
     assert count_message(ModelRequest([part])) == 0
 
 
-def test_every_kind_of_part_that_pydantic_ai_knows_is_among_those_tested() -> None:
+def test_every_kind_of_part_of_pydantic_ai_is_tested() -> None:
     tested = {'retry-feedback', 'retry-prompt', 'instruction-baseline', 'model-settings-delta'}
     for mark in getattr(test_each_kind_of_part_is_counted, 'pytestmark'):  # noqa: B009
         tested |= {part.part_kind for part, _ in mark.args[1]}
 
-    newer = {'capability-load-delta'}  # of later releases than the oldest supported; never sent to a model
+    newer = {'capability-load-delta'}  # kinds of releases newer than the oldest supported one, never sent to a model
     known = kinds_of(ModelRequest) | kinds_of(ModelResponse)
     assert tested == known - newer
 
 
 def kinds_of(message: type[ModelRequest | ModelResponse]) -> set[str]:
-    """Return the kinds of parts that a message may have, from its schema."""
+    """Return the kinds of parts that a message can contain, from its schema."""
     definitions = messages.ModelMessagesTypeAdapter.json_schema()['$defs']
     parts = definitions[message.__name__]['properties']['parts']['items']['oneOf']
     names = [part['$ref'].rpartition('/')[2] for part in parts]
     return {definitions[name]['properties']['part_kind']['const'] for name in names}
 
 
-def test_instructions_and_schemas_of_tools_and_output_are_the_head() -> None:
+def test_head_consists_of_instructions_and_schemas() -> None:
     tool = ToolDefinition(name='grep', description='Search.', parameters_json_schema={'type': 'object'})
     answer = replace(tool, name='answer')
     plain = ModelRequestParameters(instruction_parts=[InstructionPart('one'), InstructionPart('two')])
@@ -192,7 +192,7 @@ def test_instructions_and_schemas_of_tools_and_output_are_the_head() -> None:
 
 
 class Counted:
-    """A counter that remembers what it was asked."""
+    """A counter that records its calls."""
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
@@ -204,7 +204,7 @@ class Counted:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[list[ModelMessage]]:
-    """Draw histories one after another, each made of the one before: it grows, is cut, or is rewritten."""
+    """Draw a sequence of histories, each derived from the previous one: extended, cut or rewritten."""
     number = iter(range(10_000))
     history: list[ModelMessage] = []
     drawn: list[list[ModelMessage]] = [[]]
@@ -228,7 +228,7 @@ def histories(draw: st.DrawFn) -> list[list[ModelMessage]]:
 
 
 @given(histories())
-def test_the_sums_of_any_sequence_of_histories_are_those_of_counting_afresh(drawn: list[list[ModelMessage]]) -> None:
+def test_sums_of_any_sequence_of_histories_equal_a_fresh_count(drawn: list[list[ModelMessage]]) -> None:
     tokens = MessageTokens(counter=len)
 
     for history in drawn:
@@ -236,12 +236,12 @@ def test_the_sums_of_any_sequence_of_histories_are_those_of_counting_afresh(draw
 
 
 def afresh(history: Sequence[ModelMessage]) -> list[int]:
-    """Return the sums of all beginnings, each counted anew."""
+    """Return the sums of all prefixes, each counted afresh."""
     return [sum(count_message(message, len) for message in history[:end]) for end in range(len(history) + 1)]
 
 
 @given(st.lists(st.integers(1, 5), max_size=8))
-def test_the_counter_is_called_once_for_each_text_of_a_history_that_grows(steps: list[int]) -> None:
+def test_counter_is_called_once_per_text_of_a_growing_history(steps: list[int]) -> None:
     counter = Counted()
     tokens = MessageTokens(counter=counter)
     history: list[ModelMessage] = []
@@ -254,7 +254,7 @@ def test_the_counter_is_called_once_for_each_text_of_a_history_that_grows(steps:
     assert counter.asked == {f'text {index}': 1 for index in range(sum(steps))}
 
 
-def test_what_follows_a_new_head_is_counted_once_more() -> None:
+def test_messages_after_a_new_head_are_counted_again() -> None:
     counter = Counted()
     tokens = MessageTokens(counter=counter)
     tail = [ModelRequest([UserPromptPart('b')]), ModelRequest([UserPromptPart('c')])]
@@ -294,11 +294,9 @@ PARAMETERS = ModelRequestParameters(instruction_parts=[InstructionPart('x' * 30)
         ),
     ],
 )
-def test_a_context_is_what_the_last_response_told_and_what_came_after(
-    history: list[ModelMessage], expected: int
-) -> None:
+def test_context_is_the_last_reported_usage_plus_later_messages(history: list[ModelMessage], expected: int) -> None:
     assert MessageTokens(counter=len).context(history, PARAMETERS) == expected
 
 
-def test_a_context_without_parameters_is_its_messages() -> None:
+def test_context_without_parameters_is_its_messages() -> None:
     assert MessageTokens(counter=len).context([prompt('12345')]) == 5 + PART_TOKENS

@@ -1,4 +1,4 @@
-"""Where the tokens of a conversation go."""
+"""Token usage of a conversation, by category."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SKILL = Skill(name='pdf', description='Read PDF files.', body='Read it page by p
 
 
 class Spy(AbstractCapability[Any]):
-    """Keeps what the last request says besides messages."""
+    """Records the parameters of the last request."""
 
     parameters: ModelRequestParameters | None = None
 
@@ -58,8 +58,8 @@ def request(*parts: Any, instructions: str | None = None) -> ModelRequest:
 
 
 def response(*parts: Any, model: str = 'gpt-5', provider: str = 'openai', **usage: int) -> ModelResponse:
-    told = RequestUsage(**usage) if usage else RequestUsage()  # pyright: ignore[reportArgumentType] - numbers only
-    return ModelResponse(list(parts), usage=told, model_name=model, provider_name=provider)
+    request_usage = RequestUsage(**usage) if usage else RequestUsage()  # pyright: ignore[reportArgumentType] - numbers only
+    return ModelResponse(list(parts), usage=request_usage, model_name=model, provider_name=provider)
 
 
 async def counted(*messages: ModelMessage) -> UsageReport:
@@ -85,7 +85,7 @@ async def counted(*messages: ModelMessage) -> UsageReport:
         (response(NativeToolCallPart('web_search', {})), 'history', len('web_search{}')),
     ],
 )
-async def test_each_part_counts_for_what_it_is(message: ModelMessage, kind: str, tokens: int) -> None:
+async def test_each_part_counts_in_its_category(message: ModelMessage, kind: str, tokens: int) -> None:
     report = await counted(message)
 
     kinds = ('system', 'skills', 'files', 'summary', 'history')
@@ -93,17 +93,17 @@ async def test_each_part_counts_for_what_it_is(message: ModelMessage, kind: str,
     assert report.counted == tokens + PART_TOKENS
 
 
-async def test_a_prompt_with_an_image_is_said_and_a_file() -> None:
+async def test_prompt_with_an_image_counts_as_history_and_files() -> None:
     report = await counted(request(UserPromptPart(['look', ImageUrl('https://example.com/a.png')])))
 
     assert (report.history, report.files) == (4 + PART_TOKENS, IMAGE_TOKENS + PART_TOKENS)
 
 
-async def test_the_tools_that_count_as_files_are_those_of_the_room() -> None:
+async def test_file_tools_are_those_of_the_filesystem_capability() -> None:
     assert set(function_toolset().tools) == FILE_TOOLS
 
 
-async def test_what_is_not_known_is_none_and_not_zero() -> None:
+async def test_unknown_values_are_none_instead_of_zero() -> None:
     report = await counted(request(UserPromptPart('hello')))
 
     assert (report.system, report.skills, report.tools) == (None, None, None)
@@ -111,7 +111,7 @@ async def test_what_is_not_known_is_none_and_not_zero() -> None:
     assert (report.files, report.summary) == (0, 0)
 
 
-async def test_instructions_are_those_of_the_last_request() -> None:
+async def test_only_instructions_of_the_last_request_count() -> None:
     report = await counted(
         request(UserPromptPart('a'), instructions='much longer before'),
         request(UserPromptPart('b'), instructions='short'),
@@ -120,7 +120,7 @@ async def test_instructions_are_those_of_the_last_request() -> None:
     assert (report.system, report.skills) == (5, 0)
 
 
-async def test_parameters_tell_instructions_skills_and_tools() -> None:
+async def test_parameters_provide_instructions_skills_and_tools() -> None:
     spy = Spy()
     agent = create_deep_agent(ScriptedModel('done'), instructions='Be brief.', skills=[SKILL], capabilities=[spy])
     result = await agent.run('go', deps=DeepAgentDeps())
@@ -138,13 +138,13 @@ async def test_parameters_tell_instructions_skills_and_tools() -> None:
     assert report.tools > 2_500
 
 
-async def test_without_tools_and_instructions_that_is_known_to_be_nothing() -> None:
+async def test_empty_parameters_count_as_zero() -> None:
     report = await usage_report([request(UserPromptPart('a'))], parameters=ModelRequestParameters())
 
     assert (report.system, report.skills, report.tools) == (0, 0, 0)
 
 
-async def test_schemas_of_the_output_count_as_tools() -> None:
+async def test_output_schemas_count_as_tools() -> None:
     plain, typed = Spy(), Spy()
     await Agent(ScriptedModel('done'), capabilities=[plain]).run('go')
     await Agent(ScriptedModel(call('final_result', response=[1])), output_type=list[int], capabilities=[typed]).run(
@@ -155,7 +155,7 @@ async def test_schemas_of_the_output_count_as_tools() -> None:
     assert ((await usage_report([], parameters=typed.parameters)).tools or 0) > 20
 
 
-async def test_what_the_provider_told_stands_beside_what_was_counted() -> None:
+async def test_reported_usage_is_shown_beside_the_counts() -> None:
     report = await counted(
         request(UserPromptPart('a')),
         response(TextPart('b'), input_tokens=1_000_000, cache_read_tokens=600_000, output_tokens=10),
@@ -167,11 +167,11 @@ async def test_what_the_provider_told_stands_beside_what_was_counted() -> None:
 
     assert report.last == RequestUsage(input_tokens=7, output_tokens=3)
     assert report.total == RunUsage(requests=3, input_tokens=1_000_007, cache_read_tokens=600_000, output_tokens=13)
-    assert report.cost == Decimal('0.5751')  # 0.4 at 1.25, 0.6 at a tenth of it, and the answer at 10 a million
+    assert report.cost == Decimal('0.5751')  # 0.4 at 1.25, 0.6 at a tenth of it, and the output at 10 a million
     assert report.unpriced_requests == 1
 
 
-async def test_what_was_summarized_is_in_the_total_and_unpriced_where_a_store_has_it() -> None:
+async def test_summarized_requests_in_a_store_are_in_the_total_but_unpriced() -> None:
     used = RunUsage(requests=9, input_tokens=900)
     gone = SummaryMetadata(reason='limit', is_plain=False, goal='', carried={}, usage=used, messages=None)
 
@@ -181,17 +181,17 @@ async def test_what_was_summarized_is_in_the_total_and_unpriced_where_a_store_ha
     assert report.unpriced_requests == 9
 
 
-async def test_what_was_summarized_is_priced_where_it_is_kept() -> None:
-    kept = [response(TextPart('b'), input_tokens=1_000_000)]
+async def test_summarized_requests_with_their_messages_are_priced() -> None:
+    summarized = [response(TextPart('b'), input_tokens=1_000_000)]
     used = RunUsage(requests=1, input_tokens=1_000_000)
-    gone = SummaryMetadata(reason='limit', is_plain=False, goal='', carried={}, usage=used, messages=kept)
+    gone = SummaryMetadata(reason='limit', is_plain=False, goal='', carried={}, usage=used, messages=summarized)
 
     report = await counted(request(gone.part('what was')))
 
     assert (report.cost, report.unpriced_requests) == (Decimal('1.25'), 0)
 
 
-async def test_a_conversation_brings_its_own_usage() -> None:
+async def test_conversation_provides_its_own_usage() -> None:
     conversation = Conversation(messages=[request(UserPromptPart('hello'))], usage=RunUsage(requests=4, tool_calls=2))
 
     report = await usage_report(conversation, counter=len, context_window=200_000)
@@ -201,7 +201,7 @@ async def test_a_conversation_brings_its_own_usage() -> None:
     assert report.total is not conversation.usage
 
 
-async def test_a_version_knows_what_its_last_request_said() -> None:
+async def test_version_knows_the_parameters_of_its_last_request() -> None:
     agent = create_deep_agent(ScriptedModel(call('ls'), 'done'), instructions='Be brief.', skills=[SKILL])
     async with open_store('memory:') as store:
         root = await VersionedAgent(agent, store).create()
@@ -220,7 +220,7 @@ async def test_a_version_knows_what_its_last_request_said() -> None:
     assert after.total.requests == 2
 
 
-async def test_a_report_is_a_frozen_value_that_json_can_hold() -> None:
+async def test_report_is_frozen_and_json_serializable() -> None:
     report = await counted(request(UserPromptPart('a')), response(TextPart('b'), input_tokens=5))
     adapter = TypeAdapter(UsageReport)
 
@@ -231,12 +231,12 @@ async def test_a_report_is_a_frozen_value_that_json_can_hold() -> None:
 
 
 @pytest.mark.parametrize('nothing', [None, 'text', b'bytes', object()])
-async def test_what_has_no_conversation_is_refused_by_its_name(nothing: Any) -> None:
+async def test_object_without_a_conversation_is_refused(nothing: Any) -> None:
     with pytest.raises(TypeError, match=f'^There is no conversation in {type(nothing).__name__}'):
         await usage_report(nothing)
 
 
-async def test_a_run_that_was_handed_a_history_has_all_its_requests_in_the_total() -> None:
+async def test_run_with_a_given_history_counts_all_its_requests() -> None:
     agent = Agent(ScriptedModel('one', 'two'))
     first = await agent.run('a')
     second = await agent.run('b', message_history=first.all_messages())

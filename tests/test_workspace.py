@@ -1,7 +1,8 @@
-"""Our backends as pydantic-ai workspaces: its own conformance suite, its errors, its refs.
+"""Backends as pydantic-ai workspaces: its conformance suite, errors and refs.
 
-What the suite skips, and why: where a backend runs no commands, rules on commands and rules that make links or change
-rights by them (ours are in the suite of the backends); concurrent first use (ours exist before they are used).
+The suite skips, for backends without commands, the rules about commands and those that create links or change modes by
+commands (the tests of the backends cover them), and concurrent first use (these backends exist before their use).
+
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ pytestmark = pytest.mark.anyio
 
 
 class OurSuite(WorkspaceBackendSuite):
-    """The suite for backends that run no commands."""
+    """The suite for backends without commands."""
 
     @pytest.fixture
     def has_real_posix_shell(self) -> bool:
@@ -68,32 +69,32 @@ class TestLocal(OurSuite):
 
 
 class CommandSuite(WorkspaceBackendSuite):
-    """The suite for backends that run commands, with the rules that cannot hold for ours in our form."""
+    """The suite for backends with commands, with variants of the rules that cannot hold for them."""
 
     @pytest.fixture
     def filesystem_honors_shell_permissions(self) -> bool:
-        return os.geteuid() != 0  # file operations are those of this process, whoever commands believe to be
+        return os.geteuid() != 0  # file operations run in this process, whatever user the commands have
 
     async def test_background_child_does_not_hold_up_completed_command(
         self, backend: WorkspaceBackend, has_real_posix_shell: bool, can_detect_exit_with_inherited_output_pipes: bool
     ) -> None:
-        """What a command leaves in the background ends with it: the rule waits for it to go on."""
+        """Background processes end with their command; the original rule expects them to continue."""
         assert isinstance(backend, SupportsCommands)
         result = await backend.run('(sleep 600; echo late) & printf done', shell=True)
         assert (result.exit_code, result.stdout) == (0, 'done')
 
     async def test_a_backend_attached_by_ref_reaches_a_detached_process(self, backend: WorkspaceBackend) -> None:
-        """A rule of newer releases wants it to go on; of ours, a process in a session of its own ends as well."""
+        """The rule of newer releases expects the detached process to continue. Here it ends with its command."""
         workspace = Workspace(backend)
         detached = 'setsid sh -c ": > started; sleep 600" < /dev/null > /dev/null 2>&1 &'
         result = await workspace.run(f'{detached} until [ -e started ]; do sleep 0.01; done; echo $!', shell=True)
         assert result.exit_code == 0
         for path in Path('/proc').glob('[0-9]*/cmdline'):
-            with suppress(OSError):  # it has ended meanwhile
+            with suppress(OSError):  # the process has ended
                 assert b': > started; sleep 600' not in path.read_bytes()
 
     async def test_realpath_and_entries_follow_symlinks(self, backend: WorkspaceBackend) -> None:
-        """The rule asks for paths with `..` too, and our backends refuse every one of those."""
+        """The original rule also uses paths with `..`, which these backends refuse."""
         workspace = Workspace(backend)
         root = await workspace.working_dir()
         assert (
@@ -151,7 +152,7 @@ class TestSandbox(CommandSuite):
     async def test_cancellation_stops_foreground_work(
         self, backend: WorkspaceBackend, has_real_posix_shell: bool
     ) -> None:
-        """The rule looks for a process by its number, and each command of a sandbox has numbers of its own."""
+        """The original rule looks up a process by its id, but each sandboxed command has its own process ids."""
         assert isinstance(backend, SupportsCommands)
 
         async def run() -> None:
@@ -180,9 +181,9 @@ class TestComposite(OurSuite):
 
 
 class TestReadOnly:
-    """The suite writes first, so the rules that a read-only backend can keep are here by name."""
+    """The suite writes files first, so the rules for a read-only backend are listed here."""
 
-    async def test_it_reads_and_refuses_every_change(self) -> None:
+    async def test_read_only_workspace_reads_and_refuses_every_change(self) -> None:
         workspace = as_workspace(ReadOnlyBackend(StateBackend({'/a.txt': 'text'})))
         assert isinstance(workspace, SupportsFilesystem)
         assert await workspace.read_bytes('/a.txt') == b'text'
@@ -194,7 +195,7 @@ class TestReadOnly:
             await workspace.remove('/a.txt')
 
 
-async def test_all_operations_are_passed_on() -> None:
+async def test_all_operations_are_delegated() -> None:
     backend = StateBackend({'/d/a.txt': 'text'})
     workspace = as_workspace(backend)
     assert isinstance(workspace, SupportsFilesystem)
@@ -207,23 +208,23 @@ async def test_all_operations_are_passed_on() -> None:
     assert (await workspace.exists('/d'), await workspace.exists('/empty')) == (False, True)
 
 
-async def test_a_directory_that_is_gone_is_an_unavailable_workspace(tmp_path: Path) -> None:
+async def test_missing_directory_is_an_unavailable_workspace(tmp_path: Path) -> None:
     workspace = as_workspace(LocalBackend(tmp_path / 'gone'))
     with pytest.raises(WorkspaceUnavailableError, match='Create it'):
         await workspace.working_dir()
 
 
-def test_a_workspace_is_returned_as_it_is(tmp_path: Path) -> None:
+def test_workspace_is_returned_unchanged(tmp_path: Path) -> None:
     theirs = LocalWorkspaceBackend(tmp_path)
     assert as_workspace(theirs) is theirs
 
 
-def test_the_ref_names_the_backend(tmp_path: Path) -> None:
+def test_ref_names_the_backend(tmp_path: Path) -> None:
     assert as_workspace(LocalBackend(tmp_path)).ref == WorkspaceRef(provider='pydantic-deep-local', id=str(tmp_path))
 
 
 class Echo(StateBackend):
-    """A backend that runs commands, after a fashion: it answers with them, and is slow when told to be."""
+    """A backend with fake commands: it echoes each command, and `sleep` times out."""
 
     async def run(
         self, command: object, *, shell: bool = False, env: object = None, timeout: float | None = None
@@ -233,7 +234,7 @@ class Echo(StateBackend):
         return CommandResult(exit_code=3, stdout=f'{command} {shell} {env} {timeout}', stderr='e')
 
 
-async def test_commands_are_passed_on_where_the_backend_runs_them() -> None:
+async def test_commands_are_delegated_if_the_backend_runs_them() -> None:
     assert not isinstance(as_workspace(StateBackend()), SupportsCommands)
     workspace = Workspace(as_workspace(Echo()))
     result = await workspace.run('ls', shell=True, env={'A': '1'}, timeout=2)

@@ -1,4 +1,4 @@
-"""Fixtures of the suite of the backends."""
+"""Fixtures for backend tests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture
 def descriptors() -> Callable[[], list[str]]:
-    """List what this process has open, without what garbage still has: other tests of the worker may have left some."""
+    """List the open descriptors of this process, after garbage collection: other tests may have left some."""
 
     def listed() -> list[str]:
         gc.collect()
@@ -40,7 +40,7 @@ def children() -> Callable[[], set[str]]:
     def listed() -> set[str]:
         found: set[str] = set()
         for path in Path('/proc').glob('[0-9]*/stat'):
-            with suppress(OSError):  # it has ended meanwhile
+            with suppress(OSError):  # the process has ended
                 if path.read_text().rpartition(')')[2].split()[1] == str(os.getpid()):
                     found.add(path.parent.name)
         return found
@@ -50,7 +50,7 @@ def children() -> Callable[[], set[str]]:
 
 @dataclass(frozen=True)
 class Named:
-    """Leaves out what an ignore file names, line by line, there and below."""
+    """Ignores the names listed in an ignore file, in its directory and below."""
 
     names: frozenset[str] = frozenset()
 
@@ -78,7 +78,7 @@ def replaced(digest: str, size: int) -> FileVersion:
 
 
 def deep_directory(root: Path, name: str, levels: int) -> None:
-    """Make directories below each other, deeper than any path can say."""
+    """Make nested directories, deeper than the longest path."""
     directory = os.open(root, os.O_RDONLY)
     for _ in range(levels):
         os.mkdir(name, dir_fd=directory)
@@ -96,7 +96,7 @@ NOBODY = 65534
 
 @pytest.fixture
 def unprivileged() -> Iterator[Path]:
-    """Give up the rights of root, to whom no file is unreadable; a directory that is our own then."""
+    """Drop root privileges, which would make every file readable. Yield a directory that the user owns."""
     directory = Path(tempfile.mkdtemp())
     if os.geteuid() != 0:
         yield directory

@@ -1,4 +1,4 @@
-"""Every backend of this package against the rules for all backends."""
+"""Conformance of every backend of this package."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.anyio
 
 
 class PlainBackend(WrapperBackend):
-    """The members of `BackendProtocol` and nothing else, as a third party may write them."""
+    """Only the members of `BackendProtocol`, like a third-party backend."""
 
     capabilities = ()
 
@@ -55,7 +55,7 @@ class TestStateBackend(BackendSuite):
 
 
 class Forgetful(StateBackend):
-    """Has only the tree of its files, and fetches contents whenever they are read."""
+    """Has only the tree of its files, and fetches contents on every read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class TestLocalBackend(BackendSuite):
 
     @pytest.fixture
     def make_unreadable(self, tmp_path: Path) -> Callable[[str], Awaitable[None]]:
-        """By size, which stops root too; rights that forbid are in the suite of `LocalBackend`."""
+        """Exceed the size limit, which affects root too. The tests of `LocalBackend` cover permissions."""
 
         async def make(path: str) -> None:
             os.truncate(tmp_path / path.removeprefix('/'), MAX_READ_BYTES + 1)
@@ -106,12 +106,12 @@ class TestPlainBackend(BackendSuite):
 
         return make
 
-    async def test_it_has_no_other_capability(self, backend: BackendProtocol) -> None:
+    async def test_plain_backend_has_no_optional_capability(self, backend: BackendProtocol) -> None:
         assert not isinstance(backend, SupportsSearch | SupportsCompareAndSwap | SupportsSnapshots)
 
 
 class TestCompositeBackend(BackendSuite):
-    """The files of the rules are in the default backend, beside a mount."""
+    """The tested files are in the default backend, beside a mount."""
 
     @pytest.fixture
     def backend(self) -> CompositeBackend:
@@ -119,7 +119,7 @@ class TestCompositeBackend(BackendSuite):
 
 
 class TestMount(BackendSuite):
-    """The files of the rules are in a mounted backend."""
+    """The tested files are in a mounted backend."""
 
     @pytest.fixture
     def backend(self) -> CompositeBackend:
@@ -131,7 +131,7 @@ class TestMount(BackendSuite):
 
 
 class TestMountPoint(BackendSuite):
-    """The directory of the rules is a mount point itself."""
+    """The tested directory is a mount point."""
 
     @pytest.fixture
     def backend(self) -> CompositeBackend:
@@ -166,7 +166,7 @@ class TestWrapperBackend(BackendSuite):
         return '/conformance'
 
 
-# The rules themselves: each must fail where it is broken.
+# The rules themselves: each must fail for a backend that violates it.
 
 
 class Lossy(StateBackend):
@@ -190,7 +190,7 @@ class Torn(StateBackend):
 
 
 class Trusting(StateBackend):
-    """Takes every path as it comes."""
+    """Accepts every path."""
 
     async def realpath(self, path: str) -> str:
         return path
@@ -202,7 +202,7 @@ class Unsorted(StateBackend):
 
 
 class Silent(PlainBackend):
-    """Returns nothing where it cannot read."""
+    """Returns no bytes for unreadable files."""
 
     async def read_bytes(self, path: str) -> bytes:
         return b'' if path in self.unreadable else await super().read_bytes(path)
@@ -218,7 +218,7 @@ class Greedy(StateBackend):
 
 
 class HalfRestored(StateBackend):
-    """Forgets to remove what a tree does not have, where that does not stand in the way."""
+    """Does not remove files missing from the tree, unless they block a path of the tree."""
 
     async def restore(self, tree: Tree, read_blob: ReadBlob | None = None) -> None:
         for path, version in (await self.snapshot()).items():
@@ -228,7 +228,7 @@ class HalfRestored(StateBackend):
 
 
 class Hasty(StateBackend):
-    """Removes before it knows whether it has what is to be written."""
+    """Removes files before it has the contents to write."""
 
     async def restore(self, tree: Tree, read_blob: ReadBlob | None = None) -> None:
         await super().restore(Tree())
@@ -249,7 +249,7 @@ FAILURES = (AssertionError, pytest.fail.Exception)
         (Lossy(), RULES.test_one_of_many_creators_wins),
     ],
 )
-async def test_an_update_that_is_lost_breaks_a_rule(
+async def test_lost_update_violates_a_rule(
     backend: StateBackend, rule: Callable[[BackendProtocol, SupportsCompareAndSwap, str], Awaitable[None]]
 ) -> None:
     with pytest.raises(FAILURES):
@@ -266,7 +266,7 @@ async def test_an_update_that_is_lost_breaks_a_rule(
         (Greedy(), RULES.test_the_working_directory_and_those_above_stay),
     ],
 )
-async def test_a_careless_write_breaks_a_rule(
+async def test_careless_write_violates_a_rule(
     backend: BackendProtocol, rule: Callable[[BackendProtocol, str], Awaitable[None]]
 ) -> None:
     with pytest.raises(FAILURES):
@@ -280,31 +280,31 @@ async def test_a_careless_write_breaks_a_rule(
         (HalfRestored(), RULES.test_an_empty_tree_removes_every_file),
     ],
 )
-async def test_half_a_restore_breaks_a_rule(
+async def test_partial_restore_violates_a_rule(
     backend: StateBackend, rule: Callable[[BackendProtocol, SupportsSnapshots, str], Awaitable[None]]
 ) -> None:
     with pytest.raises(FAILURES):
         await rule(backend, backend, '/conformance')
 
 
-async def test_a_restore_without_contents_that_changes_something_breaks_a_rule() -> None:
+async def test_restore_that_changes_files_without_contents_violates_a_rule() -> None:
     backend = Hasty()
     with pytest.raises(FAILURES):
         await RULES.test_nothing_changes_where_contents_are_missing(backend, backend, '/conformance', '/conformance')
 
 
-async def test_a_path_that_is_not_checked_breaks_a_rule() -> None:
+async def test_unchecked_path_violates_a_rule() -> None:
     with pytest.raises(FAILURES):
         await RULES.test_a_malformed_path_is_refused_by_every_operation(Trusting(), '/../a')
 
 
-async def test_a_listing_without_order_breaks_a_rule() -> None:
+async def test_unsorted_listing_violates_a_rule() -> None:
     backend = Unsorted()
     with pytest.raises(FAILURES):
         await RULES.test_a_listing_is_sorted_by_name_and_one_level_deep(backend, backend.write_bytes, '/conformance')
 
 
-async def test_an_empty_result_for_what_cannot_be_read_breaks_a_rule() -> None:
+async def test_empty_result_for_an_unreadable_file_violates_a_rule() -> None:
     backend = Silent()
 
     async def make_unreadable(path: str) -> None:

@@ -1,4 +1,4 @@
-"""What deep trees cost: the same for each directory, however many are above it."""
+"""Cost of deep trees: the same for each directory, at any depth."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from pydantic_deep_backends.trees import _nodes as nodes
 pytestmark = pytest.mark.anyio
 
 DEPTH = 130
-"""Far more directories than are kept open."""
+"""Far more directories than are open at the same time."""
 
 
 class Everything:
-    """Rules that leave nothing out."""
+    """Rules that ignore nothing."""
 
     def with_ignore_file(self, data: bytes) -> DirectoryRules:
         return self
@@ -44,7 +44,7 @@ class Everything:
 
 
 def make_comb(root: Path, depth: int) -> None:
-    """Make a chain of directories, each with a file and a directory beside the next one, before and after it."""
+    """Make a chain of directories, each with a file and a sibling directory before and after the next one."""
     directory = os.open(root, os.O_RDONLY)
     for _ in range(depth):
         for name in ('a', 'm', 'z'):
@@ -62,12 +62,12 @@ def comb(depth: int) -> Tree:
 
 
 def do_not_sync(descriptor: int) -> None:
-    """Stand in for `os.fsync`, which takes long and is not counted."""
+    """Replace `os.fsync`, which is slow and not counted."""
 
 
 @contextmanager
 def counted_opens(monkeypatch: pytest.MonkeyPatch) -> Generator[list[str]]:
-    """Count files and directories as they are opened, by the one function that all of it goes through."""
+    """Count opened files and directories, by patching `os.open`."""
     opened: list[str] = []
     real_open = os.open
 
@@ -115,7 +115,7 @@ ACTS: dict[str, Act] = {
 
 
 @pytest.mark.parametrize('act', ACTS.values(), ids=ACTS)
-async def test_going_through_a_deep_directory_opens_each_twice_at_most(
+async def test_scan_of_a_deep_directory_opens_each_directory_at_most_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: Act
 ) -> None:
     """`glob`, `grep`, `snapshot` and captures open directories in proportion to how many there are, not to their depth."""
@@ -126,10 +126,11 @@ async def test_going_through_a_deep_directory_opens_each_twice_at_most(
     assert directories * 0.9 <= len(opened) <= files + 2 * directories + 10
 
 
-async def test_a_restore_of_a_deep_directory_opens_each_a_few_times(
+async def test_restoring_a_deep_directory_opens_each_a_few_times(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`restore` and `patch` make and remove deep trees with a number of opens for each file and directory."""
+    """`restore` and `patch` create and remove deep trees with a constant number of opens for each file and
+    directory."""
     backend, tree = LocalBackend(tmp_path), comb(DEPTH)
     most = 6 * (len(tree) + 3 * DEPTH)
     with counted_opens(monkeypatch) as made:
@@ -149,10 +150,8 @@ async def test_a_restore_of_a_deep_directory_opens_each_a_few_times(
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_directories_that_no_path_leads_to_are_not_entered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A path has 4,096 bytes at most: what is deeper is in no version and no search, costs nothing, and both say so."""
+async def test_directories_too_deep_for_a_path_are_not_entered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path has at most 4,096 bytes. Deeper files are in no version and no search, cost nothing, and are reported."""
     directory = os.open(tmp_path, os.O_RDONLY)
     for _ in range(60):
         os.mkdir('d' * 200, dir_fd=directory)
@@ -172,11 +171,11 @@ async def test_directories_that_no_path_leads_to_are_not_entered(
     assert [problem.reason for problem in found.problems] == [
         'not a valid path: it is 4,221 bytes long. At most 4,096 are allowed.'
     ]
-    await backend.remove('/' + 'd' * 200)  # deeper than some tools remove
+    await backend.remove('/' + 'd' * 200)  # deeper than some tools can remove
 
 
 class Clock:
-    """A clock on which some seconds go by between two looks at it."""
+    """A clock that advances by some seconds on each call."""
 
     def __init__(self, seconds: float) -> None:
         self.now, self.seconds = 0.0, seconds
@@ -187,8 +186,10 @@ class Clock:
 
 
 @pytest.mark.parametrize('is_walked', [False, True])
-async def test_a_search_that_takes_too_long_ends_and_says_so(monkeypatch: pytest.MonkeyPatch, is_walked: bool) -> None:
-    """After 60 seconds a search returns what it has, and one problem says that it is partial; nothing is left out in silence."""
+async def test_search_that_takes_too_long_returns_partial_results(
+    monkeypatch: pytest.MonkeyPatch, is_walked: bool
+) -> None:
+    """After 60 seconds a search returns its results so far, with a problem that reports them as partial."""
     files = StateBackend({f'/d{n}/{name}': 'needle\n' for n in range(5) for name in 'abcd'})
 
     async def search(seconds: float) -> tuple[GlobResult, GrepResult]:
@@ -207,7 +208,7 @@ async def test_a_search_that_takes_too_long_ends_and_says_so(monkeypatch: pytest
 
 
 async def count_look_ups(monkeypatch: pytest.MonkeyPatch, depth: int, name: str) -> int:
-    """Return how many names are looked up in directories of trees in memory."""
+    """Return the number of lookups in directories of in-memory trees."""
     tree = comb(depth)
     files = StateBackend()
     await files.restore(tree, blob)
@@ -235,15 +236,15 @@ async def count_look_ups(monkeypatch: pytest.MonkeyPatch, depth: int, name: str)
 
 
 @pytest.mark.parametrize('name', ['glob', 'grep', 'capture', 'with_changes'])
-async def test_deep_trees_in_memory_are_not_looked_up_from_the_root(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """In memory too, each directory costs the same: twice the depth are twice the steps, and no more."""
+async def test_deep_in_memory_trees_are_not_looked_up_from_the_root(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Each directory has the same cost in memory too: twice the depth takes at most twice the steps."""
     once = await count_look_ups(monkeypatch, 40, name)
     twice = await count_look_ups(monkeypatch, 80, name)
     assert twice <= 2 * once + 10
 
 
 async def count_made_directories(monkeypatch: pytest.MonkeyPatch, depth: int) -> int:
-    """Return how many directories of trees a patch makes anew."""
+    """Return the number of tree directories that a patch creates."""
     tree = comb(depth)
     files = StateBackend({'/z': 'in the way', '/m/a/f/below': 'in the way too'})
     made: list[str] = []
@@ -267,8 +268,8 @@ async def count_made_directories(monkeypatch: pytest.MonkeyPatch, depth: int) ->
     return len(made)
 
 
-async def test_a_patch_in_memory_makes_each_directory_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Directories are made anew once for all files of a patch, not once for each file below them."""
+async def test_in_memory_patch_rebuilds_each_directory_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Directories are rebuilt once for all files of a patch, not once for each file below them."""
     once = await count_made_directories(monkeypatch, 40)
     twice = await count_made_directories(monkeypatch, 80)
     assert 80 < twice <= 2 * once + 10

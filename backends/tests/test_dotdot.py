@@ -1,4 +1,4 @@
-"""Where `..` leads: what the operating system says of links, and the same on every backend."""
+"""Resolution of `..`: as in the operating system, through links, and the same on every backend."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from pydantic_deep_backends.snapshots import digest_of
 pytestmark = pytest.mark.anyio
 
 FILES = ('a/b/f', 'a/f', 'b/a/f', 'f')
-"""Every name is at several places, so that a wrong turn finds another file."""
+"""Every name exists at several places, so that a wrong resolution finds another file."""
 
 NAMES = st.sampled_from(('a', 'b', 'f', 'x', '..', '..', '.'))
 TYPED = st.lists(st.sampled_from(('a', 'b', 'f', 'x', 'l', 'm', '..', '..', '.')), max_size=7).map('/'.join)
@@ -57,7 +57,7 @@ async def outcome_of(operation: Awaitable[object]) -> object:
 
 
 def leaves(root: str, path: str) -> bool:
-    """Return whether a path is above its root on the way."""
+    """Return whether a path is above its root at any component."""
     at = root
     for name in path.split('/'):
         at = os.path.realpath(f'{at}/{name}')
@@ -70,7 +70,7 @@ def leaves(root: str, path: str) -> bool:
     path=TYPED,
     links=st.lists(st.tuples(st.sampled_from(('l', 'm', 'a/l', 'a/b/m', 'b/l')), INSIDE), max_size=3),
 )
-def test_a_path_leads_where_the_operating_system_says(path: str, links: list[tuple[str, str]]) -> None:
+def test_path_resolves_like_in_the_operating_system(path: str, links: list[tuple[str, str]]) -> None:
     async def check(top: str) -> None:
         root = os.path.realpath(top)
         make_tree(Path(root), links)
@@ -85,7 +85,7 @@ def test_a_path_leads_where_the_operating_system_says(path: str, links: list[tup
             expected: object = Path(root, path).read_bytes() if path else IsADirectoryError
         except OSError as error:
             expected = type(error)
-        # The kernel takes no `.` and no slash after a file, which here are nothing.
+        # The kernel refuses `.` and a slash after a file. They are ignored here.
         if path.rstrip('/.') == path:
             assert await outcome_of(backend.read_bytes(f'/{path}')) == expected
         if isinstance(expected, bytes):
@@ -101,7 +101,7 @@ def test_a_path_leads_where_the_operating_system_says(path: str, links: list[tup
     path=TYPED,
     links=st.lists(st.tuples(st.sampled_from(('l', 'm', 'a/l', 'a/b/m', 'b/l')), TYPED.filter(bool)), max_size=3),
 )
-def test_whatever_links_there_are_a_path_leads_to_no_other_file(path: str, links: list[tuple[str, str]]) -> None:
+def test_path_through_links_reads_the_file_of_the_operating_system(path: str, links: list[tuple[str, str]]) -> None:
     async def check(top: str) -> None:
         root = f'{os.path.realpath(top)}/root'
         (Path(root).parent / 'f').write_text('outside')
@@ -117,7 +117,7 @@ def test_whatever_links_there_are_a_path_leads_to_no_other_file(path: str, links
 
 
 @given(path=st.lists(NAMES, max_size=7).map(lambda names: '/' + '/'.join(names)))
-def test_a_path_means_the_same_on_every_backend(path: str) -> None:
+def test_path_means_the_same_on_every_backend(path: str) -> None:
     async def check(top: str) -> None:
         root = Path(top)
         make_tree(root, ())
@@ -176,7 +176,7 @@ async def backend(request: pytest.FixtureRequest, tmp_path: Path) -> BackendProt
     return kinds[request.param]()
 
 
-async def test_every_operation_walks_a_path(backend: BackendProtocol) -> None:
+async def test_every_operation_resolves_dotdot(backend: BackendProtocol) -> None:
     root = posixpath.join(await backend.working_dir(), 'd')
     await backend.write_bytes(f'{root}/a/b', b'x')
     for spelling in (f'{root}/a/../a/b', f'{root}/a/./..//a/b', f'{root}/../d/a/b'):
@@ -197,7 +197,9 @@ async def test_every_operation_walks_a_path(backend: BackendProtocol) -> None:
 
 
 @pytest.mark.parametrize(('before', 'kind'), [('missing', FileNotFoundError), ('file', NotADirectoryError)])
-async def test_only_a_directory_can_be_left(backend: BackendProtocol, before: str, kind: type[OSError]) -> None:
+async def test_dotdot_requires_an_existing_directory(
+    backend: BackendProtocol, before: str, kind: type[OSError]
+) -> None:
     root = posixpath.join(await backend.working_dir(), 'd')
     await backend.write_bytes(f'{root}/file', b'x')
     path = f'{root}/{before}/../file'
@@ -223,7 +225,7 @@ async def test_only_a_directory_can_be_left(backend: BackendProtocol, before: st
     assert await backend.realpath(path) == f'{root}/file'
 
 
-async def test_a_read_only_backend_walks_too() -> None:
+async def test_read_only_backend_resolves_dotdot() -> None:
     backend = ReadOnlyBackend(StateBackend({'/a/f': 'text'}))
     assert await backend.read_bytes('/a/../a/f') == b'text'
     for change in (backend.write_bytes('/a/../f', b''), backend.make_dir('/a/../f'), backend.remove('/a/../f')):
@@ -232,7 +234,7 @@ async def test_a_read_only_backend_walks_too() -> None:
 
 
 @pytest.mark.parametrize('path', ['..', '/..', '/a/../..', '/x/../../f', '/a/b/../../../a'])
-async def test_a_path_above_the_root_is_refused(path: str) -> None:
+async def test_path_above_the_root_is_refused(path: str) -> None:
     backend = StateBackend({'/a/b/f': ''})
     with pytest.raises(InvalidPathError, match=r'leads above `/`'):
         await absolute_path(backend, path)
@@ -240,7 +242,7 @@ async def test_a_path_above_the_root_is_refused(path: str) -> None:
         await canonical_path(backend, path)
 
 
-async def test_a_directory_may_be_left_and_entered_again_where_it_is_shown(tmp_path: Path) -> None:
+async def test_path_may_leave_and_reenter_the_shown_directory(tmp_path: Path) -> None:
     (tmp_path / 'f').write_text('text')
     backend = LocalBackend(tmp_path, allow_commands=True)
     shown = await backend.working_dir()
@@ -253,14 +255,14 @@ async def test_a_directory_may_be_left_and_entered_again_where_it_is_shown(tmp_p
         await backend.write_bytes(f'{shown}/../f', b'')
 
 
-async def test_a_relative_path_may_start_elsewhere() -> None:
+async def test_relative_path_can_start_at_another_directory() -> None:
     backend = StateBackend({'/a/b/f': '', '/a/f': ''})
     assert await absolute_path(backend, '../f', directory='/a/b') == '/a/f'
     assert await canonical_path(backend, '../f', directory='/a/b') == '/a/f'
     assert resolve_path('../f', '/a/b', climbs=True) == parse_path('/a//b/../f', climbs=True) == '/a/b/../f'
 
 
-async def test_many_climbs_cost_one_walk_for_each_directory() -> None:
+async def test_repeated_dotdot_costs_one_lookup_per_directory() -> None:
     looked: list[str] = []
 
     class Counting(StateBackend):
@@ -277,7 +279,7 @@ async def test_many_climbs_cost_one_walk_for_each_directory() -> None:
     assert await StateBackend(files).exists(f'{path[len("/d0/..") :]}/d1/f')
 
 
-async def test_a_link_to_what_a_mount_hides_has_no_parent(tmp_path: Path) -> None:
+async def test_link_into_a_hidden_directory_has_no_parent(tmp_path: Path) -> None:
     (tmp_path / 'm' / 'd').mkdir(parents=True)
     (tmp_path / 'link').symlink_to('m/d')
     (tmp_path / 'e').mkdir()
@@ -291,7 +293,7 @@ async def test_a_link_to_what_a_mount_hides_has_no_parent(tmp_path: Path) -> Non
             await operation('/link/../f')
 
 
-async def test_an_overlay_walks_what_it_shows(tmp_path: Path) -> None:
+async def test_overlay_resolves_dotdot_in_its_visible_files(tmp_path: Path) -> None:
     (tmp_path / 'd' / 'e').mkdir(parents=True)
     (tmp_path / 'd' / 'f').write_text('text')
     (tmp_path / 'link').symlink_to('d/e')

@@ -1,4 +1,4 @@
-"""Contents of a restore: fetched before the first change, and verified by their digests."""
+"""Contents for a restore: fetched before the first change and verified by their digests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic_deep_backends import FileVersion, MissingBlobError, StateBackend, 
 pytestmark = pytest.mark.anyio
 
 
-async def test_an_own_tree_is_restored_without_a_reader() -> None:
+async def test_snapshot_of_the_same_backend_is_restored_without_a_reader() -> None:
     backend = StateBackend({'/a': '1', '/d/b': '2'})
     before = await backend.snapshot()
     await backend.write_bytes('/a', b'changed')
@@ -20,7 +20,7 @@ async def test_an_own_tree_is_restored_without_a_reader() -> None:
     assert await backend.read_bytes('/d/b') == b'2'
 
 
-async def test_a_tree_of_another_instance_brings_its_contents() -> None:
+async def test_tree_of_another_instance_carries_its_contents() -> None:
     tree = await StateBackend({'/a': '1'}).snapshot()
     backend = StateBackend()
     await backend.restore(tree)
@@ -39,13 +39,13 @@ async def test_each_content_is_fetched_once() -> None:
     assert fetched == [version.digest]
 
 
-async def test_a_write_while_contents_are_fetched_does_not_spoil_the_result() -> None:
+async def test_concurrent_write_during_a_fetch_does_not_corrupt_a_restore() -> None:
     wanted = Tree.of({f'/{text}': FileVersion(digest=digest_of(text.encode()), size=1) for text in 'ab'})
     backend = StateBackend({'/a': 'a'})
 
     async def read_blob(digest: str) -> bytes:
         if digest == digest_of(b'b'):
-            await backend.remove('/a')  # its contents are gone now, and must be fetched after all
+            await backend.remove('/a')  # its contents are gone, and must be fetched after all
             return b'b'
         return b'a'
 
@@ -53,7 +53,7 @@ async def test_a_write_while_contents_are_fetched_does_not_spoil_the_result() ->
     assert await backend.snapshot() == wanted
 
 
-async def test_a_reader_that_returns_other_contents_is_not_believed() -> None:
+async def test_contents_with_a_wrong_digest_are_refused() -> None:
     async def read_blob(digest: str) -> bytes:
         return b'other'
 

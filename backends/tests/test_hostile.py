@@ -1,4 +1,4 @@
-"""Files that somebody else left on purpose, and readers of contents that lie."""
+"""Hostile files and faulty blob readers."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ HOSTILE_NAMES = [
     *('foo..bar', '...', '.hidden', '%2e%2e', 'COM1', '-rf', '$(id)', '`id`', '"q"', "it's", '*', '[a]', '{a,b}', '?'),
     *('#', 'aa:b', 'a~', '．．', '日本/深い/ファイル', '.git/hooks/post-checkout'),
 ]
-"""Names that are good, however they look to a shell, a terminal, a glob or another system."""
+"""Valid names that are special to a shell, a terminal, a glob or another system."""
 
 
 def hostile_files() -> dict[str, bytes]:
     return {f'/{name}': f'contents of {name}'.encode() for name in HOSTILE_NAMES}
 
 
-async def test_hostile_names_survive_every_way_between_memory_and_directory(tmp_path: Path) -> None:
+async def test_hostile_names_survive_copies_between_memory_and_directory(tmp_path: Path) -> None:
     files = hostile_files()
     memory, directory, copy = StateBackend(files), LocalBackend(tmp_path), StateBackend()
     tree = await memory.snapshot()
@@ -55,7 +55,7 @@ async def test_hostile_names_survive_every_way_between_memory_and_directory(tmp_
     assert (await directory.grep('contents')).counts == dict.fromkeys((await memory.glob('**')).paths, 1)
 
 
-async def test_a_restore_removes_what_stands_in_its_way_and_touches_nothing_outside(tmp_path: Path) -> None:
+async def test_restore_removes_blocking_paths_and_changes_nothing_outside(tmp_path: Path) -> None:
     outside, root = tmp_path / 'outside', tmp_path / 'root'
     outside.mkdir()
     root.mkdir()
@@ -96,7 +96,7 @@ async def break_down(digest: str) -> bytes:
 
 @pytest.mark.parametrize(('read_blob', 'error'), [(lie, MissingBlobError), (break_down, ConnectionResetError)])
 @pytest.mark.parametrize('kind', ['state', 'local', 'composite'])
-async def test_a_reader_that_lies_or_breaks_changes_nothing(
+async def test_faulty_blob_reader_changes_nothing(
     kind: str, read_blob: Callable[[str], Awaitable[bytes]], error: type[Exception], tmp_path: Path
 ) -> None:
     local = LocalBackend(tmp_path)
@@ -113,7 +113,7 @@ async def test_a_reader_that_lies_or_breaks_changes_nothing(
     assert await files.snapshot() == before
 
 
-async def test_a_change_that_keeps_size_and_time_is_in_the_next_snapshot(tmp_path: Path) -> None:
+async def test_change_with_equal_size_and_mtime_is_in_the_next_snapshot(tmp_path: Path) -> None:
     backend = LocalBackend(tmp_path)
     path = tmp_path / 'f'
     path.write_bytes(b'AAAA')
@@ -124,7 +124,7 @@ async def test_a_change_that_keeps_size_and_time_is_in_the_next_snapshot(tmp_pat
     assert (await backend.changes(before)).changed == ('/f',)
 
 
-async def test_one_file_through_two_mounts_has_one_digest_to_swap() -> None:
+async def test_file_mounted_twice_has_a_single_digest_to_swap() -> None:
     shared = StateBackend({'/f': b'1'})
     backend = CompositeBackend(StateBackend(), {'/a': shared, '/b': shared})
     assert isinstance(backend, SupportsCompareAndSwap)
@@ -157,7 +157,7 @@ def merged(base: bytes, ours: bytes, theirs: bytes) -> tuple[bytes, list[str]]:
         ),
     ],
 )  # fmt: skip
-def test_bytes_of_any_text_are_joined_as_they_are(base: bytes, ours: bytes, theirs: bytes, both: bytes) -> None:
+def test_text_of_any_encoding_is_merged_byte_for_byte(base: bytes, ours: bytes, theirs: bytes, both: bytes) -> None:
     assert merged(base, ours, theirs) == (both, [])
 
 
@@ -170,7 +170,5 @@ def test_bytes_of_any_text_are_joined_as_they_are(base: bytes, ours: bytes, thei
                      'binary', id='utf-16'),
     ],
 )  # fmt: skip
-def test_what_cannot_be_joined_by_lines_stays_ours_and_is_listed(
-    base: bytes, ours: bytes, theirs: bytes, kind: str
-) -> None:
+def test_unmergeable_contents_keep_ours_and_are_reported(base: bytes, ours: bytes, theirs: bytes, kind: str) -> None:
     assert merged(base, ours, theirs) == (ours, [kind])

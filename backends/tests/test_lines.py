@@ -1,4 +1,4 @@
-"""Which lines two texts share."""
+"""Lines shared by two texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Virtual paths: what is refused, what is a good name, and the laws of parsing."""
+"""Virtual paths: refused paths, valid names, and properties of parsing."""
 
 from __future__ import annotations
 
@@ -119,13 +119,13 @@ def test_hostile_paths_are_refused_with_their_reason(path: str, reason: str) -> 
 
 
 @pytest.mark.parametrize(('path', 'canonical'), GOOD)
-def test_good_paths_become_canonical_and_names_stay(path: str, canonical: str) -> None:
+def test_valid_paths_become_canonical(path: str, canonical: str) -> None:
     assert parse_path(path) == canonical
     assert path_problem(path) is None
 
 
 @given(anything)
-def test_parsing_twice_is_parsing_once(text: str) -> None:
+def test_parse_path_is_idempotent(text: str) -> None:
     try:
         path = parse_path(f'/{text}')
     except InvalidPathError:
@@ -134,7 +134,7 @@ def test_parsing_twice_is_parsing_once(text: str) -> None:
 
 
 @given(anything)
-def test_a_parsed_path_never_leaves(text: str) -> None:
+def test_parsed_path_stays_below_the_root(text: str) -> None:
     try:
         path = parse_path(f'/{text}')
     except InvalidPathError:
@@ -155,7 +155,7 @@ def test_relative_to_is_the_inverse_of_joining(parents: list[str], rest: list[st
 
 
 @given(anything)
-def test_display_is_one_visible_line(text: str) -> None:
+def test_display_path_is_one_visible_line(text: str) -> None:
     shown = display_path(text)
     assert not any(char in shown for char in '\n\r\0\x1b\x85\u2028\u2029\u202e\u200b\ud800')
     assert display_path(shown) == shown
@@ -175,12 +175,12 @@ def test_display_is_one_visible_line(text: str) -> None:
         ('a~', '/w', '/w/a~'),
     ],
 )
-def test_a_relative_path_starts_at_the_working_directory(path: str, working_dir: str, expected: str) -> None:
+def test_relative_path_starts_at_the_working_directory(path: str, working_dir: str, expected: str) -> None:
     assert resolve_path(path, working_dir) == expected
 
 
 @pytest.mark.parametrize('path', ['..', '../x', 'a/../../x', '~', '~/x', './~', 'C:\\x', 'C:', '//srv', 'a\0', 'a\\b'])
-def test_a_hostile_relative_path_is_refused(path: str) -> None:
+def test_hostile_relative_path_is_refused(path: str) -> None:
     with pytest.raises(InvalidPathError):
         resolve_path(path, '/w')
 
@@ -198,11 +198,11 @@ def test_a_hostile_relative_path_is_refused(path: str) -> None:
         ('/b', '/a', False),
     ],
 )
-def test_within_is_decided_by_components(path: str, directory: str, expected: bool) -> None:
+def test_is_within_compares_components(path: str, directory: str, expected: bool) -> None:
     assert is_within(path, directory) is expected
 
 
-def test_relative_to_a_stranger_is_an_error() -> None:
+def test_relative_to_an_unrelated_directory_raises() -> None:
     with pytest.raises(ValueError, match="'/memory' is not within '/mem'"):
         relative_to('/memory', '/mem')
 
@@ -226,5 +226,5 @@ def test_relative_to_a_stranger_is_an_error() -> None:
         ('/a\udcffb', r'/a\udcffb'),
     ],
 )
-def test_display_writes_what_is_invisible_as_escapes(path: str, shown: str) -> None:
+def test_display_path_escapes_invisible_characters(path: str, shown: str) -> None:
     assert display_path(path) == shown

@@ -1,4 +1,4 @@
-"""What passes through a `ReadOnlyBackend`, and what it says about itself."""
+"""Operations and capabilities of a `ReadOnlyBackend`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def capabilities_of(backend: BackendProtocol) -> list[str]:
     return [protocol.__name__ for protocol in known if isinstance(backend, protocol)]
 
 
-def test_it_searches_and_has_nothing_that_changes_files() -> None:
+def test_read_only_backend_supports_only_search() -> None:
     assert capabilities_of(ReadOnlyBackend(StateBackend())) == ['SupportsSearch']
     assert not hasattr(ReadOnlyBackend(StateBackend()), 'restore')
 
@@ -39,7 +39,7 @@ class Unsearchable(WrapperBackend):
     capabilities = ()
 
 
-def test_it_cannot_do_what_the_other_backend_cannot() -> None:
+def test_read_only_backend_adds_no_capability() -> None:
     backend = Unsearchable(StateBackend())
     assert isinstance(backend, BackendProtocol)
     read_only = ReadOnlyBackend(backend)
@@ -48,7 +48,7 @@ def test_it_cannot_do_what_the_other_backend_cannot() -> None:
     assert not hasattr(read_only, 'changes')
 
 
-async def test_it_shows_the_files_as_they_are_now() -> None:
+async def test_read_only_backend_shows_the_current_files() -> None:
     files = StateBackend({'/a': '1'})
     backend = ReadOnlyBackend(files)
     before = await backend.snapshot()
@@ -59,14 +59,14 @@ async def test_it_shows_the_files_as_they_are_now() -> None:
     assert await backend.changes(before) == TreeDiff(added=('/d/b',))
 
 
-async def test_it_has_the_identity_of_the_files() -> None:
+async def test_read_only_backend_has_the_ref_of_the_files() -> None:
     files = StateBackend()
     assert ReadOnlyBackend(files).ref == files.ref
     assert await ReadOnlyBackend(files).working_dir() == '/'
     assert repr(ReadOnlyBackend(files)) == 'ReadOnlyBackend(<StateBackend of 0 files, 0 bytes>)'
 
 
-async def test_the_error_names_the_path() -> None:
+async def test_read_only_error_names_the_path() -> None:
     with pytest.raises(ReadOnlyError, match=r"'/a/b' is read-only") as caught:
         await ReadOnlyBackend(StateBackend()).write_bytes('/a//b', b'')
     assert caught.value.path == '/a/b'
@@ -74,7 +74,7 @@ async def test_the_error_names_the_path() -> None:
         await ReadOnlyBackend(StateBackend()).write_bytes('../a', b'')
 
 
-async def test_a_mount_can_be_read_only() -> None:
+async def test_mount_can_be_read_only() -> None:
     backend = CompositeBackend(StateBackend(), {'/docs': ReadOnlyBackend(StateBackend({'/a.md': 'x'}))})
     assert await backend.read_bytes('/docs/a.md') == b'x'
     with pytest.raises(ReadOnlyError, match=r"'/docs/a.md' is read-only") as caught:

@@ -1,4 +1,4 @@
-"""Budgets of what goes through a whole directory: entries, depth and time, for all parts of one call together."""
+"""Budgets of scans: entries, depth and time, for all parts of one call together."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .test_depth import Clock, Everything, do_not_sync
 pytestmark = pytest.mark.anyio
 
 FILES = {f'/d{n}/f': 'x' for n in range(4)}
-"""In a directory eight entries, in memory four files."""
+"""Eight entries in a directory, four files in memory."""
 
 
 def directory(root: Path) -> Path:
@@ -44,7 +44,7 @@ def directory(root: Path) -> Path:
 
 
 def mounted(root: Path) -> CompositeBackend:
-    """Return four directories as one, each with a file: none meets a limit by itself."""
+    """Return a composite of four directories with one file each. None reaches a limit by itself."""
     directory(root)
     return CompositeBackend(StateBackend(), {f'/d{n}': LocalBackend(root / f'd{n}') for n in range(4)})
 
@@ -73,7 +73,7 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> SupportsSnapshots:
 class Listed(StateBackend):
     """Files that are searched by listing and reading."""
 
-    glob = None  # pyright: ignore[reportAssignmentType] - Python's way to say no
+    glob = None  # pyright: ignore[reportAssignmentType] - marks an unsupported member
     grep = None  # pyright: ignore[reportAssignmentType]
 
 
@@ -87,20 +87,18 @@ async def capture(backend: object) -> Captured:
 
 
 def pass_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let more time go by with each look at the clock than a call may take."""
+    """Advance the clock beyond the time limit on each call."""
     monkeypatch.setattr(_scan_budget, 'monotonic', Clock(1e12))
 
 
-async def test_too_many_files_are_an_error_with_the_number(
-    made: SupportsSnapshots, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One number for the whole call, however many backends are mounted: at it nothing fails, above it nothing is returned."""
+async def test_too_many_files_raise_with_the_limit(made: SupportsSnapshots, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One limit for the whole call, however many backends are mounted. Above it, nothing is returned."""
     backend = made
     monkeypatch.setattr(_scan_budget, 'MAX_SCAN_ENTRIES', 8)
     assert len(await backend.snapshot()) == len((await capture(backend)).tree) == len(FILES)
     monkeypatch.setattr(_scan_budget, 'MAX_SCAN_ENTRIES', 3)
     looks = [backend.snapshot, lambda: backend.changes(Tree()), lambda: backend.restore(Tree())]
-    if isinstance(backend, StateBackend):  # which restores what it is given, without a look at what it has
+    if isinstance(backend, StateBackend):  # it restores the given tree without a scan
         del looks[2:]
     for look in looks:
         with pytest.raises(ScanLimitError, match=r'has more than 3 files and directories, .* Use a smaller') as met:
@@ -109,12 +107,10 @@ async def test_too_many_files_are_an_error_with_the_number(
     with pytest.raises(ScanLimitError, match=r'List unneeded files in a `.gitignore`'):
         await capture(backend)
     monkeypatch.undo()
-    assert len(await backend.snapshot()) == len(FILES)  # a refused restore has changed nothing
+    assert len(await backend.snapshot()) == len(FILES)  # a refused restore changed nothing
 
 
-async def test_too_much_time_is_an_error_with_the_number(
-    made: SupportsSnapshots, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_too_much_time_raises_with_the_limit(made: SupportsSnapshots, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = made
     looks = [backend.snapshot, lambda: capture(backend), lambda: backend.restore(Tree())]
     if isinstance(backend, StateBackend):
@@ -129,10 +125,10 @@ async def test_too_much_time_is_an_error_with_the_number(
 
 
 @pytest.mark.parametrize('name', ['local', 'state', 'composite'])
-async def test_a_restore_of_too_large_a_tree_changes_nothing(
+async def test_restore_of_an_oversized_tree_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """What is there may be small: the files of the tree count too, and the time that fetching them takes."""
+    """The files of the tree to restore count too, and so does the time to fetch them."""
     empty: dict[str, SupportsSnapshots] = {
         'local': LocalBackend(tmp_path),
         'state': StateBackend(),
@@ -162,7 +158,7 @@ async def test_a_restore_of_too_large_a_tree_changes_nothing(
 
 
 def dig(root: Path, name: str, levels: int) -> int:
-    """Make a chain of directories, and return the last one, open, with a file in it."""
+    """Make a chain of directories. Return the last one, open, with a file in it."""
     above = os.open(root, os.O_RDONLY)
     for _ in range(levels):
         os.mkdir(name, dir_fd=above)
@@ -179,7 +175,7 @@ def make(above: int, name: str) -> None:
 
 @pytest.fixture
 def deep(tmp_path: Path) -> Generator[Path]:
-    """A directory that is emptied by a program that can."""
+    """A directory that `rm` empties after the test."""
     try:
         yield tmp_path
     finally:
@@ -187,8 +183,9 @@ def deep(tmp_path: Path) -> Generator[Path]:
 
 
 @pytest.mark.parametrize(('name', 'deepest'), [('d' * 20, 194), ('n' * 200, 20)])
-async def test_what_lies_too_deep_is_an_error_and_never_left_out(deep: Path, name: str, deepest: int) -> None:
-    """The longest path, 4,096 bytes, is how deep a tree goes: up to there all is in it, and below it nothing is lost in silence."""
+async def test_files_too_deep_for_a_path_raise(deep: Path, name: str, deepest: int) -> None:
+    """The longest path, 4,096 bytes, limits the depth of a tree. Files below it raise an error instead of being
+    omitted."""
     last = dig(deep, name, deepest)
     backend = LocalBackend(deep)
     mounting = CompositeBackend(StateBackend(), {'/up': backend})
@@ -207,7 +204,7 @@ async def test_what_lies_too_deep_is_an_error_and_never_left_out(deep: Path, nam
         assert (met.value.limit, met.value.maximum) == ('depth', 4096)
         assert met.value.path is not None
         assert met.value.path.startswith(start)
-    captured = await capture(backend)  # which lists what no version has, and everybody is told of that
+    captured = await capture(backend)  # which reports omitted files
     assert [path.count('/') for path in captured.tree] == [deepest + 1]
     assert [file.reason for file in captured.omitted] == ['invalid path']
     os.rmdir('n' * 255, dir_fd=last)
@@ -217,10 +214,8 @@ async def test_what_lies_too_deep_is_an_error_and_never_left_out(deep: Path, nam
     os.close(last)
 
 
-async def test_a_scan_for_protected_files_counts_directories_and_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Other files do not count, of which a directory that no version has may hold millions; all mounts count as one."""
+async def test_protected_file_scan_limits_directories_and_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other files do not count: an ignored directory may contain millions. All mounts share one limit."""
     backend = LocalBackend(directory(tmp_path))
     (tmp_path / '.git' / 'hooks' / 'more').mkdir(parents=True)
     (tmp_path / '.git' / 'hooks' / 'pre-commit').write_text('')
@@ -238,8 +233,8 @@ async def test_a_scan_for_protected_files_counts_directories_and_time(
         await backend.protected_files()
 
 
-async def test_scans_go_no_deeper_than_paths_and_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command can make directories deeper than any path leads to. They cost no descriptors, and hide nothing."""
+async def test_scans_stop_at_the_maximum_depth_and_report_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command can create directories deeper than any path. They exhaust no descriptors and hide nothing."""
     for module in (_protected_scan, _hard_links, _disk_usage):
         monkeypatch.setattr(module, 'MAX_DEPTH', 3)
     os.close(dig(tmp_path, 'd', 5))
@@ -257,7 +252,7 @@ async def test_scans_go_no_deeper_than_paths_and_say_so(tmp_path: Path, monkeypa
 
 
 async def test_names_of_a_hard_link_are_counted_within_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether a file has a name outside is not guessed: one whose names are too many to count is not read, and that is said."""
+    """If a hard link has too many names to count, the file is not read and an error reports the limit."""
     directory(tmp_path)
     os.link(tmp_path / 'd0/f', tmp_path / 'also')
     backend = LocalBackend(tmp_path)
@@ -269,8 +264,8 @@ async def test_names_of_a_hard_link_are_counted_within_limits(tmp_path: Path, mo
     assert ['more than 3 files' in problem.reason for problem in found.problems] == [True]
 
 
-async def test_a_composite_restores_parts_of_every_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a part has is looked at once; one that cannot be patched is restored by its own means."""
+async def test_composite_restores_parts_of_every_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each part is scanned once. A part that cannot be patched is restored by its own `restore`."""
     monkeypatch.setattr(os, 'fsync', do_not_sync)
     scans: list[str] = []
     real_open = _directories.Directories.open
@@ -282,7 +277,7 @@ async def test_a_composite_restores_parts_of_every_kind(tmp_path: Path, monkeypa
     class Restored(StateBackend):
         """Files that cannot be patched."""
 
-        patch = None  # pyright: ignore[reportAssignmentType] - Python's way to say no
+        patch = None  # pyright: ignore[reportAssignmentType] - marks an unsupported member
 
     backend = CompositeBackend(LocalBackend(tmp_path), {'/state': Restored()})
     assert isinstance(backend, SupportsSnapshots)
@@ -302,10 +297,8 @@ async def test_a_composite_restores_parts_of_every_kind(tmp_path: Path, monkeypa
 
 @pytest.mark.parametrize('is_walked', [False, True])
 @pytest.mark.parametrize('mounts', [1, 4])
-async def test_a_search_over_mounts_has_one_budget(
-    monkeypatch: pytest.MonkeyPatch, mounts: int, is_walked: bool
-) -> None:
-    """A search looks at no more entries, and takes no longer, because its files lie in several mounts; it says what it left out."""
+async def test_search_over_mounts_has_one_budget(monkeypatch: pytest.MonkeyPatch, mounts: int, is_walked: bool) -> None:
+    """Entries and time of a search are limited for all mounts together. Partial results are reported."""
     files = {f'/f{n}': 'needle' for n in range(12 // mounts)}
 
     def part() -> BackendProtocol:

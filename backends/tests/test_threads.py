@@ -1,4 +1,4 @@
-"""What a cancelled caller leaves behind: nothing that is still at work."""
+"""Threads of cancelled callers: no work continues after the cancellation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pydantic_deep_backends._threads import (
 pytestmark = pytest.mark.anyio
 
 
-async def test_asyncios_own_cancellation_waits_for_the_thread() -> None:
+async def test_asyncio_cancellation_waits_for_the_thread() -> None:
     begun, go_on = threading.Event(), threading.Event()
     done: list[str] = []
 
@@ -41,7 +41,7 @@ async def test_asyncios_own_cancellation_waits_for_the_thread() -> None:
     assert done == ['written']
 
 
-async def test_what_has_not_begun_never_begins() -> None:
+async def test_cancelled_work_in_the_queue_never_starts() -> None:
     begun, go_on = threading.Event(), threading.Event()
     done: list[str] = []
 
@@ -64,7 +64,7 @@ async def test_what_has_not_begun_never_begins() -> None:
     assert done == []
 
 
-def test_what_was_given_up_between_the_queue_and_the_thread_does_nothing() -> None:
+def test_work_cancelled_between_queue_and_thread_does_nothing() -> None:
     done: list[str] = []
     work = _Work(lambda: done.append('late'))
     assert not work.is_under_way()
@@ -72,7 +72,7 @@ def test_what_was_given_up_between_the_queue_and_the_thread_does_nothing() -> No
     assert done == []
 
 
-async def test_a_long_read_ends_at_its_next_checkpoint() -> None:
+async def test_long_read_ends_at_its_next_checkpoint() -> None:
     begun = threading.Event()
     rounds: list[int] = []
 
@@ -92,12 +92,12 @@ async def test_a_long_read_ends_at_its_next_checkpoint() -> None:
     assert len(rounds) == seen
 
 
-async def test_an_error_of_the_function_is_raised() -> None:
+async def test_error_of_the_function_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
         await run_to_completion(lambda: 1 / 0)
 
 
-async def test_a_cancelled_write_has_ended_when_the_caller_goes_on(tmp_path: Path) -> None:
+async def test_cancelled_write_has_ended_when_the_caller_resumes(tmp_path: Path) -> None:
     backend = LocalBackend(tmp_path)
     old, new = b'o' * 3_000_000, b'n' * 3_000_000
     (tmp_path / 'f').write_bytes(old)

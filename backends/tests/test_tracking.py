@@ -1,4 +1,4 @@
-"""Trackers: what a capture holds, what it looks at, and that a digest never stands for other bytes."""
+"""Trackers: results and cost of captures, and that a digest always refers to the same bytes."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> StateBackend | Lo
             return CompositeBackend(StateBackend(), {'/a': LocalBackend(tmp_path)})
 
 
-# What every backend does
+# Behavior of every backend
 
 
-async def test_a_capture_has_the_files_and_the_contents_that_are_new(
+async def test_capture_returns_files_and_new_contents(
     backend: StateBackend | LocalBackend | CompositeBackend,
 ) -> None:
     assert isinstance(backend, SupportsTracking)
@@ -60,7 +60,7 @@ async def test_a_capture_has_the_files_and_the_contents_that_are_new(
     assert (await tracker.capture(second.tree)).blobs == {}
 
 
-async def test_what_the_ignore_files_name_is_left_out(backend: StateBackend | LocalBackend | CompositeBackend) -> None:
+async def test_ignored_files_are_omitted(backend: StateBackend | LocalBackend | CompositeBackend) -> None:
     assert isinstance(backend, SupportsTracking)
     tracker = track(backend)
     before = (await tracker.capture(Tree())).tree
@@ -75,7 +75,7 @@ async def test_what_the_ignore_files_name_is_left_out(backend: StateBackend | Lo
     assert captured.omitted == ()
 
 
-async def test_an_ignore_file_that_changes_counts_for_files_that_did_not(
+async def test_changed_ignore_file_applies_to_unchanged_files(
     backend: StateBackend | LocalBackend | CompositeBackend,
 ) -> None:
     assert isinstance(backend, SupportsTracking)
@@ -91,7 +91,7 @@ async def test_an_ignore_file_that_changes_counts_for_files_that_did_not(
     assert contents(third, first.blobs) == {'/a/d/x': b'x', '/a/d/y': b'y'}
 
 
-async def test_a_file_that_is_too_large_is_listed_until_it_is_not(
+async def test_oversized_file_is_reported_until_it_is_smaller(
     backend: StateBackend | LocalBackend | CompositeBackend,
 ) -> None:
     assert isinstance(backend, SupportsTracking)
@@ -109,7 +109,7 @@ async def test_a_file_that_is_too_large_is_listed_until_it_is_not(
     assert last.omitted == ()
 
 
-async def test_an_ignore_file_that_is_too_large_is_not_heeded(
+async def test_oversized_ignore_file_has_no_effect(
     backend: StateBackend | LocalBackend | CompositeBackend,
 ) -> None:
     assert isinstance(backend, SupportsTracking)
@@ -119,7 +119,7 @@ async def test_an_ignore_file_that_is_too_large_is_not_heeded(
     assert sorted((await tracker.capture(Tree())).tree) == ['/a/x']
 
 
-async def test_a_tree_that_the_tracker_did_not_return_is_compared_with_everything(
+async def test_capture_against_an_unknown_tree_compares_everything(
     backend: StateBackend | LocalBackend | CompositeBackend,
 ) -> None:
     assert isinstance(backend, SupportsTracking)
@@ -130,7 +130,7 @@ async def test_a_tree_that_the_tracker_did_not_return_is_compared_with_everythin
     assert (again.tree, again.blobs) == (first.tree, first.blobs)
 
 
-async def test_a_file_that_the_rules_leave_out_can_be_asked_for(
+async def test_ignored_file_can_be_requested_explicitly(
     backend: StateBackend | LocalBackend | CompositeBackend,
 ) -> None:
     assert isinstance(backend, SupportsTracking)
@@ -143,7 +143,7 @@ async def test_a_file_that_the_rules_leave_out_can_be_asked_for(
     assert sorted((await tracker.capture(first.tree)).tree) == ['/a/.gitignore']
 
 
-async def test_a_directory_in_the_place_of_a_file_and_back(
+async def test_directory_can_replace_a_file_and_vice_versa(
     backend: StateBackend | LocalBackend | CompositeBackend,
 ) -> None:
     assert isinstance(backend, SupportsTracking)
@@ -160,7 +160,7 @@ async def test_a_directory_in_the_place_of_a_file_and_back(
     assert third.tree == first.tree
 
 
-async def test_a_compare_and_swap_is_noted(backend: StateBackend | LocalBackend | CompositeBackend) -> None:
+async def test_compare_and_swap_is_tracked(backend: StateBackend | LocalBackend | CompositeBackend) -> None:
     assert isinstance(backend, SupportsTracking)
     tracker = track(backend)
     await backend.write_bytes('/a/x', b'1')
@@ -170,7 +170,7 @@ async def test_a_compare_and_swap_is_noted(backend: StateBackend | LocalBackend 
     assert contents(await tracker.capture(first.tree)) == {'/a/x': b'2'}
 
 
-async def test_a_patch_and_a_restore_are_noted(backend: StateBackend | LocalBackend | CompositeBackend) -> None:
+async def test_patch_and_restore_are_tracked(backend: StateBackend | LocalBackend | CompositeBackend) -> None:
     assert isinstance(backend, SupportsTracking)
     assert isinstance(backend, SupportsPatch)
     assert isinstance(backend, SupportsSnapshots)
@@ -191,10 +191,12 @@ async def test_a_patch_and_a_restore_are_noted(backend: StateBackend | LocalBack
     assert (await tracker.capture(second.tree)).tree == first.tree
 
 
-# What cannot be read, and what moves while it is
+# Unreadable and moving files
 
 
-async def test_rules_go_with_their_directory(backend: StateBackend | LocalBackend | CompositeBackend) -> None:
+async def test_ignore_rules_are_removed_with_their_directory(
+    backend: StateBackend | LocalBackend | CompositeBackend,
+) -> None:
     assert isinstance(backend, SupportsTracking)
     tracker = track(backend)
     await backend.write_bytes('/a/d/.gitignore', b'x')
@@ -211,7 +213,7 @@ async def test_rules_go_with_their_directory(backend: StateBackend | LocalBacken
 # Parts
 
 
-async def test_who_can_be_tracked(tmp_path: Path) -> None:
+async def test_backends_support_tracking_and_patches_as_listed(tmp_path: Path) -> None:
     with_commands = LocalBackend(tmp_path, allow_commands=True)
     state = StateBackend()
     backends: dict[str, tuple[BackendProtocol, bool, bool]] = {
@@ -234,7 +236,9 @@ async def test_who_can_be_tracked(tmp_path: Path) -> None:
 # Patches
 
 
-async def test_occupants_are_what_a_file_would_replace(backend: StateBackend | LocalBackend | CompositeBackend) -> None:
+async def test_occupants_are_the_paths_a_file_would_replace(
+    backend: StateBackend | LocalBackend | CompositeBackend,
+) -> None:
     assert isinstance(backend, SupportsPatch)
     for path in ('/a/file', '/a/d/x', '/a/d/e/y', '/a/beside'):
         await backend.write_bytes(path, b'')
@@ -243,7 +247,7 @@ async def test_occupants_are_what_a_file_would_replace(backend: StateBackend | L
     assert all(occupant.is_file for occupant in found)
 
 
-async def test_a_patch_puts_files_and_directories_in_the_place_of_each_other(
+async def test_patch_exchanges_files_and_directories(
     backend: StateBackend | LocalBackend | CompositeBackend,
 ) -> None:
     assert isinstance(backend, SupportsTracking)
@@ -257,7 +261,7 @@ async def test_a_patch_puts_files_and_directories_in_the_place_of_each_other(
     assert (await track(backend).capture(Tree())).tree == wanted
 
 
-async def test_what_stands_in_the_way_of_a_file_goes(
+async def test_patched_file_replaces_a_directory(
     backend: StateBackend | LocalBackend | CompositeBackend,
 ) -> None:
     assert isinstance(backend, SupportsTracking)
@@ -268,7 +272,7 @@ async def test_what_stands_in_the_way_of_a_file_goes(
     assert (await track(backend).capture(Tree())).tree == wanted
 
 
-async def test_a_patch_without_contents_changes_nothing(
+async def test_patch_without_contents_changes_nothing(
     backend: StateBackend | LocalBackend | CompositeBackend,
 ) -> None:
     assert isinstance(backend, SupportsTracking)
@@ -284,11 +288,11 @@ async def test_a_patch_without_contents_changes_nothing(
     assert (await track(backend).capture(Tree())).tree == before
 
 
-# Files in memory that are fetched
+# In-memory files with fetched contents
 
 
 class Blobs:
-    """Contents by digest, and who asked for them."""
+    """Contents by digest, with a record of the requests."""
 
     def __init__(self, *data: bytes) -> None:
         self.data = {digest_of(each): each for each in data}
@@ -303,7 +307,7 @@ def tree_of(files: Mapping[str, bytes]) -> Tree:
     return Tree.of({path: replaced(digest_of(data), len(data)) for path, data in files.items()})
 
 
-async def test_contents_are_fetched_when_they_are_read_and_once() -> None:
+async def test_contents_are_fetched_once_on_first_read() -> None:
     blobs = Blobs(b'one', b'two')
     backend = StateBackend.of(tree_of({'/a': b'one', '/b': b'two', '/c': b'one'}), blobs)
     assert [entry.size for entry in await backend.list_dir('/')] == [3, 3, 3]
@@ -315,7 +319,7 @@ async def test_contents_are_fetched_when_they_are_read_and_once() -> None:
     assert blobs.asked == [b'one']
 
 
-async def test_a_search_fetches_what_it_reads() -> None:
+async def test_search_fetches_only_the_contents_it_reads() -> None:
     blobs = Blobs(b'one', b'two')
     backend = StateBackend.of(tree_of({'/d/a': b'one', '/d/b': b'two', '/c': b'one'}), blobs)
     assert (await backend.glob('**')).paths == ('/c', '/d/a', '/d/b')
@@ -325,7 +329,7 @@ async def test_a_search_fetches_what_it_reads() -> None:
     assert (await backend.grep('o', '/c')).counts == {'/c': 1}
 
 
-async def test_contents_that_nobody_has_are_an_error() -> None:
+async def test_missing_contents_raise() -> None:
     backend = StateBackend.of(tree_of({'/a': b'one'}), Blobs())
     with pytest.raises(MissingBlobError):
         await backend.read_bytes('/a')
@@ -333,7 +337,7 @@ async def test_contents_that_nobody_has_are_an_error() -> None:
         await backend.grep('x')
 
 
-async def test_a_file_that_is_written_while_it_is_fetched_keeps_what_was_written() -> None:
+async def test_write_during_a_fetch_is_preserved() -> None:
     async def read_blob(digest: str) -> bytes:
         await backend.write_bytes('/a', b'new')
         return b'one'
@@ -343,7 +347,7 @@ async def test_a_file_that_is_written_while_it_is_fetched_keeps_what_was_written
     assert await backend.read_bytes('/a') == b'new'
 
 
-async def test_files_that_were_not_fetched_are_captured_without_their_contents() -> None:
+async def test_unfetched_files_are_captured_without_contents() -> None:
     blobs = Blobs(b'one', b'x')
     before = tree_of({'/a': b'one', '/.gitignore': b'x', '/d/x': b'one'})
     backend = StateBackend.of(before, blobs)
@@ -355,6 +359,6 @@ async def test_files_that_were_not_fetched_are_captured_without_their_contents()
     assert (await backend.snapshot()) == before
 
 
-async def test_a_tree_with_a_path_that_no_backend_accepts_has_no_view() -> None:
+async def test_tree_with_an_invalid_path_is_refused() -> None:
     with pytest.raises(ValueError, match='is not a valid path'):
         StateBackend.of(tree_of({'/a\nb': b''}), Blobs())

@@ -1,4 +1,4 @@
-"""`WrapperBackend`: which protocols it implements, and what a subclass changes."""
+"""`WrapperBackend`: implemented protocols, and overrides in subclasses."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class Recording(WrapperBackend):
     ],
     ids=repr,
 )
-def test_it_implements_the_protocols_of_the_wrapped_backend(wrapped: BackendProtocol) -> None:
+def test_wrapper_implements_the_protocols_of_the_wrapped_backend(wrapped: BackendProtocol) -> None:
     assert capabilities_of(WrapperBackend(wrapped)) == capabilities_of(wrapped)
     assert capabilities_of(Plain(wrapped)) == set()
 
 
-async def test_a_subclass_overrides_an_operation_and_limits_the_protocols() -> None:
+async def test_subclass_overrides_an_operation_and_limits_the_protocols() -> None:
     files = StateBackend()
     backend = Recording(files)
 
@@ -71,7 +71,7 @@ async def test_a_subclass_overrides_an_operation_and_limits_the_protocols() -> N
     assert capabilities_of(backend) == {'SupportsSearch'}
 
 
-def test_no_change_bypasses_a_subclass_that_overrides_one(tmp_path: Path) -> None:
+def test_operations_that_bypass_an_override_are_unsupported(tmp_path: Path) -> None:
     class Refusing(WrapperBackend):
         async def write_bytes(self, path: str, data: bytes) -> None:
             raise PermissionError(path)
@@ -91,7 +91,7 @@ def test_no_change_bypasses_a_subclass_that_overrides_one(tmp_path: Path) -> Non
     assert capabilities_of(Swapping(local)) == capabilities_of(local) - changing | {'SupportsCompareAndSwap'}
 
 
-async def test_a_wrapper_is_copied_for_another_backend(tmp_path: Path) -> None:
+async def test_wrapper_is_copied_for_another_backend(tmp_path: Path) -> None:
     backend = Recording(StateBackend())
     await backend.write_bytes('/a', b'1')
     files = StateBackend()
@@ -104,7 +104,7 @@ async def test_a_wrapper_is_copied_for_another_backend(tmp_path: Path) -> None:
     assert capabilities_of(ReadOnlyBackend(local).around(files)) == capabilities_of(ReadOnlyBackend(files))
 
 
-async def test_a_member_that_the_class_defines_is_not_replaced() -> None:
+async def test_member_defined_by_the_class_is_not_replaced() -> None:
     class Unrooted(WrapperBackend):
         async def make_root(self) -> None:
             raise NotImplementedError
@@ -113,12 +113,12 @@ async def test_a_member_that_the_class_defines_is_not_replaced() -> None:
         await Unrooted(LocalBackend('.')).make_root()
 
 
-def test_its_files_appear_where_those_of_the_wrapped_backend_do(tmp_path: Path) -> None:
+def test_wrapper_shows_files_at_the_same_path_as_the_wrapped_backend(tmp_path: Path) -> None:
     default = WrapperBackend(LocalBackend(tmp_path, allow_commands=True))
 
     with pytest.raises(ValueError, match='would hide all of them'):
         CompositeBackend(default, {str(tmp_path): StateBackend()})
 
 
-def test_it_is_named_with_the_wrapped_backend() -> None:
+def test_repr_includes_the_wrapped_backend() -> None:
     assert repr(Plain(StateBackend())) == 'Plain(<StateBackend of 0 files, 0 bytes>)'

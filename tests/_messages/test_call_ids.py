@@ -1,4 +1,4 @@
-"""Ids of nested calls: different paths have different ids, and an escaped id can be read again."""
+"""Ids of nested calls: different paths have different ids, and escaped ids can be unescaped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_different_paths_have_different_ids(paths: list[list[str]]) -> None:
 
 
 @given(st.text('a/%25F', max_size=6))
-def test_an_escaped_id_has_no_slash_and_is_read_again(id: str) -> None:
+def test_escaped_id_has_no_slash_and_round_trips(id: str) -> None:
     escaped = escape_call_id(id)
     assert '/' not in escaped
     assert unescape_call_id(escaped) == id

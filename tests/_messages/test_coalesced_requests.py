@@ -1,4 +1,4 @@
-"""Requests that pydantic-ai puts together do not count as a history that has changed."""
+"""Requests coalesced by pydantic-ai do not count as a changed history."""
 
 from collections.abc import Sequence
 
@@ -37,17 +37,17 @@ def put_together(*requests: ModelRequest) -> ModelRequest:
     return ModelRequest(parts=[part for request in requests for part in request.parts])
 
 
-def test_requests_that_were_put_together_stand_for_all_of_them() -> None:
+def test_coalesced_request_matches_all_its_requests() -> None:
     known: list[ModelMessage] = [ANSWER, RESULT, NOTE, PROMPT, ANSWER]
     assert common(known, [ANSWER, put_together(RESULT, NOTE, PROMPT), ANSWER, PROMPT]) == (5, 3)
     assert merged(put_together(RESULT, NOTE), [RESULT, NOTE]) == 2
 
 
-def test_results_come_first_in_what_was_put_together() -> None:
+def test_results_come_first_in_a_coalesced_request() -> None:
     assert merged(put_together(RESULT, NOTE), [NOTE, RESULT]) == 2
 
 
-def test_what_pydantic_ai_makes_of_a_history_is_known() -> None:
+def test_history_repaired_by_pydantic_ai_is_recognized() -> None:
     known: list[ModelMessage] = [PROMPT, NOTE, ANSWER, NOTE, PROMPT]
     assert common(known, repair_messages(known)) == (5, 3)
 
@@ -55,17 +55,17 @@ def test_what_pydantic_ai_makes_of_a_history_is_known() -> None:
 @pytest.mark.parametrize(
     'message', [put_together(RESULT, PROMPT), put_together(RESULT, NOTE, PROMPT, NOTE), ANSWER, RESULT, PROMPT]
 )
-def test_a_message_that_says_something_else_is_new(message: ModelMessage) -> None:
+def test_different_message_is_new(message: ModelMessage) -> None:
     assert merged(message, [RESULT, NOTE, ANSWER]) == 0
 
 
-def test_histories_that_differ_have_their_beginning_in_common() -> None:
+def test_different_histories_share_their_beginning() -> None:
     assert common([PROMPT, ANSWER, NOTE], [PROMPT, ANSWER, PROMPT]) == (2, 2)
     assert common([], [PROMPT]) == (0, 0)
 
 
 @pytest.mark.parametrize('known', [[RESULT], [RESULT, NOTE], [NOTE, RESULT]])
-def test_what_a_message_says_besides_known_ones_is_its_rest(known: list[ModelRequest]) -> None:
+def test_rest_of_a_message_is_its_content_beyond_known_requests(known: list[ModelRequest]) -> None:
     (message,) = repair_messages([CALLS, *known, CLOSED])[1:]
     assert rest_of(message, known) == CLOSED
 
@@ -81,13 +81,11 @@ def test_what_a_message_says_besides_known_ones_is_its_rest(known: list[ModelReq
         (put_together(RESULT, CLOSED), [RESULT, ANSWER]),
     ],
 )
-def test_a_message_that_does_not_say_all_that_was_said_and_more_has_no_rest(
-    message: ModelMessage, known: list[ModelMessage]
-) -> None:
+def test_message_without_all_known_content_has_no_rest(message: ModelMessage, known: list[ModelMessage]) -> None:
     assert rest_of(message, known) is None
 
 
-async def test_a_turn_after_one_that_was_stopped_between_its_calls_stays_on_its_branch() -> None:
+async def test_turn_after_an_interrupted_one_stays_on_its_branch() -> None:
     token = CancellationToken()
 
     async def stop() -> None:
@@ -112,7 +110,7 @@ async def test_a_turn_after_one_that_was_stopped_between_its_calls_stays_on_its_
             assert (await version.replay()).difference is None
 
 
-async def test_a_turn_after_a_warning_of_a_budget_stays_on_its_branch() -> None:
+async def test_turn_after_a_budget_warning_stays_on_its_branch() -> None:
     async with open_store('memory:') as store:
         model = ScriptedModel(call('ls'), call('ls'), call('ls'), 'one', 'two')
         agent = VersionedAgent(create_deep_agent(model, capabilities=[Budgets(run=Budget(requests=5))]), store)
@@ -124,7 +122,7 @@ async def test_a_turn_after_a_warning_of_a_budget_stays_on_its_branch() -> None:
         assert (await second.replay()).difference is None
 
 
-async def test_a_turn_after_one_that_failed_stays_on_its_branch() -> None:
+async def test_turn_after_a_failed_one_stays_on_its_branch() -> None:
     def then(messages: list[ModelMessage], info: AgentInfo) -> str:
         if sum(isinstance(part, UserPromptPart) for message in messages for part in message.parts) == 1:
             raise RuntimeError('The model is gone.')
@@ -140,15 +138,15 @@ async def test_a_turn_after_one_that_failed_stays_on_its_branch() -> None:
         assert (failed.branch, again.branch, again.output) == ('main', 'main', 'back')
 
 
-async def test_a_summary_shares_what_was_put_together() -> None:
+async def test_summary_shares_coalesced_requests() -> None:
     async def summarize(messages: Sequence[ModelMessage]) -> str:
         return 'Facts: none.'
 
     model = ScriptedModel(call('ls'), call('ls'), call('ls'), 'one', 'two', 'three')
     summarization = Summarization(trigger=Messages(6), keep=Messages(4), summarizer=summarize)
-    rooms = [Budgets(run=Budget(requests=5)), summarization]
+    capabilities = [Budgets(run=Budget(requests=5)), summarization]
     async with open_store('memory:') as store:
-        agent = VersionedAgent(create_deep_agent(model, capabilities=rooms), store, make_deps=DeepAgentDeps)
+        agent = VersionedAgent(create_deep_agent(model, capabilities=capabilities), store, make_deps=DeepAgentDeps)
         version = await (await agent.create(backend=StateBackend())).advance('a')
         version = await (await version.advance('b')).advance('c')
         assert (await version.replay()).difference is None

@@ -1,4 +1,4 @@
-"""The notice that a call may have run: put before a preview once, and taken away again."""
+"""The notice that a call may have run: added to a preview and removed again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pydantic_deep._text.line_diff import view_diff
         Preview(kind='diff', text='', files={'/a.txt': None}),
     ],
 )
-def test_a_preview_without_its_notice_is_what_it_was(preview: Preview) -> None:
+def test_removing_the_notice_restores_the_preview(preview: Preview) -> None:
     noticed = with_notice(preview)
     assert noticed.notice == MAY_HAVE_RUN
     assert str(noticed).startswith(MAY_HAVE_RUN)
@@ -35,11 +35,11 @@ def test_a_preview_without_its_notice_is_what_it_was(preview: Preview) -> None:
     assert without_notice(preview) == preview
 
 
-def test_a_notice_alone_is_no_preview() -> None:
+def test_notice_without_a_preview_is_removed_to_none() -> None:
     assert without_notice(with_notice(None)) is None
 
 
-def test_a_notice_is_put_on_calls_of_ours_and_leaves_those_of_others_as_they_are() -> None:
+def test_notice_is_added_to_own_calls_only() -> None:
     requests = DeferredToolRequests(
         approvals=[ToolCallPart('theirs', {}, tool_call_id='a'), ToolCallPart('ours', {}, tool_call_id='b')],
         metadata={'a': {'theirs': 1}, 'b': dump(CallRequest())},

@@ -1,4 +1,4 @@
-"""Which commands `allowed-tools` of a skill name, and which calls they let run."""
+"""Commands granted by the `allowed-tools` of a skill."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def allows(entry: str, command: str) -> bool:
         ('Bash(npm run test:*)', 'npm run test -- --watch=no'),
     ],
 )
-def test_a_command_that_a_pattern_names_is_granted(entry: str, command: str) -> None:
-    """A pattern names one simple command, word by word, and with a star at its end any further words."""
+def test_command_matching_a_pattern_is_granted(entry: str, command: str) -> None:
+    """A pattern names one simple command, word by word. A star at its end allows any further words."""
     assert allows(entry, command)
 
 
@@ -44,8 +44,8 @@ def test_a_command_that_a_pattern_names_is_granted(entry: str, command: str) -> 
         ('execute(git\u200b *)', 'execute', {'command': 'git\u200b'}),
     ],
 )
-def test_anything_else_is_not(entry: str, tool: str, args: dict[str, object]) -> None:
-    """Only a call of `execute` with a command that a pattern names, and nothing beside it, is granted."""
+def test_other_calls_are_not_granted(entry: str, tool: str, args: dict[str, object]) -> None:
+    """Only a call of `execute` with a matching command and no other argument is granted."""
     assert not is_granted(commands_of([entry]), tool, args, {})
 
 
@@ -60,7 +60,7 @@ def test_anything_else_is_not(entry: str, tool: str, args: dict[str, object]) ->
         'git  ', 'git commit', '"git status"', 'xgit status', '(git status)', 'git-status',
     ],
 )  # fmt: skip
-def test_a_command_that_is_more_or_other_is_not_granted(command: str) -> None:
+def test_compound_or_different_command_is_not_granted(command: str) -> None:
     """Operators, expansions, redirections, assignments and invisible characters are never granted."""
     assert not allows('execute(git status *)', command)
 
@@ -75,11 +75,10 @@ def test_a_command_that_is_more_or_other_is_not_granted(command: str) -> None:
         ('execute(gi? *)', 'git push'),
     ],
 )
-def test_wildcards_stand_at_the_end_only(entry: str, command: str) -> None:
-    """Without a star nothing more is granted, and wildcards elsewhere grant nothing."""
+def test_wildcards_are_allowed_only_at_the_end(entry: str, command: str) -> None:
+    """Without a star no further words are granted, and wildcards elsewhere grant nothing."""
     assert not allows(entry, command)
 
 
-def test_commands_are_written_in_one_spelling() -> None:
-    """Two entries that mean the same are one command."""
+def test_equivalent_entries_are_one_command() -> None:
     assert commands_of(['Bash(git log:*)', 'execute(git  log *)', 'Read', 'Bash(ls)']) == ('git log *', 'ls')

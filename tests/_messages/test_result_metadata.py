@@ -1,4 +1,4 @@
-"""Metadata of results: the change of a file and the exit code of a command, for programs."""
+"""Result metadata for programs: file changes and exit codes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def part_with(metadata: object) -> ToolReturnPart:
     return ToolReturnPart('t', 'x', tool_call_id='c', metadata=metadata)
 
 
-def test_a_change_is_read_from_the_result_that_carries_it() -> None:
+def test_file_change_is_read_from_result_metadata() -> None:
     result = with_file_change('Done.', '../a', '/a', b'x\ny\n', b'x\nz\nz\n')
     part = part_with(result.metadata)
     assert file_change_of(part) == FileChange(is_new=False, added_lines=2, removed_lines=1)

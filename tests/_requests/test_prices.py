@@ -1,4 +1,4 @@
-"""What a response has cost."""
+"""Prices and context windows of responses."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ USED = RequestUsage(input_tokens=1_000_000)
         ),
     ],
 )
-def test_a_price_is_known_or_none(response: ModelResponse, price: Decimal | None) -> None:
+def test_price_is_known_or_none(response: ModelResponse, price: Decimal | None) -> None:
     assert price_of(response) == price
 
 
-def test_a_window_is_known_or_none() -> None:
+def test_context_window_is_known_or_none() -> None:
     response = ModelResponse([], usage=USED, model_name='claude-opus-4-1', provider_name='anthropic')
 
     assert window_of(response) == 200_000

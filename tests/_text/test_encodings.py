@@ -1,4 +1,4 @@
-"""What bytes are: encodings, line counts, media types."""
+"""Detection of encodings, line counts and media types."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ PNG = b'\x89PNG\r\n\x1a\n\0\0\0\rIHDR'
         (b'text and then\0binary', None),
     ],
 )
-def test_an_encoding_is_told_or_none(data: bytes, encoding: str | None) -> None:
+def test_encoding_is_detected_or_none(data: bytes, encoding: str | None) -> None:
     assert detect_encoding(data) == encoding
 
 
@@ -83,14 +83,14 @@ def test_an_encoding_is_told_or_none(data: bytes, encoding: str | None) -> None:
         ('cp949', '안녕하세요 세계. 이것은 시험입니다.'),
     ],
 )
-def test_a_short_text_in_another_encoding_is_read_right(codec: str, text: str) -> None:
+def test_short_text_in_another_encoding_is_decoded_correctly(codec: str, text: str) -> None:
     parsed = parse_text(text.encode(codec))
     assert parsed is not None
     assert parsed.text == text
 
 
-def test_bytes_that_no_guess_decodes_are_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The real detector takes some answer for nearly everything, so its "none" and its failure are played.
+def test_undecodable_bytes_have_no_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The real detector has an answer for nearly everything, so its `None` and its failure are simulated.
     def detect(data: bytes, **options: object) -> list[dict[str, object]]:
         return [{'encoding': None, 'confidence': 1.0}]
 
@@ -98,7 +98,7 @@ def test_bytes_that_no_guess_decodes_are_no_text(monkeypatch: pytest.MonkeyPatch
     assert detect_encoding(b'\xff\xff\x81') is None
 
 
-def test_a_detector_that_fails_is_no_guess(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_detector_gives_no_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(data: bytes, **options: object) -> object:
         raise RuntimeError('broken table')
 
@@ -107,7 +107,7 @@ def test_a_detector_that_fails_is_no_guess(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize('encoding', ['no-such-codec', 'ascii', 'cp932'])
-def test_a_guess_that_does_not_decode_is_passed_over(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guess_that_does_not_decode_is_ignored(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def detect(data: bytes, **options: object) -> list[dict[str, object]]:
         return [{'encoding': encoding, 'confidence': 0.9}]
 
@@ -116,11 +116,11 @@ def test_a_guess_that_does_not_decode_is_passed_over(encoding: str, monkeypatch:
 
 
 @given(st.binary(max_size=200))
-def test_whatever_is_called_text_comes_back_byte_for_byte(data: bytes) -> None:
+def test_text_round_trips_byte_for_byte(data: bytes) -> None:
     text = parse_text(data)
     if text is not None:
         assert text.encode(text.text) == data
-        text.shown.encode()  # nothing in it that no encoding has
+        text.shown.encode()  # it contains no unencodable character
 
 
 BROKEN = 'Größe, naïve café\n'.encode() + b'caf\xe9 and \xff\n'
@@ -160,21 +160,21 @@ NOT_TEXT = [
     b'\xca\xfe\xba\xbe\xde\xad',
     bytes(range(0x80, 0x100)),
     bytes(range(1, 0x100)),
-    b'\xc3\xa9\xc3\xa9\xff',  # two characters of UTF-8 and a broken byte
+    b'\xc3\xa9\xc3\xa9\xff',  # two characters of UTF-8 and an invalid byte
     b'id \x9b\x9c\xf3\x05\xb1',
     b'\x03\x04\x05\xe9' * 8,
 ]
 
 
 @pytest.mark.parametrize('data', NOT_TEXT)
-async def test_an_upload_of_a_few_random_bytes_is_binary(data: bytes) -> None:
-    """Bytes that some old encoding happens to have characters for are binary: no encoding, no lines, no text type."""
+async def test_upload_of_random_bytes_is_binary(data: bytes) -> None:
+    """Bytes that decode only by chance in a legacy encoding are binary: no encoding, no lines, no text type."""
     upload = await DeepAgentDeps().upload('b.dat', data)
     assert (upload.encoding, upload.line_count, upload.media_type) == (None, None, 'application/octet-stream')
 
 
-def test_random_bytes_are_seldom_taken_for_text() -> None:
-    """Of short strings of random bytes, with ASCII among them or not, at most one in twenty is called a text."""
+def test_random_bytes_are_rarely_detected_as_text() -> None:
+    """At most one in twenty short random byte strings is detected as text, with or without ASCII."""
     random = Random(16)
     over_ascii = [bytes(random.randrange(0x80, 0x100) for _ in range(random.randrange(1, 40))) for _ in range(150)]
     any_bytes = [b'\x80' + random.randbytes(random.randrange(1, 40)) for _ in range(150)]
@@ -182,23 +182,23 @@ def test_random_bytes_are_seldom_taken_for_text() -> None:
         assert sum(parse_text(data) is not None for data in strings) * 20 <= len(strings)
 
 
-async def test_an_upload_with_broken_bytes_is_utf_8() -> None:
+async def test_upload_with_undecodable_bytes_is_utf_8() -> None:
     upload = await DeepAgentDeps().upload('a.log', BROKEN)
     assert (upload.encoding, upload.line_count) == ('utf-8', 2)
 
 
-def test_broken_bytes_are_shown_as_replacement_characters() -> None:
+def test_undecodable_bytes_are_shown_as_replacement_characters() -> None:
     text = parse_text(BROKEN)
     assert text is not None
     assert text.shown == 'Größe, naïve café\ncaf\ufffd and \ufffd\n'
 
 
 @pytest.mark.parametrize('data', [b'\xef\xbb\xbfa\0b', b'\xef\xbb\xbfa\0\xff'])
-def test_a_mark_makes_no_text_of_what_is_binary(data: bytes) -> None:
+def test_byte_order_mark_does_not_make_binary_data_text(data: bytes) -> None:
     assert parse_text(data) is None
 
 
-def test_as_many_broken_bytes_as_characters_are_another_encoding() -> None:
+def test_many_undecodable_bytes_indicate_another_encoding() -> None:
     data = 'très bon café, naïve façade é'.encode('latin-1') + 'éééé'.encode()
     assert detect_encoding(data) != 'utf-8'
 
@@ -219,7 +219,7 @@ def test_lines_are_counted_at_line_feeds(data: bytes, lines: int) -> None:
     assert count_lines(data, detect_encoding(data)) == lines
 
 
-def test_what_is_no_text_has_no_lines() -> None:
+def test_binary_data_has_no_lines() -> None:
     assert count_lines(PNG, None) is None
 
 
@@ -237,5 +237,5 @@ def test_what_is_no_text_has_no_lines() -> None:
         ('wrong.png', b'not a picture', 'image/png'),
     ],
 )
-def test_the_media_type_goes_by_name_then_by_content(name: str, data: bytes, kind: str) -> None:
+def test_media_type_is_guessed_by_name_then_by_content(name: str, data: bytes, kind: str) -> None:
     assert guess_media_type(name, data, detect_encoding(data)) == kind

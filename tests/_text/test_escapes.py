@@ -1,4 +1,4 @@
-"""Escapes: what cannot be seen is written out, and what was written out is told from what was so."""
+"""Escapes: invisible characters are escaped, and escapes are distinguished from the same letters in a text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pydantic_deep._text.escapes import EscapedText, count_escapes, escape, unse
 
 
 def unescape(text: EscapedText) -> str:
-    """Return the text that was escaped."""
+    """Return the original text."""
     return ''.join(piece.encode().decode('unicode_escape') if place % 2 else piece for place, piece in enumerate(text))
 
 
@@ -38,25 +38,25 @@ def unescape(text: EscapedText) -> str:
         ('naïve Ω 日本 e\u0301 👩', ('naïve Ω 日本 e\u0301 👩',)),
     ],
 )
-def test_what_cannot_be_seen_is_written_out(text: str, pieces: EscapedText) -> None:
+def test_escape_shows_invisible_characters(text: str, pieces: EscapedText) -> None:
     assert escape(text) == pieces
     assert visible(text) == ''.join(pieces)
     assert count_escapes(escape(text)) == len(pieces) // 2
 
 
-def test_one_line_is_one_line() -> None:
+def test_one_line_escapes_line_feeds_and_tabs() -> None:
     assert escape('a\n\tb', one_line=True) == ('a', '\\n', '', '\\t', 'b')
 
 
 @given(st.text(st.characters(codec=None) | st.characters(categories=['Cc', 'Cf', 'Cs', 'Zs', 'Cn'])))
-def test_nothing_is_lost_and_nothing_stays_hidden(text: str) -> None:
+def test_escape_is_lossless_and_hides_nothing(text: str) -> None:
     pieces = escape(text)
     assert unescape(pieces) == text
     shown = set(''.join(pieces)) - set('\n\t ')
     assert {unicodedata.category(char) for char in shown}.isdisjoint({'Cc', 'Cf', 'Cs', 'Co', 'Cn', 'Zs', 'Zl', 'Zp'})
 
 
-def test_all_characters_that_may_be_ignored_are_written_out() -> None:
+def test_all_ignorable_characters_are_escaped() -> None:
     """Unicode's `Default_Ignorable_Code_Point`, from DerivedCoreProperties.txt 15.0."""
     ignorable = (
         'ad 34f 61c 115f-1160 17b4-17b5 180b-180f 200b-200f 202a-202e 2060-206f 3164 fe00-fe0f feff ffa0 fff0-fff8 '
@@ -69,8 +69,8 @@ def test_all_characters_that_may_be_ignored_are_written_out() -> None:
     assert visible(chr(sys.maxunicode)) == '\\U0010ffff'
 
 
-def test_the_ranges_that_are_written_out_are_those_of_escape() -> None:
-    """For a face that escapes by itself: each code point of Unicode is in a range, or is shown as it is."""
+def test_unseen_ranges_match_escape() -> None:
+    """For clients that escape themselves: each code point of Unicode is in a range or shown unchanged."""
     hidden = {code for first, last in unseen_ranges() for code in range(first, last + 1)}
     assert set(escape(''.join(map(chr, hidden)), one_line=True)[::2]) == {''}
     seen = ''.join(chr(code) for code in range(sys.maxunicode + 1) if code not in hidden)

@@ -20,7 +20,7 @@ TEXTS = st.lists(st.sampled_from(['a', 'b', '', 'c\r', 'd\u2028e', '\ud800']), m
 
 
 def _apply(old: str, diff: str) -> str:
-    """Apply a diff as `patch` does. Its removed and its unchanged lines must be in the old text."""
+    """Apply a diff like `patch`. Its removed and unchanged lines must be in the old text."""
     lines, result, done = split_lines(old), list[str](), 0
     body = split_lines(diff)[2:]
     for number, line in enumerate(body):
@@ -44,12 +44,12 @@ def _apply(old: str, diff: str) -> str:
 
 
 @given(old=TEXTS, new=TEXTS)
-def test_the_diff_leads_from_the_old_text_to_the_new(old: str, new: str) -> None:
+def test_applying_the_diff_gives_the_new_text(old: str, new: str) -> None:
     assert _apply(old, render_diff('/f', old, new)) == new
 
 
 def _sides(view: DiffView, old: str) -> tuple[str, str]:
-    """Return both texts from the typed lines; lines between the hunks come from the old text."""
+    """Return both texts from the typed lines. Lines between the hunks come from the old text."""
     lines, before, after, done = split_lines(old), list[str](), list[str](), 0
     for hunk in view.hunks:
         numbers = [line.before for line in hunk.lines if line.before is not None]
@@ -74,8 +74,8 @@ PLAIN = st.lists(st.sampled_from(['a', 'b', '', '++ c', '-- d', '@@ -1 +1 @@', '
 
 
 @given(old=PLAIN, new=PLAIN)
-def test_typed_lines_are_those_of_both_texts_with_their_numbers(old: str, new: str) -> None:
-    """Every line of both texts is there, also one that looks like a header of a diff, under its own number."""
+def test_typed_lines_contain_both_texts_with_line_numbers(old: str, new: str) -> None:
+    """Every line of both texts has its own number, even if it looks like a diff header."""
     view = view_diff('/f', old, new)
     assert _sides(view, old) == (old, new)
     assert [line for line in str(view).split('\n') if not line.startswith('\\ No')][2:] == [
@@ -97,25 +97,25 @@ def test_typed_lines_are_those_of_both_texts_with_their_numbers(old: str, new: s
         (''.join(f'{n}\n' for n in range(40)), ''.join(f'{n + 100 * (n in (3, 8, 30))}\n' for n in range(40))),
     ],
 )
-def test_it_is_what_difflib_writes(old: str, new: str) -> None:
+def test_diff_equals_the_output_of_difflib(old: str, new: str) -> None:
     expected = difflib.unified_diff(split_lines(old), split_lines(new), 'a/f', 'b/f')
     assert render_diff('/f', old, new) == ''.join(expected)
 
 
-def test_a_missing_end_of_line_is_shown_as_diff_does() -> None:
+def test_missing_line_end_is_shown_like_in_diff() -> None:
     assert render_diff('/f', 'a\nb', 'a\nb\n') == (
         '--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n a\n-b\n\\ No newline at end of file\n+b\n'
     )
 
 
-def test_a_new_file_comes_from_nowhere() -> None:
+def test_new_file_is_compared_with_dev_null() -> None:
     assert render_diff('/d/f', None, 'a') == (
         '--- /dev/null\n+++ b/d/f\n@@ -0,0 +1 @@\n+a\n\\ No newline at end of file\n'
     )
     assert render_diff('/f', None, '') == '--- /dev/null\n+++ b/f\n'
 
 
-def test_far_changes_of_a_long_file_are_shown_alone() -> None:
+def test_distant_changes_of_a_long_file_have_separate_hunks() -> None:
     lines = [f'{number}\n' for number in range(50_000)]
     changed = [f'x{line}' if number in (1, 25_000, 49_998) else line for number, line in enumerate(lines)]
     diff = render_diff('/f', ''.join(lines), ''.join(changed))
@@ -123,7 +123,7 @@ def test_far_changes_of_a_long_file_are_shown_alone() -> None:
     assert _apply(''.join(lines), diff) == ''.join(changed)
 
 
-def test_a_diff_says_what_became_of_the_file() -> None:
+def test_diff_view_has_its_kind_and_escaped_path() -> None:
     views = [view_diff('/\u202ef', *texts) for texts in ((None, 'a'), ('a', None), ('a', 'b'))]
     assert [(view.kind, view.path, view.escapes) for view in views] == [
         ('added', ('/', '\\u202e', 'f'), 1),
@@ -134,17 +134,15 @@ def test_a_diff_says_what_became_of_the_file() -> None:
 
 
 @pytest.mark.parametrize('limit', ['MAX_DIFF_LINES', 'MAX_DIFF_CHARS'])
-def test_a_diff_that_is_too_long_is_left_out_as_a_whole_and_says_so(
-    limit: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(_line_diff, limit, 9)  # the true one would take seconds
+def test_diff_that_is_too_long_is_omitted_completely(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_line_diff, limit, 9)  # the real limit would take seconds
     view = view_diff('/f', None, 'line\n' * 10)
     assert (view.hunks, view.hidden_lines, view.added, view.removed) == ((), 10, 10, 0)
     assert str(view).split('\n')[-1] == '[the diff is not shown: it has 10 lines]'
 
 
-def test_lines_of_others_must_be_escaped() -> None:
-    """A capability that creates typed lines itself cannot include invisible characters."""
+def test_unescaped_typed_lines_are_refused() -> None:
+    """A capability that creates typed lines cannot include invisible characters."""
     for text in (('\u202e',), ('a', '\u202e', ''), ('a', '\\u202e'), ()):
         with pytest.raises(ValidationError, match='`view_diff`'):
             DiffLine(kind='added', before=None, after=1, text=text)

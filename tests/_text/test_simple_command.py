@@ -1,4 +1,4 @@
-"""Command lines that are one simple command for certain, against patterns."""
+"""Patterns for command lines, which match only a single simple command."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pydantic_deep._text.simple_command import MAX_LINE_CHARS, Reader, matches_s
         ('echo a', "echo 'a'"),
     ],
 )
-def test_a_simple_command_matches_word_by_word(pattern: str, line: str) -> None:
+def test_simple_command_matches_word_by_word(pattern: str, line: str) -> None:
     assert matches_simple_command(pattern, line)
 
 
@@ -46,7 +46,7 @@ def test_a_simple_command_matches_word_by_word(pattern: str, line: str) -> None:
         ('cat *.txt', 'cat /etc/notes.txt'),
     ],
 )
-def test_what_does_not_fit_the_pattern_does_not_match(pattern: str, line: str) -> None:
+def test_command_that_does_not_fit_the_pattern_does_not_match(pattern: str, line: str) -> None:
     assert not matches_simple_command(pattern, line)
 
 
@@ -92,12 +92,12 @@ def test_what_does_not_fit_the_pattern_does_not_match(pattern: str, line: str) -
         'git status ' + 'x' * MAX_LINE_CHARS,
     ],
 )
-def test_what_is_more_than_one_simple_command_never_matches(line: str) -> None:
+def test_anything_but_one_simple_command_never_matches(line: str) -> None:
     assert not matches_simple_command('*', line)
     assert not matches_simple_command('git status *', line)
 
 
 @given(st.text(st.sampled_from('abgit \t\n;&|<>$`(){}[]*?~!#\\\'"=/.-\x00\u202e'), max_size=30))
-def test_what_matches_is_read_as_a_posix_shell_reads_it(line: str) -> None:
+def test_matching_line_is_read_like_in_a_posix_shell(line: str) -> None:
     if matches_simple_command('*', line):
         assert Reader(line).read().commands == [tuple(shlex.split(line))]

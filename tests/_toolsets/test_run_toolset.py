@@ -1,4 +1,4 @@
-"""The deps that the tool functions of a capability get, with every kind of run context."""
+"""Deps of a capability's tool functions, with every kind of run context."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ pytestmark = pytest.mark.anyio
 
 @dataclass(repr=False, kw_only=True)
 class Guarded(RunContext[object]):
-    """A context that must be built, as the one of a durable engine."""
+    """A context that must be constructed, like that of a durable engine."""
 
     def __post_init__(self) -> None:
         self.is_built = True
 
 
 @pytest.mark.parametrize('kind', [RunContext[object], Guarded])
-async def test_a_function_sees_the_state_for_deps_and_the_run_does_not(kind: type[RunContext[object]]) -> None:
+async def test_function_sees_the_state_as_deps_but_the_run_does_not(kind: type[RunContext[object]]) -> None:
     seen: list[RunContext[list[str]]] = []
     functions = FunctionToolset[list[str]](id='notes')
 

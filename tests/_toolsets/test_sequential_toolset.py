@@ -1,4 +1,4 @@
-"""Toolsets asked in turn: what the model sees and what a run does are as without, and there are fewer tasks."""
+"""Toolsets listed sequentially: the same requests and results as in pydantic-ai, with fewer tasks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 
 def leaf(name: str) -> RunToolset[object]:
-    """Return a toolset of ours: it has one tool, which has its name and answers with it."""
+    """Return a toolset with one tool that is named and answers like the toolset."""
     functions = FunctionToolset[object](id=name)
 
     def answer() -> str:
@@ -51,7 +51,7 @@ def yours() -> str:
 
 
 async def sent(agent: Agent[Any, Any], **arguments: Any) -> ModelRequestParameters:
-    """Return what a run sends beside its messages."""
+    """Return the request parameters of a run."""
     seen: list[ModelRequestParameters] = []
 
     def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
@@ -65,7 +65,7 @@ async def sent(agent: Agent[Any, Any], **arguments: Any) -> ModelRequestParamete
 
 @pytest.fixture
 def side_by_side(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Patch nothing in turn any more, until `undo()`: the shape that pydantic-ai gives a run."""
+    """Disable sequential listing until `undo()`, so that a run has the structure of plain pydantic-ai."""
 
     def unchanged(toolset: AbstractToolset[object]) -> AbstractToolset[object]:
         return toolset
@@ -84,7 +84,7 @@ def deferred() -> Capability[Any]:
 
 @pytest.mark.parametrize('capabilities', [[], [speaking()], [deferred()]], ids=['none', 'speaking', 'deferred'])
 @pytest.mark.parametrize('toolsets', [[], [FunctionToolset([yours], id='yours')]], ids=['alone', 'with more'])
-async def test_a_model_sees_the_same_of_the_same_tools_in_the_same_order(
+async def test_request_has_the_same_tools_in_the_same_order(
     side_by_side: pytest.MonkeyPatch, capabilities: list[Capability[Any]], toolsets: list[FunctionToolset[Any]]
 ) -> None:
     agent = create_deep_agent(tools=[mine], capabilities=capabilities)
@@ -95,16 +95,14 @@ async def test_a_model_sees_the_same_of_the_same_tools_in_the_same_order(
     assert ('yours' in {each.name for each in expected.function_tools}) is bool(toolsets)
 
 
-async def test_what_overrides_tools_and_toolsets_does() -> None:
+async def test_overrides_of_tools_and_toolsets_apply() -> None:
     agent = create_deep_agent(tools=[mine])
     with agent.override(tools=[yours], toolsets=[FunctionToolset([theirs])]):
         assert [each.name for each in (await sent(agent)).function_tools] == ['yours', 'theirs']
 
 
 @pytest.mark.parametrize('taken', ['write_todos', 'task'])
-async def test_two_tools_of_one_name_are_refused_in_the_same_words(
-    side_by_side: pytest.MonkeyPatch, taken: str
-) -> None:
+async def test_tool_name_conflict_has_the_same_error(side_by_side: pytest.MonkeyPatch, taken: str) -> None:
     agent = create_deep_agent(ScriptedModel('done'), tools=[Tool(mine, name=taken)])
     with pytest.raises(UserError) as expected:
         await agent.run('go', deps=DeepAgentDeps())
@@ -114,7 +112,7 @@ async def test_two_tools_of_one_name_are_refused_in_the_same_words(
     assert str(refused.value) == str(expected.value)
 
 
-async def test_a_conflict_that_is_gone_when_it_is_looked_at_again_hides_no_tool() -> None:
+async def test_conflict_that_disappears_on_retry_hides_no_tool() -> None:
     names = iter(['one', 'two'])
 
     async def renamed(ctx: RunContext[object], tool_def: ToolDefinition) -> ToolDefinition:
@@ -126,7 +124,7 @@ async def test_a_conflict_that_is_gone_when_it_is_looked_at_again_hides_no_tool(
     assert [part.content for part in model.requests[-1].tool_returns] == ['mine']
 
 
-async def test_what_answers_at_once_is_asked_in_the_task_of_the_run() -> None:
+async def test_nonblocking_toolsets_are_listed_in_the_task_of_the_run() -> None:
     tasks: list[int] = []
 
     async def noted(ctx: RunContext[object], tool_def: ToolDefinition) -> ToolDefinition:
@@ -146,7 +144,7 @@ async def test_what_answers_at_once_is_asked_in_the_task_of_the_run() -> None:
 
 @dataclass
 class WaitsForTheOther(WrapperToolset[object]):
-    """A toolset that lists its tools when another one does."""
+    """A toolset that lists its tools only when another one does."""
 
     is_asked: anyio.Event
     other_is_asked: anyio.Event
@@ -157,7 +155,7 @@ class WaitsForTheOther(WrapperToolset[object]):
         return await super().get_tools(ctx)
 
 
-async def test_what_may_wait_is_asked_side_by_side() -> None:
+async def test_blocking_toolsets_are_listed_concurrently() -> None:
     one, two = anyio.Event(), anyio.Event()
     waiting = [
         WaitsForTheOther(FunctionToolset([mine]), one, two),
@@ -169,7 +167,7 @@ async def test_what_may_wait_is_asked_side_by_side() -> None:
 
 @dataclass
 class Watched(WrapperToolset[object]):
-    """A toolset around one of ours that says more than that one, and becomes another one at each step."""
+    """A wrapper toolset with its own instructions, which is replaced at each step if requested."""
 
     seen: list[str] = field(default_factory=list[str])
     says: str = ''
@@ -202,14 +200,14 @@ class Watched(WrapperToolset[object]):
 
 
 @pytest.mark.parametrize('is_replaced', [False, True])
-async def test_toolsets_are_entered_called_and_left_as_ever(is_replaced: bool) -> None:
+async def test_toolsets_are_entered_called_and_exited_in_order(is_replaced: bool) -> None:
     seen: list[str] = []
     agent = agent_with(*(Watched(leaf(name), seen, is_replaced=is_replaced) for name in ('a', 'b')))
     await agent.run('go', model=ScriptedModel(call('b'), 'done'))
     assert seen == ['enter a', 'enter b', 'call b', 'exit b', 'exit a']
 
 
-async def test_a_toolset_that_says_something_is_heard_under_its_own_id(side_by_side: pytest.MonkeyPatch) -> None:
+async def test_toolset_instructions_have_the_id_of_their_toolset(side_by_side: pytest.MonkeyPatch) -> None:
     agent = agent_with(leaf('a'), Watched(leaf('b'), says='Think.'))
     expected = (await sent(agent)).instruction_parts
     side_by_side.undo()
@@ -218,7 +216,7 @@ async def test_a_toolset_that_says_something_is_heard_under_its_own_id(side_by_s
     assert (await sent(agent)).instruction_parts == expected
 
 
-def test_whoever_visits_finds_every_toolset_and_may_replace_it() -> None:
+def test_visitors_find_every_toolset_and_can_replace_it() -> None:
     toolsets = [leaf('a'), leaf('b'), FunctionToolset([mine], id='c')]
     grouped = with_sequential_toolsets(CombinedToolset(toolsets))
     visited: list[AbstractToolset[object]] = []
@@ -231,17 +229,17 @@ def test_whoever_visits_finds_every_toolset_and_may_replace_it() -> None:
 
 
 class Special(CombinedToolset[object]):
-    """A combination that may do more than one of pydantic-ai's."""
+    """A combination that may behave differently from that of pydantic-ai."""
 
 
 @pytest.mark.parametrize('is_prefixed', [False, True])
-def test_what_is_not_known_stays_as_it_is(is_prefixed: bool) -> None:
+def test_unknown_toolset_is_unchanged(is_prefixed: bool) -> None:
     toolsets = [leaf('a'), leaf('b')]
     unknown = PrefixedToolset(CombinedToolset(toolsets), 'p') if is_prefixed else Special(toolsets)
     assert with_sequential_toolsets(unknown) is unknown
 
 
-def test_only_neighbours_are_grouped() -> None:
+def test_only_adjacent_toolsets_are_grouped() -> None:
     other = FunctionToolset([mine])
     nested = CombinedToolset([leaf('b'), leaf('c')])
     grouped = with_sequential_toolsets(CombinedToolset([leaf('a'), other, nested, leaf('d')]))

@@ -1,4 +1,4 @@
-"""A desk with a person at it: an agent that is built anew for every run, and nothing but JSON in between."""
+"""A desk with a person at it: the agent is rebuilt for every run, and only JSON is passed between runs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ OUT = [str, DeferredToolRequests]
 
 
 class Desk:
-    """A conversation of an agent with a person who decides."""
+    """A conversation of an agent with a person who answers approvals."""
 
     def __init__(
         self,
@@ -70,9 +70,9 @@ class Desk:
     ) -> None:
         self.responses = [[each] if isinstance(each, ToolCallPart) else list(each) for each in responses]
         self.requests = 0
-        """How many requests the model was sent."""
+        """Number of requests sent to the model."""
         self.built = 0
-        """How many times the agent was built, which is how many runs there were."""
+        """Number of times the agent was built, which equals the number of runs."""
         self.output: object = None
         self._tools = tools
         self._toolset = toolset
@@ -100,18 +100,18 @@ class Desk:
 
     @property
     def results(self) -> dict[str, tuple[str, object]]:
-        """Outcome and content of each call that is done; a call that had two results fails the test."""
+        """Outcome and content of each completed call. Fails if a call has two results."""
         assert len(self.returns) == len({part.tool_call_id for part in self.returns})
         return {part.tool_call_id: (part.outcome, part.content) for part in self.returns}
 
     @property
     def metadata(self) -> list[object]:
-        """What each result says to the application."""
+        """Metadata of each result."""
         return [part.metadata for part in self.returns]
 
     @property
     def told(self) -> list[str]:
-        """What the model was told besides, the first prompt aside."""
+        """User prompts sent to the model after the first one."""
         parts = [
             p for m in self.messages if isinstance(m, ModelRequest) for p in m.parts if isinstance(p, UserPromptPart)
         ]
@@ -136,13 +136,13 @@ class Desk:
         return self._keep(await self.agent().run('go'))
 
     async def answer(self, *decisions: Decision | None, **by_id: Decision) -> Desk:
-        """Decide what is pending, in order; `None` leaves one as it is."""
+        """Decide pending calls in order; `None` leaves a call pending."""
         given = dict(by_id)
         given |= {id: decision for id, decision in zip(self.ids, decisions, strict=False) if decision is not None}
         return await self.decide(given)
 
     async def decide(self, decisions: Mapping[str, Decision]) -> Desk:
-        """Read the conversation from JSON, as another process does, and go on."""
+        """Load the conversation from JSON, as another process would, and resume it."""
         conversation = ConversationTypeAdapter.validate_json(self._conversation)
         return await self.resume(answer_approvals(conversation.deferred_tool_requests, decisions))
 
@@ -188,7 +188,7 @@ REQUESTS = TypeAdapter(DeferredToolRequests)
 
 
 def task_toolset(children: Mapping[str, Callable[[], Agent[None, Any]]]) -> FunctionToolset[Any]:
-    """Return a toolset with `task`, which runs a child that inherits what the run inherits, as subagents do."""
+    """Return a toolset with `task`, which runs a child that inherits capabilities as subagents do."""
     toolset = FunctionToolset[Any]()
 
     @toolset.tool(metadata={DELEGATES: True})
@@ -251,7 +251,7 @@ def look() -> str:
 
 
 class Preapproving(AbstractCapability[Any]):
-    """A capability that allows all calls, and protects files."""
+    """A capability that preapproves all calls and protects files."""
 
     def __init__(self, *, protected: Sequence[str] = (), hidden: frozenset[str] = frozenset()) -> None:
         self.id = None

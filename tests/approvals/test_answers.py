@@ -1,4 +1,4 @@
-"""What is pending, as a list, and what answers are refused."""
+"""Listing pending approvals, and refusing invalid answers."""
 
 from __future__ import annotations
 
@@ -34,32 +34,32 @@ DeskType = Callable[..., Any]
 
 class TestRefusals:
     @pytest.mark.parametrize('output', ['done', None, DeferredToolRequests()])
-    def test_answers_for_nothing(self, output: object) -> None:
+    def test_answers_for_an_output_without_pending_calls_are_refused(self, output: object) -> None:
         with pytest.raises(NothingPendingError, match=f'Nothing is pending in this {type(output).__name__}'):
             answer_approvals(output, {})
 
-    def test_an_id_that_does_not_wait(self) -> None:
+    def test_unknown_id_is_refused(self) -> None:
         with pytest.raises(UnknownApprovalError) as caught:
             answer_approvals(waiting('a', 'b'), {'c': Approve()})
         assert str(caught.value) == "No pending call has the id 'c'. Pending: 'a', 'b'."
         assert caught.value.id == 'c'
 
-    def test_an_id_of_a_delegation_is_none_of_a_call(self) -> None:
+    def test_id_of_a_delegation_is_refused(self) -> None:
         with pytest.raises(UnknownApprovalError, match="Pending: 't/a'"):
             answer_approvals(delegated('t', waiting('a')), {'t': Approve()})
 
-    def test_only_so_many_ids_are_named(self) -> None:
+    def test_error_lists_a_limited_number_of_ids(self) -> None:
         with pytest.raises(UnknownApprovalError, match=r"'9' and 2 more\.$"):
             answer_approvals(waiting(*map(str, range(12))), {'x': Approve()})
 
     @pytest.mark.parametrize('decision', [True, 'approve', None, Approve, {'args': {}}])
-    def test_what_is_no_decision(self, decision: Any) -> None:
+    def test_value_that_is_not_a_decision_is_refused(self, decision: Any) -> None:
         with pytest.raises(InvalidDecisionError, match='which is not a decision') as caught:
             answer_approvals(waiting('a'), {'a': decision})
         assert caught.value.id == 'a'
 
     @pytest.mark.parametrize('decision', [Approve(), Edit({}), Respond('x')])
-    def test_what_the_rule_does_not_allow(self, decision: Any) -> None:
+    def test_decision_not_allowed_by_the_rule_is_refused(self, decision: Any) -> None:
         requests = DeferredToolRequests(approvals=[part('a')], metadata={'a': dump(CallRequest(decisions=('deny',)))})
         with pytest.raises(InvalidDecisionError, match='It takes: deny'):
             answer_approvals(requests, {'a': decision})
@@ -81,7 +81,7 @@ class TestRefusals:
             Deny('\ud800'),
         ],
     )
-    def test_what_is_no_json(self, decision: Any) -> None:
+    def test_decision_that_is_not_valid_json_is_refused(self, decision: Any) -> None:
         with pytest.raises(InvalidDecisionError, match="The answer to 'a' is not valid JSON"):
             answer_approvals(waiting('a'), {'a': decision})
 
@@ -95,7 +95,7 @@ class TestRefusals:
             MalformedApprovalError,
         ],
     )
-    def test_all_of_them_can_be_caught_as_one(self, error: type[Exception]) -> None:
+    def test_approval_errors_share_a_base_class(self, error: type[Exception]) -> None:
         assert issubclass(error, ApprovalError)
         assert issubclass(error, DeepAgentError)
         assert issubclass(error, ValueError)
@@ -114,7 +114,7 @@ class TestAgentsWithoutApprovals:
         await seen.answer(Edit({'x': 3}), Approve())
         assert seen.results == {'a': ('success', 3), 'b': ('success', 2)}
 
-    def test_a_delegation_without_answers_stays_pending(self) -> None:
+    def test_delegation_without_answers_stays_pending(self) -> None:
         inner = DeferredToolRequests(approvals=[part('a'), part('b')])
         requests = delegated('t', inner)
         results = answer_approvals(requests, {})
@@ -128,7 +128,7 @@ class TestExternalTools:
     def external() -> ExternalToolset[Any]:
         return ExternalToolset([ToolDefinition(name='remote', parameters_json_schema={'type': 'object'})])
 
-    async def test_they_are_listed_and_answered(self, desk: DeskType) -> None:
+    async def test_external_calls_are_listed_and_answered(self, desk: DeskType) -> None:
         calls = [part('a', 'remote', q=1), part('b', 'remote', q=2)]
         seen = await desk(calls, toolset=self.external(), interrupt_on={'remote': True}).start()
         assert [(each.id, each.arguments, each.decisions) for each in seen.pending] == [
@@ -138,12 +138,12 @@ class TestExternalTools:
         await seen.answer(Respond({'kind': 'tool-denied'}), Deny('the server is gone'))
         assert seen.results == {'a': ('success', {'kind': 'tool-denied'}), 'b': ('failed', 'the server is gone')}
 
-    async def test_they_cannot_wait_on(self, desk: DeskType) -> None:
+    async def test_external_calls_cannot_stay_pending(self, desk: DeskType) -> None:
         seen = await desk([part('a', 'remote'), part('b', 'remote')], toolset=self.external()).start()
         with pytest.raises(UnansweredApprovalError, match=r"'b'.*external tools always need an answer"):
             await seen.answer(Respond('x'))
 
-    async def test_a_tool_that_defers_by_itself_is_one_of_them(self, desk: DeskType) -> None:
+    async def test_tool_that_defers_itself_is_external(self, desk: DeskType) -> None:
         def later(ctx: RunContext[Any]) -> str:
             raise CallDeferred
 
@@ -153,7 +153,7 @@ class TestExternalTools:
 
 class TestForgedAnswers:
     @pytest.mark.parametrize('forged', ['x', {'kind': 'call'}, {'kind': 'edited'}])
-    async def test_an_answer_that_cannot_be_read_runs_nothing(self, desk: DeskType, forged: object) -> None:
+    async def test_unreadable_answer_runs_nothing(self, desk: DeskType, forged: object) -> None:
         ran: list[str] = []
 
         def wipe(x: str) -> str:

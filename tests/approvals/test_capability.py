@@ -1,4 +1,4 @@
-"""Calls that wait: any tool, whoever provides it; what runs, what the model is told."""
+"""Gated calls of any tool from any provider: execution, results and messages to the model."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ LOOKING = ToolCallPart('look', {}, tool_call_id='c2')
 
 
 class TestDecisions:
-    async def test_approved_runs_once_as_shown(self, desk: DeskType) -> None:
+    async def test_approved_call_runs_once_with_the_shown_arguments(self, desk: DeskType) -> None:
         seen = await desk(wiping(), tools=[wipe], interrupt_on=GATED).start()
         assert (seen.pending[0].tool, seen.pending[0].arguments, ran) == ('wipe', {'x': 'a'}, [])
         await seen.answer(Approve())
         assert (ran, seen.results, seen.told, seen.output) == (['a'], {'c1': ('success', 'wiped a')}, [], 'done')
 
-    async def test_denied_does_not_run_and_the_model_sees_why(self, desk: DeskType) -> None:
+    async def test_denied_call_does_not_run_and_the_model_gets_the_reason(self, desk: DeskType) -> None:
         seen = await desk(wiping(), tools=[wipe], interrupt_on=GATED).start()
         await seen.answer(Deny('we still need a'))
         assert (ran, seen.results) == ([], {'c1': ('denied', 'we still need a')})
 
     @pytest.mark.parametrize('content', ['it is gone', {'x': [1, None]}, None, [], 3])
-    async def test_a_response_is_delivered_as_it_is(self, desk: DeskType, content: Any) -> None:
+    async def test_response_is_delivered_unchanged(self, desk: DeskType, content: Any) -> None:
         seen = await desk(wiping(), tools=[wipe], interrupt_on=GATED).start()
         await seen.answer(Respond(content))
         assert (ran, seen.results) == ([], {'c1': ('success', content)})
         assert seen.metadata == [{KEY: {'kind': 'answered'}}]
 
-    async def test_a_mixed_response_runs_each_call_exactly_once(self, desk: DeskType) -> None:
+    async def test_mixed_response_runs_each_call_exactly_once(self, desk: DeskType) -> None:
         response = [wiping('a', 'c1'), LOOKING, wiping('b', 'c3'), wiping('c', 'c4')]
         seen = await desk(response, tools=[wipe, look], interrupt_on=GATED).start()
         assert (seen.ids, ran) == (['c1', 'c3', 'c4'], ['look'])
@@ -79,17 +79,17 @@ class TestDecisions:
         await seen.answer(Approve())
         assert (seen.output, ran, seen.requests) == ('done', ['b', 'a'], 2)
 
-    async def test_a_call_of_the_next_step_is_asked_again(self, desk: DeskType) -> None:
+    async def test_call_in_the_next_step_needs_its_own_approval(self, desk: DeskType) -> None:
         seen = await desk(wiping('a', 'c1'), wiping('a', 'c2'), tools=[wipe], interrupt_on=GATED).start()
         assert (await seen.answer(Approve())).ids == ['c2']
         assert ran == ['a']
 
-    async def test_a_bare_approval_of_pydantic_ai_runs_the_call(self, desk: DeskType) -> None:
+    async def test_plain_approval_of_pydantic_ai_runs_the_call(self, desk: DeskType) -> None:
         seen = await desk(wiping(), tools=[wipe], interrupt_on=GATED).start()
         await seen.resume(DeferredToolResults(approvals={'c1': ToolApproved()}))
         assert ran == ['a']
 
-    async def test_a_handler_within_the_run_can_answer_in_parts(self, desk: DeskType) -> None:
+    async def test_handler_within_the_run_can_answer_some_calls(self, desk: DeskType) -> None:
         async def handle(ctx: object, requests: DeferredToolRequests) -> DeferredToolResults:
             return answer_approvals(requests, {'c1': Approve()})
 
@@ -103,9 +103,9 @@ class TestDecisions:
 
 
 class TestWhoeverProvidesTheTool:
-    async def test_a_toolset_of_somebody_else(self, desk: DeskType) -> None:
+    async def test_third_party_toolset_is_gated(self, desk: DeskType) -> None:
         class Server(AbstractToolset[Any]):
-            """Tools as an MCP server has them: no function, arguments as a dict."""
+            """A toolset like that of an MCP server: no function, arguments as a dict."""
 
             @property
             def id(self) -> str | None:
@@ -130,17 +130,17 @@ class TestWhoeverProvidesTheTool:
         await seen.answer(Approve())
         assert (ran, seen.results) == ([('wipe', {'x': 'a'})], {'c1': ('success', 'served')})
 
-    async def test_a_capability_of_somebody_else(self, desk: DeskType) -> None:
-        class Room(AbstractCapability[Any]):
+    async def test_third_party_capability_is_gated(self, desk: DeskType) -> None:
+        class ThirdParty(AbstractCapability[Any]):
             def get_toolset(self) -> AbstractToolset[Any]:
                 return FunctionToolset([wipe])
 
-        seen = await desk(wiping(), capabilities=lambda: [Room()], interrupt_on=GATED).start()
+        seen = await desk(wiping(), capabilities=lambda: [ThirdParty()], interrupt_on=GATED).start()
         assert (seen.ids, ran) == (['c1'], [])
         await seen.answer(Approve())
         assert ran == ['a']
 
-    async def test_a_tool_that_requires_approval_has_preview_and_can_wait_on(
+    async def test_tool_that_requires_approval_has_a_preview_and_can_stay_pending(
         self, desk: DeskType, fake_previews: Make
     ) -> None:
         def save(path: str) -> str:
@@ -168,7 +168,7 @@ class TestWhoeverProvidesTheTool:
             (ApprovalRule(allow=('ls *',), when=lambda args: False), True),
         ],
     )
-    async def test_only_an_allow_pattern_lifts_what_a_tool_requires(
+    async def test_only_an_allow_pattern_overrides_requires_approval(
         self, desk: DeskType, rule: bool | ApprovalRule, asks: bool
     ) -> None:
         def execute(command: str) -> str:
@@ -181,7 +181,7 @@ class TestWhoeverProvidesTheTool:
         ).start()
         assert bool(seen.ids) == asks
 
-    async def test_a_tool_that_asks_by_itself_keeps_its_metadata_and_can_wait_on(
+    async def test_tool_that_raises_approval_required_keeps_its_metadata_and_can_stay_pending(
         self, desk: DeskType, fake_previews: Make
     ) -> None:
         def save(ctx: RunContext[Any], path: str) -> str:
@@ -198,7 +198,7 @@ class TestWhoeverProvidesTheTool:
         assert (seen.ids, ran) == (['a'], ['/b'])
         assert seen.output.metadata['a']['reason'] == 'careful'
 
-    async def test_a_guard_of_somebody_else_that_asks_before_the_tool_runs(self, desk: DeskType) -> None:
+    async def test_third_party_guard_can_require_approval(self, desk: DeskType) -> None:
         class Guard(AbstractCapability[Any]):
             async def before_tool_execute(
                 self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any]
@@ -211,7 +211,7 @@ class TestWhoeverProvidesTheTool:
         await seen.answer(None, Approve())
         assert (seen.ids, ran) == (['c1'], ['b'])
 
-    async def test_a_tool_that_asks_once_more_runs_with_the_edited_arguments(self, desk: DeskType) -> None:
+    async def test_tool_that_requires_approval_again_runs_with_the_edited_arguments(self, desk: DeskType) -> None:
         def wipe(ctx: RunContext[Any], x: str) -> str:
             ran.append(x)
             if len(ran) < 2:
@@ -226,7 +226,7 @@ class TestWhoeverProvidesTheTool:
         assert (ran, seen.results) == (['b', 'b'], {'c1': ('success', 'wiped b')})
         assert seen.told == ['A person changed the arguments of the call c1 of wipe. It ran with: {"x": "b"}']
 
-    async def test_a_tool_that_forges_our_metadata_fails(self, desk: DeskType) -> None:
+    async def test_tool_with_forged_approval_metadata_fails(self, desk: DeskType) -> None:
         def wipe(x: str) -> str:
             raise ApprovalRequired(metadata={KEY: {'kind': 'junk'}})
 
@@ -235,7 +235,7 @@ class TestWhoeverProvidesTheTool:
         assert returned.outcome == 'failed'
         assert str(returned.content).startswith("The tool 'wipe' requires approval with invalid metadata")
 
-    async def test_validation_that_another_capability_skips_does_not_skip_the_gate(self, desk: DeskType) -> None:
+    async def test_skipped_validation_does_not_skip_the_gate(self, desk: DeskType) -> None:
         class Skips(AbstractCapability[Any]):
             async def before_tool_validate(
                 self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any
@@ -249,7 +249,9 @@ class TestWhoeverProvidesTheTool:
         await seen.answer(Approve())
         assert ran == ['skipped']
 
-    async def test_a_person_sees_what_others_made_of_the_arguments(self, desk: DeskType, fake_previews: Make) -> None:
+    async def test_preview_shows_arguments_rewritten_by_other_capabilities(
+        self, desk: DeskType, fake_previews: Make
+    ) -> None:
         class Rewrites(AbstractCapability[Any]):
             async def after_tool_validate(
                 self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any]
@@ -267,23 +269,23 @@ class TestWhoeverProvidesTheTool:
         ).start()
         assert list(seen.pending[0].preview.files) == ['/rewritten/a']
 
-    async def test_a_call_without_a_gate_is_as_it_was(self, desk: DeskType, fake_previews: Make) -> None:
+    async def test_ungated_call_is_unaffected(self, desk: DeskType, fake_previews: Make) -> None:
         files = fake_previews({})
         seen = await desk(LOOKING, tools=[look, wipe], interrupt_on=GATED, capabilities=lambda: [files]).start()
         assert (seen.output, ran, files.asked) == ('done', ['look'], 0)
 
 
 class TestNeighbours:
-    async def test_a_preapproved_call_is_not_asked(self, desk: DeskType) -> None:
+    async def test_preapproved_call_runs_without_asking(self, desk: DeskType) -> None:
         seen = await desk(wiping(), tools=[wipe], interrupt_on=GATED, capabilities=lambda: [Preapproving()]).start()
         assert (seen.ids, ran) == ([], ['a'])
 
-    async def test_preapproval_reaches_tools_that_require_approval(self, desk: DeskType) -> None:
+    async def test_preapproval_overrides_requires_approval(self, desk: DeskType) -> None:
         toolset = FunctionToolset([Tool(wipe, requires_approval=True)])
         seen = await desk(wiping(), toolset=toolset, capabilities=lambda: [Preapproving()]).start()
         assert (seen.ids, ran) == ([], ['a'])
 
-    async def test_preapproval_does_not_lift_what_is_denied(self, desk: DeskType) -> None:
+    async def test_preapproval_does_not_override_a_deny_rule(self, desk: DeskType) -> None:
         def execute(command: str) -> str:
             ran.append(command)
             return 'ok'
@@ -322,7 +324,7 @@ class TestNeighbours:
         assert (bool(seen.ids), bool(ran)) == (asks, not asks)
 
     @pytest.mark.parametrize('effect', ['write', 'read'])
-    async def test_neither_preapproval_nor_allow_reach_protected_files(
+    async def test_preapproval_and_allow_do_not_cover_protected_files(
         self, desk: DeskType, fake_previews: Make, effect: str
     ) -> None:
         def save(path: str) -> str:
@@ -337,7 +339,7 @@ class TestNeighbours:
         assert seen.ids == ['c']
 
     @pytest.mark.parametrize(('effect', 'asks'), [('write', True), ('read', False), ('external', False)])
-    async def test_a_write_that_no_room_has_seen_asks_where_files_are_protected(
+    async def test_write_without_a_preview_asks_if_files_are_protected(
         self, desk: DeskType, effect: str, asks: bool
     ) -> None:
         def save(path: str) -> str:
@@ -350,7 +352,7 @@ class TestNeighbours:
         ).start()
         assert bool(seen.ids) is asks
 
-    async def test_neighbours_are_found_within_wrappers(self, desk: DeskType) -> None:
+    async def test_wrapped_capabilities_are_found(self, desk: DeskType) -> None:
         seen = await desk(
             wiping(), tools=[wipe], interrupt_on=GATED, capabilities=lambda: [WrapperCapability(Preapproving())]
         ).start()
@@ -358,7 +360,7 @@ class TestNeighbours:
 
 
 class TestSeveral:
-    async def test_two_of_one_agent_ask_for_what_either_asks(self, desk: DeskType) -> None:
+    async def test_two_approvals_of_one_agent_gate_the_union(self, desk: DeskType) -> None:
         other: dict[str, bool | ApprovalRule] = {'wipe': False, 'look': True}
         response = [wiping(), LOOKING]
         for first, second in ((GATED, other), (other, GATED)):
@@ -370,14 +372,14 @@ class TestSeveral:
             ).start()
             assert seen.ids == ['c1', 'c2']
 
-    async def test_two_different_rules_of_one_agent_are_refused(self, desk: DeskType) -> None:
+    async def test_conflicting_rules_of_one_agent_are_refused(self, desk: DeskType) -> None:
         seen = desk(
             tools=[wipe], interrupt_on=GATED, capabilities=lambda: [Approvals(interrupt_on={'wipe': ApprovalRule()})]
         )
         with pytest.raises(UserError, match='different rules'):
             await seen.start()
 
-    async def test_parent_and_child_ask_once_for_what_both_allow(self, desk: DeskType) -> None:
+    async def test_parent_and_child_ask_once_with_their_common_decisions(self, desk: DeskType) -> None:
         parent = Approvals(interrupt_on={'wipe': ApprovalRule(decisions=('approve', 'edit')), 'look': True})
         seen = await desk(
             [wiping(), LOOKING],
@@ -392,7 +394,7 @@ class TestSeveral:
         await seen.answer(Edit({'x': 'b'}), Approve())
         assert (sorted(map(str, ran)), seen.output) == (['b', 'look'], 'done')
 
-    async def test_where_parent_and_child_share_no_decision_a_person_can_deny(self, desk: DeskType) -> None:
+    async def test_deny_is_offered_if_parent_and_child_share_no_decision(self, desk: DeskType) -> None:
         parent = Approvals(interrupt_on={'wipe': ApprovalRule(decisions=('approve',))})
         seen = await desk(
             wiping(),
@@ -402,7 +404,7 @@ class TestSeveral:
         ).start()
         assert [each.decisions for each in seen.pending] == [('deny',)]
 
-    async def test_a_skill_of_a_child_does_not_lift_the_rule_of_its_parent(self, desk: DeskType) -> None:
+    async def test_preapproval_in_a_child_does_not_override_the_parent_rule(self, desk: DeskType) -> None:
         for own in (GATED, {}):
             seen = await desk(
                 wiping(),
@@ -412,7 +414,7 @@ class TestSeveral:
             ).start()
             assert (seen.ids, ran) == (['c1'], [])
 
-    async def test_what_a_child_requires_is_not_lifted_where_all_rules_are_inherited(self, desk: DeskType) -> None:
+    async def test_preapproval_in_a_child_does_not_override_requires_approval(self, desk: DeskType) -> None:
         seen = await desk(
             wiping(),
             toolset=FunctionToolset([Tool(wipe, requires_approval=True)]),
@@ -421,7 +423,7 @@ class TestSeveral:
         ).start()
         assert (seen.ids, ran) == (['c1'], [])
 
-    async def test_names_are_not_checked_in_a_child_and_grandchildren_inherit(self, desk: DeskType) -> None:
+    async def test_child_does_not_check_names_and_grandchildren_inherit_rules(self, desk: DeskType) -> None:
         inherited = Approvals(interrupt_on={'wipe': True, 'unknown here': True}).for_subagent().for_subagent()
         assert inherited.id is None
         seen = await desk(wiping(), tools=[wipe], approvals=False, capabilities=lambda: [inherited]).start()
@@ -429,7 +431,7 @@ class TestSeveral:
         await seen.answer(Approve())
         assert ran == ['a']
 
-    async def test_two_users_of_one_agent_share_nothing(self, desk: DeskType) -> None:
+    async def test_concurrent_runs_of_one_agent_share_no_state(self, desk: DeskType) -> None:
         shared = desk(wiping(), tools=[wipe], interrupt_on=GATED)
         agent = shared.agent()
         first, second = await agent.run('one'), await agent.run('two')

@@ -1,4 +1,4 @@
-"""Commands that a line seems to hold, against patterns."""
+"""Finding the commands in a shell line, for matching with patterns."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from pydantic_deep.approvals._commands import matches_any_command
         'case x in x) rm x;; esac',
     ],
 )
-def test_a_command_anywhere_in_a_line_is_found(line: str) -> None:
+def test_command_anywhere_in_a_line_is_found(line: str) -> None:
     assert matches_any_command('rm *', line)
 
 
@@ -65,11 +65,11 @@ def test_a_command_anywhere_in_a_line_is_found(line: str) -> None:
         'sh x -c',
     ],
 )
-def test_words_that_are_no_command_are_not_taken_for_one(line: str) -> None:
+def test_words_that_are_not_commands_are_not_matched(line: str) -> None:
     assert not matches_any_command('rm *', line)
 
 
-def test_shells_within_shells_are_followed_only_so_far() -> None:
+def test_nested_shells_are_searched_to_a_limited_depth() -> None:
     line = 'rm x'
     for _ in range(3):
         line = f'eval {line!r}'
@@ -77,5 +77,5 @@ def test_shells_within_shells_are_followed_only_so_far() -> None:
     assert not matches_any_command('rm *', 'eval ' * 40 + "'true'")
 
 
-def test_a_line_made_to_be_slow_is_given_up() -> None:
+def test_search_of_a_hostile_line_is_abandoned() -> None:
     assert not matches_any_command('rm *', 'eval ' * 2_000)

@@ -1,4 +1,4 @@
-"""Calls that are to wait beside an output that ends the run."""
+"""Gated calls in the same response as a final output."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ANSWERING = call('final_result', text='hi')
 
 @pytest.mark.parametrize('steps', [[call('wipe'), ANSWERING], [ANSWERING, call('wipe')]])
 @pytest.mark.parametrize('end_strategy', ['early', 'graceful', 'exhaustive'])
-async def test_a_run_that_ends_with_its_answer_leaves_no_call_without_a_result(steps: Any, end_strategy: Any) -> None:
+async def test_every_call_has_a_result_when_the_run_ends_with_an_answer(steps: Any, end_strategy: Any) -> None:
     result = await agent(steps, end_strategy=end_strategy).run('go')
     requests = [each for each in result.all_messages() if isinstance(each, ModelRequest)]
     returns = [part for each in requests for part in each.parts if isinstance(part, ToolReturnPart)]
@@ -55,14 +55,14 @@ async def test_a_run_that_ends_with_its_answer_leaves_no_call_without_a_result(s
 
 
 @pytest.mark.parametrize('end_strategy', ['early', 'graceful', 'exhaustive'])
-async def test_an_answer_that_is_not_valid_lets_the_call_wait(end_strategy: Any) -> None:
+async def test_invalid_output_leaves_the_call_pending(end_strategy: Any) -> None:
     result = await agent([call('wipe'), call('final_result', text=None)], end_strategy=end_strategy).run('go')
     assert [each.tool for each in pending_approvals(result.output)] == ['wipe']
     assert ran == []
 
 
 @pytest.mark.parametrize('end_strategy', ['early', 'graceful', 'exhaustive'])
-async def test_nothing_runs_beside_text_that_is_streamed(end_strategy: Any) -> None:
+async def test_gated_call_does_not_run_next_to_a_streamed_output(end_strategy: Any) -> None:
     async with agent([call('wipe'), ANSWERING], end_strategy=end_strategy).run_stream('go') as stream:
         assert await stream.get_output() == Answer(text='hi')
     assert ran == []

@@ -1,4 +1,4 @@
-"""Calls whose preview says that they would fail: they fail at once, and no person is asked about them."""
+"""Calls whose preview predicts a failure fail immediately, without asking a person."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def resume(agent: Agent[Any, Any], result: Any, deps: DeepAgentDeps, **dec
 
 
 @pytest.mark.parametrize(
-    ('call', 'said'),
+    ('call', 'expected_text'),
     [
         (edit('not there'), 'old_string'),
         (edit('y', path='/missing'), '/missing'),
@@ -56,20 +56,19 @@ async def resume(agent: Agent[Any, Any], result: Any, deps: DeepAgentDeps, **dec
         (write('/d'), '/d is a directory'),
     ],
 )
-async def test_a_call_that_would_fail_is_not_put_before_a_person(call: ToolCallPart, said: str) -> None:
-    """A call whose preview says that it would fail is not put before a person: it fails at once, and the model is told
-    why, as the tool would have told it."""
+async def test_call_that_would_fail_needs_no_approval(call: ToolCallPart, expected_text: str) -> None:
+    """A call fails immediately, without approval, if its preview predicts it. The model gets the tool's error."""
     model = ScriptedModel(call, 'done')
     backend = StateBackend({'/a': 'text\n', '/d/x': ''})
     result = await create_deep_agent(model, interrupt_on=GATES).run('go', deps=DeepAgentDeps(backend=backend))
     assert result.output == 'done'
     [returned] = model.requests[-1].tool_returns
     assert returned.outcome == 'failed'
-    assert said in str(returned.content)
+    assert expected_text in str(returned.content)
 
 
-async def test_only_the_calls_that_could_work_wait() -> None:
-    """Beside a call that waits, one that would fail has failed already."""
+async def test_only_calls_that_could_succeed_stay_pending() -> None:
+    """A call that would fail fails immediately, although another call stays pending."""
     calls = [edit('text', id='good'), edit('not there', id='bad')]
     deps = DeepAgentDeps(backend=StateBackend({'/a': 'text\n'}))
     agent = create_deep_agent(ScriptedModel(calls, 'done'), interrupt_on=GATES)
@@ -79,8 +78,8 @@ async def test_only_the_calls_that_could_work_wait() -> None:
     assert await deps.backend.read_bytes('/a') == b'x\n'
 
 
-async def test_a_call_that_fails_by_now_is_not_asked_about_again() -> None:
-    """Where the file has changed since the call was shown, so that it would fail, it fails and does not wait again."""
+async def test_approved_call_that_would_now_fail_fails() -> None:
+    """If the file has changed so that the call would fail, the call fails instead of asking again."""
     deps = DeepAgentDeps(backend=StateBackend({'/a': 'text\n'}))
     model = ScriptedModel(edit('text'), 'done')
     agent = create_deep_agent(model, interrupt_on=GATES)
@@ -90,8 +89,8 @@ async def test_a_call_that_fails_by_now_is_not_asked_about_again() -> None:
     assert model.requests[-1].tool_returns[0].outcome == 'failed'
 
 
-async def test_an_edit_that_would_fail_fails_and_says_whose_arguments_they_were() -> None:
-    """Arguments of a person that would fail do so at once, and the model is told that they were not its own."""
+async def test_edit_that_would_fail_fails_and_names_its_author() -> None:
+    """A person's arguments that would fail do so immediately, and the model learns that they were not its own."""
     deps = DeepAgentDeps(backend=StateBackend({'/a': 'text\n'}))
     model = ScriptedModel(edit('text'), 'done')
     agent = create_deep_agent(model, interrupt_on=GATES)
@@ -103,8 +102,8 @@ async def test_an_edit_that_would_fail_fails_and_says_whose_arguments_they_were(
     assert 'A person changed the arguments' in str(returned.content)
 
 
-async def test_a_denied_path_is_reported_before_a_failure() -> None:
-    """A rule that denies is what the model is told, also of a call that would fail."""
+async def test_deny_rule_is_reported_before_a_failure() -> None:
+    """The model gets the deny rule as the reason, even if the call would also fail."""
     model = ScriptedModel(edit('not there'), 'done')
     deps = DeepAgentDeps(backend=StateBackend({'/a': 'text\n'}))
     rules = {'edit_file': ApprovalRule(deny=['/a'])}
@@ -112,8 +111,8 @@ async def test_a_denied_path_is_reported_before_a_failure() -> None:
     assert "The rule '/a' denies '/a'" in str(model.requests[-1].tool_returns[0].content)
 
 
-async def test_a_call_of_a_subagent_that_would_fail_does_not_pause_the_tree() -> None:
-    """In a subagent a call that would fail fails at once too, and nothing waits."""
+async def test_failing_call_of_a_subagent_does_not_suspend_the_tree() -> None:
+    """A call in a subagent that would fail also fails immediately, without approval."""
     kid = Subagent('kid', 'Edits.', model=ScriptedModel(edit('not there'), 'I could not.'))
     task = ToolCallPart('task', {'subagent': 'kid', 'description': 'x'}, tool_call_id='t')
     deps = DeepAgentDeps(backend=StateBackend({'/a': 'text\n'}))
@@ -134,8 +133,8 @@ HANDBOOK = ReadOnlyBackend(StateBackend({'/tone': 'text\n'}))
         (CompositeBackend(HANDBOOK, {'/out': StateBackend()}), '/tone'),
     ],
 )
-async def test_a_change_of_what_is_read_only_fails_at_once(backend: BackendProtocol, path: str) -> None:
-    """A write or an edit of a file that its backend never changes, mounted or not, is not put before a person."""
+async def test_change_of_a_read_only_file_fails_immediately(backend: BackendProtocol, path: str) -> None:
+    """Writing or editing a read-only file, mounted or not, does not ask for approval."""
     model = ScriptedModel([write(path, 'w'), edit('text', path=path, id='e')], 'done')
     result = await create_deep_agent(model, interrupt_on=GATES).run('go', deps=DeepAgentDeps(backend=backend))
     assert result.output == 'done'
@@ -150,15 +149,15 @@ async def test_a_change_of_what_is_read_only_fails_at_once(backend: BackendProto
         (CompositeBackend(HANDBOOK, {'/out': StateBackend()}), '/out/new'),
     ],
 )
-async def test_a_write_outside_of_read_only_paths_needs_approval(backend: BackendProtocol, path: str) -> None:
-    """What lies over read-only files, or beside them, can be written, and a person is asked."""
+async def test_write_outside_read_only_paths_needs_approval(backend: BackendProtocol, path: str) -> None:
+    """Files that overlay read-only files, or are outside of them, can be written after approval."""
     agent = create_deep_agent(ScriptedModel(write(path)), interrupt_on=GATES)
     result = await agent.run('go', deps=DeepAgentDeps(backend=backend))
     assert [each.tool for each in pending_approvals(result.output)] == ['write_file']
 
 
-async def test_a_file_that_would_be_too_large_fails_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A write or an edit that would make a file larger than a version can have is not put before a person."""
+async def test_write_of_an_oversized_file_fails_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write or an edit beyond the size limit of files does not ask for approval."""
     monkeypatch.setattr('pydantic_deep.filesystem._files.MAX_FILE_BYTES', 5)
     model = ScriptedModel([call('write_file', path='/b', content='123456'), edit('text', 'longer')], 'done')
     deps = DeepAgentDeps(backend=StateBackend({'/a': 'text\n'}))
@@ -168,7 +167,7 @@ async def test_a_file_that_would_be_too_large_fails_at_once(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
-    ('given', 'said'),
+    ('given', 'expected_text'),
     [
         (call('execute', command='ls', timeout_seconds=0), 'timeout_seconds is 0'),
         (call('execute', command='ls', timeout_seconds=1e9), 'timeout_seconds is 1e+09'),
@@ -179,10 +178,10 @@ async def test_a_file_that_would_be_too_large_fails_at_once(monkeypatch: pytest.
         (call('load_skill', name='greeting', file='a.md'), 'has no files'),
     ],
 )
-async def test_an_invalid_call_of_another_capability_needs_no_approval(
-    given: ToolCallPart, said: str, tmp_path: Path
+async def test_invalid_call_of_another_capability_needs_no_approval(
+    given: ToolCallPart, expected_text: str, tmp_path: Path
 ) -> None:
-    """A command that no shell takes, a subagent and a skill that there are not: no person is asked about them."""
+    """Invalid commands, unknown subagents and unknown skills do not ask for approval."""
     model = ScriptedModel(given, 'done')
     gates = {'execute': True, 'task': True, 'load_skill': True}
     skill = Skill('greeting', 'Use this skill when you greet.', body='Say hello.')
@@ -191,7 +190,7 @@ async def test_an_invalid_call_of_another_capability_needs_no_approval(
     assert (await agent.run('go', deps=deps)).output == 'done'
     [returned] = model.requests[-1].tool_returns
     assert returned.outcome == 'failed'
-    assert said in str(returned.content)
+    assert expected_text in str(returned.content)
 
 
 @pytest.mark.parametrize(
@@ -203,8 +202,7 @@ async def test_an_invalid_call_of_another_capability_needs_no_approval(
         call('load_skill', name='with-file', file='a.md'),
     ],
 )
-async def test_a_valid_call_of_another_capability_needs_approval(given: ToolCallPart, tmp_path: Path) -> None:
-    """What could run is put before a person, as before."""
+async def test_valid_call_of_another_capability_needs_approval(given: ToolCallPart, tmp_path: Path) -> None:
     folder = tmp_path / 'skills' / 'with-file'
     folder.mkdir(parents=True)
     (folder / 'SKILL.md').write_text(

@@ -1,4 +1,4 @@
-"""What runs is what a person was shown: this tool, these arguments, these files."""
+"""A call runs only as it was shown: the same tool, arguments and files."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SAVING = ToolCallPart('save', {'path': '/a', 'content': 'new'}, tool_call_id='c'
 GATED = {'wipe': True}
 
 
-async def test_a_preview_that_fails_is_logged_and_the_next_one_is_asked(
+async def test_failing_preview_is_logged_and_the_next_one_is_used(
     desk: DeskType, fake_previews: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Broken(AbstractCapability[Any]):
@@ -69,7 +69,7 @@ async def test_a_preview_that_fails_is_logged_and_the_next_one_is_asked(
 
 
 @pytest.mark.parametrize('binds', [True, False])
-async def test_an_approval_of_a_whole_file_write_holds_for_the_file_that_was_shown(
+async def test_approval_of_a_whole_file_write_is_bound_to_the_shown_file(
     desk: DeskType, fake_previews: Make, binds: bool
 ) -> None:
     def save(path: str, content: str) -> str:
@@ -93,7 +93,7 @@ async def test_an_approval_of_a_whole_file_write_holds_for_the_file_that_was_sho
     assert ran == ['new']
 
 
-async def test_an_approval_is_for_the_arguments_that_were_shown(desk: DeskType) -> None:
+async def test_approval_is_bound_to_the_shown_arguments(desk: DeskType) -> None:
     seen = await desk(wiping('shown'), tools=[wipe], interrupt_on=GATED).start()
     results = answer_approvals(seen.output, {'c1': Approve()})
     seen._conversation = seen._conversation.replace(b'shown', b'other')
@@ -102,7 +102,7 @@ async def test_an_approval_is_for_the_arguments_that_were_shown(desk: DeskType) 
     assert seen.pending[0].arguments == {'x': 'other'}
 
 
-async def test_so_is_one_from_before_the_agent_had_approvals(desk: DeskType) -> None:
+async def test_approval_from_before_the_capability_was_added_is_bound_to_its_arguments(desk: DeskType) -> None:
     toolset = FunctionToolset([Tool(wipe, requires_approval=True)])
     seen = await desk(wiping('shown'), toolset=toolset, approvals=False).start()
     seen._approvals = True
@@ -116,7 +116,7 @@ async def test_so_is_one_from_before_the_agent_had_approvals(desk: DeskType) -> 
     assert ran == ['shown']
 
 
-async def test_a_preview_that_is_gone_asks_once_more_and_no_more(desk: DeskType, fake_previews: Make) -> None:
+async def test_missing_preview_asks_only_once_more(desk: DeskType, fake_previews: Make) -> None:
     def save(path: str) -> str:
         ran.append(path)
         return 'saved'
@@ -135,7 +135,7 @@ async def test_a_preview_that_is_gone_asks_once_more_and_no_more(desk: DeskType,
     assert ran == ['/a']
 
 
-async def test_an_edit_holds_for_the_file_that_was_shown(desk: DeskType, fake_previews: Make) -> None:
+async def test_edit_is_bound_to_the_shown_file(desk: DeskType, fake_previews: Make) -> None:
     files = {'/a': 'before'}
     seen = await desk(
         SAVING, tools=[save], interrupt_on={'save': True}, capabilities=lambda: [fake_previews(files, binds=True)]
@@ -147,7 +147,7 @@ async def test_an_edit_holds_for_the_file_that_was_shown(desk: DeskType, fake_pr
     assert ran == ['mine']
 
 
-async def test_an_edit_to_another_file_needs_no_second_look(desk: DeskType, fake_previews: Make) -> None:
+async def test_edit_of_another_file_runs_without_asking_again(desk: DeskType, fake_previews: Make) -> None:
     seen = await desk(
         SAVING, tools=[save], interrupt_on={'save': True}, capabilities=lambda: [fake_previews({}, binds=True)]
     ).start()
@@ -156,7 +156,7 @@ async def test_an_edit_to_another_file_needs_no_second_look(desk: DeskType, fake
 
 
 class Links(AbstractCapability[Any]):
-    """Says which file a path leads to."""
+    """Previews the file that a path links to."""
 
     def __init__(self, target: list[str]) -> None:
         self.target = target
@@ -165,7 +165,7 @@ class Links(AbstractCapability[Any]):
         return Preview(kind='diff', text='+', files={self.target[0]: None})
 
 
-async def test_a_link_that_leads_elsewhere_by_now_asks_again(desk: DeskType) -> None:
+async def test_changed_link_target_asks_again(desk: DeskType) -> None:
     target = ['/harmless']
     seen = await desk(SAVING, tools=[save], interrupt_on={'save': True}, capabilities=lambda: [Links(target)]).start()
     target[0] = '/precious'
@@ -173,7 +173,7 @@ async def test_a_link_that_leads_elsewhere_by_now_asks_again(desk: DeskType) -> 
     assert (list(seen.pending[0].preview.files), ran) == (['/precious'], [])
 
 
-async def test_a_preview_that_somebody_forged_asks_again(desk: DeskType, fake_previews: Make) -> None:
+async def test_forged_preview_asks_again(desk: DeskType, fake_previews: Make) -> None:
     seen = await desk(
         SAVING, tools=[save], interrupt_on={'save': True}, capabilities=lambda: [fake_previews({}, binds=True)]
     ).start()
@@ -183,7 +183,7 @@ async def test_a_preview_that_somebody_forged_asks_again(desk: DeskType, fake_pr
     assert (seen.pending[0].preview.text, ran) == ('+new', [])
 
 
-async def test_an_edit_is_for_the_tool_that_was_shown(desk: DeskType) -> None:
+async def test_edit_is_bound_to_the_shown_tool(desk: DeskType) -> None:
     def peek(x: str) -> str:
         raise AssertionError
 
@@ -198,7 +198,7 @@ async def test_an_edit_is_for_the_tool_that_was_shown(desk: DeskType) -> None:
 
 
 @pytest.mark.parametrize('interrupt_on', [GATED, {}])
-async def test_answers_for_a_subagent_let_no_other_call_run(desk: DeskType, interrupt_on: dict[str, bool]) -> None:
+async def test_answers_for_a_subagent_do_not_approve_other_calls(desk: DeskType, interrupt_on: dict[str, bool]) -> None:
     toolset = FunctionToolset([Tool(wipe, requires_approval=True)])
     seen = await desk(wiping(), toolset=toolset, interrupt_on=interrupt_on).start()
     below = DeferredToolRequests(approvals=[ToolCallPart('ls', {}, tool_call_id='l')])
@@ -209,7 +209,7 @@ async def test_answers_for_a_subagent_let_no_other_call_run(desk: DeskType, inte
     assert ([(each.id, each.tool) for each in seen.pending], ran) == ([('c1', 'wipe')], [])
 
 
-async def test_a_decision_that_the_rule_does_not_offer_asks_again(desk: DeskType) -> None:
+async def test_decision_not_offered_by_the_rule_asks_again(desk: DeskType) -> None:
     rule = ApprovalRule(decisions=('deny',))
     seen = await desk(wiping(), tools=[wipe], interrupt_on={'wipe': rule}).start()
     await seen.resume(DeferredToolResults(approvals={'c1': ToolApproved()}))
@@ -219,7 +219,7 @@ async def test_a_decision_that_the_rule_does_not_offer_asks_again(desk: DeskType
 
 
 class FailsOnceAndSkips(AbstractCapability[Any]):
-    """Fails the first call after it was let through, and lets pydantic-ai skip the validation of the next."""
+    """Fails the first call after its approval, and skips the validation of the next one."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -241,7 +241,7 @@ class FailsOnceAndSkips(AbstractCapability[Any]):
         raise ToolFailed('not now')
 
 
-async def test_what_let_one_call_run_lets_no_later_one_with_its_id_run(desk: DeskType) -> None:
+async def test_approval_does_not_apply_to_a_later_call_with_the_same_id(desk: DeskType) -> None:
     rule = ApprovalRule(when=lambda args: args['x'] == 'precious')
     seen = await desk(
         wiping('a', 'same'),

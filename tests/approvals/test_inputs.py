@@ -1,4 +1,4 @@
-"""What people pass who have no type checker: refused where it is passed, with what to pass instead."""
+"""Invalid arguments from untyped callers are refused immediately, with a suggestion."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic_deep.testing import ScriptedModel
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_result_and_a_conversation_are_not_taken_for_an_output() -> None:
+async def test_result_and_conversation_are_refused_as_an_output() -> None:
     result = await Agent(ScriptedModel('done')).run('go')
     with pytest.raises(TypeError, match=r'`output` is AgentRunResult\. Pass its `\.output`\.'):
         pending_approvals(result)
@@ -26,7 +26,7 @@ async def test_a_result_and_a_conversation_are_not_taken_for_an_output() -> None
 
 
 @pytest.mark.parametrize('given', [['write_file'], 'write_file', True])
-def test_names_without_what_holds_for_them_are_refused(given: Any) -> None:
+def test_interrupt_on_must_be_a_mapping(given: Any) -> None:
     with pytest.raises(UserError) as refused:
         create_deep_agent(ScriptedModel(), interrupt_on=given)
     assert str(refused.value) == (

@@ -1,4 +1,4 @@
-"""What holds for any agents, gates and answers: nothing gated runs unapproved, and everything runs once."""
+"""Properties for any agents, gates and answers: gated calls do not run unapproved, and each call runs once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DECISIONS = st.sampled_from([None, None, Approve(), Edit({'x': 'edited'}), Deny(
 
 
 class Forest:
-    """The agents of a tree, of which only the first has rules."""
+    """The agents of a tree, of which only the root has rules."""
 
     def __init__(self, desk: Callable[..., Any], tasks: Callable[..., Any], tree: Tree) -> None:
         self.ran: list[str] = []

@@ -20,34 +20,34 @@ class TestListing:
     def test_other_outputs_have_no_pending_approvals(self, output: object) -> None:
         assert pending_approvals(output) == []
 
-    def test_ids_are_paths_and_no_id_passes_for_a_path(self) -> None:
+    def test_ids_are_escaped_paths(self) -> None:
         assert [each.id for each in pending_approvals(delegated('t', waiting('a/b', 'a%2Fb')))] == [
             't/a%2Fb',
             't/a%252Fb',
         ]
 
-    def test_the_path_names_the_subagents(self) -> None:
+    def test_path_contains_the_subagent_names(self) -> None:
         (only,) = pending_approvals(delegated('t', delegated('m', waiting('l'), subagent='leaf'), subagent='mid'))
         assert (only.id, only.path, only.tool_call_id) == ('t/m/l', ('mid', 'leaf'), 'l')
 
-    def test_two_calls_with_one_id_are_an_error(self) -> None:
+    def test_duplicate_call_ids_are_an_error(self) -> None:
         with pytest.raises(MalformedApprovalError, match="Two pending calls have the id 'a'"):
             pending_approvals(DeferredToolRequests(approvals=[part('a')], calls=[part('a')]))
 
-    def test_delegations_as_deep_as_json_can_be_are_read(self) -> None:
+    def test_delegations_up_to_the_maximum_depth_are_read(self) -> None:
         requests = waiting('a')
         for _ in range(MAX_DEPTH):
             requests = delegated('t', requests)
         assert len(pending_approvals(requests)) == 1
 
-    def test_deeper_ones_are_an_error(self) -> None:
+    def test_deeper_delegations_are_an_error(self) -> None:
         requests = waiting('a')
         for _ in range(MAX_DEPTH + 1):
             requests = delegated('t', requests)
         with pytest.raises(MalformedApprovalError, match=f'more than {MAX_DEPTH} delegations deep'):
             pending_approvals(requests)
 
-    def test_thousands_of_forged_levels_are_an_error_and_no_crash(self) -> None:
+    def test_thousands_of_forged_levels_raise_without_crashing(self) -> None:
         metadata: dict[str, Any] = dump(CallRequest())
         for _ in range(5_000):
             approval = {'tool_name': 'task', 'args': '{}', 'tool_call_id': 't'}

@@ -23,20 +23,20 @@ def nothing_ran() -> None:
 
 
 class TestEdits:
-    async def test_an_edit_runs_with_its_arguments_and_notifies_the_model(self, desk: DeskType) -> None:
+    async def test_edited_call_runs_with_its_new_arguments_and_notifies_the_model(self, desk: DeskType) -> None:
         seen = await desk(wiping(), tools=[wipe], interrupt_on=GATED).start()
         await seen.answer(Edit({'x': 'only this'}))
         assert (ran, seen.results) == (['only this'], {'c1': ('success', 'wiped only this')})
         assert seen.told == ['A person changed the arguments of the call c1 of wipe. It ran with: {"x": "only this"}']
 
-    async def test_an_edit_that_is_not_valid_does_not_run_and_says_whose_it_was(self, desk: DeskType) -> None:
+    async def test_invalid_edit_does_not_run_and_names_its_author(self, desk: DeskType) -> None:
         seen = await desk(wiping(), tools=[wipe], interrupt_on=GATED).start()
         await seen.answer(Edit({'y': 1}))
         outcome, content = seen.results['c1']
         assert (ran, outcome) == ([], 'failed')
         assert str(content).startswith('A person changed the arguments of this call, and they are not valid, so it did')
 
-    async def test_an_edit_that_the_tools_own_validator_refuses_does_not_run(self, desk: DeskType) -> None:
+    async def test_edit_refused_by_the_args_validator_does_not_run(self, desk: DeskType) -> None:
         def check(ctx: RunContext[Any], x: str) -> None:
             if x != 'a':
                 raise ModelRetry('only a')
@@ -51,7 +51,7 @@ class TestEdits:
             'A person changed the arguments of this call, and they are not valid, so it did not run: only a',
         )
 
-    async def test_a_note_preserves_the_fields_of_a_result(self, desk: DeskType) -> None:
+    async def test_note_preserves_the_fields_of_a_result(self, desk: DeskType) -> None:
         def wipe(x: str) -> ToolReturn[str]:
             contents: dict[str, Any] = {'text': 'more', 'list': ['even', 'more'], 'none': None}
             return ToolReturn(f'wiped {x}', content=contents[x], metadata={'by': 'tool'})
@@ -68,7 +68,7 @@ class TestEdits:
         ('error', 'outcome'),
         [(ToolFailed('broken'), 'failed'), (ModelRetry('try on'), 'retried'), (OSError('x'), 'failed')],
     )
-    async def test_a_failure_after_an_edit_says_with_what_it_ran(
+    async def test_failure_after_an_edit_includes_the_edited_arguments(
         self, desk: DeskType, error: Exception, outcome: str
     ) -> None:
         def wipe(x: str) -> str:
@@ -79,7 +79,7 @@ class TestEdits:
         assert seen.results['c1'][0] == outcome
         assert 'It ran with: {"x": "b"}' in str(seen.results['c1'][1])
 
-    async def test_a_failure_without_an_edit_is_passed_on(self, desk: DeskType) -> None:
+    async def test_failure_without_an_edit_is_passed_on_unchanged(self, desk: DeskType) -> None:
         def wipe(x: str) -> str:
             raise ToolFailed('broken')
 
@@ -95,18 +95,18 @@ class TestEdits:
             ToolRetryError(RetryFeedbackPart('no', retry=RetryInfo(cause='no_output'))),
         ],
     )
-    async def test_failures_of_all_shapes_pass(self, error: Exception) -> None:
+    async def test_note_preserves_the_type_of_a_failure(self, error: Exception) -> None:
         from pydantic_deep.approvals._model_notes import failure_with_note
 
         noted = failure_with_note(error, wiping(), {'x': 'b'})  # type: ignore[arg-type]
         assert type(noted) is type(error)
 
-    async def test_invalid_arguments_of_the_model_are_its_own_to_correct(self, desk: DeskType) -> None:
+    async def test_invalid_arguments_from_the_model_are_retried_without_approval(self, desk: DeskType) -> None:
         seen = await desk(wiping(3), wiping('b', 'c2'), tools=[wipe], interrupt_on=GATED).start()
         assert seen.results['c1'][0] == 'retried'
         assert seen.ids == ['c2']
 
-    async def test_an_approved_call_that_is_no_longer_valid_is_retried(self, desk: DeskType) -> None:
+    async def test_approved_call_that_is_no_longer_valid_is_retried(self, desk: DeskType) -> None:
         valid = [True]
 
         def check(ctx: RunContext[Any], x: str) -> None:

@@ -1,4 +1,4 @@
-"""Approvals in subagents: one flat list, answered in parts, from nothing but JSON."""
+"""Approvals in subagents: one flat list, answered in parts, passed on as JSON."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def delegating(subagent: str, id: str) -> ToolCallPart:
 
 
 class Family:
-    """Three levels, two leaves at the same time, gated and ungated calls at each level; only the top has rules."""
+    """Three levels with two leaves, gated and ungated calls at each level; only the root has rules."""
 
     def __init__(self, desk: DeskType, tasks: Tasks, *, approvals: bool = True) -> None:
         tools = [wipe, look]
@@ -106,7 +106,7 @@ async def test_three_levels_are_answered_in_parts_and_every_call_runs_once(
     assert top.results == {'t1': ('success', 'done'), 't2': ('denied', 'not the top'), 't3': ('success', 'seen')}
 
 
-async def test_a_subagent_that_was_not_answered_is_not_run(desk: DeskType, tasks: Tasks) -> None:
+async def test_unanswered_subagent_is_not_run(desk: DeskType, tasks: Tasks) -> None:
     family = Family(desk, tasks)
     top = await family.top.start()
     before = top.output.metadata['t1']
@@ -117,7 +117,7 @@ async def test_a_subagent_that_was_not_answered_is_not_run(desk: DeskType, tasks
     assert [each.built for each in (family.top, family.mid, family.left, family.right)] == [3, 2, 1, 2]
 
 
-async def test_a_gated_delegation_asks_for_itself_and_then_for_what_is_in_it(desk: DeskType, tasks: Tasks) -> None:
+async def test_gated_delegation_asks_first_for_itself_then_for_its_calls(desk: DeskType, tasks: Tasks) -> None:
     child = desk(wiping('a', 'c'), tools=[wipe])
     top = desk(
         delegating('child', 't'),
@@ -133,7 +133,7 @@ async def test_a_gated_delegation_asks_for_itself_and_then_for_what_is_in_it(des
     assert (top.output, ran, child.requests) == ('done', ['a'], 2)
 
 
-async def test_an_edited_delegation_that_pauses_tells_the_truth_when_it_ends(desk: DeskType, tasks: Tasks) -> None:
+async def test_edited_and_suspended_delegation_reports_its_actual_arguments(desk: DeskType, tasks: Tasks) -> None:
     child = desk(wiping('a', 'c'), tools=[wipe])
     top = desk(
         delegating('nobody', 't'),
@@ -152,7 +152,7 @@ async def test_an_edited_delegation_that_pauses_tells_the_truth_when_it_ends(des
     ]
 
 
-async def test_a_child_asks_for_more_than_its_parent_and_never_for_less(desk: DeskType, tasks: Tasks) -> None:
+async def test_child_can_gate_more_than_its_parent_but_not_less(desk: DeskType, tasks: Tasks) -> None:
     child = desk(
         [wiping('a', 'c1'), looking('b', 'c2')], tools=[wipe, look], interrupt_on={'wipe': False, 'look': True}
     )
@@ -171,7 +171,7 @@ async def test_a_child_asks_for_more_than_its_parent_and_never_for_less(desk: De
     assert (ran, top.output) == (['a'], 'done')
 
 
-async def test_a_pending_subagent_with_a_forged_depth_does_not_run(desk: DeskType, tasks: Tasks) -> None:
+async def test_pending_subagent_with_forged_requests_does_not_run(desk: DeskType, tasks: Tasks) -> None:
     family = Family(desk, tasks)
     top = await family.top.start()
     results = answer_approvals(top.output, {'t1/m3': Approve()})
@@ -181,7 +181,7 @@ async def test_a_pending_subagent_with_a_forged_depth_does_not_run(desk: DeskTyp
     assert 'mid' not in ran
 
 
-async def test_a_tool_with_metadata_of_its_own_in_a_subagent(desk: DeskType, tasks: Tasks) -> None:
+async def test_tool_with_its_own_approval_metadata_works_in_a_subagent(desk: DeskType, tasks: Tasks) -> None:
     def guarded(ctx: RunContext[Any], x: str) -> str:
         if not ctx.tool_call_approved:
             raise ApprovalRequired(metadata={'why': x})

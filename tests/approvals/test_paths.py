@@ -1,4 +1,4 @@
-"""Canonical paths against the globs of a rule."""
+"""Matching of canonical paths with the glob patterns of a rule."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pydantic_deep_backends.errors import InvalidPatternError
         ('/.github/**', '/.github/x.yml'),
     ],
 )
-def test_both_lists_match_from_the_root_or_at_any_depth(pattern: str, path: str) -> None:
+def test_allow_and_deny_match_from_the_root_or_at_any_depth(pattern: str, path: str) -> None:
     assert allows_path(pattern, path)
     assert denies_path(pattern, path)
 
@@ -29,7 +29,7 @@ def test_both_lists_match_from_the_root_or_at_any_depth(pattern: str, path: str)
     ('pattern', 'path'),
     [('/src/**', '/lib/src/a.py'), ('/src/*.py', '/src/a/b.py'), ('*.lock', '/uv.lock2'), ('/src/**', '/srcs/a')],
 )
-def test_neither_list_matches_what_was_not_written(pattern: str, path: str) -> None:
+def test_allow_and_deny_do_not_match_other_paths(pattern: str, path: str) -> None:
     assert not allows_path(pattern, path)
     assert not denies_path(pattern, path)
 
@@ -45,11 +45,11 @@ def test_neither_list_matches_what_was_not_written(pattern: str, path: str) -> N
         ('cafe\u0301', '/caf\u00e9'),
     ],
 )
-def test_what_denies_reaches_hidden_names_directories_and_other_spellings(pattern: str, path: str) -> None:
+def test_deny_also_matches_hidden_names_directories_and_other_spellings(pattern: str, path: str) -> None:
     assert denies_path(pattern, path)
     assert not allows_path(pattern, path)
 
 
-def test_a_glob_that_is_none_says_so() -> None:
+def test_invalid_glob_raises() -> None:
     with pytest.raises(InvalidPatternError):
         denies_path('/a/../b', '/b')

@@ -1,4 +1,4 @@
-"""Results of pydantic-ai itself, not made by `answer_approvals`: no decision in them goes past a rule."""
+"""Results built with pydantic-ai itself instead of `answer_approvals` cannot bypass a rule."""
 
 from __future__ import annotations
 
@@ -66,10 +66,11 @@ def rule(*decisions: Any, **more: Any) -> dict[str, ApprovalRule]:
 
 
 @pytest.mark.parametrize(('before', 'after'), [('a', 'b'), (1, True), (1, 1.0), ([1], [1.0]), ({'k': 0}, {'k': False})])
-async def test_raw_override_arguments_are_an_edit(desk: DeskType, before: object, after: object) -> None:
-    """`ToolApproved(override_args=…)` is an edit: where the rule takes none, the call runs with no other arguments.
+async def test_raw_override_arguments_count_as_an_edit(desk: DeskType, before: object, after: object) -> None:
+    """`ToolApproved(override_args=…)` is an edit. If the rule does not accept edits, the call does not run with other
+    arguments.
 
-    Arguments are compared as JSON, so that `1`, `1.0` and `true` are different.
+    Arguments are compared as JSON, so `1`, `1.0` and `true` are different.
     """
     seen = await desk(wiping(before), tools=[wipe], interrupt_on=rule('approve', 'deny')).start()
     await seen.resume(DeferredToolResults(approvals={'c': ToolApproved(override_args={'x': after})}))
@@ -78,16 +79,15 @@ async def test_raw_override_arguments_are_an_edit(desk: DeskType, before: object
     assert ran == [before]
 
 
-async def test_raw_override_arguments_run_where_the_rule_takes_edits(desk: DeskType) -> None:
-    """A rule that takes edits takes raw ones too."""
+async def test_raw_override_arguments_run_if_the_rule_accepts_edits(desk: DeskType) -> None:
     seen = await desk(wiping('a'), tools=[wipe], interrupt_on=rule('edit')).start()
     await seen.resume(DeferredToolResults(approvals={'c': ToolApproved(override_args={'x': 'b'})}))
     assert ran == ['b']
 
 
 @pytest.mark.parametrize('more', [{'allow': ['ls']}, {'when': is_no_list}])
-async def test_an_edit_to_what_would_run_unasked_is_still_an_edit(desk: DeskType, more: dict[str, Any]) -> None:
-    """The decisions are those of the call that waits, also where the edited one would not have asked."""
+async def test_edit_to_an_ungated_call_is_still_an_edit(desk: DeskType, more: dict[str, Any]) -> None:
+    """The decisions of the pending call apply, even if the edited call would not require approval."""
 
     def execute(command: str) -> str:
         ran.append(command)
@@ -104,8 +104,8 @@ async def test_an_edit_to_what_would_run_unasked_is_still_an_edit(desk: DeskType
     assert (seen.ids, ran) == (['c'], [])
 
 
-async def test_a_raw_approval_where_the_rule_takes_none_asks_again(desk: DeskType) -> None:
-    """A tool that asks by itself is approved only if the rule lets a person approve it."""
+async def test_raw_approval_asks_again_if_the_rule_does_not_accept_it(desk: DeskType) -> None:
+    """A tool that raises `ApprovalRequired` can be approved only if the rule accepts approvals."""
 
     def wipe(ctx: RunContext[Any], x: str) -> str:
         if not ctx.tool_call_approved:
@@ -130,10 +130,10 @@ async def test_a_raw_approval_where_the_rule_takes_none_asks_again(desk: DeskTyp
         ({'calls': {'c': ModelRetry('again')}}, 'respond'),
     ],
 )
-async def test_a_raw_result_that_the_rule_does_not_take_is_refused_before_anything_runs(
+async def test_raw_result_not_accepted_by_the_rule_is_refused_before_any_call(
     desk: DeskType, given: dict[str, Any], kind: str, decisions: Any
 ) -> None:
-    """A denial or a result in the place of a gated call is refused where the rule does not offer it."""
+    """A denial of or a result for a gated call is refused if the rule does not offer it."""
     calls = [wiping('a'), ToolCallPart('wipe', {'x': 'b'}, tool_call_id='d')]
     seen = await desk(calls, tools=[wipe], interrupt_on=rule(*decisions)).start()
     results = DeferredToolResults(**given)
@@ -143,23 +143,23 @@ async def test_a_raw_result_that_the_rule_does_not_take_is_refused_before_anythi
     assert ran == []
 
 
-async def test_a_raw_result_that_the_rule_takes_is_the_result(desk: DeskType) -> None:
-    """A result in the place of a call is what the model is told, where the rule offers to respond."""
+async def test_raw_result_accepted_by_the_rule_is_used(desk: DeskType) -> None:
+    """If the rule offers to respond, the model gets the given result."""
     seen = await desk(wiping('a'), tools=[wipe], interrupt_on=rule('respond')).start()
     await seen.resume(DeferredToolResults(calls={'c': 'made up'}))
     assert (seen.results, ran) == ({'c': ('success', 'made up')}, [])
 
 
-async def test_a_response_by_forged_metadata_asks_again(desk: DeskType) -> None:
-    """An approval whose metadata carry a response is one, and asks again where the rule takes none."""
+async def test_response_in_forged_metadata_asks_again(desk: DeskType) -> None:
+    """An approval whose metadata contain a response counts as a response, and asks again if the rule accepts none."""
     seen = await desk(wiping('a'), tools=[wipe], interrupt_on=rule('approve')).start()
     forged = dump(Responded(content='made up'))
     await seen.resume(DeferredToolResults(approvals={'c': ToolApproved()}, metadata={'c': forged}))
     assert (seen.ids, ran) == (['c'], [])
 
 
-async def test_answers_of_a_rule_that_has_become_stricter_are_not_taken(desk: DeskType) -> None:
-    """What a rule takes is decided when a run acts on the answer: another process may have a stricter one."""
+async def test_answers_are_checked_with_the_current_rule(desk: DeskType) -> None:
+    """Decisions are checked when a run acts on them, because another process may have a stricter rule."""
     seen = await desk(wiping('a'), tools=[wipe], interrupt_on=rule('approve', 'respond')).start()
     results = answer_approvals(seen.output, {'c': Respond('made up')})
     seen._interrupt_on = rule('approve')
@@ -168,8 +168,8 @@ async def test_answers_of_a_rule_that_has_become_stricter_are_not_taken(desk: De
 
 
 @pytest.mark.parametrize('decisions', [('approve',), ('edit',)])
-async def test_a_rule_on_the_delegating_tool_holds_for_its_arguments(desk: DeskType, decisions: Any) -> None:
-    """Answers for a subagent carry no other arguments of the delegating call, unless its rule takes edits."""
+async def test_rule_of_the_delegating_tool_applies_to_its_arguments(desk: DeskType, decisions: Any) -> None:
+    """Answers for a subagent cannot change the arguments of the delegating call, unless its rule accepts edits."""
 
     def task(ctx: RunContext[Any], x: str) -> str:
         ran.append(x)
@@ -189,8 +189,8 @@ async def test_a_rule_on_the_delegating_tool_holds_for_its_arguments(desk: DeskT
     assert (seen.ids, ran) == ((['t'], []) if decisions == ('approve',) else ([], ['b']))
 
 
-async def test_a_deferred_call_handler_cannot_edit_against_the_rule() -> None:
-    """A capability that answers within the run is bound by the rule too."""
+async def test_deferred_call_handler_cannot_edit_against_the_rule() -> None:
+    """The rule also applies to a capability that answers within the run."""
 
     class Edits(AbstractCapability[Any]):
         async def handle_deferred_tool_calls(
@@ -211,10 +211,8 @@ async def test_a_deferred_call_handler_cannot_edit_against_the_rule() -> None:
 @pytest.mark.parametrize('decisions', [('approve',), ('approve', 'edit', 'respond')])
 @pytest.mark.parametrize('is_alone', [True, False])
 @pytest.mark.parametrize('denial', [False, ToolDenied('no')])
-async def test_a_deferred_call_handler_cannot_deny_against_the_rule(
-    decisions: Any, is_alone: bool, denial: Any
-) -> None:
-    """A raw denial within the run is checked as one between runs is, also where another call waits on."""
+async def test_deferred_call_handler_cannot_deny_against_the_rule(decisions: Any, is_alone: bool, denial: Any) -> None:
+    """A raw denial within the run is checked like one between runs, even if another call stays pending."""
 
     def handle(ctx: RunContext[Any], requests: DeferredToolRequests) -> DeferredToolResults:
         return DeferredToolResults(approvals={'c': denial})
@@ -233,7 +231,7 @@ async def test_a_deferred_call_handler_cannot_deny_against_the_rule(
     assert ran == []
 
 
-async def test_a_handler_in_the_run_can_deny_what_a_person_can(desk: DeskType) -> None:
+async def test_handler_within_the_run_can_deny_if_the_rule_accepts_it(desk: DeskType) -> None:
     def handle(ctx: RunContext[Any], requests: DeferredToolRequests) -> DeferredToolResults:
         return requests.build_results(approvals={'c': False, 'd': True})
 
@@ -246,8 +244,8 @@ async def test_a_handler_in_the_run_can_deny_what_a_person_can(desk: DeskType) -
     assert (ran, seen.results['c'][0], seen.results['d']) == (['b'], 'denied', ('success', 'wiped'))
 
 
-async def test_answers_for_tools_that_are_not_there_or_not_gated_are_left_to_pydantic_ai(desk: DeskType) -> None:
-    """Results of calls that no rule gates are taken as they are."""
+async def test_answers_for_ungated_or_missing_tools_are_left_to_pydantic_ai(desk: DeskType) -> None:
+    """Results of calls without a rule are used unchanged."""
 
     def asks(ctx: RunContext[Any]) -> str:
         raise ApprovalRequired
@@ -261,8 +259,8 @@ async def test_answers_for_tools_that_are_not_there_or_not_gated_are_left_to_pyd
     assert again.results == {'c': ('success', 'made up')}
 
 
-async def test_an_edit_that_another_rule_does_not_allow_asks_again(desk: DeskType) -> None:
-    """The edited call is decided by the rules on it too: one that takes no edit asks again."""
+async def test_edit_not_accepted_by_another_rule_asks_again(desk: DeskType) -> None:
+    """The edited call is also checked by the other rules, and asks again if one of them does not accept edits."""
 
     def is_b(args: Mapping[str, Any]) -> bool:
         return args['x'] == 'b'
@@ -278,8 +276,7 @@ async def test_an_edit_that_another_rule_does_not_allow_asks_again(desk: DeskTyp
     assert ([each.decisions for each in seen.pending], ran) == ([('deny',)], [])
 
 
-async def test_what_was_edited_before_can_be_approved(desk: DeskType) -> None:
-    """Only the decisions of the call count: an approval of the model's own arguments is no edit."""
+async def test_approval_of_unchanged_arguments_is_not_an_edit(desk: DeskType) -> None:
     seen = await desk(wiping('a'), tools=[wipe], interrupt_on=rule('approve')).start()
     await seen.answer(Approve())
     assert ran == ['a']

@@ -1,4 +1,4 @@
-"""Pending calls as text for a person."""
+"""Pending calls rendered as text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def pending(
     )
 
 
-def test_everything_is_shown() -> None:
+def test_approval_is_rendered_with_all_its_parts() -> None:
     shown = pending(
         arguments={'path': 'a.py', 'content': 'x = 1\n' * 3, 'mode': {'deep': [1]}, 'long': ['x' * 80]},
         path=('researcher', 'coder'),
@@ -64,8 +64,8 @@ Preview (diff):
 """)
 
 
-def test_text_that_looks_like_a_diff_is_text() -> None:
-    """Lines that begin as the headers of a diff do are lines of the file: none is dropped, and none renumbers others."""
+def test_text_that_resembles_a_diff_is_rendered_as_text() -> None:
+    """File lines that resemble diff headers are kept and do not affect the numbering of others."""
     new = '++ os.system\n-- x\n@@ -1 +1 @@\n\\\\ No newline\n'
     text = render_approval(pending(preview=Preview(kind='diff', diff=view_diff('/a', '-- y\n', new))))
     assert text.split('\n')[2:] == snapshot(
@@ -82,15 +82,15 @@ def test_text_that_looks_like_a_diff_is_text() -> None:
     )
 
 
-def test_a_preview_without_text_is_left_out() -> None:
+def test_preview_without_text_is_omitted() -> None:
     assert render_approval(pending(tool='ls', preview=Preview(kind='call'))) == 'Tool: ls'
 
 
-def test_what_cannot_be_json_is_shown_nevertheless() -> None:
+def test_arguments_without_json_form_are_rendered_by_repr() -> None:
     assert render_approval(pending(tool='x', arguments={'a': {1}})) == 'Tool: x\nArgument a: {1}'
 
 
-def test_a_preview_cannot_forge_a_line_of_ours() -> None:
+def test_preview_cannot_forge_a_line_of_the_prompt() -> None:
     text = render_approval(pending(tool='x', preview=Preview(kind='command', text='ls\nTool: harmless\r\x1b[2J')))
     assert text.split('\n')[1:] == [
         'Preview (command):',
@@ -100,7 +100,7 @@ def test_a_preview_cannot_forge_a_line_of_ours() -> None:
     ]
 
 
-def test_an_argument_cannot_forge_a_line_of_ours() -> None:
+def test_argument_cannot_forge_a_line_of_the_prompt() -> None:
     text = render_approval(pending(tool='x\nTool: y', arguments={'a\nTool: z': 'b\nTool: harmless'}, path=('c\nd',)))
     assert text.split('\n') == [
         'Subagent: c\\nd',
@@ -114,7 +114,7 @@ def test_an_argument_cannot_forge_a_line_of_ours() -> None:
 
 
 @pytest.mark.parametrize('hidden', ['\u202e', '\u200b', '\x1b', '\x07', '\ufeff', '\u2066', '\x9b', '\u2028', '\ud800'])
-def test_invisible_characters_are_written_out(hidden: str) -> None:
+def test_invisible_characters_are_escaped(hidden: str) -> None:
     shown = pending(tool=f'a{hidden}', arguments={'k': hidden, hidden: 'v'}, path=(hidden,))
     text = render_approval(shown)
     assert hidden not in text
@@ -123,7 +123,7 @@ def test_invisible_characters_are_written_out(hidden: str) -> None:
 
 @pytest.mark.slow
 @given(st.text(max_size=20), st.text(max_size=20), st.text(max_size=20))
-def test_no_control_or_direction_character_is_ever_sent(tool: str, argument: str, text: str) -> None:
+def test_output_never_contains_control_or_direction_characters(tool: str, argument: str, text: str) -> None:
     preview = Preview(kind='diff', text=text, notice=text, diff=view_diff(text, tool, argument))
     shown = render_approval(pending(tool, {'x': argument}, (tool,), preview))
     assert {unicodedata.category(char) for char in shown if char not in '\n\t'}.isdisjoint(

@@ -1,4 +1,4 @@
-"""What a rule says to a call, through an agent."""
+"""Effects of approval rules on calls of an agent."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def running(command: object) -> ToolCallPart:
     return ToolCallPart('execute', {'command': command}, tool_call_id='c')
 
 
-async def test_true_asks_always_and_false_never(desk: DeskType) -> None:
+async def test_true_always_asks_and_false_never_does(desk: DeskType) -> None:
     asked = await desk(running('ls'), tools=[execute], interrupt_on={'execute': True}).start()
     assert (asked.ids, ran) == (['c'], [])
     unasked = await desk(running('ls'), tools=[execute], interrupt_on={'execute': False}).start()
@@ -54,14 +54,14 @@ async def test_true_asks_always_and_false_never(desk: DeskType) -> None:
 
 
 @pytest.mark.parametrize(('command', 'asks'), [('ls', False), ('rm x', True)])
-async def test_a_predicate_on_the_arguments_decides(desk: DeskType, command: str, asks: bool) -> None:
+async def test_predicate_on_the_arguments_decides(desk: DeskType, command: str, asks: bool) -> None:
     rule = ApprovalRule(when=lambda args: str(args['command']).startswith('rm'))
     seen = await desk(running(command), tools=[execute], interrupt_on={'execute': rule}).start()
     assert bool(seen.ids) == asks
     assert ran == ([] if asks else [command])
 
 
-async def test_a_predicate_that_fails_asks_and_is_logged(desk: DeskType, caplog: pytest.LogCaptureFixture) -> None:
+async def test_failing_predicate_asks_and_is_logged(desk: DeskType, caplog: pytest.LogCaptureFixture) -> None:
     rule = ApprovalRule(when=lambda args: bool(args['no such argument']))
     with caplog.at_level(logging.WARNING, 'pydantic_deep'):
         seen = await desk(running('ls'), tools=[execute], interrupt_on={'execute': rule}).start()
@@ -71,7 +71,7 @@ async def test_a_predicate_that_fails_asks_and_is_logged(desk: DeskType, caplog:
     ]
 
 
-async def test_a_predicate_cannot_change_the_arguments(desk: DeskType) -> None:
+async def test_predicate_cannot_change_the_arguments(desk: DeskType) -> None:
     def when(args: Mapping[str, Any]) -> bool:
         args.update(command='rm x')  # type: ignore[attr-defined]
         return False
@@ -84,7 +84,7 @@ async def test_a_predicate_cannot_change_the_arguments(desk: DeskType) -> None:
     ('command', 'asks'),
     [('git status -s', False), ('git push', True), ('git status; ls', True), (['git', 'status'], False)],
 )
-async def test_an_allowed_command_runs_unasked(desk: DeskType, command: object, asks: bool) -> None:
+async def test_allowed_command_runs_without_asking(desk: DeskType, command: object, asks: bool) -> None:
     rule = ApprovalRule(allow=['git status *'])
     seen = await desk(running(command), tools=[execute], interrupt_on={'execute': rule}).start()
     assert bool(seen.ids) == asks
@@ -94,7 +94,7 @@ async def test_an_allowed_command_runs_unasked(desk: DeskType, command: object, 
     ('path', 'asks'),
     [('/src/a.py', False), ('/etc/a', True), (['/src/a', '/src/b'], False), (['/src/a', '/etc/b'], True)],
 )
-async def test_an_allowed_path_must_cover_all_files(
+async def test_allow_patterns_must_cover_all_files(
     desk: DeskType, fake_previews: Previews, path: object, asks: bool
 ) -> None:
     rule = ApprovalRule(allow=['/src/**'])
@@ -104,12 +104,12 @@ async def test_an_allowed_path_must_cover_all_files(
     assert bool(seen.ids) == asks
 
 
-async def test_a_file_tool_without_a_preview_is_not_allowed_by_path(desk: DeskType) -> None:
+async def test_file_tool_without_a_preview_is_not_allowed_by_path(desk: DeskType) -> None:
     seen = await desk(saving('/src/a'), tools=[save], interrupt_on={'save': ApprovalRule(allow=['**'])}).start()
     assert seen.ids == ['c']
 
 
-async def test_a_denied_command_fails_with_a_sentence(desk: DeskType) -> None:
+async def test_denied_command_fails_with_an_explanation(desk: DeskType) -> None:
     rule = ApprovalRule(allow=['*'], deny=['rm *'])
     seen = await desk(running('ls; rm x'), tools=[execute], interrupt_on={'execute': rule}).start()
     assert ran == []
@@ -118,7 +118,7 @@ async def test_a_denied_command_fails_with_a_sentence(desk: DeskType) -> None:
     }
 
 
-async def test_a_denied_path_fails_with_a_sentence(desk: DeskType, fake_previews: Previews) -> None:
+async def test_denied_path_fails_with_an_explanation(desk: DeskType, fake_previews: Previews) -> None:
     rule = ApprovalRule(allow=['**'], deny=['.env', '*.key'])
     seen = await desk(
         saving(['/a', '/x/.env']), tools=[save], interrupt_on={'save': rule}, capabilities=lambda: [fake_previews({})]
@@ -130,18 +130,18 @@ async def test_a_denied_path_fails_with_a_sentence(desk: DeskType, fake_previews
 
 
 @pytest.mark.parametrize('decision', [Approve(), Edit({'command': 'rm y'})])
-async def test_an_answer_does_not_lift_what_is_denied(desk: DeskType, decision: Any) -> None:
+async def test_approval_does_not_override_a_deny_rule(desk: DeskType, decision: Any) -> None:
     command = 'ls' if isinstance(decision, Edit) else 'rm x'
     strict: dict[str, Any] = {}
     seen = await desk(running(command), tools=[execute], interrupt_on=strict | {'execute': True}).start()
-    seen._interrupt_on = {'execute': ApprovalRule(deny=['rm *'])}  # the rule was added while the call waited
+    seen._interrupt_on = {'execute': ApprovalRule(deny=['rm *'])}  # the rule was added while the call was pending
     await seen.answer(decision)
     assert ran == []
     assert seen.results['c'][0] == 'failed'
     assert "The rule 'rm *' denies this command" in str(seen.results['c'][1])
 
 
-async def test_an_answer_in_the_place_of_a_denied_call_is_delivered(desk: DeskType) -> None:
+async def test_response_to_a_denied_call_is_delivered(desk: DeskType) -> None:
     seen = await desk(running('rm x'), tools=[execute], interrupt_on={'execute': True}).start()
     seen._interrupt_on = {'execute': ApprovalRule(deny=['rm *'])}
     assert (await seen.answer(Respond('no need'))).results == {'c': ('success', 'no need')}
@@ -155,7 +155,7 @@ async def test_patterns_that_cannot_be_applied_ask(desk: DeskType) -> None:
 
 
 @pytest.mark.parametrize('line', ['x' * MAX_LINE_CHARS + ' y', 'eval ' * 200 + 'x; rm y'])
-async def test_a_line_too_long_or_too_involved_to_be_searched_asks(desk: DeskType, line: str) -> None:
+async def test_line_too_long_or_complex_to_search_asks(desk: DeskType, line: str) -> None:
     rule = ApprovalRule(when=lambda args: False, deny=['rm *'])
     seen = await desk(running(line), tools=[execute], interrupt_on={'execute': rule}).start()
     assert (seen.ids, ran) == (['c'], [])
@@ -169,7 +169,7 @@ async def test_only_the_decisions_of_the_rule_are_offered(desk: DeskType) -> Non
 
 
 @pytest.mark.parametrize('lists', [{'deny': ('a[', '*.key'), 'allow': ('**',)}, {'allow': ('**', 'a[')}])
-async def test_a_pattern_found_to_be_no_glob_at_a_call_asks_and_is_logged(
+async def test_pattern_found_invalid_during_a_call_asks_and_is_logged(
     desk: DeskType, fake_previews: Previews, caplog: pytest.LogCaptureFixture, lists: dict[str, Any]
 ) -> None:
     rule = ApprovalRule(when=lambda args: False, **lists)
@@ -184,7 +184,7 @@ async def test_a_pattern_found_to_be_no_glob_at_a_call_asks_and_is_logged(
     )
 
 
-async def test_a_malformed_pattern_hides_none_that_denies(desk: DeskType, fake_previews: Previews) -> None:
+async def test_malformed_pattern_does_not_disable_other_deny_patterns(desk: DeskType, fake_previews: Previews) -> None:
     rule = ApprovalRule(deny=('a[', '*.key'))
     seen = await desk(
         saving('/x.key'), tools=[save], interrupt_on={'save': rule}, capabilities=lambda: [fake_previews({})]
@@ -192,7 +192,7 @@ async def test_a_malformed_pattern_hides_none_that_denies(desk: DeskType, fake_p
     assert seen.results['c'][0] == 'failed'
 
 
-async def test_a_pattern_that_is_no_glob_is_one_for_commands(desk: DeskType) -> None:
+async def test_pattern_that_is_not_a_glob_is_used_for_commands(desk: DeskType) -> None:
     rule = ApprovalRule(allow=('[ -f *',))
     seen = await desk(running('ls'), tools=[execute], interrupt_on={'execute': rule}).start()
     assert seen.ids == ['c']
@@ -218,7 +218,7 @@ async def test_a_preview_identifies_a_tool_that_runs_a_command(desk: DeskType) -
 
 
 @pytest.mark.parametrize(('rule', 'runs'), [({'allow': ['view *', '/src/**']}, True), ({'allow': ['view *']}, False)])
-async def test_a_tool_with_a_command_and_files_needs_both_allowed(
+async def test_tool_with_a_command_and_files_needs_both_allowed(
     desk: DeskType, fake_previews: Previews, rule: dict[str, Any], runs: bool
 ) -> None:
     def edit(command: str, path: str) -> str:
@@ -233,7 +233,7 @@ async def test_a_tool_with_a_command_and_files_needs_both_allowed(
     assert (seen.ids == []) is runs
 
 
-async def test_a_tool_with_a_command_and_files_is_denied_by_path(desk: DeskType, fake_previews: Previews) -> None:
+async def test_tool_with_a_command_and_files_is_denied_by_path(desk: DeskType, fake_previews: Previews) -> None:
     def edit(command: str, path: str) -> str:
         raise AssertionError
 
@@ -272,23 +272,23 @@ def run_command(
         ({'env': None}, False),
         ({'cwd': '/elsewhere'}, True),
         ({'cwd': '/'}, False),
-        ({'tries': True}, False),  # validation makes it the declared 1
+        ({'tries': True}, False),  # validation converts it to the declared 1
         ({'tries': 2}, True),
         ({'note': 'why'}, True),
         ({'timeout_seconds': 3}, False),
     ],
 )
-async def test_an_argument_that_a_command_rule_does_not_know_makes_the_call_ask(
+async def test_argument_unknown_to_a_command_rule_asks(
     desk: DeskType, rule: dict[str, Any], more: dict[str, object], asks: bool
 ) -> None:
-    """With patterns for commands, a call with an argument that the rule does not know asks, whatever else it says."""
+    """With command patterns, a call with an argument unknown to the rule asks, regardless of the rest of the rule."""
     call = ToolCallPart('run_command', {'command': 'git status', **more}, tool_call_id='c')
     seen = await desk(call, tools=[run_command], interrupt_on={'run_command': ApprovalRule(**rule)}).start()
     assert (bool(seen.ids), bool(ran)) == (asks, not asks)
 
 
 @pytest.mark.parametrize(('value', 'asks'), [(True, True), (1.0, True), ('1', True), (1, False)])
-async def test_a_default_is_compared_with_its_type(desk: DeskType, value: object, asks: bool) -> None:
+async def test_default_is_compared_with_its_type(desk: DeskType, value: object, asks: bool) -> None:
     """JSON's `true` and `1.0` are not the default `1`, although they are equal in Python."""
 
     def anything(command: str, level: object = 1) -> str:
@@ -300,8 +300,8 @@ async def test_a_default_is_compared_with_its_type(desk: DeskType, value: object
     assert bool(seen.ids) is asks
 
 
-async def test_unknown_arguments_ask_where_commands_are_only_denied(desk: DeskType) -> None:
-    """A rule that only denies commands cannot judge an environment, so the call asks although `when` says no."""
+async def test_unknown_arguments_ask_if_commands_are_only_denied(desk: DeskType) -> None:
+    """A rule that only denies commands cannot judge an environment, so the call asks although `when` returns false."""
     call = ToolCallPart('run_command', {'command': 'ls', 'env': {'A': 'b'}}, tool_call_id='c')
     rule = ApprovalRule(deny=['rm *'], when=lambda args: False)
     seen = await desk(call, tools=[run_command], interrupt_on={'run_command': rule}).start()
@@ -319,16 +319,16 @@ async def test_known_arguments_may_have_any_value(desk: DeskType) -> None:
     assert (seen.ids, ran) == (['b'], ['git status'])
 
 
-async def test_a_command_with_words_that_are_no_text_asks(desk: DeskType) -> None:
-    """A command in words that are not all texts is not allowed by a pattern: nobody knows how the tool writes them."""
+async def test_command_with_words_that_are_not_text_asks(desk: DeskType) -> None:
+    """Patterns do not match a command with words that are not text, because its rendering is unknown."""
     call = ToolCallPart('run_command', {'command': ['git', True]}, tool_call_id='c')
     rule = ApprovalRule(allow=['git True'])
     seen = await desk(call, tools=[run_command], interrupt_on={'run_command': rule}).start()
     assert seen.ids == ['c']
 
 
-async def test_an_argument_under_an_alias_makes_the_call_ask(desk: DeskType) -> None:
-    """A value that reaches the tool by an alias is unknown to the rule under its own name."""
+async def test_argument_under_an_alias_asks(desk: DeskType) -> None:
+    """A value passed under an alias is unknown to the rule."""
 
     def aliased(command: str, where: Annotated[str, Field(alias='in')] = '/') -> str:
         raise AssertionError
@@ -338,7 +338,7 @@ async def test_an_argument_under_an_alias_makes_the_call_ask(desk: DeskType) -> 
     assert seen.ids == ['c']
 
 
-async def test_arguments_that_a_previewed_command_does_not_show_ask(desk: DeskType) -> None:
+async def test_arguments_missing_from_a_previewed_command_ask(desk: DeskType) -> None:
     """If a capability previews the command, an argument that is not a word of the command requires approval."""
 
     class Shell(AbstractCapability[object]):

@@ -20,7 +20,7 @@ def nothing_ran() -> None:
 
 
 class TestNames:
-    async def test_a_misspelt_name_is_an_error_before_the_first_request(self, desk: DeskType) -> None:
+    async def test_misspelt_tool_name_raises_before_the_first_request(self, desk: DeskType) -> None:
         seen = desk(tools=[wipe, look], interrupt_on={'wippe': True, 'look': True})
         with pytest.raises(UserError) as caught:
             await seen.start()
@@ -37,7 +37,7 @@ class TestNames:
             "`interrupt_on` names 'xyz', but no tool has this name. Known tools: none."
         )
 
-    async def test_tools_of_subagents_and_absent_ones_are_known(self, desk: DeskType) -> None:
+    async def test_tool_names_of_subagents_and_hidden_tools_are_known(self, desk: DeskType) -> None:
         seen = desk(
             tools=[look],
             interrupt_on={'wipe': True},
@@ -45,7 +45,7 @@ class TestNames:
         )
         assert (await seen.start()).output == 'done'
 
-    async def test_an_output_tool_cannot_be_gated_and_so_is_not_known(self) -> None:
+    async def test_output_tool_cannot_be_gated(self) -> None:
         class Answer(BaseModel):
             text: str
 
@@ -57,10 +57,10 @@ class TestNames:
         with pytest.raises(UserError, match="'final_result'"):
             await agent.run('go')
 
-    def test_a_value_that_is_no_rule_is_refused(self) -> None:
+    def test_invalid_rule_value_is_refused(self) -> None:
         with pytest.raises(UserError, match=r"`interrupt_on\['wipe'\]` is 'yes'"):
             Approvals(interrupt_on={'wipe': 'yes'})  # type: ignore[dict-item]
 
-    def test_a_gate_that_the_model_would_have_to_load_is_refused(self) -> None:
+    def test_approvals_cannot_be_deferred(self) -> None:
         with pytest.raises(UserError, match='defer_loading'):
             Approvals(defer_loading=True)

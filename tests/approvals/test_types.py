@@ -26,7 +26,7 @@ from pydantic_deep.approvals import ApprovalRule
         {'known_arguments': ('',)},
     ],
 )
-def test_a_rule_that_cannot_be_meant_is_refused(arguments: dict[str, Any]) -> None:
+def test_invalid_rule_is_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match='ApprovalRule'):
         ApprovalRule(**arguments)
 
@@ -41,13 +41,13 @@ def test_a_rule_that_cannot_be_meant_is_refused(arguments: dict[str, Any]) -> No
         ({'deny': ('/[.-9]',)}, "'/[.-9]' is not a valid pattern for `deny`"),
     ],
 )
-def test_a_pattern_that_can_only_be_a_path_and_is_no_glob_is_refused(arguments: dict[str, Any], said: str) -> None:
+def test_invalid_path_pattern_is_refused(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match='not a valid pattern') as refused:
         ApprovalRule(**arguments)
     assert said in str(refused.value)
 
 
-def test_a_predicate_that_cannot_be_called_is_refused() -> None:
+def test_predicate_that_is_not_callable_is_refused() -> None:
     rule: dict[str, Any] = {'when': 'always'}
     with pytest.raises(TypeError, match=r"ApprovalRule\(when='always'\): pass a function"):
         ApprovalRule(**rule)

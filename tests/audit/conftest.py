@@ -1,4 +1,4 @@
-"""Fixtures for the tests of audits: a repository in memory that fails on demand, and agents with an audit."""
+"""Fixtures for audit tests: an in-memory repository that fails on demand, and audited agents."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from pydantic_deep.testing import ScriptedModel
 
 
 class Rows(MemoryRepository[AuditRecord]):
-    """Keeps records, counts the writes, and fails or hangs for the statuses in its sets."""
+    """Stores records, counts the writes, and fails or hangs for the statuses in its sets."""
 
     def __init__(self) -> None:
         super().__init__(AuditRecord, fields=AUDIT_FIELDS)
         self.writes: list[str] = []
         self.fails: set[str] = set()
-        """Statuses that cannot be written."""
+        """Statuses whose write fails."""
         self.hangs: set[str] = set()
-        """Statuses whose writing never ends."""
+        """Statuses whose write never completes."""
         self.gives_up: set[str] = set()
-        """Statuses whose writing cancels itself."""
+        """Statuses whose write cancels itself."""
         self.waits: set[str] = set()
-        """Statuses whose writing ends when `go` is set."""
+        """Statuses whose write completes when `go` is set."""
         self.go = asyncio.Event()
         self.writing = asyncio.Event()
 
@@ -68,7 +68,7 @@ async def store() -> AsyncGenerator[SqlStore]:
 
 @pytest.fixture
 def audited(rows: Rows) -> Callable[..., Agent[Any, Any]]:
-    """Make an agent of pydantic-ai with an audit, and a tool `work` that does something."""
+    """Make a pydantic-ai agent with an audit and a tool named `work`."""
 
     def make(
         model: ScriptedModel, *, work: Callable[..., Any] = lambda: 'done', audit: Audit | None = None, **options: Any

@@ -1,4 +1,4 @@
-"""Secrets planted wherever a run could carry them: none is in a record, a log or a span."""
+"""Secrets planted in every input and output of a run do not appear in records, logs or spans."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pydantic_deep.versions import VersionedAgent
 pytestmark = pytest.mark.anyio
 
 MARK = 'c4n4ry'
-"""In every secret, and in nothing else."""
+"""Part of every secret, and of nothing else."""
 
 KEY = f'sk-proj-{MARK}Zm9vYmFyQmF6MTIz'
 TOKEN = f'ghp_{MARK}Zm9vYmFyQmF6MTIzNDU2Nzg5MGFi'
@@ -65,7 +65,7 @@ def shown(records: Sequence[AuditRecord]) -> str:
 
 @pytest.fixture
 def logged(caplog: pytest.LogCaptureFixture) -> Callable[[], str]:
-    """Return all that was logged, tracebacks and extras included."""
+    """Return the complete log, including tracebacks and extras."""
     caplog.set_level(logging.DEBUG, 'pydantic_deep')
     formatter = logging.Formatter()
     return lambda: ''.join(
@@ -73,7 +73,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> Callable[[], str]:
     )
 
 
-async def test_no_secret_is_in_the_record_of_a_run_that_fails(
+async def test_record_of_a_failed_run_has_no_secrets(
     rows: MemoryRepository[AuditRecord], logged: Callable[[], str]
 ) -> None:
     agent = Agent[Any, Any](script(), capabilities=[Audit(rows)], tools=[work, fail])
@@ -91,7 +91,7 @@ async def test_no_secret_is_in_the_record_of_a_run_that_fails(
     assert str(await rehydrate(records[0])).count(MARK) == 0
 
 
-async def test_numbers_and_what_is_no_secret_stay(rows: MemoryRepository[AuditRecord]) -> None:
+async def test_numbers_and_ordinary_values_are_not_redacted(rows: MemoryRepository[AuditRecord]) -> None:
     agent = Agent[Any, Any](script(), capabilities=[Audit(rows)], tools=[work, fail])
     with pytest.raises(ValueError, match='because of'):
         await agent.run('Go', model_settings=SETTINGS)
@@ -106,7 +106,7 @@ async def test_numbers_and_what_is_no_secret_stay(rows: MemoryRepository[AuditRe
     assert result.value['input_tokens'] == 4
 
 
-async def test_the_log_of_an_unwritten_record_has_no_secrets(logged: Callable[[], str]) -> None:
+async def test_log_of_an_unwritten_record_has_no_secrets(logged: Callable[[], str]) -> None:
     def choose(_: object) -> MemoryRepository[AuditRecord]:
         raise OSError(ALL)
 
@@ -116,19 +116,19 @@ async def test_the_log_of_an_unwritten_record_has_no_secrets(logged: Callable[[]
     with provider.get_tracer('test').start_as_current_span('run'):
         await Agent[Any, Any](ScriptedModel(KEY), capabilities=[Audit(choose)]).run(ALL, metadata=METADATA)
 
-    told = logged()
-    assert told.count('could not be written') == 2
-    assert told.count(MARK) == 0
+    log_text = logged()
+    assert log_text.count('could not be written') == 2
+    assert log_text.count(MARK) == 0
     assert exporter.get_finished_spans()[0].to_json().count(MARK) == 0
 
 
-async def test_no_secret_is_in_records_beside_a_store_or_made_from_it(
+async def test_records_of_stored_runs_have_no_secrets(
     rows: MemoryRepository[AuditRecord], store: SqlStore, logged: Callable[[], str]
 ) -> None:
     of_turn = ModelSettings(**SETTINGS)
-    of_agent = ModelSettings(extra_headers=of_turn.pop('extra_headers'))  # which no store takes
-    rooms = [Audit(rows), ToolFailures(propagate=(ValueError,))]
-    run_by = Agent[Any, Any](script(), model_settings=of_agent, capabilities=rooms, tools=[work, fail])
+    of_agent = ModelSettings(extra_headers=of_turn.pop('extra_headers'))  # refused by stores
+    capabilities = [Audit(rows), ToolFailures(propagate=(ValueError,))]
+    run_by = Agent[Any, Any](script(), model_settings=of_agent, capabilities=capabilities, tools=[work, fail])
     root = await VersionedAgent(run_by, store).create(metadata={'owner': KEY, 'password': MARK})
     with pytest.raises(ValueError, match='because of'):
         await root.advance(ALL, **of_turn)

@@ -1,4 +1,4 @@
-"""One record of each run, however it ends."""
+"""Each run has one record, however it ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .conftest import AuditRows, MakeAgent
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_run_is_recorded_with_its_status_tokens_and_tool_results(audited: MakeAgent, rows: AuditRows) -> None:
+async def test_run_is_recorded_with_status_tokens_and_tool_results(audited: MakeAgent, rows: AuditRows) -> None:
     """004-24: on completion, with tools, tokens, status and tool results are recorded."""
     model = ScriptedModel(call('work'), 'the answer', usage=RequestUsage(input_tokens=100, output_tokens=7))
     result = await audited(model).run('What is it?')
@@ -48,7 +48,7 @@ async def test_a_run_is_recorded_with_its_status_tokens_and_tool_results(audited
     assert done.ended_at <= record.ended_at
 
 
-async def test_a_run_without_tools_is_recorded_too(audited: MakeAgent, rows: AuditRows) -> None:
+async def test_run_without_tools_is_recorded(audited: MakeAgent, rows: AuditRows) -> None:
     """004-24: with or without tools."""
     await audited(ScriptedModel('hello')).run('Hi')
 
@@ -57,7 +57,7 @@ async def test_a_run_without_tools_is_recorded_too(audited: MakeAgent, rows: Aud
     assert (record.question, record.output, record.tool_calls) == ('Hi', 'hello', [])
 
 
-async def test_a_record_has_question_history_settings_session_and_agent(audited: MakeAgent, rows: AuditRows) -> None:
+async def test_record_has_question_history_settings_session_and_agent(audited: MakeAgent, rows: AuditRows) -> None:
     """004-25: question, full message history, session id, model settings, agent id."""
     agent = audited(ScriptedModel('one', 'two'))
     first = await agent.run('First?')
@@ -78,7 +78,7 @@ async def test_a_record_has_question_history_settings_session_and_agent(audited:
     assert json.dumps(record.messages).count('First?') == 1
 
 
-async def test_metadata_of_deps_are_recorded_where_the_run_has_none(audited: MakeAgent, rows: AuditRows) -> None:
+async def test_metadata_of_deps_are_the_default_for_the_run(audited: MakeAgent, rows: AuditRows) -> None:
     deps = DeepAgentDeps(metadata={'owner': 'of deps', 'tenant': 'acme', 'session_id': None})
     await audited(ScriptedModel('ok')).run('Hi', deps=deps, metadata={'owner': 'of the run'})
 
@@ -87,14 +87,14 @@ async def test_metadata_of_deps_are_recorded_where_the_run_has_none(audited: Mak
     assert (record.owner, record.tenant, record.session_id) == ('of the run', 'acme', None)
 
 
-async def test_a_run_is_written_twice_however_long_it_is(audited: MakeAgent, rows: AuditRows) -> None:
+async def test_each_run_writes_its_record_twice(audited: MakeAgent, rows: AuditRows) -> None:
     await audited(ScriptedModel(*[call('work')] * 10, 'end')).run('Go')
 
     assert rows.writes == ['running', 'success']
     assert len((await rows.one()).tool_calls) == 10
 
 
-async def test_a_record_says_running_before_anything_runs(audited: MakeAgent, rows: AuditRows) -> None:
+async def test_record_is_running_before_the_run_starts(audited: MakeAgent, rows: AuditRows) -> None:
     found: list[AuditRecord] = []
 
     async def work() -> str:
@@ -106,7 +106,7 @@ async def test_a_record_says_running_before_anything_runs(audited: MakeAgent, ro
     assert [(each.status, each.question, each.ended_at) for each in found] == [('running', 'Go', None)]
 
 
-async def test_a_failure_is_recorded_with_its_kind_and_message(audited: MakeAgent, rows: AuditRows) -> None:
+async def test_failure_is_recorded_with_type_and_message(audited: MakeAgent, rows: AuditRows) -> None:
     def work() -> str:
         raise KeyError('no such thing')
 
@@ -121,7 +121,7 @@ async def test_a_failure_is_recorded_with_its_kind_and_message(audited: MakeAgen
     assert [each.outcome for each in record.tool_calls] == ['failed']
 
 
-async def test_a_model_that_fails_leaves_its_settings(audited: MakeAgent, rows: AuditRows) -> None:
+async def test_failed_model_request_records_its_settings(audited: MakeAgent, rows: AuditRows) -> None:
     def refuse(*_: object) -> str:
         raise OSError('no network')
 
@@ -134,7 +134,7 @@ async def test_a_model_that_fails_leaves_its_settings(audited: MakeAgent, rows: 
     assert record.usage.requests == 0
 
 
-async def test_a_client_that_disconnects_leaves_an_audit(audited: MakeAgent, rows: AuditRows) -> None:
+async def test_client_disconnect_is_recorded_as_interrupted(audited: MakeAgent, rows: AuditRows) -> None:
     """C26, and a failure of the peers: a client disconnect writes no audit."""
     started = asyncio.Event()
 
@@ -156,8 +156,8 @@ async def test_a_client_that_disconnects_leaves_an_audit(audited: MakeAgent, row
     assert len(record.messages) == 2
 
 
-async def test_subagents_have_records_of_their_own(rows: AuditRows) -> None:
-    """Each says which run called it, and has used only its own."""
+async def test_subagents_have_their_own_records(rows: AuditRows) -> None:
+    """Each names its parent run and counts only its own usage."""
     child = Subagent('helper', 'Helps.', model=ScriptedModel('helped'))
     task = call('task', description='Help me.', subagent='helper')
     agent = create_deep_agent(ScriptedModel(task, 'end'), subagents=[child], capabilities=[Audit(rows)], name='boss')
@@ -171,7 +171,7 @@ async def test_subagents_have_records_of_their_own(rows: AuditRows) -> None:
     assert 'Help me.' in helper.question
 
 
-async def test_a_subagent_with_an_audit_of_its_own_has_one_record(rows: AuditRows) -> None:
+async def test_subagent_with_its_own_audit_has_one_record(rows: AuditRows) -> None:
     child = Subagent('helper', 'Helps.', model=ScriptedModel('helped'), capabilities=[Audit(rows)])
     task = call('task', description='Help me.', subagent='helper')
     agent = create_deep_agent(ScriptedModel(task, 'end'), subagents=[child], capabilities=[Audit(rows)])
@@ -180,7 +180,7 @@ async def test_a_subagent_with_an_audit_of_its_own_has_one_record(rows: AuditRow
     assert [each.parent_run_id for each in await rows.all()] == [None, result.run_id]
 
 
-async def test_several_audits_of_one_run_are_one(rows: AuditRows) -> None:
+async def test_several_audits_of_one_run_write_one_record(rows: AuditRows) -> None:
     other = Audit(lambda _: rows)
     agent = Agent[Any, Any](ScriptedModel('ok'), capabilities=[Audit(rows), other])
     await agent.run('Go', capabilities=[Audit(rows)])
@@ -188,7 +188,7 @@ async def test_several_audits_of_one_run_are_one(rows: AuditRows) -> None:
     assert rows.writes == ['running', 'success']
 
 
-async def test_two_users_of_one_agent_share_nothing(audited: MakeAgent, rows: AuditRows) -> None:
+async def test_concurrent_runs_of_one_agent_share_no_state(audited: MakeAgent, rows: AuditRows) -> None:
     both = asyncio.Event()
     running: list[str] = []
 
@@ -209,7 +209,7 @@ async def test_two_users_of_one_agent_share_nothing(audited: MakeAgent, rows: Au
     assert found == [('a', 'A', 1, 2), ('b', 'B', 1, 2)]
 
 
-async def test_where_a_record_goes_can_depend_on_the_run(rows: AuditRows) -> None:
+async def test_repository_can_be_chosen_per_run(rows: AuditRows) -> None:
     def choose(ctx: RunContext[Any]) -> Repository[AuditRecord]:
         assert ctx.deps == 'mine'
         return rows
@@ -220,7 +220,7 @@ async def test_where_a_record_goes_can_depend_on_the_run(rows: AuditRows) -> Non
 
 
 @pytest.mark.parametrize('status', ['running', 'success'])
-async def test_a_failing_repository_is_logged_and_does_not_end_the_run(
+async def test_failing_repository_is_logged_and_does_not_end_the_run(
     audited: MakeAgent, rows: AuditRows, caplog: pytest.LogCaptureFixture, status: str
 ) -> None:
     rows.fails.add(status)
@@ -238,7 +238,7 @@ async def test_a_failing_repository_is_logged_and_does_not_end_the_run(
     assert [each.status for each in await rows.all()] == (['success'] if status == 'running' else ['running'])
 
 
-async def test_a_record_that_is_not_written_is_an_event_in_the_span(audited: MakeAgent, rows: AuditRows) -> None:
+async def test_unwritten_record_is_an_event_in_the_span(audited: MakeAgent, rows: AuditRows) -> None:
     rows.fails |= {'running', 'success'}
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
@@ -251,7 +251,7 @@ async def test_a_record_that_is_not_written_is_an_event_in_the_span(audited: Mak
     assert 'hunter2' not in str([event.attributes for event in span.events])
 
 
-async def test_a_redaction_that_fails_ends_no_run_and_lets_nothing_out(
+async def test_failing_redaction_does_not_end_the_run_or_leak_content(
     audited: MakeAgent, rows: AuditRows, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(value: JsonValue) -> JsonValue:
@@ -265,7 +265,7 @@ async def test_a_redaction_that_fails_ends_no_run_and_lets_nothing_out(
     assert 'canary' not in caplog.text
 
 
-async def test_a_redaction_that_fails_at_the_end_leaves_what_was_known_before(
+async def test_redaction_failing_at_the_end_keeps_the_running_record(
     audited: MakeAgent, rows: AuditRows, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(value: JsonValue) -> JsonValue:
@@ -279,7 +279,7 @@ async def test_a_redaction_that_fails_at_the_end_leaves_what_was_known_before(
     assert 'ZeroDivisionError' in caplog.text
 
 
-async def test_labels_are_as_short_as_any_index_needs(audited: MakeAgent, rows: AuditRows) -> None:
+async def test_labels_are_truncated_to_index_length(audited: MakeAgent, rows: AuditRows) -> None:
     await audited(ScriptedModel('ok')).run('Go', metadata={'session_id': 'x' * 10_000, 'owner': ['no', 'text']})
 
     record = await rows.one()
@@ -287,13 +287,12 @@ async def test_labels_are_as_short_as_any_index_needs(audited: MakeAgent, rows: 
     assert (record.session_id, record.owner) == ('x' * 256, None)
 
 
-async def test_an_audit_cannot_be_loaded_later(rows: AuditRows) -> None:
+async def test_audit_cannot_be_deferred(rows: AuditRows) -> None:
     with pytest.raises(UserError, match='no record would be written'):
         Audit(rows, defer_loading=True)
 
 
 async def test_approvals_of_a_deep_agent_are_recorded(rows: AuditRows) -> None:
-    """The pause of a child is its own record too."""
     agent = create_deep_agent(
         ScriptedModel(call('write_file', path='/a', content='b'), 'end'),
         capabilities=[Audit(rows)],

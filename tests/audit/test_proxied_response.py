@@ -1,4 +1,4 @@
-"""Records of streams that a proxy has passed on, and the session ids of runs."""
+"""Audit records of proxied streams, and session ids of runs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def looks() -> dict[str, Any]:
     return {'tool_calls': [{'index': 0, 'id': 'call-1', 'type': 'function', 'function': function}]}
 
 
-async def test_a_stream_that_was_passed_on_is_audited_by_one_call(records: MemoryRepository[AuditRecord]) -> None:
+async def test_proxied_stream_is_audited_by_one_call(records: MemoryRepository[AuditRecord]) -> None:
     """004-24, 004-25: the record of a finished proxied stream has the original question, the full message history,
     the session id and the model settings, the agent's id, tool calls, tokens, status and cost, without secrets.
     """
@@ -104,8 +104,8 @@ async def test_a_stream_that_was_passed_on_is_audited_by_one_call(records: Memor
     assert (answer.run_id, answer.model_name, answer.finish_reason) == (record.run_id, 'gpt-4o', 'tool_call')
 
 
-async def test_a_stream_that_failed_is_audited(records: MemoryRepository[AuditRecord]) -> None:
-    """004-24: the record of a stream that failed says why, without secrets, and has what came of it."""
+async def test_failed_proxied_stream_is_audited(records: MemoryRepository[AuditRecord]) -> None:
+    """004-24: the record of a failed stream has the error, without secrets, and the partial response."""
     response = proxied({'content': 'It is'}, looks(), ends=False)
     assert [event async for event in response]
     record = await audit_response(response, records)
@@ -119,8 +119,8 @@ async def test_a_stream_that_failed_is_audited(records: MemoryRepository[AuditRe
     assert (record.status, record.model, record.tool_calls) == ('failed', None, [])
 
 
-async def test_a_stream_whose_client_left_is_audited(records: MemoryRepository[AuditRecord]) -> None:
-    """004-24: the record of a stream that nobody read to its end is `interrupted`, with what came of it."""
+async def test_proxied_stream_with_a_disconnected_client_is_audited(records: MemoryRepository[AuditRecord]) -> None:
+    """004-24: the record of a partially read stream is `interrupted` and has the partial response."""
     response = proxied({'content': 'It is'}, {'content': ' late.'})
     async with response:
         async for _ in response.iter_lines():
@@ -133,11 +133,11 @@ async def test_a_stream_whose_client_left_is_audited(records: MemoryRepository[A
     assert named.session_id == 's-3'
 
 
-async def test_a_session_id_reaches_the_records_of_a_run_and_its_subagents(
+async def test_session_id_is_recorded_for_a_run_and_its_subagents(
     records: MemoryRepository[AuditRecord],
 ) -> None:
-    """004-33: `session_id` propagates through recursion: what was given to `stream_agent` or `session_scope` is in
-    the audit records of the run and of all runs below it, unless the metadata of a run say otherwise.
+    """004-33: `session_id` propagates through recursion: the value passed to `stream_agent` or `session_scope` is in
+    the audit records of the run and its subagents, unless the metadata of a run override it.
     """
     for begin in ('stream', 'scope', 'metadata'):
         leaf = Subagent('leaf', 'Leaf.', model=ScriptedModel('leaf'))
@@ -157,7 +157,7 @@ async def test_a_session_id_reaches_the_records_of_a_run_and_its_subagents(
     assert {session for _, session in found} == {'mine', 'other'}
 
 
-async def test_a_session_id_is_cut_and_without_secrets(audited: MakeAgent, rows: Any) -> None:
+async def test_session_id_is_truncated_and_redacted(audited: MakeAgent, rows: Any) -> None:
     with session_scope(f'ghp_{"a1" * 20} ' + 'x' * 1000):
         await audited(ScriptedModel('Hi')).run('Go')
     session = (await rows.one()).session_id

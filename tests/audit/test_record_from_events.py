@@ -16,7 +16,7 @@ from .conftest import AuditRows, MakeAgent
 pytestmark = pytest.mark.anyio
 
 
-async def test_calls_that_are_rejected_are_recorded_as_retried(audited: MakeAgent, rows: AuditRows) -> None:
+async def test_rejected_calls_are_recorded_as_retried(audited: MakeAgent, rows: AuditRows) -> None:
     def work(count: int) -> str:
         if count == 0:
             raise ModelRetry('more')
@@ -33,7 +33,7 @@ async def test_calls_that_are_rejected_are_recorded_as_retried(audited: MakeAgen
     assert [each.started_at is None for each in record.tool_calls] == [True, False, False]
 
 
-async def test_large_contents_have_digest_and_size_and_are_complete_in_the_messages(
+async def test_large_results_have_digest_and_size_and_are_complete_in_the_messages(
     audited: MakeAgent, rows: AuditRows
 ) -> None:
     await audited(ScriptedModel(call('work'), 'end'), work=lambda: 'x' * 5000).run('Go')
@@ -46,7 +46,7 @@ async def test_large_contents_have_digest_and_size_and_are_complete_in_the_messa
     assert json.dumps(record.messages).count('x' * 5000) == 1
 
 
-async def test_media_of_a_question_are_named(audited: MakeAgent, rows: AuditRows) -> None:
+async def test_media_in_a_question_are_described(audited: MakeAgent, rows: AuditRows) -> None:
     prompt = [
         'Look:',
         BinaryContent(b'123456', media_type='image/png'),
@@ -61,13 +61,13 @@ async def test_media_of_a_question_are_named(audited: MakeAgent, rows: AuditRows
     )
 
 
-async def test_a_run_without_any_question_is_recorded(audited: MakeAgent, rows: AuditRows) -> None:
+async def test_run_without_a_prompt_is_recorded(audited: MakeAgent, rows: AuditRows) -> None:
     await audited(ScriptedModel('ok'), instructions='Say something.').run()
 
     assert (await rows.one()).question == ''
 
 
-async def test_what_json_cannot_hold_is_recorded_by_its_repr(audited: MakeAgent, rows: AuditRows) -> None:
+async def test_metadata_without_json_form_are_recorded_by_repr(audited: MakeAgent, rows: AuditRows) -> None:
     class Thing:
         def __repr__(self) -> str:
             return '<a thing>'
@@ -77,7 +77,7 @@ async def test_what_json_cannot_hold_is_recorded_by_its_repr(audited: MakeAgent,
     assert (await rows.one()).metadata == {'it': '<a thing>'}
 
 
-async def test_what_no_database_takes_is_recorded(audited: MakeAgent, rows: AuditRows) -> None:
+async def test_lone_surrogates_are_replaced(audited: MakeAgent, rows: AuditRows) -> None:
     await audited(ScriptedModel('lone \ud800 surrogate')).run('Go')
 
     assert (await rows.one()).output == 'lone ? surrogate'

@@ -1,4 +1,4 @@
-"""Secrets by name and by shape, in linear time, and nothing else."""
+"""Secrets are redacted by name and by shape, in linear time, without false positives."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from pydantic_deep.audit import Redactor, redact
 
 RANDOM = 'Zm9vYmFyQmF6MTIzNDU2Nzg5MGFiY2RlZg'
-"""Letters and digits that a provider could have drawn."""
+"""Letters and digits like those of a generated key."""
 
 PEM = '-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nMIIEow/IBA+\nAAKC==\n-----END RSA PRIVATE KEY-----'
 
@@ -168,7 +168,7 @@ PLAIN = (
 
 @pytest.mark.parametrize('name', SHAPED)
 @pytest.mark.parametrize('around', ['{}', 'my key is {}, keep it', 'line\\n{}', '{{"output": "{}"}}'])
-def test_keys_of_providers_are_found_by_their_shape(name: str, around: str) -> None:
+def test_provider_keys_are_found_by_their_shape(name: str, around: str) -> None:
     secret, kind = SHAPED[name]
 
     assert redact(around.format(secret)) == around.format(f'[redacted: {kind}]')
@@ -185,11 +185,11 @@ def test_only_the_secret_is_redacted_and_its_context_remains(name: str) -> None:
 
 
 @pytest.mark.parametrize('text', PLAIN)
-def test_what_only_looks_like_a_secret_stays(text: str) -> None:
+def test_text_that_resembles_a_secret_is_unchanged(text: str) -> None:
     assert redact(text) == text
 
 
-def test_a_lone_surrogate_hides_nothing() -> None:
+def test_lone_surrogate_does_not_hide_a_secret() -> None:
     assert redact(f'\ud800 ghp_{RANDOM} ü') == '\ud800 [redacted: github token] ü'
 
 
@@ -198,14 +198,14 @@ def test_a_lone_surrogate_hides_nothing() -> None:
     ['password', 'dbPassword', 'API_KEY', 'x-api-key', 'apiKey', 'Authorization', 'clientSecret', 'access_token',
      'secret_access_key', 'Set-Cookie', 'privateKey', 'credentials', 'auth', 'PGPASSWORD'],
 )  # fmt: skip
-def test_values_go_by_the_names_of_their_keys_at_any_depth(key: str) -> None:
+def test_values_are_redacted_by_key_name_at_any_depth(key: str) -> None:
     found = redact({'a': [{'b': {key: {'c': 'x'}}}], key: 'y'})
 
     assert json.dumps(found).count('[redacted: ') == 2
     assert '"x"' not in json.dumps(found)
 
 
-def test_counts_of_tokens_are_no_secrets() -> None:
+def test_token_counts_are_not_redacted() -> None:
     """Numbers such as `max_tokens` are not redacted by the word `token`."""
     counts: JsonValue = {
         'max_tokens': 5,
@@ -227,38 +227,38 @@ def test_empty_values_and_flags_are_not_redacted() -> None:
     assert redact(empty) == empty
 
 
-def test_numbers_are_secret_by_any_other_name() -> None:
+def test_numeric_passwords_are_redacted() -> None:
     assert redact({'password': 1234}) == {'password': '[redacted: password]'}
 
 
-def test_arguments_that_are_a_text_of_json_are_looked_into() -> None:
+def test_secrets_in_a_json_string_are_redacted() -> None:
     arguments = json.dumps({'path': '/a', 'headers': {'authorization': 'abc'}})
 
     assert json.loads(redact(arguments)) == {'path': '/a', 'headers': {'authorization': '[redacted: authorization]'}}
 
 
-def test_escapes_hide_nothing_in_a_text_of_json() -> None:
+def test_escaped_json_does_not_hide_secrets() -> None:
     assert json.loads(redact(r'{"\u0070assword": "a", "b": "\u0067hp_' + RANDOM + '"}')) == {
         'password': '[redacted: password]',
         'b': '[redacted: github token]',
     }
 
 
-def test_a_name_that_comes_twice_hides_nothing() -> None:
+def test_duplicate_json_keys_do_not_hide_secrets() -> None:
     assert 'hunter' not in redact('{"password": "hunter22", "password": null}')
 
 
-def test_a_text_of_json_without_secrets_stays_byte_for_byte() -> None:
+def test_json_string_without_secrets_is_unchanged() -> None:
     text = '{ "a":1.0,\n"b" : "\\u00e9"}'
 
     assert redact(text) == text
 
 
-def test_keys_are_texts_too() -> None:
+def test_secrets_in_keys_are_redacted() -> None:
     assert redact({f'ghp_{RANDOM}': 1}) == {'[redacted: github token]': 1}
 
 
-def test_media_stay_as_they_are() -> None:
+def test_media_are_not_redacted() -> None:
     data = base64.urlsafe_b64encode(b'\x89PNG' + 3000 * b'\x00' + b'\xff\x02\x82' * 40).decode()
     long = base64.urlsafe_b64encode(3999 * b'\x00').decode() + 'AKIAIOSFODNN7EXAMPLE'
     for each in (data, long, base64.b64encode(b'\xff\xfe\xfd').decode(), ''):
@@ -277,12 +277,12 @@ def test_media_stay_as_they_are() -> None:
         {'text': f'ghp_{RANDOM}', 'media_type': 'image/png'},
     ],
 )
-def test_what_is_called_binary_and_is_no_media_is_scanned(media: dict[str, JsonValue]) -> None:
-    """A value that says `kind: binary` is no way past: only the base64 of media stays as it is."""
+def test_binary_value_that_is_not_media_is_scanned(media: dict[str, JsonValue]) -> None:
+    """A value with `kind: binary` is scanned unless it is base64-encoded media."""
     assert RANDOM not in json.dumps(redact({'kind': 'binary', **media}))
 
 
-def test_texts_among_media_are_looked_into() -> None:
+def test_text_media_are_scanned() -> None:
     data = base64.urlsafe_b64encode(b'a: 1\npassword=hunter2\n').decode()
     found: Any = redact({'kind': 'binary', 'media_type': 'text/plain', 'data': data})
     assert base64.urlsafe_b64decode(found['data']) == b'a: 1\npassword=[redacted: secret]\n'
@@ -314,14 +314,14 @@ def test_texts_among_media_are_looked_into() -> None:
         ['a\tb', '--password', 'hunter2'],
     ],
 )
-def test_nothing_is_smuggled_past(value: JsonValue) -> None:
-    """A value that looks redacted, that stands beside its name in an object, a pair or a list of arguments, or whose
-    characters are escaped, is redacted as any other.
+def test_disguised_secrets_are_redacted(value: JsonValue) -> None:
+    """Values that look redacted, follow their name in an object, pair or argument list, or have escaped characters are
+    redacted like any other.
     """
     assert 'ter2' not in json.dumps(redact(value))
 
 
-def test_pairs_and_arguments_without_secrets_stay() -> None:
+def test_pairs_and_arguments_without_secrets_are_unchanged() -> None:
     plain: list[JsonValue] = [
         [['a', 1], ['b', None]],
         ['ls', '-la', '--color', 'never'],
@@ -336,7 +336,7 @@ def test_pairs_and_arguments_without_secrets_stay() -> None:
     assert redact(plain) == plain
 
 
-def test_the_value_itself_is_not_changed() -> None:
+def test_redact_does_not_modify_its_argument() -> None:
     value: dict[str, Any] = {'a': {'password': 'x'}, 'b': [f'ghp_{RANDOM}']}
     before = json.dumps(value)
 
@@ -345,7 +345,7 @@ def test_the_value_itself_is_not_changed() -> None:
     assert json.dumps(value) == before
 
 
-def test_what_lies_too_deep_goes_as_a_whole() -> None:
+def test_deeply_nested_value_is_redacted_as_a_whole() -> None:
     deep: JsonValue = 'hunter2'
     for _ in range(200):
         deep = [deep]
@@ -354,11 +354,11 @@ def test_what_lies_too_deep_goes_as_a_whole() -> None:
 
 
 @pytest.mark.parametrize('opening', ['[', '{"a":'])
-def test_a_text_that_no_parser_takes_is_scanned(opening: str) -> None:
+def test_invalid_json_is_scanned_as_text(opening: str) -> None:
     assert redact(opening * 100_000 + f'ghp_{RANDOM}') == opening * 100_000 + '[redacted: github token]'
 
 
-def test_names_and_patterns_of_ones_own_are_found_too() -> None:
+def test_custom_names_and_patterns_are_redacted() -> None:
     mine = Redactor(names=['card number'], patterns={'acme key': r'acme_(\d{4})+'})
 
     assert mine({'cardNumber': 4, 'card_number_of_me': 'x', 'a': 'an acme_12345678!', 'password': 'x'}) == {
@@ -369,13 +369,13 @@ def test_names_and_patterns_of_ones_own_are_found_too() -> None:
     }
 
 
-def test_a_pattern_that_is_none_is_refused_at_once() -> None:
+def test_invalid_pattern_is_refused_immediately() -> None:
     with pytest.raises(ValueError, match=r"'\(' is not a valid RE2 expression"):
         Redactor(patterns={'x': '('})
 
 
 @pytest.mark.parametrize('name', [*SHAPED, *BESIDE])
-def test_what_is_redacted_is_not_redacted_again(name: str) -> None:
+def test_redaction_is_idempotent(name: str) -> None:
     text = SHAPED[name][0] if name in SHAPED else ''.join(BESIDE[name])
     once = redact({'a': text, 'password': text, 'b': json.dumps({'token': text})})
 
@@ -387,14 +387,14 @@ def test_what_is_redacted_is_not_redacted_again(name: str) -> None:
         st.none() | st.booleans() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
     )
 )
-def test_any_value_is_redacted_once_and_for_all(value: JsonValue) -> None:
+def test_redaction_of_any_json_value_is_idempotent(value: JsonValue) -> None:
     once = redact(value)
 
     assert redact(once) == once
 
 
-def test_secrets_that_are_encoded_are_not_found() -> None:
-    """A limit that is known: nobody decodes base64 to look into it."""
+def test_base64_encoded_secrets_are_not_found() -> None:
+    """Known limit: base64 is not decoded."""
     encoded = base64.b64encode(b'the password is hunter2').decode()
 
     assert redact(encoded) == encoded
@@ -407,6 +407,6 @@ def test_secrets_that_are_encoded_are_not_found() -> None:
      'curl ', 'curl -u a:b ', 'machine a login ', '<password>', 'a:5432:', 'MNOA.', '12345678:', '%70', '\\u0070', '&amp;',
      'password : a ', 'name="password" ', '//', 'mysql -p', 'glsa_', 'PASSWORD=[', '-----BEGIN', 'LS0tLS1CRUdJTiB'],
 )  # fmt: skip
-def test_hostile_texts_do_not_stall(seed: str) -> None:
-    """A million characters each, which a quadratic scan would look at for hours."""
+def test_hostile_texts_are_scanned_in_linear_time(seed: str) -> None:
+    """A million characters each, for which a quadratic scan would take hours."""
     assert isinstance(redact(seed * (1_000_000 // len(seed))), str)

@@ -1,4 +1,4 @@
-"""The conversation again, from its record, through any repository."""
+"""Restoring a conversation from its record, with any repository."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PNG = BinaryContent(b'\x89PNG\xff\x00', media_type='image/png')
 
 
 def as_json(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """Return messages as they are when they were JSON: an image is then known as one."""
+    """Return the messages after a JSON round trip, in which images get their own type."""
     return ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(list(messages)))
 
 
@@ -44,8 +44,8 @@ def look(key: str) -> list[Any]:
     return [key, PNG, {'nested': [1.5, None]}]
 
 
-async def test_a_conversation_continues_from_its_record(rows: MemoryRepository[AuditRecord]) -> None:
-    """004-26: exchanges, tool use and media come back, after JSON, and an agent goes on with them."""
+async def test_conversation_continues_from_its_record(rows: MemoryRepository[AuditRecord]) -> None:
+    """004-26: exchanges, tool use and media are restored from JSON, and an agent continues with them."""
     agent = Agent[Any, Any](
         ScriptedModel(call('look', key='a'), 'one', 'two', 'three'), capabilities=[Audit(rows)], tools=[look]
     )
@@ -61,8 +61,8 @@ async def test_a_conversation_continues_from_its_record(rows: MemoryRepository[A
     assert third.output == 'three'
 
 
-async def test_tool_calls_are_records_to_evaluate(rows: MemoryRepository[AuditRecord]) -> None:
-    """004-26: tool-evaluation records: which tool, with what, what came of it, how long it took."""
+async def test_tool_calls_in_records_have_the_fields_for_evaluation(rows: MemoryRepository[AuditRecord]) -> None:
+    """004-26: tool-evaluation records: name, arguments, result, outcome and duration of each call."""
     agent = Agent[Any, Any](ScriptedModel(call('look', key='a'), 'end'), capabilities=[Audit(rows)], tools=[look])
     await agent.run('Go')
 
@@ -75,17 +75,17 @@ async def test_tool_calls_are_records_to_evaluate(rows: MemoryRepository[AuditRe
     assert evaluated.ended_at is not None
 
 
-async def test_what_was_redacted_says_so(rows: MemoryRepository[AuditRecord]) -> None:
+async def test_redacted_text_is_marked(rows: MemoryRepository[AuditRecord]) -> None:
     agent = Agent[Any, Any](ScriptedModel('Do not tell AKIAIOSFODNN7EXAMPLE.'), capabilities=[Audit(rows)])
     await agent.run('My key is AKIAIOSFODNN7EXAMPLE.')
 
-    said = str(await rehydrate((await rows.list()).items[0]))
+    text = str(await rehydrate((await rows.list()).items[0]))
 
-    assert (said.count('[redacted: aws key]'), said.count('AKIA')) == (2, 0)
+    assert (text.count('[redacted: aws key]'), text.count('AKIA')) == (2, 0)
 
 
-async def test_a_run_that_was_cut_off_can_be_gone_on_with(rows: MemoryRepository[AuditRecord]) -> None:
-    """What was done is in it, and what was not is told to be so."""
+async def test_interrupted_run_can_be_continued(rows: MemoryRepository[AuditRecord]) -> None:
+    """Completed calls have their results; the others are marked as interrupted."""
     done = asyncio.Event()
 
     async def fast() -> str:
@@ -114,7 +114,7 @@ async def test_a_run_that_was_cut_off_can_be_gone_on_with(rows: MemoryRepository
     assert (returned[0].content, result.output) == ('was done', 'on')
 
 
-async def test_a_run_that_failed_in_its_first_call_can_be_gone_on_with(rows: MemoryRepository[AuditRecord]) -> None:
+async def test_run_that_failed_in_its_first_call_can_be_continued(rows: MemoryRepository[AuditRecord]) -> None:
     def bad() -> str:
         raise ZeroDivisionError
 
@@ -129,7 +129,7 @@ async def test_a_run_that_failed_in_its_first_call_can_be_gone_on_with(rows: Mem
     assert (await agent.run('Go on', message_history=messages)).output == 'on'
 
 
-async def test_a_pending_run_can_be_answered(rows: MemoryRepository[AuditRecord]) -> None:
+async def test_pending_run_can_be_resumed_from_its_record(rows: MemoryRepository[AuditRecord]) -> None:
     def pay(ctx: RunContext[Any]) -> str:
         if not ctx.tool_call_approved:
             raise ApprovalRequired
@@ -151,7 +151,7 @@ async def test_a_pending_run_can_be_answered(rows: MemoryRepository[AuditRecord]
     assert result.output == 'paid'
 
 
-async def test_a_history_in_a_store_needs_the_store() -> None:
+async def test_history_in_a_store_requires_the_store() -> None:
     record = AuditRecord.model_validate(
         {'id': 'a', 'run_id': 'a', 'agent_name': 'x', 'question': '', 'status': 'success', 'started_at': 0}
         | {'version_id': 'v1'}
@@ -164,7 +164,7 @@ async def test_a_history_in_a_store_needs_the_store() -> None:
 
 
 @pytest.mark.parametrize('error', [NoHistoryError, RunNotFoundError])
-def test_errors_are_of_the_tree(error: type[Exception]) -> None:
+def test_audit_errors_derive_from_audit_error(error: type[Exception]) -> None:
     assert issubclass(error, AuditError)
     assert issubclass(AuditError, DeepAgentError)
 
@@ -183,7 +183,7 @@ async def any_rows(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGener
                 yield await SqlRepository.open(store, AuditRecord, fields=AUDIT_FIELDS)
 
 
-async def test_any_repository_keeps_and_finds_records(any_rows: Repository[AuditRecord]) -> None:
+async def test_any_repository_stores_and_queries_records(any_rows: Repository[AuditRecord]) -> None:
     agent = Agent[Any, Any](
         ScriptedModel(call('look', key='a'), 'one', 'two'), capabilities=[Audit(any_rows)], tools=[look], name='seer'
     )

@@ -23,7 +23,7 @@ from .conftest import AuditRows, MakeAgent
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_stream_that_is_left_leaves_an_audit(audited: MakeAgent, rows: AuditRows) -> None:
+async def test_abandoned_stream_is_recorded_as_interrupted(audited: MakeAgent, rows: AuditRows) -> None:
     """C26: on disconnect from a stream, of each kind that pydantic-ai has."""
     async with audited(ScriptedModel('one two three')).run_stream('Go') as stream:
         async for _ in stream.stream_text(debounce_by=None):
@@ -39,7 +39,7 @@ async def test_a_stream_that_is_left_leaves_an_audit(audited: MakeAgent, rows: A
     assert [each.question for each in await rows.all()] == ['Go'] * 3
 
 
-async def test_a_stream_that_is_read_to_its_end_has_succeeded(audited: MakeAgent, rows: AuditRows) -> None:
+async def test_fully_read_stream_is_recorded_as_success(audited: MakeAgent, rows: AuditRows) -> None:
     async with audited(ScriptedModel(call('work'), 'one two three')).run_stream('Go') as stream:
         assert [each async for each in stream.stream_text(debounce_by=None)][-1] == 'one two three'
 
@@ -48,7 +48,7 @@ async def test_a_stream_that_is_read_to_its_end_has_succeeded(audited: MakeAgent
     assert (record.status, record.output, record.usage.requests) == ('success', 'one two three', 2)
 
 
-async def test_a_run_that_stops_itself_is_interrupted(rows: AuditRows) -> None:
+async def test_run_that_cancels_itself_is_interrupted(rows: AuditRows) -> None:
     agent = Agent[Any, Any](ScriptedModel(call('stop')), capabilities=[Audit(rows)])
 
     @agent.tool
@@ -63,8 +63,8 @@ async def test_a_run_that_stops_itself_is_interrupted(rows: AuditRows) -> None:
     assert (await rows.one()).status == 'interrupted'
 
 
-async def test_what_was_done_when_a_run_is_cut_off_is_in_its_record(rows: AuditRows) -> None:
-    """Of calls that run at once, those that are done have their results, in the history too."""
+async def test_interrupted_run_records_its_completed_calls(rows: AuditRows) -> None:
+    """Completed calls of a parallel batch have their results, in the history too."""
     done, failed = asyncio.Event(), asyncio.Event()
     agent = Agent[Any, Any](
         ScriptedModel([call('fast'), call('bad'), call('slow')]), capabilities=[Audit(rows)], name='worker'
@@ -99,7 +99,7 @@ async def test_what_was_done_when_a_run_is_cut_off_is_in_its_record(rows: AuditR
     assert outcomes == {'fast': ('success', 'was done'), 'bad': ('failed', None), 'slow': ('interrupted', None)}
 
 
-async def test_a_pause_and_its_resumption_are_both_recorded(rows: AuditRows) -> None:
+async def test_suspended_and_resumed_runs_are_both_recorded(rows: AuditRows) -> None:
     agent = Agent[Any, Any](
         ScriptedModel([call('pay'), call('look')], 'paid'),
         capabilities=[Audit(rows)],
@@ -130,20 +130,20 @@ async def test_a_pause_and_its_resumption_are_both_recorded(rows: AuditRows) -> 
 
 
 class Priced(WrapperModel):
-    """Answers in the name of a model that has a price."""
+    """Answers under the name of a model with a known price."""
 
     async def request(self, *args: Any, **kwargs: Any) -> ModelResponse:
         return replace(await super().request(*args, **kwargs), model_name='gpt-5', provider_name='openai')
 
 
-async def test_the_cost_is_what_known_prices_make_it(rows: AuditRows) -> None:
+async def test_cost_is_computed_from_known_prices(rows: AuditRows) -> None:
     model = Priced(ScriptedModel('ok', usage=RequestUsage(input_tokens=1_000_000)))
     await Agent[Any, Any](model, capabilities=[Audit(rows)]).run('Go')
 
     assert (await rows.one()).cost == Decimal('1.25')
 
 
-async def test_the_cost_reported_by_the_provider_takes_precedence(audited: MakeAgent, rows: AuditRows) -> None:
+async def test_cost_reported_by_the_provider_takes_precedence(audited: MakeAgent, rows: AuditRows) -> None:
     model = ScriptedModel(call('work'), 'ok', usage=RequestUsage(input_tokens=1, cost=Decimal('0.125')))
     await audited(model).run('Go')
 
@@ -151,7 +151,7 @@ async def test_the_cost_reported_by_the_provider_takes_precedence(audited: MakeA
 
 
 class ToldAgain(AbstractCapability[Any]):
-    """Says that responses come from a recording, as the recovery of a crashed run does."""
+    """Reports responses as recorded, as in the recovery of a crashed run."""
 
     earlier_usage = RunUsage()
     lost_usage = RunUsage()
@@ -164,8 +164,8 @@ class ToldAgain(AbstractCapability[Any]):
 
 
 @pytest.mark.anyio
-async def test_responses_from_a_recording_are_not_counted_again(rows: AuditRows) -> None:
-    """The record of a crashed attempt has them: what a recovery replays was paid for once."""
+async def test_recorded_responses_are_not_counted_again(rows: AuditRows) -> None:
+    """Usage of replayed responses is in the record of the crashed attempt."""
     agent = Agent(ScriptedModel('Hi.'), capabilities=[Audit(rows), ToldAgain()])
 
     await agent.run('Hello')

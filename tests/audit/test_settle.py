@@ -15,7 +15,7 @@ from .conftest import AuditRows, MakeAgent
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_scope_that_is_cancelled_leaves_an_audit(audited: MakeAgent, rows: AuditRows) -> None:
+async def test_cancelled_scope_is_recorded_as_interrupted(audited: MakeAgent, rows: AuditRows) -> None:
     """C26: the record of a disconnect is written in a task that is cancelled: a server's scope."""
     with anyio.CancelScope() as scope:
 
@@ -24,16 +24,14 @@ async def test_a_scope_that_is_cancelled_leaves_an_audit(audited: MakeAgent, row
             await anyio.lowlevel.checkpoint()
             raise AssertionError
 
-        # anyio keeps the loop busy while a cancelled scope is left, so that threads are slow meanwhile.
+        # anyio keeps the event loop busy while a cancelled scope exits, which slows down threads.
         audit = Audit(rows, write_seconds=300)
         await audited(ScriptedModel(call('work')), work=work, audit=audit).run('Go')
 
     assert (await rows.one()).status == 'interrupted'
 
 
-async def test_a_run_that_is_cancelled_again_while_its_record_is_written_is_recorded(
-    audited: MakeAgent, rows: AuditRows
-) -> None:
+async def test_run_cancelled_again_during_the_write_is_recorded(audited: MakeAgent, rows: AuditRows) -> None:
     started = asyncio.Event()
     rows.waits.add('interrupted')
 
@@ -54,7 +52,7 @@ async def test_a_run_that_is_cancelled_again_while_its_record_is_written_is_reco
     assert (await rows.one()).status == 'interrupted'
 
 
-async def test_a_run_that_is_cancelled_before_it_begins_is_recorded(audited: MakeAgent, rows: AuditRows) -> None:
+async def test_run_cancelled_before_it_starts_is_recorded(audited: MakeAgent, rows: AuditRows) -> None:
     rows.waits.add('running')
     task = asyncio.ensure_future(audited(ScriptedModel('never')).run('Go'))
     await rows.writing.wait()
@@ -68,7 +66,7 @@ async def test_a_run_that_is_cancelled_before_it_begins_is_recorded(audited: Mak
 
 
 @pytest.mark.parametrize('status', ['running', 'success'])
-async def test_a_repository_that_hangs_ends_no_run(
+async def test_hanging_repository_does_not_end_the_run(
     audited: MakeAgent, rows: AuditRows, caplog: pytest.LogCaptureFixture, status: str
 ) -> None:
     rows.hangs.add(status)
@@ -78,7 +76,7 @@ async def test_a_repository_that_hangs_ends_no_run(
     assert 'the write has not completed in 0.01 seconds' in caplog.text
 
 
-async def test_a_repository_that_cancels_itself_is_logged(
+async def test_write_that_cancels_itself_is_logged(
     audited: MakeAgent, rows: AuditRows, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows.gives_up.add('success')

@@ -1,4 +1,4 @@
-"""Records beside a store: nothing is copied, any run can be audited again, and crashes are told."""
+"""Audit records of stored runs: histories are not copied, runs can be audited again, and crashes are recorded."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ pytestmark = pytest.mark.anyio
 Rows = MemoryRepository[AuditRecord]
 Make = Callable[..., VersionedAgent[Any, Any]]
 
-NOT_TOLD = {'id', 'metadata', 'started_at', 'ended_at', 'tool_calls'}
-"""What a record that was made again need not have in common with the one that was written."""
+VOLATILE_FIELDS = {'id', 'metadata', 'started_at', 'ended_at', 'tool_calls'}
+"""Fields that may differ between the original record and one made from the store."""
 
 
 @pytest.fixture
 def make(rows: Rows, store: SqlStore) -> Make:
-    """Make an agent with a tool `work`, in the store, and audited."""
+    """Make an audited agent in the store, with a tool named `work`."""
 
     def agent(*steps: Step, **options: Any) -> VersionedAgent[Any, Any]:
         def work(text: str = '') -> str:
@@ -59,8 +59,8 @@ def make(rows: Rows, store: SqlStore) -> Make:
     return agent
 
 
-async def test_a_history_that_a_store_has_is_not_copied(make: Make, rows: Rows, store: SqlStore) -> None:
-    """004-25 with a store: the record names the version, which has the full history."""
+async def test_history_in_a_store_is_not_copied(make: Make, rows: Rows, store: SqlStore) -> None:
+    """004-25 with a store: the record refers to the version, which has the full history."""
     version = await (await make(call('work', text='it'), 'end').create()).advance('Go')
 
     (record,) = (await rows.list()).items
@@ -70,7 +70,7 @@ async def test_a_history_that_a_store_has_is_not_copied(make: Make, rows: Rows, 
     assert await rehydrate(record, store) == await version.messages()
 
 
-async def test_calls_are_those_of_the_run_and_not_of_turns_before(make: Make, rows: Rows) -> None:
+async def test_record_has_only_the_calls_of_its_own_run(make: Make, rows: Rows) -> None:
     version = await (await make(call('work'), 'a', call('work'), 'b').create()).advance('One')
     await version.advance('Two')
 
@@ -78,15 +78,15 @@ async def test_calls_are_those_of_the_run_and_not_of_turns_before(make: Make, ro
     assert [each.question for each in (await rows.list()).items] == ['One', 'Two']
 
 
-async def test_any_run_of_a_store_is_audited_again(make: Make, rows: Rows, store: SqlStore) -> None:
-    """004-26: what is known of a run is in its store too, and the record is its projection."""
+async def test_stored_run_can_be_audited_again(make: Make, rows: Rows, store: SqlStore) -> None:
+    """004-26: the record is a projection of the data in the store."""
     agent = make(call('work', text='it'), 'end')
     version = await (await agent.create()).advance('Go', temperature=0.5)
     (written,) = (await rows.list()).items
 
     again = await audit_of_run(store, version.run_id or '')
 
-    assert again.model_dump(exclude=NOT_TOLD) == written.model_dump(exclude=NOT_TOLD)
+    assert again.model_dump(exclude=VOLATILE_FIELDS) == written.model_dump(exclude=VOLATILE_FIELDS)
     assert [each.model_dump(exclude={'started_at', 'ended_at'}) for each in again.tool_calls] == [
         each.model_dump(exclude={'started_at', 'ended_at'}) for each in written.tool_calls
     ]
@@ -94,7 +94,7 @@ async def test_any_run_of_a_store_is_audited_again(make: Make, rows: Rows, store
     assert (again.ended_at is None, again.model) == (False, 'scripted:scripted')
 
 
-async def test_a_failure_and_its_cost_are_in_the_projection(store: SqlStore) -> None:
+async def test_projection_has_failure_and_cost(store: SqlStore) -> None:
     usage = RequestUsage(input_tokens=1_000_000, cache_read_tokens=5)
     answer = ModelResponse([call('work')], usage=usage, model_name='gpt-5', provider_name='openai')
 
@@ -117,7 +117,7 @@ async def test_a_failure_and_its_cost_are_in_the_projection(store: SqlStore) -> 
     assert record.usage.cache_read_tokens == 5
 
 
-async def test_a_pause_and_its_resumption_are_in_stored_records(make: Make, rows: Rows, store: SqlStore) -> None:
+async def test_suspended_and_resumed_runs_are_in_stored_records(make: Make, rows: Rows, store: SqlStore) -> None:
     def pay(ctx: RunContext[Any]) -> str:
         if not ctx.tool_call_approved:
             raise ApprovalRequired
@@ -140,9 +140,7 @@ async def test_a_pause_and_its_resumption_are_in_stored_records(make: Make, rows
     assert [(each.name, each.outcome) for each in done.tool_calls] == [('pay', 'success')]
 
 
-async def test_media_of_a_store_are_in_the_history_and_named_in_the_question(
-    make: Make, rows: Rows, store: SqlStore
-) -> None:
+async def test_media_are_in_the_history_and_described_in_the_question(make: Make, rows: Rows, store: SqlStore) -> None:
     version = await (await make('ok').create()).advance(['See', BinaryContent(b'123456', media_type='image/png')])
     (record,) = (await rows.list()).items
 
@@ -151,7 +149,7 @@ async def test_media_of_a_store_are_in_the_history_and_named_in_the_question(
     assert (await audit_of_run(store, record.run_id)).question == 'See\n[image/png]'
 
 
-async def test_subagents_of_a_store_are_audited_with_their_own_version(rows: Rows, store: SqlStore) -> None:
+async def test_subagents_are_audited_with_their_own_version(rows: Rows, store: SqlStore) -> None:
     child = Subagent('helper', 'Helps.', model=ScriptedModel('helped'))
     boss = create_deep_agent(
         ScriptedModel(call('task', description='Help.', subagent='helper'), 'end'),
@@ -170,7 +168,7 @@ async def test_subagents_of_a_store_are_audited_with_their_own_version(rows: Row
 
 
 @pytest.mark.parametrize('is_first', [True, False])
-async def test_a_recorder_is_found_at_any_position(rows: Rows, store: SqlStore, is_first: bool) -> None:
+async def test_recorder_is_found_at_any_position(rows: Rows, store: SqlStore, is_first: bool) -> None:
     capabilities: list[Any] = [Audit(rows), Recorder(store=store)]
     agent = Agent[Any, Any](ScriptedModel('ok'), capabilities=capabilities if is_first else capabilities[::-1])
     result = await agent.run('Go')
@@ -181,8 +179,8 @@ async def test_a_recorder_is_found_at_any_position(rows: Rows, store: SqlStore, 
     assert (record.messages, (await store.version(record.version_id or '')).kind) == ([], 'turn')
 
 
-async def test_whose_conversation_it_is_is_whose_run_it_is(rows: Rows, store: SqlStore) -> None:
-    """By the metadata of the versions, where an application keeps it, in subagents too."""
+async def test_owner_of_the_conversation_is_the_owner_of_its_runs(rows: Rows, store: SqlStore) -> None:
+    """The owner is read from the metadata of the versions, for subagents too."""
     boss = create_deep_agent(
         ScriptedModel(call('task', description='Help.', subagent='helper'), 'end'),
         subagents=[Subagent('helper', 'Helps.', model=ScriptedModel('helped'))],
@@ -198,13 +196,13 @@ async def test_whose_conversation_it_is_is_whose_run_it_is(rows: Rows, store: Sq
     assert (await audit_of_run(store, above.run_id)).owner == 'me'
 
 
-async def test_a_missing_run_raises(store: SqlStore) -> None:
+async def test_missing_run_raises(store: SqlStore) -> None:
     with pytest.raises(RunNotFoundError, match="no run 'x'"):
         await audit_of_run(store, 'x')
 
 
 class MortalStore(SqlStore):
-    """A store of a process that dies: from some commit on nothing becomes true."""
+    """Store of a process that crashes: after a given commit, every commit fails."""
 
     dies: Callable[[Commit], bool] | None = None
     is_dead = False
@@ -218,7 +216,7 @@ class MortalStore(SqlStore):
 
 
 class Dying(MemoryRepository[AuditRecord]):
-    """Records that only beginnings reach: the process dies before the end."""
+    """Stores only `running` records, as if the process crashed before the end of each run."""
 
     is_dead = True
 
@@ -229,7 +227,7 @@ class Dying(MemoryRepository[AuditRecord]):
 
 @pytest.fixture
 async def url(tmp_path: Path) -> AsyncGenerator[str]:
-    """A store that outlives each process: somebody has it open all the time."""
+    """URL of a store that outlives each simulated process, because the fixture keeps it open."""
     url = f'memory:{tmp_path.name}'
     async with SqlStore(await open_engine(url)):
         yield url
@@ -240,7 +238,7 @@ async def never(_: AuditRecord) -> bool:
 
 
 def payer(store: SqlStore, rows: MemoryRepository[AuditRecord], *steps: Step) -> VersionedAgent[Any, Any]:
-    """An agent with tools that are done, fail, or never come back."""
+    """Make an agent with tools that return, fail, or never return."""
 
     def fast() -> str:
         return 'was done'
@@ -268,8 +266,8 @@ async def crash(url: str, rows: Dying, dies: Callable[[Commit], bool], *steps: S
             await (await payer(store, rows, *steps).create()).advance('Pay it', temperature=0.5)
 
 
-async def test_a_crashed_run_is_closed_with_what_the_store_knows(url: str) -> None:
-    """C26 after a crash: the record says what was done and what nobody knows."""
+async def test_crashed_run_is_closed_from_the_store(url: str) -> None:
+    """C26 after a crash: the record has the completed calls and marks the others as interrupted."""
     rows = Dying(AuditRecord, fields=AUDIT_FIELDS)
     await crash(url, rows, starts_pay, [call('fast'), call('bad')], call('pay'))
     rows.is_dead = False
@@ -288,7 +286,7 @@ async def test_a_crashed_run_is_closed_with_what_the_store_knows(url: str) -> No
         assert len(await rehydrate(closed, store)) == 5
 
 
-async def test_what_calls_had_returned_that_no_message_has_is_closed_with_them(url: str) -> None:
+async def test_results_of_calls_not_yet_in_a_message_are_recorded(url: str) -> None:
     rows = Dying(AuditRecord, fields=AUDIT_FIELDS)
 
     def dies(commit: Commit) -> bool:
@@ -308,7 +306,7 @@ async def test_what_calls_had_returned_that_no_message_has_is_closed_with_them(u
     ]
 
 
-async def test_a_run_that_crashed_before_its_first_answer_has_its_question(url: str) -> None:
+async def test_run_that_crashed_before_its_first_answer_has_its_question(url: str) -> None:
     rows = Dying(AuditRecord, fields=AUDIT_FIELDS)
     await crash(url, rows, lambda commit: bool(commit.runs), 'never')
     async with SqlStore(await open_engine(url)) as store:
@@ -319,7 +317,7 @@ async def test_a_run_that_crashed_before_its_first_answer_has_its_question(url: 
         assert (record.version_id, await rehydrate(record, store)) == (run.base_id, [])
 
 
-async def test_a_recovered_run_refers_to_the_run_it_resumes(url: str) -> None:
+async def test_recovered_run_refers_to_the_run_it_resumes(url: str) -> None:
     rows = Dying(AuditRecord, fields=AUDIT_FIELDS)
     await crash(url, rows, starts_pay, call('fast'), call('pay'))
     rows.is_dead = False
@@ -340,8 +338,8 @@ async def test_a_recovered_run_refers_to_the_run_it_resumes(url: str) -> None:
     )
 
 
-async def test_a_run_that_is_recovered_is_of_the_session_that_it_began_in(url: str) -> None:
-    """004-33: also where its record is made from the store, and without a session none is."""
+async def test_recovered_run_has_the_session_of_its_original_run(url: str) -> None:
+    """004-33: also if its record is made from the store. Runs without a session have none."""
     rows = Dying(AuditRecord, fields=AUDIT_FIELDS)
     with session_scope('mine sk-proj-c4n4ryZm9vYmFyQmF6MTIz'):
         await crash(url, rows, starts_pay, call('fast'), call('pay'))
@@ -360,7 +358,7 @@ async def test_a_run_that_is_recovered_is_of_the_session_that_it_began_in(url: s
         assert list(sessions.values()) == ['mine [redacted: api key]'] * 2
 
 
-async def test_a_record_that_was_lost_is_closed_as_its_run_has_ended(store: SqlStore) -> None:
+async def test_lost_record_is_closed_with_the_outcome_of_its_run(store: SqlStore) -> None:
     rows = Dying(AuditRecord, fields=AUDIT_FIELDS)
     await (await payer(store, rows, 'ok').create()).advance('Go')
     rows.is_dead = False
@@ -370,7 +368,7 @@ async def test_a_record_that_was_lost_is_closed_as_its_run_has_ended(store: SqlS
     assert (closed.status, closed.output) == ('success', 'ok')
 
 
-async def test_a_run_that_works_is_left_alone(store: SqlStore, make: Make, rows: Rows) -> None:
+async def test_active_run_is_not_closed(store: SqlStore, make: Make, rows: Rows) -> None:
     found: list[tuple[str, int]] = []
 
     async def work() -> str:
@@ -389,7 +387,7 @@ async def test_a_run_that_works_is_left_alone(store: SqlStore, make: Make, rows:
     assert found == [('running', 0)]
 
 
-async def test_a_run_that_ends_while_one_looks_keeps_its_record() -> None:
+async def test_run_that_ends_during_the_check_keeps_its_record() -> None:
     rows = MemoryRepository(AuditRecord, fields=AUDIT_FIELDS)
     record = AuditRecord(
         id='a', run_id='a', agent_name='x', question='', status='running', started_at=datetime.now(UTC)
@@ -404,7 +402,7 @@ async def test_a_run_that_ends_while_one_looks_keeps_its_record() -> None:
     assert (await rows.get('a')).status == 'success'
 
 
-async def test_without_a_store_a_dead_run_is_crashed_with_what_was_known() -> None:
+async def test_crashed_run_without_a_store_keeps_its_known_fields() -> None:
     rows = Dying(AuditRecord, fields=AUDIT_FIELDS)
     agent = Agent[Any, Any](ScriptedModel(*['ok'] * 150), capabilities=[Audit(rows)])
     for number in range(150):
@@ -418,8 +416,8 @@ async def test_without_a_store_a_dead_run_is_crashed_with_what_was_known() -> No
     assert await rows.count({'status': 'running'}) == 0
 
 
-async def test_what_a_store_could_not_keep_is_in_the_record(url: str) -> None:
-    """Where the end of a run is in no version, the history is in the record, whole."""
+async def test_history_missing_from_the_store_is_in_the_record(url: str) -> None:
+    """If no version has the end of a run, the record has the complete history."""
     rows = MemoryRepository(AuditRecord, fields=AUDIT_FIELDS)
     async with MortalStore(await open_engine(url)) as store:
         store.dies = starts_pay
@@ -433,7 +431,7 @@ async def test_what_a_store_could_not_keep_is_in_the_record(url: str) -> None:
     assert [type(each).__name__ for each in messages[:4]] == ['ModelRequest', 'ModelResponse'] * 2
 
 
-async def test_a_run_that_was_cancelled_is_no_crash(make: Make, store: SqlStore) -> None:
+async def test_cancelled_run_is_recorded_as_interrupted(make: Make, store: SqlStore) -> None:
     started = asyncio.Event()
 
     async def work() -> str:

@@ -1,4 +1,4 @@
-"""Tokens of many providers are redacted, whole and with their kind, and nothing that only looks like them."""
+"""Tokens of many providers are redacted completely and labelled with their kind, without false positives."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ TOKENS: Mapping[str, tuple[str, ...]] = {
     'typeform api token': (f'tfp_{MIXED[:59]}',),
     'hashicorp vault token': (f'hvs.{MIXED[:95]}', f'hvb.{MIXED[:150]}'),
 }
-"""Tokens that are told by their form, by what stands in their place."""
+"""Tokens recognized by their shape, keyed by the replacement label."""
 
 NAMED: Mapping[str, tuple[str, str]] = {
     'adafruit api key': ('ADAFRUIT_IO_KEY', LETTERS[:32]),
@@ -120,7 +120,7 @@ NAMED: Mapping[str, tuple[str, str]] = {
     'yandex api key': ('yandex', f'AQVN{MIXED[:36]}'),
     'zendesk secret key': ('zendesk', LETTERS[:40]),
 }
-"""Values that are told by the name of their provider, by what stands in their place."""
+"""Values recognized by the name of their provider, keyed by the replacement label."""
 
 COMMANDS: Mapping[str, tuple[str, str, str]] = {
     'curl, options in one': ('curl -su me:', 'hunter2', ' https://example.com'),
@@ -167,15 +167,15 @@ PLAIN = (
 
 @pytest.mark.parametrize(('kind', 'token'), [(kind, token) for kind, tokens in TOKENS.items() for token in tokens])
 @pytest.mark.parametrize('around', ['{}', 'it is {}, keep it', 'line\\n{}', '{{"output": "{}"}}', 'x={} y'])
-def test_tokens_of_providers_go_whole_and_by_their_kind(kind: str, token: str, around: str) -> None:
-    """What is audited has no token of a known provider in it, wherever it stands in a text."""
+def test_provider_tokens_are_redacted_completely_with_their_kind(kind: str, token: str, around: str) -> None:
+    """Audit records contain no token of a known provider, at any position in a text."""
     assert redact(around.format(token)) == around.format(f'[redacted: {kind}]')
 
 
 @pytest.mark.parametrize('kind', NAMED)
 @pytest.mark.parametrize('around', ['{} = "{}"', 'export {}={}\n', '{{"{}": "{}"}}', '{} token: {}.', "{}: '{}',"])
-def test_values_beside_the_name_of_a_provider_go(kind: str, around: str) -> None:
-    """What is audited has no key in it that only the name of its provider tells."""
+def test_values_next_to_a_provider_name_are_redacted(kind: str, around: str) -> None:
+    """Keys that only their provider's name identifies are redacted."""
     name, secret = NAMED[kind]
 
     found = redact(around.format(name, secret))
@@ -185,7 +185,7 @@ def test_values_beside_the_name_of_a_provider_go(kind: str, around: str) -> None
 
 
 @pytest.mark.parametrize('kind', NAMED)
-def test_the_name_of_a_provider_can_be_a_key_of_json(kind: str) -> None:
+def test_provider_name_may_be_a_json_key(kind: str) -> None:
     name, secret = NAMED[kind]
     values: list[JsonValue] = [{name: secret}, {'name': name, 'value': secret}, [[name, secret]]]
 
@@ -197,8 +197,8 @@ def test_the_name_of_a_provider_can_be_a_key_of_json(kind: str) -> None:
 
 
 @pytest.mark.parametrize('name', COMMANDS)
-def test_passwords_of_commands_and_elements_go(name: str) -> None:
-    """What is audited has no password in it that a command or an element of XML is given."""
+def test_passwords_in_commands_and_xml_elements_are_redacted(name: str) -> None:
+    """Passwords in command lines and XML elements are redacted."""
     before, secret, after = COMMANDS[name]
 
     found = redact(before + secret + after)
@@ -208,12 +208,12 @@ def test_passwords_of_commands_and_elements_go(name: str) -> None:
 
 
 @pytest.mark.parametrize('text', PLAIN)
-def test_what_names_a_provider_and_no_secret_stays(text: str) -> None:
-    """Prose, hashes of commits, UUIDs, paths and programs are written down as they are."""
+def test_text_with_a_provider_name_but_no_secret_is_unchanged(text: str) -> None:
+    """Prose, commit hashes, UUIDs, paths and programs are not redacted."""
     assert redact(text) == text
 
 
-def test_images_stay() -> None:
+def test_images_are_unchanged() -> None:
     image = base64.b64encode(random.Random(7).randbytes(60_000)).decode()
     media: JsonValue = {'kind': 'binary', 'data': image, 'media_type': 'image/png'}
 
@@ -221,8 +221,8 @@ def test_images_stay() -> None:
     assert redact(f'<img src="data:image/png;base64,{image}">') == f'<img src="data:image/png;base64,{image}">'
 
 
-def test_beginnings_of_all_tokens_do_not_stall() -> None:
-    """A million characters of what each shape begins with, which a quadratic scan would look at for hours."""
+def test_token_prefixes_are_scanned_in_linear_time() -> None:
+    """A million characters of each shape's prefix, for which a quadratic scan would take hours."""
     begins = [re.sub(r'.*\(\?P<secret>|\(\?:|\(\?i:|\(\?i\)|[\[({].*|\\', '', shape) for _, shape in TOKEN_SHAPES]
     names = [re.sub(r'^\(\?i:(\(\?:|\(\?-i:)?|[|)\[(].*', '', shape) for _, shape in NAMED_SHAPES]
     for seed in (''.join(begins), '-'.join(begins), ' = '.join(names), ''.join(f'{name}=x' for name in names)):
@@ -232,5 +232,5 @@ def test_beginnings_of_all_tokens_do_not_stall() -> None:
 
 @pytest.mark.parametrize('seed', ['<password ', 'value="x" ', 'name="token" ', 'smbclient -U ', 'net -U %', 'curl \\\n -u ',
                                   'a a token = ', 'adafruit = ', 'eyAAAAAAAAAAAAAAAAAA.ey/', 'bundle config a '])  # fmt: skip
-def test_hostile_commands_and_elements_do_not_stall(seed: str) -> None:
+def test_hostile_commands_and_xml_elements_are_scanned_in_linear_time(seed: str) -> None:
     assert isinstance(redact(seed * (1_000_000 // len(seed))), str)

@@ -1,4 +1,4 @@
-"""Fixtures for the tests of budgets: agents that work until they may not call tools, and a fake clock."""
+"""Fixtures for budget tests: agents that work until tool calls are disallowed, and a fake clock."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def clock() -> FakeClock:
 
 
 def _work(messages: list[ModelMessage], info: AgentInfo) -> Answer:
-    """Call a tool as long as that is allowed."""
+    """Call a tool as long as tool calls are allowed."""
     return 'what is done' if (info.model_settings or {}).get('tool_choice') == 'none' else call('work')
 
 
 @pytest.fixture
 def working() -> Callable[..., ScriptedModel]:
-    """Make a model that plays steps, and then calls `work` until it may not."""
+    """Make a model that plays steps and then calls `work` until tool calls are disallowed."""
 
     def make(*steps: Answer, usage: RequestUsage | None = None) -> ScriptedModel:
         usage = usage or RequestUsage(input_tokens=90, output_tokens=10)
@@ -38,7 +38,7 @@ def working() -> Callable[..., ScriptedModel]:
 
 @pytest.fixture
 def agent_of() -> Callable[..., Agent[Any, Any]]:
-    """Make an agent with a tool, `work`, that does something."""
+    """Make an agent with a tool named `work`."""
 
     def make(
         model: ScriptedModel, *capabilities: Any, work: Callable[[], object] = lambda: 'done', **options: Any
@@ -55,7 +55,7 @@ def agent_of() -> Callable[..., Agent[Any, Any]]:
 
 
 class Watch:
-    """An event handler that keeps the events of the capability, and its instance for the run."""
+    """Event handler that records the capability's events and its per-run instance."""
 
     def __init__(self) -> None:
         self.events: list[BudgetWarningEvent | LastAnswerEvent | BudgetUnknownEvent] = []
@@ -79,8 +79,8 @@ def watch() -> Watch:
 
 
 @pytest.fixture
-def told() -> Callable[[Sequence[ModelMessage]], list[str]]:
-    """Return the notices of the capability in the messages."""
+def notices() -> Callable[[Sequence[ModelMessage]], list[str]]:
+    """Return the notices that the capability added to the messages."""
 
     def of(messages: Sequence[ModelMessage]) -> list[str]:
         parts = [part for message in messages for part in message.parts if isinstance(part, SystemPromptPart)]

@@ -1,4 +1,4 @@
-"""Laws of budgets, over random trees of subagents that ask at the same time, random usages and random budgets."""
+"""Properties of budgets, over random trees of concurrent subagents, random usages and random budgets."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ class Node:
     """An agent of the tree."""
 
     steps: Sequence[tuple[int, Sequence[int]]]
-    """Of each response how many tokens it takes, and which children it calls; each child is called once at most."""
+    """Per response: the tokens it uses, and the children it calls. Each child is called at most once."""
     budget: Budget
     obeys: bool
-    """Whether its model answers when it is told to; else it goes on as long as it may."""
+    """Whether its model answers when asked to. Otherwise it calls tools as long as it can."""
     children: Sequence[Node]
 
 
 @dataclass(kw_only=True)
 class Ledger:
-    """What was truly used by one agent and all below it, and the laws."""
+    """Actual usage of one agent and its descendants, with the violations found."""
 
     budget: Budget
     begun: int = 0
@@ -75,7 +75,7 @@ class Ledger:
         }
 
     def check_overshoot(self) -> None:
-        """Check by how much a budget was exceeded: requests not at all, others by a response of each that asked."""
+        """Check the overshoot: none for requests, one response per concurrent request for the other measures."""
         for measure, limit in self.budget.limits.items():
             slack = {'requests': Decimal(0), 'tokens': Decimal(self.most_asking * self.largest)}
             slack['cost'] = slack['tokens'] / 1_000
@@ -138,7 +138,7 @@ def _nodes(depth: int) -> st.SearchStrategy[Node]:
 @pytest.mark.slow
 @given(_nodes(2))
 @settings(max_examples=60)
-def test_no_request_begins_beyond_a_budget_and_everything_is_counted(node: Node) -> None:
+def test_no_request_exceeds_a_budget_and_all_usage_is_counted(node: Node) -> None:
     ledgers: list[Ledger] = []
     events: list[Any] = []
     agent = _agent(node, [], ledgers)

@@ -1,4 +1,4 @@
-"""What one run may use: a warning, a last answer, and no request beyond."""
+"""Budgets of one run: warning, final answer, and no request beyond the limit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.anyio
 
 Make = Callable[..., ScriptedModel]
 AgentOf = Callable[..., Agent[Any, Any]]
-Told = Callable[[Sequence[ModelMessage]], list[str]]
+Notices = Callable[[Sequence[ModelMessage]], list[str]]
 
 
 class _Report(BaseModel):
@@ -40,16 +40,18 @@ def _choices(model: ScriptedModel) -> list[object]:
     return [(request.settings or {}).get('tool_choice') for request in model.requests]
 
 
-async def test_the_last_request_is_made_without_tools(working: Make, agent_of: AgentOf, told: Told) -> None:
+async def test_the_last_request_is_made_without_tools(working: Make, agent_of: AgentOf, notices: Notices) -> None:
     model = working()
     result = await agent_of(model, Budgets(run=Budget(requests=3), warn_at=1)).run('go')
     assert result.output == 'what is done'
     assert result.usage.requests == 3
     assert _choices(model) == [None, None, 'none']
-    assert told(result.all_messages()) == [LAST_ANSWER]
+    assert notices(result.all_messages()) == [LAST_ANSWER]
 
 
-async def test_tools_stay_declared_so_that_the_cached_prefix_holds(working: Make, agent_of: AgentOf) -> None:
+async def test_tools_stay_declared_on_the_last_request_to_keep_the_prompt_cache(
+    working: Make, agent_of: AgentOf
+) -> None:
     model = working()
     await agent_of(model, Budgets(run=Budget(requests=2))).run('go')
     assert [request.tool_names for request in model.requests] == [['work'], ['work']]
@@ -57,7 +59,7 @@ async def test_tools_stay_declared_so_that_the_cached_prefix_holds(working: Make
     assert second[: len(first)] == first
 
 
-async def test_tokens_end_when_less_is_left_than_two_requests_take(working: Make, agent_of: AgentOf) -> None:
+async def test_token_budget_ends_when_less_than_two_requests_remain(working: Make, agent_of: AgentOf) -> None:
     model = working()
     result = await agent_of(model, Budgets(run=Budget(tokens=550))).run('go')
     # After four requests 150 are left; one takes 100.
@@ -65,14 +67,14 @@ async def test_tokens_end_when_less_is_left_than_two_requests_take(working: Make
     assert result.usage.total_tokens == 500
 
 
-async def test_cost_ends_the_same_way(working: Make, agent_of: AgentOf) -> None:
+async def test_cost_budget_ends_when_less_than_two_requests_remain(working: Make, agent_of: AgentOf) -> None:
     model = working(usage=RequestUsage(input_tokens=90, output_tokens=10, cost=Decimal('0.1')))
     result = await agent_of(model, Budgets(run=Budget(cost='0.35'))).run('go')
     assert _choices(model) == [None, None, 'none']
     assert result.usage.cost == Decimal('0.3')
 
 
-async def test_seconds_end_by_what_the_last_request_took(agent_of: AgentOf, clock: FakeClock) -> None:
+async def test_time_budget_ends_based_on_the_last_request_duration(agent_of: AgentOf, clock: FakeClock) -> None:
     def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
         clock.advance(10)
         return 'what is done' if (info.model_settings or {}).get('tool_choice') == 'none' else call('work')
@@ -85,7 +87,7 @@ async def test_seconds_end_by_what_the_last_request_took(agent_of: AgentOf, cloc
     assert clock.monotonic() == 40
 
 
-async def test_a_tool_that_takes_the_rest_of_the_time_ends_the_run(agent_of: AgentOf, clock: FakeClock) -> None:
+async def test_tool_that_uses_up_the_time_ends_the_run(agent_of: AgentOf, clock: FakeClock) -> None:
     model = ScriptedModel(call('work'), 'never asked')
     budgets = Budgets(run=Budget(seconds=45), clock=clock.monotonic)
     with pytest.raises(BudgetExceededError) as raised:
@@ -94,31 +96,31 @@ async def test_a_tool_that_takes_the_rest_of_the_time_ends_the_run(agent_of: Age
     assert model.remaining == 1
 
 
-async def test_a_run_in_a_stream_ends_with_the_words_of_the_model(working: Make, agent_of: AgentOf) -> None:
+async def test_streamed_run_ends_with_a_final_answer(working: Make, agent_of: AgentOf) -> None:
     model = working()
     async with agent_of(model, Budgets(run=Budget(requests=2))).run_stream('go') as stream:
         assert await stream.get_output() == 'what is done'
     assert _choices(model) == [None, 'none']
 
 
-async def test_output_tools_stay(agent_of: AgentOf) -> None:
+async def test_output_tools_stay_available_on_the_last_request(agent_of: AgentOf) -> None:
     model = ScriptedModel(call('work'), call('final_result', text='so far'))
     result = await agent_of(model, Budgets(run=Budget(requests=2)), output_type=_Report).run('go')
     assert result.output == _Report(text='so far')
     assert model.requests[-1].tool_names == ['work', 'final_result']
 
 
-async def test_a_model_that_continues_is_stopped_before_the_next_request(agent_of: AgentOf, told: Told) -> None:
+async def test_model_that_ignores_the_last_request_is_stopped(agent_of: AgentOf, notices: Notices) -> None:
     model = ScriptedModel(then=lambda messages, info: call('work'))
     with capture_run_messages() as messages, pytest.raises(BudgetExceededError) as raised:
         await agent_of(model, Budgets(run=Budget(tokens=330), warn_at=1)).run('go')
     assert (raised.value.measure, raised.value.limit, raised.value.used) == ('tokens', 330, 330)
     assert len(model.requests) == 3
     assert len([message for message in messages if isinstance(message, ModelResponse)]) == 3
-    assert told(messages) == [LAST_ANSWER]
+    assert notices(messages) == [LAST_ANSWER]
 
 
-async def test_one_response_may_exceed_tokens_and_no_request_follows(agent_of: AgentOf) -> None:
+async def test_response_may_exceed_the_token_budget_but_no_request_follows(agent_of: AgentOf) -> None:
     big = ModelResponse(parts=[call('work')], usage=RequestUsage(input_tokens=10_000))
     model = ScriptedModel(big, 'never asked')
     with pytest.raises(BudgetExceededError) as raised:
@@ -127,14 +129,14 @@ async def test_one_response_may_exceed_tokens_and_no_request_follows(agent_of: A
     assert model.remaining == 1
 
 
-async def test_a_final_answer_that_exceeds_is_an_answer() -> None:
+async def test_final_answer_over_budget_is_returned() -> None:
     model = ScriptedModel(ModelResponse(parts=[TextPart('all of it')], usage=RequestUsage(input_tokens=10_000)))
     assert (await Agent(model, capabilities=[Budgets(run=Budget(tokens=100))]).run('go')).output == 'all of it'
 
 
-async def test_the_model_is_warned_once(working: Make, agent_of: AgentOf, told: Told, watch: Any) -> None:
+async def test_the_model_is_warned_once(working: Make, agent_of: AgentOf, notices: Notices, watch: Any) -> None:
     result = await agent_of(working(), Budgets(run=Budget(tokens=1_000))).run('go', event_stream_handler=watch)
-    assert told(result.all_messages()) == ['Budget used: 800 of 1,000 tokens. Finish soon.', LAST_ANSWER]
+    assert notices(result.all_messages()) == ['Budget used: 800 of 1,000 tokens. Finish soon.', LAST_ANSWER]
     assert watch.events == [
         BudgetWarningEvent(
             scope='run', measure='tokens', limit=Decimal(1_000), used=Decimal(800), capability_id='budgets'
@@ -145,10 +147,10 @@ async def test_the_model_is_warned_once(working: Make, agent_of: AgentOf, told: 
     ]
 
 
-async def test_each_limit_is_warned_of_on_its_own(working: Make, agent_of: AgentOf, told: Told) -> None:
+async def test_each_limit_has_its_own_warning(working: Make, agent_of: AgentOf, notices: Notices) -> None:
     budgets = Budgets(run=Budget(tokens=1_000, requests=8), warn_at=0.5)
     result = await agent_of(working(), budgets).run('go')
-    assert told(result.all_messages()) == [
+    assert notices(result.all_messages()) == [
         'Budget used: 4 of 8 requests. Finish soon.',
         'Budget used: 500 of 1,000 tokens. Finish soon.',
         LAST_ANSWER,
@@ -156,24 +158,22 @@ async def test_each_limit_is_warned_of_on_its_own(working: Make, agent_of: Agent
 
 
 async def test_the_final_answer_message_replaces_the_warning(
-    working: Make, agent_of: AgentOf, told: Told, watch: Any
+    working: Make, agent_of: AgentOf, notices: Notices, watch: Any
 ) -> None:
     result = await agent_of(working(), Budgets(run=Budget(requests=1))).run('go', event_stream_handler=watch)
-    assert told(result.all_messages()) == [LAST_ANSWER]
+    assert notices(result.all_messages()) == [LAST_ANSWER]
     assert [type(event) for event in watch.events] == [BudgetWarningEvent, LastAnswerEvent]
 
 
-async def test_there_is_no_warning_below_the_threshold(
-    working: Make, agent_of: AgentOf, told: Told, watch: Any
-) -> None:
+async def test_no_warning_below_the_threshold(working: Make, agent_of: AgentOf, notices: Notices, watch: Any) -> None:
     budgets = Budgets(run=Budget(tokens=10**6, requests=100, seconds=3_600))
     result = await agent_of(working(call('work'), 'done'), budgets).run('go', event_stream_handler=watch)
-    assert told(result.all_messages()) == []
+    assert notices(result.all_messages()) == []
     assert watch.events == []
     assert all(message.metadata is None for message in result.all_messages())
 
 
-async def test_an_unknown_price_is_reported_once(
+async def test_unknown_price_is_reported_once(
     working: Make, agent_of: AgentOf, watch: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     budgets = Budgets(run=Budget(cost=1))
@@ -184,14 +184,14 @@ async def test_an_unknown_price_is_reported_once(
     ]
 
 
-async def test_a_response_without_usage_is_reported(agent_of: AgentOf, watch: Any) -> None:
+async def test_response_without_usage_is_reported(agent_of: AgentOf, watch: Any) -> None:
     silent = ScriptedModel('done', usage=RequestUsage(unmeasured_requests=1))
     budgets = Budgets(run=Budget(tokens=1_000, requests=5))
     await agent_of(silent, budgets).run('go', event_stream_handler=watch)
     assert watch.events == [BudgetUnknownEvent(measure='tokens', model_name='scripted', capability_id='budgets')]
 
 
-async def test_what_a_tool_uses_with_the_same_usage_is_counted() -> None:
+async def test_nested_run_sharing_the_usage_counts_against_the_budget() -> None:
     other = Agent(ScriptedModel('a fact', usage=RequestUsage(input_tokens=900)))
     model = ScriptedModel(call('look_up'), 'never asked')
     agent = Agent(model, capabilities=[Budgets(run=Budget(tokens=1_000, requests=9))])
@@ -205,21 +205,21 @@ async def test_what_a_tool_uses_with_the_same_usage_is_counted() -> None:
     assert raised.value.used == 1_010
 
 
-async def test_a_run_begins_at_zero_whatever_its_usage_object_has(working: Make, agent_of: AgentOf) -> None:
+async def test_run_budget_ignores_usage_from_before_the_run(working: Make, agent_of: AgentOf) -> None:
     agent = agent_of(working(), Budgets(run=Budget(requests=2)))
     first = await agent.run('go')
     second = await agent.run('again', conversation=first.conversation)
     assert second.usage.requests == 4
 
 
-async def test_two_runs_of_one_agent_share_nothing(working: Make, agent_of: AgentOf) -> None:
+async def test_runs_of_one_agent_share_no_state(working: Make, agent_of: AgentOf) -> None:
     budgets = Budgets(run=Budget(requests=2))
     agent = agent_of(working(), budgets)
     assert [(await agent.run('go')).usage.requests for _ in range(2)] == [2, 2]
     assert repr(budgets) == 'Budgets(run=Budget(requests=2))'
 
 
-async def test_its_repr_shows_what_is_used(working: Make, agent_of: AgentOf, watch: Any) -> None:
+async def test_repr_shows_the_usage(working: Make, agent_of: AgentOf, watch: Any) -> None:
     budgets = Budgets(run=Budget(tokens=1_000), conversation=Budget(requests=5))
     await agent_of(working('done'), budgets).run('go', event_stream_handler=watch)
     assert repr(watch.budgets) == (
@@ -228,7 +228,7 @@ async def test_its_repr_shows_what_is_used(working: Make, agent_of: AgentOf, wat
     )
 
 
-async def test_the_limit_of_pydantic_ai_applies_in_addition(working: Make, agent_of: AgentOf) -> None:
+async def test_pydantic_ai_request_limit_applies_in_addition(working: Make, agent_of: AgentOf) -> None:
     agent = agent_of(working(), Budgets(run=Budget(requests=60)))
     with pytest.raises(Exception, match='request_limit of 50'):
         await agent.run('go')
@@ -236,19 +236,19 @@ async def test_the_limit_of_pydantic_ai_applies_in_addition(working: Make, agent
     assert result.usage.requests == 60
 
 
-def test_an_agent_has_one() -> None:
+def test_agent_accepts_only_one_budgets_capability() -> None:
     with pytest.raises(UserError, match='2 `Budgets`'):
         Agent('test', capabilities=[Budgets(run=Budget(tokens=1)), Budgets(run=Budget(tokens=2))])
 
 
-async def test_it_works_in_a_deep_agent() -> None:
+async def test_budgets_work_in_a_deep_agent() -> None:
     model = ScriptedModel(call('write_todos', todos=[]), 'done')
     agent = create_deep_agent(model, capabilities=[Budgets(run=Budget(requests=2))])
     assert (await agent.run('go', deps=DeepAgentDeps())).output == 'done'
     assert _choices(model) == [None, 'none']
 
 
-async def test_a_tool_that_the_last_answer_calls_nevertheless_does_not_run() -> None:
+async def test_tool_called_in_the_last_answer_does_not_run() -> None:
     ran: list[str] = []
     model = ScriptedModel(call('work'), call('work'), 'what is done')
     agent = Agent(model, capabilities=[Budgets(run=Budget(requests=2))])
@@ -265,7 +265,7 @@ async def test_a_tool_that_the_last_answer_calls_nevertheless_does_not_run() -> 
     assert [(part.outcome, part.content) for part in returns] == [('success', 'worked'), ('failed', NO_TOOLS)]
 
 
-async def test_a_later_run_has_no_final_answer_message(working: Make, agent_of: AgentOf) -> None:
+async def test_final_answer_message_is_not_carried_into_later_runs(working: Make, agent_of: AgentOf) -> None:
     agent = agent_of(working(), Budgets(run=Budget(requests=3), warn_at=1))
     first = await agent.run('go')
     notes = [part for message in first.all_messages() for part in message.parts if isinstance(part, SystemPromptPart)]

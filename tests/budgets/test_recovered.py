@@ -1,4 +1,4 @@
-"""A run whose process crashed has the budget that was left of it, in a conversation that knows what was used."""
+"""Recovery of a crashed run keeps the rest of its budget, and the conversation's usage is known."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Make = Callable[..., ScriptedModel]
 
 
 class DyingStore(SqlStore):
-    """A store of a process that dies: after some steps nothing of it becomes true."""
+    """Store of a process that crashes: after some steps, every commit fails."""
 
     steps_left = 2
 
@@ -44,7 +44,7 @@ def _agent(model: ScriptedModel) -> Any:
     return agent
 
 
-async def test_a_recovered_run_has_what_is_left_of_its_budget(working: Make, tmp_path: Any) -> None:
+async def test_recovered_run_has_the_rest_of_its_budget(working: Make, tmp_path: Any) -> None:
     url = f'memory:{tmp_path.name}'
     before, after = working(), working()
     messages: list[ModelMessage]
@@ -57,6 +57,6 @@ async def test_a_recovered_run_has_what_is_left_of_its_budget(working: Make, tmp
             messages = await version.messages()
     assert version.output == 'what is done'
     assert len(before.requests) == 3
-    # Of four requests two were stored; the third was answered, and the process died before anybody knew.
+    # Two of four requests were stored. The third was answered, but the process crashed before storing it.
     assert len(after.requests) == 2
     assert read_before(messages).used['requests'] == 4

@@ -1,4 +1,4 @@
-"""What a conversation may use: known in the next turn from its messages alone."""
+"""Budgets of a conversation: earlier usage is read from the messages alone."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.anyio
 
 Make = Callable[..., ScriptedModel]
 AgentOf = Callable[..., Agent[Any, Any]]
-Told = Callable[[Sequence[ModelMessage]], list[str]]
+Notices = Callable[[Sequence[ModelMessage]], list[str]]
 
 
 def _reload(conversation: Conversation) -> Conversation:
@@ -50,7 +50,7 @@ def _summary(replaced: list[ModelMessage], **carried: Any) -> CompactionPart:
     return SummaryMetadata(reason='', is_plain=True, goal='', carried=carried, usage=usage, messages=None).part('…')
 
 
-async def test_what_earlier_turns_used_counts_after_json(working: Make, agent_of: AgentOf) -> None:
+async def test_usage_of_earlier_turns_survives_json(working: Make, agent_of: AgentOf) -> None:
     agent = agent_of(working('one', 'two'), Budgets(conversation=Budget(requests=3)))
     first = await agent.run('go')
     second = await agent.run('on', conversation=_reload(first.conversation))
@@ -60,9 +60,7 @@ async def test_what_earlier_turns_used_counts_after_json(working: Make, agent_of
     assert (raised.value.scope, raised.value.measure, raised.value.used) == ('conversation', 'requests', 3)
 
 
-async def test_a_conversation_that_had_no_budget_is_counted_from_its_responses(
-    working: Make, agent_of: AgentOf
-) -> None:
+async def test_conversation_without_a_budget_is_counted_from_its_responses(working: Make, agent_of: AgentOf) -> None:
     free = await agent_of(working('one')).run('go')
     model = working()
     agent = agent_of(model, Budgets(conversation=Budget(tokens=350)))
@@ -71,7 +69,7 @@ async def test_a_conversation_that_had_no_budget_is_counted_from_its_responses(
     assert len(model.requests) == 2
 
 
-async def test_each_branch_knows_its_own_use(working: Make, agent_of: AgentOf) -> None:
+async def test_each_branch_has_its_own_usage(working: Make, agent_of: AgentOf) -> None:
     agent = agent_of(working('one', 'two', 'three'), Budgets(conversation=Budget(tokens=10_000)))
     root = (await agent.run('go')).all_messages()
     for _ in range(2):
@@ -79,7 +77,7 @@ async def test_each_branch_knows_its_own_use(working: Make, agent_of: AgentOf) -
         assert read_before(branch).used['tokens'] == 200
 
 
-async def test_a_conversation_knows_its_seconds(agent_of: AgentOf, clock: FakeClock) -> None:
+async def test_conversation_records_elapsed_seconds(agent_of: AgentOf, clock: FakeClock) -> None:
     def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
         clock.advance(10)
         return 'done'
@@ -90,32 +88,32 @@ async def test_a_conversation_knows_its_seconds(agent_of: AgentOf, clock: FakeCl
     messages: list[ModelMessage] = []
     for _ in range(3):
         messages = (await agent.run('go', message_history=messages)).all_messages()
-        clock.advance(3_600)  # between turns nobody works
+        clock.advance(3_600)  # time between turns does not count
     assert read_before(messages).used['seconds'] == 30
     with pytest.raises(BudgetExceededError):
         await agent.run('go', message_history=messages)
 
 
-async def test_the_model_is_warned_once_in_a_conversation(working: Make, agent_of: AgentOf, told: Told) -> None:
+async def test_the_model_is_warned_once_in_a_conversation(working: Make, agent_of: AgentOf, notices: Notices) -> None:
     agent = agent_of(working('one', 'two', 'three'), Budgets(conversation=Budget(tokens=1_000), warn_at=0.1))
     messages: list[ModelMessage] = []
     for _ in range(3):
         messages = (await agent.run('go', message_history=messages)).all_messages()
-    assert told(messages) == ['Budget used: 100 of 1,000 tokens. Finish soon.']
+    assert notices(messages) == ['Budget used: 100 of 1,000 tokens. Finish soon.']
 
 
-async def test_a_limit_that_was_raised_is_warned_of_again(working: Make, agent_of: AgentOf, told: Told) -> None:
+async def test_raised_limit_is_warned_about_again(working: Make, agent_of: AgentOf, notices: Notices) -> None:
     messages: list[ModelMessage] = []
     for limit in (1_000, 1_000, 2_000):
         agent = agent_of(working('done'), Budgets(conversation=Budget(tokens=limit), warn_at=0.05))
         messages = (await agent.run('go', message_history=messages)).all_messages()
-    assert told(messages) == [
+    assert notices(messages) == [
         'Budget used: 100 of 1,000 tokens. Finish soon.',
         'Budget used: 200 of 2,000 tokens. Finish soon.',
     ]
 
 
-async def test_what_subagents_used_counts_in_the_next_turn(working: Make, agent_of: AgentOf) -> None:
+async def test_usage_of_subagents_counts_in_the_next_turn(working: Make, agent_of: AgentOf) -> None:
     child = agent_of(working(call('work'), 'done'))
     failing = agent_of(ScriptedModel(call('work'), RuntimeError('down')))
     declared = [Subagent('worker', 'Works.', agent=child), Subagent('failing', 'Fails.', agent=failing)]
@@ -124,11 +122,11 @@ async def test_what_subagents_used_counts_in_the_next_turn(working: Make, agent_
     result = await agent.run('go')
     before = read_before(result.all_messages())
     assert before.used['tokens'] == result.usage.total_tokens == 610
-    # The request of the model that was down had begun.
+    # The request to the failing model had started.
     assert before.used['requests'] == result.usage.requests + 1
 
 
-async def test_requests_that_did_not_begin_in_the_room_count_in_the_next_turn() -> None:
+async def test_requests_outside_the_capability_count_in_the_next_turn() -> None:
     other = Agent(ScriptedModel(then=lambda messages, info: 'a fact'))
     model = ScriptedModel(call('look_up'), call('look_up'), 'done')
     agent = Agent[Any, Any](model, capabilities=[Budgets(conversation=Budget(tokens=10_000))])
@@ -142,7 +140,7 @@ async def test_requests_that_did_not_begin_in_the_room_count_in_the_next_turn() 
     assert (used['requests'], used['tokens']) == (5, 550)
 
 
-async def test_a_child_that_waited_brings_what_it_used_before(working: Make) -> None:
+async def test_resumed_child_includes_its_earlier_usage(working: Make) -> None:
     child = working(call('work'), call('ask'), 'answered')
 
     def work() -> str:
@@ -165,7 +163,7 @@ async def test_a_child_that_waited_brings_what_it_used_before(working: Make) -> 
     conversation = _reload(paused.conversation)
     ended = await agent.run(conversation=conversation, deferred_tool_results=results, deps=DeepAgentDeps())
     assert ended.output == 'done'
-    # Five requests in all: two of the parent, three of the child, two of these before it waited.
+    # Five requests in all: two by the parent, three by the child, two of them before it was suspended.
     assert read_before(ended.all_messages()).used['tokens'] == 500
     assert ended.usage.total_tokens == 500
 
@@ -190,7 +188,7 @@ async def test_a_run_resumed_after_an_approval_is_a_new_run(working: Make) -> No
     assert read_before(result.all_messages()).used['requests'] == 3
 
 
-async def test_a_budget_of_a_child_is_of_its_conversation_too(working: Make, agent_of: AgentOf) -> None:
+async def test_conversation_budget_of_a_child_is_stamped_on_its_messages(working: Make, agent_of: AgentOf) -> None:
     child = agent_of(working(call('work'), 'done'), Budgets(conversation=Budget(tokens=10_000)))
     seen: list[ModelMessage] = []
 
@@ -204,7 +202,7 @@ async def test_a_budget_of_a_child_is_of_its_conversation_too(working: Make, age
     assert read_before(seen).used['tokens'] == 110
 
 
-async def test_a_version_stopped_by_a_budget_continues_with_a_larger_one(told: Told) -> None:
+async def test_version_stopped_by_a_budget_resumes_with_a_larger_one(notices: Notices) -> None:
     def agent(requests: int, *steps: Answer) -> Any:
         budgets = Budgets(conversation=Budget(requests=requests))
         return create_deep_agent(ScriptedModel(*steps), name='worker', capabilities=[budgets])
@@ -222,10 +220,10 @@ async def test_a_version_stopped_by_a_budget_continues_with_a_larger_one(told: T
         assert version.output == 'done'
         messages = await version.messages()
     assert read_before(messages).used['requests'] == 3
-    assert told(messages)[-1] == LAST_ANSWER
+    assert notices(messages)[-1] == LAST_ANSWER
 
 
-async def test_an_unknown_earlier_price_is_reported(working: Make, agent_of: AgentOf, watch: Any) -> None:
+async def test_unknown_price_of_earlier_turns_is_reported(working: Make, agent_of: AgentOf, watch: Any) -> None:
     history = [ModelRequest(parts=[UserPromptPart('go')]), _response(5, cost=Decimal('0.5')), _response(7)]
     priced = working('done', usage=RequestUsage(input_tokens=1, cost=Decimal('0.01')))
     agent = agent_of(priced, Budgets(conversation=Budget(cost=5)))
@@ -234,7 +232,7 @@ async def test_an_unknown_earlier_price_is_reported(working: Make, agent_of: Age
     assert read_before(result.all_messages()).used['cost'] == Decimal('0.51')
 
 
-def test_the_last_stamp_tells_and_what_came_after_it() -> None:
+def test_usage_is_the_last_stamp_plus_later_responses() -> None:
     history = [
         _response(5),
         stamped(
@@ -250,32 +248,32 @@ def test_the_last_stamp_tells_and_what_came_after_it() -> None:
     assert before.unstamped == [again[-1]]
 
 
-def test_a_stamp_leaves_other_metadata() -> None:
+def test_stamp_preserves_other_metadata() -> None:
     response = stamped(ModelResponse(parts=[], metadata={'mine': 1}), Stamp(used={}, warned={'tokens': Decimal(5)}))
     assert response.metadata == {'mine': 1, KEY: {'used': {}, 'warned': {'tokens': '5'}}}
     assert read_before([response]).warned == {'tokens': 5}
 
 
-def test_what_is_no_stamp_tells_nothing() -> None:
+def test_invalid_stamp_is_ignored() -> None:
     odd = _response(7)
     odd.metadata = {KEY: {'used': {'tokens': 'many'}}}
     assert read_before([_response(5), odd]).used['tokens'] == 12
 
 
-def test_a_summary_has_the_usage_of_replaced_messages() -> None:
+def test_summary_carries_the_usage_of_replaced_messages() -> None:
     summary = _summary([_response(5), _response(7)])
     before = read_before([ModelRequest(parts=[summary]), _response(11)])
     assert (before.used['tokens'], before.used['requests']) == (23, 3)
 
 
-def test_a_summary_has_the_stamps_of_replaced_messages() -> None:
+def test_summary_carries_the_stamps_of_replaced_messages() -> None:
     stamp = Stamp(used={'tokens': Decimal(500), 'seconds': Decimal(9)}, warned={'tokens': Decimal(600)})
     summary = _summary([_response(5), _response(7)], budgets=stamp.model_dump(mode='json'))
     before = read_before([ModelRequest(parts=[summary, UserPromptPart('on')]), _response(11)])
     assert (before.used['tokens'], before.used['seconds'], before.warned) == (511, 9, {'tokens': 600})
 
 
-async def test_what_is_known_is_carried_over_to_a_summary(working: Make, agent_of: AgentOf, watch: Any) -> None:
+async def test_usage_is_carried_over_to_a_summary(working: Make, agent_of: AgentOf, watch: Any) -> None:
     agent = agent_of(working(call('work'), 'done'), Budgets(conversation=Budget(tokens=1_000)))
     result = await agent.run('go', event_stream_handler=watch)
     carried = watch.budgets.carry_over(watch.ctx, result.all_messages())
@@ -283,12 +281,12 @@ async def test_what_is_known_is_carried_over_to_a_summary(working: Make, agent_o
     assert Stamp.model_validate(carried.state).used['tokens'] == 200
 
 
-async def test_a_budget_of_a_run_has_nothing_to_carry_over(working: Make, agent_of: AgentOf, watch: Any) -> None:
+async def test_run_budget_carries_nothing_over_to_a_summary(working: Make, agent_of: AgentOf, watch: Any) -> None:
     await agent_of(working('done'), Budgets(run=Budget(tokens=1_000))).run('go', event_stream_handler=watch)
     assert watch.budgets.carry_over(watch.ctx, []).state is None
 
 
-def test_results_of_subagents_after_the_last_stamp_tell_what_these_used() -> None:
+def test_subagent_results_after_the_last_stamp_count_their_usage() -> None:
     calls = [ToolCallPart('task', {}, tool_call_id=each) for each in 'abc']
     metadata: list[Any] = [
         {'sub_agent_thread_id': '1', 'usage': {'requests': 2, 'input_tokens': 30, 'cost': '0.5'}},

@@ -1,4 +1,4 @@
-"""Budgets in a tree of subagents: those of the parent limit its children too, in addition to their own."""
+"""Budgets in a tree of subagents: the parent's budgets limit its children too, in addition to their own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 Make = Callable[..., ScriptedModel]
 AgentOf = Callable[..., Agent[Any, Any]]
-Told = Callable[[Sequence[ModelMessage]], list[str]]
+Notices = Callable[[Sequence[ModelMessage]], list[str]]
 
 
 def _tasks(*names: str) -> list[Any]:
@@ -34,9 +34,7 @@ def _returns(model: ScriptedModel) -> list[ToolReturnPart]:
     return model.requests[-1].tool_returns
 
 
-async def test_the_budget_of_a_parent_holds_in_its_child_and_both_say_what_is_done(
-    working: Make, agent_of: AgentOf
-) -> None:
+async def test_parent_budget_limits_its_child_and_both_give_a_final_answer(working: Make, agent_of: AgentOf) -> None:
     child = agent_of(working())
     model = working(_tasks('worker'))
     subagents = Subagents([Subagent('worker', 'Works.', agent=child)])
@@ -46,18 +44,18 @@ async def test_the_budget_of_a_parent_holds_in_its_child_and_both_say_what_is_do
     assert [(part.outcome, part.content) for part in _returns(model)] == [('success', 'what is done')]
 
 
-async def test_a_child_leaves_the_tokens_that_its_parent_needs(working: Make, agent_of: AgentOf) -> None:
+async def test_child_reserves_the_tokens_its_parent_needs(working: Make, agent_of: AgentOf) -> None:
     child = working()
     model = working(ModelResponse(parts=_tasks('worker'), usage=RequestUsage(input_tokens=400)))
     subagents = Subagents([Subagent('worker', 'Works.', agent=agent_of(child))])
     result = await agent_of(model, subagents, Budgets(run=Budget(tokens=1_250))).run('go')
-    # Of the 850 that the parent leaves, 400 are kept for it, and the child takes 100 with each request.
+    # Of the remaining 850, 400 are reserved for the parent. Each request of the child uses 100.
     assert len(child.requests) == 4
     assert result.usage.total_tokens == 900
     assert result.output == 'what is done'
 
 
-async def test_a_child_within_the_reserve_fails_and_its_parent_answers(working: Make, agent_of: AgentOf) -> None:
+async def test_child_without_budget_left_fails_and_its_parent_answers(working: Make, agent_of: AgentOf) -> None:
     child, model = working(), working(_tasks('worker'))
     subagents = Subagents([Subagent('worker', 'Works.', agent=agent_of(child))])
     result = await agent_of(model, subagents, Budgets(run=Budget(requests=2))).run('go')
@@ -65,7 +63,7 @@ async def test_a_child_within_the_reserve_fails_and_its_parent_answers(working: 
     assert child.requests == []
 
 
-async def test_a_child_that_is_stopped_by_the_budget_above_is_a_failed_result(agent_of: AgentOf) -> None:
+async def test_child_stopped_by_the_parent_budget_returns_a_failed_result(agent_of: AgentOf) -> None:
     child = ScriptedModel(then=lambda messages, info: call('work'))
     model = ScriptedModel(_tasks('worker'), 'the parent goes on')
     subagents = Subagents([Subagent('worker', 'Works.', agent=agent_of(child))])
@@ -79,7 +77,7 @@ async def test_a_child_that_is_stopped_by_the_budget_above_is_a_failed_result(ag
     assert len(child.requests) == 2
 
 
-async def test_a_child_that_has_used_up_its_own_budget_is_a_failed_result(agent_of: AgentOf) -> None:
+async def test_child_that_exhausts_its_own_budget_returns_a_failed_result(agent_of: AgentOf) -> None:
     child = ScriptedModel(then=lambda messages, info: call('work'))
     model = ScriptedModel(_tasks('worker'), 'the parent goes on')
     own = Budgets(run=Budget(tokens=200))
@@ -92,7 +90,7 @@ async def test_a_child_that_has_used_up_its_own_budget_is_a_failed_result(agent_
     assert 'work({}): success' in str(failed.content)
 
 
-async def test_a_described_child_has_a_budget_of_its_own(working: Make, agent_of: AgentOf) -> None:
+async def test_described_child_has_its_own_budget(working: Make, agent_of: AgentOf) -> None:
     child = working()
     model = ScriptedModel(_tasks('worker'), 'done')
 
@@ -105,7 +103,7 @@ async def test_a_described_child_has_a_budget_of_its_own(working: Make, agent_of
     assert [part.content for part in _returns(model)] == ['what is done']
 
 
-async def test_the_stricter_one_holds_where_a_child_has_both(working: Make, agent_of: AgentOf) -> None:
+async def test_stricter_of_child_and_parent_budget_applies(working: Make, agent_of: AgentOf) -> None:
     for own, above, expected in ((3, 30, 3), (30, 5, 3)):
         child = working()
         subagents = Subagents([Subagent('worker', 'Works.', agent=agent_of(child, Budgets(run=Budget(requests=own))))])
@@ -113,7 +111,7 @@ async def test_the_stricter_one_holds_where_a_child_has_both(working: Make, agen
         assert len(child.requests) == expected
 
 
-async def test_a_budget_of_a_child_counts_it_apart_from_its_siblings(working: Make, agent_of: AgentOf) -> None:
+async def test_child_budget_is_counted_separately_from_siblings(working: Make, agent_of: AgentOf) -> None:
     models = {name: working(call('work'), call('work'), name) for name in ('one', 'two', 'three')}
     own = Budgets(run=Budget(tokens=500, requests=5))
     declared = [Subagent(name, 'Works.', agent=agent_of(model, own)) for name, model in models.items()]
@@ -122,13 +120,13 @@ async def test_a_budget_of_a_child_counts_it_apart_from_its_siblings(working: Ma
     assert [part.content for part in _returns(model)] == ['one', 'two', 'three']
 
 
-async def test_requests_side_by_side_never_exceed(agent_of: AgentOf) -> None:
+async def test_concurrent_requests_never_exceed_the_budget(agent_of: AgentOf) -> None:
     begun = 0
 
     async def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
         nonlocal begun
         begun += 1
-        await anyio.lowlevel.checkpoint()  # its siblings ask while it answers
+        await anyio.lowlevel.checkpoint()  # siblings make requests while it answers
         return call('work')
 
     names = [f'worker-{number}' for number in range(8)]
@@ -141,7 +139,7 @@ async def test_requests_side_by_side_never_exceed(agent_of: AgentOf) -> None:
     assert result.usage.requests == 13
 
 
-async def test_tokens_are_exceeded_by_one_response_of_each_that_asks(agent_of: AgentOf) -> None:
+async def test_token_overshoot_is_at_most_one_response_per_concurrent_request(agent_of: AgentOf) -> None:
     answered = 0
 
     async def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
@@ -161,7 +159,7 @@ async def test_tokens_are_exceeded_by_one_response_of_each_that_asks(agent_of: A
     assert raised.value.used == 400
 
 
-async def test_a_grandchild_leaves_room_for_all_above_it(working: Make, agent_of: AgentOf) -> None:
+async def test_grandchild_reserves_requests_for_all_its_ancestors(working: Make, agent_of: AgentOf) -> None:
     grandchild = working()
     child = working(_tasks('below'))
     below = Subagent('below', 'Works.', agent=agent_of(grandchild))
@@ -174,26 +172,28 @@ async def test_a_grandchild_leaves_room_for_all_above_it(working: Make, agent_of
     assert (len(model.requests), len(child.requests), len(grandchild.requests)) == (2, 2, 3)
 
 
-async def test_a_child_gets_the_final_answer_message_and_only_the_owner_a_warning(
-    working: Make, agent_of: AgentOf, told: Told
+async def test_child_gets_the_final_answer_message_and_only_the_owner_gets_a_warning(
+    working: Make, agent_of: AgentOf, notices: Notices
 ) -> None:
     child, model = working(), working(_tasks('worker'))
     subagents = Subagents([Subagent('worker', 'Works.', agent=agent_of(child))])
     result = await agent_of(model, subagents, Budgets(run=Budget(tokens=1_000), warn_at=0.5)).run('go')
-    assert told(child.requests[-1].messages) == [LAST_ANSWER]
-    assert told(result.all_messages()) == [LAST_ANSWER]
+    assert notices(child.requests[-1].messages) == [LAST_ANSWER]
+    assert notices(result.all_messages()) == [LAST_ANSWER]
 
 
-async def test_a_child_limited_by_two_budgets_gets_one_message(working: Make, agent_of: AgentOf, told: Told) -> None:
+async def test_child_limited_by_two_budgets_gets_one_message(
+    working: Make, agent_of: AgentOf, notices: Notices
+) -> None:
     child, model = working(), working(_tasks('worker'))
     own = Budgets(run=Budget(requests=3))
     subagents = Subagents([Subagent('worker', 'Works.', agent=agent_of(child, own))])
     await agent_of(model, subagents, Budgets(run=Budget(requests=5))).run('go')
     assert len(child.requests) == 3
-    assert told(child.requests[-1].messages) == [LAST_ANSWER]
+    assert notices(child.requests[-1].messages) == [LAST_ANSWER]
 
 
-async def test_time_counts_in_a_child(agent_of: AgentOf, clock: FakeClock) -> None:
+async def test_time_budget_includes_time_spent_in_a_child(agent_of: AgentOf, clock: FakeClock) -> None:
     def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
         clock.advance(10)
         return 'what is done' if (info.model_settings or {}).get('tool_choice') == 'none' else call('work')
@@ -211,14 +211,14 @@ async def test_time_counts_in_a_child(agent_of: AgentOf, clock: FakeClock) -> No
     assert clock.monotonic() == 50
 
 
-async def test_the_general_purpose_subagent_is_bound_as_well(working: Make, agent_of: AgentOf) -> None:
+async def test_general_purpose_subagent_is_limited_too(working: Make, agent_of: AgentOf) -> None:
     model = working(_tasks('general-purpose'))
     result = await agent_of(model, Subagents(), Budgets(run=Budget(requests=5))).run('go')
     assert result.output == 'what is done'
     assert result.usage.requests == 5
 
 
-async def test_to_mark_them_as_shared_changes_nothing(working: Make, agent_of: AgentOf) -> None:
+async def test_shared_marker_has_no_effect_on_budgets(working: Make, agent_of: AgentOf) -> None:
     model = working(_tasks('worker'))
     subagents = Subagents([Subagent('worker', 'Works.', agent=agent_of(working()))])
     result = await agent_of(model, subagents, Shared(Budgets(run=Budget(requests=5)))).run('go')
@@ -227,7 +227,7 @@ async def test_to_mark_them_as_shared_changes_nothing(working: Make, agent_of: A
     assert [part.content for part in _returns(model)] == ['what is done']
 
 
-async def test_an_unknown_price_of_a_child_is_reported_for_its_parent(
+async def test_unknown_price_of_a_child_is_reported_once_to_the_parent(
     working: Make, agent_of: AgentOf, caplog: pytest.LogCaptureFixture
 ) -> None:
     priced = RequestUsage(input_tokens=1, cost=Decimal('0.01'))

@@ -1,4 +1,4 @@
-"""What a budget takes, and how it is told."""
+"""Validation and rendering of `Budget` and `BudgetExceededError`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pydantic_deep.errors import DeepAgentError
 
 
 @pytest.mark.parametrize('cost', [Decimal('0.5'), 0.5, '0.5'])
-def test_a_cost_is_exact_however_it_is_given(cost: Any) -> None:
+def test_cost_is_exact_for_every_input_type(cost: Any) -> None:
     assert Budget(cost=cost).cost == Decimal('0.5')
 
 
-def test_a_float_costs_what_it_says() -> None:
+def test_float_cost_is_converted_by_its_decimal_repr() -> None:
     assert Budget(cost=0.1).cost == Decimal('0.1')
     assert Budget(cost=2).cost == 2
 
@@ -49,19 +49,19 @@ def test_a_float_costs_what_it_says() -> None:
         {'seconds': float('inf')},
     ],
 )
-def test_nonsense_is_refused_with_its_value(limits: dict[str, Any]) -> None:
+def test_invalid_limit_is_refused_and_its_value_shown(limits: dict[str, Any]) -> None:
     [(measure, value)] = limits.items()
     with pytest.raises(ValueError, match=f'`{measure}` of a budget is') as raised:
         Budget(**limits)
     assert repr(value) in str(raised.value)
 
 
-def test_a_budget_without_limits_is_refused() -> None:
+def test_budget_without_limits_is_refused() -> None:
     with pytest.raises(ValueError, match='has no limits'):
         Budget()
 
 
-def test_a_budget_is_a_value() -> None:
+def test_budget_is_a_value_object() -> None:
     budget = Budget(tokens=1_000, cost='0.50')
     assert repr(budget) == 'Budget(tokens=1000, cost=0.50)'
     assert dataclasses.replace(budget, tokens=2_000) == Budget(tokens=2_000, cost='0.5')
@@ -78,12 +78,12 @@ def test_a_budget_is_a_value() -> None:
         ({'run': Budget(tokens=1), 'warn_at': 1.1}, '`warn_at` is 1.1'),
     ],
 )
-def test_budgets_refuse_what_limits_nothing(arguments: dict[str, Any], problem: str) -> None:
+def test_invalid_budgets_arguments_are_refused(arguments: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         Budgets(**arguments)
 
 
-def test_budgets_cannot_be_loaded_later() -> None:
+def test_budgets_cannot_be_deferred() -> None:
     with pytest.raises(UserError, match='defer_loading'):
         Budgets(run=Budget(tokens=1), defer_loading=True, description='Budgets')
 
@@ -96,7 +96,7 @@ def test_limits_are_rendered_with_their_units() -> None:
     assert render_use('seconds', Decimal('61.25'), Decimal(3_600)) == '61.2 of 3,600.0 seconds'
 
 
-def test_the_error_has_facts_and_says_what_to_do() -> None:
+def test_error_has_attributes_and_suggests_a_remedy() -> None:
     error = BudgetExceededError(scope='run', measure='tokens', limit=Decimal(500), used=Decimal(550))
     assert isinstance(error, DeepAgentError)
     assert isinstance(error, UsageLimitExceeded)
@@ -107,7 +107,7 @@ def test_the_error_has_facts_and_says_what_to_do() -> None:
     )
 
 
-def test_the_error_of_a_subagent_mentions_the_reserve() -> None:
+def test_error_in_a_subagent_mentions_the_reserve() -> None:
     error = BudgetExceededError(
         scope='conversation', measure='requests', limit=Decimal(5), used=Decimal(4), is_inherited=True
     )

@@ -1,4 +1,4 @@
-"""A server that speaks Anthropic's API and keeps a prompt cache by Anthropic's rules."""
+"""A loopback server with Anthropic's API and prompt caching rules."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from pydantic_deep.caching import CacheWatch, PrefixBrokenEvent
 from pydantic_deep.testing import ScriptedModel, call
 
 LOOK_BACK = 20
-"""How many blocks before a mark Anthropic looks for what it has cached."""
+"""Number of blocks before a breakpoint that Anthropic checks for a cached prefix."""
 
 
 class CachingServer(HTTPServer):
-    """Answers as it is told to, and counts a token for each character of a block."""
+    """Answers with scripted content and counts one token per character of a block."""
 
     def __init__(self) -> None:
         super().__init__(('127.0.0.1', 0), Messages)
         self.answers: list[list[dict[str, Any]]] = []
-        """The content of each answer to come."""
+        """Content of each upcoming answer."""
         self.requests: list[dict[str, Any]] = []
         self.usages: list[dict[str, int]] = []
         self.cached: set[str] = set()
-        """What was written to the cache: beginnings of requests, as JSON."""
+        """Cached prefixes of requests, as JSON."""
 
     @property
     def url(self) -> str:
         return f'http://127.0.0.1:{self.server_port}'
 
     def count(self, request: dict[str, Any]) -> dict[str, int]:
-        """Return the usage of a request, and cache what it marks."""
+        """Return the usage of a request and cache the marked prefixes."""
         blocks = blocks_of(request)
         begins = [json.dumps([block for block, _ in blocks[: end + 1]]) for end in range(len(blocks))]
         marked = [index for index, (_, is_marked) in enumerate(blocks) if is_marked]
@@ -54,7 +54,7 @@ class CachingServer(HTTPServer):
 
 
 def blocks_of(request: dict[str, Any]) -> list[tuple[dict[str, Any], bool]]:
-    """Return the blocks of a prompt in the order in which they are cached, without their marks, and who has one."""
+    """Return the blocks of a prompt in caching order, without their marks, each with whether it was marked."""
     found: list[dict[str, Any]] = [*request.get('tools', [])]
     system: str | list[dict[str, Any]] = request.get('system', [])
     found += [{'text': system}] if isinstance(system, str) else system
@@ -71,7 +71,7 @@ def blocks_of(request: dict[str, Any]) -> list[tuple[dict[str, Any], bool]]:
 
 
 class Messages(BaseHTTPRequestHandler):
-    """The one endpoint."""
+    """Handler of the messages endpoint."""
 
     def do_POST(self) -> None:
         server = cast('CachingServer', self.server)
@@ -117,7 +117,7 @@ Change = Callable[[RunContext[Any], ModelRequestContext], None]
 
 
 class Changing(AbstractCapability[Any]):
-    """Changes the second request, and every one after it."""
+    """Changes the second request and every later one."""
 
     def __init__(self, change: Change) -> None:
         self.change = change
@@ -133,7 +133,7 @@ class Changing(AbstractCapability[Any]):
 
 
 async def broken_by(change: Change, **options: Any) -> list[tuple[str, str]]:
-    """Return the events of a run of three requests, of which the second is changed."""
+    """Return the events of a run of three requests whose second request is changed."""
     agent = Agent(
         ScriptedModel(call('look'), call('look'), 'done'), capabilities=[Changing(change), CacheWatch()], **options
     )

@@ -1,4 +1,4 @@
-"""Anthropic's SDK over HTTP: what one request marks, the next one reads."""
+"""Anthropic's SDK over HTTP: each request reads the prefix that the previous one cached."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 
 FROM_THE_FIRST_ON = cast('ModelSettings', {'framing_announcement': 'always'})
-"""Newer releases of pydantic-ai explain notices to models without a system role: else with the first that there is."""
+"""Newer releases of pydantic-ai explain notices to models without a system role, by default with the first notice."""
 
 
 def use(id: str, name: str, **args: Any) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def make_agent(anthropic: CachingServer, *capabilities: Any) -> Agent[DeepAgentD
 
 
 async def converse(agent: Agent[DeepAgentDeps, str]) -> None:
-    """Take two turns, the second from JSON, with calls and a change of the todos."""
+    """Run two turns with tool calls and a todo change, the second one from JSON."""
     deps, before = DeepAgentDeps(), ''
     for prompt in ('go', 'again'):
         conversation = ConversationTypeAdapter.validate_json(before) if before else Conversation()
@@ -55,7 +55,7 @@ async def converse(agent: Agent[DeepAgentDeps, str]) -> None:
 TODOS = [{'content': 'Look', 'status': 'in_progress'}]
 
 
-async def test_each_request_reads_what_the_one_before_it_has_written(
+async def test_each_request_reads_the_prefix_written_by_the_previous_one(
     anthropic: CachingServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     anthropic.answers = [
@@ -76,7 +76,7 @@ async def test_each_request_reads_what_the_one_before_it_has_written(
     assert caplog.messages == []
 
 
-async def test_without_the_marks_nothing_is_read(anthropic: CachingServer) -> None:
+async def test_nothing_is_read_without_cache_breakpoints(anthropic: CachingServer) -> None:
     anthropic.answers = [[use('a', 'ls')], [say('Done.')], [say('Done again.')]]
 
     await converse(make_agent(anthropic, Caching(retention=False)))
@@ -84,7 +84,9 @@ async def test_without_the_marks_nothing_is_read(anthropic: CachingServer) -> No
     assert [usage['cache_read_input_tokens'] for usage in anthropic.usages] == [0, 0, 0]
 
 
-async def test_what_the_watch_warns_of_is_not_read(anthropic: CachingServer, caplog: pytest.LogCaptureFixture) -> None:
+async def test_prefix_reported_as_broken_is_not_read_from_the_cache(
+    anthropic: CachingServer, caplog: pytest.LogCaptureFixture
+) -> None:
     anthropic.answers = [[use('a', 'ls')], [say('Done.')], [say('Done again.')]]
     agent = make_agent(anthropic, Caching())
 

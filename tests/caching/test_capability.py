@@ -18,12 +18,12 @@ from .conftest import broken_by, events_of, nothing, prompt
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_run_that_only_grows_breaks_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_append_only_run_reports_nothing(caplog: pytest.LogCaptureFixture) -> None:
     assert await broken_by(nothing) == []
     assert caplog.messages == []
 
 
-async def test_the_next_turn_from_json_raises_no_false_alarm() -> None:
+async def test_next_turn_from_json_reports_nothing() -> None:
     agent = create_deep_agent(ScriptedModel(call('ls'), 'one', call('ls'), 'two'), capabilities=[CacheWatch()])
     deps = DeepAgentDeps()
     first = await agent.run('go', deps=deps)
@@ -32,7 +32,7 @@ async def test_the_next_turn_from_json_raises_no_false_alarm() -> None:
     assert await events_of(agent, 'again', message_history=history, deps=deps) == []
 
 
-async def test_the_next_turn_with_changed_instructions_is_reported() -> None:
+async def test_changed_instructions_in_the_next_turn_are_reported() -> None:
     first = await Agent(ScriptedModel('one'), instructions='Be brief.').run('go')
     other = Agent(ScriptedModel('two'), instructions='Be long.', capabilities=[CacheWatch()])
 
@@ -41,7 +41,7 @@ async def test_the_next_turn_with_changed_instructions_is_reported() -> None:
     assert events == [('instructions', '3 of 9 characters are as before')]
 
 
-async def test_a_history_that_does_not_say_its_instructions_is_no_reason() -> None:
+async def test_history_without_instructions_reports_nothing() -> None:
     agent = Agent(ScriptedModel('two'), instructions='Be long.', capabilities=[CacheWatch()])
 
     assert await events_of(agent, 'again', message_history=[prompt('a'), ModelResponse([TextPart('b')])]) == []
@@ -50,20 +50,20 @@ async def test_a_history_that_does_not_say_its_instructions_is_no_reason() -> No
 @pytest.mark.parametrize(
     'history', [[ModelResponse([TextPart('b')])], [prompt('a', 'Be long.'), prompt('b', 'Be long.')]]
 )
-async def test_a_history_without_an_answer_to_a_request_tells_of_none(history: list[ModelMessage]) -> None:
+async def test_history_without_a_complete_exchange_reports_nothing(history: list[ModelMessage]) -> None:
     agent = Agent(ScriptedModel('two'), instructions='Be brief.', capabilities=[CacheWatch()])
 
     assert await events_of(agent, 'again', message_history=history) == []
 
 
-async def test_two_runs_of_one_agent_know_nothing_of_each_other() -> None:
+async def test_runs_of_one_agent_are_compared_separately() -> None:
     agent = Agent(ScriptedModel('one', 'two'), capabilities=[CacheWatch()])
 
     assert await events_of(agent, 'first') == []
     assert await events_of(agent, 'second') == []
 
 
-async def test_what_the_watch_sees_changes_nothing() -> None:
+async def test_watch_does_not_change_the_run() -> None:
     def make(*capabilities: Any) -> Agent[None, str]:
         return Agent(ScriptedModel('one'), capabilities=list(capabilities))
 

@@ -21,7 +21,7 @@ from .conftest import Change, broken_by, events_of, nothing, prompt
 pytestmark = pytest.mark.anyio
 
 
-async def test_another_model_is_a_reason() -> None:
+async def test_model_change_is_reported() -> None:
     def change(ctx: RunContext[Any], request_context: ModelRequestContext) -> None:
         request_context.model = ScriptedModel('done', model_name='other')
 
@@ -33,7 +33,7 @@ def add_instruction(ctx: RunContext[Any], request_context: ModelRequestContext) 
     parameters.instruction_parts = [InstructionPart('Be brief, now.')]
 
 
-async def test_other_instructions_are_a_reason_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_instruction_change_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger='pydantic_deep'):
         events = await broken_by(add_instruction, instructions='Be brief.')
 
@@ -43,7 +43,7 @@ async def test_other_instructions_are_a_reason_once(caplog: pytest.LogCaptureFix
     ]
 
 
-async def test_instructions_that_are_appended_break_nothing() -> None:
+async def test_appended_instructions_are_not_reported() -> None:
     counted = iter(range(9))
 
     class State(AbstractCapability[Any]):
@@ -81,7 +81,7 @@ OLD = [tool('look'), tool('stare')]
         (OLD[::-1], 'in another order'),
     ],
 )
-async def test_other_tools_are_a_reason(tools: list[ToolDefinition], detail: str) -> None:
+async def test_tool_change_is_reported(tools: list[ToolDefinition], detail: str) -> None:
     shown = iter([OLD, tools, tools])
 
     class Shows(AbstractCapability[Any]):
@@ -100,7 +100,7 @@ async def test_other_tools_are_a_reason(tools: list[ToolDefinition], detail: str
     assert await events_of(agent, 'go') == [('tools', detail)]
 
 
-async def test_output_and_native_tools_are_tools() -> None:
+async def test_output_and_native_tools_count_as_tools() -> None:
     def add_output(ctx: RunContext[Any], request_context: ModelRequestContext) -> None:
         request_context.model_request_parameters.output_tools = [tool('answer')]
 
@@ -118,13 +118,13 @@ def settings(**changed: Any) -> Change:
     return change
 
 
-async def test_settings_that_shape_the_prompt_are_a_reason() -> None:
+async def test_settings_that_affect_the_prompt_are_reported() -> None:
     events = await broken_by(settings(thinking='high', tool_choice='none', temperature=0.5))
 
     assert events == [('settings', 'changed: thinking, tool_choice')]
 
 
-async def test_settings_that_do_not_shape_the_prompt_break_nothing() -> None:
+async def test_settings_that_do_not_affect_the_prompt_are_not_reported() -> None:
     assert await broken_by(settings(temperature=0.5, max_tokens=9, extra_headers={'a': 'b'}, seed=1)) == []
 
 
@@ -135,7 +135,7 @@ def rewrite(change: Callable[[list[ModelMessage]], list[ModelMessage]]) -> Chang
     return change_messages
 
 
-async def test_a_message_that_changed_is_a_reason(caplog: pytest.LogCaptureFixture) -> None:
+async def test_changed_message_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger='pydantic_deep'):
         events = await broken_by(rewrite(lambda messages: [prompt('other'), *messages[1:]]))
 
@@ -143,7 +143,7 @@ async def test_a_message_that_changed_is_a_reason(caplog: pytest.LogCaptureFixtu
     assert len(caplog.messages) == len(events)
 
 
-async def test_a_message_that_went_is_a_reason() -> None:
+async def test_removed_message_is_reported() -> None:
     agent = Agent(ScriptedModel('done'), capabilities=[CacheWatch(), Cut()])
     history = [prompt('a'), ModelResponse([TextPart('b')]), prompt('c'), ModelResponse([TextPart('d')])]
 
@@ -151,7 +151,7 @@ async def test_a_message_that_went_is_a_reason() -> None:
 
 
 class Cut(AbstractCapability[Any]):
-    """Sends the first message only, with what is asked last."""
+    """Sends only the first message and the new prompt."""
 
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
@@ -160,7 +160,7 @@ class Cut(AbstractCapability[Any]):
         return request_context
 
 
-async def test_a_summary_is_meant_and_a_reason_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+async def test_summary_is_reported_as_intended_and_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     summary = ModelRequest([CompactionPart(content='what was')])
     done = False
 
@@ -192,7 +192,7 @@ async def test_a_summary_equal_to_the_previous_one_is_detected() -> None:
 
 
 class Replace(AbstractCapability[Any]):
-    """Puts messages in the place of all but the last."""
+    """Replaces all messages but the last."""
 
     def __init__(self, messages: list[ModelMessage]) -> None:
         self.messages = messages
@@ -204,7 +204,7 @@ class Replace(AbstractCapability[Any]):
         return request_context
 
 
-async def test_a_summary_by_the_provider_is_one_too() -> None:
+async def test_summary_by_the_provider_is_reported_as_one() -> None:
     compacted = ModelResponse([CompactionPart(content=None, id='c', provider_name='openai'), TextPart('ok')])
     agent = Agent(ScriptedModel('done'), capabilities=[CacheWatch()])
 
@@ -213,7 +213,7 @@ async def test_a_summary_by_the_provider_is_one_too() -> None:
     assert events == [('summarized', 'by the provider, which is sent nothing from before it')]
 
 
-async def test_messages_that_are_the_same_are_not_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_identical_messages_are_not_compared_in_detail(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[object] = []
     monkeypatch.setattr(_prefix_comparison, 'canonical_message', looked.append)
     monkeypatch.setattr(_prefix_comparison, 'canonical_request', looked.append)

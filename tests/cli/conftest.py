@@ -1,4 +1,4 @@
-"""The command line in this process, with a model, a clock and an environment that a test chooses."""
+"""Fixtures that run the command line in this process with a given model, clock and environment."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MakeRuntime: TypeAlias = Callable[..., AgentRuntime]
 MakeConversation: TypeAlias = Callable[..., Conversation]
 
 PATIENCE_SECONDS = 120
-"""When a test gives up on a process that does not say what it should. No test needs it to pass."""
+"""Timeout in seconds for the output of a subprocess. Passing tests do not reach it."""
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def work(tmp_path: Path) -> Path:
 
 
 def sleeping(clock: FakeClock) -> Callable[[float], Awaitable[None]]:
-    """Return what waits without waiting."""
+    """Return a `sleep` function that advances the fake clock and returns immediately."""
 
     async def sleep(seconds: float) -> None:
         clock.advance(seconds)
@@ -59,18 +59,18 @@ def sleeping(clock: FakeClock) -> Callable[[float], Awaitable[None]]:
 
 
 class ScriptedTerminal(Terminal):
-    """A terminal at which a person types what a test says; an exception is a key such as Ctrl-C."""
+    """A terminal with scripted input. An exception in the script stands for a key such as Ctrl-C."""
 
     def __init__(self, *typed: str | BaseException, width: int = 80) -> None:
         super().__init__(stdin=StringIO(), stdout=StringIO())
         self.typed = list(typed)
         self.prompts: list[tuple[str, str, bool]] = []
-        """What was asked: the prompt, what stood there, whether it had lines."""
+        """Prompts shown so far: the prompt, its default text and whether it is multiline."""
         self.__dict__['console'] = Console(file=self.stdout, width=width)  # a file has no size
 
     @property
     def shown(self) -> str:
-        """All that was printed."""
+        """The text printed so far."""
         assert isinstance(self.stdout, StringIO)
         return self.stdout.getvalue()
 
@@ -84,13 +84,13 @@ class ScriptedTerminal(Terminal):
 
 @pytest.fixture
 def make_terminal() -> type[ScriptedTerminal]:
-    """Make a terminal at which a person types."""
+    """The class of a terminal with scripted input."""
     return ScriptedTerminal
 
 
 @pytest.fixture
 def steady(tmp_path: Path) -> Steady:
-    """Replace what is another with each run: ids of versions, and the directories of the test."""
+    """Replace values that differ between runs: version ids and the temporary directory."""
 
     def replace(text: str) -> str:
         return re.sub(r'\b(version|resume|checkout|show|from) [0-9a-f]{8}\b', r'\1 01234567', text).replace(
@@ -102,7 +102,7 @@ def steady(tmp_path: Path) -> Steady:
 
 @pytest.fixture(scope='session', autouse=True)
 def one_command() -> Generator[None]:
-    """Build the commands once: Typer builds all of them whenever one is invoked, which takes longer than most do."""
+    """Cache the Typer command. Typer builds all commands on each invocation, which takes longer than most tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr('typer.testing._get_command', cache(get_command))
         yield
@@ -110,7 +110,7 @@ def one_command() -> Generator[None]:
 
 @pytest.fixture
 def invoke(work: Path, tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Invoke:
-    """Run the command line in the directory; standard streams are no terminal."""
+    """Run the command line in the `work` directory. Standard streams are not a terminal."""
     monkeypatch.chdir(work)
 
     def invoke(
@@ -141,7 +141,7 @@ def invoke(work: Path, tmp_path: Path, clock: FakeClock, monkeypatch: pytest.Mon
 
 @pytest.fixture
 def make_runtime(work: Path, clock: FakeClock) -> MakeRuntime:
-    """Make an agent in the directory."""
+    """Create an agent runtime in the `work` directory."""
 
     def make(
         model: Model,
@@ -174,7 +174,7 @@ async def store() -> AsyncGenerator[Store]:
 
 @pytest.fixture
 def make_conversation(make_runtime: MakeRuntime, store: Store) -> MakeConversation:
-    """Make a conversation in the directory that begins with its next turn."""
+    """Open a conversation in the `work` directory that starts with the next turn."""
 
     def make(model: Model, *, max_tokens: int = MAX_TOKENS, **options: Any) -> Conversation:
         runtime = make_runtime(model, max_tokens=max_tokens, **options)

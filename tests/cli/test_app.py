@@ -1,4 +1,4 @@
-"""The commands through the door: options, streams and exit codes."""
+"""Commands of the app: options, streams and exit codes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ Steady = Callable[[str], str]
 PLAN = [{'content': 'Write it', 'status': 'in_progress'}, {'content': 'Read it', 'status': 'pending'}]
 
 
-def test_the_answer_goes_to_standard_output_and_the_work_to_standard_error(
-    invoke: Invoke, work: Path, steady: Steady
-) -> None:
+def test_run_prints_the_answer_to_stdout_and_progress_to_stderr(invoke: Invoke, work: Path, steady: Steady) -> None:
     model = ScriptedModel(
         ['I plan.', call('write_todos', todos=PLAN)],
         call('write_file', path='/note.md', content='# One\n\ntwo\n'),
@@ -48,7 +46,7 @@ version 01234567 in /tmp/state/pydantic-deep/agents.db
     assert (work / 'note.md').read_text() == '# One\n\ntwo\n'
 
 
-def test_the_agent_works_in_the_directory_and_cannot_leave_it(invoke: Invoke, work: Path, tmp_path: Path) -> None:
+def test_agent_cannot_read_outside_its_directory(invoke: Invoke, work: Path, tmp_path: Path) -> None:
     (tmp_path / 'secret.txt').write_text('secret')
     model = ScriptedModel(call('read_file', path='/../secret.txt'), call('read_file', path='/poem.txt'), 'Done.')
     invoke('run', 'Go', '--dir', str(work), model=model)
@@ -57,38 +55,38 @@ def test_the_agent_works_in_the_directory_and_cannot_leave_it(invoke: Invoke, wo
     assert 'rose' in returns[1]
 
 
-def test_the_task_comes_from_standard_input(invoke: Invoke) -> None:
+def test_run_reads_the_task_from_stdin(invoke: Invoke) -> None:
     model = ScriptedModel('Hi.')
     assert invoke('run', '-', model=model, stdin='Say hi\n').stdout == 'Hi.\n'
     assert 'Say hi' in str(model.requests[0].messages)
 
 
 @pytest.mark.parametrize(('task', 'stdin'), [('', ''), ('-', ' \n')])
-def test_an_empty_task_is_wrong_usage(invoke: Invoke, task: str, stdin: str) -> None:
+def test_empty_task_is_usage_error(invoke: Invoke, task: str, stdin: str) -> None:
     result = invoke('run', task, model=ScriptedModel(), stdin=stdin)
     assert (result.exit_code, result.stdout) == (2, '')
     assert 'it is empty' in result.stderr
 
 
-def test_a_directory_that_is_not_there_is_wrong_usage(invoke: Invoke) -> None:
+def test_missing_directory_is_usage_error(invoke: Invoke) -> None:
     assert invoke('run', 'Go', '--dir', 'nowhere', model=ScriptedModel()).exit_code == 2
 
 
 @pytest.mark.parametrize('command', [('run', 'Go'), ('chat',)])
-def test_no_model_is_one_sentence(invoke: Invoke, command: tuple[str, ...]) -> None:
+def test_missing_model_prints_one_sentence(invoke: Invoke, command: tuple[str, ...]) -> None:
     result = invoke(*command)
     assert (result.exit_code, result.stdout) == (3, '')
     assert result.stderr.startswith('No model to use. Set ANTHROPIC_API_KEY')
     assert result.stderr.count('\n') == 1
 
 
-def test_events_have_an_end_even_without_a_model(invoke: Invoke) -> None:
+def test_json_events_end_with_an_end_event_without_a_model(invoke: Invoke) -> None:
     result = invoke('run', 'Go', '--json')
     error, end = map(json.loads, result.stdout.splitlines())
     assert (result.exit_code, error['kind'], end['type'], end['status']) == (3, 'unusable_model', 'end', 'failed')
 
 
-def test_events_are_all_that_standard_output_has(invoke: Invoke) -> None:
+def test_json_mode_prints_only_events_to_stdout(invoke: Invoke) -> None:
     model = ScriptedModel(call('ls'), 'Done.')
     result = invoke('run', 'Go', '--json', model=model)
     events = [json.loads(line) for line in result.stdout.splitlines()]
@@ -122,7 +120,7 @@ def test_events_are_all_that_standard_output_has(invoke: Invoke) -> None:
     )
 
 
-def test_a_provider_that_does_not_answer_is_1(invoke: Invoke) -> None:
+def test_unreachable_provider_exits_with_1(invoke: Invoke) -> None:
     result = invoke('run', 'Go', model=ScriptedModel(*[ModelConnectionError('m', 'Connection error.')] * 3))
     assert (result.exit_code, result.stdout) == (1, '')
     assert result.stderr.endswith(
@@ -130,7 +128,7 @@ def test_a_provider_that_does_not_answer_is_1(invoke: Invoke) -> None:
     )
 
 
-def test_a_used_up_budget_is_4(invoke: Invoke) -> None:
+def test_exhausted_budget_exits_with_4(invoke: Invoke) -> None:
     result = invoke('run', 'Go', '--max-tokens', '1', model=ScriptedModel(call('ls'), 'Done.'))
     assert (result.exit_code, result.stdout) == (4, '')
     assert result.stderr.endswith(
@@ -139,7 +137,7 @@ def test_a_used_up_budget_is_4(invoke: Invoke) -> None:
     )
 
 
-def test_nothing_that_a_model_says_or_names_drives_the_terminal(invoke: Invoke) -> None:
+def test_model_text_and_file_names_are_escaped_on_stderr(invoke: Invoke) -> None:
     model = ScriptedModel(
         ['\x1b]0;owned\x07', call('write_file', path='/\u202egnp.exe', content='x')],
         call('write_todos', todos=[{'content': 'a\x1b[2Jb', 'status': 'pending'}]),
@@ -151,26 +149,26 @@ def test_nothing_that_a_model_says_or_names_drives_the_terminal(invoke: Invoke) 
 
 
 @pytest.mark.parametrize(('command', 'stdin'), [(('run', 'Go'), ''), (('chat',), 'Go\n')])
-def test_an_answer_does_not_drive_the_terminal(
+def test_answer_is_escaped_on_stdout(
     invoke: Invoke, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], stdin: str
 ) -> None:
-    monkeypatch.setenv('FORCE_COLOR', '1')  # Rich takes any stream for a terminal then
+    monkeypatch.setenv('FORCE_COLOR', '1')  # with it, Rich treats any stream as a terminal
     result = invoke(*command, model=ScriptedModel('**Hi** \x1b]0;owned\x07'), stdin=stdin)
     assert '\x1b[1mHi\x1b[0m \\x1b]0;owned\\x07' in result.stdout
     assert not set('\x07') & set(result.stdout)
 
 
 @pytest.mark.parametrize('command', [(), ('run',), ('chat',), ('models',)])
-def test_help_teaches(invoke: Invoke, command: tuple[str, ...]) -> None:
+def test_help_describes_usage_and_exit_codes(invoke: Invoke, command: tuple[str, ...]) -> None:
     text = ' '.join(invoke(*command, '--help').stdout.split())
     assert 'Usage: ' in text
     if command != ('models',):
         assert 'Exit codes: 0 done, 1 the run failed, 2 wrong usage, 3 no usable model' in text
 
 
-def test_help_says_how_to_use_a_model_on_this_machine(invoke: Invoke) -> None:
+def test_help_explains_local_models(invoke: Invoke) -> None:
     assert 'OPENAI_BASE_URL=http://127.0.0.1:8080/v1' in invoke('--help').stdout
 
 
-def test_the_version(invoke: Invoke) -> None:
+def test_version_option_prints_the_version(invoke: Invoke) -> None:
     assert invoke('--version').stdout.startswith('pydantic-deep 0.')

@@ -1,4 +1,4 @@
-"""What a process that died leaves to the next command."""
+"""Commands after a crash of an earlier process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 Invoke = Callable[..., Result]
 
-DYING = """
+CRASHING_PROGRAM = """
 import os, sys
 from typer.testing import CliRunner
 from pydantic_deep.cli._app import app
@@ -36,9 +36,11 @@ CliRunner().invoke(app, ['run', 'Go', '--approvals=allow'], obj=environment)
 """
 
 
-def test_the_next_turn_knows_what_was_done_before_a_crash(invoke: Invoke, work: Path, tmp_path: Path) -> None:
-    died = subprocess.run([sys.executable, '-c', DYING, tmp_path / 'state', tmp_path / 'home'], cwd=work, check=False)
-    assert died.returncode == 9
+def test_next_turn_contains_calls_of_a_crashed_turn(invoke: Invoke, work: Path, tmp_path: Path) -> None:
+    crashed = subprocess.run(
+        [sys.executable, '-c', CRASHING_PROGRAM, tmp_path / 'state', tmp_path / 'home'], cwd=work, check=False
+    )
+    assert crashed.returncode == 9
     for command in (['log'], ['approvals', 'list'], ['approvals', 'list', '--json', '--agent=command-line']):
         listed = invoke(*command)
         assert listed.stderr.count('Suspended: the run of command-line of ') == 1, command
@@ -50,8 +52,8 @@ def test_the_next_turn_knows_what_was_done_before_a_crash(invoke: Invoke, work: 
     model = ScriptedModel('Fine.')
     result = invoke('run', 'More', '--continue', '--json', model=model)
     assert result.exit_code == 0, result.stderr
-    told = [part for message in model.requests[-1].messages for part in message.parts]
-    (written,) = (part for part in told if isinstance(part, ToolReturnPart))
+    message_parts = [part for message in model.requests[-1].messages for part in message.parts]
+    (written,) = (part for part in message_parts if isinstance(part, ToolReturnPart))
     assert str(written.content).startswith('Created /new.txt')
     assert (work / 'new.txt').read_text() == 'new'
     rows = json.loads(invoke('log', '--json').stdout)
@@ -64,19 +66,23 @@ def test_the_next_turn_knows_what_was_done_before_a_crash(invoke: Invoke, work: 
     assert json.loads(running.stdout) == [{'n': 0}]
 
 
-LIVING = DYING.replace('os._exit(9)', 'os.write(1, b"answers\\n"); os.read(0, 1)')  # the streams of `sys` are replaced
+RUNNING_PROGRAM = CRASHING_PROGRAM.replace(
+    'os._exit(9)', 'os.write(1, b"answers\\n"); os.read(0, 1)'
+)  # the runner replaces `sys.stdout`
 
 
-def test_nobody_goes_on_from_the_middle_of_a_turn_that_runs(invoke: Invoke, work: Path, tmp_path: Path) -> None:
-    arguments = [sys.executable, '-c', LIVING, str(tmp_path / 'state'), str(tmp_path / 'home')]
-    with subprocess.Popen(arguments, cwd=work, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as living:
-        assert living.stdin is not None
-        assert living.stdout is not None
+def test_continue_is_refused_while_another_run_is_active(invoke: Invoke, work: Path, tmp_path: Path) -> None:
+    arguments = [sys.executable, '-c', RUNNING_PROGRAM, str(tmp_path / 'state'), str(tmp_path / 'home')]
+    with subprocess.Popen(
+        arguments, cwd=work, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as running_process:
+        assert running_process.stdin is not None
+        assert running_process.stdout is not None
         try:
-            assert living.stdout.readline() == 'answers\n'
+            assert running_process.stdout.readline() == 'answers\n'
             refused = invoke('run', 'More', '--continue', model=ScriptedModel('Fine.'))
         finally:
-            living.kill()
+            running_process.kill()
     assert refused.exit_code == 2
     assert 'Another run is working in this directory: ' in refused.stderr
     assert 'is its last step. Wait until it ends' in refused.stderr

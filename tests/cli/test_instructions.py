@@ -1,4 +1,4 @@
-"""Instructions of a conversation at the command line, and what is said where those of the agent are others."""
+"""The `--instructions` option, and the warning about changed instructions of the agent."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from pydantic_deep.testing import ScriptedModel
 from .conftest import Invoke
 
 
-def told(model: ScriptedModel) -> list[bool]:
+def has_instructions(model: ScriptedModel) -> list[bool]:
     """Return for each request whether its instructions end with those of the conversation."""
     last = [request.messages[-1] for request in model.requests]
     texts = [message.instructions or '' for message in last if isinstance(message, ModelRequest)]
     return [text.endswith('\n\nSpeak like a pirate.') for text in texts]
 
 
-def test_a_new_conversation_gets_instructions_and_keeps_them(invoke: Invoke) -> None:
-    """`run --instructions TEXT` tells the agent something in all turns, also in those that go on later."""
+def test_instructions_apply_to_all_turns_of_a_conversation(invoke: Invoke) -> None:
+    """`run --instructions TEXT` adds instructions to all turns of the conversation, including continued ones."""
     model = ScriptedModel('one', 'two', 'three', 'four')
     assert invoke('run', 'Go', '--instructions', 'Speak like a pirate.', model=model).exit_code == 0
     assert invoke('run', 'On', '--continue', '--max-tokens', '1000000', model=model).exit_code == 0
     assert invoke('chat', '--from', 'HEAD~1', model=model, stdin='On\n').exit_code == 0
     assert invoke('run', 'Go', model=model).exit_code == 0
-    assert told(model) == [True, True, True, False]
+    assert has_instructions(model) == [True, True, True, False]
 
 
 @pytest.mark.parametrize('options', [(), ('--no-store',)])
-def test_each_conversation_that_a_chat_begins_has_its_instructions(invoke: Invoke, options: tuple[str, ...]) -> None:
+def test_chat_instructions_apply_to_new_conversations(invoke: Invoke, options: tuple[str, ...]) -> None:
     model = ScriptedModel('one', 'two', 'three')
     result = invoke(
         'chat', '--instructions=Speak like a pirate.', *options, model=model, stdin='One\nTwo\n/new\nThree\n'
     )
-    assert (result.exit_code, told(model)) == (0, [True, True, True])
+    assert (result.exit_code, has_instructions(model)) == (0, [True, True, True])
     assert len(model.requests[2].messages) == 1
 
 
@@ -53,7 +53,7 @@ def test_each_conversation_that_a_chat_begins_has_its_instructions(invoke: Invok
         (('--instructions', 'a\udcff'), 'is not valid UTF-8'),
     ],
 )
-def test_instructions_that_cannot_be_given_are_wrong_usage(
+def test_invalid_instructions_are_usage_errors(
     invoke: Invoke, command: tuple[str, ...], options: tuple[str, ...], sentence: str
 ) -> None:
     model = ScriptedModel()
@@ -64,10 +64,11 @@ def test_instructions_that_cannot_be_given_are_wrong_usage(
 
 @pytest.mark.filterwarnings('always::pydantic_deep.versions.InstructionsWarning')
 @pytest.mark.parametrize('command', [('run', 'On', '--continue'), ('chat', '--continue'), ('chat', '--from', 'HEAD')])
-def test_other_instructions_of_the_agent_are_said_in_one_line(
+def test_changed_agent_instructions_print_one_warning(
     invoke: Invoke, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
 ) -> None:
-    """A later release tells its agent something else: who goes on is told so once, and sees no line of the source."""
+    """When a later release changes the agent's instructions, a continued conversation prints one warning, without a
+    source line."""
     model = ScriptedModel('one', 'two', 'three')
     monkeypatch.setattr(_runtime, 'INSTRUCTIONS', 'Be\nbrief.')
     assert invoke('run', 'Go', model=model).exit_code == 0

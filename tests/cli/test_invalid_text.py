@@ -1,4 +1,4 @@
-"""What is no text is refused by every command before it does anything."""
+"""Every command refuses arguments that are not valid UTF-8."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from .conftest import Invoke
         'keys create T', 'keys create x --owner=T', 'store check --store T', 'models T',
     ],
 )  # fmt: skip
-def test_an_argument_that_is_no_text_is_wrong_usage(invoke: Invoke, command: str) -> None:
-    """Bytes that are no UTF-8 come as half characters, which no store and no provider takes."""
+def test_argument_with_invalid_utf8_is_usage_error(invoke: Invoke, command: str) -> None:
+    """Invalid UTF-8 bytes in arguments become lone surrogates, which neither stores nor providers accept."""
     result = invoke(*command.replace('T', 'a\udcff').replace('X', 'a\udcff').split(' '))
     assert result.exit_code == 2
     assert result.exception is None or isinstance(result.exception, SystemExit)
     assert 'is not valid UTF-8' in result.stderr
 
 
-def test_a_path_that_is_there_may_have_any_name(invoke: Invoke, work: Path) -> None:
-    """Names of files are bytes: one that is there is taken."""
+def test_existing_path_may_have_any_name(invoke: Invoke, work: Path) -> None:
+    """File names are bytes: the path of an existing file is accepted."""
     name = os.fsdecode(b'a\xff')
     (work / name).mkdir()
     result = invoke('skills', 'validate', name)
@@ -37,7 +37,7 @@ def test_a_path_that_is_there_may_have_any_name(invoke: Invoke, work: Path) -> N
 
 
 @pytest.mark.parametrize('model', ['', ' '])
-def test_a_blank_model_is_refused_as_such(invoke: Invoke, model: str) -> None:
+def test_blank_model_is_refused(invoke: Invoke, model: str) -> None:
     result = invoke('run', 'x', '--model', model)
     assert result.exit_code == 3
     assert f'--model is {model!r}. Name a model' in result.stderr

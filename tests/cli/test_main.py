@@ -1,4 +1,4 @@
-"""`main`: what the installed command calls."""
+"""`main`, the entry point of the command line."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from pydantic_deep.testing import ScriptedModel
 Done: TypeAlias = subprocess.CompletedProcess[str]
 
 
-def test_a_program_can_offer_models_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_main_accepts_custom_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = main(['run', 'Hello', '--dir', str(tmp_path), '--model', 'house'], models={'house': ScriptedModel('Hi.')})
     assert (code, capsys.readouterr().out) == (0, 'Hi.\n')
 
 
-def test_it_takes_the_arguments_of_the_process(
+def test_main_defaults_to_the_arguments_of_the_process(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, 'argv', ['pydantic-deep', '--version'])
@@ -36,12 +36,12 @@ def test_it_takes_the_arguments_of_the_process(
     assert capsys.readouterr().out.startswith('pydantic-deep 0.')
 
 
-def test_wrong_usage_is_2(capsys: pytest.CaptureFixture[str]) -> None:
+def test_main_returns_2_on_usage_errors(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(['run']) == 2
     assert "Missing argument 'task'" in capsys.readouterr().err
 
 
-def test_an_interrupt_outside_a_turn_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_main_returns_130_on_an_interrupt_outside_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*args: object, **kwargs: object) -> None:
         raise KeyboardInterrupt
 
@@ -49,7 +49,7 @@ def test_an_interrupt_outside_a_turn_is_130(monkeypatch: pytest.MonkeyPatch) -> 
     assert main(['models']) == 130
 
 
-def test_what_is_in_no_version_is_said_once_and_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_omitted_files_warning_is_printed_once_and_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / '~notes').write_text('mine')
 
     def script(messages: list[ModelMessage], info: AgentInfo) -> str:
@@ -59,15 +59,15 @@ def test_what_is_in_no_version_is_said_once_and_last(tmp_path: Path, capsys: pyt
     with pytest.warns(UserWarning, match='something else'):
         main(['run', 'Hello', '--dir', str(tmp_path), '--model', 'house'], models={'house': ScriptedModel(script)})
 
-    said = capsys.readouterr().err
-    assert said.endswith(
+    printed = capsys.readouterr().err
+    assert printed.endswith(
         'warning: In no version: /~notes (invalid path). Name them in a .gitignore if that is right, else rename or '
         'split them.\n'
     )
-    assert said.count('warning:') == 1
+    assert printed.count('warning:') == 1
 
 
-WITHOUT = """
+PROGRAM_WITHOUT_PACKAGE = """
 import sys
 class Missing:
     def find_spec(self, name, path=None, target=None):
@@ -81,8 +81,10 @@ sys.exit(main(['models']))
 
 @pytest.mark.slow
 @pytest.mark.parametrize('package', ['typer', 'rich', 'prompt_toolkit'])
-def test_without_the_extra_it_says_which_one_to_install(package: str) -> None:
-    done = subprocess.run([sys.executable, '-c', WITHOUT.format(package=package)], capture_output=True, text=True)
+def test_main_without_the_extra_names_the_package_to_install(package: str) -> None:
+    done = subprocess.run(
+        [sys.executable, '-c', PROGRAM_WITHOUT_PACKAGE.format(package=package)], capture_output=True, text=True
+    )
     assert done.returncode == 2
     assert done.stderr.endswith(
         f"The command line needs '{package}', which is not installed. Install the extra: pip install 'pydantic-deep[cli]'\n"
@@ -90,7 +92,7 @@ def test_without_the_extra_it_says_which_one_to_install(package: str) -> None:
 
 
 @pytest.mark.parametrize('package', ['typer', 'pydantic_ai'])
-def test_the_same_in_this_process(
+def test_main_handles_a_missing_package_in_process(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], package: str
 ) -> None:
     class Missing(MetaPathFinder):
@@ -109,19 +111,21 @@ def test_the_same_in_this_process(
 
 
 @pytest.mark.slow
-def test_another_missing_module_is_a_defect_and_not_the_extra() -> None:
-    done = subprocess.run([sys.executable, '-c', WITHOUT.format(package='rich.live')], capture_output=True, text=True)
+def test_another_missing_module_raises() -> None:
+    done = subprocess.run(
+        [sys.executable, '-c', PROGRAM_WITHOUT_PACKAGE.format(package='rich.live')], capture_output=True, text=True
+    )
     assert done.returncode == 1
     assert done.stderr.endswith("ModuleNotFoundError: No module named 'rich.live'\n")
 
 
 @pytest.mark.slow
-def test_nothing_but_the_command_imports_it() -> None:
+def test_package_does_not_import_the_cli() -> None:
     code = "import sys, pydantic_deep; sys.exit(any(name.startswith('pydantic_deep.cli') for name in sys.modules))"
     assert subprocess.run([sys.executable, '-c', code]).returncode == 0
 
 
-def test_a_stream_that_is_no_file_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_main_writes_to_any_text_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = StringIO()
     monkeypatch.setattr(sys, 'stdout', stream)
     assert main(['models', 'anthropic']) == 0
@@ -133,7 +137,7 @@ import os, sys
 from pydantic_deep.cli import main
 from pydantic_deep.testing import ScriptedModel, call
 def answer(messages, info):
-    os.read(0, 1)  # it waits for whoever runs it
+    os.read(0, 1)  # waits for the parent process
     return 'na\u00efve \u2713'
 sys.exit(main(models={'given': ScriptedModel(call('ls', path='/'), answer)}))
 """
@@ -142,7 +146,7 @@ RUN = ('run', 'Go', '--model', 'given')
 
 @pytest.fixture
 def variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: Path) -> dict[str, str]:
-    """Variables for the command line, with a store of its own; it runs in the directory."""
+    """Environment variables with a separate store. The test runs in the `work` directory."""
     monkeypatch.chdir(work)
     return {**os.environ, 'XDG_STATE_HOME': str(tmp_path / 'state'), 'PYTHONUNBUFFERED': ''}
 
@@ -159,15 +163,15 @@ def run_program(variables: dict[str, str], *arguments: str, stdout: IO[bytes] | 
 
 
 @pytest.mark.slow
-def test_what_a_terminal_cannot_encode_does_not_end_the_program(variables: dict[str, str]) -> None:
+def test_unencodable_output_is_escaped(variables: dict[str, str]) -> None:
     done = run_program({**variables, 'PYTHONIOENCODING': 'ascii', 'PYTHONUTF8': '0'}, *RUN)
     assert (done.returncode, done.stdout) == (0, 'na\\xefve \\u2713\n')
     assert '\\u2713 ls /' in done.stderr
 
 
 @pytest.fixture
-def left() -> Generator[IO[bytes]]:
-    """A pipe that nobody reads any more."""
+def closed_pipe() -> Generator[IO[bytes]]:
+    """A pipe with a closed read end."""
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, 'wb') as pipe:
@@ -176,16 +180,16 @@ def left() -> Generator[IO[bytes]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize('command', [('log',), ('sql', 'SELECT 1 AS n', '--csv'), (*RUN, '--json')])
-def test_who_reads_nothing_is_told_nothing(
-    variables: dict[str, str], left: IO[bytes], command: tuple[str, ...]
+def test_closed_stdout_prints_no_error(
+    variables: dict[str, str], closed_pipe: IO[bytes], command: tuple[str, ...]
 ) -> None:
     assert run_program(variables, *RUN).returncode == 0
-    done = run_program(variables, *command, stdout=left)
+    done = run_program(variables, *command, stdout=closed_pipe)
     assert (done.returncode, done.stderr) == (1, '')
 
 
 @pytest.mark.slow
-def test_a_turn_whose_events_nobody_reads_any_more_is_kept_as_stopped(variables: dict[str, str]) -> None:
+def test_turn_with_closed_event_stream_is_stored_as_interrupted(variables: dict[str, str]) -> None:
     pipe, argv = subprocess.PIPE, [sys.executable, '-c', PROGRAM, *RUN, '--json']
     with subprocess.Popen(argv, env=variables, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as running:
         assert running.stdin is not None
@@ -203,10 +207,10 @@ def test_a_turn_whose_events_nobody_reads_any_more_is_kept_as_stopped(variables:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path('/dev/full').exists(), reason='the device that is full is a thing of Linux')
-def test_output_that_cannot_be_written_is_one_sentence(variables: dict[str, str]) -> None:
+@pytest.mark.skipif(not Path('/dev/full').exists(), reason='/dev/full exists only on Linux')
+def test_full_output_device_prints_one_sentence(variables: dict[str, str]) -> None:
     with Path('/dev/full').open('wb') as full:
         done = run_program(variables, 'models', stdout=full)
-        assert (done.returncode, done.stderr) == (1, 'The output cannot be written: No space left on device.\n')
+        assert (done.returncode, done.stderr) == (1, 'The output cannot be written: No space closed_pipe on device.\n')
         done = run_program(variables, *RUN, '--json', stdout=full)
         assert (done.returncode, done.stderr.count('\n')) == (1, 1)

@@ -1,4 +1,4 @@
-"""What a person at the terminal learns of protected files that changed."""
+"""Warnings about changed protected files in the CLI."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ needs_bwrap = pytest.mark.skipif(
 
 
 @needs_bwrap
-def test_a_turn_and_show_say_which_protected_files_commands_changed(invoke: Invoke) -> None:
-    """`git init` with `core.fsmonitor` in a sandbox: the turn warns of it when it ends, and `show` lists it."""
+def test_run_and_show_list_protected_files_changed_by_commands(invoke: Invoke) -> None:
+    """`git init` with `core.fsmonitor` in a sandbox: `run` prints a warning at the end of the turn, and `show` lists
+    the file."""
     evil = call('execute', command='git init -q sub && git -C sub config core.fsmonitor evil')
     result = invoke('run', 'Go', '--sandbox', '--approvals=allow', model=ScriptedModel(evil, 'Done.'))
     assert result.exit_code == 0
@@ -35,10 +36,10 @@ def test_a_turn_and_show_say_which_protected_files_commands_changed(invoke: Invo
 
 
 @needs_bwrap
-def test_a_person_sees_what_commands_changed_before_the_next_question(
+def test_next_approval_prompt_names_protected_files_changed_by_commands(
     invoke: Invoke, make_terminal: type[ScriptedTerminal]
 ) -> None:
-    """The question after the command names what it changed, before anything else is approved."""
+    """The approval prompt after the command names the protected files that it changed."""
     evil = call('execute', command='mkdir sub; echo x > sub/.envrc')
     model = ScriptedModel(evil, call('write_file', path='a.txt', content='x'), 'Done.')
     terminal = make_terminal('y', 'y')
@@ -48,9 +49,9 @@ def test_a_person_sees_what_commands_changed_before_the_next_question(
 
 
 @pytest.mark.parametrize('command', ['checkout', 'rewind'])
-def test_a_checkout_names_the_protected_files_that_it_writes(invoke: Invoke, work: Path, command: str) -> None:
-    """A version can have an `.envrc` that a command made: whoever puts it into the directory is told, also with
-    `--json`, where the standard output is the document and nothing else."""
+def test_checkout_lists_written_protected_files(invoke: Invoke, work: Path, command: str) -> None:
+    """A version can contain an `.envrc` written by a command. A checkout of it prints a warning to stderr, also with
+    `--json`."""
     write = call('write_file', path='.envrc', content='evil')
     model = ScriptedModel(write, 'Done.', call('write_file', path='.envrc', content='other'), 'Done.')
     assert invoke('run', 'One', '--approvals=allow', model=model).exit_code == 0

@@ -1,4 +1,4 @@
-"""A provider that refuses, over real HTTP with the real SDK, and a model on this machine."""
+"""Errors of a provider over HTTP with the real SDK, and a local model."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ pytestmark = pytest.mark.slow
 
 
 class Provider(BaseHTTPRequestHandler):
-    """Answers requests for the model `local`; knows no other, and refuses the key `wrong`."""
+    """Answers requests for the model `local`, and refuses other models and the key `wrong-key`."""
 
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers['content-length'])))
+        request = json.loads(self.rfile.read(int(self.headers['content-length'])))
         if self.headers['authorization'] == 'Bearer wrong-key':
             self._refuse(401, 'Incorrect API key provided: wrong-key.', 'invalid_api_key')
-        elif asked['model'] != 'local':
+        elif request['model'] != 'local':
             self._refuse(404, 'The model does not exist.', 'model_not_found')
         else:
             chunk = {'id': '1', 'object': 'chat.completion.chunk', 'created': 1, 'model': 'local'}
@@ -47,7 +47,7 @@ class Provider(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def provider() -> Generator[str]:
-    """The address of a server that speaks the API of OpenAI."""
+    """The base URL of a server with the API of OpenAI."""
     server = HTTPServer(('127.0.0.1', 0), Provider)
     thread = Thread(target=server.serve_forever)
     thread.start()
@@ -67,26 +67,26 @@ def run(work: Path, model: str, **variables: str) -> subprocess.CompletedProcess
     )
 
 
-def test_a_server_on_this_machine_needs_no_key(work: Path, provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_server_requires_no_key(work: Path, provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv('OPENAI_API_KEY', raising=False)
     done = run(work, 'openai-chat:local', OPENAI_BASE_URL=provider)
     assert (done.returncode, done.stdout) == (0, 'Hello.\n')
 
 
-def test_a_name_that_the_provider_does_not_know_is_3(work: Path, provider: str) -> None:
+def test_unknown_model_exits_with_3(work: Path, provider: str) -> None:
     done = run(work, 'openai-chat:loacl', OPENAI_BASE_URL=provider)
     assert done.returncode == 3
     assert done.stderr.splitlines()[-1] == "'loacl' answered with HTTP 404: The model does not exist."
 
 
-def test_a_key_that_the_provider_refuses_is_3(work: Path, provider: str) -> None:
+def test_refused_key_exits_with_3(work: Path, provider: str) -> None:
     done = run(work, 'openai-chat:local', OPENAI_BASE_URL=provider, OPENAI_API_KEY='wrong-key')
     assert done.returncode == 3
     assert "The provider refuses the key. 'local' answered with HTTP 401: Incorrect API key provided" in done.stderr
     assert 'Traceback' not in done.stderr
 
 
-def test_a_server_that_is_not_there_is_1(work: Path) -> None:
+def test_unreachable_server_exits_with_1(work: Path) -> None:
     done = run(work, 'openai-chat:local', OPENAI_BASE_URL='http://127.0.0.1:9/v1')
     assert done.returncode == 1
     assert "'local' cannot be reached: " in done.stderr.splitlines()[-1]

@@ -1,4 +1,4 @@
-"""The pages of the command line describe the commands as they are, and the generated ones are fresh."""
+"""The command-line pages match the commands, and the generated pages are up to date."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def events() -> str:
 
 
 @pytest.mark.parametrize('script', ['write_cli_reference.py', 'write_schemas.py'])
-def test_the_generated_pages_are_fresh(script: str) -> None:
+def test_generated_pages_are_up_to_date(script: str) -> None:
     done = subprocess.run([sys.executable, ROOT / 'scripts' / script, '--check'], capture_output=True, text=True)
     assert (done.returncode, done.stdout + done.stderr) == (0, '')
 
@@ -51,13 +51,13 @@ def test_every_event_has_a_heading(events: str) -> None:
     assert re.findall(r'^## `(\w+)` event$', events, re.MULTILINE) == types
 
 
-def test_every_field_of_an_event_has_its_sentence(events: str) -> None:
+def test_every_field_of_an_event_has_a_sentence(events: str) -> None:
     rows = re.findall(r'^\| `\w+` \| .* \|(.*)\|$', events, re.MULTILINE)
     assert len(rows) > 20
     assert [row for row in rows if not row.strip().endswith('.')] == []
 
 
-def test_every_command_of_a_chat_is_in_the_guide(guide: str) -> None:
+def test_every_chat_command_is_in_the_guide(guide: str) -> None:
     assert set(re.findall(r'^/\w+', HELP, re.MULTILINE)) <= set(re.findall(r'`(/\w+)`', guide))
 
 
@@ -66,6 +66,6 @@ def test_every_variable_is_documented(variable: str) -> None:
     assert f'`{variable}`' in ' '.join(VARIABLES)
 
 
-def test_the_guide_names_the_budget_and_is_short(guide: str) -> None:
+def test_guide_states_the_budget_and_is_short(guide: str) -> None:
     assert f'(default {MAX_TOKENS:,})' in guide
     assert len(guide.split()) <= 1500

@@ -1,4 +1,4 @@
-"""The demo: what it says first, what it leaves behind, and that its figures are those of the files."""
+"""The demo: its first line, its output files, and that its figures match the files."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ KEYS = ('PYDANTIC_DEEP_MODEL', 'ANTHROPIC_API_KEY', 'OPENAI_API_KEY', 'GOOGLE_AP
 
 @dataclass
 class Survey:
-    """The figures, by Python's own tokenizer over the installed package; the demo's tools have no part in them."""
+    """The figures computed by Python's tokenizer over the installed package, independently of the demo's tools."""
 
     file_count: int = 0
     by_file: Counter[str] = field(default_factory=Counter[str])
     by_code: Counter[str] = field(default_factory=Counter[str])
     private: Counter[str] = field(default_factory=Counter[str])
-    """Of the lines with `attr-defined`, those that name something private, by file."""
+    """Lines with `attr-defined` that name something private, by file."""
     task_internals: int = 0
 
 
@@ -69,7 +69,7 @@ class Demo:
 
 @pytest.fixture(scope='module')
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
-    """What a newcomer gets, who has no key."""
+    """Run the demo without API keys, like a new user."""
     directory = tmp_path_factory.mktemp('demo')
     environment = {name: value for name, value in os.environ.items() if name not in KEYS}
     done = subprocess.run(
@@ -79,37 +79,37 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
 
 
 def tables(report: str) -> list[dict[str, int]]:
-    """Return the tables of a report: a name and a number in each row."""
+    """Return the tables of a report, with a name and a number in each row."""
     parts = report.split('## ')[1:]
     rows = [re.findall(r'^\| `(.+?)` \| (\d+) \|$', part, re.MULTILINE) for part in parts]
     return [{name: int(number) for name, number in part} for part in rows if part]
 
 
 @pytest.mark.slow
-def test_the_first_line_says_that_it_is_written_by_hand(demo: Demo) -> None:
+def test_first_line_says_that_answers_are_hand_written(demo: Demo) -> None:
     assert demo.stdout.splitlines()[0] == (
         'No API key is set: the answers were written by hand. Tools and files are real.'
     )
     assert demo.code == 0
 
 
-def test_it_plans_searches_reads_writes_and_edits_once(demo: Demo) -> None:
+def test_demo_plans_searches_reads_writes_and_edits(demo: Demo) -> None:
     called = Counter(re.findall(r'^✓ (\w+)', demo.stderr, re.MULTILINE))
     assert called == {'write_todos': 4, 'ls': 1, 'glob': 1, 'grep': 5, 'read_file': 2, 'write_file': 1, 'edit_file': 1}
     assert '● Write /report.md and check it' in demo.stderr
 
 
-def test_it_ends_with_the_report(demo: Demo) -> None:
+def test_demo_ends_with_the_report(demo: Demo) -> None:
     assert demo.stdout.endswith(f'demo-output/report.md:\n\n{demo.report}')
 
 
-def test_the_tables_are_those_of_the_files(demo: Demo, survey: Survey) -> None:
+def test_report_tables_match_the_files(demo: Demo, survey: Survey) -> None:
     by_file, by_code = tables(demo.report)
     assert by_file == survey.by_file
     assert by_code == survey.by_code
 
 
-def test_the_sentences_are_those_of_the_files(demo: Demo, survey: Survey) -> None:
+def test_report_sentences_match_the_files(demo: Demo, survey: Survey) -> None:
     text = ' '.join(demo.report.split())
     assert f'has {survey.file_count} Python files. {len(survey.by_file)} of them hold {survey.by_file.total()} ' in text
     code, count = survey.by_code.most_common(1)[0]
@@ -118,7 +118,7 @@ def test_the_sentences_are_those_of_the_files(demo: Demo, survey: Survey) -> Non
     assert f' {survey.task_internals} of these use `_fut_waiter` and `_must_cancel`' in text
 
 
-def test_the_answer_has_the_same_figures(demo: Demo, survey: Survey) -> None:
+def test_answer_has_the_figures_of_the_files(demo: Demo, survey: Survey) -> None:
     answer = demo.stdout.split('\n', 1)[1].split('demo-output/report.md')[0]
     figures = {int(number) for number in re.findall(r'\b(?<!\.)\d+\b(?!\.)', answer.replace('4.16.0', ''))}
     assert figures == {
@@ -133,17 +133,17 @@ def test_the_answer_has_the_same_figures(demo: Demo, survey: Survey) -> None:
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
-    """The demo as a module, in a directory of its own."""
+    """The demo as a module, in a temporary working directory."""
     monkeypatch.setattr(sys, 'path', [str(EXAMPLES), *sys.path])
     monkeypatch.chdir(tmp_path)
     return importlib.import_module('demo')
 
 
-def test_the_recording_is_about_the_pinned_version(script: ModuleType) -> None:
+def test_recording_is_made_with_the_pinned_version(script: ModuleType) -> None:
     assert f'\nanyio=={script.RECORDED_VERSION}\n' in CONSTRAINTS.read_text()
 
 
-def test_another_version_is_refused_because_the_figures_would_be_wrong(
+def test_another_version_is_refused(
     script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(script, 'RECORDED_VERSION', '1.0')
@@ -152,7 +152,7 @@ def test_another_version_is_refused_because_the_figures_would_be_wrong(
     assert not Path('demo-output').exists()
 
 
-def test_files_that_differ_from_the_recorded_ones_stop_it(
+def test_changed_files_stop_the_demo(
     script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     copy = script.copy_source
@@ -175,7 +175,7 @@ def test_files_that_differ_from_the_recorded_ones_stop_it(
         ([], {'OPENAI_API_KEY': 'k'}, []),
     ],
 )
-def test_with_a_key_or_a_model_it_runs_live(
+def test_demo_runs_live_with_a_key_or_a_model(
     script: ModuleType,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -197,9 +197,7 @@ def test_with_a_key_or_a_model_it_runs_live(
     assert models == {}
 
 
-def test_where_a_person_watches_it_waits_before_each_answer(
-    script: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_demo_pauses_before_each_answer_on_a_terminal(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
 
     async def sleep(seconds: float) -> None:

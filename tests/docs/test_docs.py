@@ -1,4 +1,4 @@
-"""Every Python block of the README and of the docs runs, and prints what it says."""
+"""Every Python block of the README and the docs runs and prints the documented output."""
 
 from __future__ import annotations
 
@@ -161,11 +161,11 @@ SCRIPTS: dict[str, list[Step]] = {
     'Is 91 a prime?': ['No. It is 7 times 13.'],
     'What is 100 CHF in euros?': [ToolCallPart('exchange_rate', {'currency': 'CHF'}), 'I have no rate for CHF.'],
 }
-"""What the model of the docs does, by the last prompt."""
+"""Scripts of the docs' model, by the last prompt."""
 
 
 def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """Play the script of the last prompt; a prompt without one fails the example."""
+    """Play the script of the last prompt. A prompt without one fails the example."""
     prompts = {
         i: p.content
         for i, m in enumerate(messages)
@@ -181,7 +181,7 @@ def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
 
 
 NOTES = ('<system>', 'A person changed')
-"""How texts begin that are in the place of a prompt, and are none."""
+"""Prefixes of user messages that are not prompts."""
 
 
 def infer_model(model: Model | str) -> Model:
@@ -189,7 +189,7 @@ def infer_model(model: Model | str) -> Model:
 
 
 def frames() -> list[inspect.FrameInfo]:
-    """Return the frames of the caller, without the lines of source that `inspect.stack` looks for in each of them."""
+    """Return the caller's frames, without the source lines that `inspect.stack` reads for each."""
     here = inspect.currentframe()
     assert here is not None
     return [
@@ -200,18 +200,18 @@ def frames() -> list[inspect.FrameInfo]:
 
 @pytest.fixture
 def played_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """Replace the models that the docs name by a played one, and run in an empty directory."""
+    """Replace the models named in the docs by a scripted one, and run in an empty directory."""
     monkeypatch.setattr(models, 'infer_model', infer_model)
-    monkeypatch.setattr('pydantic_deep.cli.turn._models.infer_model', infer_model)  # bound when it was imported
-    monkeypatch.setattr('pytest_examples.run_code.inspect.stack', frames)  # asked for at each `print`
+    monkeypatch.setattr('pydantic_deep.cli.turn._models.infer_model', infer_model)  # bound at import
+    monkeypatch.setattr('pytest_examples.run_code.inspect.stack', frames)  # called for each `print`
     monkeypatch.chdir(tmp_path)
-    loop = asyncio.new_event_loop()  # `run_sync` makes one where there is none, and nobody closes it
+    loop = asyncio.new_event_loop()  # `run_sync` creates a loop if there is none, and never closes it
     asyncio.set_event_loop(loop)
     propagator = get_global_textmap()
     yield
-    set_global_textmap(propagator)  # a block that configures Logfire lets it warn of traces, in all tests that follow
+    set_global_textmap(propagator)  # a block that configures Logfire makes it warn about traces in all following tests
     provider: Any = get_tracer_provider()
-    if hasattr(provider, 'set_provider'):  # Logfire's, whose processors the block shut down
+    if hasattr(provider, 'set_provider'):  # Logfire's, with processors shut down by the block
         provider.set_provider(NoOpTracerProvider())
     asyncio.set_event_loop(None)
     loop.close()
@@ -224,7 +224,7 @@ EXAMPLES = list(find_examples(*(str(ROOT / source) for source in SOURCES)))
 
 @pytest.mark.parametrize('example', EXAMPLES, ids=[str(e).removeprefix(f'{ROOT}/') for e in EXAMPLES])
 @pytest.mark.usefixtures('played_model')
-def test_a_block_runs_and_prints_what_it_says(example: CodeExample, eval_example: EvalExample) -> None:
+def test_block_runs_and_prints_the_documented_output(example: CodeExample, eval_example: EvalExample) -> None:
     if example.path == SANDBOX and shutil.which('bwrap') is None:
         pytest.skip('bubblewrap is not installed: apt-get install bubblewrap')
     eval_example.set_config(quotes='single', line_length=120)
@@ -232,7 +232,7 @@ def test_a_block_runs_and_prints_what_it_says(example: CodeExample, eval_example
     failure = None
     try:
         run(example)
-    except Exception as error:  # kept as text: its traceback leads into the page, which Python 3.11 cannot format
+    except Exception as error:  # as text: its traceback refers to the page, which Python 3.11 cannot format
         failure = ''.join(traceback.format_exception_only(error))
     if failure:
         pytest.fail(failure, pytrace=False)
@@ -245,7 +245,7 @@ ID = re.compile(r'\b(?:[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{4})?([0-9a-f]{8})
 
 @pytest.mark.skipif(shutil.which('bwrap') is None, reason='bubblewrap is not installed: apt-get install bubblewrap')
 @pytest.mark.usefixtures('played_model')
-def test_the_tutorial_does_in_a_shell_what_it_shows(
+def test_tutorial_shell_session_matches_its_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cafe = tmp_path / 'cafe'
@@ -277,7 +277,7 @@ STREAMING = ROOT / 'docs/guides/streaming.md'
 EVENT_ROW = re.compile(r'^\| \[`(\w+)`\]\(\S+\.(\w+)\) \| (\S[^|]*) \|', re.MULTILINE)
 
 
-def test_all_events_of_streams_are_in_the_table_with_their_fields() -> None:
+def test_all_stream_events_are_in_the_table_with_their_fields() -> None:
     rows = EVENT_ROW.findall(STREAMING.read_text(encoding='utf-8'))
     union, _ = get_args(StreamEvent)
     wanted: list[tuple[str, str, str]] = []

@@ -1,4 +1,4 @@
-"""Every example runs, on answers that are written down, and prints what it promises."""
+"""Every example runs with scripted answers and prints the documented output."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PLAN = [{'content': 'Bake a cake', 'status': 'in_progress'}, {'content': 'Call f
 
 
 async def run(name: str, capsys: pytest.CaptureFixture[str], *steps: Step) -> str:
-    """Run an example and return what it printed."""
+    """Run an example, and return its output."""
     await load(EXAMPLES / f'{name}.py').main(ScriptedModel(*steps))
     return capsys.readouterr().out
 
@@ -68,7 +68,7 @@ tea,3
 
 
 @pytest.mark.slow
-async def test_the_two_processes_may_be_two(tmp_path: Path) -> None:
+async def test_approvals_example_works_in_two_processes(tmp_path: Path) -> None:
     files, saved = tmp_path / 'files', tmp_path / 'conversation.json'
     files.mkdir()
     (files / 'prices.csv').write_text('cake,3\ntea,2\n')
@@ -160,7 +160,7 @@ ls: cannot access '/home': No such file or directory
 """)
 
 
-async def test_commands_in_a_sandbox_where_there_is_none(
+async def test_commands_in_a_sandbox_without_bubblewrap(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv('PATH', str(tmp_path))
@@ -295,7 +295,7 @@ The menu is in menu.md.
 
 
 def by_task(answers: Mapping[str, Sequence[Answer]]) -> ScriptedModel:
-    """Return a model for agents that run at the same time: each gets the answers to the task that it began with."""
+    """Return a model for concurrent agents: each gets the answers for its task."""
 
     def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
         [task] = [part.content for part in messages[0].parts if isinstance(part, UserPromptPart)]
@@ -346,14 +346,14 @@ Two.
 
 
 @pytest.mark.parametrize('path', sorted(EXAMPLES.glob('*.py')), ids=lambda path: path.stem)
-def test_an_example_starts_with_its_question_and_is_listed(path: Path) -> None:
+def test_example_starts_with_its_question_and_is_listed(path: Path) -> None:
     docstring = ast.get_docstring(ast.parse(path.read_text())) or ''
     assert '?' in docstring.split('\n')[0]
     assert f'({path.name})' in (EXAMPLES / 'README.md').read_text()
 
 
 async def test_write_a_capability(capsys: pytest.CaptureFixture[str]) -> None:
-    """The preview is the capability's own, and a file that it protects is not written without a person."""
+    """The capability provides its own preview, and a protected file is written only after approval."""
     calls = [
         call('send_newsletter', subject='May'),
         call('write_file', path='/subscribers.txt', content='Ann\n'),

@@ -1,4 +1,4 @@
-"""The tables of limits in the guides name the limits of the code."""
+"""The tables of limits in the guides match the code."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ GUIDES = Path(__file__).parent.parent.parent / 'docs/guides'
 
 
 @pytest.mark.parametrize(('name', 'figures'), [('files', FILES), ('skills', SKILLS), ('sandbox', SANDBOX)])
-def test_the_limits_are_those_of_the_code(name: str, figures: dict[str, list[float]]) -> None:
+def test_documented_limits_match_the_code(name: str, figures: dict[str, list[float]]) -> None:
     table = re.split('(?m)^##.*$', (GUIDES / f'{name}.md').read_text(encoding='utf-8').split('\n## Limits\n')[1])[0]
     rows = [line.split(' | ') for line in re.findall(r'^\| .*', table.split('\n|---')[1], re.MULTILINE)]
     found = {
@@ -71,10 +71,10 @@ def test_the_limits_are_those_of_the_code(name: str, figures: dict[str, list[flo
     assert found == figures
 
 
-def test_what_is_read_can_be_searched() -> None:
+def test_readable_files_are_searchable() -> None:
     assert search.MAX_FILE_BYTES == _files.MAX_READ_BYTES
 
 
-def test_a_long_result_is_as_long_as_in_the_code() -> None:
+def test_documented_result_length_matches_the_code() -> None:
     guide = (GUIDES / 'files.md').read_text(encoding='utf-8')
     assert f'A text of more than {OFFLOAD_CHARS:,} characters' in guide

@@ -1,4 +1,4 @@
-"""Every name of every public module has its place in the reference."""
+"""Every name of every public module is in the reference."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DIRECTIVE = re.compile(r'^::: ([\w.]+)$', re.MULTILINE)
 
 
 def rendered_by(directive: str) -> list[object]:
-    """Return what one `:::` shows: an object, or all that a module offers."""
+    """Return the objects rendered by one `:::` directive: a single object, or the public names of a module."""
     try:
         return list(public_names(directive).values())
     except ModuleNotFoundError:
@@ -57,7 +57,7 @@ def public_classes() -> list[type]:
 
 
 DISCRIMINATORS = {'type'}
-"""What says of a value which it is: the signature has its one value, and there is no more to say."""
+"""Fields that tag a type: the signature shows their only value, so they need no description."""
 
 
 def has_fields(described: type) -> bool:

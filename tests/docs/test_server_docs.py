@@ -1,4 +1,4 @@
-"""The tables of the page on the server say what the server is."""
+"""The tables of the server page match the server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 
 
-def test_the_tables_of_routes_and_settings_are_fresh() -> None:
+def test_tables_of_routes_and_settings_are_up_to_date() -> None:
     script = ROOT / 'scripts/write_server_tables.py'
 
     done = subprocess.run([sys.executable, script, '--check'], check=False, capture_output=True, text=True)

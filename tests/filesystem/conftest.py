@@ -1,4 +1,4 @@
-"""Fixtures for the tests of the filesystem: they call tools through an agent, as a model does."""
+"""Fixtures for filesystem tests: they call tools through an agent, like a model."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from pydantic_deep_backends import BackendProtocol
 
 @pytest.fixture
 def play() -> Callable[..., Awaitable[list[str]]]:
-    """Run an agent on a backend and return what each call gave; what is no success begins with its outcome.
+    """Run an agent on a backend and return the result of each call, prefixed by its outcome unless it succeeded.
 
-    Each argument after the backend is a response: one call, or a list of calls made at the same time.
+    Each argument after the backend is a response: one call, or a list of concurrent calls.
+
     """
 
     async def run(backend: BackendProtocol | Filesystem, *responses: ToolCallPart | list[ToolCallPart]) -> list[str]:
-        room = backend if isinstance(backend, Filesystem) else Filesystem(backend=backend)
+        capability = backend if isinstance(backend, Filesystem) else Filesystem(backend=backend)
         model = ScriptedModel(*responses, 'done')
-        await Agent(model, capabilities=[room]).run('go')
+        await Agent(model, capabilities=[capability]).run('go')
         returns = model.requests[-1].tool_returns
         return [str(p.content) if p.outcome == 'success' else f'{p.outcome}: {p.content}' for p in returns]
 
@@ -34,7 +35,7 @@ def play() -> Callable[..., Awaitable[list[str]]]:
 
 @dataclass
 class Tenant:
-    """Deps of somebody else that happen to have a backend."""
+    """Third-party deps with a backend."""
 
     backend: object
 

@@ -16,7 +16,7 @@ from .conftest import Tenant, script
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_function_finds_the_backend_of_each_run() -> None:
+async def test_function_selects_the_backend_of_each_run() -> None:
     backend_by_user = {'ann': StateBackend(), 'bob': StateBackend()}
 
     def find(ctx: RunContext[object]) -> StateBackend:
@@ -29,7 +29,7 @@ async def test_a_function_finds_the_backend_of_each_run() -> None:
     assert not await backend_by_user['ann'].exists('/bob.txt')
 
 
-async def test_a_run_without_files_is_refused_before_the_first_request() -> None:
+async def test_run_without_files_is_refused_before_the_first_request() -> None:
     model = ScriptedModel('done')
     with pytest.raises(UserError) as caught:
         await Agent(model, capabilities=[Filesystem()]).run('go')
@@ -39,7 +39,7 @@ async def test_a_run_without_files_is_refused_before_the_first_request() -> None
     assert model.requests == []
 
 
-async def test_deps_whose_backend_is_something_else_are_refused_before_the_first_request() -> None:
+async def test_deps_with_an_invalid_backend_are_refused_before_the_first_request() -> None:
     model = ScriptedModel('done')
     with pytest.raises(UserError) as caught:
         await Agent(model, deps_type=Tenant, capabilities=[Filesystem()]).run('go', deps=Tenant('./work'))
@@ -49,7 +49,7 @@ async def test_deps_whose_backend_is_something_else_are_refused_before_the_first
     assert model.requests == []
 
 
-async def test_a_workspace_without_files_and_commands_is_refused_before_the_first_request() -> None:
+async def test_workspace_without_files_and_commands_is_refused_before_the_first_request() -> None:
     class Nothing:
         ref = None
 

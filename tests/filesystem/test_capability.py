@@ -1,4 +1,4 @@
-"""The capability on any agent: the source of its files, its instructions, and the state that runs share."""
+"""The capability on any agent: the source of its files, its instructions, and state shared by runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NO_DEPS = cast('DeepAgentDeps', None)
 
 
 class CommandsOnly:
-    """A workspace without file operations of its own."""
+    """A workspace without file operations."""
 
     def __init__(self, root: Path) -> None:
         self._local = LocalWorkspaceBackend(root)
@@ -56,10 +56,10 @@ def said(model: ScriptedModel) -> list[str]:
     return [str(part.content) for part in model.requests[-1].tool_returns]
 
 
-# Where the files come from
+# Source of the files
 
 
-async def test_a_backend_that_is_given_wins() -> None:
+async def test_explicit_backend_has_precedence() -> None:
     model, given, other = script(), StateBackend(), StateBackend()
     agent = Agent(model, deps_type=Tenant, capabilities=[Filesystem(backend=given)])
     await agent.run('go', deps=Tenant(other))
@@ -68,13 +68,13 @@ async def test_a_backend_that_is_given_wins() -> None:
     assert not await other.exists('/a.txt')
 
 
-async def test_any_deps_with_a_backend_will_do() -> None:
+async def test_deps_of_any_type_can_provide_the_backend() -> None:
     model, backend = script(), StateBackend()
     await Agent(model, deps_type=Tenant, capabilities=[Filesystem()]).run('go', deps=Tenant(backend))
     assert await backend.read_bytes('/a.txt') == b'two\n'
 
 
-async def test_the_workspace_of_somebody_else_can_be_the_backend_of_deps(tmp_path: Path) -> None:
+async def test_third_party_workspace_can_be_the_backend_of_deps(tmp_path: Path) -> None:
     model = script()
     agent = Agent(model, deps_type=Tenant, capabilities=[Filesystem()])
     await agent.run('go', deps=Tenant(LocalWorkspaceBackend(tmp_path)))
@@ -83,14 +83,14 @@ async def test_the_workspace_of_somebody_else_can_be_the_backend_of_deps(tmp_pat
     assert 'execute' in model.requests[0].tool_names
 
 
-async def test_without_any_backend_the_workspace_of_the_run_has_the_files(tmp_path: Path) -> None:
+async def test_run_workspace_is_the_backend_by_default(tmp_path: Path) -> None:
     model = script()
     await Agent(model, capabilities=[Filesystem()]).run('go', workspace=LocalWorkspaceBackend(tmp_path))
     assert (tmp_path / 'a.txt').read_bytes() == b'two\n'
 
 
 @pytest.mark.parametrize('through_deps', [False, True])
-async def test_a_workspace_that_only_runs_commands_has_files_all_the_same(tmp_path: Path, through_deps: bool) -> None:
+async def test_workspace_with_only_commands_supports_files(tmp_path: Path, through_deps: bool) -> None:
     model, workspace = script(), CommandsOnly(tmp_path)
     agent = Agent(model, deps_type=Tenant | None, capabilities=[Filesystem()])
     if through_deps:
@@ -101,25 +101,25 @@ async def test_a_workspace_that_only_runs_commands_has_files_all_the_same(tmp_pa
     assert (tmp_path / 'a.txt').read_bytes() == b'two\n'
 
 
-async def test_deps_without_a_backend_leave_the_files_to_the_workspace(tmp_path: Path) -> None:
+async def test_deps_without_a_backend_fall_back_to_the_workspace(tmp_path: Path) -> None:
     agent = Agent(script(), deps_type=Tenant, capabilities=[Filesystem()])
     await agent.run('go', deps=Tenant(None), workspace=LocalWorkspaceBackend(tmp_path))
     assert (tmp_path / 'a.txt').read_bytes() == b'two\n'
 
 
-async def test_a_deep_agent_works_on_the_backend_of_deps(tmp_path: Path) -> None:
+async def test_deep_agent_uses_the_backend_of_deps(tmp_path: Path) -> None:
     model = script()
     await create_deep_agent(model).run('go', deps=DeepAgentDeps(backend=LocalBackend(tmp_path)))
     assert (tmp_path / 'a.txt').read_bytes() == b'two\n'
 
 
-async def test_a_deep_agent_without_deps_works_in_memory() -> None:
+async def test_deep_agent_without_deps_works_in_memory() -> None:
     model = script()
     await create_deep_agent(model).run('go', deps=NO_DEPS)
     assert said(model) == ['Created /a.txt: 1 line, 4 bytes.', 'Replaced 1 match at line 1.', '1\ttwo']
 
 
-# What the model is told
+# Model-facing text
 
 
 async def test_model_facing_text_is_short(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ async def test_model_facing_text_is_short(tmp_path: Path) -> None:
     assert len(json.dumps(tools)) + len(model.requests[0].instructions or '') <= 2_600
 
 
-async def test_every_tool_says_what_it_does_to_the_world(tmp_path: Path) -> None:
+async def test_every_tool_declares_its_effect(tmp_path: Path) -> None:
     model = ScriptedModel('done')
     await Agent(model, capabilities=[Filesystem()]).run('go', workspace=LocalWorkspaceBackend(tmp_path))
     assert {tool.name: (tool.metadata or {}).get('effect') for tool in model.requests[0].tools} == snapshot(
@@ -178,7 +178,7 @@ def notices(messages: list[ModelMessage]) -> list[str]:
     return [part.content for m in messages for part in m.parts if isinstance(part, SystemPromptPart)]
 
 
-async def test_uploads_are_shown_and_a_later_one_is_appended() -> None:
+async def test_uploads_are_listed_and_later_ones_appended() -> None:
     deps = deps_for_test()
     await deps.upload('sales.csv', b'a,b\n1,2\n')
 
@@ -207,17 +207,17 @@ Uploads:
     assert notices(again.new_messages()) == []
 
 
-async def test_no_uploads_take_no_place() -> None:
+async def test_no_uploads_add_no_instructions() -> None:
     model = ScriptedModel('done')
     await create_deep_agent(model).run('go', deps=deps_for_test())
     assert 'Uploads' not in (model.requests[0].instructions or '')
 
 
-# What runs share
+# State shared by runs
 
 
 @pytest.mark.slow
-async def test_two_hundred_runs_on_one_agent_share_nothing() -> None:
+async def test_two_hundred_concurrent_runs_share_no_state() -> None:
     agent = create_deep_agent()
     users = [f'user {number}' for number in range(200)]
     deps_by_user = {user: deps_for_test({'/name.txt': user}) for user in users}
@@ -240,5 +240,5 @@ async def test_two_hundred_runs_on_one_agent_share_nothing() -> None:
         assert await deps.backend.read_bytes('/name.txt') == f'{user}, seen'.encode()
 
 
-def test_making_a_second_room_makes_no_second_set_of_tools() -> None:
+def test_function_toolset_is_created_once() -> None:
     assert function_toolset() is function_toolset()

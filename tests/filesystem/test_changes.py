@@ -1,4 +1,4 @@
-"""What happens to files that the model writes and edits."""
+"""Files written and edited by the model."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from .conftest import Play, edit, write
 pytestmark = pytest.mark.anyio
 
 
-# What is said
+# Results
 
 
-async def test_a_write_says_what_it_did(play: Play) -> None:
+async def test_write_reports_its_result(play: Play) -> None:
     backend = StateBackend({'/b.txt': 'old', '/c.txt': codecs.BOM_UTF8 + b'x\r\n'})
-    said = await play(backend, write('new/a.txt', 'one\ntwo'), write('b.txt', ''), write('c.txt', 'é\n'))
-    assert said == snapshot(
+    results = await play(backend, write('new/a.txt', 'one\ntwo'), write('b.txt', ''), write('c.txt', 'é\n'))
+    assert results == snapshot(
         [
             'Created /new/a.txt: 2 lines, 7 bytes.',
             'Replaced /b.txt: 0 lines, 0 bytes.',
@@ -37,10 +37,10 @@ async def test_a_write_says_what_it_did(play: Play) -> None:
     assert await backend.read_bytes('/c.txt') == codecs.BOM_UTF8 + 'é\r\n'.encode()
 
 
-async def test_an_edit_says_what_it_did(play: Play) -> None:
+async def test_edit_reports_its_result(play: Play) -> None:
     backend = StateBackend({'/a.txt': 'x\n' * 12 + 'y\n'})
-    said = await play(backend, edit('a.txt', 'y', 'z'), edit('a.txt', 'x', 'y', replace_all=True))
-    assert said == snapshot(
+    results = await play(backend, edit('a.txt', 'y', 'z'), edit('a.txt', 'x', 'y', replace_all=True))
+    assert results == snapshot(
         [
             'Replaced 1 match at line 13.',
             'Replaced 12 matches at lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, ….',
@@ -49,10 +49,10 @@ async def test_an_edit_says_what_it_did(play: Play) -> None:
     assert await backend.read_bytes('/a.txt') == b'y\n' * 12 + b'z\n'
 
 
-async def test_an_edit_that_cannot_be_made_says_why_and_changes_nothing(play: Play) -> None:
+async def test_failed_edit_reports_the_reason_and_changes_nothing(play: Play) -> None:
     text = 'one = 1\ntwo = 2\none = 1\n'
     backend = StateBackend({'/a.py': text, '/b.bin': b'\0\1', '/c.zip': b'PK\x03\x04\0'})
-    said = await play(
+    results = await play(
         backend,
         edit('a.py', 'three', 'four'),
         edit('a.py', 'one = 1', 'one = 3'),
@@ -64,7 +64,7 @@ async def test_an_edit_that_cannot_be_made_says_why_and_changes_nothing(play: Pl
         edit('d.py', 'x', 'y'),
         edit('/', 'x', 'y'),
     )
-    assert said == snapshot(
+    assert results == snapshot(
         [
             'retried: old_string is not in /a.py. Nothing in the file is like it. Read the file and copy exactly.',
             'retried: old_string is in /a.py 2 times, at lines 1, 3. Add lines around it until it occurs once, or set replace_all.',
@@ -81,9 +81,9 @@ async def test_an_edit_that_cannot_be_made_says_why_and_changes_nothing(play: Pl
     assert await backend.read_bytes('/b.bin') == b'\0\1'
 
 
-async def test_wrong_edits_without_end_do_not_end_the_run(play: Play) -> None:
-    said = await play(StateBackend({'/a': 'x'}), *[edit('a', f'wrong {n}', 'y') for n in range(MAX_RETRIES + 2)])
-    assert [text.partition(':')[0] for text in said] == ['retried'] * MAX_RETRIES + ['failed'] * 2
+async def test_endless_wrong_edits_do_not_end_the_run(play: Play) -> None:
+    results = await play(StateBackend({'/a': 'x'}), *[edit('a', f'wrong {n}', 'y') for n in range(MAX_RETRIES + 2)])
+    assert [text.partition(':')[0] for text in results] == ['retried'] * MAX_RETRIES + ['failed'] * 2
 
 
 # Encodings and line ends
@@ -91,7 +91,7 @@ async def test_wrong_edits_without_end_do_not_end_the_run(play: Play) -> None:
 
 @pytest.mark.parametrize('codec', ['latin-1', 'utf-16-le', 'utf-16-be', 'utf-8'])
 @pytest.mark.parametrize('end', ['\n', '\r\n'])
-async def test_an_edit_keeps_encoding_mark_and_every_other_byte(play: Play, codec: str, end: str) -> None:
+async def test_edit_preserves_encoding_and_byte_order_mark(play: Play, codec: str, end: str) -> None:
     mark = {'utf-16-le': codecs.BOM_UTF16_LE, 'utf-16-be': codecs.BOM_UTF16_BE, 'utf-8': codecs.BOM_UTF8}
     text = end.join(['Größe der Äpfel', 'zwei', 'Öl für die Mühle', 'schöne Grüße'])
     before = mark.get(codec, b'') + text.encode(codec)
@@ -104,23 +104,23 @@ async def test_an_edit_keeps_encoding_mark_and_every_other_byte(play: Play, code
 BROKEN = 'Größe, naïve café\none\n'.encode() + b'caf\xe9 two\n'
 
 
-async def test_an_edit_keeps_broken_bytes(play: Play) -> None:
+async def test_edit_preserves_undecodable_bytes(play: Play) -> None:
     backend = StateBackend({'/a.log': BROKEN, '/b.log': BROKEN})
-    said = await play(
+    results = await play(
         backend,
         edit('a.log', 'one', 'éins'),
         edit('a.log', ' two', ' zwei'),
         edit('a.log', '\ncaf', ''),
         edit('b.log', 'Größe', 'Maß', replace_all=True),
     )
-    assert [text.partition(':')[0] for text in said] == [f'Replaced 1 match at line {n}.' for n in (2, 3, 2, 1)]
+    assert [text.partition(':')[0] for text in results] == [f'Replaced 1 match at line {n}.' for n in (2, 3, 2, 1)]
     assert await backend.read_bytes('/a.log') == 'Größe, naïve café\néins'.encode() + b'\xe9 zwei\n'
     assert await backend.read_bytes('/b.log') == BROKEN.replace('Größe'.encode(), 'Maß'.encode())
 
 
-async def test_a_replacement_character_neither_matches_nor_replaces_a_broken_byte(play: Play) -> None:
+async def test_replacement_character_neither_matches_nor_replaces_an_undecodable_byte(play: Play) -> None:
     backend = StateBackend({'/a.log': BROKEN})
-    said = await play(
+    results = await play(
         backend,
         edit('a.log', 'caf\ufffd', 'café'),
         edit('a.log', 'cafè', 'café'),
@@ -129,7 +129,7 @@ async def test_a_replacement_character_neither_matches_nor_replaces_a_broken_byt
         call('read_file', path='a.log'),
         write('a.log', 'one\ncaf\ufffd two\n'),
     )
-    assert said == snapshot(
+    assert results == snapshot(
         [
             'retried: old_string is not in /a.log. Each � is a broken byte, which cannot be matched. Edit the text around it.',
             'retried: old_string is not in /a.log. Nothing in the file is like it. Read the file and copy exactly.',
@@ -147,19 +147,19 @@ async def test_a_replacement_character_neither_matches_nor_replaces_a_broken_byt
     assert await backend.read_bytes('/a.log') == BROKEN
 
 
-async def test_a_file_with_broken_bytes_can_be_replaced(play: Play) -> None:
+async def test_file_with_undecodable_bytes_can_be_replaced(play: Play) -> None:
     backend = StateBackend({'/a.log': BROKEN})
     assert await play(backend, write('a.log', 'né\n')) == ['Replaced /a.log: 1 line, 4 bytes.']
     assert await backend.read_bytes('/a.log') == 'né\n'.encode()
 
 
-async def test_mixed_line_ends_stay_where_they_are(play: Play) -> None:
+async def test_mixed_line_ends_are_preserved(play: Play) -> None:
     backend = StateBackend({'/a.txt': b'a\r\nb\nc\rd\r\ne'})
     await play(backend, edit('a.txt', 'b', 'B'))
     assert await backend.read_bytes('/a.txt') == b'a\r\nB\nc\rd\r\ne'
 
 
-async def test_a_character_that_the_encoding_lacks_changes_nothing(play: Play) -> None:
+async def test_unencodable_character_changes_nothing(play: Play) -> None:
     before = 'Größe der Äpfel, Öl für die Mühle\n'.encode('latin-1')
     backend = StateBackend({'/a.txt': before})
     assert await play(backend, edit('a.txt', 'Mühle', '雪')) == snapshot(
@@ -170,7 +170,7 @@ async def test_a_character_that_the_encoding_lacks_changes_nothing(play: Play) -
     assert await backend.read_bytes('/a.txt') == before
 
 
-async def test_the_file_mode_is_preserved(play: Play, tmp_path: Path) -> None:
+async def test_file_mode_is_preserved(play: Play, tmp_path: Path) -> None:
     script = tmp_path / 'run.sh'
     script.write_text('echo one\n')
     script.chmod(0o755)
@@ -181,7 +181,7 @@ async def test_the_file_mode_is_preserved(play: Play, tmp_path: Path) -> None:
 # Failures
 
 
-async def test_a_failed_read_is_never_an_empty_file(play: Play) -> None:
+async def test_failed_read_is_never_an_empty_file(play: Play) -> None:
     class Unreadable(StateBackend):
         async def read_bytes(self, path: str) -> bytes:
             raise PermissionError(13, 'Permission denied', '/home/someone/a')
@@ -194,7 +194,7 @@ async def test_a_failed_read_is_never_an_empty_file(play: Play) -> None:
     assert await StateBackend.read_bytes(backend, '/a') == b'precious'
 
 
-async def test_a_failed_write_leaves_the_file_whole(play: Play) -> None:
+async def test_failed_write_preserves_the_file(play: Play) -> None:
     class Full(StateBackend):
         async def compare_and_swap(self, path: str, data: bytes, *, expected: str | None) -> None:
             raise OSError(28, 'No space left on device', '/home/someone/a')
@@ -207,16 +207,16 @@ async def test_a_failed_write_leaves_the_file_whole(play: Play) -> None:
     assert await backend.read_bytes('/a') == b'precious'
 
 
-async def test_text_that_no_encoding_has_is_refused_before_anything_is_written(play: Play) -> None:
+async def test_lone_surrogate_is_refused_before_writing(play: Play) -> None:
     backend = StateBackend({'/a': 'precious'})
-    [said] = await play(backend, write('a', 'lone \ud800 surrogate'))
-    assert said.startswith('retried: ')
+    [results] = await play(backend, write('a', 'lone \ud800 surrogate'))
+    assert results.startswith('retried: ')
     assert await backend.read_bytes('/a') == b'precious'
 
 
-async def test_a_read_only_backend_says_so(play: Play) -> None:
-    said = await play(ReadOnlyBackend(StateBackend({'/a': 'x'})), write('a', 'y'), edit('a', 'x', 'y'))
-    assert said == snapshot(
+async def test_write_to_a_read_only_backend_fails(play: Play) -> None:
+    results = await play(ReadOnlyBackend(StateBackend({'/a': 'x'})), write('a', 'y'), edit('a', 'x', 'y'))
+    assert results == snapshot(
         [
             "failed: '/a' is read-only. Write to another path.",
             "failed: '/a' is read-only. Write to another path.",
@@ -224,7 +224,7 @@ async def test_a_read_only_backend_says_so(play: Play) -> None:
     )
 
 
-async def test_what_is_no_file_is_not_written(play: Play) -> None:
+async def test_write_to_a_directory_is_refused(play: Play) -> None:
     backend = StateBackend({'/dir/a': 'x'})
     assert await play(backend, write('dir', 'x'), write('dir/a/b', 'x')) == snapshot(
         [
@@ -234,24 +234,24 @@ async def test_what_is_no_file_is_not_written(play: Play) -> None:
     )
 
 
-async def test_a_link_out_of_the_directory_is_not_followed(play: Play, tmp_path: Path) -> None:
+async def test_link_out_of_the_directory_is_not_followed(play: Play, tmp_path: Path) -> None:
     outside = tmp_path / 'secret'
     outside.write_text('secret')
     root = tmp_path / 'root'
     root.mkdir()
     (root / 'link').symlink_to(outside)
-    said = await play(
+    results = await play(
         LocalBackend(root), call('read_file', path='link'), write('link', 'x'), edit('link', 'secret', 'x')
     )
-    assert [text.partition(':')[0] for text in said] == ['failed'] * 3
-    assert str(tmp_path) not in ''.join(said)
+    assert [text.partition(':')[0] for text in results] == ['failed'] * 3
+    assert str(tmp_path) not in ''.join(results)
     assert outside.read_text() == 'secret'
 
 
-# Others write too
+# Concurrent changes
 
 
-async def test_a_command_runs_between_the_calls_around_it(tmp_path: Path) -> None:
+async def test_command_runs_between_the_calls_around_it(tmp_path: Path) -> None:
     model = ScriptedModel(
         [write('a.txt', 'one'), call('execute', command='cp a.txt b.txt'), call('read_file', path='b.txt')], 'done'
     )

@@ -1,4 +1,4 @@
-"""Commands, only where they can be run."""
+"""Commands, on backends that support them."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ async def played(tmp_path: Path, **args: object) -> tuple[str, str]:
     return part.outcome, str(part.content)
 
 
-async def test_a_command_runs_in_the_working_directory(tmp_path: Path) -> None:
+async def test_command_runs_in_the_working_directory(tmp_path: Path) -> None:
     (tmp_path / 'a.txt').write_text('hello\n')
     assert await played(tmp_path, command='cat *.txt | tr a-z A-Z') == ('success', 'HELLO')
 
 
-async def test_an_exit_code_is_a_result(tmp_path: Path) -> None:
+async def test_exit_code_is_part_of_the_result(tmp_path: Path) -> None:
     assert await played(tmp_path, command='echo out; echo err >&2; exit 3') == ('success', 'out\nerr\n[exit code 3]')
 
 
 @pytest.mark.parametrize('exit_code', [0, 3])
-async def test_a_program_reads_the_exit_code_in_the_metadata(tmp_path: Path, exit_code: int) -> None:
+async def test_exit_code_is_in_the_metadata(tmp_path: Path, exit_code: int) -> None:
     model = ScriptedModel(call('execute', command=f'exit {exit_code}'), 'done')
     await Agent(model, capabilities=[Filesystem()]).run('go', workspace=LocalWorkspaceBackend(tmp_path))
     assert model.requests[-1].tool_returns[0].metadata == {'exit_code': exit_code}
 
 
-async def test_a_command_that_takes_too_long_fails(tmp_path: Path) -> None:
-    outcome, said = await played(tmp_path, command='exec sleep 60', timeout_seconds=0.5)
+async def test_command_that_takes_too_long_fails(tmp_path: Path) -> None:
+    outcome, output = await played(tmp_path, command='exec sleep 60', timeout_seconds=0.5)
     assert outcome == 'failed'
-    assert said == snapshot('[command timed out after 0.5s and was killed]')
+    assert output == snapshot('[command timed out after 0.5s and was killed]')
 
 
-async def test_what_was_printed_and_the_backend_s_own_limit_are_shown() -> None:
+async def test_timeout_shows_partial_output_and_the_limit_of_the_backend() -> None:
     class Slow(StateBackend):
-        """Stands for a sandbox: how much a real command prints in time is a matter of the machine."""
+        """Represents a sandbox, because the partial output of a real command depends on timing."""
 
         async def run(
             self,
@@ -73,7 +73,7 @@ async def test_what_was_printed_and_the_backend_s_own_limit_are_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    ('error', 'said'),
+    ('error', 'output'),
     [
         (TimeoutError(), '[The command took too long and was stopped; 120 seconds were allowed.]'),
         (TimeoutError('The sandbox\nwent away.'), '[The sandbox went away.]'),
@@ -81,19 +81,19 @@ async def test_what_was_printed_and_the_backend_s_own_limit_are_shown() -> None:
         (TimeoutError('x' * 1000), f'[{"x" * 500}]'),
     ],
 )
-def test_any_timeout_says_what_is_known_of_it(error: TimeoutError, said: str) -> None:
-    assert render_timeout(error, 120) == said
+def test_any_timeout_is_rendered_with_known_details(error: TimeoutError, output: str) -> None:
+    assert render_timeout(error, 120) == output
 
 
 @pytest.mark.parametrize('timeout_seconds', [0, -1, 3601, float('inf'), float('nan')])
-async def test_a_timeout_out_of_range_can_be_corrected(tmp_path: Path, timeout_seconds: float) -> None:
-    outcome, said = await played(tmp_path, command='touch ran', timeout_seconds=timeout_seconds)
+async def test_timeout_out_of_range_is_retried(tmp_path: Path, timeout_seconds: float) -> None:
+    outcome, output = await played(tmp_path, command='touch ran', timeout_seconds=timeout_seconds)
     assert outcome == 'retried'
-    assert said.endswith('use more than 0 and at most 3600.')
+    assert output.endswith('use more than 0 and at most 3600.')
     assert not (tmp_path / 'ran').exists()
 
 
-async def test_a_directory_that_is_gone_is_a_failure(tmp_path: Path) -> None:
+async def test_missing_directory_fails(tmp_path: Path) -> None:
     root = tmp_path / 'root'
     root.mkdir()
     workspace = LocalWorkspaceBackend(root)
@@ -107,20 +107,20 @@ async def test_a_directory_that_is_gone_is_a_failure(tmp_path: Path) -> None:
     assert model.requests[-1].tool_returns[1].outcome == 'failed'
 
 
-async def test_a_backend_without_commands_has_no_such_tool() -> None:
+async def test_backend_without_commands_has_no_execute_tool() -> None:
     model = ScriptedModel('done')
     await Agent(model, capabilities=[Filesystem(backend=StateBackend())]).run('go')
     assert model.requests[0].tool_names == snapshot(['ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep'])
 
 
-async def test_a_workspace_that_is_read_only_has_no_such_tool(tmp_path: Path) -> None:
+async def test_read_only_workspace_has_no_execute_tool(tmp_path: Path) -> None:
     model = ScriptedModel('done')
     workspace = ReadOnlyWorkspace(Workspace(LocalWorkspaceBackend(tmp_path)))
     await Agent(model, capabilities=[Filesystem()]).run('go', workspace=workspace)
     assert 'execute' not in model.requests[0].tool_names
 
 
-async def test_the_tool_refuses_even_if_it_is_called_where_it_is_not_shown() -> None:
+async def test_hidden_execute_tool_refuses_direct_calls() -> None:
     backend = StateBackend()
     files = Files(backend=backend, commands=None, run=RunState(offload=StateBackend(), offload_chars=None))
     ctx = RunContext(deps=files, model=TestModel(), usage=RunUsage())

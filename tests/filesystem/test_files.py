@@ -34,7 +34,7 @@ SPELLINGS = [
 
 
 class Interleaved(StateBackend):
-    """Lets every other task run between a read and the write that follows it."""
+    """Lets every other task run between a read and the following write."""
 
     def __init__(self, files: dict[str, bytes | str]) -> None:
         super().__init__(files)
@@ -53,7 +53,7 @@ class Interleaved(StateBackend):
             raise
 
 
-async def test_a_file_that_changed_since_the_model_read_it_is_not_replaced(play: Play) -> None:
+async def test_file_changed_since_it_was_read_is_not_replaced(play: Play) -> None:
     backend = StateBackend({'/a': 'one'})
 
     async def change_it() -> str:
@@ -82,7 +82,7 @@ async def test_a_file_that_changed_since_the_model_read_it_is_not_replaced(play:
     assert await backend.read_bytes('/a') == b'four'
 
 
-async def test_a_write_that_meets_another_is_made_on_what_is_there_then(play: Play) -> None:
+async def test_edit_is_applied_to_concurrently_changed_contents(play: Play) -> None:
     class Contended(StateBackend):
         wrote = False
 
@@ -97,7 +97,7 @@ async def test_a_write_that_meets_another_is_made_on_what_is_there_then(play: Pl
     assert await backend.read_bytes('/a') == b'theirs eins\r\ntwo\r\n'
 
 
-async def test_a_file_that_others_change_all_the_time_is_given_up(play: Play) -> None:
+async def test_edit_of_a_constantly_changing_file_fails(play: Play) -> None:
     class Busy(StateBackend):
         attempts = 0
 
@@ -112,13 +112,13 @@ async def test_a_file_that_others_change_all_the_time_is_given_up(play: Play) ->
     assert backend.attempts == MAX_ATTEMPTS
 
 
-async def test_eight_runs_edit_one_file_by_different_spellings_and_nothing_is_lost() -> None:
+async def test_eight_runs_edit_one_file_by_different_spellings() -> None:
     backend = Interleaved({'/dir/f.txt': ''.join(f'slot {n}\n' for n in range(8))})
-    room = Filesystem(backend=backend)
+    capability = Filesystem(backend=backend)
 
     async def run(number: int) -> None:
         model = ScriptedModel(edit(SPELLINGS[number], f'slot {number}', f'done {number}'), 'done')
-        await Agent(model, capabilities=[room]).run('go')
+        await Agent(model, capabilities=[capability]).run('go')
         assert model.requests[-1].tool_returns[0].outcome == 'success'
 
     async with anyio.create_task_group() as group:
@@ -128,7 +128,7 @@ async def test_eight_runs_edit_one_file_by_different_spellings_and_nothing_is_lo
     assert backend.refused > 0
 
 
-async def test_eight_runs_edit_one_file_of_a_directory_through_a_link_too(tmp_path: Path) -> None:
+async def test_eight_runs_edit_one_local_file_through_links(tmp_path: Path) -> None:
     (tmp_path / 'dir').mkdir()
     (tmp_path / 'dir' / 'f.txt').write_text(''.join(f'slot {n}\n' for n in range(8)))
     (tmp_path / 'alias').symlink_to('dir')
@@ -144,20 +144,18 @@ async def test_eight_runs_edit_one_file_of_a_directory_through_a_link_too(tmp_pa
     assert (tmp_path / 'dir' / 'f.txt').read_text() == ''.join(f'done {n}\n' for n in range(8))
 
 
-async def test_eight_edits_in_one_response_are_all_made(play: Play) -> None:
+async def test_eight_edits_in_one_response_are_all_applied(play: Play) -> None:
     backend = Interleaved({'/dir/f.txt': ''.join(f'slot {n}\n' for n in range(8))})
     said = await play(backend, [edit(SPELLINGS[n], f'slot {n}', f'done {n}') for n in range(8)])
     assert said == [f'Replaced 1 match at line {n + 1}.' for n in range(8)]
     assert (await backend.read_bytes('/dir/f.txt')).decode() == ''.join(f'done {n}\n' for n in range(8))
-    assert backend.refused == 0  # within a run they wait for one another
+    assert backend.refused == 0  # calls within a run are sequential
 
 
 @pytest.mark.parametrize('local', [False, True], ids=['state', 'local'])
-async def test_the_calls_of_one_response_take_effect_from_first_to_last(
-    play: Play, tmp_path: Path, local: bool
-) -> None:
+async def test_calls_of_one_response_take_effect_in_order(play: Play, tmp_path: Path, local: bool) -> None:
     class Slow(StateBackend):
-        """Answers an earlier call later, so that calls made at once end in the reverse order."""
+        """Answers earlier calls later, so that concurrent calls end in reverse order."""
 
         waits = 20
 
@@ -195,7 +193,7 @@ async def test_the_calls_of_one_response_take_effect_from_first_to_last(
     assert await backend.read_bytes('/o.txt') == b'third'
 
 
-async def test_without_compare_and_swap_the_edits_of_one_run_are_all_made(tmp_path: Path) -> None:
+async def test_edits_without_compare_and_swap_are_all_applied(tmp_path: Path) -> None:
     (tmp_path / 'f.txt').write_text(''.join(f'slot {n}\n' for n in range(8)))
     model = ScriptedModel([edit('f.txt', f'slot {n}', f'done {n}') for n in range(8)], 'done')
     agent = Agent(model, capabilities=[Filesystem()])
@@ -203,7 +201,7 @@ async def test_without_compare_and_swap_the_edits_of_one_run_are_all_made(tmp_pa
     assert (tmp_path / 'f.txt').read_text() == ''.join(f'done {n}\n' for n in range(8))
 
 
-async def test_without_compare_and_swap_a_change_between_read_and_write_is_seen(tmp_path: Path) -> None:
+async def test_change_between_read_and_write_is_detected_without_compare_and_swap(tmp_path: Path) -> None:
     class Contended(LocalWorkspaceBackend):
         reads = 0
 
@@ -221,7 +219,7 @@ async def test_without_compare_and_swap_a_change_between_read_and_write_is_seen(
     assert (tmp_path / 'g.txt').read_text() == 'new'
 
 
-async def test_two_runs_on_one_agent_do_not_know_what_the_other_has_read() -> None:
+async def test_runs_of_one_agent_do_not_share_read_files() -> None:
     backend = StateBackend({'/a': 'one'})
     model = ScriptedModel(call('read_file', path='a'), 'read', write('a', 'two'), 'done', write('a', 'three'), 'done')
     agent = Agent(model, capabilities=[Filesystem(backend=backend)])

@@ -1,4 +1,4 @@
-"""Large prompts are kept in a file, and the model gets head and tail, once and for good."""
+"""Large prompts are stored in a file. The model gets their head and tail, in every request."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def make_agent(model: ScriptedModel, **options: Any) -> Agent[object, str]:
 
 
 def prompts(messages: list[ModelMessage]) -> list[object]:
-    """Return what the user said, in all of them."""
+    """Return the user prompts of the messages."""
     return [part.content for message in messages for part in message.parts if isinstance(part, UserPromptPart)]
 
 
-async def test_a_large_prompt_is_shown_by_head_and_tail_and_can_be_paged_and_searched() -> None:
+async def test_large_prompt_is_shortened_and_can_be_paged_and_searched() -> None:
     model = ScriptedModel(
         call('read_file', path='/offload/prompt', offset=9_999),
         call('grep', path='/offload', pattern='row 0500.'),
@@ -64,13 +64,13 @@ async def test_a_large_prompt_is_shown_by_head_and_tail_and_can_be_paged_and_sea
 
 
 @pytest.mark.parametrize(('chars', 'is_whole'), [(5_000, True), (5_001, False)])
-async def test_a_prompt_that_is_just_short_enough_stays(chars: int, is_whole: bool) -> None:
+async def test_prompt_at_the_limit_is_not_shortened(chars: int, is_whole: bool) -> None:
     model = ScriptedModel('done')
     await Agent(model, capabilities=[Filesystem(backend=StateBackend(), offload_chars=5_000)]).run('x' * chars)
     assert (prompts(model.requests[0].messages) == ['x' * chars]) is is_whole
 
 
-async def test_each_long_text_of_a_list_is_shortened_and_the_rest_stays() -> None:
+async def test_long_texts_of_a_list_are_shortened_individually() -> None:
     structured, tagged = StructuredContent([1], content=LARGE), TextContent('short', metadata=1)
     items = ['look', LARGE, IMAGE, TextContent(LARGE[::-1], metadata=2), tagged, structured, CachePoint()]
     model = ScriptedModel('done')
@@ -87,13 +87,13 @@ async def test_each_long_text_of_a_list_is_shortened_and_the_rest_stays() -> Non
     assert items[1] == LARGE
 
 
-async def test_a_list_of_what_is_short_stays_the_same_object() -> None:
+async def test_list_of_short_items_is_the_same_object() -> None:
     items = ['look', TextContent('short'), IMAGE]
     result = await make_agent(ScriptedModel('done')).run(items)
     assert prompts(result.all_messages())[0] is items
 
 
-async def test_a_history_stays_as_it_is() -> None:
+async def test_message_history_is_not_shortened() -> None:
     history: list[ModelMessage] = [ModelRequest([UserPromptPart(LARGE)]), ModelResponse([TextPart('ok')])]
     before = ModelMessagesTypeAdapter.dump_json(history)
     model = ScriptedModel('done')
@@ -105,7 +105,7 @@ async def test_a_history_stays_as_it_is() -> None:
 
 
 @pytest.mark.parametrize('prompt', ['go on', None])
-async def test_a_prompt_of_the_history_without_an_answer_stays_too(prompt: str | None) -> None:
+async def test_unanswered_prompt_of_the_history_is_not_shortened(prompt: str | None) -> None:
     history: list[ModelMessage] = [ModelRequest([UserPromptPart(LARGE)])]
     model = ScriptedModel('done')
 
@@ -115,7 +115,7 @@ async def test_a_prompt_of_the_history_without_an_answer_stays_too(prompt: str |
     assert prompts(history) == [LARGE]
 
 
-async def test_a_run_that_resumes_an_answer_has_no_prompt_of_its_own() -> None:
+async def test_resumed_response_has_no_new_prompt() -> None:
     suspended = ModelResponse([TextPart('so far')], state='suspended')
     model = ScriptedModel('done')
 
@@ -147,13 +147,13 @@ async def test_the_users_directory_stays_clean(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_nothing_is_shortened_where_that_is_off() -> None:
+async def test_prompt_is_not_shortened_if_disabled() -> None:
     model = ScriptedModel('done')
     await Agent(model, capabilities=[Filesystem(backend=StateBackend(), offload_chars=None)]).run(LARGE)
     assert prompts(model.requests[0].messages) == [LARGE]
 
 
-async def test_what_a_tool_says_in_the_place_of_the_user_stays_whole() -> None:
+async def test_user_content_of_a_tool_return_is_not_shortened() -> None:
     def look() -> ToolReturn[str]:
         return ToolReturn(return_value='seen', content=LARGE)
 
@@ -162,14 +162,14 @@ async def test_what_a_tool_says_in_the_place_of_the_user_stays_whole() -> None:
     assert prompts(model.requests[-1].messages) == ['go', LARGE]
 
 
-async def test_half_a_character_is_written_out() -> None:
+async def test_lone_surrogate_in_a_prompt_is_escaped() -> None:
     model = ScriptedModel('done')
     result = await make_agent(model).run('\ud800' + LARGE)
     assert str(prompts(model.requests[0].messages)[0]).startswith('\\ud800row 00000')
     assert ModelMessagesTypeAdapter.dump_json(result.all_messages())
 
 
-async def test_a_streamed_run_sends_head_and_tail_too() -> None:
+async def test_streamed_run_sends_the_shortened_prompt() -> None:
     model = ScriptedModel('done')
     async with make_agent(model).run_stream(LARGE) as stream:
         assert await stream.get_output() == 'done'
@@ -200,7 +200,7 @@ class Copies(AbstractCapability[Any]):
         return request_context
 
 
-async def test_a_request_of_copies_is_shortened_with_the_history() -> None:
+async def test_copied_messages_are_shortened_with_the_history() -> None:
     model = ScriptedModel(call('ls'), 'done')
     agent = Agent(model, capabilities=[Copies(), Filesystem(backend=StateBackend())])
 
@@ -210,7 +210,7 @@ async def test_a_request_of_copies_is_shortened_with_the_history() -> None:
     assert prompts(result.all_messages()) == [SHORT]
 
 
-async def test_a_version_has_the_short_prompt_and_the_whole_text_beside_it() -> None:
+async def test_version_has_the_short_prompt_and_stores_the_whole_text() -> None:
     model = ScriptedModel(call('ls'), 'done', call('read_file', path='/offload/prompt', offset=10_000), 'done')
     async with open_store('memory:') as store:
         version = await (await VersionedAgent(create_deep_agent(model), store).create()).advance(LARGE)
@@ -227,7 +227,7 @@ async def test_a_version_has_the_short_prompt_and_the_whole_text_beside_it() -> 
 
 
 class MortalStore(SqlStore):
-    """A store of a process that dies before the first commit of a version of a kind."""
+    """A store of a process that crashes before the first commit of a version of the given kind."""
 
     dies_before = ''
     is_dead = False
@@ -240,7 +240,7 @@ class MortalStore(SqlStore):
 
 
 @pytest.mark.parametrize('kind', ['step', 'turn'])
-async def test_what_is_recovered_has_the_short_prompt_once(tmp_path: Path, kind: str) -> None:
+async def test_recovered_version_has_the_short_prompt_once(tmp_path: Path, kind: str) -> None:
     url = f'sqlite:///{tmp_path}/agents.db'
     model = ScriptedModel(then=lambda messages, info: call('ls') if len(messages) == 1 else 'done')
     async with MortalStore(await open_engine(url)) as store:

@@ -1,4 +1,4 @@
-"""What an edit that found nothing says."""
+"""Messages of an edit without a match."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pydantic_deep.filesystem._match_failures import MAX_CANDIDATES, explain_no_
 CODE = 'def area(width, height):\n    return width * height\n\n\nprint(area(2, 3))\n'
 
 
-def test_line_numbers_of_read_file_are_recognised() -> None:
+def test_line_numbers_of_read_file_are_recognized() -> None:
     assert explain_no_match(CODE, '1\tdef area(width, height):\n2\t    return width * height') == snapshot(
         'It holds the line numbers of read_file. Leave out each number and the tab after it.'
     )
 
 
-def test_a_difference_in_whitespace_is_named_with_the_line_as_it_is() -> None:
+def test_whitespace_difference_is_reported_with_the_exact_line() -> None:
     assert explain_no_match(CODE, 'return  width*height') == snapshot(
         "The closest is line 2: '    return width * height'. Read the file and copy exactly."
     )
@@ -24,42 +24,42 @@ def test_a_difference_in_whitespace_is_named_with_the_line_as_it_is() -> None:
     )
 
 
-def test_the_line_that_comes_closest_is_shown() -> None:
+def test_closest_line_is_shown() -> None:
     assert explain_no_match(CODE, 'def area(width, heigth):') == snapshot(
         "The closest is line 1: 'def area(width, height):'. Read the file and copy exactly."
     )
 
 
-def test_nothing_alike_says_so() -> None:
+def test_text_without_similar_lines_is_reported() -> None:
     assert explain_no_match(CODE, 'class Zebra: ...') == snapshot(
         'Nothing in the file is like it. Read the file and copy exactly.'
     )
     assert explain_no_match('', '-') == snapshot('Nothing in the file is like it. Read the file and copy exactly.')
 
 
-def test_a_long_line_is_shown_in_part() -> None:
+def test_long_line_is_truncated() -> None:
     text = 'value = ' + 'x' * 500
     assert explain_no_match(text, 'value  =') == snapshot(
         "Only its whitespace differs from line 1: 'value = xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…'. Copy it exactly."
     )
 
 
-def test_only_so_many_lines_are_compared() -> None:
+def test_number_of_compared_lines_is_limited() -> None:
     text = ''.join(f'value {number:04}\n' for number in range(MAX_CANDIDATES)) + 'value last\n'
     assert 'last' not in explain_no_match(text, 'value lost')
 
 
-def test_a_line_end_does_not_count_as_a_difference() -> None:
+def test_line_ends_do_not_count_as_differences() -> None:
     assert explain_no_match('one  two\r\nthree\r\n', 'one two\nthree') == snapshot(
         "Only its whitespace differs from line 1: 'one  two'. Copy it exactly."
     )
 
 
-def test_a_long_repetition_is_answered() -> None:
+def test_long_repetition_is_compared_quickly() -> None:
     assert 'Nothing in the file is like it' in explain_no_match('a ' * 200_000, 'a ' * 1_000 + 'b')
 
 
-def test_a_match_in_the_middle_of_a_word_is_found() -> None:
+def test_match_within_a_line_is_found() -> None:
     assert explain_no_match('x\n\nprint(area(2,  3))\n', 'area(2, 3)') == snapshot(
         "Only its whitespace differs from line 3: 'print(area(2,  3))'. Copy it exactly."
     )

@@ -1,4 +1,4 @@
-"""Large results of tools are kept in a file, and the model gets head and tail."""
+"""Large tool results are stored in a file. The model gets their head and tail."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def results(agent: Agent[object, str], model: ScriptedModel) -> Sequence[o
     return [part.content for part in model.requests[-1].tool_returns]
 
 
-async def test_a_large_result_is_shown_by_head_and_tail_and_can_be_paged_and_searched() -> None:
+async def test_large_result_is_shortened_and_can_be_paged_and_searched() -> None:
     model = ScriptedModel(
         ToolCallPart('dump', {}, tool_call_id='toolu_01'),
         call('read_file', path='/offload/toolu_01', offset=9_999),
@@ -54,7 +54,7 @@ async def test_a_large_result_is_shown_by_head_and_tail_and_can_be_paged_and_sea
     assert listed == 'toolu_01 (100.0 KB)'
 
 
-async def test_a_result_that_is_just_short_enough_stays() -> None:
+async def test_result_at_the_limit_is_not_offloaded() -> None:
     def short() -> str:
         return 'x' * 20_000
 
@@ -63,17 +63,17 @@ async def test_a_result_that_is_just_short_enough_stays() -> None:
     assert await results(agent, model) == ['x' * 20_000]
 
 
-async def test_a_page_of_a_file_is_never_offloaded_again() -> None:
+async def test_page_of_an_offloaded_file_is_not_offloaded_again() -> None:
     model = ScriptedModel(call('dump'), call('read_file', path='/offload/call-1'), 'done')
-    room = Filesystem(backend=StateBackend(), offload_chars=3_000)
-    agent = Agent(model, tools=[dump], capabilities=[room])
+    filesystem = Filesystem(backend=StateBackend(), offload_chars=3_000)
+    agent = Agent(model, tools=[dump], capabilities=[filesystem])
     page = str((await results(agent, model))[1])
     assert page.startswith('1\trow 00000\n')
     assert page.split('\n')[-1] == snapshot('[lines 1 to 222 of 10,000; go on with offset 223]')
     assert len(page) < 3_100
 
 
-async def test_the_text_of_a_structured_result_is_offloaded_and_the_rest_of_it_stays() -> None:
+async def test_text_of_a_tool_return_is_offloaded_and_metadata_is_preserved() -> None:
     def structured() -> ToolReturn[str]:
         return ToolReturn(LARGE, metadata={'rows': 10_000})
 
@@ -107,9 +107,7 @@ ROWS = [Row(number) for number in range(10_000)]
     ],
     ids=['list', 'dict of dataclasses', 'model', 'tool return'],
 )
-async def test_a_large_structure_is_offloaded_as_the_json_that_the_model_is_sent(
-    result: object, begin: str, end: str
-) -> None:
+async def test_large_structure_is_offloaded_as_the_json_sent_to_the_model(result: object, begin: str, end: str) -> None:
     def structure() -> object:
         return result
 
@@ -121,7 +119,7 @@ async def test_a_large_structure_is_offloaded_as_the_json_that_the_model_is_sent
     assert page.startswith(f'1\t{preview[1_989:2_000]}')
 
 
-async def test_what_is_small_or_holds_files_or_cannot_be_long_stays() -> None:
+async def test_small_results_and_files_are_not_offloaded() -> None:
     image = BinaryContent(b'x' * 60_000, media_type='image/png')
 
     def small() -> dict[str, int]:
@@ -137,27 +135,27 @@ async def test_what_is_small_or_holds_files_or_cannot_be_long_stays() -> None:
         return None
 
     model = ScriptedModel([call('small'), call('seen'), call('picture'), call('nothing')], 'done')
-    room = Filesystem(backend=StateBackend())
-    agent = Agent(model, tools=[small, seen, picture, nothing], capabilities=[room])
+    filesystem = Filesystem(backend=StateBackend())
+    agent = Agent(model, tools=[small, seen, picture, nothing], capabilities=[filesystem])
     assert await results(agent, model) == [{'rows': 1}, ['x' * 50_000, image], image, None]
 
 
-async def test_a_result_of_a_kind_that_programs_read_keeps_its_shape() -> None:
+async def test_result_of_a_special_tool_kind_is_not_offloaded() -> None:
     def table() -> dict[str, list[Row]]:
         return {'rows': ROWS}
 
     model = ScriptedModel(call('table'), 'done')
-    room = Filesystem(backend=StateBackend())
-    agent = Agent(model, tools=[Tool(table, tool_kind=ToolKind('tests', 'table'))], capabilities=[room])
+    filesystem = Filesystem(backend=StateBackend())
+    agent = Agent(model, tools=[Tool(table, tool_kind=ToolKind('tests', 'table'))], capabilities=[filesystem])
     assert await results(agent, model) == [{'rows': ROWS}]
 
 
 @pytest.mark.parametrize('result', [{'a': object()}, iter([1])], ids=['not to be sent', 'read only once'])
-def test_what_cannot_be_measured_is_left_to_pydantic_ai(result: object) -> None:
+def test_unserializable_result_is_left_to_pydantic_ai(result: object) -> None:
     assert text_of(result) is None
 
 
-async def test_the_output_of_an_agent_is_never_offloaded() -> None:
+async def test_agent_output_is_never_offloaded() -> None:
     model = ScriptedModel(call('final_result', rows=[{'number': row.number} for row in ROWS]))
     agent = Agent(
         model, output_type=ToolOutput(Table, name='final_result'), capabilities=[Filesystem(backend=StateBackend())]
@@ -165,29 +163,29 @@ async def test_the_output_of_an_agent_is_never_offloaded() -> None:
     assert (await agent.run('go')).output.rows == ROWS
 
 
-async def test_nothing_is_offloaded_where_that_is_off() -> None:
+async def test_result_is_not_offloaded_if_disabled() -> None:
     model = ScriptedModel(call('dump'), call('ls', path='/offload'), 'done')
-    room = Filesystem(backend=StateBackend(), offload_chars=None)
-    agent = Agent(model, tools=[dump], capabilities=[room])
+    filesystem = Filesystem(backend=StateBackend(), offload_chars=None)
+    agent = Agent(model, tools=[dump], capabilities=[filesystem])
     assert await results(agent, model) == [LARGE, '/offload does not exist. Use ls or glob to find it.']
 
 
 @pytest.mark.parametrize('offload_chars', [20_000, None])
 @pytest.mark.parametrize('wrap', [str, ToolReturn], ids=['str', 'tool return'])
-async def test_half_a_character_in_a_result_leaves_a_history_that_can_be_written(
+async def test_lone_surrogate_in_a_result_is_escaped_in_the_history(
     offload_chars: int | None, wrap: Callable[[str], object]
 ) -> None:
     def half() -> object:
         return wrap('caf\ud83d é')
 
     model = ScriptedModel(call('half'), 'done')
-    room = Filesystem(backend=StateBackend(), offload_chars=offload_chars)
-    result = await Agent(model, tools=[half], capabilities=[room]).run('go')
+    filesystem = Filesystem(backend=StateBackend(), offload_chars=offload_chars)
+    result = await Agent(model, tools=[half], capabilities=[filesystem]).run('go')
     assert model.requests[-1].tool_returns[0].content == 'caf\\ud83d é'
     assert b'caf\\\\ud83d' in result.all_messages_json()
 
 
-def test_a_limit_below_what_is_shown_is_refused_at_once() -> None:
+def test_limit_below_the_preview_size_is_refused() -> None:
     with pytest.raises(ValueError, match=r'`offload_chars` is 2999\. Use at least 3000, or `None`'):
         Filesystem(offload_chars=2_999)
 
@@ -200,7 +198,7 @@ async def test_the_users_directory_stays_clean(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_the_users_own_files_under_offload_are_theirs() -> None:
+async def test_user_files_under_offload_are_preserved() -> None:
     backend = StateBackend({'/offload/mine.txt': 'mine\n'})
     model = ScriptedModel(
         call('dump'),
@@ -214,8 +212,8 @@ async def test_the_users_own_files_under_offload_are_theirs() -> None:
         'done',
     )
     agent = Agent(model, tools=[dump], capabilities=[Filesystem(backend=backend)])
-    said = list(map(str, (await results(agent, model))[1:]))
-    assert said == snapshot(
+    contents = list(map(str, (await results(agent, model))[1:]))
+    assert contents == snapshot(
         [
             '1\tmine',
             '/offload/mine.txt',
@@ -236,7 +234,7 @@ report.md (7 bytes)\
     assert await backend.read_bytes('/offload/report.md') == b'report\n'
 
 
-async def test_a_large_result_never_hides_a_file_of_the_user() -> None:
+async def test_offloaded_result_never_hides_a_user_file() -> None:
     backend = StateBackend({'/offload/call-1': 'mine\n'})
     model = ScriptedModel(
         call('dump'),
@@ -247,14 +245,14 @@ async def test_a_large_result_never_hides_a_file_of_the_user() -> None:
         'done',
     )
     agent = Agent(model, tools=[dump], capabilities=[Filesystem(backend=backend)])
-    said = list(map(str, await results(agent, model)))
-    assert 'All are in /offload/call-1-2:' in said[0]
-    assert said[1] == '1\tmine'
-    assert said[2].startswith('1\trow 00000\n')
-    assert said[4] == '1\tmine too'
+    contents = list(map(str, await results(agent, model)))
+    assert 'All are in /offload/call-1-2:' in contents[0]
+    assert contents[1] == '1\tmine'
+    assert contents[2].startswith('1\trow 00000\n')
+    assert contents[4] == '1\tmine too'
 
 
-async def test_a_backend_that_cannot_tell_what_it_has_loses_no_large_result() -> None:
+async def test_unavailable_backend_does_not_lose_large_results() -> None:
     class Unavailable(StateBackend):
         async def exists(self, path: str) -> bool:
             raise BackendUnavailableError('The directory is gone.')
@@ -264,7 +262,7 @@ async def test_a_backend_that_cannot_tell_what_it_has_loses_no_large_result() ->
     assert str((await results(agent, model))[1]).startswith('1\trow 00000\n')
 
 
-async def test_with_deps_a_large_result_is_there_in_the_next_turn() -> None:
+async def test_large_result_with_deps_is_available_in_the_next_turn() -> None:
     model = ScriptedModel(call('dump'), 'done', call('read_file', path='/offload/call-1', limit=1), 'done')
     agent = create_deep_agent(model, tools=[dump])
     deps = deps_for_test()
@@ -274,7 +272,7 @@ async def test_with_deps_a_large_result_is_there_in_the_next_turn() -> None:
     assert await deps.backend.exists('/offload') is False
 
 
-async def test_without_deps_two_runs_do_not_see_the_large_results_of_each_other() -> None:
+async def test_runs_without_deps_do_not_share_large_results() -> None:
     model = ScriptedModel(call('dump'), 'done', call('read_file', path='/offload/call-1'), 'done')
     agent = Agent(model, tools=[dump], capabilities=[Filesystem(backend=StateBackend())])
     await agent.run('one')
@@ -282,13 +280,13 @@ async def test_without_deps_two_runs_do_not_see_the_large_results_of_each_other(
     assert model.requests[-1].tool_returns[0].outcome == 'failed'
 
 
-async def test_a_deep_agent_without_deps_offloads_too() -> None:
+async def test_deep_agent_without_deps_offloads_too() -> None:
     model = ScriptedModel(call('dump'), call('read_file', path='/offload/call-1', limit=1), 'done')
     await create_deep_agent(model, tools=[dump]).run('go', deps=cast('DeepAgentDeps', None))
     assert str(model.requests[-1].tool_returns[1].content).startswith('1\trow 00000\n')
 
 
-async def test_a_call_id_that_comes_again_does_not_replace_what_the_first_left() -> None:
+async def test_repeated_call_id_does_not_overwrite_an_earlier_result() -> None:
     def dump_more() -> str:
         return 'more\n' + LARGE
 
@@ -311,5 +309,5 @@ async def test_a_call_id_that_comes_again_does_not_replace_what_the_first_left()
         ('x' * 500, 'x' * 100),
     ],
 )
-def test_any_call_id_makes_a_safe_name(tool_call_id: str, name: str) -> None:
+def test_any_call_id_makes_a_safe_file_name(tool_call_id: str, name: str) -> None:
     assert name_of_call(tool_call_id) == name

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 
 @dataclass(kw_only=True)
 class Asking(AbstractCapability[object]):
-    """Asks for a preview of each call before it runs."""
+    """Requests a preview of each call before it runs."""
 
     seen: list[Preview | None] = field(default_factory=list[Preview | None])
     hidden: list[frozenset[str]] = field(default_factory=list[frozenset[str]])
@@ -34,9 +34,9 @@ class Asking(AbstractCapability[object]):
     async def before_tool_execute(
         self, ctx: RunContext[object], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any
     ) -> Any:
-        [room] = find_capabilities(ctx, SupportsPreview)
+        [filesystem] = find_capabilities(ctx, SupportsPreview)
         [names] = find_capabilities(ctx, SupportsHiddenTools)
-        self.seen.append(await room.preview(ctx, call=call, tool_def=tool_def, args=dict(args)))
+        self.seen.append(await filesystem.preview(ctx, call=call, tool_def=tool_def, args=dict(args)))
         self.hidden.append(await names.hidden_tool_names(ctx))
         return args
 
@@ -45,9 +45,11 @@ class Asking(AbstractCapability[object]):
 def preview() -> Callable[..., Awaitable[list[Preview | None]]]:
     """Run calls one after the other, and return their previews."""
 
-    async def run(room: BackendProtocol | Filesystem, *calls: ToolCallPart, tools: Any = ()) -> list[Preview | None]:
+    async def run(
+        filesystem: BackendProtocol | Filesystem, *calls: ToolCallPart, tools: Any = ()
+    ) -> list[Preview | None]:
         asking = Asking()
-        files = room if isinstance(room, Filesystem) else Filesystem(backend=room)
+        files = filesystem if isinstance(filesystem, Filesystem) else Filesystem(backend=filesystem)
         agent = Agent(ScriptedModel(*calls, 'done'), capabilities=[files, asking], tools=tools)
         await agent.run('go')
         return asking.seen
@@ -62,7 +64,7 @@ def call(name: str, **args: object) -> ToolCallPart:
     return ToolCallPart(name, args)
 
 
-async def test_a_new_file_is_shown_whole(preview: Ask) -> None:
+async def test_new_file_is_previewed_completely(preview: Ask) -> None:
     [found] = await preview(StateBackend(), call('write_file', path='d/new.txt', content='one\ntwo'))
     assert found == Preview(
         kind='diff',
@@ -73,7 +75,7 @@ async def test_a_new_file_is_shown_whole(preview: Ask) -> None:
     assert str(found) == '--- /dev/null\n+++ b/d/new.txt\n@@ -0,0 +1,2 @@\n+one\n+two\n\\ No newline at end of file'
 
 
-async def test_a_write_is_a_diff_of_the_contents_now_in_their_encoding_and_line_ends(preview: Ask) -> None:
+async def test_write_is_previewed_as_a_diff_in_the_file_encoding(preview: Ask) -> None:
     before = '\ufeffone\r\ntwo\r\n'.encode()
     backend = StateBackend({'/a': before})
     [found] = await preview(backend, call('write_file', path='/a', content='one\nTWO\n'))
@@ -87,7 +89,7 @@ async def test_a_write_is_a_diff_of_the_contents_now_in_their_encoding_and_line_
     assert await backend.read_bytes('/a') == '\ufeffone\r\nTWO\r\n'.encode()
 
 
-async def test_an_edit_is_a_diff_and_binds_nothing(preview: Ask) -> None:
+async def test_edit_is_previewed_as_a_nonbinding_diff(preview: Ask) -> None:
     backend = StateBackend({'/a': 'one\ntwo\nthree\n'})
     [found] = await preview(backend, call('edit_file', path='a', old_string='two', new_string='2'))
     assert found == Preview(
@@ -97,13 +99,13 @@ async def test_an_edit_is_a_diff_and_binds_nothing(preview: Ask) -> None:
     )
 
 
-async def test_every_match_of_replace_all_is_shown(preview: Ask) -> None:
+async def test_replace_all_shows_every_match(preview: Ask) -> None:
     backend = StateBackend({'/a': 'x\ny\nx\n'})
     [found] = await preview(backend, call('edit_file', path='a', old_string='x', new_string='z', replace_all=True))
     assert (str(found).count('+z'), found.binds) == (2, True)
 
 
-async def test_bytes_that_are_broken_are_shown_as_the_model_sees_them(preview: Ask) -> None:
+async def test_undecodable_bytes_are_shown_like_to_the_model(preview: Ask) -> None:
     backend = StateBackend({'/a': 'äöü\n'.encode() + b'\xff\nold\n'})
     [found] = await preview(backend, call('edit_file', path='a', old_string='old', new_string='new'))
     assert str(found) == '--- a/a\n+++ b/a\n@@ -1,3 +1,3 @@\n äöü\n \ufffd\n-old\n+new'
@@ -122,7 +124,7 @@ async def test_bytes_that_are_broken_are_shown_as_the_model_sees_them(preview: A
         ({'path': '../x', 'old_string': 'a', 'new_string': 'x'}, "'/../x' is not a valid path"),
     ],
 )
-async def test_an_edit_that_would_fail_says_so_in_one_line(preview: Ask, args: dict[str, str], reason: str) -> None:
+async def test_failing_edit_is_previewed_in_one_line(preview: Ask, args: dict[str, str], reason: str) -> None:
     backend = StateBackend({'/a': 'one\ntwo\n', '/bin': b'\0', '/d/f': ''})
     before = await backend.snapshot()
     [found] = await preview(backend, call('edit_file', **args))
@@ -132,7 +134,7 @@ async def test_an_edit_that_would_fail_says_so_in_one_line(preview: Ask, args: d
     assert await backend.snapshot() == before
 
 
-async def test_a_write_that_would_fail_says_so(preview: Ask) -> None:
+async def test_failing_write_is_previewed(preview: Ask) -> None:
     backend = StateBackend({'/a': 'one', '/d/f': ''})
     directory, below = await preview(
         backend, call('write_file', path='/d', content='x'), call('write_file', path='/a/b', content='x')
@@ -141,7 +143,7 @@ async def test_a_write_that_would_fail_says_so(preview: Ask) -> None:
     assert below.text.startswith('This would fail and change nothing: /a/b: it, or a parent of it, is a file')
 
 
-async def test_a_file_that_changed_since_it_was_read_is_refused_beforehand(preview: Ask) -> None:
+async def test_write_to_a_changed_file_is_previewed_as_refused(preview: Ask) -> None:
     class Changing(StateBackend):
         reads = 0
 
@@ -155,7 +157,7 @@ async def test_a_file_that_changed_since_it_was_read_is_refused_beforehand(previ
     assert 'changed since you read it' in found.text
 
 
-async def test_what_is_no_text_is_replaced_as_a_whole(preview: Ask) -> None:
+async def test_binary_file_is_previewed_as_replaced(preview: Ask) -> None:
     backend = StateBackend({'/a.bin': b'\0' * 10})
     [found] = await preview(backend, call('write_file', path='/a.bin', content='x\n'))
     assert (
@@ -163,13 +165,13 @@ async def test_what_is_no_text_is_replaced_as_a_whole(preview: Ask) -> None:
     )
 
 
-async def test_a_write_that_changes_the_encoding_says_so(preview: Ask) -> None:
+async def test_change_of_encoding_is_previewed(preview: Ask) -> None:
     backend = StateBackend({'/a': 'déjà vu, garçon, là-bas\n'.encode('cp1252')})
     [found] = await preview(backend, call('write_file', path='/a', content='日本\n'))
     assert str(found).startswith('The encoding changes from cp1252 to utf-8.\n--- a/a\n')
 
 
-async def test_a_write_of_what_is_there_changes_nothing(preview: Ask) -> None:
+async def test_write_of_identical_contents_is_previewed_as_no_change(preview: Ask) -> None:
     found = await preview(
         StateBackend({'/a': 'x', '/e': ''}),
         call('write_file', path='/a', content='x'),
@@ -179,7 +181,7 @@ async def test_a_write_of_what_is_there_changes_nothing(preview: Ask) -> None:
     assert str(found[1]) == '--- a/e\n+++ b/e\n@@ -0,0 +1 @@\n+y\n\\ No newline at end of file'
 
 
-async def test_paths_are_those_that_links_lead_to_and_what_searches_name_none(preview: Ask, tmp_path: Path) -> None:
+async def test_previewed_paths_are_resolved_and_searches_have_none(preview: Ask, tmp_path: Path) -> None:
     (tmp_path / 'secret').mkdir()
     (tmp_path / 'secret/key').write_text('old\n')
     (tmp_path / 'link').symlink_to('secret')
@@ -210,7 +212,7 @@ class Shell(StateBackend):
         return CommandResult(exit_code=0, stdout='', stderr='')
 
 
-async def test_a_command_is_shown_exactly(preview: Ask) -> None:
+async def test_command_is_shown_exactly(preview: Ask) -> None:
     command = 'rm -rf  "$HOME" \\\n  && echo é'
     [found] = await preview(Shell(), call('execute', command=command))
     assert found == Preview(kind='command', text=command)
@@ -225,7 +227,7 @@ async def test_an_unreachable_backend_becomes_a_diagnostic(preview: Ask) -> None
     assert found.text == 'This would fail and change nothing: /a: Connection refused.'
 
 
-async def test_tools_of_others_have_no_preview_here(preview: Ask) -> None:
+async def test_foreign_tools_have_no_preview(preview: Ask) -> None:
     def write_elsewhere(path: str, content: str) -> str:
         return path + content
 
@@ -238,7 +240,7 @@ async def test_tools_of_others_have_no_preview_here(preview: Ask) -> None:
     ]
 
 
-async def test_a_tool_that_was_renamed_is_known(preview: Ask) -> None:
+async def test_renamed_tool_has_a_preview(preview: Ask) -> None:
     class Renamed(Filesystem):
         def get_toolset(self) -> AbstractToolset[object]:
             toolset = cast('AbstractToolset[object]', super().get_toolset())
@@ -248,8 +250,8 @@ async def test_a_tool_that_was_renamed_is_known(preview: Ask) -> None:
     assert str(found) == '--- /dev/null\n+++ b/a\n@@ -0,0 +1 @@\n+x'
 
 
-async def test_a_tool_whose_parameters_were_changed_is_known_by_its_name(preview: Ask) -> None:
-    room = Filesystem(backend=StateBackend({'/a': 'x'}))
+async def test_tool_with_changed_parameters_is_identified_by_its_name(preview: Ask) -> None:
+    filesystem = Filesystem(backend=StateBackend({'/a': 'x'}))
     asking: list[Preview | None] = []
 
     class Other(Asking):
@@ -263,7 +265,7 @@ async def test_a_tool_whose_parameters_were_changed_is_known_by_its_name(preview
                     asking.append(await files.preview(ctx, call=call, tool_def=changed, args=dict(given)))
             return args
 
-    agent = Agent(ScriptedModel(call('ls'), 'done'), capabilities=[room, Other()])
+    agent = Agent(ScriptedModel(call('ls'), 'done'), capabilities=[filesystem, Other()])
     await agent.run('go')
     assert [found and str(found) for found in asking] == [
         'This would fail and change nothing: path is missing or not a string.',
@@ -275,7 +277,7 @@ async def test_a_tool_whose_parameters_were_changed_is_known_by_its_name(preview
 
 
 @pytest.mark.parametrize(('backend', 'hidden'), [(StateBackend(), {'execute'}), (Shell(), set[str]())])
-async def test_what_the_backend_cannot_do_is_a_hidden_tool(backend: StateBackend, hidden: set[str]) -> None:
+async def test_tools_unsupported_by_the_backend_are_hidden(backend: StateBackend, hidden: set[str]) -> None:
     asking = Asking()
     agent = Agent(ScriptedModel(call('ls'), 'done'), capabilities=[Filesystem(backend=backend), asking])
     await agent.run('go')

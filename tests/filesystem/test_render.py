@@ -1,4 +1,4 @@
-"""How lists read."""
+"""Rendering of results."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def matches(count: int) -> GrepResult:
     ('size_bytes', 'text'),
     [(0, '0 bytes'), (999, '999 bytes'), (1_000, '1.0 KB'), (12_100, '12.1 KB'), (52_428_800, '52.4 MB')],
 )
-def test_a_size_is_in_thousands(size_bytes: int, text: str) -> None:
+def test_size_uses_powers_of_thousand(size_bytes: int, text: str) -> None:
     assert render_size(size_bytes) == text
 
 
@@ -59,23 +59,23 @@ src/\
 """)
 
 
-def test_a_name_cannot_forge_a_line() -> None:
+def test_name_cannot_forge_a_line() -> None:
     assert render_entries('/', [entry('a\n/etc/passwd\u202egnp.', 1)]) == snapshot(
         'a\\n/etc/passwd\\u202egnp. (1 byte)'
     )
 
 
-def test_an_empty_directory_says_so() -> None:
+def test_empty_directory_is_rendered() -> None:
     assert render_entries('/src', []) == '/src is empty.'
 
 
-def test_entries_are_bounded() -> None:
+def test_number_of_entries_is_limited() -> None:
     lines = render_entries('/', [entry(f'{n:04}', 1) for n in range(MAX_ENTRIES + 7)]).split('\n')
     assert len(lines) == MAX_ENTRIES + 1
     assert lines[-2:] == snapshot(['0499 (1 byte)', '[500 of 507 entries; use glob for the others]'])
 
 
-def test_found_files_are_one_a_line_with_what_was_not_searched() -> None:
+def test_glob_result_lists_files_and_problems() -> None:
     problems = (SearchProblem(path='/locked', reason='permission denied'),)
     assert render_glob(GlobResult(paths=('/a\nb.py', '/c.py'), problems=problems), '**') == snapshot("""\
 /a\\nb.py
@@ -88,14 +88,14 @@ No files match.
 """)
 
 
-def test_found_files_are_bounded() -> None:
+def test_number_of_glob_paths_is_limited() -> None:
     paths = tuple(f'/{n:04}' for n in range(MAX_ENTRIES + 100))
     assert render_glob(GlobResult(paths=paths), '**').split('\n')[-2:] == snapshot(
         ['/0499', '[500 of 600 files; use a narrower pattern for the others]']
     )
 
 
-def test_problems_are_bounded() -> None:
+def test_number_of_problems_is_limited() -> None:
     problems = tuple(SearchProblem(path=f'/{n}', reason='gone') for n in range(MAX_PROBLEMS + 3))
     assert render_glob(GlobResult(paths=('/a',), problems=problems), '**') == snapshot("""\
 /a
@@ -103,7 +103,7 @@ def test_problems_are_bounded() -> None:
 """)
 
 
-def test_lines_that_matched_stand_under_their_file() -> None:
+def test_matching_lines_are_grouped_by_file() -> None:
     assert render_grep(matches(5), 'content', max_chars=1000) == snapshot("""\
 /0.py
 0: line 0
@@ -115,7 +115,7 @@ def test_lines_that_matched_stand_under_their_file() -> None:
 """)
 
 
-def test_lines_that_matched_are_bounded() -> None:
+def test_number_of_matching_lines_is_limited() -> None:
     assert render_grep(matches(100), 'content', max_chars=30) == snapshot("""\
 /0.py
 0: line 0
@@ -129,32 +129,32 @@ def test_lines_that_matched_are_bounded() -> None:
 """)
 
 
-def test_files_and_counts() -> None:
+def test_files_and_counts_are_rendered() -> None:
     assert render_grep(matches(5), 'files_with_matches', max_chars=1000) == '/0.py\n/1.py'
     assert render_grep(matches(5), 'count', max_chars=1000) == '/0.py: 3\n/1.py: 2'
 
 
 @pytest.mark.parametrize('mode', ['files_with_matches', 'count'])
-def test_files_and_counts_are_bounded(mode: str) -> None:
+def test_number_of_files_and_counts_is_limited(mode: str) -> None:
     counts = {f'/{n:04}': 1 for n in range(MAX_ENTRIES + 1)}
     result = GrepResult(matches=(), counts=counts)
     render: Callable[..., str] = render_grep
     assert render(result, mode, max_chars=1000).split('\n')[-1] == '[500 of 501 files; narrow the search]'
 
 
-def test_no_matches_says_how_many_files_were_searched() -> None:
+def test_no_matches_reports_the_number_of_searched_files() -> None:
     assert render_grep(GrepResult(matches=(), counts={}, files_searched=1234), 'content', max_chars=9) == snapshot(
         'No matches in 1,234 files.'
     )
 
 
-def test_a_command_shows_output_errors_and_exit_code() -> None:
+def test_command_shows_output_errors_and_exit_code() -> None:
     assert render_command(CommandResult(exit_code=2, stdout='out\n', stderr='err\n')) == 'out\nerr\n[exit code 2]'
     assert render_command(CommandResult(exit_code=0, stdout='out', stderr='')) == 'out'
     assert render_command(CommandResult(exit_code=0, stdout='', stderr='')) == snapshot('Done; nothing was printed.')
 
 
-def test_uploads_show_what_is_known_of_each() -> None:
+def test_uploads_show_known_details() -> None:
     uploads = [
         Given(path='/uploads/sales.csv'),
         Given(path='/uploads/one\nline.txt', line_count=1),
@@ -168,6 +168,6 @@ def test_uploads_show_what_is_known_of_each() -> None:
     assert render_uploads([]) == ''
 
 
-def test_uploads_are_bounded() -> None:
+def test_number_of_uploads_is_limited() -> None:
     lines = render_uploads([Given(path=f'/uploads/{n}') for n in range(MAX_UPLOADS + 12)]).split('\n')
     assert (len(lines), lines[-1]) == (MAX_UPLOADS + 1, '- and 12 more')

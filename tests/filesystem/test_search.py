@@ -1,4 +1,4 @@
-"""What the model finds with glob and grep."""
+"""Results of glob and grep for the model."""
 
 from __future__ import annotations
 
@@ -61,18 +61,18 @@ async def test_glob_finds_files_by_name(play: Play) -> None:
         ('./*', '/readme.md: 1'),
     ],
 )
-async def test_a_glob_of_grep_without_a_slash_is_a_name_at_any_depth(play: Play, glob: str, found: str) -> None:
-    said = await play(StateBackend(FILES), call('grep', pattern='area', glob=glob, output_mode='count'))
-    assert said == [found]
+async def test_grep_glob_without_a_slash_matches_names_at_any_depth(play: Play, glob: str, found: str) -> None:
+    results = await play(StateBackend(FILES), call('grep', pattern='area', glob=glob, output_mode='count'))
+    assert results == [found]
 
 
-async def test_a_glob_of_grep_fits_the_one_file_that_is_searched(play: Play) -> None:
-    said = await play(
+async def test_grep_glob_applies_to_a_single_file(play: Play) -> None:
+    results = await play(
         StateBackend(FILES),
         call('grep', pattern='area', path='src/a.py', glob='*.py', output_mode='count'),
         call('grep', pattern='area', glob=''),
     )
-    assert said == snapshot(
+    assert results == snapshot(
         [
             '/src/a.py: 1',
             "retried: '' is not a valid pattern: it names no file, and only files are found. Use `**`.",
@@ -80,7 +80,7 @@ async def test_a_glob_of_grep_fits_the_one_file_that_is_searched(play: Play) -> 
     )
 
 
-async def test_grep_shows_lines_under_their_file(play: Play) -> None:
+async def test_grep_groups_lines_by_file(play: Play) -> None:
     assert await play(StateBackend(FILES), call('grep', pattern='area')) == snapshot(
         [
             """\
@@ -122,8 +122,8 @@ async def test_grep_shows_files_or_counts(play: Play) -> None:
     )
 
 
-async def test_a_pattern_that_cannot_be_used_can_be_corrected(play: Play) -> None:
-    said = await play(
+async def test_invalid_pattern_is_retried(play: Play) -> None:
+    results = await play(
         StateBackend(FILES),
         call('grep', pattern='('),
         call('grep', pattern=r'(a)\1'),
@@ -132,7 +132,7 @@ async def test_a_pattern_that_cannot_be_used_can_be_corrected(play: Play) -> Non
         call('glob', pattern='*', path='readme.md'),
         call('grep', pattern='a', path='../x'),
     )
-    assert [text.partition(': ')[0] for text in said] == [
+    assert [text.partition(': ')[0] for text in results] == [
         'retried',
         'retried',
         'retried',
@@ -142,19 +142,19 @@ async def test_a_pattern_that_cannot_be_used_can_be_corrected(play: Play) -> Non
     ]
 
 
-async def test_a_hostile_expression_is_answered(play: Play) -> None:
+async def test_hostile_regex_is_answered(play: Play) -> None:
     backend = StateBackend({'/a.txt': 'a' * 5_000 + '!\n'})
     assert await play(backend, call('grep', pattern='(a+)+$')) == ['No matches in 1 file.']
 
 
-async def test_many_long_lines_are_bounded(play: Play) -> None:
+async def test_many_long_lines_are_limited(play: Play) -> None:
     backend = StateBackend({'/a.txt': ('x' * 500 + '\n') * 1_000})
     [found] = await play(backend, call('grep', pattern='x'))
     assert len(found) < 41_000
     assert found.endswith('of 1,000 matches in 1 file; narrow the search]')
 
 
-async def test_a_directory_that_cannot_be_read_hides_nothing_else(tmp_path: Path) -> None:
+async def test_unreadable_directory_does_not_hide_other_matches(tmp_path: Path) -> None:
     class Locked(LocalWorkspaceBackend):
         async def list_dir(self, path: str) -> Sequence[FileEntry]:
             if path.endswith('/locked'):
@@ -181,7 +181,7 @@ async def test_a_directory_that_cannot_be_read_hides_nothing_else(tmp_path: Path
     )
 
 
-async def test_a_workspace_without_search_is_searched_all_the_same(tmp_path: Path) -> None:
+async def test_workspace_without_search_is_searched(tmp_path: Path) -> None:
     (tmp_path / 'src').mkdir()
     (tmp_path / 'src' / 'a.py').write_text('import os\narea = 1\n')
     model = ScriptedModel(call('glob', pattern='**/*.py'), call('grep', pattern='^area', path='src'), 'done')

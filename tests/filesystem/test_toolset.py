@@ -1,4 +1,4 @@
-"""What the model gets when it reads files and lists directories."""
+"""Reading files and listing directories."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ GERMAN = 'Größe und Menge der Äpfel\nÖl für die Mühle über den Flüssen\n
 PNG = b'\x89PNG\r\n\x1a\n\0\0\0\rIHDR'
 
 
-async def test_lines_are_numbered_as_grep_numbers_them(play: Play) -> None:
+async def test_lines_are_numbered_like_in_grep(play: Play) -> None:
     backend = StateBackend({'/a.txt': 'one\ftwo\u2028three\x85four\rfive\r\nneedle\n'})
     read, found = await play(backend, call('read_file', path='a.txt'), call('grep', pattern='needle'))
     assert read == '1\tone\ftwo\u2028three\x85four\rfive\n2\tneedle'
     assert found == '/a.txt\n2: needle'
 
 
-async def test_a_window_and_how_to_go_on(play: Play) -> None:
+async def test_long_file_is_read_in_windows(play: Play) -> None:
     backend = StateBackend({'/a.txt': 'a\n' * 2500})
     first, second = await play(backend, call('read_file', path='/a.txt'), call('read_file', path='/a.txt', offset=2001))
     assert first.split('\n')[-2:] == snapshot(['2000\ta', '[lines 1 to 2,000 of 2,500; go on with offset 2001]'])
@@ -41,7 +41,7 @@ async def test_a_window_and_how_to_go_on(play: Play) -> None:
     assert second.split('\n')[-1] == '2500\ta'
 
 
-async def test_fifty_megabytes_in_one_line_get_a_bounded_answer_that_can_be_paged(play: Play) -> None:
+async def test_line_of_fifty_megabytes_is_truncated_and_can_be_paged(play: Play) -> None:
     backend = StateBackend({'/big.json': b'x' * 52_428_800})
     first, second = await play(
         backend, call('read_file', path='big.json'), call('read_file', path='big.json', offset='1:2001')
@@ -54,7 +54,7 @@ async def test_fifty_megabytes_in_one_line_get_a_bounded_answer_that_can_be_page
     )
 
 
-async def test_an_offset_past_the_end_can_be_corrected(play: Play) -> None:
+async def test_offset_past_the_end_or_malformed_is_retried(play: Play) -> None:
     assert await play(StateBackend({'/a': 'x\n'}), call('read_file', path='a', offset=9)) == snapshot(
         ['retried: /a: It ends at line 1; offset 9 is past that.']
     )
@@ -73,13 +73,13 @@ async def test_an_offset_past_the_end_can_be_corrected(play: Play) -> None:
     ],
     ids=['latin-1', 'utf-16-le', 'utf-16-be', 'utf-8 with a mark'],
 )
-async def test_text_that_is_not_utf_8_is_read_and_its_encoding_named(play: Play, data: bytes, encoding: str) -> None:
+async def test_other_encodings_are_decoded_and_named(play: Play, data: bytes, encoding: str) -> None:
     [shown] = await play(StateBackend({'/a.txt': data}), call('read_file', path='a.txt'))
     lines = GERMAN.split('\n')
     assert shown == f'1\t{lines[0]}\n2\t{lines[1]}\n[encoding: {encoding}]'
 
 
-async def test_broken_bytes_are_shown_as_such_and_counted(play: Play) -> None:
+async def test_undecodable_bytes_are_shown_and_counted(play: Play) -> None:
     backend = StateBackend({'/a.log': 'Größe, né\n'.encode() + b'caf\xe9 \xff\n', '/b.log': b'\xef\xbb\xbfcaf\xe9\n'})
     said = await play(backend, call('read_file', path='a.log'), call('read_file', path='b.log'))
     assert said == snapshot(
@@ -97,21 +97,21 @@ async def test_broken_bytes_are_shown_as_such_and_counted(play: Play) -> None:
     )
 
 
-async def test_what_is_read_and_what_is_found_of_a_file_with_broken_bytes_are_the_same_lines(play: Play) -> None:
+async def test_read_file_and_grep_show_the_same_lines(play: Play) -> None:
     backend = StateBackend({'/a.log': 'Größe, né\n'.encode() + b'caf\xe9 two\n'})
     [read, found] = await play(backend, call('read_file', path='a.log', offset=2), call('grep', pattern='two|Gr..e'))
     assert read.startswith('2\tcaf\ufffd two\n')
     assert found == '/a.log\n1: Größe, né\n2: caf\ufffd two'
 
 
-async def test_an_empty_file_says_so(play: Play) -> None:
+async def test_empty_file_is_reported(play: Play) -> None:
     backend = StateBackend({'/a': b'', '/b': codecs.BOM_UTF8})
     assert await play(backend, call('read_file', path='a'), call('read_file', path='b')) == snapshot(
         ['/a is empty.', '/b is empty but for a byte order mark.']
     )
 
 
-async def test_binary_data_is_refused_with_what_it_is(play: Play) -> None:
+async def test_binary_data_is_refused_with_its_type(play: Play) -> None:
     backend = StateBackend({'/a.zip': b'PK\x03\x04\0\0', '/b': b'\x7fELF\0\0', '/c.txt': b'\0\1'})
     assert await play(backend, *[call('read_file', path=path) for path in ('a.zip', 'b', 'c.txt')]) == snapshot(
         [
@@ -122,8 +122,9 @@ async def test_binary_data_is_refused_with_what_it_is(play: Play) -> None:
     )
 
 
-async def test_a_few_random_bytes_are_neither_read_nor_edited_as_text(play: Play) -> None:
-    """What an old encoding happens to have characters for is binary to `read_file` and `edit_file`, and stays as it is."""
+async def test_random_bytes_are_neither_read_nor_edited_as_text(play: Play) -> None:
+    """Bytes that decode only by chance in a legacy encoding are binary for `read_file` and `edit_file`, and remain
+    unchanged."""
     backend = StateBackend({'/b.dat': bytes([0x80, 0x81, 0x82, 0xFF])})
     assert await play(
         backend,
@@ -142,7 +143,7 @@ async def test_a_few_random_bytes_are_neither_read_nor_edited_as_text(play: Play
     ('name', 'data', 'media_type'),
     [('a.png', PNG, 'image/png'), ('a.txt', PNG, 'image/png'), ('a.pdf', b'%PDF-1.7\n%%EOF\n', 'application/pdf')],
 )
-async def test_an_image_or_pdf_comes_back_as_such_whatever_its_name(name: str, data: bytes, media_type: str) -> None:
+async def test_image_or_pdf_is_returned_as_binary_content(name: str, data: bytes, media_type: str) -> None:
     model = ScriptedModel(call('read_file', path=name), 'done')
     await Agent(model, capabilities=[Filesystem(backend=StateBackend({f'/{name}': data}))]).run('look')
     content = model.requests[-1].tool_returns[0].content
@@ -150,20 +151,20 @@ async def test_an_image_or_pdf_comes_back_as_such_whatever_its_name(name: str, d
     assert content == [f'/{name}: {media_type}, {len(data)} bytes', BinaryContent(data, media_type=media_type)]
 
 
-async def test_an_image_that_is_none_is_refused(play: Play) -> None:
+async def test_invalid_image_is_refused(play: Play) -> None:
     assert await play(StateBackend({'/a.png': b'\0\1'}), call('read_file', path='a.png')) == snapshot(
         ['failed: /a.png is not text: image/png, 2 bytes.']
     )
 
 
-async def test_an_image_that_is_too_large_is_refused(play: Play) -> None:
+async def test_oversized_image_is_refused(play: Play) -> None:
     backend = StateBackend({'/a.png': PNG + b'\0' * MAX_MEDIA_BYTES})
     assert await play(backend, call('read_file', path='a.png')) == snapshot(
         ['failed: /a.png is image/png of 5.0 MB; at most 5.0 MB can be shown.']
     )
 
 
-async def test_a_missing_file_names_similar_ones(play: Play) -> None:
+async def test_missing_file_error_lists_similar_names(play: Play) -> None:
     backend = StateBackend({'/src/main.py': '', '/src/Makefile': '', '/src/other.txt': ''})
     assert await play(
         backend,
@@ -181,13 +182,13 @@ async def test_a_missing_file_names_similar_ones(play: Play) -> None:
     )
 
 
-async def test_a_link_to_nothing_is_not_like_itself(play: Play, tmp_path: Path) -> None:
+async def test_dangling_link_is_not_similar_to_itself(play: Play, tmp_path: Path) -> None:
     (tmp_path / 'dang').symlink_to('nothing')
     said = await play(LocalBackend(tmp_path), call('read_file', path='dang'))
     assert said == ['failed: /dang does not exist. Use ls or glob to find it.']
 
 
-async def test_a_missing_file_in_a_directory_that_cannot_be_listed_is_missing(play: Play) -> None:
+async def test_missing_file_in_an_unlistable_directory_is_missing(play: Play) -> None:
     class Unlisted(StateBackend):
         async def list_dir(self, path: str) -> Sequence[FileEntry]:
             raise PermissionError(13, 'Permission denied', '/home/someone/secret')
@@ -198,7 +199,7 @@ async def test_a_missing_file_in_a_directory_that_cannot_be_listed_is_missing(pl
     assert await play(Unlisted(), call('ls')) == snapshot(['failed: /: permission denied.'])
 
 
-async def test_a_directory_says_to_use_ls(play: Play) -> None:
+async def test_reading_a_directory_suggests_ls(play: Play) -> None:
     backend = StateBackend({'/src/a.py': ''})
     assert await play(backend, call('read_file', path='src'), call('ls', path='src/a.py')) == snapshot(
         [
@@ -208,7 +209,7 @@ async def test_a_directory_says_to_use_ls(play: Play) -> None:
     )
 
 
-async def test_a_file_that_is_too_large_is_not_read(play: Play) -> None:
+async def test_oversized_file_is_not_read(play: Play) -> None:
     class Huge(StateBackend):
         async def stat(self, path: str) -> FileEntry:
             return FileEntry(name='a', path=path, is_dir=False, size=MAX_READ_BYTES + 1)
@@ -230,7 +231,7 @@ async def test_a_file_that_is_too_large_is_not_read(play: Play) -> None:
         (BackendError('The disk is gone.'), 'failed: The disk is gone.'),
     ],
 )
-async def test_a_read_that_fails_is_a_failure_with_its_reason(play: Play, error: Exception, said: str) -> None:
+async def test_failed_read_reports_its_reason(play: Play, error: Exception, said: str) -> None:
     class Broken(StateBackend):
         async def read_bytes(self, path: str) -> bytes:
             raise error
@@ -238,7 +239,7 @@ async def test_a_read_that_fails_is_a_failure_with_its_reason(play: Play, error:
     assert await play(Broken({'/a': 'x'}), call('read_file', path='a')) == [said]
 
 
-async def test_a_directory_is_listed_with_sizes(play: Play, tmp_path: Path) -> None:
+async def test_directory_is_listed_with_sizes(play: Play, tmp_path: Path) -> None:
     (tmp_path / 'src').mkdir()
     (tmp_path / 'empty').mkdir()
     (tmp_path / 'a.txt').write_text('hello')
@@ -259,7 +260,7 @@ src/\
     )
 
 
-async def test_odd_but_good_names_work(play: Play) -> None:
+async def test_unusual_valid_names_work(play: Play) -> None:
     name = 'foo..bar ’雪.txt'
     backend = StateBackend()
     wrote, read = await play(
@@ -273,9 +274,7 @@ async def test_odd_but_good_names_work(play: Play) -> None:
     ['../x', '/a/../../x', '~/x', 'a\0b', 'a\\b', 'C:\\x', 'C:/x', '//srv/x', 'a\nb', 'x' * 300, '/x' * 3000],
 )
 @pytest.mark.parametrize('tool', ['read_file', 'ls'])
-async def test_a_path_that_leaves_or_means_another_system_is_refused_in_a_sentence(
-    play: Play, tool: str, path: str
-) -> None:
+async def test_invalid_path_is_refused_in_one_sentence(play: Play, tool: str, path: str) -> None:
     [said] = await play(StateBackend({'/x': 'secret'}), call(tool, path=path))
     assert said.startswith('retried: ')
     assert 'is not a valid path: ' in said

@@ -1,4 +1,4 @@
-"""What a summary has of files: those that calls have read and changed, and the uploads."""
+"""Files in a summary: read and changed by calls, and the uploads."""
 
 import pytest
 from pydantic import JsonValue
@@ -20,7 +20,7 @@ def exchange(tool: str, outcome: str = 'success', **arguments: object) -> list[M
     return [ModelResponse(parts=[asked]), ModelRequest(parts=[returned])]
 
 
-def test_files_are_named_once_by_what_was_done_to_them() -> None:
+def test_each_file_is_listed_once_as_changed_or_read() -> None:
     history = [
         *exchange('read_file', path='/a'),
         *exchange('read_file', path='/b'),
@@ -33,7 +33,7 @@ def test_files_are_named_once_by_what_was_done_to_them() -> None:
     assert found.state == {'/b': False, '/a': True, '/c': True}
 
 
-def test_what_failed_and_other_tools_are_not_named() -> None:
+def test_failed_calls_and_other_tools_are_omitted() -> None:
     history = [
         *exchange('write_file', 'failed', path='/a'),
         *exchange('write_file', text='x'),
@@ -43,7 +43,7 @@ def test_what_failed_and_other_tools_are_not_named() -> None:
     assert carried_over(history).state is None
 
 
-def test_what_an_earlier_summary_has_is_taken_over_and_the_oldest_go() -> None:
+def test_files_of_an_earlier_summary_are_carried_over() -> None:
     carried: dict[str, JsonValue] = {'filesystem': {f'/{number}': True for number in range(MAX_FILES)}}
     part = SummaryMetadata(
         reason='tokens', is_plain=False, goal='', carried=carried, usage=RunUsage(), messages=None

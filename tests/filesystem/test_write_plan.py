@@ -1,4 +1,4 @@
-"""Which bytes a file gets."""
+"""Bytes of written files."""
 
 from __future__ import annotations
 
@@ -24,72 +24,72 @@ MARKED = {
 }
 
 
-def test_a_new_file_is_utf_8_as_given() -> None:
+def test_new_file_is_utf_8_as_given() -> None:
     written = plan_write('a\r\nb\né', None, None)
     assert (written.data, written.replaced, written.encoding) == ('a\r\nb\né'.encode(), False, 'utf-8')
 
 
-def test_a_file_that_was_deleted_since_it_was_read_is_made_again() -> None:
+def test_file_deleted_since_it_was_read_is_created() -> None:
     assert plan_write('a', None, digest_of(b'old')).data == b'a'
 
 
-def test_a_file_that_changed_since_it_was_read_is_not_replaced() -> None:
+def test_file_changed_since_it_was_read_is_refused() -> None:
     with pytest.raises(ChangedSinceReadError):
         plan_write('mine', b'theirs', digest_of(b'as I read it'))
 
 
-def test_a_file_that_is_as_it_was_read_is_replaced() -> None:
+def test_file_unchanged_since_it_was_read_is_replaced() -> None:
     assert plan_write('new', b'old', digest_of(b'old')).replaced
 
 
-def test_a_file_that_was_never_read_is_replaced() -> None:
+def test_file_never_read_is_replaced() -> None:
     assert plan_write('new', b'old', None).data == b'new'
 
 
 @pytest.mark.parametrize(('mark', 'codec'), MARKED.values(), ids=MARKED)
-def test_a_replaced_text_keeps_its_encoding_and_mark(mark: bytes, codec: str) -> None:
+def test_replaced_text_keeps_its_encoding_and_byte_order_mark(mark: bytes, codec: str) -> None:
     assert plan_write('né\n', mark + 'alt\n'.encode(codec), None).data == mark + 'né\n'.encode(codec)
 
 
-def test_a_replaced_text_keeps_crlf_if_the_content_has_only_lf() -> None:
+def test_replaced_text_keeps_crlf_if_the_content_has_only_lf() -> None:
     written = plan_write('a\nb', b'x\r\ny\r\n', None)
     assert (written.data, written.crlf) == (b'a\r\nb', True)
 
 
 @pytest.mark.parametrize('content', ['a\r\nb\n', 'a\rb\n', 'a'])
-def test_content_with_line_ends_of_its_own_is_written_as_it_is(content: str) -> None:
+def test_content_with_other_line_ends_is_written_as_given(content: str) -> None:
     written = plan_write(content, b'x\r\ny\r\n', None)
     assert (written.data, written.crlf) == (content.encode(), False)
 
 
 @pytest.mark.parametrize('before', [b'x\r\ny\n', b'x\ny\n', b'xy', b''])
-def test_line_ends_stay_lf_unless_all_were_crlf(before: bytes) -> None:
+def test_line_ends_are_lf_unless_all_were_crlf(before: bytes) -> None:
     assert plan_write('a\nb\n', before, None).data == b'a\nb\n'
 
 
-def test_content_that_the_old_encoding_lacks_makes_the_file_utf_8() -> None:
+def test_content_the_old_encoding_cannot_represent_is_utf_8() -> None:
     written = plan_write('5 €, 雪', GERMAN.encode('latin-1'), None)
     assert (written.data, written.encoding) == ('5 €, 雪'.encode(), 'utf-8')
 
 
-def test_what_is_no_text_is_just_replaced() -> None:
+def test_binary_file_is_replaced() -> None:
     written = plan_write('text\n', b'\0\r\n\x01\r\n', None)
     assert (written.data, written.encoding) == (b'text\n', 'utf-8')
 
 
-def test_an_edit_of_a_latin_1_file_changes_no_other_byte() -> None:
+def test_edit_of_a_latin_1_file_changes_no_other_byte() -> None:
     before = GERMAN.encode('latin-1')
     after, edited = plan_edit(before, 'Menge', 'Länge', replace_all=False)
     assert after == before.replace(b'Menge', 'Länge'.encode('latin-1'))
     assert edited.line_numbers == (1,)
 
 
-def test_a_character_that_the_encoding_lacks_is_an_error() -> None:
+def test_unencodable_character_raises() -> None:
     with pytest.raises(UnicodeEncodeError):
         plan_edit(GERMAN.encode('latin-1'), 'Menge', '雪', replace_all=False)
 
 
-def test_an_edit_of_what_is_no_text_is_refused() -> None:
+def test_edit_of_binary_data_is_refused() -> None:
     with pytest.raises(NotTextError):
         plan_edit(b'\x7fELF\0\0', 'ELF', 'PDF', replace_all=False)
 
@@ -101,7 +101,7 @@ def test_an_edit_of_what_is_no_text_is_refused() -> None:
     new=st.text('ab\né雪', min_size=1),
     form=st.sampled_from(sorted(MARKED)),
 )
-def test_an_edit_and_its_inverse_give_the_old_bytes(before: str, old: str, after: str, new: str, form: str) -> None:
+def test_inverse_edit_restores_the_bytes(before: str, old: str, after: str, new: str, form: str) -> None:
     mark, codec = MARKED[form]
     data = mark + (before + old + after).encode(codec)
     try:

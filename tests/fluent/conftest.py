@@ -1,4 +1,5 @@
-"""What the tests of conversations share: messages with every kind of part, and conversations on both grounds."""
+"""Fixtures for the tests of conversations: messages with every kind of part, and conversations in memory and on a
+store."""
 
 from __future__ import annotations
 
@@ -64,13 +65,13 @@ PIXEL = b'\x89PNG\r\n\x1a\n\x00\xff'
 
 @pytest.fixture
 def golden() -> Path:
-    """The files of every format."""
+    """The directory with a transcript of every format."""
     return Path(__file__).parent / 'golden'
 
 
 @pytest.fixture
 def every_kind() -> list[ModelMessage]:
-    """Messages with every kind of part, and with what is hard to write down."""
+    """Messages with every kind of part, and with values that are hard to serialize."""
     state = InstructionId(source=CapabilityInstructionSource(id='todos'), name='state')
     return [
         ModelRequest(
@@ -186,7 +187,7 @@ def every_kind() -> list[ModelMessage]:
 
 @pytest.fixture
 def spoken(every_kind: list[ModelMessage]) -> list[ModelMessage]:
-    """The messages of `every_kind`, as they were said, without what an agent was configured with."""
+    """The messages of `every_kind` without the configuration of an agent."""
     configured = (
         SystemPromptPart,
         InstructionBaselinePart,
@@ -210,7 +211,7 @@ def spoken(every_kind: list[ModelMessage]) -> list[ModelMessage]:
 
 
 class Begin(Protocol):
-    """Makes a builder of conversations with an agent, in memory or on a store."""
+    """Creates a builder of conversations with an agent, in memory or on a store."""
 
     def __call__(
         self, agent: AbstractAgent[Any, Any], **options: Any
@@ -225,7 +226,7 @@ async def store() -> AsyncGenerator[Store]:
 
 @pytest.fixture(params=['plain', 'stored'])
 def begin(request: pytest.FixtureRequest, store: Store) -> Begin:
-    """Whatever a conversation stands on, it behaves the same."""
+    """Build conversations in memory and on a store: both behave the same."""
 
     def make(agent: AbstractAgent[Any, Any], **options: Any) -> PromptBuilder[Any, Conversation[Any, Any]]:
         return prompt(agent, store=store if request.param == 'stored' else None, **options)
@@ -234,14 +235,14 @@ def begin(request: pytest.FixtureRequest, store: Store) -> Begin:
 
 
 class Told(Protocol):
-    """Says what messages say, in short."""
+    """Summarizes messages, one line each."""
 
     def __call__(self, messages: Iterable[ModelMessage]) -> list[str]: ...
 
 
 @pytest.fixture
 def told() -> Told:
-    """Each message in a line: `user: hi`, `call a`, `a: A`, `text`; results that are no success with their outcome."""
+    """Each message as a line: `user: hi`, `call a`, `a: A`, `text`; results other than success show their outcome."""
 
     def part(each: object) -> str:
         match each:
@@ -282,7 +283,7 @@ INTERRUPTED = ['user: Go', 'call a + call b', 'a: interrupted + b: interrupted']
 
 
 class Tools:
-    """Two tools that note that they ran; one of them waits to be let go on, where that is wanted."""
+    """Two tools that record their calls; one of them can be paused."""
 
     def __init__(self) -> None:
         self.ran: list[str] = []

@@ -1,4 +1,4 @@
-"""Builders: immutable, and only what they add."""
+"""Builders are immutable and contain only what they add."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ def plus(ctx: RunContext[object], a: int, b: int) -> int:
     return a + b
 
 
-async def test_a_builder_that_is_used_twice_makes_two_conversations_that_share_nothing(
-    begin: Begin, told: Told
-) -> None:
+async def test_builder_used_twice_creates_independent_conversations(begin: Begin, told: Told) -> None:
     """001-10, Requirement 3: `b.user('Question 1').start()` and `b.user('Question 2').start()`."""
     model = ScriptedModel('One.', 'Two.')
     b = begin(Agent(model)).instructions('Be brief.')
@@ -37,8 +35,8 @@ async def test_a_builder_that_is_used_twice_makes_two_conversations_that_share_n
     assert first.messages is not second.messages
 
 
-def test_each_method_returns_another_builder_and_changes_none() -> None:
-    """001-05, 001-14, 001-33: a builder is immutable."""
+def test_each_method_returns_a_new_builder() -> None:
+    """001-05, 001-14, 001-33: A builder is immutable."""
     start = prompt(Agent(ScriptedModel(), name='sky'))
     builders: list[PromptBuilder[Any, Conversation[Any, Any]]] = [
         start,
@@ -55,7 +53,7 @@ def test_each_method_returns_another_builder_and_changes_none() -> None:
         start.user_name = 'Ann'  # pyright: ignore[reportAttributeAccessIssue]
 
 
-async def test_an_assistant_is_corrected_in_the_middle_of_a_conversation(begin: Begin, told: Told) -> None:
+async def test_assistant_message_is_injected_in_the_middle_of_a_conversation(begin: Begin, told: Told) -> None:
     """001-01: injection for continuation."""
     model = ScriptedModel('Four.', 'Because you are wrong.')
     conversation = begin(Agent(model)).user('What is 2 + 2?').start()
@@ -72,8 +70,8 @@ async def test_an_assistant_is_corrected_in_the_middle_of_a_conversation(begin: 
     assert told(model.requests[1].messages) == told(conversation.messages)[:-1]
 
 
-async def test_configuration_is_of_the_conversation_and_builders_add_to_it(begin: Begin) -> None:
-    """001-15, 001-17: instructions and tools are added, the model and settings replaced, from the next turn on."""
+async def test_builders_add_to_the_configuration_of_the_conversation(begin: Begin) -> None:
+    """001-15, 001-17: Instructions and tools are added, model and settings are replaced, from the next turn on."""
     first, second = ScriptedModel('1', model_name='first'), ScriptedModel('2', '3', model_name='second')
     agent = Agent(first, instructions='You are an agent.', model_settings={'max_tokens': 5})
     conversation = begin(agent).instructions('Be brief.').tools(times).settings(temperature=0.5).user('a').start()
@@ -94,8 +92,8 @@ async def test_configuration_is_of_the_conversation_and_builders_add_to_it(begin
     ]
 
 
-async def test_an_agent_is_not_changed_by_its_conversations(begin: Begin) -> None:
-    """001-18: what is configured is in no place that another conversation sees."""
+async def test_agent_is_not_changed_by_its_conversations(begin: Begin) -> None:
+    """001-18: Configuration of one conversation is not visible in another."""
     model = ScriptedModel('1', '2')
     agent = Agent(model)
     await begin(agent).instructions('Be brief.').tools(times).settings(temperature=1).user('a').prompt()
@@ -115,7 +113,7 @@ async def test_tools_of_a_conversation_run_with_its_deps(begin: Begin) -> None:
     assert [exchange.result and exchange.result.content for exchange in conversation.messages.exchanges()] == ['Ann']
 
 
-async def test_one_shot_goes_the_way_of_conversations(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_prompt_starts_and_runs_a_conversation(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     """R9: `.prompt()` starts a conversation and runs it."""
     started: list[Conversation[Any, Any]] = []
     original = Conversation[Any, Any].run
@@ -130,8 +128,8 @@ async def test_one_shot_goes_the_way_of_conversations(begin: Begin, monkeypatch:
     assert (conversation.output, conversation.state, len(conversation.messages)) == ('Hi.', 'complete', 2)
 
 
-def test_a_continuation_holds_a_reference_and_no_messages() -> None:
-    """001-08, 001-12, 001-16, 001-26: no part of a long conversation is copied into its builders."""
+def test_continuation_holds_a_reference_and_no_messages() -> None:
+    """001-08, 001-12, 001-16, 001-26: Builders do not copy the messages of a long conversation."""
     messages: list[ModelMessage] = [ModelRequest.user_text_prompt('Hello'), ModelResponse([TextPart('Hi.')])] * 5_000
     conversation = Conversation(messages, agent=Agent())
     builder = conversation.continuation.user('And now?')

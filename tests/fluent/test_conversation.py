@@ -1,4 +1,4 @@
-"""Conversations: what is told of a turn, what stays of one that is stopped, and what comes after it."""
+"""Conversations: messages of a turn, stopped turns, and continuation."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from .conftest import INTERRUPTED, PARALLEL, Begin, Told, Tools
 pytestmark = pytest.mark.anyio
 
 
-# What a turn tells
+# Messages of a turn
 
 
-async def test_a_typed_output_ends_with_its_tool_result(begin: Begin, told: Told) -> None:
+async def test_typed_output_ends_with_its_tool_result(begin: Begin, told: Told) -> None:
     class Sum(BaseModel):
         value: int
 
@@ -39,8 +39,8 @@ async def test_a_typed_output_ends_with_its_tool_result(begin: Begin, told: Told
     assert conversation.output == Sum(value=3)
 
 
-async def test_a_turn_of_a_deep_agent_keeps_todos_and_files_for_the_next(begin: Begin) -> None:
-    """Fresh deps are made once, not for every turn."""
+async def test_deep_agent_preserves_todos_and_files_for_the_next_turn(begin: Begin) -> None:
+    """Fresh deps are created once, not for every turn."""
     model = ScriptedModel(
         call('write_file', path='a.txt', content='A'), 'Written.', call('read_file', path='a.txt'), 'Read.'
     )
@@ -64,8 +64,8 @@ async def test_usage_limits_of_deps_apply(begin: Begin, tools: Tools) -> None:
 # Continuation
 
 
-async def test_a_continuation_is_there_before_during_and_after_a_turn(begin: Begin, tools: Tools, told: Told) -> None:
-    """R8, 001-07, 001-12, 001-20, 001-32: and it goes on from where the conversation is when it is started."""
+async def test_continuation_is_available_before_during_and_after_a_turn(begin: Begin, tools: Tools, told: Told) -> None:
+    """R8, 001-07, 001-12, 001-20, 001-32: A builder continues from the state at the time it is started."""
     conversation = begin(tools.agent(PARALLEL, 'One.', 'Two.', 'Three.', 'Four.')).user('Go').start()
     before = conversation.continuation.user('before')
     during: list[Any] = []
@@ -88,7 +88,7 @@ async def test_a_continuation_is_there_before_during_and_after_a_turn(begin: Beg
     ]
 
 
-async def test_a_conversation_is_left_as_a_context(begin: Begin, tools: Tools, told: Told) -> None:
+async def test_leaving_the_context_stops_the_turn(begin: Begin, tools: Tools, told: Told) -> None:
     async with begin(tools.agent(PARALLEL, 'Fine.')).user('Go').start() as conversation:
         message = await anext(aiter(conversation))
         assert told([message]) == ['call a + call b']
@@ -97,10 +97,9 @@ async def test_a_conversation_is_left_as_a_context(begin: Begin, tools: Tools, t
     assert tools.ran == []
 
 
-async def test_a_conversation_is_an_iterator(begin: Begin, tools: Tools, told: Told) -> None:
+async def test_conversation_is_an_iterator(begin: Begin, tools: Tools, told: Told) -> None:
     """001-04, 001-21: async iteration can take one message (`await conversation.__anext__()`, `anext(conversation)`),
-    and the rest later, by `anext` or in a loop. At its end, and where nothing was asked, it stops.
-    """
+    and the rest later, by `anext` or in a loop. It stops at the end of the turn, and if nothing was asked."""
     conversation = begin(tools.agent(PARALLEL, 'One.', PARALLEL, 'Two.')).user('Go').start()
     assert isinstance(conversation, AsyncIterator)
     assert told([await conversation.__anext__(), await anext(conversation)]) == ['call a + call b', 'a: A + b: B']
@@ -115,7 +114,7 @@ async def test_a_conversation_is_an_iterator(begin: Begin, tools: Tools, told: T
     assert await anext(again, None) is None
 
 
-async def test_who_says_nothing_gets_no_answer(begin: Begin) -> None:
+async def test_turn_without_a_user_message_is_not_run(begin: Begin) -> None:
     conversation = begin(Agent(ScriptedModel())).assistant('I am ready.').start()
     assert [message async for message in conversation] == []
     assert (conversation.state, len(conversation.messages)) == ('ready', 1)
@@ -124,18 +123,18 @@ async def test_who_says_nothing_gets_no_answer(begin: Begin) -> None:
 
 
 async def test_messages_without_a_turn_are_not_lost(begin: Begin, told: Told) -> None:
-    """001-27: two builders that are started one after the other have both said something."""
+    """001-27: The messages of two builders started one after the other are both sent."""
     conversation = begin(Agent(ScriptedModel('Hi.'))).user('Hello').start()
     conversation.continuation.user('Are you there?').start()
     assert await conversation.run() == 'Hi.'
     assert told(conversation.messages) == ["user: ['Hello', 'Are you there?']", 'Hi.']
 
 
-# Several builders at once
+# Concurrent builders
 
 
-async def test_of_two_one_shots_at_once_one_is_refused(begin: Begin, told: Told) -> None:
-    """001-27: whichever task comes first."""
+async def test_one_of_two_concurrent_prompts_is_refused(begin: Begin, told: Told) -> None:
+    """001-27: The task that comes first wins."""
     conversation = begin(Agent(ScriptedModel('Hi.', 'A', 'B'))).user('Hello').start()
     await conversation.run()
     builders = [conversation.continuation.user(name) for name in 'ab']
@@ -144,10 +143,9 @@ async def test_of_two_one_shots_at_once_one_is_refused(begin: Begin, told: Told)
     assert told(conversation.messages) == ['user: Hello', 'Hi.', 'user: a', 'A']
 
 
-async def test_conversations_share_no_message_that_can_be_changed(begin: Begin, told: Told) -> None:
-    """001-10, 001-33: conversations of builders with a common beginning, and branches, share no mutable message, and
-    what a builder was given is not changed with what was handed to it.
-    """
+async def test_conversations_share_no_mutable_message(begin: Begin, told: Told) -> None:
+    """001-10, 001-33: Conversations from builders with a common start, and branches, share no mutable message; changing
+    an argument later does not change a builder."""
     content: list[Any] = [TextContent('Hello')]
     builder = begin(Agent(ScriptedModel())).user(content).assistant('Hi.')
     content[0].content = 'changed'
@@ -162,8 +160,8 @@ async def test_conversations_share_no_message_that_can_be_changed(begin: Begin, 
     assert not {id(message) for message in first.messages} & {id(message) for message in branch.messages}
 
 
-async def test_a_branch_continues_independently(begin: Begin, told: Told) -> None:
-    """C4: `branch()` makes two that share what was before."""
+async def test_branch_continues_independently(begin: Begin, told: Told) -> None:
+    """C4: `branch()` creates a second conversation that shares the previous messages."""
     answers = {'left': 'L', 'right': 'R'}
 
     def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
@@ -186,11 +184,11 @@ async def test_a_branch_continues_independently(begin: Begin, told: Told) -> Non
     assert await branch.continuation.user('left').prompt() == 'L'
 
 
-# What goes wrong
+# Failures
 
 
-async def test_tools_of_one_name_are_refused(begin: Begin, tools: Tools, told: Told) -> None:
-    """The error is that of pydantic-ai, and the conversation is as it was."""
+async def test_tools_with_the_same_name_are_refused(begin: Begin, tools: Tools, told: Told) -> None:
+    """pydantic-ai raises the error, and the conversation is unchanged."""
     conversation = begin(tools.agent()).tools(tools.a).user('Go').start()
     with pytest.raises(UserError, match='conflicts with existing tool'):
         await conversation.run()
@@ -204,7 +202,7 @@ def gated(*steps: Any) -> Any:
     return create_deep_agent(ScriptedModel(*steps), interrupt_on={'write_file': True})
 
 
-async def test_a_turn_pauses_for_approval_and_resumes(begin: Begin, told: Told) -> None:
+async def test_turn_pauses_for_approval_and_resumes(begin: Begin, told: Told) -> None:
     agent = gated([call('write_file', path='a.txt', content='A'), call('ls')], 'Written.')
     conversation = begin(agent).user('Write').start()
     yielded = [message async for message in conversation]
@@ -220,7 +218,7 @@ async def test_a_turn_pauses_for_approval_and_resumes(begin: Begin, told: Told) 
     assert outcomes == ['success', 'success']
 
 
-async def test_what_a_person_denies_does_not_run(begin: Begin) -> None:
+async def test_denied_call_does_not_run(begin: Begin) -> None:
     conversation = begin(gated(call('write_file', path='a.txt', content='A'), 'As you wish.')).user('Write').start()
     await conversation.run()
     assert await conversation.resume({conversation.pending[0].id: Deny('No.')}, by='ann') == 'As you wish.'
@@ -240,7 +238,7 @@ async def test_pending_approvals_must_be_answered_before_the_next_turn(begin: Be
         await conversation.resume({'nonsense': Approve()})
     assert (conversation.state, len(conversation.pending)) == ('awaiting_approval', 1)
     assert await conversation.resume({waiting.id: Approve()}) == 'Done.'
-    assert await conversation.run() == 'Hi.'  # to what was said meanwhile
+    assert await conversation.run() == 'Hi.'  # answers the message added meanwhile
 
 
 async def test_resuming_without_pending_approvals_raises(begin: Begin) -> None:
@@ -249,11 +247,11 @@ async def test_resuming_without_pending_approvals_raises(begin: Begin) -> None:
         await conversation.resume({})
 
 
-# The list
+# The message list
 
 
-async def test_messages_may_be_written_by_hand(begin: Begin, told: Told) -> None:
-    """001-14: what is at the end of the list is answered, whoever has put it there."""
+async def test_manually_appended_message_is_answered(begin: Begin, told: Told) -> None:
+    """001-14: The end of the list is answered, regardless of who appended it."""
     conversation = begin(Agent(ScriptedModel('Hi.', 'Fine.'))).user('Hello').start()
     await conversation.run()
     conversation.messages.append(ModelRequest([UserPromptPart('How are you?')]))
@@ -261,7 +259,7 @@ async def test_messages_may_be_written_by_hand(begin: Begin, told: Told) -> None
     assert told(conversation.messages) == ['user: Hello', 'Hi.', 'user: How are you?', 'Fine.']
 
 
-async def test_a_history_is_changed_by_hand(begin: Begin, told: Told) -> None:
+async def test_history_can_be_edited_manually(begin: Begin, told: Told) -> None:
     model = ScriptedModel('Hi.', 'Fine.', 'Well.')
     conversation = begin(Agent(model)).user('Hello').start()
     await conversation.run()
@@ -272,26 +270,26 @@ async def test_a_history_is_changed_by_hand(begin: Begin, told: Told) -> None:
     assert told(conversation.messages) == ['user: Hello', 'Hi.', 'user: And you?', 'Well.']
 
 
-async def test_a_transcript_is_taken_while_a_turn_runs(begin: Begin, tools: Tools, told: Told) -> None:
-    """001-14: serializable at any point."""
+async def test_transcript_can_be_taken_while_a_turn_runs(begin: Begin, tools: Tools, told: Told) -> None:
+    """001-14: A transcript is serializable at any point."""
     conversation = begin(tools.agent(PARALLEL, 'Done.')).user('Go').start()
     lengths = [len(MessageList.from_dict(conversation.messages.to_dict())) async for _ in conversation]
     assert lengths == [2, 3, 4]
 
 
-def test_a_conversation_says_what_it_is() -> None:
+def test_repr_describes_the_conversation() -> None:
     conversation = prompt(Agent(ScriptedModel()), conversation_id='dialogue-1').user('Hello').start()
     assert repr(conversation) == '<Conversation dialogue-1: ready, 1 messages>'
     assert (conversation.head, conversation.versions) == (None, None)
 
 
-async def test_a_conversation_has_a_deep_agent_unless_it_is_given_another(told: Told) -> None:
+async def test_conversation_uses_a_deep_agent_by_default(told: Told) -> None:
     conversation = Conversation([ModelRequest([UserPromptPart('Hello')])])
     assert await conversation.continuation.model(ScriptedModel('Hi.')).prompt() == 'Hi.'
 
 
 async def test_messages_added_after_anext_are_answered(begin: Begin, tools: Tools, told: Told) -> None:
-    """A loop over the rest of a turn ends it: what is said then is another turn, for a loop, `anext` and `run`."""
+    """A loop over the rest of a turn ends with it; later messages start another turn, for a loop, `anext` and `run`."""
     conversation = begin(tools.agent(PARALLEL, 'One.', 'Two.', 'Three.', 'Four.')).user('Go').start()
     await anext(conversation)
     assert told([message async for message in conversation]) == ['a: A + b: B', 'One.']

@@ -15,7 +15,7 @@ from .conftest import Begin, Told, times
 pytestmark = pytest.mark.anyio
 
 
-def test_a_builder_says_what_it_adds() -> None:
+def test_repr_shows_what_the_builder_adds() -> None:
     builder = (
         prompt(Agent(name='sky'))
         .instructions('a')
@@ -33,8 +33,8 @@ def test_a_builder_says_what_it_adds() -> None:
     )
 
 
-async def test_what_an_assistant_says_is_stripped_and_stays_in_its_place(begin: Begin, told: Told) -> None:
-    """R1, 001-01, 001-29: assistant messages are injected where they were said, without the spaces around them."""
+async def test_assistant_messages_are_stripped_and_stay_in_order(begin: Begin, told: Told) -> None:
+    """R1, 001-01, 001-29: Assistant messages are injected in order, without surrounding whitespace."""
     model = ScriptedModel('Fine.')
     conversation = (
         begin(Agent(model))
@@ -55,7 +55,7 @@ async def test_what_an_assistant_says_is_stripped_and_stays_in_its_place(begin: 
 
 
 @pytest.mark.parametrize('empty', ['', '  \n'])
-def test_a_message_says_something(empty: str) -> None:
+def test_empty_messages_are_refused(empty: str) -> None:
     builder = prompt(Agent())
     with pytest.raises(EmptyMessageError, match=r'The message of the assistant is empty. Remove it'):
         builder.assistant(empty)
@@ -67,7 +67,7 @@ def test_a_message_says_something(empty: str) -> None:
         builder.user([])
 
 
-async def test_a_user_says_text_with_media(begin: Begin) -> None:
+async def test_user_message_can_contain_media(begin: Begin) -> None:
     model = ScriptedModel('A cat.')
     picture = ImageUrl(url='https://example.com/cat.png')
     assert await begin(Agent(model)).user(['What is this?', picture]).prompt() == 'A cat.'

@@ -14,8 +14,8 @@ from .conftest import PARALLEL, Begin, Told, Tools
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_call_and_its_result_are_one_once_they_are_complete(begin: Begin, tools: Tools) -> None:
-    """C11: `exchanges` has a call without its result until there is one."""
+async def test_calls_and_results_are_paired_once_complete(begin: Begin, tools: Tools) -> None:
+    """C11: `exchanges` contains a call without a result until it has one."""
     conversation = begin(tools.agent(PARALLEL, 'Done.')).user('Go').start()
     seen = [
         [(pair.call.tool_name, pair.result and pair.result.content) for pair in conversation.messages.exchanges()]
@@ -24,7 +24,7 @@ async def test_a_call_and_its_result_are_one_once_they_are_complete(begin: Begin
     assert seen == [[('a', None), ('b', None)], [('a', 'A'), ('b', 'B')], [('a', 'A'), ('b', 'B')]]
 
 
-async def test_results_of_tools_before_the_words_of_a_user_are_history(begin: Begin, told: Told) -> None:
+async def test_tool_results_before_a_user_message_are_history(begin: Begin, told: Told) -> None:
     """A transcript may end with both in one message."""
     messages = MessageList(
         [
@@ -40,7 +40,7 @@ async def test_results_of_tools_before_the_words_of_a_user_are_history(begin: Be
     assert told(model.requests[0].messages) == ['user: Go', 'call a', 'a: A + user: And?']
 
 
-async def test_a_list_that_ends_with_results_has_nothing_to_answer(begin: Begin) -> None:
+async def test_list_that_ends_with_results_has_nothing_to_answer(begin: Begin) -> None:
     conversation = begin(Agent(ScriptedModel())).start()
     conversation.messages.append(ModelResponse([ToolCallPart('a', {}, 'one')]))
     conversation.messages.append(ModelRequest([ToolReturnPart('a', 'A', 'one')]))
@@ -49,7 +49,7 @@ async def test_a_list_that_ends_with_results_has_nothing_to_answer(begin: Begin)
 
 
 async def test_unanswered_calls_of_a_transcript_are_interrupted(begin: Begin, told: Told) -> None:
-    """C12: they are never run later, not even by an agent that has such a tool."""
+    """C12: They never run later, not even with an agent that has such a tool."""
     ran: list[str] = []
     agent = Agent(ScriptedModel('Fine.'))
     agent.tool_plain(name='a')(lambda: ran.append('a'))

@@ -25,8 +25,8 @@ from .conftest import ASSISTANT, USER, refused, with_part
 
 
 @pytest.mark.parametrize('value', [math.nan, {'a': [math.inf]}, {'a': object()}, -math.inf, {1, math.nan}])
-def test_what_json_cannot_hold_is_named_and_not_changed(tmp_path: Path, value: object) -> None:
-    """R11: a message that JSON cannot hold is named, in `save` and `to_dict`, and `NaN` never becomes `null`."""
+def test_unserializable_value_raises_and_names_the_message(tmp_path: Path, value: object) -> None:
+    """R11: A message that JSON cannot represent is named by `save` and `to_dict`, and `NaN` never becomes `null`."""
     parts: list[ModelMessage] = [
         ModelRequest([ToolReturnPart('look', value, 'c')]),
         ModelRequest([ToolReturnPart('look', 'seen', 'c', metadata={'found': value})]),
@@ -42,7 +42,7 @@ def test_what_json_cannot_hold_is_named_and_not_changed(tmp_path: Path, value: o
     assert not (tmp_path / 'a.json').exists()
 
 
-def test_an_error_shows_no_more_than_helps() -> None:
+def test_error_messages_are_bounded() -> None:
     documents: list[Document] = [
         {'format_version': 10**1000, 'messages': []},
         {'format_version': 1, 'messages': [{'kind': 'x' * 10_000, 'parts': []}]},
@@ -53,8 +53,8 @@ def test_an_error_shows_no_more_than_helps() -> None:
         assert len(str(error.value)) < 1200
 
 
-def test_what_could_not_be_loaded_again_is_not_written(tmp_path: Path) -> None:
-    """R11: the bad message is named."""
+def test_save_refuses_a_transcript_that_could_not_be_loaded(tmp_path: Path) -> None:
+    """R11: The error names the message."""
     nested: object = 'x'
     for _ in range(MAX_DEPTH):
         nested = [nested]
@@ -112,8 +112,8 @@ def test_what_could_not_be_loaded_again_is_not_written(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_an_invalid_transcript_raises_with_the_reason(document: object, field: str | None, message: str) -> None:
-    """R12, C30, C3: settings and tools are refused, newer formats by name."""
+def test_invalid_transcript_raises_with_the_reason(document: object, field: str | None, message: str) -> None:
+    """R12, C30, C3: Settings and tools are refused, and newer formats are named."""
     error = refused(document)
     assert (error.index, error.role, error.field, str(error)) == (None, None, field, message)
 
@@ -169,8 +169,8 @@ ADVICE = 'Correct it or remove the message; if a newer release wrote it, update 
         ),
     ],
 )
-def test_a_wrong_message_is_named_with_its_field_and_value(part: object, kind: str, field: str, message: str) -> None:
-    """R12: which message, which role, which field, what stands there, and what to do."""
+def test_invalid_message_is_named_with_field_and_value(part: object, kind: str, field: str, message: str) -> None:
+    """R12: The error names the message, its role, the field, the value, and a remedy."""
     error = refused(with_part(part, kind))
     assert (error.index, error.role, error.field) == (1, kind, field)
     assert str(error).startswith(message)
@@ -181,7 +181,7 @@ def test_a_wrong_message_is_named_with_its_field_and_value(part: object, kind: s
     ('message', 'said'),
     [('Hello', "Message 0 is invalid at `kind`: 'Hello'."), ({'parts': []}, 'Message 0 is invalid at `kind`: None.')],
 )
-def test_what_is_no_message_has_no_role(message: object, said: str) -> None:
+def test_invalid_message_without_a_known_role_has_no_role(message: object, said: str) -> None:
     error = refused({'format_version': 1, 'messages': [message]})
     assert (error.index, error.role) == (0, None)
     assert str(error).startswith(said)

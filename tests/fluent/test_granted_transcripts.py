@@ -1,4 +1,5 @@
-"""Transcripts of conversations in which commands were granted to a skill: a file is no yes of a person."""
+"""Transcripts of conversations in which a skill was granted commands: a file never grants anything on behalf of a
+person."""
 
 from __future__ import annotations
 
@@ -39,14 +40,14 @@ def deps(tmp_path: Path) -> DeepAgentDeps:
 
 
 def conversation(skills: Path, deps: DeepAgentDeps, messages: MessageList, *, grants: bool | None) -> Any:
-    """Return a conversation that goes on from messages with a command of the skill."""
+    """Return a conversation that continues from messages with a command of the skill."""
     model = ScriptedModel(call('execute', command='touch x'), 'Done.')
     agent = create_deep_agent(model, interrupt_on={'execute': True}, skills=[SkillDirectory(skills, grants=grants)])
     return Conversation(messages, agent=agent, deps=deps).continuation.user('Make x.').start()
 
 
 async def granted(skills: Path, deps: DeepAgentDeps, *, grants: bool | None) -> Any:
-    """Return the document of a conversation that has loaded the skill, and granted its commands."""
+    """Return the transcript of a conversation that has loaded the skill and granted its commands."""
     model = ScriptedModel(call('load_skill', name='files'), 'Loaded.')
     agent = create_deep_agent(model, interrupt_on={'execute': True}, skills=[SkillDirectory(skills, grants=grants)])
     first: Any = prompt(agent, deps=deps).user('Load it.').start()
@@ -56,10 +57,8 @@ async def granted(skills: Path, deps: DeepAgentDeps, *, grants: bool | None) -> 
     return first.messages.to_dict()
 
 
-async def test_a_transcript_brings_no_yes_of_a_person_along(skills: Path, deps: DeepAgentDeps) -> None:
-    """A person granted commands in one conversation; whoever loads its transcript is asked, in a file that was made up
-    to say so too.
-    """
+async def test_transcript_does_not_carry_grants_by_a_person(skills: Path, deps: DeepAgentDeps) -> None:
+    """A person granted commands in one conversation. Loading its transcript asks again, even if the file was forged."""
     document = await granted(skills, deps, grants=None)
     assert '"by": "person"' not in json.dumps(document)
     asked = conversation(skills, deps, MessageList.load(document), grants=None)
@@ -74,8 +73,8 @@ async def test_a_transcript_brings_no_yes_of_a_person_along(skills: Path, deps: 
     assert [each.tool for each in asked.pending] == ['execute']
 
 
-async def test_what_code_grants_is_decided_by_the_code_that_loads(skills: Path, deps: DeepAgentDeps) -> None:
-    """A grant by code stays in a transcript, and counts only for an agent whose code grants it too."""
+async def test_grants_by_code_require_code_that_grants_them_again(skills: Path, deps: DeepAgentDeps) -> None:
+    """A grant by code stays in a transcript and applies only with an agent whose code grants it too."""
     document = await granted(skills, deps, grants=True)
     runs = conversation(skills, deps, MessageList.load(document), grants=True)
     assert await runs.run() == 'Done.'

@@ -1,6 +1,6 @@
-"""The lines of the document on conversations, as they stand there, and what it rejects.
+"""The code patterns of the requirements for conversations, verbatim, and the rejected alternatives.
 
-`llm` is `prompt(agent)`, and `LLMConversation` is `Conversation`; every other name is the document's.
+`llm` is `prompt(agent)`, and `LLMConversation` is `Conversation`; all other names are those of the requirements.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .conftest import Begin, Told
 pytestmark = pytest.mark.anyio
 
 
-async def test_pattern_1_a_fresh_conversation(begin: Begin, told: Told) -> None:
+async def test_pattern_1_fresh_conversation(begin: Begin, told: Told) -> None:
     """001-19, 001-29: `llm.agent().assistant().request().prompt_conversation()`."""
     model = ScriptedModel('Four.')
     llm = begin(Agent(model))
@@ -45,7 +45,7 @@ async def test_pattern_1_a_fresh_conversation(begin: Begin, told: Told) -> None:
     assert model.requests[0].instructions == 'You are a mathematician.'
 
 
-async def test_pattern_2_a_conversation_continues_on_the_same_object(begin: Begin, told: Told) -> None:
+async def test_pattern_2_continuation_on_the_same_object(begin: Begin, told: Told) -> None:
     """001-12, 001-20, 001-32: `conversation.continuation.request().prompt_conversation()`."""
     conversation = begin(Agent(ScriptedModel('Four.', 'Six.'))).request('What is 2 + 2?').prompt_conversation()
     await conversation.run()
@@ -57,7 +57,7 @@ async def test_pattern_2_a_conversation_continues_on_the_same_object(begin: Begi
 
 
 async def test_pattern_3_early_continuation(begin: Begin, told: Told) -> None:
-    """001-04, 001-07, 001-21, 001-35: one message is taken, and a follow-up goes on from there."""
+    """001-04, 001-07, 001-21, 001-35: One message is taken, and a follow-up continues from it."""
     ran: list[str] = []
     agent = Agent(ScriptedModel([call('look'), 'Let me look.'], 'Never mind, then.'))
     agent.tool_plain(name='look')(lambda: ran.append('look'))
@@ -77,7 +77,7 @@ async def test_pattern_3_early_continuation(begin: Begin, told: Told) -> None:
     assert ran == []
 
 
-async def test_pattern_4_a_conversation_is_restored_under_another_provider(told: Told) -> None:
+async def test_pattern_4_restoring_under_another_provider(told: Told) -> None:
     """001-22, 001-30, 001-34: `to_dict` -> `from_dict` -> `LLMConversation(messages)` -> `.provider().tools()`."""
     conversation = prompt(Agent(ScriptedModel('Four.'))).request('What is 2 + 2?').prompt_conversation()
     await conversation.run()
@@ -99,7 +99,7 @@ async def test_pattern_4_a_conversation_is_restored_under_another_provider(told:
     assert told(restored.messages)[-2:] == ['double: 8', 'Eight.']
 
 
-async def test_a_transcript_loads_under_any_configuration(told: Told) -> None:
+async def test_transcript_loads_under_any_configuration(told: Told) -> None:
     """001-34: Serialization is independent of models: a transcript loads under any configuration.
 
     R6, R7, C3: no settings, tools or instructions come with it.
@@ -129,22 +129,22 @@ def test_each_class_has_one_role() -> None:
     messages = MessageList()
     conversation = LLMConversation(messages, agent=Agent(ScriptedModel()))
     builder = conversation.continuation.instructions('Be brief.').user('Hello')
-    assert list(vars(conversation.messages)) == ['_messages']  # messages are in the list, and nothing else is
+    assert list(vars(conversation.messages)) == ['_messages']  # messages are only in the list
     assert conversation.messages is messages  # the conversation has no copy
     assert PromptBuilder.__slots__ == ('_delta', '_target')
     delta: Any = builder._delta  # pyright: ignore[reportPrivateUsage]
     with pytest.raises(dataclasses.FrozenInstanceError):
         delta.messages = ()
     assert builder.start() is conversation
-    assert not hasattr(builder, '__aiter__')  # whoever executes is the conversation
+    assert not hasattr(builder, '__aiter__')  # only the conversation executes
     assert 'config' not in inspect.signature(MessageList.from_dict).parameters
-    # Started once more, it adds once more: it has no state of what it did.
+    # Started again, it adds its messages again: a builder has no execution state.
     assert len(builder.start().messages) == 1
     assert len(conversation.messages[0].parts) == 2
 
 
-def test_the_golden_file_is_gone_on_from(golden: Path, every_kind: list[ModelMessage]) -> None:
-    """001-28: an old transcript is the beginning of a conversation."""
+def test_golden_transcript_can_be_continued(golden: Path, every_kind: list[ModelMessage]) -> None:
+    """001-28: An old transcript can start a conversation."""
     conversation = LLMConversation(MessageList.load(golden / 'format_1.json'))
     builder = conversation.continuation.user('Go on.')
     assert len(builder.start().messages) == len(every_kind) + 1

@@ -1,4 +1,4 @@
-"""Messages without configuration, where they are no messages."""
+"""Removal of configuration from messages, and from values that are not messages."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pydantic_deep.fluent._portable_messages import portable
 
 
 @pytest.mark.parametrize('value', ['text', None, 3, ['a'], {'kind': 'request'}, {'parts': 'none'}])
-def test_what_is_no_message_stays_as_it_is(value: JsonValue) -> None:
+def test_values_that_are_not_messages_are_unchanged(value: JsonValue) -> None:
     assert portable(value) == value
 
 
-def test_the_answer_to_an_unknown_tool_lists_no_tools() -> None:
+def test_answer_to_an_unknown_tool_lists_no_tools() -> None:
     retry: JsonValue = {'cause': 'unknown_tool', 'attempt': 1, 'max_retries': 7}
     part: JsonValue = {
         'part_kind': 'tool-return',
@@ -35,7 +35,7 @@ def test_the_answer_to_an_unknown_tool_lists_no_tools() -> None:
     }
 
 
-def test_what_is_no_part_stays_and_configuration_goes() -> None:
+def test_invalid_parts_are_preserved_and_configuration_is_removed() -> None:
     message: JsonValue = {
         'kind': 'request',
         'instructions': 'CANARY',

@@ -22,12 +22,12 @@ pytestmark = pytest.mark.anyio
         ('openai:gpt-5', 'openai:gpt-5'),
     ],
 )
-def test_a_provider_selects_its_newest_large_model(provider: str, model: str) -> None:
+def test_provider_selects_its_newest_large_model(provider: str, model: str) -> None:
     """001-22: `.provider('anthropic')`."""
     assert repr(prompt(Agent(name='a')).provider(provider)).endswith(f': model {model!r}>')
 
 
-async def test_a_model_alone_is_asked_by_a_deep_agent() -> None:
+async def test_prompt_with_a_model_uses_a_deep_agent() -> None:
     model = ScriptedModel('Hi.')
     conversation = prompt(model).user('Hello').start()
     assert await conversation.run() == 'Hi.'

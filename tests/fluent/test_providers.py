@@ -1,6 +1,6 @@
-"""Transcripts under another provider: what is bound to one is kept, and the adapter of the other leaves it out.
+"""Transcripts under another provider: provider-specific data is preserved, and other adapters omit it.
 
-The adapters are the real ones, on a transport that answers as the two APIs document their streams.
+The adapters are real; the transport answers with streams as documented by the two APIs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SIGNATURE, SECRET = 'EqQBCkYIARgC-signature', 'gAAAAABk-encrypted'
 
 
 class Provider:
-    """A transport that keeps what it was sent, and answers with a stream."""
+    """A transport that records requests and answers with a stream."""
 
     def __init__(self, *events: dict[str, Any]) -> None:
         self.requests: list[dict[str, Any]] = []
@@ -55,7 +55,7 @@ class Provider:
 
 @pytest.fixture(autouse=True)
 def transport_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let real models ask: their transport reaches nobody."""
+    """Allow model requests: the mock transport does not reach the network."""
     monkeypatch.setattr(models, 'ALLOW_MODEL_REQUESTS', True)
 
 
@@ -127,17 +127,17 @@ def gpt(provider: Provider) -> OpenAIResponsesModel:
 
 
 def bound(messages: MessageList) -> list[tuple[str | None, str | None]]:
-    """Return what of messages is bound to a provider: whose it is, and its signature."""
+    """Return the provider and the signature of each provider-specific part."""
     parts = [part for message in messages for part in message.parts if isinstance(part, ThinkingPart)]
     return [(part.provider_name, part.signature) for part in parts]
 
 
-async def test_signatures_stay_in_the_transcript_and_go_to_no_other_provider(
+async def test_signatures_are_preserved_and_not_sent_to_other_providers(
     begin: Begin, anthropic: Provider, openai: Provider, told: Told
 ) -> None:
     """001-06: A serialized conversation works with any provider and any model.
 
-    C31: one conversation under two providers, and back, saved and loaded between; each is sent all that was said.
+    C31: one conversation under two providers and back, saved and loaded in between; each receives the full history.
     """
     agent = Agent[object, str](None)
     conversation = begin(agent).model(claude(anthropic)).user('What is 2 + 2?').start()
@@ -162,8 +162,8 @@ async def test_signatures_stay_in_the_transcript_and_go_to_no_other_provider(
     assert bound(back.messages)[:2] == [('anthropic', SIGNATURE), ('openai', SECRET)]
 
 
-async def test_an_encrypted_summary_of_a_provider_goes_to_no_other(anthropic: Provider) -> None:
-    """C31: nor does what only that provider can read, and the transcript keeps it."""
+async def test_encrypted_summary_is_not_sent_to_another_provider(anthropic: Provider) -> None:
+    """C31: Data that only one provider can read is not sent to another, and the transcript preserves it."""
     sealed = CompactionPart(id='cmp_1', provider_name='openai', provider_details={'encrypted_content': SECRET})
     history = [
         ModelRequest([UserPromptPart('Hello')]),
@@ -175,8 +175,8 @@ async def test_an_encrypted_summary_of_a_provider_goes_to_no_other(anthropic: Pr
     assert SECRET in json.dumps(conversation.messages.to_dict())
 
 
-async def test_calls_of_tools_that_the_agent_does_not_have_are_history(begin: Begin, anthropic: Provider) -> None:
-    """001-06, 001-22: a history is valid under an agent that knows none of its tools."""
+async def test_calls_of_unknown_tools_are_sent_as_history(begin: Begin, anthropic: Provider) -> None:
+    """001-06, 001-22: A history is valid under an agent without any of its tools."""
     conversation = begin(Agent[object, str](claude(anthropic))).start()
     conversation.messages.extend(
         [
@@ -197,8 +197,8 @@ async def test_calls_of_tools_that_the_agent_does_not_have_are_history(begin: Be
     assert [kind for kind in kinds if kind.startswith('tool')] == ['tool_use', 'tool_result']
 
 
-async def test_an_injected_assistant_message_is_sent_as_one_of_the_assistant(begin: Begin, anthropic: Provider) -> None:
-    """001-01: on the wire too."""
+async def test_injected_assistant_message_is_sent_with_the_assistant_role(begin: Begin, anthropic: Provider) -> None:
+    """001-01: Messages of the assistant are injected in the provider's request too."""
     agent = Agent[object, str](claude(anthropic))
     await begin(agent).user('Who are you?').assistant('  A pirate.  ').user('What is 2 + 2?').prompt()
     roles = [(message['role'], message['content'][0]['text']) for message in anthropic.requests[0]['messages']]

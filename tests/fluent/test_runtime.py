@@ -1,4 +1,4 @@
-"""Conversations on a store: every turn is a version, several handles are of one conversation, and nothing is lost."""
+"""Conversations on a store: every turn is a version, several handles can share a conversation, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -45,10 +45,8 @@ from .conftest import Begin, Told
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_conversation_continues_in_another_process(tmp_path: Path, told: Told) -> None:
-    """001-02: by its id; what was injected and the instructions of the conversation are kept, tools and models are
-    given anew.
-    """
+async def test_conversation_continues_in_another_process(tmp_path: Path, told: Told) -> None:
+    """001-02: It continues by its id; injected messages and instructions are stored, tools and models are passed again."""
     url = f'sqlite:///{tmp_path}/agents.db'
     async with open_store(url) as store:
         builder = prompt(Agent(ScriptedModel('Arr.')), store=store, conversation_id='dialogue-1')
@@ -65,7 +63,7 @@ async def test_a_conversation_continues_in_another_process(tmp_path: Path, told:
         assert [request.instructions for request in requests] == ['Talk like a pirate.'] * 2
 
 
-async def test_what_a_store_has_is_there_before_a_turn(store: Store, told: Told) -> None:
+async def test_load_restores_the_stored_state_before_a_turn(store: Store, told: Told) -> None:
     first = prompt(Agent(ScriptedModel('Hi.')), store=store).user('Hello').start()
     await first.run()
     again = Conversation(agent=Agent(ScriptedModel()), store=store, conversation_id=first.id)
@@ -78,8 +76,8 @@ async def test_what_a_store_has_is_there_before_a_turn(store: Store, told: Told)
         assert again.head == first.head
 
 
-async def test_each_turn_is_a_version_and_the_head_is_at_it(store: Store) -> None:
-    """C2: the handle moves over versions, which do not change."""
+async def test_each_turn_is_a_version_and_moves_the_head(store: Store) -> None:
+    """C2: The handle moves over versions, which do not change."""
     conversation = prompt(Agent(ScriptedModel('1', '2')), store=store).user('a').start()
     await conversation.run()
     first = conversation.head
@@ -95,8 +93,8 @@ async def test_each_turn_is_a_version_and_the_head_is_at_it(store: Store) -> Non
     assert (await versions.head()).id == second.id
 
 
-async def test_a_turn_that_was_stopped_is_a_version(store: Store) -> None:
-    """C12: `state='interrupted'`, and the next turn goes on from it."""
+async def test_stopped_turn_is_a_version(store: Store) -> None:
+    """C12: It has `state='interrupted'`, and the next turn continues from it."""
     agent = Agent(ScriptedModel(call('a'), 'Fine.'))
     agent.tool_plain(name='a')(lambda: 'A')
     conversation = prompt(agent, store=store).user('Go').start()
@@ -146,8 +144,8 @@ async def two_handles(store: Store, model: ScriptedModel) -> list[Conversation[o
     return [first, await Conversation(agent=agent, store=store, conversation_id=first.id).load()]
 
 
-async def test_of_two_handles_at_once_one_moves_the_head_and_nothing_is_lost(store: Store, told: Told) -> None:
-    """001-27, C4: the other is told by `VersionConflictError(head, yours)`, and its turn is a branch."""
+async def test_one_of_two_concurrent_handles_moves_the_head_and_nothing_is_lost(store: Store, told: Told) -> None:
+    """001-27, C4: The other raises `VersionConflictError(head, yours)`, and its turn is a branch."""
     both = [asyncio.Event(), asyncio.Event()]
 
     async def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
@@ -172,12 +170,12 @@ async def test_of_two_handles_at_once_one_moves_the_head_and_nothing_is_lost(sto
     assert loser.versions is not None
     assert len(await loser.versions.branches()) == 2
 
-    assert told(loser.messages) == told(winner.messages)  # it is where the head is
+    assert told(loser.messages) == told(winner.messages)  # it moved to the head
     assert (loser.head, loser.state) == (winner.head, 'complete')
 
 
-async def test_to_stop_a_turn_that_somebody_overtook_is_a_conflict(store: Store, told: Told) -> None:
-    """C4, C12: what it did is a branch, and the handle is where the head is."""
+async def test_stopping_an_overtaken_turn_raises_a_conflict(store: Store, told: Told) -> None:
+    """C4, C12: The work of the turn is a branch, and the handle moves to the head."""
     agent = Agent(ScriptedModel('Hi.', call('a'), 'Fine.'))
     agent.tool_plain(name='a')(lambda: 'A')
     one = prompt(agent, store=store).user('Hello').start()
@@ -196,8 +194,8 @@ async def test_to_stop_a_turn_that_somebody_overtook_is_a_conflict(store: Store,
         await anext(iterator)
 
 
-async def test_a_handle_continues_from_the_state_of_another(store: Store, told: Told) -> None:
-    """001-09, 001-16: state is never stale."""
+async def test_handle_continues_from_the_state_of_another(store: Store, told: Told) -> None:
+    """001-09, 001-16: State is never stale."""
     one, other = await two_handles(store, ScriptedModel('Hi.', '1', '2'))
     await one.continuation.user('one').prompt()
     assert len(other.messages) == 2
@@ -207,10 +205,10 @@ async def test_a_handle_continues_from_the_state_of_another(store: Store, told: 
     assert told(one.messages) == told(other.messages)
 
 
-async def test_a_conflict_over_what_was_injected_costs_no_request(
+async def test_conflict_over_injected_messages_costs_no_request(
     store: Store, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a builder says by hand is a version before the turn: who is late is told before the model is asked."""
+    """Injected messages are a version before the turn, so a late writer gets the conflict before the model request."""
     model = ScriptedModel('Hi.', '1', '2')
     one, other = await two_handles(store, model)
     current = store.conversation
@@ -224,13 +222,13 @@ async def test_a_conflict_over_what_was_injected_costs_no_request(
     with pytest.raises(VersionConflictError):
         await other.continuation.assistant('Well?').user('other').prompt()
     assert len(model.requests) == 2
-    assert await other.run() == '2'  # what was said is still to be answered, after what the other has said
+    assert await other.run() == '2'  # the injected messages are still unanswered and follow those of the other handle
     said = ['user: Hello', 'Hi.', 'user: one', '1', 'Well?', 'user: other', '2']
     assert told(other.messages) == said
 
 
-async def test_a_branch_leaves_the_head_where_it_is(store: Store, told: Told) -> None:
-    """C4: `branch()` is what 000 does with two turns from one version."""
+async def test_branch_does_not_move_the_head(store: Store, told: Told) -> None:
+    """C4: `branch()` corresponds to two turns from one version (000)."""
     agent = Agent(ScriptedModel('Hi.', 'B', 'C', 'A'))
     conversation = prompt(agent, store=store).user('Hello').start()
     await conversation.run()
@@ -247,7 +245,7 @@ async def test_a_branch_leaves_the_head_where_it_is(store: Store, told: Told) ->
 
 
 async def test_instructions_of_a_branch_stay_in_the_branch(store: Store) -> None:
-    """A branch that gets instructions has them in its versions; those of the conversation, and its head, stay."""
+    """Instructions of a branch are stored in its versions; the conversation and its head are unchanged."""
     conversation = prompt(Agent(ScriptedModel('Hi.', 'B', 'A')), store=store).user('Hello').start()
     await conversation.run()
     branch = conversation.branch()
@@ -262,14 +260,14 @@ async def test_instructions_of_a_branch_stay_in_the_branch(store: Store) -> None
     assert await conversation.versions.head() == conversation.head
 
 
-async def test_a_branch_of_what_was_not_loaded_begins_at_the_head(store: Store, told: Told) -> None:
+async def test_branch_of_an_unloaded_conversation_starts_at_the_head(store: Store, told: Told) -> None:
     one, _ = await two_handles(store, ScriptedModel('Hi.', 'B'))
     branch = Conversation(agent=Agent(ScriptedModel('B')), store=store, conversation_id=one.id).branch()
     assert await branch.continuation.user('b').prompt() == 'B'
     assert told(branch.messages) == ['user: Hello', 'Hi.', 'user: b', 'B']
 
 
-async def test_a_turn_that_fails_on_a_branch_can_be_asked_again(store: Store, told: Told) -> None:
+async def test_failed_turn_on_a_branch_can_be_run_again(store: Store, told: Told) -> None:
     agent = Agent(ScriptedModel('Hi.', RuntimeError('no'), 'B'))
     conversation = prompt(agent, store=store).user('Hello').start()
     await conversation.run()
@@ -283,7 +281,7 @@ async def test_a_turn_that_fails_on_a_branch_can_be_asked_again(store: Store, to
 # Agents and transcripts
 
 
-async def test_a_versioned_agent_brings_its_store(store: Store) -> None:
+async def test_versioned_agent_provides_its_store(store: Store) -> None:
     agent = Agent(ScriptedModel('1', '2'), name='sky')
     versioned = VersionedAgent(agent, store)
     root = await versioned.create(name='Q3', metadata={'team': 'sales'})
@@ -307,8 +305,8 @@ async def test_files_of_deps_are_in_the_versions(store: Store) -> None:
     assert await (await conversation.head.files()).read_bytes('/a.txt') == b'A'
 
 
-async def test_a_transcript_goes_from_one_store_to_another_with_its_media(store: Store, told: Told) -> None:
-    """C32: inline in the transcript, assets in each store."""
+async def test_transcript_moves_between_stores_with_its_media(store: Store, told: Told) -> None:
+    """C32: Media are inline in the transcript and assets in each store."""
     picture = BinaryImage(data=b'\x89PNG\r\n\x1a\n\x00\xff', media_type='image/png')
     first = prompt(Agent(ScriptedModel('A cat.')), store=store).user(['What is this?', picture]).start()
     await first.run()
@@ -333,8 +331,8 @@ def summarizing(*steps: Any) -> Any:
 
 
 @pytest.mark.parametrize('kept', [False, True])
-async def test_an_export_includes_summarized_messages(store: Store, kept: bool, told: Told) -> None:
-    """C3, C32: a store keeps it beside the history; the transcript that leaves the store brings it along."""
+async def test_export_includes_summarized_messages(store: Store, kept: bool, told: Told) -> None:
+    """C3, C32: A store keeps summarized messages beside the history; an exported transcript includes them."""
     agent = summarizing('one', 'two', 'three')
     conversation = prompt(agent, store=store if kept else None).user('a').start()
     await conversation.run()
@@ -354,7 +352,7 @@ async def test_an_export_includes_summarized_messages(store: Store, kept: bool, 
     assert (len(replaced_messages(conversation.messages)) == 0) is kept
 
 
-# What it costs
+# Costs
 
 
 def long_history(count: int, repeated: int = 1) -> list[ModelMessage]:
@@ -367,10 +365,10 @@ def long_history(count: int, repeated: int = 1) -> list[ModelMessage]:
     return pair
 
 
-async def test_a_turn_of_a_long_conversation_copies_nothing_and_writes_what_is_new(
+async def test_turn_of_a_long_conversation_copies_nothing_and_writes_only_new_messages(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """001-25, 001-26: of 10,000 messages none is read, written or made again; counted, not timed."""
+    """001-25, 001-26: None of 10,000 messages is read, written or created again; counted, not timed."""
     counts = {'encoded': 0, 'decoded': 0}
 
     def counting(name: str, original: Any) -> Any:
@@ -398,8 +396,8 @@ async def test_a_turn_of_a_long_conversation_copies_nothing_and_writes_what_is_n
     assert len(conversation.messages) == 10_008
 
 
-async def test_a_turn_in_memory_copies_no_message() -> None:
-    """001-25, 001-08: the messages of a long conversation are the same objects, in one list, after each turn."""
+async def test_turn_in_memory_copies_no_message() -> None:
+    """001-25, 001-08: The messages of a long conversation are the same objects, in one list, after each turn."""
     model = ScriptedModel('1', '2')
     conversation = Conversation(long_history(10_000), agent=Agent(model))
     messages, before = conversation.messages, list(conversation.messages)
@@ -411,8 +409,8 @@ async def test_a_turn_in_memory_copies_no_message() -> None:
     assert len(messages) == 10_004
 
 
-async def test_calls_of_a_transcript_are_interrupted_before_a_store_has_them(store: Store) -> None:
-    """C12: a store is given no history that a provider would refuse."""
+async def test_unanswered_calls_of_a_transcript_are_stored_as_interrupted(store: Store) -> None:
+    """C12: A store never receives a history that a provider would refuse."""
     called = [ModelRequest([UserPromptPart('Go')]), ModelResponse([ToolCallPart('a', {}, 'one')])]
     conversation = Conversation(called, agent=Agent(ScriptedModel('Fine.')), store=store)
     await conversation.continuation.user('Well?').prompt()
@@ -422,11 +420,11 @@ async def test_calls_of_a_transcript_are_interrupted_before_a_store_has_them(sto
 
 
 @pytest.mark.slow
-async def test_a_long_conversation_takes_memory_for_what_is_new(begin: Begin) -> None:
+async def test_long_conversation_uses_memory_only_for_new_messages(begin: Begin) -> None:
     """001-26: The memory of long-lived conversations is bounded or measured.
 
     It is measured in bytes: ten turns after 2 MB of history take less than a twentieth of it.
-    What is kept at hand of the last eight versions is there before it is measured.
+    The cache of the last eight versions is filled before the measurement.
     """
     model = ScriptedModel(then=lambda messages, info: 'Fine.')
     conversation = begin(Agent(model)).start()
@@ -452,7 +450,7 @@ async def test_a_long_conversation_takes_memory_for_what_is_new(begin: Begin) ->
 
 
 class Slow:
-    """Commits of a store, that of a run's end when it is told to."""
+    """Delays the commit that ends a run."""
 
     def __init__(self, store: Store) -> None:
         self._commit = store.commit
@@ -467,7 +465,7 @@ class Slow:
 
 
 async def _cancelled_at_its_end(store: Store, agent: Agent[Any, Any], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a conversation whose turn was cancelled, three times, while the store wrote its end."""
+    """Return a conversation whose turn was cancelled three times while the store wrote its end."""
     slow = Slow(store)
     monkeypatch.setattr(store, 'commit', slow.commit)
     conversation = prompt(agent, store=store).user('Go.').start()
@@ -483,10 +481,10 @@ async def _cancelled_at_its_end(store: Store, agent: Agent[Any, Any], monkeypatc
     return conversation
 
 
-async def test_a_turn_that_is_cancelled_while_its_end_is_written_has_ended(
+async def test_turn_cancelled_while_its_end_is_written_is_complete(
     store: Store, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """001-21, C12: abort at any moment; what the store has and what the handle says are the same."""
+    """001-21, C12: A turn can be aborted at any moment; the store and the handle agree."""
     agent = Agent(ScriptedModel('Done.', 'More.'))
     conversation = await _cancelled_at_its_end(store, agent, monkeypatch)
     assert (conversation.state, conversation.output, conversation.head.state) == ('complete', 'Done.', 'complete')
@@ -507,10 +505,8 @@ async def test_approvals_stay_pending_if_the_turn_is_cancelled_at_its_end(
     assert await conversation.resume({waiting.id: Approve()}) == 'Done.'
 
 
-async def test_a_turn_that_is_stopped_twice_keeps_what_it_has_done(
-    store: Store, told: Told, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Who stops it again waits for it, and does not cut off what the first stop has to write."""
+async def test_turn_stopped_twice_preserves_its_work(store: Store, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second stop awaits the first and does not interrupt its writes."""
     slow = Slow(store)
     monkeypatch.setattr(store, 'commit', slow.commit)
     agent = Agent(ScriptedModel(call('work'), call('hang')))
@@ -541,10 +537,10 @@ async def test_a_turn_that_is_stopped_twice_keeps_what_it_has_done(
     assert (told(again.messages)[:4], again.state, again.head) == (kept, 'interrupted', conversation.head)
 
 
-async def test_a_turn_whose_end_could_not_be_written_is_not_forgotten(
+async def test_turn_with_unstored_end_is_included_in_the_next_turn(
     store: Store, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it did until its last step is told to the next turn, and stored with it."""
+    """The next turn receives its messages up to the last step, and they are stored with it."""
     commit, is_full = store.commit, True
 
     async def fail(commits: Commit) -> Committed:

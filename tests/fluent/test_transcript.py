@@ -1,4 +1,4 @@
-"""Transcripts: what is in them, where they can be kept, and what is said of a wrong one."""
+"""Transcripts: contents, saving and loading, and errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from .conftest import ASSISTANT, USER, Begin, refused, with_part
 
 
 class Instructions(AbstractCapability[object]):
-    """Has instructions that are recorded in the history, and change between requests."""
+    """Has instructions that are recorded in the history and change between requests."""
 
     id = 'canary'
 
@@ -53,7 +53,7 @@ class Instructions(AbstractCapability[object]):
 
 
 def part_kinds(union: Any) -> set[type]:
-    """Return the types of a union, however it is nested and annotated."""
+    """Return the member types of a union, however nested and annotated."""
     if isinstance(union, type):
         return {union}
     return {kind for each in get_args(union) if not isinstance(each, str) for kind in part_kinds(each)}
@@ -71,31 +71,30 @@ def contents(messages: list[ModelMessage]) -> list[object]:
     return [getattr(part, 'content', None) for message in messages for part in message.parts]
 
 
-# What is in a transcript
+# Contents of a transcript
 
 
-def test_a_transcript_has_messages_and_a_format_version_and_nothing_else(every_kind: list[ModelMessage]) -> None:
-    """001-11, 001-18, 001-28: what serializes is the messages, and the number of the format."""
+def test_transcript_contains_only_messages_and_a_format_version(every_kind: list[ModelMessage]) -> None:
+    """001-11, 001-18, 001-28: Only the messages and the number of the format are serialized."""
     document = MessageList(every_kind).to_dict()
     assert list(document) == ['format_version', 'messages']
     assert document['format_version'] == FORMAT_VERSION == 1
 
 
 def test_messages_survive_a_round_trip(every_kind: list[ModelMessage], spoken: list[ModelMessage]) -> None:
-    """001-02, 001-30: `to_dict` and `from_dict` lose nothing that was said, of any kind of part."""
+    """001-02, 001-30: `to_dict` and `from_dict` lose no content, of any kind of part."""
     document = json.loads(json.dumps(MessageList(every_kind).to_dict()))
     assert list(MessageList.from_dict(document)) == spoken
 
 
-def test_the_golden_file_of_format_1_still_loads(golden: Path, spoken: list[ModelMessage]) -> None:
-    """001-28: a file that an earlier release wrote, with instructions and system prompts in it, still loads: with all
-    that was said, and without the configuration of then.
-    """
+def test_golden_transcript_of_format_1_still_loads(golden: Path, spoken: list[ModelMessage]) -> None:
+    """001-28: A file of an earlier release, with instructions and system prompts, still loads: with all content, and
+    without its configuration."""
     assert list(MessageList.load(golden / 'format_1.json')) == spoken
 
 
 @pytest.mark.anyio
-async def test_nothing_that_was_configured_is_in_a_transcript(begin: Begin, tmp_path: Path) -> None:
+async def test_transcript_contains_no_configuration(begin: Begin, tmp_path: Path) -> None:
     """001-11, 001-18: only messages serialize. Instructions, system prompts, names and descriptions of tools that were
     not called, toolsets, output types, models, providers, settings, metadata and ids of conversations are not in a
     transcript, wherever they were set: on the agent, in a capability, on a builder, or in the deps.
@@ -154,8 +153,8 @@ async def test_nothing_that_was_configured_is_in_a_transcript(begin: Begin, tmp_
 
 
 @pytest.mark.anyio
-async def test_a_transcript_is_asked_under_the_system_prompt_of_whoever_loads_it(begin: Begin) -> None:
-    """001-06, 001-18: configuration is set again where a transcript is loaded, once, and none comes with it."""
+async def test_loaded_transcript_uses_the_system_prompt_of_the_new_agent(begin: Begin) -> None:
+    """001-06, 001-18: Configuration is added once where a transcript is loaded, and none comes with it."""
     first = begin(Agent(ScriptedModel('One.'), system_prompt='Old.')).user('1').start()
     await first.run()
     model = ScriptedModel('Two.', 'Three.')
@@ -169,14 +168,14 @@ async def test_a_transcript_is_asked_under_the_system_prompt_of_whoever_loads_it
 
 
 @pytest.mark.anyio
-async def test_a_history_that_begins_with_an_answer_gets_the_system_prompt_too(begin: Begin) -> None:
+async def test_history_that_starts_with_a_response_gets_the_system_prompt(begin: Begin) -> None:
     model = ScriptedModel('Yes.')
     await begin(Agent(model, system_prompt='New.')).assistant('Ready?').user('Go').prompt()
     assert contents(model.requests[0].messages) == ['New.', 'Ready?', 'Go']
 
 
 @pytest.mark.anyio
-async def test_a_system_prompt_that_was_put_there_by_hand_stays_the_only_one(begin: Begin) -> None:
+async def test_manual_system_prompt_is_the_only_one(begin: Begin) -> None:
     model = ScriptedModel('Yes.')
     conversation = begin(Agent(model, system_prompt='New.')).start()
     own = ModelRequest([SystemPromptPart('Own.'), UserPromptPart('1')])
@@ -186,7 +185,7 @@ async def test_a_system_prompt_that_was_put_there_by_hand_stays_the_only_one(beg
 
 
 def test_summarized_messages_survive_a_round_trip(every_kind: list[ModelMessage]) -> None:
-    """001-11: what a summary keeps of earlier messages is a transcript too."""
+    """001-11: The earlier messages inside a summary are serialized like a transcript."""
     kept = MessageList(every_kind).to_dict()['messages']
     written = ModelMessagesTypeAdapter.dump_python(every_kind, mode='json')
     summary = CompactionPart('Short.', metadata={'pydantic_deep': {'reason': 'tokens', 'messages': written}})
@@ -196,38 +195,38 @@ def test_summarized_messages_survive_a_round_trip(every_kind: list[ModelMessage]
     }
 
 
-def test_directories_are_made_for_a_transcript(tmp_path: Path) -> None:
-    """R11: a path whose directories are not there yet can be written to."""
+def test_save_creates_missing_directories(tmp_path: Path) -> None:
+    """R11: The parent directories of a path need not exist."""
     MessageList([USER]).save(tmp_path / 'a' / 'b' / 'c.json')
     MessageList([USER]).save(str(tmp_path / 'd' / 'c.json'))
     assert MessageList.load(tmp_path / 'a' / 'b' / 'c.json') == MessageList.load(tmp_path / 'd' / 'c.json')
 
 
 def test_every_format_has_a_golden_file(golden: Path) -> None:
-    """C30: whoever makes a new format keeps a file of the old one."""
+    """C30: A new format requires a file of the old one."""
     assert {path.name for path in golden.iterdir()} == {f'format_{n}.json' for n in range(1, FORMAT_VERSION + 1)}
 
 
-def test_the_golden_file_has_every_kind_of_part(every_kind: list[ModelMessage]) -> None:
-    """A kind that pydantic-ai adds must be added to the messages of these tests."""
+def test_golden_file_has_every_kind_of_part(every_kind: list[ModelMessage]) -> None:
+    """A new kind of part in pydantic-ai must be added to the messages of these tests."""
     kinds = {kind for union in (ModelRequestPart, ModelResponsePart) for kind in part_kinds(union) if is_part(kind)}
     there = {type(part) for message in every_kind for part in message.parts}
     of_later_releases = {'CapabilityLoadDeltaPart'}
     missing = {kind.__name__ for kind in kinds - there} - of_later_releases
-    # The first is deprecated and read as what replaced it; the others are the native parts with arguments of a type.
+    # The first is deprecated and read as its replacement; the others are native parts with typed arguments.
     assert missing == {'RetryPromptPart', 'NativeToolSearchCallPart', 'NativeToolSearchReturnPart'}
 
 
-def test_arguments_of_calls_stay_as_the_model_wrote_them() -> None:
-    """C9: a string stays the same string, valid JSON or not, and a dictionary a dictionary."""
+def test_arguments_of_calls_are_unchanged() -> None:
+    """C9: A string stays the same string, valid JSON or not, and a dictionary stays a dictionary."""
     written: list[str | dict[str, Any] | None] = ['{"a": 1,,', '{"b":1, "b":2}', '', {'c': [None]}, None]
     calls = [ToolCallPart('t', args, tool_call_id=str(n)) for n, args in enumerate(written)]
     loaded = MessageList.from_dict(MessageList([ModelResponse(calls)]).to_dict())
     assert [exchange.call.args for exchange in loaded.exchanges()] == written
 
 
-def test_media_are_in_a_transcript_unless_it_is_to_have_their_digests(spoken: list[ModelMessage]) -> None:
-    """C32: the export form has the bytes of media in it, the other form their digests."""
+def test_media_are_inlined_or_replaced_by_digests(spoken: list[ModelMessage]) -> None:
+    """C32: The export form contains the bytes of media, the other form their digests."""
     messages = MessageList(spoken)
     media = messages.media()
     pixel = digest_of(b'\x89PNG\r\n\x1a\n\x00\xff')
@@ -240,7 +239,7 @@ def test_media_are_in_a_transcript_unless_it_is_to_have_their_digests(spoken: li
     assert MessageList.load(messages.to_dict(inline_media=False), media=media) == messages
 
 
-def test_media_that_are_not_at_hand_are_named(every_kind: list[ModelMessage]) -> None:
+def test_missing_media_are_named(every_kind: list[ModelMessage]) -> None:
     error = refused(MessageList(every_kind).to_dict(inline_media=False))
     assert (error.index, error.role, error.field) == (0, 'request', 'data')
     assert str(error) == snapshot(
@@ -251,23 +250,23 @@ def test_media_that_are_not_at_hand_are_named(every_kind: list[ModelMessage]) ->
 # The list
 
 
-def test_media_of_another_digest_are_none(every_kind: list[ModelMessage]) -> None:
-    """C32: a digest says what the bytes are."""
+def test_media_with_a_wrong_digest_are_refused(every_kind: list[ModelMessage]) -> None:
+    """C32: A digest identifies the bytes."""
     messages = MessageList(every_kind)
     forged = dict.fromkeys(messages.media(), b'something else')
     with pytest.raises(TranscriptError, match='which `media` does not have'):
         MessageList.from_dict(messages.to_dict(inline_media=False), media=forged)
 
 
-def test_empty_media_are_missing_too_if_nobody_passes_them() -> None:
+def test_empty_media_must_be_passed_too() -> None:
     empty = MessageList([ModelRequest([UserPromptPart(['x', BinaryContent(b'', media_type='text/plain')])])])
     with pytest.raises(TranscriptError, match='which `media` does not have'):
         MessageList.from_dict(empty.to_dict(inline_media=False))
     assert MessageList.from_dict(empty.to_dict(inline_media=False), media=empty.media()) == empty
 
 
-def test_a_message_list_is_a_list() -> None:
-    """001-14: messages are mutable."""
+def test_message_list_is_a_mutable_sequence() -> None:
+    """001-14: Messages are mutable."""
     messages = MessageList([USER])
     messages.append(ASSISTANT)
     messages.insert(0, ASSISTANT)
@@ -284,7 +283,7 @@ def test_a_message_list_is_a_list() -> None:
         hash(messages)
 
 
-def test_what_is_no_message_is_refused_at_once() -> None:
+def test_value_that_is_not_a_message_is_refused() -> None:
     wrong: Any = 'Hello'
     with pytest.raises(TypeError, match=r"'Hello' is not a message. Messages are `ModelRequest`s"):
         MessageList([wrong])
@@ -294,8 +293,8 @@ def test_what_is_no_message_is_refused_at_once() -> None:
         MessageList()[:] = [wrong]
 
 
-def test_a_call_and_its_result_are_seen_as_one() -> None:
-    """C11: messages have calls and results apart, and `exchanges` pairs them."""
+def test_exchanges_pair_calls_and_results() -> None:
+    """C11: Calls and results are in separate messages, and `exchanges` pairs them."""
     messages = MessageList(
         [
             ModelResponse([ToolCallPart('a', {}, 'one'), TextPart('and'), ToolCallPart('b', {}, 'two')]),
@@ -309,7 +308,7 @@ def test_a_call_and_its_result_are_seen_as_one() -> None:
     assert pairs == [('one', 'A'), ('two', 'B'), ('one', 'again'), ('three', None)]
 
 
-# Where it can be kept
+# Saving and loading
 
 
 @pytest.fixture
@@ -317,16 +316,16 @@ def messages(spoken: list[ModelMessage]) -> MessageList:
     return MessageList(spoken)
 
 
-def test_a_transcript_is_saved_to_and_loaded_from_a_path(tmp_path: Path, messages: MessageList) -> None:
-    """R11, 001-02: a `Path`, and a `str` that is one."""
+def test_transcript_is_saved_to_and_loaded_from_a_path(tmp_path: Path, messages: MessageList) -> None:
+    """R11, 001-02: A path is a `Path` or a `str`."""
     messages.save(tmp_path / 'a.json')
     messages.save(str(tmp_path / 'b.json'))
     assert MessageList.load(tmp_path / 'a.json') == MessageList.load(str(tmp_path / 'b.json')) == messages
     assert {path.name for path in tmp_path.iterdir()} == {'a.json', 'b.json'}
 
 
-def test_a_transcript_is_saved_to_and_loaded_from_streams(messages: MessageList) -> None:
-    """R11: streams of text and of bytes, which stay open."""
+def test_transcript_is_saved_to_and_loaded_from_streams(messages: MessageList) -> None:
+    """R11: Streams of text and of bytes are supported and stay open."""
     text, data = io.StringIO(), io.BytesIO()
     messages.save(text)
     messages.save(data)
@@ -335,21 +334,21 @@ def test_a_transcript_is_saved_to_and_loaded_from_streams(messages: MessageList)
     assert MessageList.load(text) == MessageList.load(data) == messages
 
 
-def test_a_transcript_is_loaded_from_its_json_and_from_a_dictionary(messages: MessageList) -> None:
-    """R11: a `str` that begins with a brace is JSON."""
+def test_transcript_is_loaded_from_json_text_and_from_a_dictionary(messages: MessageList) -> None:
+    """R11: A `str` that begins with a brace is JSON."""
     document = messages.to_dict()
     assert MessageList.load(f'\n {json.dumps(document)}') == MessageList.load(document) == messages
 
 
-def test_a_path_that_looks_like_json_is_not_written_as_a_str(tmp_path: Path, messages: MessageList) -> None:
-    """What `save` took as a path, `load` takes as one too."""
+def test_str_that_looks_like_json_is_refused_as_a_path(tmp_path: Path, messages: MessageList) -> None:
+    """`load` accepts every path that `save` accepts."""
     with pytest.raises(ValueError, match=r"'\{a\}.json' looks like JSON instead of a path. Pass a `Path`."):
         messages.save('{a}.json')
     messages.save(tmp_path / '{a}.json')
     assert MessageList.load(tmp_path / '{a}.json') == messages
 
 
-def test_a_file_that_cannot_be_written_is_left_as_it_was(
+def test_failed_save_leaves_the_file_unchanged(
     tmp_path: Path, messages: MessageList, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     MessageList().save(tmp_path / 'a.json')
@@ -364,17 +363,17 @@ def test_a_file_that_cannot_be_written_is_left_as_it_was(
     assert [path.name for path in tmp_path.iterdir()] == ['a.json']
 
 
-def test_what_a_link_leads_to_is_replaced_and_the_link_stays(tmp_path: Path, messages: MessageList) -> None:
+def test_save_replaces_the_target_of_a_link(tmp_path: Path, messages: MessageList) -> None:
     link = tmp_path / 'link.json'
     link.symlink_to(tmp_path / 'a.json')
-    for _ in range(2):  # the file is made, and replaced
+    for _ in range(2):  # the file is created, then replaced
         messages.save(link)
         assert link.is_symlink()
         assert MessageList.load(tmp_path / 'a.json') == messages
 
 
-def test_what_is_no_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
-    """A device would be gone: `save('/dev/stdout')` by root."""
+def test_save_writes_to_a_pipe_without_replacing_it(tmp_path: Path) -> None:
+    """As root, `save('/dev/stdout')` would replace the device."""
     pipe = tmp_path / 'pipe'
     os.mkfifo(pipe)
     with open(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK), 'rb') as reader:
@@ -383,8 +382,8 @@ def test_what_is_no_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     assert pipe.is_fifo()
 
 
-def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
-    """Nothing may ever be in a pipe, and there is no end of a device."""
+def test_load_refuses_paths_that_are_not_regular_files(tmp_path: Path) -> None:
+    """Reading from a pipe may block forever, and a device may have no end."""
     os.mkfifo(tmp_path / 'pipe')
     with pytest.raises(OSError, match=r'It is not a regular file\. Open it, and pass the stream'):
         MessageList.load(tmp_path / 'pipe')
@@ -394,17 +393,17 @@ def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
         MessageList.load(tmp_path)
 
 
-def test_a_byte_order_mark_is_skipped(messages: MessageList) -> None:
+def test_byte_order_mark_is_skipped(messages: MessageList) -> None:
     text = '\ufeff' + json.dumps(messages.to_dict())
     assert MessageList.load(text) == MessageList.load(io.BytesIO(text.encode())) == messages
 
 
-def test_a_file_that_is_not_there_is_an_error_of_files(tmp_path: Path) -> None:
+def test_missing_file_raises_file_not_found(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         MessageList.load(tmp_path / 'a.json')
 
 
-# What is wrong
+# Invalid transcripts
 
 
 def test_invalid_json_raises(tmp_path: Path) -> None:
@@ -424,8 +423,8 @@ def in_an_object(value: object) -> object:
 
 
 @pytest.mark.parametrize('nest', [in_a_list, in_an_object])
-def test_what_is_nested_too_deeply_is_refused_and_does_not_stop_the_program(nest: Callable[[object], object]) -> None:
-    """Loading is safe: neither JSON nor a dictionary can use up the stack."""
+def test_deeply_nested_transcript_is_refused_without_exhausting_the_stack(nest: Callable[[object], object]) -> None:
+    """Loading is safe: neither JSON text nor a dictionary can exhaust the stack."""
     value: Any = 'x'
     for _ in range(100_000):
         value = nest(value)
@@ -434,15 +433,15 @@ def test_what_is_nested_too_deeply_is_refused_and_does_not_stop_the_program(nest
         str(refused(document))
         == f'The transcript is nested more than {MAX_DEPTH} levels deep. No conversation is nested that deeply.'
     )
-    while isinstance(value, (list, dict)):  # or to forget it would use up the stack
+    while isinstance(value, (list, dict)):  # its garbage collection would exhaust the stack otherwise
         value = next(iter(value.values() if isinstance(value, dict) else value))  # pyright: ignore[reportUnknownVariableType,reportUnknownArgumentType]
     text = '{"format_version": 1, "messages": ' + '[' * 100_000 + ']' * 100_000 + '}'
     with pytest.raises(TranscriptError, match='This is not valid JSON: recursion limit exceeded'):
         MessageList.load(text)
 
 
-def test_a_conversation_is_not_nested_too_deeply() -> None:
-    """What models and tools nest, up to 90 levels, is kept."""
+def test_nesting_of_90_levels_is_accepted() -> None:
+    """Models and tools may nest values up to 90 levels deep."""
     value: Any = 'x'
     for _ in range(90):
         value = [value]
@@ -455,7 +454,7 @@ def test_a_conversation_is_not_nested_too_deeply() -> None:
 
 @pytest.fixture
 def older(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Formats that never were: 0 called its messages otherwise, and before that they were a text."""
+    """Two invented older formats: 0 named its messages differently, and -1 was plain text."""
 
     def rename(document: Document) -> Document:
         return {'messages': document['dialogue']}
@@ -475,8 +474,8 @@ def older(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures('older')
-def test_an_older_transcript_is_migrated_step_by_step() -> None:
-    """001-28, C30: the table has what makes of each format the next."""
+def test_older_transcript_is_migrated_step_by_step() -> None:
+    """001-28, C30: A table maps each format to the function that converts it to the next."""
     loaded = parse_document({'format_version': -1, 'text': 'Hello\nWorld'}, {})
     assert [part.content for message in loaded for part in message.parts if isinstance(part, UserPromptPart)] == [
         'Hello',
@@ -485,7 +484,7 @@ def test_an_older_transcript_is_migrated_step_by_step() -> None:
 
 
 @pytest.mark.usefixtures('older')
-def test_an_invalid_older_transcript_raises_in_its_own_terms() -> None:
+def test_invalid_older_transcript_raises_in_its_own_terms() -> None:
     assert refused({'format_version': -1}).field == 'text'
     assert str(refused({'format_version': -2})) == (
         'There is no format_version -2: formats begin with -1. Was it written by pydantic-deep?'

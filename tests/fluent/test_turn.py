@@ -24,13 +24,13 @@ pytestmark = pytest.mark.anyio
 
 
 async def has_ended(store: Store, tool: str) -> bool:
-    """Return whether the store has the result of a call: until then it is one that may not have ended."""
+    """Return whether the store has the result of a call; until then the call may still be running."""
     calls = await store.calls([run.id for run in await store.runs()])
     return any(call.tool_name == tool and call.status == 'done' for call in calls)
 
 
-async def test_a_turn_yields_each_message_when_it_is_complete(begin: Begin, tools: Tools, told: Told) -> None:
-    """001-09: a response before its calls run, their results before they are sent, and the list is current at each."""
+async def test_turn_yields_each_message_when_it_is_complete(begin: Begin, tools: Tools, told: Told) -> None:
+    """001-09: A response is yielded before its calls run, results before they are sent, and the list is always current."""
     conversation = begin(tools.agent([*PARALLEL, 'Wait.'], 'Done.')).user('Go').start()
     steps: list[tuple[list[str], int, list[str]]] = []
     async for message in conversation:
@@ -47,14 +47,14 @@ async def test_a_turn_yields_each_message_when_it_is_complete(begin: Begin, tool
     assert conversation.usage.requests == 2
 
 
-async def test_a_turn_is_run_to_its_end(begin: Begin, tools: Tools) -> None:
+async def test_run_completes_the_turn(begin: Begin, tools: Tools) -> None:
     conversation = begin(tools.agent(PARALLEL, 'Done.')).user('Go').start()
     assert conversation.output is None
     assert await conversation.run() == 'Done.'
     assert len(conversation.messages) == 4
 
 
-async def test_text_comes_as_it_is_written(begin: Begin, tools: Tools) -> None:
+async def test_text_stream_yields_the_text_of_a_turn(begin: Begin, tools: Tools) -> None:
     conversation = begin(tools.agent(['Let me see.', *PARALLEL], 'All is done.')).user('Go').start()
     texts = [text async for text in conversation.text_stream()]
     assert ''.join(texts) == 'Let me see.All is done.'
@@ -62,8 +62,7 @@ async def test_text_comes_as_it_is_written(begin: Begin, tools: Tools) -> None:
     assert (conversation.state, len(conversation.messages)) == ('complete', 4)
 
 
-async def test_text_is_left_as_messages_are(begin: Begin, tools: Tools) -> None:
-    """Whoever stops reading text stops the turn."""
+async def test_leaving_the_text_stream_stops_the_turn(begin: Begin, tools: Tools) -> None:
     conversation = begin(tools.agent(['Let me see.', *PARALLEL], 'Done.')).user('Go').start()
     async with aclosing(conversation.text_stream()) as texts:
         await anext(texts)
@@ -71,8 +70,8 @@ async def test_text_is_left_as_messages_are(begin: Begin, tools: Tools) -> None:
     assert conversation.state == 'interrupted'
 
 
-async def test_a_turn_is_stopped_early_and_gone_on_from(begin: Begin, tools: Tools, told: Told) -> None:
-    """001-04, 001-21, 001-35, C12: one message is taken; what was pending is interrupted, and never run."""
+async def test_stopped_turn_can_be_continued(begin: Begin, tools: Tools, told: Told) -> None:
+    """001-04, 001-21, 001-35, C12: After one message, pending calls are interrupted and never run."""
     conversation = begin(tools.agent(PARALLEL, 'Something else.')).user('Go').start()
     async for _ in conversation:
         break
@@ -83,8 +82,8 @@ async def test_a_turn_is_stopped_early_and_gone_on_from(begin: Begin, tools: Too
     assert conversation.state == 'complete'
 
 
-async def test_what_is_done_stays_when_a_turn_is_stopped(begin: Begin, tools: Tools, told: Told) -> None:
-    """001-21: results that were told are kept, although the model was not sent them."""
+async def test_completed_work_is_preserved_when_a_turn_is_stopped(begin: Begin, tools: Tools, told: Told) -> None:
+    """001-21: Emitted results are preserved, although they were not sent to the model."""
     conversation = begin(tools.agent(PARALLEL, 'Fine.')).user('Go').start()
     async for message in conversation:
         if isinstance(message, ModelRequest):
@@ -100,7 +99,7 @@ async def test_what_is_done_stays_when_a_turn_is_stopped(begin: Begin, tools: To
 async def test_stopping_a_turn_interrupts_running_calls_and_preserves_others(
     begin: Begin, tools: Tools, told: Told, store: Store
 ) -> None:
-    """C12: of two parallel calls one has ended, and one has not."""
+    """C12: Of two parallel calls, one has ended and one has not."""
     tools.may_end = anyio.Event()
     conversation = begin(tools.agent(PARALLEL, 'Fine.')).user('Go').start()
 
@@ -118,8 +117,9 @@ async def test_stopping_a_turn_interrupts_running_calls_and_preserves_others(
     assert tools.ran == ['a']
 
 
-async def test_a_loop_over_a_replaced_turn_raises(begin: Begin, tools: Tools, told: Told) -> None:
-    """001-27: a turn that nobody waits for is stopped by the next one, and its loop does not end as if it were done."""
+async def test_loop_over_a_replaced_turn_raises(begin: Begin, tools: Tools, told: Told) -> None:
+    """001-27: A turn that is not being awaited is stopped by the next one, and its loop raises instead of ending
+    normally."""
     conversation = begin(tools.agent(PARALLEL, 'Inner.')).user('Go').start()
 
     async def read() -> None:
@@ -132,10 +132,9 @@ async def test_a_loop_over_a_replaced_turn_raises(begin: Begin, tools: Tools, to
     assert told(conversation.messages) == [*INTERRUPTED, 'user: Something else', 'Inner.']
 
 
-async def test_one_message_is_taken_and_another_turn_begun(begin: Begin, tools: Tools, told: Told) -> None:
-    """001-04, 001-07, 001-35: the conversation is left after one message and continued with a new request, whose
-    messages are those that come next; what was pending is interrupted, and never run.
-    """
+async def test_another_turn_can_start_after_one_message(begin: Begin, tools: Tools, told: Told) -> None:
+    """001-04, 001-07, 001-35: The conversation continues with a new request after one message and yields its messages
+    next; pending calls are interrupted and never run."""
     conversation = begin(tools.agent(PARALLEL, 'Else.', PARALLEL)).user('Go').start()
     assert told([await anext(conversation)]) == ['call a + call b']
     other = conversation.continuation.user('Something else').start()
@@ -150,8 +149,8 @@ async def test_one_message_is_taken_and_another_turn_begun(begin: Begin, tools: 
     assert conversation.state == 'interrupted'
 
 
-async def test_a_message_is_taken_by_one_at_a_time(begin: Begin, tools: Tools) -> None:
-    """001-27: who asks for a message while somebody else waits for one is refused, and nothing has changed."""
+async def test_concurrent_anext_is_refused(begin: Begin, tools: Tools) -> None:
+    """001-27: Requesting a message while another task awaits one is refused and changes nothing."""
     tools.may_end = anyio.Event()
     conversation = begin(tools.agent(PARALLEL, 'One.')).user('Go').start()
     await anext(conversation)
@@ -164,7 +163,7 @@ async def test_a_message_is_taken_by_one_at_a_time(begin: Begin, tools: Tools) -
     assert await anext(conversation) == conversation.messages[-1]
 
 
-async def test_a_turn_that_was_replaced_is_not_gone_on_with(begin: Begin, tools: Tools) -> None:
+async def test_replaced_turn_is_not_continued(begin: Begin, tools: Tools) -> None:
     conversation = begin(tools.agent(PARALLEL, 'Inner.')).user('Go').start()
     await anext(conversation)
     conversation.messages.append(ModelRequest.user_text_prompt('Else'))
@@ -183,8 +182,8 @@ async def test_no_message_is_emitted_twice(begin: Begin) -> None:
     assert conversation.output == 'Hi.'
 
 
-async def test_one_turn_runs_at_a_time(begin: Begin, tools: Tools, told: Told) -> None:
-    """001-27, C4: whoever starts while somebody waits is refused, nothing has changed, and the builder works later."""
+async def test_only_one_turn_runs_at_a_time(begin: Begin, tools: Tools, told: Told) -> None:
+    """001-27, C4: Starting a turn while another is awaited is refused and changes nothing; the builder works later."""
     tools.may_end = anyio.Event()
     conversation = begin(tools.agent(PARALLEL, 'Fine.', 'Later.')).user('Go').start()
     other = conversation.continuation.user('Me too')
@@ -204,7 +203,7 @@ async def test_one_turn_runs_at_a_time(begin: Begin, tools: Tools, told: Told) -
     assert told(conversation.messages)[-2:] == ['user: Me too', 'Later.']
 
 
-async def test_a_turn_that_no_model_answered_can_be_asked_again(begin: Begin, told: Told) -> None:
+async def test_unanswered_turn_can_be_run_again(begin: Begin, told: Told) -> None:
     model = ScriptedModel('Hi.', ModelHTTPError(503, 'm'), 'Fine.')
     conversation = begin(Agent(model)).user('Hello').start()
     await conversation.run()
@@ -217,7 +216,7 @@ async def test_a_turn_that_no_model_answered_can_be_asked_again(begin: Begin, to
     assert len(conversation.messages) == 5
 
 
-async def test_what_a_turn_did_before_it_failed_stays(begin: Begin, tools: Tools, told: Told) -> None:
+async def test_completed_work_is_preserved_when_a_turn_fails(begin: Begin, tools: Tools, told: Told) -> None:
     conversation = begin(tools.agent(PARALLEL, ModelHTTPError(503, 'm'), 'Fine.')).user('Go').start()
     with pytest.raises(ModelHTTPError):
         await conversation.run()
@@ -227,7 +226,7 @@ async def test_what_a_turn_did_before_it_failed_stays(begin: Begin, tools: Tools
     assert len(tools.ran) == 2
 
 
-async def test_a_turn_that_cannot_begin_leaves_the_conversation_as_it_was(begin: Begin, told: Told) -> None:
+async def test_turn_that_cannot_start_does_not_change_the_conversation(begin: Begin, told: Told) -> None:
     conversation = begin(Agent(ScriptedModel('Hi.'))).user('Hello').start()
     conversation.continuation.model('nonsense').start()
     with pytest.raises(UserError, match='Unknown model'):
@@ -236,8 +235,8 @@ async def test_a_turn_that_cannot_begin_leaves_the_conversation_as_it_was(begin:
     assert await conversation.continuation.model(ScriptedModel('Hi.')).prompt() == 'Hi.'
 
 
-async def test_who_is_cancelled_stops_the_turn(begin: Begin, tools: Tools, told: Told, store: Store) -> None:
-    """Cancellation is safe: what was done is kept, what runs is interrupted, and nothing runs on."""
+async def test_cancelling_the_task_stops_the_turn(begin: Begin, tools: Tools, told: Told, store: Store) -> None:
+    """Cancellation is safe: completed work is preserved, running calls are interrupted, and nothing continues to run."""
     tools.may_end = anyio.Event()
     conversation = begin(tools.agent(PARALLEL, 'Fine.')).user('Go').start()
     running = asyncio.create_task(conversation.run())
@@ -253,7 +252,7 @@ async def test_who_is_cancelled_stops_the_turn(begin: Begin, tools: Tools, told:
     assert tools.ran == ['a']
 
 
-async def test_a_scope_that_is_cancelled_stops_the_turn(begin: Begin, tools: Tools) -> None:
+async def test_cancelled_scope_stops_the_turn(begin: Begin, tools: Tools) -> None:
     tools.may_end = anyio.Event()
     conversation = begin(tools.agent(PARALLEL, 'Fine.')).user('Go').start()
     async with anyio.create_task_group() as tasks:
@@ -263,7 +262,7 @@ async def test_a_scope_that_is_cancelled_stops_the_turn(begin: Begin, tools: Too
     assert (conversation.state, tools.ran) == ('interrupted', ['a'])
 
 
-async def test_a_turn_that_is_cancelled_before_it_was_answered_can_be_asked_again(begin: Begin, told: Told) -> None:
+async def test_turn_cancelled_before_its_answer_can_be_run_again(begin: Begin, told: Told) -> None:
     asked, never = anyio.Event(), anyio.Event()
 
     async def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
@@ -282,7 +281,7 @@ async def test_a_turn_that_is_cancelled_before_it_was_answered_can_be_asked_agai
     assert told(conversation.messages) == ['user: Hello', 'Hi.']
 
 
-async def test_to_stop_what_does_not_run_is_nothing(begin: Begin, told: Told) -> None:
+async def test_stop_without_a_running_turn_does_nothing(begin: Begin, told: Told) -> None:
     conversation = begin(Agent(ScriptedModel('Hi.'))).user('Hello').start()
     await conversation.stop()
     assert await conversation.run() == 'Hi.'
@@ -290,7 +289,7 @@ async def test_to_stop_what_does_not_run_is_nothing(begin: Begin, told: Told) ->
     assert conversation.state == 'complete'
 
 
-async def test_an_iteration_that_was_never_begun_runs_nothing(begin: Begin) -> None:
+async def test_iterator_that_was_never_started_runs_nothing(begin: Begin) -> None:
     model = ScriptedModel('Hi.')
     conversation = begin(Agent(model)).user('Hello').start()
     iterator = aiter(conversation)
@@ -299,8 +298,8 @@ async def test_an_iteration_that_was_never_begun_runs_nothing(begin: Begin) -> N
     assert (model.requests, conversation.state) == ([], 'ready')
 
 
-async def test_a_turn_that_anext_has_begun_is_run_to_its_end(begin: Begin, tools: Tools, told: Told) -> None:
-    """`run` goes on with the turn that `anext` has begun, and what is said after it is another turn."""
+async def test_turn_started_by_anext_is_completed_by_run(begin: Begin, tools: Tools, told: Told) -> None:
+    """`run` completes the turn that `anext` started; later messages start another turn."""
     conversation = begin(tools.agent(PARALLEL, 'One.', 'Two.')).user('Go').start()
     assert told([await anext(conversation)]) == ['call a + call b']
     assert await conversation.run() == 'One.'

@@ -1,4 +1,4 @@
-"""What the tests of repositories share: a real PostgreSQL, which ends when its pipe does."""
+"""Fixtures for repository tests: a real PostgreSQL server that exits when its pipe closes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PROGRAM = Path(__file__).parents[1] / 'store' / 'postgres_server.py'
 
 @pytest.fixture(scope='session')
 def new_postgres_url() -> Generator[Callable[[], str]]:
-    """Makes a new database of one server."""
+    """Return a function that creates a new database on one server."""
     command = [sys.executable, str(PROGRAM), '--no-fsync']
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdin is not None

@@ -1,4 +1,4 @@
-"""The promises of `Repository`, kept in memory and on the engines of the store (004-08: SQL)."""
+"""The contract of `Repository`, in memory and on the engines of the store (004-08: SQL)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TestMemoryRepository(RepositorySuite):
 
 
 class WithoutTransactions(Generic[T]):
-    """What strangers write who have none."""
+    """A third-party repository without transactions."""
 
     def __init__(self, rows: Repository[T]) -> None:
         self.create, self.get, self.list, self.upsert = rows.create, rows.get, rows.list, rows.upsert

@@ -1,4 +1,4 @@
-"""The repository in a file of DuckDB (004-08)."""
+"""Repository in a DuckDB file (004-08)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class TestDuckdbRepository(RepositorySuite):
 
 
 class Event(BaseModel):
-    """A row with a field of each kind that other programs see by another type."""
+    """A row with one field of each kind that has its own column type."""
 
     id: str
     at: datetime | None = None
@@ -65,8 +65,8 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / 'rows.duckdb'
 
 
-async def test_other_programs_find_columns_of_the_types_that_they_expect(path: Path) -> None:
-    """004-08: what is in a file of DuckDB can be analysed without us."""
+async def test_columns_have_the_types_that_other_programs_expect(path: Path) -> None:
+    """004-08: a DuckDB file can be analysed without this package."""
     async with await DuckdbRepository.open(path, Event, fields=FIELDS) as events:
         await events.create(
             Event(id='a', at=datetime(2026, 11, 22, 12, tzinfo=timezone(timedelta(hours=2))), score=1.5)
@@ -76,14 +76,14 @@ async def test_other_programs_find_columns_of_the_types_that_they_expect(path: P
         assert rows.fetchall() == [('a', datetime(2026, 11, 22, 10), True, 1.5, 'a')]
 
 
-async def test_memory_forgets(path: Path) -> None:
+async def test_memory_database_is_not_shared_between_repositories(path: Path) -> None:
     async with await DuckdbRepository.open(':memory:', Event) as events:
         await events.create(Event(id='a'))
     async with await DuckdbRepository.open(':memory:', Event) as events:
         assert await events.count() == 0
 
 
-async def test_a_thousand_changes_are_made_at_once(path: Path) -> None:
+async def test_thousand_changes_are_applied_in_one_transaction(path: Path) -> None:
     async with await DuckdbRepository.open(path, Event, fields=FIELDS) as events:
         await events.create(Event(id='5', score=-1.0))
         await events.apply([Upsert(Event(id=str(number), score=number)) for number in range(1000)])
@@ -92,10 +92,8 @@ async def test_a_thousand_changes_are_made_at_once(path: Path) -> None:
         assert (await events.get('5')).score == 5.0
 
 
-async def test_a_page_is_of_one_state_while_another_repository_writes(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """004-08: rows with null in the ordering field are read by a statement of their own."""
+async def test_page_is_consistent_while_another_repository_writes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """004-08: rows with null in the ordering field are read by a separate statement."""
     async with await DuckdbRepository.open(path, Event, fields=FIELDS) as one:
         await one.upsert(Event(id='a', score=1))
         await one.upsert(Event(id='b', at=datetime(2026, 1, 1, tzinfo=UTC)))
@@ -118,7 +116,7 @@ async def test_a_page_is_of_one_state_while_another_repository_writes(
 
 
 @pytest.mark.parametrize('count', [1, 1000])
-async def test_one_of_many_values_is_one_parameter(path: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+async def test_in_condition_is_bound_as_one_parameter(path: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     async with await DuckdbRepository.open(path, Event, fields=FIELDS) as repository:
         await repository.upsert(Event(id='a', score=1, at=datetime(2026, 1, 1, tzinfo=UTC)))
         bound: list[int] = []
@@ -134,7 +132,7 @@ async def test_one_of_many_values_is_one_parameter(path: Path, monkeypatch: pyte
         assert max(bound) == 2
 
 
-async def test_two_tables_of_one_model_do_not_meet(path: Path) -> None:
+async def test_two_tables_of_one_model_are_separate(path: Path) -> None:
     async with (
         await DuckdbRepository.open(path, Event, name='first') as first,
         await DuckdbRepository.open(path, Event, name='second') as second,
@@ -143,7 +141,7 @@ async def test_two_tables_of_one_model_do_not_meet(path: Path) -> None:
         assert await second.count() == 0
 
 
-async def test_repositories_of_one_file_write_in_turns(path: Path) -> None:
+async def test_repositories_of_one_file_serialize_their_writes(path: Path) -> None:
     async with (
         await DuckdbRepository.open(path, Event, fields=FIELDS) as one,
         await DuckdbRepository.open(path, Event, fields=FIELDS) as other,
@@ -157,7 +155,7 @@ async def test_repositories_of_one_file_write_in_turns(path: Path) -> None:
         assert row == await other.get('a')
 
 
-async def test_what_a_cancelled_task_began_is_done_or_not_begun(path: Path) -> None:
+async def test_cancelled_write_is_completed_or_not_started(path: Path) -> None:
     async with await DuckdbRepository.open(path, Event) as events:
         tasks = [asyncio.create_task(events.create(Event(id=str(number)))) for number in range(5)]
         await asyncio.sleep(0)
@@ -169,7 +167,7 @@ async def test_what_a_cancelled_task_began_is_done_or_not_begun(path: Path) -> N
         await events.create(Event(id='5'))
 
 
-async def test_a_table_that_was_made_anew_is_not_written_in_its_old_form(path: Path) -> None:
+async def test_replaced_table_refuses_repositories_with_the_old_fields(path: Path) -> None:
     async with await DuckdbRepository.open(path, Event, fields=('score',)) as old:
         await old.create(Event(id='a', score=2.0))
         async with await DuckdbRepository.open(path, Event, fields=FIELDS) as new:
@@ -179,7 +177,7 @@ async def test_a_table_that_was_made_anew_is_not_written_in_its_old_form(path: P
             assert [event.id for event in (await new.list({'is_good': True, 'score': 2.0})).items] == ['a']
 
 
-async def test_the_order_of_the_fields_does_not_matter(path: Path) -> None:
+async def test_order_of_fields_does_not_matter(path: Path) -> None:
     async with (
         await DuckdbRepository.open(path, Event, fields=('at', 'score')) as one,
         await DuckdbRepository.open(path, Event, fields=('score', 'at')) as other,
@@ -188,7 +186,7 @@ async def test_the_order_of_the_fields_does_not_matter(path: Path) -> None:
         assert await other.count({'score': 3.0, 'at': None}) == 1
 
 
-async def test_a_table_that_is_none_of_ours_is_left_alone(path: Path) -> None:
+async def test_foreign_table_is_not_touched(path: Path) -> None:
     with duckdb.connect(str(path)) as connection:
         connection.execute('CREATE TABLE event AS SELECT 1 AS id')
     with pytest.raises(RepositoryFormatError, match='another `name`'):
@@ -197,7 +195,7 @@ async def test_a_table_that_is_none_of_ours_is_left_alone(path: Path) -> None:
         assert connection.execute('FROM event').fetchall() == [(1,)]
 
 
-async def test_a_table_with_another_key_is_refused(path: Path) -> None:
+async def test_table_with_another_key_is_refused(path: Path) -> None:
     model = create_model('Event', id=str, other=str)
     async with await DuckdbRepository.open(path, model, key='other', fields=('id',)) as events:
         await events.create(model(id='a', other='b'))
@@ -206,13 +204,13 @@ async def test_a_table_with_another_key_is_refused(path: Path) -> None:
 
 
 @pytest.mark.parametrize('name', ['', '1', 'A', 'a b', '../up', 'x"; DROP TABLE y; --', 'x' * 64])
-async def test_a_name_that_is_none_of_a_table_is_refused(path: Path, name: str) -> None:
+async def test_invalid_table_name_is_refused(path: Path, name: str) -> None:
     with pytest.raises(ValueError, match='not a valid table name'):
         await DuckdbRepository.open(path, Event, name=name)
     assert not path.exists()
 
 
-async def test_a_file_that_another_process_has_open_is_refused(path: Path) -> None:
+async def test_file_opened_by_another_process_is_refused(path: Path) -> None:
     program = (
         'import duckdb, sys\n'
         'connection = duckdb.connect(sys.argv[1])\n'
@@ -232,14 +230,14 @@ async def test_a_file_that_another_process_has_open_is_refused(path: Path) -> No
         assert await events.count() == 0
 
 
-async def test_a_directory_that_is_not_there_is_told(tmp_path: Path) -> None:
+async def test_missing_directory_raises_unavailable(tmp_path: Path) -> None:
     with pytest.raises(RepositoryUnavailableError, match='directory'):
         await DuckdbRepository.open(tmp_path / 'none' / 'rows.duckdb', Event)
 
 
 @pytest.mark.parametrize('kind', ['empty', 'text', 'sqlite', 'directory'])
-async def test_what_is_no_file_of_duckdb_is_refused_and_left_as_it_is(path: Path, kind: str) -> None:
-    """DuckDB would open a file of SQLite by an extension, if somebody has installed it."""
+async def test_file_that_is_not_a_duckdb_database_is_refused_unchanged(path: Path, kind: str) -> None:
+    """DuckDB itself would open an SQLite file through its SQLite extension."""
     if kind == 'directory':
         path.mkdir()
     elif kind == 'sqlite':
@@ -255,7 +253,7 @@ async def test_what_is_no_file_of_duckdb_is_refused_and_left_as_it_is(path: Path
     assert (path.read_bytes() if path.is_file() else None) == before
 
 
-async def test_a_damaged_file_is_told(path: Path) -> None:
+async def test_damaged_file_raises_unavailable(path: Path) -> None:
     async with await DuckdbRepository.open(path, Event) as events:
         await events.create(Event(id='a'))
     content = bytearray(path.read_bytes())
@@ -265,7 +263,7 @@ async def test_a_damaged_file_is_told(path: Path) -> None:
         await DuckdbRepository.open(path, Event)
 
 
-async def test_a_write_that_fails_is_told_and_leaves_what_there_was(path: Path) -> None:
+async def test_failed_write_raises_and_keeps_the_rows(path: Path) -> None:
     async with await DuckdbRepository.open(path, Event) as events:
         await events.create(Event(id='a'))
     wal = path.with_name('rows.duckdb.wal')
@@ -279,7 +277,7 @@ async def test_a_write_that_fails_is_told_and_leaves_what_there_was(path: Path) 
         assert await events.count() == 2
 
 
-async def test_what_is_damaged_while_it_is_open_is_told(path: Path) -> None:
+async def test_damage_while_the_file_is_open_raises_unavailable(path: Path) -> None:
     async with await DuckdbRepository.open(path, Event) as events:
         await events.create(Event(id='a'))
     content = path.read_bytes()
@@ -294,7 +292,7 @@ async def test_what_is_damaged_while_it_is_open_is_told(path: Path) -> None:
         assert await events.count() == 1
 
 
-async def test_a_row_that_cannot_be_read_any_more_is_not_lost_when_its_table_is_made_anew(path: Path) -> None:
+async def test_unreadable_row_is_not_lost_when_its_table_is_migrated(path: Path) -> None:
     first = create_model('Thing', id=str, size=(int | None, None))
     async with await DuckdbRepository.open(path, first) as old:
         await old.create(first(id='a'))
@@ -304,7 +302,7 @@ async def test_a_row_that_cannot_be_read_any_more_is_not_lost_when_its_table_is_
         assert await old.count() == 1
 
 
-def test_without_the_extra_the_import_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_without_the_extra_suggests_installing_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, 'duckdb', None)
     monkeypatch.delitem(sys.modules, 'pydantic_deep.repository.duckdb')
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'pydantic-deep\[duckdb\]'"):

@@ -1,4 +1,4 @@
-"""The repository in a table of Iceberg (004-08, C29)."""
+"""Repository in an Iceberg table (004-08, C29)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class TestIcebergRepository(RepositorySuite):
             yield open_one
 
     async def test_many_tasks_may_write_at_once(self, rows: Repository[Sample]) -> None:
-        """With fewer tasks than elsewhere: each is a commit, and each commit takes longer than the one before."""
+        """With fewer tasks than other engines: each write is a commit, and commits become slower."""
         await asyncio.gather(*(rows.upsert(Sample(id=f'{task}', count=task)) for task in range(8)))
         assert [row.count for row in (await rows.list()).items] == list(range(8))
 
@@ -68,7 +68,7 @@ class TestIcebergRepository(RepositorySuite):
 
 
 class Event(BaseModel):
-    """A row with a field of each kind that other programs see by another type."""
+    """A row with one field of each kind that has its own column type."""
 
     id: str
     at: datetime | None = None
@@ -85,12 +85,12 @@ def catalog_of(warehouse: Path) -> SqlCatalog:
 
 
 def metadata_count(warehouse: Path) -> int:
-    """Return how many commits there were, with the one that made the table."""
+    """Return the number of commits, including the one that created the table."""
     return len(list((warehouse / 'repository' / 'event' / 'metadata').glob('*.metadata.json')))
 
 
-async def test_other_programs_find_columns_of_the_types_that_they_expect(tmp_path: Path) -> None:
-    """004-08: a table of Iceberg is read by whoever knows Iceberg."""
+async def test_columns_have_the_types_that_other_programs_expect(tmp_path: Path) -> None:
+    """004-08: an Iceberg table can be read by other Iceberg clients."""
     async with await IcebergRepository.open(tmp_path, Event, fields=FIELDS) as events:
         at = datetime(2026, 11, 22, 12, tzinfo=timezone(timedelta(hours=2)))
         await events.create(Event(id='a', at=at, score=1.5, count=2))
@@ -105,7 +105,7 @@ async def test_other_programs_find_columns_of_the_types_that_they_expect(tmp_pat
         assert rows.fetchall() == [('a', at.timestamp(), True, 1.5, 2)]
 
 
-async def test_a_thousand_rows_are_one_commit(tmp_path: Path) -> None:
+async def test_thousand_rows_are_one_commit(tmp_path: Path) -> None:
     """C29: an export is one commit, not one for each row."""
     async with await IcebergRepository.open(tmp_path, Event, fields=FIELDS) as events:
         await events.apply([Create(Event(id=f'{number:04}', count=number)) for number in range(1000)])
@@ -118,15 +118,15 @@ async def test_a_thousand_rows_are_one_commit(tmp_path: Path) -> None:
         assert await events.count() == 1000
 
 
-async def test_what_changes_nothing_is_no_commit(tmp_path: Path) -> None:
+async def test_changes_without_effect_make_no_commit(tmp_path: Path) -> None:
     async with await IcebergRepository.open(tmp_path, Event, fields=FIELDS) as events:
         await events.apply([])
         assert await events.delete('a') is False
         assert metadata_count(tmp_path) == 1
 
 
-async def test_rows_of_another_repository_are_copied_by_one_commit_for_a_thousand(tmp_path: Path) -> None:
-    """004-08: an export of what is kept elsewhere."""
+async def test_copied_rows_are_committed_in_batches_of_a_thousand(tmp_path: Path) -> None:
+    """004-08: export of rows from another repository."""
     source = MemoryRepository(Event, fields=FIELDS)
     for number in range(1500):
         await source.create(Event(id=f'{number:04}', count=number))
@@ -138,8 +138,8 @@ async def test_rows_of_another_repository_are_copied_by_one_commit_for_a_thousan
         assert (await events.get('0100')).count == 100
 
 
-async def test_both_zeros_are_one_number(tmp_path: Path) -> None:
-    """Arrow tells them apart where it looks up one of several values."""
+async def test_negative_zero_equals_zero(tmp_path: Path) -> None:
+    """Arrow distinguishes them when it looks up one of several values."""
     async with await IcebergRepository.open(tmp_path, Event, fields=FIELDS) as events:
         await events.apply([Create(Event(id='a', score=-0.0)), Create(Event(id='b', score=0.0))])
         for where in ({'score': In([0.0, 3.0])}, {'score': In([-0.0, 3.0])}, {'score': -0.0}):
@@ -147,7 +147,7 @@ async def test_both_zeros_are_one_number(tmp_path: Path) -> None:
         assert str((await events.get('a')).score) == '-0.0'
 
 
-async def test_commits_that_meet_are_made_again(tmp_path: Path) -> None:
+async def test_conflicting_commits_are_retried(tmp_path: Path) -> None:
     async with (
         await IcebergRepository.open(tmp_path, Event, fields=FIELDS) as one,
         await IcebergRepository.open(tmp_path, Event, fields=FIELDS) as other,
@@ -160,9 +160,7 @@ async def test_commits_that_meet_are_made_again(tmp_path: Path) -> None:
         assert [event.id for event in (await one.list()).items] == list('01234567')
 
 
-async def test_a_row_that_another_creates_just_before_the_commit_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_row_created_just_before_the_commit_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with (
         await IcebergRepository.open(tmp_path, Event, fields=FIELDS) as one,
         await IcebergRepository.open(tmp_path, Event, fields=FIELDS) as other,
@@ -173,9 +171,7 @@ async def test_a_row_that_another_creates_just_before_the_commit_is_there(
         assert (await one.get('a')).count == 1
 
 
-async def test_a_commit_that_others_prevent_each_time_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_commit_is_abandoned_after_repeated_conflicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with (
         await IcebergRepository.open(tmp_path, Event, fields=FIELDS) as one,
         await IcebergRepository.open(tmp_path, Event, fields=FIELDS) as other,
@@ -194,7 +190,7 @@ async def test_a_commit_that_others_prevent_each_time_is_given_up(
 def interrupt_commits(
     monkeypatch: pytest.MonkeyPatch, do: Callable[[], Coroutine[Any, Any, object]], times: int
 ) -> None:
-    """Do something right before each of the next commits; no order of tasks could be told to."""
+    """Do something right before each of the next commits, which no ordering of tasks could guarantee."""
     commit, left, is_interrupted = SqlCatalog.commit_table, times, False
 
     def commit_later(self: SqlCatalog, *args: Any) -> object:
@@ -208,7 +204,7 @@ def interrupt_commits(
     monkeypatch.setattr(SqlCatalog, 'commit_table', commit_later)
 
 
-async def test_a_catalogue_may_be_any_that_pyiceberg_has(tmp_path: Path) -> None:
+async def test_any_pyiceberg_catalogue_can_be_used(tmp_path: Path) -> None:
     properties = {'type': 'sql', 'uri': f'sqlite:///{tmp_path}/other.db', 'warehouse': str(tmp_path)}
     async with await IcebergRepository.open(properties, Event, name='log') as events:
         await events.create(Event(id='a'))
@@ -217,7 +213,7 @@ async def test_a_catalogue_may_be_any_that_pyiceberg_has(tmp_path: Path) -> None
     assert (tmp_path / 'repository' / 'log').is_dir()
 
 
-async def test_nothing_goes_to_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_repository_opens_no_network_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """C29: works offline."""
 
     def refuse(*_: object) -> None:
@@ -229,7 +225,7 @@ async def test_nothing_goes_to_a_network(tmp_path: Path, monkeypatch: pytest.Mon
         assert await events.count() == 1
 
 
-async def test_everything_is_closed(tmp_path: Path) -> None:
+async def test_closed_repository_has_no_open_files(tmp_path: Path) -> None:
     async with await IcebergRepository.open(tmp_path, Event, fields=FIELDS) as events:
         await events.create(Event(id='a'))
         assert open_files(tmp_path) != []
@@ -241,7 +237,7 @@ def open_files(below: Path) -> list[Path]:
     return [path for path in links if path.is_relative_to(below)]
 
 
-async def test_a_directory_may_have_any_name(tmp_path: Path) -> None:
+async def test_directory_name_may_contain_special_characters(tmp_path: Path) -> None:
     for name in ('a b', 'a#b', 'a?b', 'a%20b', 'größe', '"'):
         async with await IcebergRepository.open(tmp_path / name, Event) as events:
             await events.create(Event(id='a'))
@@ -250,13 +246,13 @@ async def test_a_directory_may_have_any_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize('name', ['', 'A', '../up', 'a.b', 'x' * 64])
-async def test_a_name_that_is_none_of_a_table_is_refused(tmp_path: Path, name: str) -> None:
+async def test_invalid_table_name_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match='not a valid table name'):
         await IcebergRepository.open(tmp_path / 'new', Event, name=name)
     assert not (tmp_path / 'new').exists()
 
 
-async def test_what_is_no_catalogue_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+async def test_invalid_catalogue_is_refused_unchanged(tmp_path: Path) -> None:
     file = tmp_path / 'catalog.db'
     file.write_bytes(b'hello, world')
     with pytest.raises(RepositoryFormatError, match='not a SQLite catalogue'):
@@ -266,14 +262,14 @@ async def test_what_is_no_catalogue_is_refused_and_left_as_it_is(tmp_path: Path)
         await IcebergRepository.open(file, Event)
 
 
-async def test_a_catalogue_that_cannot_be_reached_is_told(tmp_path: Path) -> None:
+async def test_unreachable_catalogue_raises_unavailable(tmp_path: Path) -> None:
     with pytest.raises(RepositoryUnavailableError, match='cannot be opened'):
         await IcebergRepository.open({'type': 'sql', 'uri': f'sqlite:///{tmp_path}/none/catalog.db'}, Event)
     with pytest.raises(ValueError, match='nonsense'):
         await IcebergRepository.open({'type': 'nonsense'}, Event)
 
 
-async def test_a_table_that_is_none_of_ours_is_left_alone(tmp_path: Path) -> None:
+async def test_foreign_table_is_not_touched(tmp_path: Path) -> None:
     with closing(catalog_of(tmp_path)) as catalog:
         open_table(catalog, ('repository', 'event'), Schema(NestedField(1, 'id', StringType(), required=True)))
         before = catalog.load_table('repository.event').metadata
@@ -282,7 +278,7 @@ async def test_a_table_that_is_none_of_ours_is_left_alone(tmp_path: Path) -> Non
         assert catalog.load_table('repository.event').metadata == before
 
 
-async def test_a_table_with_another_key_is_refused(tmp_path: Path) -> None:
+async def test_table_with_another_key_is_refused(tmp_path: Path) -> None:
     model = create_model('Event', id=str, other=str)
     async with await IcebergRepository.open(tmp_path, model, key='other', fields=('id',)) as events:
         await events.create(model(id='a', other='b'))
@@ -290,7 +286,7 @@ async def test_a_table_with_another_key_is_refused(tmp_path: Path) -> None:
         await IcebergRepository.open(tmp_path, model, fields=('other',))
 
 
-async def test_a_table_that_was_written_anew_is_not_used_in_its_old_form(tmp_path: Path) -> None:
+async def test_rewritten_table_refuses_repositories_with_the_old_fields(tmp_path: Path) -> None:
     async with await IcebergRepository.open(tmp_path, Event, fields=('score',)) as old:
         await old.create(Event(id='a', score=2.0))
         async with await IcebergRepository.open(tmp_path, Event, fields=FIELDS) as new:
@@ -300,7 +296,7 @@ async def test_a_table_that_was_written_anew_is_not_used_in_its_old_form(tmp_pat
             assert [event.id for event in (await new.list({'is_good': True, 'score': 2.0})).items] == ['a']
 
 
-async def test_a_table_without_rows_gets_other_columns(tmp_path: Path) -> None:
+async def test_empty_table_gets_the_new_columns(tmp_path: Path) -> None:
     async with await IcebergRepository.open(tmp_path, Event, fields=('score', 'at')):
         pass
     async with await IcebergRepository.open(tmp_path, Event, fields=('score', 'count')) as events:
@@ -308,7 +304,7 @@ async def test_a_table_without_rows_gets_other_columns(tmp_path: Path) -> None:
         assert await events.count({'count': 1}) == 1
 
 
-async def test_a_field_whose_kind_has_changed_gets_another_column(tmp_path: Path) -> None:
+async def test_changed_field_type_gets_another_column(tmp_path: Path) -> None:
     first, second = create_model('Event', id=str, size=int), create_model('Event', id=str, size=float)
     async with await IcebergRepository.open(tmp_path, first, fields=('size',)) as old:
         await old.create(first(id='a', size=2))
@@ -319,7 +315,7 @@ async def test_a_field_whose_kind_has_changed_gets_another_column(tmp_path: Path
 
 @pytest.mark.parametrize('pattern', ['data/*.parquet', 'metadata/*.avro', 'metadata/*.json'])
 @pytest.mark.parametrize('damage', ['gone', 'empty', 'other'])
-async def test_files_that_are_gone_or_damaged_are_told(tmp_path: Path, pattern: str, damage: str) -> None:
+async def test_missing_or_damaged_files_raise_unavailable(tmp_path: Path, pattern: str, damage: str) -> None:
     async with await IcebergRepository.open(tmp_path, Event, fields=FIELDS) as events:
         await events.create(Event(id='a'))
         for path in (tmp_path / 'repository' / 'event').glob(pattern):
@@ -331,7 +327,7 @@ async def test_files_that_are_gone_or_damaged_are_told(tmp_path: Path, pattern: 
             await events.list()
 
 
-def test_without_the_extra_the_import_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_without_the_extra_suggests_installing_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, 'pyiceberg', None)
     monkeypatch.delitem(sys.modules, 'pydantic_deep.repository.iceberg')
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'pydantic-deep\[iceberg\]'"):

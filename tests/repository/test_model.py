@@ -1,4 +1,4 @@
-"""What engines share: which types can be compared, the cells of values, and how rows are written and read."""
+"""Code shared by the engines: comparable types, conversion of values to cells, and encoding of rows."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ Alias = TypeAliasType('Alias', Annotated[int, Field(gt=0)] | None)
     ],
     ids=str,
 )
-def test_types_that_can_be_compared(annotation: object, kind: Kind, is_nullable: bool) -> None:
+def test_comparable_types_have_a_column_kind(annotation: object, kind: Kind, is_nullable: bool) -> None:
     column = column_of('x', annotation)
     assert column is not None
     assert (column.name, column.kind, column.is_nullable) == ('x', kind, is_nullable)
@@ -103,7 +103,7 @@ def test_types_that_can_be_compared(annotation: object, kind: Kind, is_nullable:
     ],
     ids=str,
 )
-def test_types_that_cannot_be_compared(annotation: object) -> None:
+def test_other_types_have_no_column(annotation: object) -> None:
     assert column_of('x', annotation) is None
 
 
@@ -120,7 +120,7 @@ def test_types_that_cannot_be_compared(annotation: object) -> None:
         (Kind.MOMENT, datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC), -1),
     ],
 )
-def test_values_become_cells(kind: Kind, value: object, cell: object) -> None:
+def test_values_are_converted_to_cells(kind: Kind, value: object, cell: object) -> None:
     found = cell_of(kind, value)
     assert (type(found), str(found)) == (type(cell), str(cell))
     assert is_cell(kind, found)
@@ -143,7 +143,7 @@ def test_values_become_cells(kind: Kind, value: object, cell: object) -> None:
     ],
     ids=lambda part: type(part).__name__,
 )
-def test_what_cannot_be_a_cell_is_refused_in_words(kind: Kind, value: object, reason: str) -> None:
+def test_invalid_cell_values_are_refused_with_a_reason(kind: Kind, value: object, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         cell_of(kind, value)
 
@@ -156,12 +156,12 @@ def test_what_cannot_be_a_cell_is_refused_in_words(kind: Kind, value: object, re
         *((Kind.MOMENT, '2026'), (Kind.BOOLEAN, True)),
     ],
 )
-def test_what_is_no_cell(kind: Kind, cell: object) -> None:
+def test_invalid_cells_are_rejected(kind: Kind, cell: object) -> None:
     assert not is_cell(kind, cell)
 
 
 @given(st.text(), st.text())
-def test_what_begins_with_a_text_lies_before_the_text_after_it(text: str, more: str) -> None:
+def test_text_with_a_prefix_sorts_before_text_after_the_prefix(text: str, more: str) -> None:
     after = text_after(text)
     if after is not None:
         assert text <= text + more < after
@@ -172,12 +172,12 @@ def test_what_begins_with_a_text_lies_before_the_text_after_it(text: str, more: 
     ('text', 'after'),
     [('', None), ('a', 'b'), ('az', 'a{'), ('\ud7ff', '\ue000'), ('a\U0010ffff', 'b'), ('\U0010ffff', None)],
 )
-def test_the_text_after_all_that_begin_with_one(text: str, after: str | None) -> None:
+def test_text_after_returns_the_end_of_the_prefix_range(text: str, after: str | None) -> None:
     assert text_after(text) == after
 
 
 @given(st.datetimes(timezones=st.timezones()), st.datetimes(timezones=st.timezones()))
-def test_moments_are_ordered_as_their_cells(one: datetime, other: datetime) -> None:
+def test_datetimes_are_ordered_like_their_cells(one: datetime, other: datetime) -> None:
     try:
         instants = one.astimezone(UTC), other.astimezone(UTC)
     except OverflowError:  # it is before the year 1 there
@@ -199,7 +199,7 @@ class Aliased(BaseModel):
         return 2 * self.size
 
 
-def test_aliases_and_computed_fields_do_not_matter_to_rows() -> None:
+def test_aliases_and_computed_fields_do_not_affect_rows() -> None:
     model = RowModel(Aliased, key='id', fields=('size',))
     item = Aliased.model_validate({'_id': 'a', 'n': 5})
     row = model.encode(item)
@@ -207,7 +207,7 @@ def test_aliases_and_computed_fields_do_not_matter_to_rows() -> None:
     assert model.decode('a', row.body) == item
 
 
-def test_what_can_be_asked_by_is_what_will_be_read() -> None:
+def test_cells_are_taken_from_the_stored_json() -> None:
     class Loose(BaseModel):
         id: str
         size: int
@@ -216,7 +216,7 @@ def test_what_can_be_asked_by_is_what_will_be_read() -> None:
     assert RowModel(Loose, key='id', fields=('size',)).encode(loose).cells == {'size': 7}
 
 
-def test_a_row_without_a_field_in_its_json_is_refused() -> None:
+def test_row_with_a_field_excluded_from_json_is_refused() -> None:
     class Hidden(BaseModel):
         id: str
         size: int = Field(exclude=True)
@@ -226,7 +226,7 @@ def test_a_row_without_a_field_in_its_json_is_refused() -> None:
     assert (caught.value.model, caught.value.field) == ('Hidden', 'size')
 
 
-def test_a_row_that_has_no_json_is_refused() -> None:
+def test_row_that_cannot_be_serialized_is_refused() -> None:
     class Open(BaseModel):
         id: str
         what: object
@@ -236,7 +236,7 @@ def test_a_row_that_has_no_json_is_refused() -> None:
     assert caught.value.field is None
 
 
-def test_an_unreadable_row_names_its_key_and_field() -> None:
+def test_unreadable_row_error_names_key_and_field() -> None:
     class Inner(BaseModel):
         size: int
 
@@ -251,11 +251,11 @@ def test_an_unreadable_row_names_its_key_and_field() -> None:
     assert (caught.value.model, caught.value.key, caught.value.field) == ('Outer', 'a', 'inner.0.size')
 
 
-def test_the_key_can_be_named_among_the_fields() -> None:
+def test_key_may_be_listed_in_fields() -> None:
     model = RowModel(Aliased, key='id', fields=('id', 'size', 'size'))
     assert list(model.columns) == ['size']
 
 
-def test_one_name_is_not_taken_for_several() -> None:
+def test_string_passed_as_fields_is_refused() -> None:
     with pytest.raises(InvalidFieldError, match=r"write `fields=\('size',\)`"):
         RowModel(Aliased, key='id', fields='size')

@@ -1,4 +1,4 @@
-"""Questions in one form, and cursors that people make up."""
+"""Normalized queries, and forged cursors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def as_cursor(value: object) -> str:
         ({'made_at': Range(ge=datetime(1970, 1, 1, tzinfo=UTC))}, (('>=', 0),)),
     ],
 )
-def test_conditions_have_two_forms(where: Where, expected: object) -> None:
+def test_conditions_are_normalized_to_two_forms(where: Where, expected: object) -> None:
     (condition,) = MODEL.conditions(where)
     match condition:
         case OneOf(_, values, or_null):
@@ -42,25 +42,25 @@ def test_conditions_have_two_forms(where: Where, expected: object) -> None:
             assert bounds == expected
 
 
-def test_a_prefix_is_text() -> None:
+def test_prefix_must_be_text() -> None:
     with pytest.raises(InvalidQuestionError, match='a prefix is text, not 5'):
         MODEL.conditions({'name': Prefix(5)})  # pyright: ignore[reportArgumentType] - that is the point
 
 
-def test_a_question_is_the_same_however_it_is_written() -> None:
+def test_equal_queries_have_equal_digests() -> None:
     one = MODEL.question({'count': In([1, 2]), 'name': 'a'}, order_by='weight')
     other = MODEL.question({'name': In(['a', 'a']), 'count': In([2, 1])}, order_by='weight')
     assert one.digest == other.digest
 
 
-def test_values_of_all_conditions_are_counted_together() -> None:
+def test_limit_on_values_applies_to_all_conditions_together() -> None:
     numbers = list(range(5_001))
     with pytest.raises(InvalidQuestionError, match='10,002 values are more than 10,000'):
         MODEL.conditions({'count': In(numbers), 'weight': In(numbers)})
 
 
 @given(st.none() | st.text(), st.text(min_size=1))
-def test_a_cursor_is_read_as_it_was_written(cell: str | None, key: str) -> None:
+def test_cursor_round_trips(cell: str | None, key: str) -> None:
     position = Position(cell and cell.replace('\0', ''), key.replace('\0', 'x'))
     cursor = MODEL.question(None, order_by='-name').cursor(position)
     assert cursor.isascii()
@@ -68,8 +68,8 @@ def test_a_cursor_is_read_as_it_was_written(cell: str | None, key: str) -> None:
 
 
 @given(st.text() | st.binary().map(lambda data: base64.urlsafe_b64encode(data).decode()))
-def test_no_text_but_a_cursor_is_one(text: str) -> None:
-    """004-04: whatever is sent, it is refused as a cursor, and never as something else."""
+def test_text_that_is_not_a_cursor_is_refused(text: str) -> None:
+    """004-04: any text is refused as an invalid cursor, with no other error."""
     with pytest.raises(InvalidCursorError) as caught:
         MODEL.question(None, cursor=text)
     assert caught.value.cursor == text
@@ -100,24 +100,24 @@ def test_no_text_but_a_cursor_is_one(text: str) -> None:
         ('name', 'a', ['a']),
     ],
 )
-def test_a_forged_position_is_refused(order: str | None, cell: object, key: object) -> None:
+def test_forged_position_is_refused(order: str | None, cell: object, key: object) -> None:
     digest = MODEL.question(None, order_by=order).digest
     with pytest.raises(InvalidCursorError):
         MODEL.question(None, order_by=order, cursor=as_cursor([digest, cell, key]))
 
 
 @pytest.mark.parametrize('value', [None, {}, [], 'x', 5, [1, 2], [1, 2, 3, 4], [None, None, 'a']])
-def test_json_that_is_no_cursor_is_refused(value: object) -> None:
+def test_json_that_is_not_a_cursor_is_refused(value: object) -> None:
     with pytest.raises(InvalidCursorError):
         MODEL.question(None, cursor=as_cursor(value))
 
 
-def test_json_that_is_very_deep_is_refused() -> None:
+def test_deeply_nested_json_is_refused() -> None:
     with pytest.raises(InvalidCursorError):
         MODEL.question(None, cursor=base64.urlsafe_b64encode(b'[' * 12_000).decode())
 
 
-def test_a_position_that_somebody_makes_up_is_only_a_position() -> None:
+def test_forged_cursor_text_is_treated_as_data() -> None:
     text = "x' OR 1=1; DROP TABLE rows_sample; --"
     digest = MODEL.question(None, order_by='name').digest
     after = MODEL.question(None, order_by='name', cursor=as_cursor([digest, text, text])).after

@@ -1,4 +1,4 @@
-"""Any order of operations: every engine answers as `MemoryRepository` does."""
+"""Any order of operations: every engine returns the same results as `MemoryRepository`."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ _MANY = st.lists(_ROWS, max_size=12)
 
 
 class RepositoryMachine(RuleBasedStateMachine):
-    """Does the same to two repositories. What they answer, refusals and cursors included, is equal."""
+    """Applies the same operations to two repositories. Results, errors and cursors must be equal."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ class RepositoryMachine(RuleBasedStateMachine):
         self.rows = self.loop.run_until_complete(self.opened.__aenter__())
 
     def open(self) -> AbstractAsyncContextManager[Repository[Sample]]:
-        """Open one without rows."""
+        """Open a repository without rows."""
         raise NotImplementedError
 
     def teardown(self) -> None:
@@ -169,12 +169,12 @@ def check_engine(open_one: OpenAt, examples: int) -> None:
 
 
 @pytest.mark.slow
-def test_sqlite_in_memory_answers_as_plain_python() -> None:
+def test_sqlite_in_memory_matches_the_memory_repository() -> None:
     """004-04: the same answers from every engine."""
     check_engine(lambda: open_repository('memory:', Sample, fields=FIELDS), examples=60)
 
 
-def test_sqlite_in_a_file_answers_as_plain_python(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_sqlite_file_matches_the_memory_repository(tmp_path_factory: pytest.TempPathFactory) -> None:
     def open_one() -> AbstractAsyncContextManager[Repository[Sample]]:
         return open_repository(f'sqlite:///{tmp_path_factory.mktemp("rows")}/rows.db', Sample, fields=FIELDS)
 
@@ -182,12 +182,12 @@ def test_sqlite_in_a_file_answers_as_plain_python(tmp_path_factory: pytest.TempP
 
 
 @pytest.mark.slow
-def test_postgresql_answers_as_plain_python(new_postgres_url: Callable[[], str]) -> None:
+def test_postgresql_matches_the_memory_repository(new_postgres_url: Callable[[], str]) -> None:
     check_engine(lambda: open_repository(new_postgres_url(), Sample, fields=FIELDS), examples=15)
 
 
 @pytest.mark.slow
-def test_duckdb_answers_as_plain_python() -> None:
+def test_duckdb_matches_the_memory_repository() -> None:
     """004-08: DuckDB."""
 
     @asynccontextmanager
@@ -199,7 +199,7 @@ def test_duckdb_answers_as_plain_python() -> None:
 
 
 @pytest.mark.slow
-def test_iceberg_answers_as_plain_python(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_iceberg_matches_the_memory_repository(tmp_path_factory: pytest.TempPathFactory) -> None:
     """004-08: Iceberg; few examples, because each change is a commit."""
 
     @asynccontextmanager

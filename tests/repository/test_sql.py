@@ -1,4 +1,4 @@
-"""What is of SQL alone: tables that grow, several processes, the database of a store, what is refused when it opens."""
+"""SQL repositories only: schema changes, several processes, sharing a store's database, and refusals when opening."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Person(BaseModel):
 
 
 def tables_of(path: Path) -> dict[str, list[str]]:
-    """Return the columns of each table, of which the database knows nothing that was not asked for."""
+    """Return the columns of each table, read directly from the file."""
     with closing(sqlite3.connect(path)) as connection:
         names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         return {name: [row[1] for row in connection.execute(f'PRAGMA table_info({name})')] for name in names}
@@ -71,16 +71,16 @@ def url(path: Path) -> str:
     return f'sqlite:///{path}'
 
 
-# Where it lies
+# Location
 
 
-async def test_a_sql_repository_is_a_repository_with_transactions() -> None:
+async def test_sql_repository_supports_transactions() -> None:
     async with open_repository('memory:', Person) as people:
         assert isinstance(people, Repository)
         assert isinstance(people, SupportsTransactions)
 
 
-async def test_rows_lie_beside_the_versions_of_a_store(tmp_path: Path) -> None:
+async def test_rows_can_be_stored_in_the_database_of_a_store(tmp_path: Path) -> None:
     async with open_store(f'sqlite:///{tmp_path}/agents.db') as store:
         people = await SqlRepository.open(store, Person, fields=('name',))
         await people.create(Person(id='a', name='Ada'))
@@ -92,7 +92,7 @@ async def test_rows_lie_beside_the_versions_of_a_store(tmp_path: Path) -> None:
         assert await alone.count({'name': 'Ada'}) == 1
 
 
-async def test_a_file_of_its_own_has_no_tables_of_a_store(path: Path, url: str) -> None:
+async def test_separate_file_has_no_tables_of_a_store(path: Path, url: str) -> None:
     async with open_repository(url, Person, fields=('born',)):
         pass
     assert tables_of(path) == {
@@ -103,7 +103,7 @@ async def test_a_file_of_its_own_has_no_tables_of_a_store(path: Path, url: str) 
     assert indexes_of(path) == ['by_c1_rows_person']
 
 
-async def test_a_store_says_what_the_file_of_a_repository_is(url: str) -> None:
+async def test_store_refuses_a_repository_file_and_names_its_format(url: str) -> None:
     async with open_repository(url, Person):
         pass
     with pytest.raises(StoreFormatError, match="format is 'pydantic-deep repository', not 'pydantic-deep store'"):
@@ -111,7 +111,7 @@ async def test_a_store_says_what_the_file_of_a_repository_is(url: str) -> None:
             pass
 
 
-async def test_a_store_says_what_the_database_of_a_repository_is(new_postgres_url: Callable[[], str]) -> None:
+async def test_store_refuses_a_repository_database_and_names_its_format(new_postgres_url: Callable[[], str]) -> None:
     url = new_postgres_url()
     async with open_repository(url, Person):
         pass
@@ -120,7 +120,7 @@ async def test_a_store_says_what_the_database_of_a_repository_is(new_postgres_ur
             pass
 
 
-async def test_a_place_in_memory_is_shared_with_a_store_by_name() -> None:
+async def test_named_memory_database_is_shared_with_a_store() -> None:
     url = f'memory:{new_id()}'
     async with open_repository(url, Person) as people, open_store(url) as store:
         await people.create(Person(id='a', name='Ada'))
@@ -135,9 +135,7 @@ async def test_a_place_in_memory_is_shared_with_a_store_by_name() -> None:
         ('CREATE TABLE meta (key, value)', 'format is None'),
     ],
 )
-async def test_a_database_of_somebody_else_is_refused_and_not_changed(
-    path: Path, url: str, statements: str, message: str
-) -> None:
+async def test_foreign_database_is_refused_unchanged(path: Path, url: str, statements: str, message: str) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript(statements)
     before = path.read_bytes()
@@ -147,19 +145,19 @@ async def test_a_database_of_somebody_else_is_refused_and_not_changed(
     assert path.read_bytes() == before
 
 
-async def test_what_cannot_be_opened_is_unavailable(tmp_path: Path) -> None:
+async def test_missing_directory_of_a_sqlite_file_raises_unavailable(tmp_path: Path) -> None:
     with pytest.raises(RepositoryUnavailableError, match=r'missing/rows\.db'):
         async with open_repository(f'sqlite:///{tmp_path}/missing/rows.db', Person):
             pass
 
 
-async def test_a_url_that_is_none_is_refused() -> None:
+async def test_invalid_url_is_refused() -> None:
     with pytest.raises(ValueError, match=r'sqlite:////srv/agents\.db'):
         async with open_repository('mysql://host/db', Person):
             pass
 
 
-async def test_a_model_that_cannot_be_asked_is_refused_before_a_file_is_made(path: Path, url: str) -> None:
+async def test_invalid_fields_or_name_are_refused_before_a_file_is_created(path: Path, url: str) -> None:
     with pytest.raises(InvalidFieldError):
         async with open_repository(url, Person, fields=('none',)):
             pass
@@ -169,7 +167,7 @@ async def test_a_model_that_cannot_be_asked_is_refused_before_a_file_is_made(pat
     assert not path.exists()
 
 
-async def test_a_store_without_an_engine_is_refused() -> None:
+async def test_store_without_an_engine_is_refused() -> None:
     class Elsewhere:
         engine = 'a file of text'
 
@@ -178,7 +176,7 @@ async def test_a_store_without_an_engine_is_refused() -> None:
             await SqlRepository.open(place, Person)  # pyright: ignore[reportArgumentType] - that is the point
 
 
-async def test_a_database_that_was_closed_is_told_as_a_closed_repository() -> None:
+async def test_closed_engine_raises_repository_closed() -> None:
     engine = MemoryEngine.open()
     people = await SqlRepository.open(engine, Person)
     await engine.aclose()
@@ -186,7 +184,7 @@ async def test_a_database_that_was_closed_is_told_as_a_closed_repository() -> No
         await people.count()
 
 
-async def test_a_table_that_went_away_is_told_as_unavailable(path: Path, url: str) -> None:
+async def test_dropped_table_raises_unavailable(path: Path, url: str) -> None:
     async with open_repository(url, Person) as people:
         with closing(sqlite3.connect(path)) as connection:
             connection.execute('DROP TABLE rows_person')
@@ -201,17 +199,17 @@ async def test_a_table_that_went_away_is_told_as_unavailable(path: Path, url: st
     ('model', 'name'),
     [('Person', 'person'), ('ApiKey', 'api_key'), ('HTTPRequest', 'http_request'), ('Row2Col', 'row2_col')],
 )
-def test_a_table_is_named_after_its_model(model: str, name: str) -> None:
+def test_table_name_is_derived_from_the_model(model: str, name: str) -> None:
     assert table_name(model, None) == name
 
 
 @pytest.mark.parametrize('name', ['', 'A', '1a', '_a', 'a-b', 'a b', 'a"', 'é', 'x' * 49, 'a;', 'a\n', 'Box[int]'])
-def test_a_name_that_is_none_of_a_table_is_refused(name: str) -> None:
+def test_invalid_table_name_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match='Pass `name=`'):
         table_name('Person', name)
 
 
-async def test_rows_of_one_model_may_have_several_names(url: str) -> None:
+async def test_rows_of_one_model_may_be_stored_under_several_names(url: str) -> None:
     async with (
         open_repository(url, Person, name='guests') as guests,
         open_repository(url, Person, name='x' * 48, fields=('name',)) as others,
@@ -221,7 +219,7 @@ async def test_rows_of_one_model_may_have_several_names(url: str) -> None:
 
 
 @pytest.mark.parametrize('name', ['store', 'version', 'meta', 'repository', 'rows', 'sqlite_master'])
-async def test_no_name_meets_a_table_of_a_store(tmp_path: Path, name: str) -> None:
+async def test_table_names_do_not_collide_with_tables_of_a_store(tmp_path: Path, name: str) -> None:
     async with open_store(f'sqlite:///{tmp_path}/agents.db') as store:
         people = await SqlRepository.open(store, Person, name=name)
         await people.create(Person(id='a', name='Ada'))
@@ -229,14 +227,14 @@ async def test_no_name_meets_a_table_of_a_store(tmp_path: Path, name: str) -> No
         assert await people.count() == 1
 
 
-# Growth
+# Schema changes
 
 
 def places(path: Path, new_postgres_url: Callable[[], str]) -> list[str]:
     return [f'sqlite:///{path}', new_postgres_url()]
 
 
-async def test_a_column_that_is_added_is_filled_for_all_rows(
+async def test_added_column_is_filled_for_all_rows(
     path: Path, new_postgres_url: Callable[[], str]
 ) -> None:  # fmt: skip
     for url in places(path, new_postgres_url):
@@ -247,7 +245,7 @@ async def test_a_column_that_is_added_is_filled_for_all_rows(
             assert await people.count({'born': 700, 'name': 'n0'}) == 1
 
 
-async def test_who_asks_by_less_still_fills_what_others_ask_by(path: Path, new_postgres_url: Callable[[], str]) -> None:
+async def test_repository_fills_columns_declared_by_others(path: Path, new_postgres_url: Callable[[], str]) -> None:
     for url in places(path, new_postgres_url):
         async with open_repository(url, Person, fields=('born', 'name')) as more:
             async with open_repository(url, Person) as less:
@@ -255,9 +253,7 @@ async def test_who_asks_by_less_still_fills_what_others_ask_by(path: Path, new_p
             assert await more.count({'name': 'Ada', 'born': 1815}) == 1
 
 
-async def test_who_was_there_first_fills_what_others_ask_by_since(
-    path: Path, new_postgres_url: Callable[[], str]
-) -> None:
+async def test_earlier_repository_fills_columns_added_later(path: Path, new_postgres_url: Callable[[], str]) -> None:
     for url in places(path, new_postgres_url):
         async with open_repository(url, Person) as first, open_repository(url, Person, fields=('born',)) as second:
             await first.create(Person(id='a', name='Ada', born=1815))
@@ -267,7 +263,7 @@ async def test_who_was_there_first_fills_what_others_ask_by_since(
                 await first.create(Person(id='a', name='Ada'))
 
 
-async def test_the_order_in_which_fields_are_named_changes_nothing(path: Path, url: str) -> None:
+async def test_order_of_fields_does_not_change_the_table(path: Path, url: str) -> None:
     async with open_repository(url, Person, fields=('born', 'name')):
         before = tables_of(path), path.read_bytes()
         async with open_repository(url, Person, fields=('name', 'born')) as people:
@@ -276,7 +272,7 @@ async def test_the_order_in_which_fields_are_named_changes_nothing(path: Path, u
         assert tables_of(path) == before[0]
 
 
-async def test_a_field_that_the_model_lost_loses_its_column(path: Path, new_postgres_url: Callable[[], str]) -> None:
+async def test_field_removed_from_the_model_loses_its_column(path: Path, new_postgres_url: Callable[[], str]) -> None:
     shorter = create_model('Person', id=str, name=str)
     for url in places(path, new_postgres_url):
         async with open_repository(url, Person, fields=('born', 'name')) as people:
@@ -287,7 +283,7 @@ async def test_a_field_that_the_model_lost_loses_its_column(path: Path, new_post
     assert indexes_of(path) == ['by_c2_rows_person']
 
 
-async def test_a_field_of_another_kind_gets_another_column(path: Path, new_postgres_url: Callable[[], str]) -> None:
+async def test_field_of_another_kind_gets_another_column(path: Path, new_postgres_url: Callable[[], str]) -> None:
     class Counted(BaseModel):
         id: str
         name: int
@@ -299,12 +295,12 @@ async def test_a_field_of_another_kind_gets_another_column(path: Path, new_postg
                 assert await counted.count({'name': 12}) == 1
             with pytest.raises(RepositoryUnavailableError):
                 await people.count({'name': '12'})
-            await people.create(Person(id='b', name='13'))  # which makes columns of its kind again
+            await people.create(Person(id='b', name='13'))  # recreates the columns of its kind
             assert await people.count({'name': In(['12', '13'])}) == 2
     assert tables_of(path)['rows_p'] == ['key', 'body', 'c4', 'c5']
 
 
-async def test_a_row_that_cannot_fill_a_column_keeps_it_from_being_added(path: Path, url: str) -> None:
+async def test_column_is_not_added_if_a_row_cannot_fill_it(path: Path, url: str) -> None:
     before = create_model('Person', id=str, name=(str | None, None))
     async with open_repository(url, before) as people:
         await people.create(before(id='a', name='x' * 3000))
@@ -365,8 +361,8 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 @pytest.mark.slow
-async def test_two_processes_use_one_table(path: Path, new_postgres_url: Callable[[], str]) -> None:
-    """004-04: each transaction is of one process alone."""
+async def test_two_processes_share_one_table(path: Path, new_postgres_url: Callable[[], str]) -> None:
+    """004-04: transactions of different processes are isolated."""
     for url in places(path, new_postgres_url):
         command = (sys.executable, '-c', _WRITER, url)
         programs = [await create_subprocess_exec(*command, name, stdin=PIPE, stdout=PIPE) for name in 'xy']
@@ -389,7 +385,7 @@ class Event(BaseModel):
 
 
 class Explaining(SqliteEngine):
-    """Keeps how SQLite says that it will run what is read."""
+    """Records SQLite's query plan of every read."""
 
     steps: list[str]
 
@@ -409,12 +405,12 @@ class Explaining(SqliteEngine):
 
 
 @pytest.mark.parametrize('order', ['at', '-at', 'id', '-id'])
-async def test_a_page_is_read_along_an_index(path: Path, order: str) -> None:
-    """A page costs what it returns: no statement reads or sorts all rows, but what ties where the order descends."""
+async def test_page_is_read_from_an_index(path: Path, order: str) -> None:
+    """A page costs as much as its rows: no statement scans or sorts all rows, except ties in descending order."""
     engine = await Explaining.open(path)
     engine.steps = []
     events = await SqlRepository.open(engine, Event, fields=('at',))
-    engine.steps.clear()  # of looking for the table
+    engine.steps.clear()  # the steps that looked up the table
     ties = {f'USE TEMP B-TREE FOR {part} OF ORDER BY' for part in ('RIGHT PART', 'LAST TERM')}  # SQLite 3.45, 3.53
     moment = datetime(2026, 1, 1, tzinfo=UTC)
     await events.apply([Create(Event(id=f'{at:03}', at=moment if at % 9 else None)) for at in range(200)])

@@ -1,4 +1,4 @@
-"""Immutable versions of agents, through the public door."""
+"""Immutable versions of agents, through the public API."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def store() -> AsyncGenerator[SqlStore]:
 
 
 class Reads:
-    """Notes what an engine is asked."""
+    """Records the statements that an engine reads."""
 
     def __init__(self, read: Any) -> None:
         self._read = read
@@ -68,13 +68,13 @@ class Reads:
 
 
 def answering(store: Store, **options: Any) -> VersionedAgent[Any, Any]:
-    """Return an agent that answers each prompt with its number."""
+    """Return an agent that answers with the number of messages so far."""
     model = ScriptedModel(then=lambda messages, info: f'answer {len(messages)}')
     return VersionedAgent(create_deep_agent(model, **options), store)
 
 
-def test_the_lock_of_the_cache_guards_single_operations() -> None:
-    """The cache of what was read last.
+def test_cache_lock_guards_only_single_operations() -> None:
+    """The lock of the LRU cache.
 
     000-01a: The lock of the cache is a `threading.RLock`, which guards single operations on a dictionary and nothing
     else.
@@ -97,7 +97,7 @@ def test_the_lock_of_the_cache_guards_single_operations() -> None:
     assert (cache.set('a', 1), cache.get('a')) == (1, 1)
 
 
-async def test_a_store_in_memory_evicts_nothing() -> None:
+async def test_memory_store_evicts_nothing() -> None:
     """000-02a: The store in memory keeps everything until it is deleted or the store is closed; nothing is evicted."""
     async with open_store('memory:evicts-nothing') as store:
         agent = answering(store)
@@ -114,7 +114,7 @@ async def test_a_store_in_memory_evicts_nothing() -> None:
         assert await answering(store).count() == 0
 
 
-def test_memory_and_postgresql_are_one_interface() -> None:
+def test_memory_and_postgresql_share_one_interface() -> None:
     """000-02b: The store in memory is for tests and PostgreSQL for production, behind the same interface and conformance
     suite.
     """
@@ -125,14 +125,14 @@ def test_memory_and_postgresql_are_one_interface() -> None:
 
     missing = [name for name in dir(Store) if not name.startswith('_') and not hasattr(SqlStore, name)]
     assert missing == []
-    assert inspect.signature(open_store).return_annotation == 'AsyncGenerator[SqlStore]'  # whatever the URL
+    assert inspect.signature(open_store).return_annotation == 'AsyncGenerator[SqlStore]'  # for every URL
     assert all('(StoreSuite)' in text for text in suites)
     assert 'memory:' in suites[0]
     assert '| `memory:` |' in guide
     assert '| `postgresql://' in guide
 
 
-async def test_a_version_is_its_uuid_in_one_store(store: SqlStore) -> None:
+async def test_version_is_identified_by_its_uuid_in_one_store(store: SqlStore) -> None:
     """000-03a: The identity of a version is its UUID, and a version of one store is not in another."""
     version = await answering(store).create(name='Q3')
     same = await answering(store).load(version.id)
@@ -146,7 +146,7 @@ async def test_a_version_is_its_uuid_in_one_store(store: SqlStore) -> None:
             await answering(other).load(version.id)
 
 
-async def test_users_call_versions_and_never_the_store(store: SqlStore) -> None:
+async def test_versions_hide_the_store(store: SqlStore) -> None:
     """000-03b: The store is hidden: users call `version.advance()`, `version.messages()` and the like, which use it."""
     root = await answering(store).create()
     turn = await root.advance('go')
@@ -160,7 +160,7 @@ async def test_users_call_versions_and_never_the_store(store: SqlStore) -> None:
         assert not {'store', 'session', 'connection'} & set(inspect.signature(method).parameters)
 
 
-async def test_advance_and_with_metadata_make_children(store: SqlStore) -> None:
+async def test_advance_and_with_metadata_create_children(store: SqlStore) -> None:
     """000-05b: `advance()` and `with_metadata()` return a version with a new UUID whose parent is the original: a child."""
     root = await answering(store).create(metadata={'team': 'a'})
     children = [await root.advance('go'), await root.with_metadata({'team': 'b'})]
@@ -171,7 +171,7 @@ async def test_advance_and_with_metadata_make_children(store: SqlStore) -> None:
     assert (root.message_count, dict(root.metadata)) == (0, {'team': 'a'})
 
 
-async def test_a_clone_shares_conversation_and_messages(store: SqlStore) -> None:
+async def test_clone_shares_conversation_and_messages(store: SqlStore) -> None:
     """000-06a: A version leads to its conversation and its messages; a clone shares them, and costs the same however long
     they are.
     """
@@ -205,7 +205,7 @@ async def test_messages_are_shared_by_id(store: SqlStore) -> None:
 
 
 async def counts(store: SqlStore) -> dict[str, int]:
-    """Return how many rows some tables have."""
+    """Return the row counts of some tables."""
     engine: Any = store._engine  # pyright: ignore[reportPrivateUsage] - rows are what is counted
     tables = ('version', 'entry', 'message', 'conversation')
 
@@ -219,7 +219,7 @@ async def counts(store: SqlStore) -> dict[str, int]:
     return await engine.read(read)
 
 
-async def test_a_lineage_ends_at_a_root_and_never_at_a_hole(tmp_path: Path) -> None:
+async def test_lineage_ends_at_a_root_and_raises_at_a_missing_parent(tmp_path: Path) -> None:
     """000-07: A parent that is missing without having been deleted raises `VersionNotFoundError`; a version without a
     parent ends the lineage normally.
     """
@@ -236,10 +236,10 @@ async def test_a_lineage_ends_at_a_root_and_never_at_a_hole(tmp_path: Path) -> N
         loaded = await answering(store).load(child.id)
         with pytest.raises(VersionNotFoundError, match=root.id) as error:
             await loaded.lineage()
-        assert isinstance(error.value, StoreCorruptedError)  # nobody has deleted it
+        assert isinstance(error.value, StoreCorruptedError)  # the parent was not deleted through the API
 
 
-async def test_a_store_in_memory_has_the_same_lineage(tmp_path: Path) -> None:
+async def test_memory_store_returns_the_same_lineage(tmp_path: Path) -> None:
     """000-08b: A store in memory returns the same lineage, and what was read of it is cached for later use."""
     kinds: list[list[str]] = []
     for url in ('memory:', f'sqlite:///{tmp_path}/agents.db'):
@@ -276,7 +276,7 @@ async def test_versions_and_assets_have_an_identity_and_are_frozen(store: SqlSto
             change()
 
 
-async def test_what_is_referred_to_is_stored_first(store: SqlStore) -> None:
+async def test_references_must_be_stored_first(store: SqlStore) -> None:
     """000-11: What a version refers to is stored before it or with it; a version that refers to something else is refused
     whole, and the rule is documented.
     """
@@ -292,7 +292,7 @@ async def test_what_is_referred_to_is_stored_first(store: SqlStore) -> None:
     assert 'refer only to rows of the same or an earlier commit' in (ROOT / 'ARCHITECTURE.md').read_text()
 
 
-async def test_a_failing_tool_loses_nothing(store: SqlStore) -> None:
+async def test_failing_tool_loses_no_progress(store: SqlStore) -> None:
     """000-12: A tool that fails becomes a failed result that the model sees, the model may try again, and `advance()` loses
     no progress for it.
     """
@@ -317,7 +317,7 @@ async def test_a_failing_tool_loses_nothing(store: SqlStore) -> None:
         assert 'KeyError' in results[0].model_response_str()
 
 
-async def test_a_streamed_turn_is_stored_by_steps(store: SqlStore) -> None:
+async def test_streamed_turn_is_stored_step_by_step(store: SqlStore) -> None:
     """000-13c: A streamed turn is stored step by step, its deltas never, it ends with one version, and the documentation
     says so.
     """
@@ -330,7 +330,7 @@ async def test_a_streamed_turn_is_stored_by_steps(store: SqlStore) -> None:
         stored.append((await counts(store))['message'])
 
     assert len(stored) > 2
-    assert set(stored) == {2}  # what came before this answer: the prompt and the call
+    assert set(stored) == {2}  # messages before this answer: the prompt and the call
     assert [(each.kind, each.state) for each in await agent.list(steps=True)] == [
         ('turn', 'complete'), ('step', 'interrupted'), ('root', 'complete'),
     ]  # fmt: skip
@@ -347,7 +347,7 @@ async def test_a_streamed_turn_is_stored_by_steps(store: SqlStore) -> None:
 
 
 async def test_versions_are_listed_and_counted_by_a_part_of_the_name(store: SqlStore) -> None:
-    """Lists.
+    """List and count by name.
 
     000-14a: `list(limit=100, offset=0, name=None)` is paged, newest first, and finds a part of a name whatever its case.
 

@@ -1,4 +1,4 @@
-"""Conversations: what is said, what is kept of it, and what is said next, through the public door."""
+"""Conversations: messages, persistence and continuation, through the public API."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def begin(request: pytest.FixtureRequest, store: Store) -> Begin:
 
 
 def told(messages: Iterable[ModelMessage]) -> list[str]:
-    """Return each part of messages in a line; results that are no success with their outcome."""
+    """Return a line for each part of messages; results other than success show their outcome."""
 
     def line(part: object) -> str:
         match part:
@@ -86,12 +86,12 @@ def told(messages: Iterable[ModelMessage]) -> list[str]:
 
 
 def numbered(messages: list[ModelMessage], info: object) -> str:
-    """Answer with the number of messages before."""
+    """Answer with the number of messages so far."""
     return f'answer {len(messages)}'
 
 
 class Looking:
-    """An agent that looks twice before each answer, and whether it has."""
+    """An agent that calls `look` twice before each answer and counts the calls."""
 
     def __init__(self) -> None:
         self.looked = 0
@@ -108,8 +108,8 @@ class Looking:
         self.agent = Agent(ScriptedModel(then=script), tools=[look])
 
 
-async def test_what_the_assistant_said_is_injected(begin: Begin) -> None:
-    """An assistant that is primed, and corrected later.
+async def test_assistant_messages_are_injected(begin: Begin) -> None:
+    """Messages injected at the start and later.
 
     001-01: Messages of the assistant can be injected into a chain, for priming and for continuation.
 
@@ -129,10 +129,10 @@ async def test_what_the_assistant_said_is_injected(begin: Begin) -> None:
     assert isinstance(model.requests[0].messages[0], ModelResponse)
 
 
-async def test_a_conversation_is_restored_in_another_session(tmp_path: Path) -> None:
+async def test_conversation_is_restored_in_another_session(tmp_path: Path) -> None:
     """001-02: The state of a conversation can be saved, and restored across sessions.
 
-    From a transcript in a file, and from a store.
+    It is restored from a transcript in a file and from a store.
     """
     async with open_store(f'sqlite:///{tmp_path}/agents.db') as store:
         agent = Agent(ScriptedModel(call('look', what=''), 'A cat.'), tools=[look])
@@ -152,8 +152,8 @@ async def test_a_conversation_is_restored_in_another_session(tmp_path: Path) -> 
                 assert told(restored.messages) == [*before, 'user: Sure?', 'Yes.']
 
 
-async def test_roles_are_separate_and_nothing_is_duplicated(begin: Begin) -> None:
-    """What each class holds, and what it does not.
+async def test_roles_are_separate_and_no_state_is_duplicated(begin: Begin) -> None:
+    """The contents of each class.
 
     001-03: Responsibilities are separated cleanly, and nothing is duplicated.
 
@@ -175,7 +175,7 @@ async def test_roles_are_separate_and_nothing_is_duplicated(begin: Begin) -> Non
     await conversation.run()
     builder = conversation.continuation.instructions('Be kind.').user('2')
 
-    # Messages are in the list, which is all that can be serialized, and in no other list of the conversation.
+    # Messages are only in the list, which is the only serializable object, and in no other list of the conversation.
     held = {name for name, value in vars(conversation).items() if isinstance(value, (list, tuple, MessageList))}
     assert held == {'_messages'}
     assert list(vars(conversation.messages)) == ['_messages']
@@ -184,7 +184,7 @@ async def test_roles_are_separate_and_nothing_is_duplicated(begin: Begin) -> Non
     ]
     assert can_serialize == [MessageList]
 
-    # A builder has its delta, which is frozen, and the reference, and neither messages nor configuration of before.
+    # A builder has a frozen delta and the reference, but no earlier messages or configuration.
     assert PromptBuilder.__slots__ == ('_delta', '_target')
     delta, target = cast('Any', builder)._delta, cast('Any', builder)._target
     assert target is conversation
@@ -194,7 +194,7 @@ async def test_roles_are_separate_and_nothing_is_duplicated(begin: Begin) -> Non
     with pytest.raises(AttributeError):
         cast('Any', builder).more = 1
 
-    # Who executes is the conversation, which is the same object ever after; no other class does.
+    # Only the conversation executes, and it stays the same object.
     assert builder.start() is conversation
     assert told(conversation.messages) == ['user: 1', 'answer 1', 'user: 2']
     public = [getattr(pydantic_deep.fluent, name) for name in pydantic_deep.fluent.__all__]
@@ -204,8 +204,8 @@ async def test_roles_are_separate_and_nothing_is_duplicated(begin: Begin) -> Non
     assert not hasattr(MessageList, 'continuation')
 
 
-async def test_an_iteration_is_aborted_and_continued_early(begin: Begin) -> None:
-    """One message is taken, in each of the ways there are, and something else asked.
+async def test_iteration_can_be_aborted_and_continued_early(begin: Begin) -> None:
+    """One message is taken in each possible way, followed by another request.
 
     001-04: Asynchronous iteration can be aborted, and continued with a new request.
 
@@ -243,8 +243,8 @@ async def test_an_iteration_is_aborted_and_continued_early(begin: Begin) -> None
         assert looking.looked == 2
 
 
-async def test_an_iteration_is_aborted_at_any_point(begin: Begin) -> None:
-    """After each number of messages: with a stop between and without one.
+async def test_iteration_can_be_aborted_at_any_point(begin: Begin) -> None:
+    """After each number of messages, with and without a stop in between.
 
     001-09: The conversation is mutable, so that the handle a user holds, asynchronous iteration and continuation never
     see stale state.
@@ -252,7 +252,7 @@ async def test_an_iteration_is_aborted_at_any_point(begin: Begin) -> None:
     001-32: Continuation is flexible: before, during and after an iteration it reflects the state so far, repeatedly.
     """
     whole = ['user: Go', 'step 1', 'call look', 'look: a cat', 'step 3', 'call look', 'look: a cat', 'Done.']
-    ends = [1, 3, 4, 6, 7, 8]  # of each message in `whole`
+    ends = [1, 3, 4, 6, 7, 8]  # number of lines in `whole` after each message
     for stops in (True, False):
         for taken in range(1, 6):
             looking = Looking()
@@ -278,11 +278,11 @@ async def test_an_iteration_is_aborted_at_any_point(begin: Begin) -> None:
                 assert said.count('user: Else') == number + 1
                 before = said
             calls = [exchange.result for exchange in first.messages.exchanges()]
-            assert None not in calls  # every call has its result, or says that it was interrupted
+            assert None not in calls  # every call has a result, or one that says it was interrupted
 
 
-async def test_a_builder_is_immutable(begin: Begin) -> None:
-    """Each method of a builder, used twice, and with what its caller and its conversations change later.
+async def test_builder_is_immutable(begin: Begin) -> None:
+    """Each method of a builder, used twice, with later changes by its caller and its conversations.
 
     001-05: The builder is immutable, and composition is functional.
 
@@ -358,9 +358,9 @@ async def shorten(messages: object) -> str:
 
 
 def canary_agent(skills: Path) -> Agent[Any, Any]:
-    """Return a deep agent with canaries in all that it is configured with.
+    """Return a deep agent with canaries in its whole configuration.
 
-    Its model calls a tool wrongly, calls one that does not exist, delegates, writes a file that a person must approve,
+    Its model makes an invalid call, calls an unknown tool, delegates, writes a file that needs approval,
     answers wrongly, and answers.
     """
     steps = [
@@ -398,10 +398,10 @@ def canary_agent(skills: Path) -> Agent[Any, Any]:
     return agent
 
 
-async def test_a_transcript_holds_nothing_that_was_configured(
+async def test_transcript_contains_no_configuration_of_any_kind(
     begin: Begin, canary_skills: Path, tmp_path: Path
 ) -> None:
-    """An agent with a canary wherever it can be configured, and a model that errs in each way.
+    """An agent with canaries in its whole configuration, and a model with every kind of error.
 
     001-11: It is unambiguous what serializes: only the `MessageList`; tools, selectors and configuration are recreated.
 
@@ -433,7 +433,7 @@ async def test_a_transcript_holds_nothing_that_was_configured(
     await save()
 
     assert conversation.output == CanaryAnswer(answer='Said.')
-    assert 'CANARY' in str(list(conversation.messages))  # what runs has it, what is saved has not
+    assert 'CANARY' in str(list(conversation.messages))  # present at run time, but not in what is saved
     assert [
         word for text in saved for word in ('canary', '987123454321', str(tmp_path).lower()) if word in text.lower()
     ] == []
@@ -441,7 +441,7 @@ async def test_a_transcript_holds_nothing_that_was_configured(
     for said in ('Go.', 'seen', 'no_such_tool', 'It is done.', '/a.txt', 'Said.', 'It is short.'):
         assert said in saved[-1]
 
-    # It is all recreated: the same transcript runs under another configuration, and has brought none.
+    # Configuration is recreated: the same transcript runs under another one and brings none.
     model = ScriptedModel('Yes.')
     loaded = Conversation(MessageList.load(tmp_path / 'saved.json'), agent=Agent(model, instructions='Mine.'))
     assert await loaded.continuation.user('Sure?').prompt() == 'Yes.'
@@ -450,7 +450,7 @@ async def test_a_transcript_holds_nothing_that_was_configured(
     assert 'CANARY' not in str(request)
 
 
-def test_only_a_list_of_messages_serializes() -> None:
+def test_only_a_message_list_serializes() -> None:
     """001-30: Serialization is by the `MessageList`: `.to_dict()` has only data of messages and the version, and
     `from_dict` returns all that was said.
     """
@@ -467,8 +467,8 @@ def test_only_a_list_of_messages_serializes() -> None:
     assert loaded.to_dict() == document
 
 
-async def test_a_continuation_knows_its_conversation(begin: Begin) -> None:
-    """Nobody passes the conversation: the builder has it.
+async def test_continuation_refers_to_its_conversation(begin: Begin) -> None:
+    """The builder holds the conversation.
 
     001-12: A continuation needs no passing of the conversation by hand.
 
@@ -490,7 +490,7 @@ async def test_a_continuation_knows_its_conversation(begin: Begin) -> None:
     assert 'the messages and settings to add next, and a reference to its conversation' in GUIDE
 
 
-async def test_a_list_a_conversation_and_a_builder_change_as_they_should(begin: Begin) -> None:
+async def test_list_and_conversation_are_mutable_and_builder_is_not(begin: Begin) -> None:
     """001-14: The `MessageList` is mutable and serializable at any point; the conversation is mutable and long-lived,
     and its continuation is always current; the builder is immutable, and each method returns a new instance.
     """
@@ -515,8 +515,8 @@ async def test_a_list_a_conversation_and_a_builder_change_as_they_should(begin: 
     assert told(conversation.messages)[7:10] == ['Done.', 'user: now', 'step 1']
 
 
-async def test_configuration_is_of_the_conversation(begin: Begin) -> None:
-    """What a builder sets is of its conversation from the next turn on, and of no builder before.
+async def test_configuration_belongs_to_the_conversation(begin: Begin) -> None:
+    """Configuration set by a builder applies to its conversation from the next turn on.
 
     001-15: Builders accumulate deltas, messages and configuration, and apply them on execution.
 
@@ -528,7 +528,7 @@ async def test_configuration_is_of_the_conversation(begin: Begin) -> None:
     await conversation.run()
     builder = conversation.continuation.instructions('Two.').tools(Tool(look)).settings(temperature=0, top_p=1)
     builder = builder.model(second).assistant('A').user('b')
-    assert len(conversation.messages) == 2  # nothing is applied before it is started
+    assert len(conversation.messages) == 2  # nothing is applied before the builder is started
     await conversation.continuation.user('c').prompt()
     assert (first.requests[1].instructions, first.requests[1].tool_names) == ('Agent.\n\nOne.', [])
 
@@ -543,8 +543,8 @@ async def test_configuration_is_of_the_conversation(begin: Begin) -> None:
     assert (agent.model_settings, len(first.requests)) == ({'max_tokens': 5}, 2)
 
 
-async def test_patterns_are_written_as_they_were_designed(begin: Begin) -> None:
-    """The lines of the document.
+async def test_documented_patterns_work_as_written(begin: Begin) -> None:
+    """The patterns of the requirements.
 
     001-19: A fresh conversation is `llm.agent().assistant().request().prompt_conversation()`.
 
@@ -577,10 +577,10 @@ async def test_patterns_are_written_as_they_were_designed(begin: Begin) -> None:
     assert 'double' in model.requests[0].tool_names
 
 
-def test_deltas_cost_what_they_say_and_not_what_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_applying_deltas_does_not_depend_on_the_length_of_the_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
     """001-25: Applying a delta stays fast on large conversations.
 
-    Counted by what is read of the messages of before: of 20,000 it is what it is of 20.
+    Counted by reads of earlier messages: as many for 20,000 messages as for 20.
     """
 
     class Uncopied(ModelResponse):
@@ -609,8 +609,8 @@ def test_deltas_cost_what_they_say_and_not_what_was_said(monkeypatch: pytest.Mon
     assert counts == [20, 20]
 
 
-async def test_several_builders_have_a_defined_order(begin: Begin, store: Store) -> None:
-    """While one is waited for, while nobody waits, and on two handles of one conversation.
+async def test_concurrent_builders_have_a_defined_order(begin: Begin, store: Store) -> None:
+    """While one turn is awaited, and while none is.
 
     001-27: Several builders on one conversation have a defined behaviour under concurrency.
     """
@@ -625,27 +625,28 @@ async def test_several_builders_have_a_defined_order(begin: Begin, store: Store)
     two, three = conversation.continuation.user('2'), conversation.continuation.user('3')
     running = asyncio.create_task(conversation.run())
     await is_asked.wait()
-    for builder in (two, three):  # refused whole, while somebody waits
+    for builder in (two, three):  # refused completely while another turn is awaited
         with pytest.raises(ConversationBusyError):
             builder.start()
     may_end.set()
     assert await running == 'to user: 1'
     assert told(conversation.messages) == ['user: 1', 'to user: 1']
 
-    two.start()  # both have said something before anybody asks
+    two.start()  # both messages are added before a turn runs
     assert await three.prompt() == "to user: ['2', '3']"
     iterator = aiter(two.start())
     assert told([await anext(iterator)]) == ['to user: 2']
-    assert await three.prompt() == 'to user: 3'  # nobody waits: the turn before is stopped, and its loop is told
+    assert await three.prompt() == 'to user: 3'  # the previous turn is not awaited, so it is stopped, and its loop
+    # raises
     with pytest.raises(TurnStoppedError):
         await anext(iterator)
     assert told(conversation.messages)[-4:] == ['user: 2', 'to user: 2', 'user: 3', 'to user: 3']
 
 
-async def test_of_two_handles_one_moves_the_head(store: Store) -> None:
+async def test_one_of_two_handles_moves_the_head(store: Store) -> None:
     """001-27: Several builders on one conversation have a defined behaviour under concurrency.
 
-    C4: of two handles in any processes, the other is told, and its turn is a branch.
+    C4: of two handles in any processes, the other gets a conflict, and its turn is a branch.
     """
     both = asyncio.Barrier(2)
 
@@ -669,11 +670,11 @@ async def test_of_two_handles_one_moves_the_head(store: Store) -> None:
 
 
 def first_message(document: Document) -> Document:
-    """Return a document of the format that comes after the newest."""
+    """Migrate a document of the newest format to an invented next one."""
     return {'messages': cast('list[Any]', document['messages'])[:1]}
 
 
-def test_formats_have_a_number_and_old_files_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_formats_are_numbered_and_old_files_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """001-28: The format of the serialization has a version and can evolve: old files still load."""
     golden = sorted((ROOT / 'tests/fluent/golden').glob('format_*.json'))
     assert [file.stem for file in golden] == [f'format_{number + 1}' for number in range(FORMAT_VERSION)]
@@ -687,7 +688,7 @@ def test_formats_have_a_number_and_old_files_load(tmp_path: Path, monkeypatch: p
     newer: dict[str, Any] = {'format_version': FORMAT_VERSION + 1, 'messages': []}
     with pytest.raises(TranscriptError, match=f'format_version {FORMAT_VERSION + 1}.*Update pydantic-deep'):
         MessageList.from_dict(newer)
-    # As the next release would have it, in which a transcript is called otherwise.
+    # Simulates the next release, in which a migration applies.
     monkeypatch.setattr('pydantic_deep.fluent._format.FORMAT_VERSION', FORMAT_VERSION + 1)
     monkeypatch.setitem(MIGRATIONS, FORMAT_VERSION, first_message)
     assert [len(MessageList.load(file)) for file in golden] == [1] * len(golden)

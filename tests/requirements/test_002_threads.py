@@ -1,4 +1,4 @@
-"""Threads of subagents, through the public door: what is stored when, and how it is found again."""
+"""Threads of subagents through the public API: when they are stored, and how they are found."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def data_of(event: ThreadEvent) -> Mapping[str, Any]:
 
 @dataclass
 class Look(AbstractCapability[Any]):
-    """Looks at the store before each request of an agent."""
+    """Calls a function before each request of an agent, to inspect the store."""
 
     look: Callable[[RunContext[Any]], Any]
 
@@ -55,26 +55,26 @@ class Look(AbstractCapability[Any]):
 
 @dataclass
 class Watched:
-    """A main agent and its subagent on a store, and what the store had before each of their requests."""
+    """A main agent and its subagent on a store, with the stored state before each of their requests."""
 
     agent: VersionedAgent[Any, Any]
     main: list[list[str]] = field(default_factory=list[list[str]])
-    """The stored words of the main conversation, before each request of the main agent."""
+    """Stored messages of the main conversation before each request of the main agent."""
     child: list[tuple[list[str], list[str], list[ThreadEvent]]] = field(
         default_factory=list[tuple[list[str], list[str], list[ThreadEvent]]]
     )
-    """Those of the thread, those of the main conversation, and its events, before each request of the subagent."""
+    """Messages of the thread and of the main conversation, and its events, before each request of the subagent."""
 
 
 class CommitLog:
-    """A store that notes what each commit brings, and can be away for one of them."""
+    """A store that records each commit and can fail one of them."""
 
     def __init__(self, store: Store, *, fails_at: int | None = None) -> None:
         self._store = store
         self._fails_at = fails_at
         self.commits: list[Commit] = []
         self.states: list[list[list[str]]] = []
-        """The words of each conversation after each commit."""
+        """Messages of each conversation after each commit."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -128,8 +128,8 @@ def watched(store: Store) -> Watched:
     return seen
 
 
-async def test_a_thread_is_linked_and_stored_before_its_subagent_works(watched: Watched) -> None:
-    """What is true in the store before the first request of a subagent.
+async def test_thread_is_linked_and_stored_before_its_subagent_runs(watched: Watched) -> None:
+    """The stored state before the first request of a subagent.
 
     002-06: A delegation creates a new conversation for the subagent.
 
@@ -160,7 +160,7 @@ async def test_a_thread_is_linked_and_stored_before_its_subagent_works(watched: 
 
 
 async def test_threads_and_the_main_conversation_are_stored_after_each_step(watched: Watched) -> None:
-    """What is true in the store between the steps of a turn.
+    """The stored state between the steps of a turn.
 
     002-14: The subagent's own loop updates its own thread and stores it again and again.
 
@@ -176,8 +176,8 @@ async def test_threads_and_the_main_conversation_are_stored_after_each_step(watc
     assert watched.main[2][2:] == ['result found it', 'call ls']
 
 
-async def test_a_finished_delegation_is_found_from_the_main_conversation(watched: Watched) -> None:
-    """What is read after a turn.
+async def test_finished_delegation_is_found_from_the_main_conversation(watched: Watched) -> None:
+    """The stored state after a turn.
 
     002-01: Every task is traceable from the main conversation to the subagent's and back, and all threads of a
     conversation are listed by one call.
@@ -210,8 +210,8 @@ async def test_a_finished_delegation_is_found_from_the_main_conversation(watched
     assert child_run.parent_run_id == turn.run_id  # and back
 
 
-async def test_the_thread_and_its_link_are_one_commit(store: Store) -> None:
-    """What a delegation writes at once.
+async def test_thread_and_link_are_one_commit(store: Store) -> None:
+    """The commit of a delegation.
 
     002-18: Creating the thread and storing it are one commit.
 
@@ -227,7 +227,7 @@ async def test_the_thread_and_its_link_are_one_commit(store: Store) -> None:
     assert json.loads(link.arguments) == {'subagent': 'researcher', 'description': 'look up'}
 
 
-async def test_a_store_that_fails_at_any_commit_has_threads_as_they_once_were() -> None:
+async def test_failed_commit_leaves_threads_in_an_earlier_state() -> None:
     """002-02: Each turn is made of transactions: whatever fails, what is stored of a thread is a state that it was in."""
     async with open_store('memory:') as store:
         log = CommitLog(store)
@@ -283,7 +283,7 @@ async def test_each_of_several_delegations_is_linked_by_its_own_event(store: Sto
         assert dict((await agent.load(listed.version_id)).metadata) == {}
 
 
-async def test_threads_of_threads_are_a_tree_below_the_root(store: Store) -> None:
+async def test_nested_threads_are_a_tree_below_the_root(store: Store) -> None:
     """002-04: A subagent delegates to further subagents, and the whole tree is readable from the root."""
     leaf = Subagent('leaf', 'Does the work.')
     middle = Subagent('middle', 'Splits the work.', subagents=[leaf], max_depth=2)
@@ -305,8 +305,8 @@ async def test_threads_of_threads_are_a_tree_below_the_root(store: Store) -> Non
     assert words_of(await agent.thread(below.conversation_id))[-1] == 'all done'
 
 
-async def test_an_agent_on_two_stores_keeps_their_threads_apart() -> None:
-    """One agent, which knows no store, on two.
+async def test_threads_of_an_agent_on_two_stores_are_separate() -> None:
+    """One agent without a store of its own, on two stores.
 
     002-17: The tool that delegates works on the store that the agent was given, and makes the link there.
 

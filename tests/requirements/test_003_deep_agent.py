@@ -1,4 +1,4 @@
-"""The deep agent, through its public door: factory, deps, backends, skills, cuts, approvals and uploads."""
+"""The deep agent through its public API: factory, deps, backends, skills, summaries, approvals and uploads."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PLAN = [{'content': 'Look', 'status': 'pending'}]
 
 
 def sent(request: SeenRequest) -> str:
-    """Return all text that a request shows the model: no times and ids, which are never the same."""
+    """Return all text of a request that the model receives, without times and ids, which always differ."""
     texts = [
         [getattr(part, name, None) for name in ('content', 'tool_name', 'args')]
         for message in request.messages
@@ -49,7 +49,7 @@ def sent(request: SeenRequest) -> str:
     return repr((texts, [(tool.name, tool.description, tool.parameters_json_schema) for tool in request.tools]))
 
 
-def test_backends_are_a_distribution_that_works_alone() -> None:
+def test_backends_are_a_separate_distribution() -> None:
     """003-01: Backends are a distribution of their own with its own version, usable without the framework, and Docker is
     not needed.
     """
@@ -66,7 +66,7 @@ def test_backends_are_a_distribution_that_works_alone() -> None:
     assert done.stdout == "b'x' []\n"
 
 
-def test_backends_implement_the_protocols_of_their_distribution(tmp_path: Path) -> None:
+def test_backends_implement_the_protocols(tmp_path: Path) -> None:
     """003-02: Backends implement `BackendProtocol`, and those that run commands `SandboxProtocol`; all of them are in the
     distribution of the backends.
     """
@@ -92,7 +92,7 @@ async def test_todos_work_on_any_agent() -> None:
     assert set(model.requests[0].tool_names) == {'write_todos'}
 
 
-async def test_todos_are_a_toolset_and_kept_in_deps() -> None:
+async def test_todos_are_a_toolset_and_stored_in_deps() -> None:
     """003-04: The todo tools are a pydantic-ai toolset, and with `DeepAgentDeps` the list is `deps.todos`."""
     deps = DeepAgentDeps()
     await create_deep_agent(ScriptedModel(call('write_todos', todos=PLAN), 'done')).run('go', deps=deps)
@@ -101,7 +101,7 @@ async def test_todos_are_a_toolset_and_kept_in_deps() -> None:
     assert [(todo.content, todo.status) for todo in deps.todos] == [('Look', 'pending')]
 
 
-async def test_users_of_one_agent_share_nothing() -> None:
+async def test_users_of_one_agent_share_nothing_in_deps() -> None:
     """003-05: All state of a run is in the dataclass `DeepAgentDeps`; the agent object is stateless and shared by sessions
     and users; there are no globals.
     """
@@ -138,7 +138,7 @@ async def test_users_of_one_agent_share_nothing() -> None:
     }
 
 
-async def test_deps_reach_tools_and_clones_reach_subagents() -> None:
+async def test_tools_get_deps_and_subagents_get_clones() -> None:
     """003-06: `deps` are passed to every `agent.run()` and tools read them from `RunContext`; subagents get cloned deps of
     their own; a test makes deps without any service.
     """
@@ -159,7 +159,7 @@ async def test_deps_reach_tools_and_clones_reach_subagents() -> None:
 
 
 class DuckBackend:
-    """A backend that inherits from nothing."""
+    """A backend without a base class."""
 
     def __init__(self) -> None:
         self._files = StateBackend()
@@ -188,7 +188,7 @@ async def test_any_class_with_the_methods_is_a_backend() -> None:
     assert DuckBackend.__mro__ == (DuckBackend, object)
 
 
-async def test_what_lacks_a_method_is_no_backend_and_there_is_no_base_class() -> None:
+async def test_incomplete_backend_is_refused_and_backends_share_no_base_class() -> None:
     """003-08: A backend must have the methods of the protocol, what lacks one is refused when the run starts, and backends
     share no base class.
     """
@@ -242,7 +242,7 @@ async def test_each_flag_disables_its_toolset(off: str, skill: Path) -> None:
     assert not TOOLS[off] & shown
 
 
-async def test_any_mix_of_toolsets_works_and_fewer_are_cheaper(skill: Path) -> None:
+async def test_any_mix_of_toolsets_works_and_fewer_are_smaller(skill: Path) -> None:
     """003-10: All toolsets are on by default, any mix of them works, each brings its own instructions, and fewer tools are
     fewer characters sent.
     """
@@ -265,7 +265,7 @@ async def test_any_mix_of_toolsets_works_and_fewer_are_cheaper(skill: Path) -> N
         assert not fewer < more or size_by_mix[fewer] < size_by_mix[more]
 
 
-async def test_what_there_is_is_told_when_a_run_begins() -> None:
+async def test_prompt_reflects_uploads_todos_and_files() -> None:
     """003-11: The prompt reflects current uploads, todos and files; only what is relevant is told."""
 
     def told(request: SeenRequest, word: str) -> int:
@@ -291,7 +291,7 @@ async def test_what_there_is_is_told_when_a_run_begins() -> None:
     assert not any(told(request, word) for request in model.requests for word in ('hidden-canary', 'below.txt'))
 
 
-async def test_instructions_are_sections_and_changes_are_told_in_every_run() -> None:
+async def test_instructions_have_sections_and_changes_are_sent_in_every_run() -> None:
     """003-12: Instructions come from pydantic-ai's instructions, with a section for each toolset; what has changed is told
     anew in every run.
     """
@@ -312,7 +312,7 @@ async def test_instructions_are_sections_and_changes_are_told_in_every_run() -> 
     assert [request.parameters.instruction_parts for request in model.requests[1:]] == [model.requests[0].parameters.instruction_parts] * 2  # fmt: skip
 
 
-async def test_a_subagent_has_deps_of_its_own_and_does_not_delegate() -> None:
+async def test_subagent_has_its_own_deps_and_cannot_delegate() -> None:
     """003-13: A subagent gets cloned deps with empty todos and without subagents, and cannot delegate unless it is allowed
     to.
     """
@@ -336,7 +336,7 @@ async def test_a_subagent_has_deps_of_its_own_and_does_not_delegate() -> None:
     assert 'task' not in model.requests[2].tool_names
 
 
-async def test_files_are_shared_with_a_subagent_and_histories_are_not() -> None:
+async def test_subagent_shares_files_but_not_histories() -> None:
     """003-14: `clone_for_subagent()` shares the backend and the uploads, so that files coordinate; message histories are
     not shared.
     """
@@ -360,8 +360,8 @@ async def test_files_are_shared_with_a_subagent_and_histories_are_not() -> None:
     assert 'hello' in str(model.requests[4].messages[-1])
 
 
-async def test_a_subagent_is_built_on_first_use_and_once() -> None:
-    """When a subagent is built, and where it is kept.
+async def test_subagent_is_built_once_on_first_use() -> None:
+    """Creation and caching of subagents.
 
     003-15: A subagent is created on first use and then cached.
 
@@ -395,8 +395,8 @@ async def test_a_subagent_is_built_on_first_use_and_once() -> None:
     assert 'from the one that was there' in str(result.all_messages())
 
 
-async def test_a_skill_is_disclosed_step_by_step(skill: Path) -> None:
-    """What is read of a skill when.
+async def test_skill_is_disclosed_step_by_step(skill: Path) -> None:
+    """Progressive disclosure of a skill.
 
     003-17: The model is shown the frontmatter of a skill first, and the full instructions when it asks for them.
 
@@ -423,7 +423,7 @@ async def test_a_skill_is_disclosed_step_by_step(skill: Path) -> None:
 
 
 def history(turns: int, chars: int) -> list[ModelMessage]:
-    """Return turns of a call and its result, with texts of that many characters."""
+    """Return turns with a call and its result, with texts of this length."""
     messages: list[ModelMessage] = []
     for number in range(turns):
         messages += [
@@ -440,7 +440,7 @@ def _response(part: Any) -> Any:
 
 
 async def summarized(given: list[ModelMessage], **options: Any) -> tuple[ScriptedModel, list[ModelMessage]]:
-    """Run a turn after this history with that summarization, and return the model and the last request's messages."""
+    """Run a turn with this history and summarization, and return the model and the messages of its last request."""
     model = ScriptedModel(then=lambda messages, info: 'SUMMARY or answer')
     agent = create_deep_agent(model, capabilities=[Summarization(**options)])
     await agent.run('go', message_history=given, deps=DeepAgentDeps())
@@ -448,14 +448,14 @@ async def summarized(given: list[ModelMessage], **options: Any) -> tuple[Scripte
 
 
 async def test_tokens_are_counted_by_characters_unless_a_counter_is_given() -> None:
-    """What triggers a summary.
+    """Triggers of a summary.
 
     003-21: A token is about 4 characters, without a tokenizer, for any model.
 
     003-22: `count_tokens_approximately` divides the characters by 4, a counter of one's own can be given, and the summary
     is triggered by what it counts.
     """
-    given = history(10, 400)  # some 8,000 characters: 2,000 tokens
+    given = history(10, 400)  # about 8,000 characters: 2,000 tokens
 
     assert [count_tokens_approximately('x' * n) for n in (0, 4, 400, 4_000)] == [0, 1, 100, 1_000]
     above, _ = await summarized(given, trigger=Tokens(1_500), keep=Messages(4))
@@ -464,8 +464,8 @@ async def test_tokens_are_counted_by_characters_unless_a_counter_is_given() -> N
     assert [len(model.requests) for model in (above, below, own)] == [2, 1, 2]
 
 
-async def test_a_cut_separates_no_call_from_its_result() -> None:
-    """Where a history is cut.
+async def test_summarization_never_separates_a_call_from_its_result() -> None:
+    """The cut of a history.
 
     003-23: Summarization never separates a tool call from its result, and keeps more than asked for where that is needed.
 
@@ -481,7 +481,7 @@ async def test_a_cut_separates_no_call_from_its_result() -> None:
         assert called == returned
         kept_by_wish[wish] = len(messages) - 1  # without the summary
 
-    # Of two calls of a response, one was answered later, as one that waited for a person.
+    # Of two calls of one response, one was answered later, like a call that needed approval.
     late = [
         ModelRequest.user_text_prompt('question'),
         ModelResponse([ToolCallPart('ls', {}, tool_call_id='now'), ToolCallPart('ls', {}, tool_call_id='late')]),
@@ -494,7 +494,7 @@ async def test_a_cut_separates_no_call_from_its_result() -> None:
         parts = [part for message in messages for part in message.parts]
         called = {part.tool_call_id for part in parts if isinstance(part, ToolCallPart)}
         assert called == {part.tool_call_id for part in parts if isinstance(part, ToolReturnPart)}
-        assert wish == 2 or {'now', 'late', 'next'} <= called  # with the result that came late, its call is kept
+        assert wish == 2 or {'now', 'late', 'next'} <= called  # a late result keeps its call in the history
 
     assert all(kept >= wish for wish, kept in kept_by_wish.items())
     assert any(kept > wish for wish, kept in kept_by_wish.items())
@@ -508,7 +508,7 @@ class Report(BaseModel):
 
 
 async def test_gated_calls_surface_and_are_answered() -> None:
-    """What a caller sees of a call that waits.
+    """Pending calls from the caller's view.
 
     003-25: Tools that need approval surface as `DeferredToolRequests`, also with structured output.
 
@@ -542,7 +542,7 @@ async def test_uploads_are_described_to_the_model() -> None:
         assert fact in told
 
 
-async def test_uploads_of_anything_succeed() -> None:
+async def test_uploads_of_any_content_succeed() -> None:
     """003-28: An upload succeeds where no encoding is found, only text has a line count, and the media type comes from the
     name, which may be wrong.
     """
@@ -576,7 +576,7 @@ async def test_structured_output_is_validated() -> None:
         await create_deep_agent(never, output_type=Report).run('go', deps=DeepAgentDeps())
 
 
-def test_the_costs_are_documented() -> None:
+def test_accepted_costs_are_documented() -> None:
     """003-30: The accepted costs are documented: two distributions, deps on each call, protocols without shared code,
     flags, instructions that can disagree, stale caches of subagents, drift of frontmatter and body, late or early summaries,
     and unions.

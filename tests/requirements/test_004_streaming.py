@@ -1,4 +1,4 @@
-"""The streaming proxy: what is read, passed on, recorded and kept, through the public door."""
+"""The streaming proxy through its public API: decoding, relaying, recording and persistence."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def modules(pattern: str) -> dict[str, ast.Module]:
     return {str(path.relative_to(PACKAGE)): ast.parse(path.read_bytes()) for path in PACKAGE.glob(pattern)}
 
 
-def test_the_layout_is_modular() -> None:
+def test_layout_is_modular() -> None:
     """004-01: The layout has an API on FastAPI with modular routes (authentication, entities, tasks, tools,
     integrations), models, services and utilities, a command line and a programmatic interface, scripts, and examples
     that run in the place of notebooks.
@@ -140,7 +140,7 @@ def test_layers_import_downwards_and_units_are_small() -> None:
                 assert lines <= 80, f'{name}: {node.name}'
 
 
-def test_everything_public_says_what_it_is_and_takes() -> None:
+def test_public_api_has_docstrings_types_and_schemas() -> None:
     """004-03: There are docstrings, type hints and validation of input, and pydantic schemas for requests and
     responses.
     """
@@ -178,7 +178,7 @@ class Order(BaseModel):
 
 
 class Users:
-    """A repository of one entity: what all have, and what only this one has."""
+    """A repository of one entity: the generic methods and one of its own."""
 
     def __init__(self, rows: Repository[User]) -> None:
         self.rows = rows
@@ -204,7 +204,7 @@ async def crud(rows: Repository[User]) -> None:
     assert await rows.count() == 1
 
 
-async def test_a_repository_is_of_any_model(tmp_path: Path) -> None:
+async def test_repository_works_for_any_model(tmp_path: Path) -> None:
     """004-04: The generic repository has CRUD for any pydantic model, a base interface, and is extended per entity."""
     await crud(MemoryRepository(User, fields=('email', 'age')))
     async with open_repository('memory:', Order, key='number', fields=()) as orders:
@@ -214,7 +214,7 @@ async def test_a_repository_is_of_any_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize('kind', ['sqlite', 'duckdb', 'iceberg'])
-async def test_there_is_an_adapter_for_each_store(kind: str, tmp_path: Path) -> None:
+async def test_each_store_has_a_repository_adapter(kind: str, tmp_path: Path) -> None:
     """004-08: There are adapters of the repository for each store: SQL, DuckDB and Iceberg."""
     fields = ('email', 'age')
     opened: AbstractAsyncContextManager[Repository[User]]
@@ -229,7 +229,7 @@ async def test_there_is_an_adapter_for_each_store(kind: str, tmp_path: Path) -> 
         await crud(rows)
 
 
-def test_a_client_of_fastapi_tests_the_api(tmp_path: Path) -> None:
+def test_api_works_with_the_fastapi_test_client(tmp_path: Path) -> None:
     """004-05: There are unit tests for services, repositories and utilities, integration tests of the API with FastAPI's
     `TestClient`, and fixtures that set databases up and tear them down.
     """
@@ -268,10 +268,10 @@ def test_a_client_of_fastapi_tests_the_api(tmp_path: Path) -> None:
         assert any(isinstance(each, ast.Yield) for node in fixtures for each in ast.walk(node)), layer
 
 
-# Who may
+# Authentication and authorization
 
 
-async def test_who_one_is_and_what_one_may() -> None:
+async def test_authentication_and_authorization() -> None:
     """004-09: There are flows for authentication and authorization.
 
     The matrix of all routes is in `tests/server/access/test_ownership.py`.
@@ -304,11 +304,11 @@ async def test_who_one_is_and_what_one_may() -> None:
             assert (await client.get('/api/me', headers=bob)).status_code == 401
 
 
-# One experience
+# One experience for all schemes
 
 
 def looking(*capabilities: Any) -> Agent[Any, Any]:
-    """Return an agent that says a word, looks, and answers, whatever it is asked."""
+    """Return an agent that says a few words, calls `look`, and answers."""
 
     def script(messages: list[ModelMessage], info: object) -> Any:
         last = messages[-1].parts[-1]
@@ -372,7 +372,7 @@ async def chunks_of(body: bytes, size: int) -> AsyncGenerator[bytes]:
 
 
 class AnyClient:
-    """The response of an HTTP client that nobody knows."""
+    """The response of an unknown HTTP client."""
 
     status_code = 200
 
@@ -389,8 +389,8 @@ class AnyClient:
 
 @pytest.mark.parametrize('size', [1, 7, 100_000])
 @pytest.mark.parametrize('name', ['openai_tools_interleaved', 'anthropic_interleaved', 'google_tools'])
-async def test_a_hybrid_response_reads_any_stream(name: str, size: int) -> None:
-    """A provider's stream, cut anywhere, from three HTTP clients and none.
+async def test_hybrid_response_reads_any_stream(name: str, size: int) -> None:
+    """A provider's stream in chunks of any size, from three HTTP clients and from none.
 
     004-13: `HybridResponse` wraps any streaming HTTP response and buffers its chunks of `data: …` until a frame is
     whole.
@@ -452,8 +452,8 @@ class Verdict(BaseModel):
     is_good: bool
 
 
-async def test_the_loop_streams_text_hides_results_and_ends_with_an_answer() -> None:
-    """A run in which a model says something, calls a tool twice, and answers.
+async def test_loop_streams_text_hides_results_and_ends_with_an_answer() -> None:
+    """A run in which the model emits text, calls a tool twice, and answers.
 
     004-17: The loop builds the context of a streamed run: deps, session id, settings of the model and limits.
 
@@ -515,7 +515,7 @@ async def test_text_reaches_the_user_before_the_model_has_ended() -> None:
     async def speak(messages: list[ModelMessage], info: object) -> AsyncGenerator[Any]:
         asked.append(len(messages))
         yield 'Hel'
-        await goes_on.wait()  # for ever, if the text before were held back
+        await goes_on.wait()  # blocks forever if the previous text were buffered
         yield 'lo'
 
     read: list[str] = []
@@ -531,7 +531,7 @@ async def test_text_reaches_the_user_before_the_model_has_ended() -> None:
 
 
 @pytest.mark.parametrize('most', [1, 3])
-async def test_the_loop_is_bounded(most: int) -> None:
+async def test_loop_is_bounded(most: int) -> None:
     """004-19: The loop makes at most `max_iterations` calls to a model.
 
     Those of subagents count too.
@@ -557,8 +557,8 @@ async def test_the_loop_is_bounded(most: int) -> None:
 # The audit
 
 
-async def test_a_record_has_all_that_came_of_a_run_and_what_it_came_from() -> None:
-    """A run with tools, one without and one that fails; then an agent goes on from the records.
+async def test_audit_record_contains_the_run_and_its_context() -> None:
+    """A run with tools, one without and one that fails; then an agent continues from the records.
 
     004-24: On completion, with or without tools, the answer is recorded: tokens, status, and results of tools.
 
@@ -618,7 +618,7 @@ async def test_a_record_has_all_that_came_of_a_run_and_what_it_came_from() -> No
 
 @pytest.mark.parametrize('provider', DECODERS)
 async def test_each_provider_has_an_adapter(provider: str) -> None:
-    """Text, calls, and why a stream ended, by the recorded streams of each.
+    """Text, calls and finish reasons of recorded streams.
 
     004-27: There are adapters for the streams of OpenAI, Anthropic and Google.
 
@@ -634,7 +634,7 @@ async def test_each_provider_has_an_adapter(provider: str) -> None:
     assert await response.content() == 'Let me look.'
     assert response.tool_calls[0].parsed() == {'city': 'Paris'}
     assert len(response.tool_calls) == (3 if provider == 'google' else 2)
-    # Detected as they come, and buffered until they are whole.
+    # Calls are detected as they arrive and buffered until complete.
     first = next(place for place, event in enumerate(events) if isinstance(event, ToolCallDeltaEvent))
     whole = next(place for place, event in enumerate(events) if isinstance(event, ToolCallEvent))
     assert first < whole
@@ -643,7 +643,7 @@ async def test_each_provider_has_an_adapter(provider: str) -> None:
 
 
 class Lines:
-    """The decoder of a provider that nobody knows."""
+    """The decoder of an unknown provider."""
 
     def decode(self, frame: Frame) -> Sequence[StreamEvent]:
         if frame.data == 'bye':
@@ -655,7 +655,7 @@ class Lines:
         return []
 
 
-async def test_another_provider_is_another_adapter() -> None:
+async def test_new_provider_is_a_new_adapter() -> None:
     """004-29: A new SSE provider is a new adapter."""
     response = HybridResponse(chunks_of(b'data: say hi\n\ndata: look {"a": 1}\n\ndata: bye\n\n', 4), Lines())
     assert isinstance(Lines(), Decoder)
@@ -673,7 +673,7 @@ async def test_another_provider_is_another_adapter() -> None:
 
 
 class Counted:
-    """A place for what does not fit into the window."""
+    """A spill target that counts its writes."""
 
     def __init__(self) -> None:
         self.writes: list[int] = []
@@ -689,10 +689,10 @@ class Counted:
     async def aclose(self) -> None: ...
 
 
-async def test_a_large_response_spills_and_is_read_back_whole() -> None:
+async def test_large_response_spills_and_is_read_back_completely() -> None:
     """004-30: For very large responses the buffer is bounded or windowed, or spills to disk.
 
-    What a window of 1,000 bytes cannot hold of a megabyte is written, in few writes; without a place of one's own, to a
+    The part of a megabyte that exceeds a window of 1,000 bytes is written, in few writes; without a spill target, to a
     file.
     """
     text = ''.join(f'{number:06d} 北' for number in range(100_000))
@@ -727,7 +727,7 @@ async def test_a_large_response_spills_and_is_read_back_whole() -> None:
         (b'', 500, 'http_error'),
     ],
 )
-async def test_what_goes_wrong_is_relayed_as_an_event(body: bytes, status: int, kind: str) -> None:
+async def test_errors_are_relayed_as_events(body: bytes, status: int, kind: str) -> None:
     """004-32: Partial JSON and HTTP errors are relayed as SSE (`event: error`)."""
     response = HybridResponse(chunks_of(body, 6), OpenaiDecoder(), status=status)
     frames = FrameReader().feed(''.join([line async for line in response.iter_lines()]).encode())
@@ -744,7 +744,7 @@ async def test_what_goes_wrong_is_relayed_as_an_event(body: bytes, status: int, 
 
 @pytest.mark.parametrize('given', ['stream_agent', 'session_scope', 'neither'])
 @pytest.mark.parametrize('is_stored', [False, True])
-async def test_a_session_id_reaches_every_run_below(given: str, is_stored: bool) -> None:
+async def test_session_id_reaches_every_run_below(given: str, is_stored: bool) -> None:
     """004-33: `session_id` and context propagate through recursion and overrides: they are in events, in tools, and in
     the audit records of the run and of all runs below it.
     """
@@ -763,7 +763,7 @@ async def test_a_session_id_reaches_every_run_below(given: str, is_stored: bool)
     expected = None if given == 'neither' else 'mine'
 
     async with open_store('memory:') as store:
-        with session_scope('outer' if given == 'stream_agent' else expected):  # which the nearer one overrides
+        with session_scope('outer' if given == 'stream_agent' else expected):  # the nearer scope overrides it
             if is_stored and given != 'stream_agent':
                 turn = await (await VersionedAgent(agent, store).create()).advance('Go')
                 runs = [run.id for run in await store.runs()]
@@ -784,7 +784,7 @@ async def test_a_session_id_reaches_every_run_below(given: str, is_stored: bool)
     assert current_session_id() is None
 
 
-# Results of tools, in the schemes of providers
+# Tool results in the schemes of providers
 
 
 PIXEL = b'\x89PNG\r\n\x1a\n\x00'
@@ -792,12 +792,12 @@ PIXEL = b'\x89PNG\r\n\x1a\n\x00'
 
 @pytest.fixture
 def transport_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let real models ask: their transport reaches nobody."""
+    """Allow model requests: the mock transport does not reach the network."""
     monkeypatch.setattr(models, 'ALLOW_MODEL_REQUESTS', True)
 
 
 @pytest.mark.usefixtures('transport_only')
-async def test_results_of_tools_have_the_form_of_each_scheme() -> None:
+async def test_tool_results_have_the_form_of_each_scheme() -> None:
     """004-34: Results of tools are formatted per scheme (JSON or a list of blocks), which is checked for Anthropic and
     Google.
     """

@@ -1,4 +1,4 @@
-"""The list of requirements, `*.toml` beside this file, and that each is in the docstring of a test that checks it."""
+"""The requirements in `*.toml` beside this file, each of which must be in the docstring of a test."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ ROOT = HERE.parent.parent
 REQUIREMENTS: dict[str, str] = {
     id: text for file in sorted(HERE.glob('*.toml')) for id, text in tomllib.loads(file.read_text()).items()
 }
-"""What must hold, by id: three digits of the document, and the number of the requirement in it."""
+"""Requirement texts by id: three digits of the document, and the number of the requirement in it."""
 
 ID = re.compile(r'\b00\d-\d\d[a-z]?\b')
 
 
 def _docstrings(path: Path) -> Iterator[str]:
-    """Yield the docstrings of the tests in a file, on one line each."""
+    """Yield the docstrings of the tests in a file, each on one line."""
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith('test_'):
             yield ' '.join((ast.get_docstring(node) or '').split())
@@ -36,20 +36,20 @@ def docstrings() -> list[str]:
 
 
 @pytest.mark.parametrize('id', REQUIREMENTS)
-def test_every_requirement_is_in_full_words_in_the_docstring_of_a_test(id: str, docstrings: list[str]) -> None:
+def test_every_requirement_is_quoted_in_the_docstring_of_a_test(id: str, docstrings: list[str]) -> None:
     wanted = f'{id}: {REQUIREMENTS[id]}'
 
     assert any(wanted in text for text in docstrings), f'No test has the docstring {wanted!r}'
 
 
-def test_no_test_names_a_requirement_that_is_not_in_the_list(docstrings: list[str]) -> None:
+def test_no_docstring_names_an_unknown_requirement(docstrings: list[str]) -> None:
     documents = {id[:3] for id in REQUIREMENTS}
     named = {id for text in docstrings for id in ID.findall(text) if id[:3] in documents}
 
     assert named - set(REQUIREMENTS) == set()
 
 
-def test_the_list_is_as_long_as_the_documents() -> None:
+def test_list_is_as_long_as_the_documents() -> None:
     documents = ('000', '001', '002', '003', '004')
     numbers = {document: sum(id[:3] == document for id in REQUIREMENTS) for document in documents}
 

@@ -1,4 +1,4 @@
-"""Fixtures for the tests of retries: a model that fails on demand, waits that take no time, and the real models."""
+"""Fixtures for retry tests: a model that fails on demand, delays on a fake clock, and the real models."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ from pydantic_deep.retries import ModelRetriedEvent, Retries
 from pydantic_deep.testing import FakeClock
 
 Step: TypeAlias = ModelResponse | Exception | tuple[ModelResponse, Exception]
-"""An answer, a failure, or a failure after (pieces of) an answer have come."""
+"""A response, a failure, or a failure after part of a response."""
 
 USAGE = RequestUsage(input_tokens=7, output_tokens=3)
 
 
 def whole(*parts: ModelResponsePart | str) -> ModelResponse:
-    """Return an answer that OpenAI would give."""
+    """Return a complete response as OpenAI would send it."""
     return replace(cut(*parts), finish_reason='stop', provider_details={'finish_reason': 'stop'})
 
 
 def cut(*parts: ModelResponsePart | str) -> ModelResponse:
-    """Return an answer whose stream has ended early, as pydantic-ai has it."""
+    """Return a response from a stream that ended early, as pydantic-ai represents it."""
     return ModelResponse(
         parts=[TextPart(part) if isinstance(part, str) else part for part in parts],
         model_name='gpt-5.2',
@@ -58,7 +58,7 @@ def cut(*parts: ModelResponsePart | str) -> ModelResponse:
 
 
 class FaultyModel(Model[None]):
-    """Plays steps, and counts how often it is asked and which of its streams are open."""
+    """Plays steps, and counts its requests and open streams."""
 
     def __init__(self, *steps: Step, system: str = 'fallback:openai,anthropic') -> None:
         super().__init__()
@@ -112,27 +112,27 @@ class FaultyModel(Model[None]):
 
 @dataclass
 class _FaultyStream(CannedStream):
-    """Tells an answer, and then fails."""
+    """Streams a response and then fails."""
 
     error: Exception | None = field(kw_only=True)
 
     async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
         self.state, self.provider_details = self.response.state, self.response.provider_details
         async for event in super()._get_event_iterator():
-            if self._cancelled:  # the connection is gone
+            if self._cancelled:  # the connection is closed
                 return
             yield event
         if self.error is not None:
             raise self.error
 
     def get(self) -> ModelResponse:
-        """Return what came, with what a `FallbackModel` has written on the stream."""
+        """Return the response so far, with the attempts that a `FallbackModel` recorded on the stream."""
         return replace(super().get(), failed_attempts=self.failed_attempts)
 
 
 @dataclass
 class Waits:
-    """Waits that take no time but of a fake clock."""
+    """Delays that take no real time, on a fake clock."""
 
     clock: FakeClock = field(default_factory=FakeClock)
     seconds: list[float] = field(default_factory=list[float])
@@ -142,7 +142,7 @@ class Waits:
         self.clock.advance(seconds)
 
     def retries(self, **options: Any) -> Retries:
-        """Return the capability with the longest possible waits, which take no time."""
+        """Return the capability with the maximum delays, which take no real time."""
         defaults: dict[str, Any] = {'sleep': self.sleep, 'random': lambda: 1.0, 'clock': self.clock.monotonic}
         return Retries(**(defaults | options))
 
@@ -171,7 +171,7 @@ def openai_responses(url: str) -> Model:
 
 
 def anthropic(url: str) -> Model:
-    # With room for the longest answer, pydantic-ai asks for a stream even where the run is not streamed.
+    # With room for the longest answer, pydantic-ai requests a stream even if the run is not streamed.
     settings = ModelSettings(max_tokens=1000)
     return AnthropicModel('claude-opus-4-5', provider=AnthropicProvider(base_url=url, api_key=KEY), settings=settings)
 
@@ -186,19 +186,19 @@ WIRES: dict[str, tuple[str, Callable[[str], Model]]] = {
     'anthropic': ('anthropic', anthropic),
     'google': ('gemini', google),
 }
-"""What the server calls a provider, and its model."""
+"""The server's name of a provider, and the function that makes its model."""
 
 
 @pytest.fixture
 def loopback(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the models of a test ask: every base URL here is one of loopback."""
+    """Allow model requests: every base URL here is a loopback address."""
     monkeypatch.setattr(models, 'ALLOW_MODEL_REQUESTS', True)
-    monkeypatch.setenv('GOOGLE_GENAI_API_VERSION', 'v1beta')  # which the server speaks
+    monkeypatch.setenv('GOOGLE_GENAI_API_VERSION', 'v1beta')  # the version implemented by the server
 
 
 @dataclass(kw_only=True)
 class Turn:
-    """What a turn came to."""
+    """Result of a turn."""
 
     result: AgentRunResult[str]
     events: list[AgentStreamEvent]
@@ -210,7 +210,7 @@ class Turn:
 
 
 async def take_turn(model: Model, waits: Waits, *, streamed: bool, **options: Any) -> Turn:
-    """Run a turn of two requests and one call, without the retries of the SDKs."""
+    """Run a turn of two requests and one tool call, without the retries of the SDKs."""
     settings = ModelSettings(max_retries=0)
     agent = Agent(model, capabilities=[waits.retries(**options)], model_settings=settings)
     tool_runs: list[list[str]] = []

@@ -1,4 +1,4 @@
-"""What holds for any sequence of failures."""
+"""Properties of retries, for any sequence of failures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PARTS = st.lists(
     min_size=1,
     max_size=3,
 )
-"""Parts whose texts are not empty, or pydantic-ai would ask again itself."""
+"""Parts with non-empty texts, because pydantic-ai itself retries empty ones."""
 
 ERRORS = st.one_of(
     st.builds(lambda: ModelAPIError('m', 'unreadable')),
@@ -47,7 +47,7 @@ ERRORS = st.one_of(
 
 
 def of_anthropic(response: ModelResponse) -> ModelResponse:
-    """Return a response of a provider whose answers come in streams, whatever is asked for."""
+    """Return the response as one of a provider that always streams."""
     return replace(response, provider_name='anthropic')
 
 
@@ -57,7 +57,7 @@ FAILURES = st.lists(st.one_of(ERRORS, CUTS, st.tuples(CUTS, ERRORS)), max_size=6
 
 @settings(max_examples=80)
 @given(failures=FAILURES, parts=PARTS, attempts=st.integers(1, 5), streamed=st.booleans())
-def test_there_is_the_whole_answer_or_the_last_error_after_at_most_so_many_requests(
+def test_run_returns_the_complete_answer_or_raises_the_last_error(
     failures: list[Step], parts: list[ModelResponsePart], attempts: int, streamed: bool
 ) -> None:
     answer = of_anthropic(whole(*parts, 'end'))
@@ -91,7 +91,7 @@ def test_there_is_the_whole_answer_or_the_last_error_after_at_most_so_many_reque
 
 @settings(max_examples=80)
 @given(failures=FAILURES, parts=PARTS)
-def test_who_takes_back_what_is_void_has_the_response(failures: list[Step], parts: list[ModelResponsePart]) -> None:
+def test_events_without_void_parts_equal_the_response(failures: list[Step], parts: list[ModelResponsePart]) -> None:
     answer = of_anthropic(whole(*parts, 'end'))
     waits = Waits()
     retries = waits.retries(attempts=len(failures) + 1, max_seconds=1_000)

@@ -1,4 +1,4 @@
-"""Runs with retries: their events and usage, and what other capabilities see."""
+"""Runs with retries: their events and usage, and the view of other capabilities."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CALL = ToolCallPart('ring', {}, tool_call_id='ring-1')
 
 
 def ringing(model: FaultyModel, *capabilities: Retries) -> tuple[Agent[None, str], list[str]]:
-    """Return an agent whose tool counts its runs."""
+    """Return an agent and the list of its tool's runs."""
     agent = Agent(model, capabilities=capabilities, name='ringing')
     rings: list[str] = []
 
@@ -57,7 +57,7 @@ def without_times(messages: list[ModelMessage]) -> list[object]:
 
 
 async def stream_all(run: AgentRun[None, str]) -> None:
-    """Run all nodes, those that ask the model in a stream."""
+    """Run all nodes, streaming the model requests."""
     async for node in run:
         if Agent.is_model_request_node(node):
             async with node.stream(run.ctx) as stream:
@@ -66,18 +66,18 @@ async def stream_all(run: AgentRun[None, str]) -> None:
 
 
 async def run_all(run: AgentRun[None, str]) -> None:
-    """Run all nodes, those that ask the model at once."""
+    """Run all nodes without streaming."""
     async for _ in run:
         pass
 
 
-async def test_a_run_that_is_not_streamed(waits: Waits) -> None:
+async def test_run_without_streaming_retries_transient_errors(waits: Waits) -> None:
     agent, rings = ringing(FaultyModel(lost(), whole(CALL), lost(), lost(), whole(TEXT)), waits.retries())
     result = await agent.run('go')
     assert (result.output, rings, result.usage.requests) == ('one two three', ['ring'], 2)
 
 
-async def test_a_run_by_nodes(waits: Waits) -> None:
+async def test_run_by_nodes_retries_transient_errors(waits: Waits) -> None:
     agent, rings = ringing(FaultyModel((cut(CALL), lost()), cut(CALL), whole(CALL), whole(TEXT)), waits.retries())
     async with agent.iter('go') as run:
         await stream_all(run)
@@ -85,7 +85,7 @@ async def test_a_run_by_nodes(waits: Waits) -> None:
     assert (run.result.output, rings) == ('one two three', ['ring'])
 
 
-async def test_a_streamed_run_ends_with_the_whole_answer(waits: Waits) -> None:
+async def test_streamed_run_ends_with_the_complete_answer(waits: Waits) -> None:
     agent, rings = ringing(FaultyModel(cut(CALL), whole(CALL), cut('one tw'), whole(TEXT)), waits.retries())
     async with agent.run_stream('go') as stream:
         outputs = [output async for output in stream.stream_output(debounce_by=None)]
@@ -93,7 +93,7 @@ async def test_a_streamed_run_ends_with_the_whole_answer(waits: Waits) -> None:
     assert rings == ['ring']
 
 
-async def test_the_history_is_that_of_a_run_without_faults(waits: Waits) -> None:
+async def test_history_equals_that_of_a_run_without_faults(waits: Waits) -> None:
     smooth, _ = ringing(FaultyModel(whole(CALL), whole(TEXT)))
     faulty, rings = ringing(
         FaultyModel((cut(CALL), lost()), cut('some', CALL), whole(CALL), cut(TEXT), lost(), whole(TEXT)),
@@ -122,7 +122,7 @@ async def test_a_retry_event_precedes_the_next_attempt(waits: Waits) -> None:
     assert sum(isinstance(event, PartDeltaEvent) for event in events[:at]) == 2
 
 
-async def test_what_failed_attempts_were_billed_counts_in_the_usage_of_the_run(waits: Waits) -> None:
+async def test_usage_of_failed_attempts_counts_in_the_run(waits: Waits) -> None:
     agent, _ = ringing(FaultyModel(cut(TEXT), cut(TEXT), whole(TEXT)), waits.retries())
     async with agent.run_stream_events('go') as events:
         results = [event.result async for event in events if isinstance(event, AgentRunResultEvent)]
@@ -148,8 +148,8 @@ async def test_billed_attempts_without_a_response_are_reported_to_capabilities(w
     assert invoice.tokens == 14
 
 
-async def test_it_counts_also_where_no_attempt_has_brought_an_answer(waits: Waits) -> None:
-    # Anthropic's answers come in streams also where the run is not streamed.
+async def test_billed_attempts_count_even_if_no_attempt_succeeds(waits: Waits) -> None:
+    # Anthropic responses are streamed even if the run is not.
     half = replace(cut(TEXT), provider_name='anthropic')
     agent, _ = ringing(FaultyModel(half, lost(), half), waits.retries())
     async with agent.iter('go') as run:
@@ -164,9 +164,7 @@ async def test_it_counts_also_where_no_attempt_has_brought_an_answer(waits: Wait
     assert run.usage.input_tokens == 14
 
 
-async def test_the_timeout_of_a_request_ends_all_its_attempts(
-    waits: Waits, let_time_pass: Callable[[float], None]
-) -> None:
+async def test_request_timeout_covers_all_attempts(waits: Waits, let_time_pass: Callable[[float], None]) -> None:
     async def for_ever(seconds: float) -> None:
         waits.seconds.append(seconds)
         let_time_pass(600)
@@ -182,7 +180,7 @@ async def test_the_timeout_of_a_request_ends_all_its_attempts(
 
 
 class Recorded(CannedModel):
-    """Plays an answer that was cut, under the name of the provider that gave it."""
+    """Plays a truncated response under its provider's name."""
 
     async def answer(
         self, messages: list[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
@@ -199,7 +197,7 @@ class Recorded(CannedModel):
 
 
 @pytest.mark.parametrize('model', [Recorded(), WrapperModel(Recorded())], ids=['itself', 'wrapped'])
-async def test_a_model_of_the_test_kit_gives_whole_answers_whatever_is_in_them(waits: Waits, model: Model) -> None:
+async def test_recorded_response_of_the_test_kit_is_never_judged_truncated(waits: Waits, model: Model) -> None:
     agent = Agent(model, capabilities=[waits.retries()])
     assert (await agent.run('go')).output == 'one two three'
     async with agent.run_stream('go') as stream:
@@ -207,12 +205,12 @@ async def test_a_model_of_the_test_kit_gives_whole_answers_whatever_is_in_them(w
     assert waits.seconds == []
 
 
-async def test_a_failure_that_a_script_plays_is_tried_again(waits: Waits) -> None:
+async def test_failure_played_by_a_scripted_model_is_retried(waits: Waits) -> None:
     agent = Agent(ScriptedModel(lost(), 'hello'), capabilities=[waits.retries()])
     assert (await agent.run('go')).output == 'hello'
 
 
-async def test_two_runs_of_one_agent_get_their_own_retry_events(waits: Waits) -> None:
+async def test_each_run_of_an_agent_gets_its_own_retry_events(waits: Waits) -> None:
     agent, _ = ringing(FaultyModel(lost(), whole(TEXT), whole(TEXT)), waits.retries())
     counts: list[int] = []
     for _ in range(2):
@@ -221,7 +219,7 @@ async def test_two_runs_of_one_agent_get_their_own_retry_events(waits: Waits) ->
     assert counts == [1, 0]
 
 
-async def test_a_subagent_has_the_policy_of_its_parent(waits: Waits) -> None:
+async def test_subagent_inherits_the_retry_policy_of_its_parent(waits: Waits) -> None:
     child = Subagent('child', 'x', model=FaultyModel(lost(), whole(TEXT)))
     parent = Agent(
         ScriptedModel(call('task', subagent='child', description='work'), 'done'),
@@ -234,8 +232,8 @@ async def test_a_subagent_has_the_policy_of_its_parent(waits: Waits) -> None:
     assert waits.seconds == [0.5]
 
 
-async def test_a_replayed_turn_makes_no_request_and_no_delay(waits: Waits) -> None:
-    # Recorded without retries, with answers that they would refuse.
+async def test_replayed_turn_makes_no_request_and_no_delay(waits: Waits) -> None:
+    # Recorded without retries, with answers that the capability would reject.
     recorded, _ = ringing(FaultyModel(cut(CALL), cut(TEXT)))
     model = FaultyModel()
     again, rings = ringing(model, waits.retries())
@@ -246,7 +244,7 @@ async def test_a_replayed_turn_makes_no_request_and_no_delay(waits: Waits) -> No
     assert (model.asked, rings, waits.seconds) == (0, [], [])
 
 
-async def test_a_version_has_the_whole_answers_only(waits: Waits) -> None:
+async def test_version_contains_only_complete_answers(waits: Waits) -> None:
     smooth, _ = ringing(FaultyModel(whole(CALL), whole(TEXT)))
     faulty, rings = ringing(FaultyModel(lost(), whole(CALL), lost(), whole(TEXT)), waits.retries())
     histories: list[list[object]] = []
@@ -258,7 +256,7 @@ async def test_a_version_has_the_whole_answers_only(waits: Waits) -> None:
     assert rings == ['ring']
 
 
-async def test_a_retry_outside_of_a_run_emits_no_event(waits: Waits) -> None:
+async def test_retry_outside_a_run_emits_no_event(waits: Waits) -> None:
     half = replace(cut(TEXT), provider_name='anthropic')
     model = waits.retries(attempts=2).get_wrapper_model(FaultyModel(lost(), whole(TEXT), half, half))
     assert model is not None
@@ -268,14 +266,14 @@ async def test_a_retry_outside_of_a_run_emits_no_event(waits: Waits) -> None:
         await agent.run('go')
 
 
-async def test_an_error_that_does_not_pass_is_raised_as_it_is(waits: Waits) -> None:
+async def test_permanent_error_is_raised_unchanged(waits: Waits) -> None:
     agent, _ = ringing(FaultyModel(ValueError('no')), waits.retries())
     with pytest.raises(ValueError, match='no') as caught:
         await agent.run('go')
     assert not hasattr(caught.value, '__notes__')
 
 
-async def test_an_error_after_others_says_so(waits: Waits) -> None:
+async def test_permanent_error_after_retries_gets_a_note(waits: Waits) -> None:
     agent, _ = ringing(FaultyModel(lost(), ValueError('no')), waits.retries())
     with pytest.raises(ValueError, match='no') as caught:
         await agent.run('go')

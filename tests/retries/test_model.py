@@ -1,4 +1,4 @@
-"""The model that asks again, and its stream, on a model that fails as it is told."""
+"""The retrying model and its stream, around a model that fails on demand."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def retried(model: Model, retries: Retries) -> Model:
 
 
 async def read(model: Model, before: list[ModelResponseStreamEvent] | None = None) -> ModelResponse:
-    """Read a stream to its end, and return its response."""
+    """Read a stream to its end and return its response."""
     async with model.request_stream(MESSAGES, None, PARAMETERS) as stream:
         async for event in stream:
             if before is not None:
@@ -52,12 +52,12 @@ async def read(model: Model, before: list[ModelResponseStreamEvent] | None = Non
 
 
 def shapes(events: list[ModelResponseStreamEvent]) -> list[str]:
-    """Return what the events are, and of which part."""
+    """Return each event's type and part index."""
     parts = [event for event in events if not isinstance(event, FinalResultEvent)]
     return [f'{type(event).__name__[4:-5]}{event.index}' for event in parts]
 
 
-async def test_a_model_that_does_not_fail_is_asked_once_and_its_answer_is_untouched(waits: Waits) -> None:
+async def test_successful_response_is_returned_unchanged_after_one_request(waits: Waits) -> None:
     answer = whole('hello')
     model = FaultyModel(answer, answer)
     assert await retried(model, waits.retries()).request(MESSAGES, None, PARAMETERS) == answer
@@ -66,7 +66,7 @@ async def test_a_model_that_does_not_fail_is_asked_once_and_its_answer_is_untouc
     assert (model.asked, waits.seconds) == (2, [])
 
 
-async def test_waits_grow_and_end_with_max_seconds(waits: Waits) -> None:
+async def test_delays_grow_and_stop_at_max_seconds(waits: Waits) -> None:
     model = FaultyModel(*(lost() for _ in range(9)))
     with pytest.raises(ModelAPIError) as caught:
         await retried(model, waits.retries(attempts=9, max_seconds=5)).request(MESSAGES, None, PARAMETERS)
@@ -77,7 +77,7 @@ async def test_waits_grow_and_end_with_max_seconds(waits: Waits) -> None:
     ]
 
 
-async def test_who_asks_to_wait_for_longer_than_there_is_time_is_not_asked_again(waits: Waits) -> None:
+async def test_retry_after_beyond_max_seconds_is_not_retried(waits: Waits) -> None:
     busy = ModelHTTPError.for_category(
         ModelRateLimitError, status_code=429, model_name='m', headers={'Retry-After': '3600'}
     )
@@ -99,7 +99,7 @@ async def test_each_retry_is_logged_without_contents(waits: Waits, caplog: pytes
     ]
 
 
-async def test_a_retried_stream_ends_every_started_part(waits: Waits) -> None:
+async def test_retried_stream_ends_every_started_part(waits: Waits) -> None:
     events: list[ModelResponseStreamEvent] = []
     model = FaultyModel((cut(TEXT), lost()), cut(TEXT), whole(TEXT))
     response = await read(retried(model, waits.retries()), events)
@@ -126,14 +126,14 @@ async def test_a_part_without_deltas_ends_before_the_stream_is_retried(waits: Wa
     assert shapes(events) == ['Start0']
 
 
-async def test_the_end_of_a_part_comes_before_the_next_begins(waits: Waits) -> None:
+async def test_part_ends_before_the_next_one_starts(waits: Waits) -> None:
     events: list[ModelResponseStreamEvent] = []
     call = ToolCallPart('ls', {'path': '/'}, tool_call_id='1')
     await read(retried(FaultyModel(whole(TEXT, call)), waits.retries()), events)
     assert [shape for shape in shapes(events) if 'Delta' not in shape] == ['Start0', 'End0', 'Start1', 'End1']
 
 
-async def test_what_failed_attempts_were_billed_is_in_the_response_with_its_price(waits: Waits) -> None:
+async def test_usage_and_price_of_failed_attempts_are_in_the_response(waits: Waits) -> None:
     response = await read(retried(FaultyModel(cut(TEXT), whole(TEXT)), waits.retries()))
     (attempt,) = response.failed_attempts or []
     assert attempt.usage is not None
@@ -144,7 +144,7 @@ async def test_what_failed_attempts_were_billed_is_in_the_response_with_its_pric
     assert response.usage.input_tokens == 7
 
 
-async def test_a_model_without_a_price_has_its_tokens_recorded(waits: Waits) -> None:
+async def test_failed_attempt_without_a_price_records_its_tokens(waits: Waits) -> None:
     half = replace(cut(TEXT), model_name='of-nobody')
     unnamed = replace(cut(TEXT), model_name=None)
     response = await read(retried(FaultyModel(half, unnamed, whole(TEXT)), waits.retries()))
@@ -152,7 +152,7 @@ async def test_a_model_without_a_price_has_its_tokens_recorded(waits: Waits) -> 
     assert [(usage.input_tokens, usage.cost) for usage in usages if usage] == [(7, None), (7, None)]
 
 
-async def test_a_job_that_continues_at_the_provider_is_not_retried(waits: Waits) -> None:
+async def test_suspended_provider_job_is_not_retried(waits: Waits) -> None:
     job = replace(cut(TEXT), state='suspended')
     model = FaultyModel((job, lost()))
     with pytest.raises(ModelAPIError):
@@ -161,7 +161,7 @@ async def test_a_job_that_continues_at_the_provider_is_not_retried(waits: Waits)
     assert (await read(retried(FaultyModel(job), waits.retries()))).state == 'suspended'
 
 
-async def test_a_reader_that_leaves_closes_the_stream(waits: Waits) -> None:
+async def test_abandoned_stream_is_closed(waits: Waits) -> None:
     model = FaultyModel(whole(TEXT))
     async with retried(model, waits.retries()).request_stream(MESSAGES, None, PARAMETERS) as stream:
         async for _ in stream:
@@ -169,11 +169,11 @@ async def test_a_reader_that_leaves_closes_the_stream(waits: Waits) -> None:
         assert (model.open_count, stream.get().state) == (1, 'incomplete')
     assert model.open_count == 0
     async with retried(model, waits.retries()).request_stream(MESSAGES, None, PARAMETERS):
-        """Nobody reads it: nothing is asked."""
+        """Not read, so no request is made."""
     assert model.asked == 1
 
 
-async def test_a_cancelled_stream_is_not_retried(waits: Waits) -> None:
+async def test_cancelled_stream_is_not_retried(waits: Waits) -> None:
     model = FaultyModel((cut(TEXT), lost()))
     async with retried(model, waits.retries()).request_stream(MESSAGES, None, PARAMETERS) as stream:
         async for event in stream:
@@ -182,7 +182,7 @@ async def test_a_cancelled_stream_is_not_retried(waits: Waits) -> None:
     assert (model.asked, stream.cancelled, stream.get().state) == (1, True, 'interrupted')
 
 
-async def test_a_failure_because_the_user_has_stopped_is_raised_as_it_is(waits: Waits) -> None:
+async def test_failure_after_close_stream_is_raised_unchanged(waits: Waits) -> None:
     model = FaultyModel((cut(), lost()))
     async with retried(model, waits.retries()).request_stream(MESSAGES, None, PARAMETERS) as stream:
         await stream.close_stream()
@@ -191,7 +191,7 @@ async def test_a_failure_because_the_user_has_stopped_is_raised_as_it_is(waits: 
     assert (model.asked, waits.seconds) == (1, [])
 
 
-async def test_a_stream_cancelled_during_the_delay_ends(waits: Waits) -> None:
+async def test_stream_cancelled_during_the_delay_ends(waits: Waits) -> None:
     streams: list[StreamedResponse] = []
 
     async def stop(seconds: float) -> None:
@@ -207,7 +207,7 @@ async def test_a_stream_cancelled_during_the_delay_ends(waits: Waits) -> None:
     assert len(response.failed_attempts or ()) == 1
 
 
-async def test_what_a_stream_is_before_it_is_read(waits: Waits) -> None:
+async def test_stream_metadata_before_and_after_reading(waits: Waits) -> None:
     model = FaultyModel(whole(TEXT))
     async with retried(model, waits.retries()).request_stream(MESSAGES, None, PARAMETERS) as stream:
         assert (stream.model_name, stream.provider_name, stream.provider_url) == ('gpt-5.2', None, None)
@@ -223,12 +223,12 @@ async def test_what_a_stream_is_before_it_is_read(waits: Waits) -> None:
         assert stream.get_stream_cancel_errors()
 
 
-def test_a_model_that_asks_again_is_not_wrapped_twice(waits: Waits) -> None:
+def test_retrying_model_is_not_wrapped_twice(waits: Waits) -> None:
     model = retried(FaultyModel(), waits.retries())
     assert waits.retries().get_wrapper_model(model) is None
 
 
-async def test_an_attempt_asks_all_models_of_a_fallback(waits: Waits) -> None:
+async def test_each_attempt_tries_all_models_of_a_fallback(waits: Waits) -> None:
     for streamed in (False, True):
         first, second = FaultyModel(lost(), lost()), FaultyModel(lost(), whole(TEXT))
         model = retried(FallbackModel(first, second), waits.retries())
@@ -238,14 +238,14 @@ async def test_an_attempt_asks_all_models_of_a_fallback(waits: Waits) -> None:
         assert len(response.failed_attempts or ()) == 3
 
 
-async def test_the_error_of_a_fallback_has_the_usage_of_all_models(waits: Waits) -> None:
+async def test_fallback_error_has_the_usage_of_all_models(waits: Waits) -> None:
     model = retried(FallbackModel(FaultyModel(lost(), lost()), FaultyModel(lost(), lost())), waits.retries(attempts=2))
     with pytest.raises(FallbackExceptionGroup) as caught:
         await model.request(MESSAGES, None, PARAMETERS)
     assert len(caught.value.attempts) == 4
 
 
-async def test_a_fallback_may_also_stand_around_a_model_that_asks_again(waits: Waits) -> None:
+async def test_fallback_model_can_wrap_retrying_models(waits: Waits) -> None:
     for streamed in (False, True):
         first = FaultyModel(lost(), lost())
         second = FaultyModel(lost(), (cut(TEXT), lost()), whole(TEXT)) if streamed else FaultyModel(lost(), whole(TEXT))
@@ -255,13 +255,13 @@ async def test_a_fallback_may_also_stand_around_a_model_that_asks_again(waits: W
         assert len(response.failed_attempts or ()) == second.asked
 
 
-async def test_a_job_that_a_fallback_is_to_go_on_with_says_by_which_model(waits: Waits) -> None:
+async def test_suspended_job_in_a_fallback_records_its_model(waits: Waits) -> None:
     job = replace(cut(TEXT), state='suspended')
     response = await read(FallbackModel(retried(FaultyModel(job, system='openai'), waits.retries())))
     assert response.metadata == {'__pydantic_ai__': {'fallback_model_id': 'openai:gpt-5.2'}}
 
 
-async def test_a_cut_answer_raises_when_no_attempt_is_left(waits: Waits) -> None:
+async def test_truncated_answer_raises_when_no_attempt_is_left(waits: Waits) -> None:
     model = FaultyModel(cut(TEXT), cut(TEXT))
     async with retried(model, waits.retries(attempts=2)).request_stream(MESSAGES, None, PARAMETERS) as stream:
         with pytest.raises(CutAnswerError):

@@ -1,4 +1,4 @@
-"""The errors that are retried, and the delay before a retry."""
+"""Classification of retried errors, and the delay before a retry."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_transient_errors_are_retried_and_described_without_content(error: Excep
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_what_would_fail_again_is_not(error: Exception) -> None:
+def test_permanent_errors_are_not_retried(error: Exception) -> None:
     assert reason_to_retry(error) is None
 
 
@@ -96,13 +96,13 @@ def group(*errors: Exception) -> FallbackExceptionGroup:
     return FallbackExceptionGroup('All models failed', errors)
 
 
-def test_when_every_model_failed_one_that_may_recover_is_enough() -> None:
+def test_fallback_is_retried_if_any_of_its_errors_is_transient() -> None:
     rejected, busy = http(ModelRequestRejectedError, 400), http(ModelOverloadedError, 529)
     assert reason_to_retry(group(rejected, busy)) == 'every model failed, one of them: overloaded (529)'
     assert reason_to_retry(group(rejected, rejected)) is None
 
 
-def test_the_provider_says_how_long_to_wait() -> None:
+def test_delay_requested_by_the_provider_is_used() -> None:
     slow, soon = http(ModelRateLimitError, 429, retry_after='40'), http(ModelRateLimitError, 429, retry_after_ms='1500')
     refused = http(ModelRequestRejectedError, 400, retry_after='1')
     assert asked_seconds(slow) == 40
@@ -112,7 +112,7 @@ def test_the_provider_says_how_long_to_wait() -> None:
     assert asked_seconds(UnexpectedModelBehavior('x')) is None
 
 
-def test_waits_double_up_to_half_a_minute() -> None:
+def test_delays_double_up_to_thirty_seconds() -> None:
     assert [backoff_seconds(attempt) for attempt in range(1, 9)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
     assert backoff_seconds(10_000) == 30
 
@@ -121,7 +121,7 @@ WHOLE = whole('hello')
 
 
 def policy(**options: object) -> Policy:
-    """Return the default policy, without waits."""
+    """Return the default policy, with delays that take no real time."""
     waits = Waits()
     made = Policy(
         attempts=3,
@@ -135,18 +135,18 @@ def policy(**options: object) -> Policy:
 
 
 @pytest.mark.parametrize('provider', sorted(FINISH_REASON_PROVIDERS))
-def test_a_stream_without_a_finish_reason_was_cut(provider: str) -> None:
+def test_stream_without_a_finish_reason_is_truncated(provider: str) -> None:
     response = replace(WHOLE, provider_name=provider)
     half = replace(response, provider_details=None)
     assert not policy().is_cut(response, system=provider, streamed=True)
     assert policy().is_cut(half, system=provider, streamed=True)
     assert policy().is_cut(half, system=f'fallback:groq,{provider}', streamed=True)
     assert policy().is_cut(replace(half, provider_details={'timestamp': 1}), system=provider, streamed=True)
-    # A response that is not streamed is complete if it can be parsed, except with Anthropic, which may stream it anyway.
+    # A non-streamed response is complete if it parses, except with Anthropic, which may have streamed it.
     assert policy().is_cut(half, system=provider, streamed=False) is (provider == 'anthropic')
 
 
-def test_who_is_left_out_is_not_judged() -> None:
+def test_provider_not_in_finish_reason_from_is_not_checked() -> None:
     half = replace(WHOLE, provider_details=None)
     assert not policy(finish_reason_from=frozenset({'google'})).is_cut(half, system='openai', streamed=True)
 
@@ -160,7 +160,7 @@ def test_who_is_left_out_is_not_judged() -> None:
     ],
     ids=['refused', 'goes on at the provider', 'stopped by the user'],
 )
-def test_what_has_not_ended_was_not_cut(response: ModelResponse) -> None:
+def test_unfinished_or_refused_response_is_not_truncated(response: ModelResponse) -> None:
     assert not lacks_finish_reason(response)
 
 
@@ -168,20 +168,20 @@ def test_what_has_not_ended_was_not_cut(response: ModelResponse) -> None:
     ('provider', 'system'),
     [(None, 'function'), ('ollama', 'ollama'), ('openai', 'function'), ('anthropic', 'scripted')],
 )
-def test_no_answer_of_another_provider_or_of_a_double_is_taken_for_cut(provider: str | None, system: str) -> None:
+def test_response_of_an_unknown_provider_or_test_model_is_not_truncated(provider: str | None, system: str) -> None:
     response = replace(WHOLE, provider_name=provider, provider_details=None)
     assert not policy().is_cut(response, system=system, streamed=True)
     assert not policy().is_cut(response, system=system, streamed=False)
 
 
-def test_an_untyped_error_is_one_of_the_wire_only_where_the_wire_is_known() -> None:
+def test_untyped_error_is_retried_only_for_known_providers() -> None:
     assert policy().reason_for(AssertionError(), system='anthropic') == 'unreadable answer'
     assert policy().reason_for(AttributeError('x'), system='fallback:groq,openai') == 'unreadable answer'
     assert policy().reason_for(AssertionError(), system='function') is None
     assert policy().reason_for(ScriptExhaustedError(1, []), system='openai') is None
 
 
-def test_a_random_part_of_the_longest_wait_is_waited() -> None:
+def test_delay_is_randomized() -> None:
     assert policy().wait_seconds(ModelAPIError('m', 'x'), attempt=3) == 1.0
 
 
@@ -193,12 +193,12 @@ def test_a_random_part_of_the_longest_wait_is_waited() -> None:
         ({'finish_reason_from': 'openai'}, "`finish_reason_from` is 'openai'"),
     ],
 )
-def test_limits_that_allow_nothing_are_refused(options: dict[str, object], message: str) -> None:
+def test_invalid_limits_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Retries(**options)  # type: ignore[arg-type]
 
 
-def test_the_error_of_a_cut_answer_goes_through_pickle() -> None:
+def test_truncated_answer_error_survives_pickle() -> None:
     error = pickle.loads(pickle.dumps(CutAnswerError('gpt-5.2', 'openai')))
     assert (error.model_name, error.provider_name, error.phase, error.in_stream) == ('gpt-5.2', 'openai', 'read', True)
     assert "remove 'openai' from" in str(error)

@@ -1,6 +1,6 @@
-"""What `llmock` cannot do, over real HTTP with the real SDKs: a server on loopback that sends the bodies it is given.
+"""Faults that `llmock` cannot produce, over real HTTP with the real SDKs: a loopback server that sends given bodies.
 
-Streams whose events are not those of the protocol, bodies that end before their JSON does, and headers of its own.
+Streams with invalid events, truncated JSON bodies, and custom headers.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures('loopback')]
 
 @dataclass(kw_only=True)
 class Bodies:
-    """A server on loopback that answers with bodies as they are given, one a request."""
+    """Loopback server that answers each request with the next given body."""
 
     url: str
     bodies: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list[tuple[str, dict[str, str], bytes]])
-    """Content type, further headers, and what is sent; a length in the headers that is not reached is a reset."""
+    """Content type, extra headers, and body. A `Content-Length` larger than the body causes a reset."""
     asked: int = 0
 
 
@@ -53,7 +53,7 @@ def bodies() -> Iterator[Bodies]:
             self.close_connection = True
 
         def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
+            """Disable logging."""
 
     with ThreadingHTTPServer(('127.0.0.1', 0), Handler) as http_server:
         served.url = f'http://127.0.0.1:{http_server.server_port}'
@@ -101,14 +101,14 @@ def as_json(body: bytes, **headers: str) -> tuple[str, dict[str, str], bytes]:
     return 'application/json', {name.replace('_', '-'): value for name, value in headers.items()}, body
 
 
-async def test_an_anthropic_stream_without_a_start_is_retried(bodies: Bodies, waits: Waits) -> None:
+async def test_anthropic_stream_without_a_start_event_is_retried(bodies: Bodies, waits: Waits) -> None:
     bodies.bodies = [sse(*CLAUDE_REST), sse(CLAUDE_START, *CLAUDE_REST)]
     turn = await take_turn(anthropic(bodies.url), waits, streamed=True)
     assert (turn.result.output, bodies.asked) == (ANSWER, 2)
     assert [event.reason for event in turn.retried] == ['unreadable answer']
 
 
-async def test_a_chunk_of_openai_that_is_null_is_no_answer(bodies: Bodies, waits: Waits) -> None:
+async def test_null_chunk_of_openai_is_retried(bodies: Bodies, waits: Waits) -> None:
     bodies.bodies = [sse(CHAT_CHUNK, None), sse(CHAT_CHUNK)]
     turn = await take_turn(openai_chat(bodies.url), waits, streamed=True)
     assert (turn.result.output, bodies.asked) == (ANSWER, 2)
@@ -126,7 +126,7 @@ WHOLE_BODY = json.dumps(CHAT_ANSWER).encode()
     ],
     ids=['JSON that ends early', 'a connection lost within JSON', 'a connection lost before it'],
 )
-async def test_a_body_that_is_not_whole_is_asked_for_again(
+async def test_incomplete_body_is_retried(
     bodies: Bodies, waits: Waits, body: tuple[str, dict[str, str], bytes], reason: str
 ) -> None:
     bodies.bodies = [body, as_json(WHOLE_BODY)]
@@ -137,21 +137,21 @@ async def test_a_body_that_is_not_whole_is_asked_for_again(
     ]
 
 
-async def test_a_date_says_how_long_to_wait_too(bodies: Bodies, waits: Waits) -> None:
+async def test_retry_after_date_is_used(bodies: Bodies, waits: Waits) -> None:
     date = format_datetime(datetime.now(UTC) + timedelta(seconds=110), usegmt=True)
     bodies.bodies = [as_json(b'{}', status='503', retry_after=date), as_json(WHOLE_BODY)]
     await take_turn(openai_chat(bodies.url), waits, streamed=False)
     assert 20 < waits.seconds[0] <= 110
 
 
-async def test_a_server_that_never_says_why_it_finished_is_left_out(bodies: Bodies, waits: Waits) -> None:
+async def test_server_without_finish_reasons_can_be_excluded(bodies: Bodies, waits: Waits) -> None:
     silent = {**CHAT_ANSWER, 'choices': [{'index': 0, 'finish_reason': None, 'delta': {'content': ANSWER}}]}
     bodies.bodies = [sse(silent)]
     turn = await take_turn(openai_chat(bodies.url), waits, streamed=True, finish_reason_from={'anthropic'})
     assert turn.result.output == ANSWER
 
 
-async def test_an_answer_that_is_not_streamed_needs_no_finish_reason(bodies: Bodies, waits: Waits) -> None:
+async def test_response_without_streaming_needs_no_finish_reason(bodies: Bodies, waits: Waits) -> None:
     message = {'role': 'assistant', 'content': ANSWER}
     silent = {**CHAT_ANSWER, 'choices': [{'index': 0, 'finish_reason': None, 'message': message}]}
     bodies.bodies = [as_json(json.dumps(silent).encode())]
@@ -159,9 +159,9 @@ async def test_an_answer_that_is_not_streamed_needs_no_finish_reason(bodies: Bod
     assert turn.result.output == ANSWER
 
 
-async def test_a_refused_connection_is_tried_again(waits: Waits) -> None:
+async def test_refused_connection_is_retried(waits: Waits) -> None:
     with socket.socket() as deaf:
-        deaf.bind(('127.0.0.1', 0))  # and nobody listens
+        deaf.bind(('127.0.0.1', 0))  # no listener
         model = google(f'http://127.0.0.1:{deaf.getsockname()[1]}')
         with pytest.raises(ModelConnectionError) as caught:
             await take_turn(model, waits, streamed=True)

@@ -1,6 +1,6 @@
-"""Every fault over real HTTP: the providers' own SDKs in front, a server by other people that breaks its answers.
+"""Every fault over real HTTP: the providers' own SDKs against a third-party server that breaks its responses.
 
-The server is `llmock`; what it cannot do is in `test_retries_bodies.py`.
+The server is `llmock`. Faults that it cannot produce are in `test_retries_bodies.py`.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures('loopback')]
 each_wire = pytest.mark.parametrize('wire', WIRES)
 
 IN_TEXT = {'openai-chat': 4, 'openai-responses': 8, 'anthropic': 6, 'google': 4}
-"""After how many chunks some of a text has come, and not all."""
+"""Number of chunks after which part of the text has been sent."""
 
 
 @pytest.fixture
 def server(llmock_server: LLMockServer) -> Iterator[LLMockServer]:
-    """The server, with a turn of one call and an answer to play; what else is added breaks it."""
+    """The server, reset before and after the test."""
     llmock_server.state.reset()
     yield llmock_server
     llmock_server.state.reset()
 
 
 def play(server: LLMockServer, *faults: Behavior) -> None:
-    """Let the server break requests, and then play the turn.
+    """Add faults to the server, followed by a turn of one call and an answer.
 
-    A reply is used up by the request it was for, also where that is broken in mid-stream: each has one of its own.
+    A request consumes its reply even if the stream breaks, so each broken stream gets a reply of its own.
     """
     broken = [fault for fault in faults if isinstance(fault, StreamFault)]
     server.state.scenarios.add(*faults, *(Reply(tool_calls=(CALL,)) for _ in broken))
     server.state.scenarios.add(Reply(tool_calls=(CALL,)), Reply(text=ANSWER))
 
 
-def told(messages: list[ModelMessage]) -> list[list[tuple[str, object]]]:
-    """Return a history without what is another one in each run: ids and times."""
+def contents_of(messages: list[ModelMessage]) -> list[list[tuple[str, object]]]:
+    """Return a history without ids and times, which differ in each run."""
     return [
         [(part.part_kind, getattr(part, 'args', None) or getattr(part, 'content', None)) for part in message.parts]
         for message in messages
@@ -64,7 +64,7 @@ def finish_reasons(turn: Turn) -> list[bool]:
 @pytest.mark.parametrize('streamed', [False, True], ids=['plain', 'streamed'])
 @pytest.mark.parametrize('status', [429, 500, 503, 529])
 @each_wire
-async def test_a_failure_that_passes_leaves_no_trace_in_the_history(
+async def test_transient_failure_leaves_no_trace_in_the_history(
     server: LLMockServer, waits: Waits, wire: str, status: int, streamed: bool
 ) -> None:
     provider, make = WIRES[wire]
@@ -73,7 +73,7 @@ async def test_a_failure_that_passes_leaves_no_trace_in_the_history(
     play(server, Fail(status, retry_after=11))
     turn = await take_turn(make(server.base_url(provider)), waits, streamed=streamed)
 
-    assert told(turn.result.all_messages()) == told(expected.result.all_messages())
+    assert contents_of(turn.result.all_messages()) == contents_of(expected.result.all_messages())
     assert turn.result.output == ANSWER
     assert turn.tool_runs == expected.tool_runs == [['Paris', 'London']]
     assert turn.result.usage.requests == 2
@@ -85,7 +85,7 @@ async def test_a_failure_that_passes_leaves_no_trace_in_the_history(
 @pytest.mark.parametrize('fault', ['disconnect', 'truncate', 'malformed'])
 @pytest.mark.parametrize('after_chunks', [0, 4])
 @each_wire
-async def test_a_broken_stream_is_retried_and_its_call_runs_once(
+async def test_broken_stream_is_retried_and_its_call_runs_once(
     server: LLMockServer, waits: Waits, wire: str, fault: Any, after_chunks: int
 ) -> None:
     provider, make = WIRES[wire]
@@ -103,7 +103,7 @@ async def test_a_broken_stream_is_retried_and_its_call_runs_once(
 
 @pytest.mark.parametrize('fault', ['disconnect', 'truncate', 'malformed'])
 @each_wire
-async def test_an_answer_that_breaks_after_text_has_come_is_whole_in_the_end(
+async def test_answer_that_breaks_after_some_text_is_complete_in_the_end(
     server: LLMockServer, waits: Waits, wire: str, fault: Any
 ) -> None:
     provider, make = WIRES[wire]
@@ -115,13 +115,13 @@ async def test_an_answer_that_breaks_after_text_has_come_is_whole_in_the_end(
     assert finish_reasons(turn) == [True]
     kinds = [type(event) for event in turn.events]
     at = kinds.index(ModelRetriedEvent)
-    # What was begun is ended before the event, and begun anew after it.
+    # Started parts end before the event and start again after it.
     assert kinds[at - 1 : at + 2] == [PartEndEvent, ModelRetriedEvent, PartStartEvent]
     assert [event.index for event in turn.events if isinstance(event, PartStartEvent)] == [0, 0]
 
 
 @each_wire
-async def test_a_request_that_is_rejected_is_made_once(server: LLMockServer, waits: Waits, wire: str) -> None:
+async def test_rejected_request_is_made_once(server: LLMockServer, waits: Waits, wire: str) -> None:
     provider, make = WIRES[wire]
     play(server, Fail(400))
     with pytest.raises(ModelRequestRejectedError):
@@ -146,7 +146,7 @@ async def test_the_last_error_is_raised_when_no_attempt_is_left(
 
 
 @each_wire
-async def test_an_answer_that_is_always_cut_is_no_answer(server: LLMockServer, waits: Waits, wire: str) -> None:
+async def test_answer_truncated_in_every_attempt_raises(server: LLMockServer, waits: Waits, wire: str) -> None:
     provider, make = WIRES[wire]
     server.state.scenarios.add(
         StreamFault('truncate', after_chunks=IN_TEXT[wire], times=None), Reply(text=ANSWER, times=None)
@@ -156,9 +156,9 @@ async def test_an_answer_that_is_always_cut_is_no_answer(server: LLMockServer, w
     assert len(server.state.journal.records(wait=2)) == 3
 
 
-async def test_anthropic_is_streamed_behind_a_run_that_is_not(server: LLMockServer, waits: Waits) -> None:
+async def test_anthropic_request_is_streamed_even_if_the_run_is_not(server: LLMockServer, waits: Waits) -> None:
     url = server.base_url('anthropic')
-    settings = ModelSettings(max_tokens=64_000)  # for which the SDK requires a stream
+    settings = ModelSettings(max_tokens=64_000)  # requires a stream in the SDK
     model = AnthropicModel('claude-opus-4-5', provider=AnthropicProvider(base_url=url, api_key=KEY), settings=settings)
     server.state.scenarios.add(StreamFault('truncate', after_chunks=6), Reply(text=ANSWER, times=2))
     turn = await take_turn(model, waits, streamed=False)
@@ -170,7 +170,7 @@ async def test_anthropic_is_streamed_behind_a_run_that_is_not(server: LLMockServ
     ]
 
 
-async def test_the_sdk_of_openai_tries_three_times_within_each_attempt(server: LLMockServer, waits: Waits) -> None:
+async def test_openai_sdk_retries_within_each_attempt(server: LLMockServer, waits: Waits) -> None:
     server.state.scenarios.add(Fail(500, retry_after=0.001, times=None))
     agent = Agent(openai_chat(server.base_url('openai')), capabilities=[waits.retries(attempts=2)])
     with pytest.raises(ModelServerError):
@@ -179,7 +179,7 @@ async def test_the_sdk_of_openai_tries_three_times_within_each_attempt(server: L
     assert len(server.state.journal.records(wait=2)) == 2 * 3
 
 
-async def test_the_tool_has_run_once_in_the_history_too(server: LLMockServer, waits: Waits) -> None:
+async def test_history_has_one_result_of_a_retried_call(server: LLMockServer, waits: Waits) -> None:
     play(server, StreamFault('truncate', after_chunks=4))
     turn = await take_turn(openai_chat(server.base_url('openai')), waits, streamed=True)
     parts = [part for message in turn.result.all_messages() for part in message.parts]

@@ -1,7 +1,7 @@
-"""A server that is killed again and again: `python chaos_server.py DIRECTORY`. It prints its port.
+"""A server for tests that kill it repeatedly: `python chaos_server.py DIRECTORY`. It prints its port.
 
-A turn notes, looks, hands work to a subagent that notes as well, publishes what a person must approve, and notes again.
-Each note is a line in a file outside, which nobody can undo: the lines tell what ran how often.
+A turn calls `note`, `look`, `task` with a subagent that calls `note` as well, `publish`, which requires approval, and
+`note`. Each `note` appends a line to a file outside the store. The lines show how often each call ran.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from pydantic_deep.store import open_store
 from pydantic_deep.testing import Answer, ScriptedModel, call
 
 PLAN = ('note', 'look', 'task', 'publish', 'note')
-"""What a turn does, one after another."""
+"""The calls of a turn, in order."""
 
 CHILD_PLAN = ('note', 'look', 'note')
-"""What a subagent does."""
+"""The calls of a subagent, in order."""
 
 
 def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
-    """Go on after what was done since the user spoke: the same in any process, for parent and child."""
+    """Return the next step after the last user prompt, from the messages alone. It is the same in every process, for
+    parent and child."""
     said, done = '', 0
     for message in messages:
         if not isinstance(message, ModelResponse):
@@ -49,24 +50,24 @@ def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
 
 
 class Journal:
-    """Lines in a file, durable one by one."""
+    """Append-only files that are synced after each line."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     async def note(self, key: str) -> str:
-        """Note a key: an effect that nobody can undo."""
+        """Append a key: an effect that cannot be undone."""
         self._write('notes', key)
         await anyio.sleep(0.002)
         return f'noted {key}'
 
     async def publish(self, key: str) -> str:
-        """Note a key, if a person approves."""
+        """Append a key after approval."""
         self._write('notes', key)
         return f'published {key}'
 
     async def look(self, key: str) -> str:
-        """Read something, slowly enough that a process can be killed meanwhile."""
+        """Read with a delay in which the process can be killed."""
         self._write('looks', key)
         await anyio.sleep(0.01)
         return f'saw {key}'

@@ -1,4 +1,4 @@
-"""An application with an agent that echoes, on a store in memory, and clients with keys of their own."""
+"""Fixtures of an application with an echoing agent, a store in memory, and clients with separate keys."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ BASE_URL = 'http://localhost'
 
 Client: TypeAlias = httpx.AsyncClient
 MakeClient: TypeAlias = Callable[..., Awaitable[Client]]
-"""Returns a client with a key of these scopes and this owner: `await make_client('run', owner='ada')`."""
+"""Returns a client with a key of the given scopes and owner: `await make_client('run', owner='ada')`."""
 
 
 def _echo(messages: list[ModelMessage], info: AgentInfo) -> str:
-    """Answer with what the user said last."""
+    """Answer with the last user prompt."""
     last = messages[-1]
     assert isinstance(last, ModelRequest)
     said = [part.content for part in last.parts if isinstance(part, UserPromptPart)]
@@ -46,13 +46,13 @@ def _echo(messages: list[ModelMessage], info: AgentInfo) -> str:
 
 @pytest.fixture
 def agents() -> Mapping[str, AnyAgent]:
-    """What is served: two agents, so that a key may be for one of them."""
+    """Two agents, so that a key can be limited to one of them."""
     return {name: create_deep_agent(ScriptedModel(then=_echo)) for name in ('analyst', 'writer')}
 
 
 @pytest.fixture
 def settings() -> ServerSettings:
-    """Limits that no test meets by chance."""
+    """Settings with limits that no test reaches by accident."""
     return ServerSettings(requests_per_second=1000, request_burst=100_000)
 
 
@@ -65,14 +65,14 @@ async def store() -> AsyncGenerator[SqlStore]:
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """An application that runs."""
+    """A running application."""
 
     app: FastAPI
     store: SqlStore
 
     @property
     def state(self) -> ServerState:
-        """What its routes work with."""
+        """The state of its routes."""
         return self.app.state.server
 
     async def key(
@@ -82,7 +82,7 @@ class Served:
         agents: Sequence[str] | None = None,
         expires_in_seconds: float | None = None,
     ) -> str:
-        """Make a key; with the scope `run` if none is named."""
+        """Create a key with the given scopes, by default `run`."""
         return await create_api_key(
             self.store,
             name='test',
@@ -93,7 +93,7 @@ class Served:
         )
 
     def client(self, key: str | None = None, **options: Any) -> Client:
-        """Return a client; close it, or let `make_client` do."""
+        """Return a client. Close it, or use `make_client`."""
         headers = {} if key is None else {'authorization': f'Bearer {key}'}
         return httpx.AsyncClient(transport=httpx.ASGITransport(self.app, **options), base_url=BASE_URL, headers=headers)
 
@@ -103,7 +103,7 @@ Serve: TypeAlias = Callable[..., AbstractAsyncContextManager[Served]]
 
 @pytest.fixture
 def serve(agents: Mapping[str, AnyAgent], store: SqlStore, settings: ServerSettings) -> Serve:
-    """Serve with other agents, settings or options, as long as the block lasts."""
+    """Return a context manager that serves other agents, settings or options."""
 
     @asynccontextmanager
     async def serve(
@@ -128,7 +128,7 @@ async def served(serve: Serve) -> AsyncGenerator[Served]:
 
 @pytest.fixture
 async def make_client(served: Served) -> AsyncGenerator[MakeClient]:
-    """Make clients of the application, which are closed at the end."""
+    """Create clients of the application and close them after the test."""
     clients: list[Client] = []
 
     async def make(*scopes: KeyScope, **options: Any) -> Client:
@@ -149,7 +149,7 @@ async def nobody(served: Served) -> AsyncGenerator[Client]:
 
 @dataclass
 class Gate:
-    """A tool that holds its run until a test says so."""
+    """A tool that blocks until the test opens the gate."""
 
     reached: anyio.Event
     opened: anyio.Event
@@ -163,7 +163,7 @@ class Gate:
 
 @pytest.fixture
 async def gate() -> Gate:
-    """A gate that is closed."""
+    """A closed gate."""
     return Gate(anyio.Event(), anyio.Event())
 
 
@@ -172,7 +172,7 @@ Listen: TypeAlias = Callable[[FastAPI], AbstractAsyncContextManager[str]]
 
 @pytest.fixture
 def listen() -> Listen:
-    """Serve an application on a port of loopback, as long as the block lasts; the block gets the URL."""
+    """Return a context manager that serves an application on a loopback port and yields its URL."""
 
     @asynccontextmanager
     async def listen(app: FastAPI) -> AsyncGenerator[str]:
@@ -191,7 +191,7 @@ def listen() -> Listen:
 
 
 def frames_in(data: bytes) -> list[Frame]:
-    """Return the frames of a stream that has ended."""
+    """Return the frames of a complete stream."""
     reader = FrameReader()
     frames = reader.feed(data)
     assert reader.finish() is None
@@ -199,10 +199,10 @@ def frames_in(data: bytes) -> list[Frame]:
 
 
 def told(frames: Sequence[Frame]) -> list[tuple[str | None, Any]]:
-    """Return what frames say: the type, and the JSON without it."""
+    """Return the type of each frame and its JSON without the type."""
     return [(frame.event, {k: v for k, v in json.loads(frame.data).items() if k != 'type'}) for frame in frames]
 
 
 def said(frames: Sequence[Frame]) -> str:
-    """Return the text in frames."""
+    """Return the text of the frames."""
     return ''.join(fields['text'] for event, fields in told(frames) if event == 'text')

@@ -1,7 +1,7 @@
-"""A server whose database fails: `python outage_server.py DIRECTORY URL PORT`. It prints its port.
+"""A server with an unreliable database: `python outage_server.py DIRECTORY URL PORT`. It prints its port.
 
-A turn waits at the gate, which is a connection to the port of who started the server, until that closes it. Then it
-sends its prompt, which notes a line in a file outside that nobody can undo, and answers.
+A turn calls `hold`, which connects to PORT and returns when the parent process closes the connection. Then it calls
+`send`, which appends the prompt to a file outside the store, and answers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pydantic_deep.testing import Answer, ScriptedModel, call
 
 
 def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
-    """Go on after what was done since the user spoke: the same in any process."""
+    """Return the next step after the last user prompt, from the messages alone. It is the same in every process."""
     prompt, count = '', 0
     for message in messages:
         if not isinstance(message, ModelRequest):

@@ -1,6 +1,6 @@
-"""A server that is killed: `python restart_server.py DIRECTORY`. It prints its port, and what it does is fixed.
+"""A server for tests that kill it: `python restart_server.py DIRECTORY`. It prints its port, and its script is fixed.
 
-A turn makes six steps. Each notes a line in a file outside, which nobody can undo: the lines tell what ran how often.
+A turn has six steps. Each appends a line to a file outside the store. The lines show how often each step ran.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from pydantic_deep.store import open_store
 from pydantic_deep.testing import Answer, ScriptedModel, call
 
 STEPS = 6
-"""How many tools a turn calls, one after another."""
+"""Number of tool calls of a turn."""
 
 
 def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
-    """Go on after what was done since the user spoke: the same in any process."""
+    """Return the next step after the last user prompt, from the messages alone. It is the same in every process."""
     said, done = '', 0
     for message in messages:
         if isinstance(message, ModelResponse):
@@ -43,18 +43,18 @@ def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
 
 
 class Journal:
-    """Lines in a file, durable one by one. At a line that is named in `kill`, the process dies."""
+    """Append-only files that are synced after each line. The process crashes at a line named in `kill`."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     async def note(self, key: str) -> str:
-        """Note a key: an effect that nobody can undo."""
+        """Append a key: an effect that cannot be undone."""
         self._write('notes', key)
         return f'noted {key}'
 
     async def look(self, key: str) -> str:
-        """Read something, slowly enough that a process can be killed meanwhile."""
+        """Read with a delay in which the process can be killed."""
         self._write('looks', key)
         await anyio.sleep(0.01)
         return f'saw {key}'

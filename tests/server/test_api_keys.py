@@ -1,4 +1,4 @@
-"""Keys are shown once, kept as digests, and worth nothing from the moment they expire or are revoked."""
+"""API keys: shown once, stored as digests, and invalid after they expire or are revoked."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def ring(clock: FakeClock) -> KeyRing:
     return KeyRing(keys=MemoryRepository(ApiKey), uses=MemoryRepository(KeyUse), clock=clock.now)
 
 
-async def test_a_key_is_found_by_what_was_shown(ring: KeyRing) -> None:
+async def test_key_is_found_by_the_created_text(ring: KeyRing) -> None:
     shown = await ring.create(name='laptop', scopes=['run', 'approve', 'run'], agents=['analyst'])
     key = await ring.find(shown)
     assert key is not None
@@ -42,7 +42,7 @@ async def test_a_key_is_found_by_what_was_shown(ring: KeyRing) -> None:
     assert key.owner == key.id
 
 
-async def test_the_secret_has_256_bits_and_is_nowhere_but_in_what_was_shown(ring: KeyRing) -> None:
+async def test_secret_has_256_bits_and_is_not_stored(ring: KeyRing) -> None:
     shown = await ring.create(name='laptop', scopes=['run'])
     assert re.fullmatch(r'pd_[0-9a-f-]{36}_[A-Za-z0-9_-]{43}', shown)
     key = await ring.find(shown)
@@ -53,12 +53,12 @@ async def test_the_secret_has_256_bits_and_is_nowhere_but_in_what_was_shown(ring
     assert shown not in repr(ring)
 
 
-async def test_several_keys_may_be_of_one_owner(ring: KeyRing) -> None:
+async def test_owner_may_have_several_keys(ring: KeyRing) -> None:
     found = [await ring.find(await ring.create(name=name, scopes=['run'], owner='ada')) for name in ('a', 'b')]
     assert [key.owner for key in found if key is not None] == ['ada', 'ada']
 
 
-async def test_what_is_no_key_is_not_found(ring: KeyRing) -> None:
+async def test_invalid_keys_are_not_found(ring: KeyRing) -> None:
     shown = await ring.create(name='laptop', scopes=['run'])
     other = await ring.create(name='phone', scopes=['run'])
     mixed = f'{shown[:40]}{other[40:]}'
@@ -77,7 +77,7 @@ async def test_what_is_no_key_is_not_found(ring: KeyRing) -> None:
     assert [await ring.find(each) for each in wrong] == [None] * len(wrong)
 
 
-async def test_a_key_expires_at_once(ring: KeyRing, clock: FakeClock) -> None:
+async def test_key_is_not_found_after_its_expiry(ring: KeyRing, clock: FakeClock) -> None:
     shown = await ring.create(name='laptop', scopes=['run'], expires_in_seconds=60)
     clock.advance(59.9)
     assert await ring.find(shown) is not None
@@ -85,7 +85,7 @@ async def test_a_key_expires_at_once(ring: KeyRing, clock: FakeClock) -> None:
     assert await ring.find(shown) is None
 
 
-async def test_a_key_is_revoked_at_once_and_for_good(ring: KeyRing, clock: FakeClock) -> None:
+async def test_revoked_key_is_not_found(ring: KeyRing, clock: FakeClock) -> None:
     shown = await ring.create(name='laptop', scopes=['run'])
     key = await ring.find(shown)
     assert key is not None
@@ -95,12 +95,12 @@ async def test_a_key_is_revoked_at_once_and_for_good(ring: KeyRing, clock: FakeC
     assert (await ring.revoke(key.id)).revoked_at == revoked.revoked_at
 
 
-async def test_revoking_what_is_not_there_is_an_error(ring: KeyRing) -> None:
+async def test_revoking_an_unknown_key_raises(ring: KeyRing) -> None:
     with pytest.raises(RowNotFoundError):
         await ring.revoke('nobody')
 
 
-async def test_the_last_use_is_noted_once_an_hour(ring: KeyRing, clock: FakeClock) -> None:
+async def test_last_use_is_recorded_once_an_hour(ring: KeyRing, clock: FakeClock) -> None:
     shown = await ring.create(name='laptop', scopes=['run'])
     [key] = await ring.list()
     assert await ring.last_used_at(key.id) is None
@@ -114,7 +114,7 @@ async def test_the_last_use_is_noted_once_an_hour(ring: KeyRing, clock: FakeCloc
     assert await ring.last_used_at(key.id) == clock.now()
 
 
-async def test_a_refused_key_is_not_noted_as_used(ring: KeyRing, clock: FakeClock) -> None:
+async def test_use_of_an_expired_key_is_not_recorded(ring: KeyRing, clock: FakeClock) -> None:
     shown = await ring.create(name='laptop', scopes=['run'], expires_in_seconds=1)
     clock.advance(1)
     await ring.find(shown)
@@ -132,21 +132,19 @@ async def test_a_refused_key_is_not_noted_as_used(ring: KeyRing, clock: FakeCloc
         ({'name': 'a', 'scopes': ['run'], 'expires_in_seconds': float('nan')}, 'nan seconds from now'),
     ],
 )
-async def test_a_key_that_would_be_worth_nothing_is_refused(
-    ring: KeyRing, options: dict[str, object], said: str
-) -> None:
+async def test_invalid_key_options_raise(ring: KeyRing, options: dict[str, object], said: str) -> None:
     with pytest.raises(InvalidKeyError, match=said):
-        await ring.create(**options)  # pyright: ignore[reportArgumentType]  # what is wrong with it is the test
+        await ring.create(**options)  # pyright: ignore[reportArgumentType]  # invalid on purpose
     assert await ring.list() == []
 
 
-async def test_more_keys_than_a_page_are_listed_oldest_first(ring: KeyRing) -> None:
+async def test_keys_of_several_pages_are_listed_oldest_first(ring: KeyRing) -> None:
     for number in range(1001):
         await ring.create(name=str(number), scopes=['run'])
     assert [key.name for key in await ring.list()] == [str(number) for number in range(1001)]
 
 
-async def test_keys_are_in_the_store_and_not_in_its_tables_for_queries(store: SqlStore) -> None:
+async def test_stored_keys_are_found_listed_and_revoked(store: SqlStore) -> None:
     shown = await create_api_key(store, name='laptop', scopes=['run'], owner='ada')
     [key] = await list_api_keys(store)
     assert (key.name, key.owner, key.revoked_at) == ('laptop', 'ada', None)
@@ -156,7 +154,7 @@ async def test_keys_are_in_the_store_and_not_in_its_tables_for_queries(store: Sq
         assert (await ring.find(shown), await list_api_keys(store)) == (None, [revoked])
 
 
-async def test_only_the_digest_is_in_the_database(store: SqlStore) -> None:
+async def test_database_contains_only_the_digest(store: SqlStore) -> None:
     shown = await create_api_key(store, name='laptop', scopes=['run'])
     async with open_keys(store) as ring:
         row = (await ring.keys.get(shown[3:39])).model_dump_json()

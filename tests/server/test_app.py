@@ -1,4 +1,4 @@
-"""The application: what it serves, what surrounds it, what it says of itself, how it begins and ends."""
+"""The application: served agents, middleware, errors, the OpenAPI document, startup and shutdown."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Operation: TypeAlias = Mapping[str, Any]
 
 
 class _Broken(SqlStore):
-    """A store that cannot say what was left."""
+    """A store that raises when it lists orphaned runs."""
 
     def __init__(self, store: SqlStore) -> None:
         super().__init__(store.engine)
@@ -63,39 +63,39 @@ def agent(*answers: str, name: str = 'deep-agent') -> Agent[DeepAgentDeps, str]:
     return create_deep_agent(ScriptedModel(*answers), name=name)
 
 
-# What is served
+# Served agents
 
 
 @pytest.mark.parametrize('name', ['', 'a b', 'a/b', 'a:b', '.a', 'a' * 65, 'é', 'a\n'])
-async def test_a_name_that_cannot_stand_in_an_address_is_refused(store: SqlStore, name: str) -> None:
+async def test_agent_name_invalid_in_urls_is_refused(store: SqlStore, name: str) -> None:
     with pytest.raises(InvalidAgentsError, match='names are part of URLs'):
         create_app({name: agent()}, store)
 
 
-async def test_no_agents_are_refused(store: SqlStore) -> None:
+async def test_app_without_agents_is_refused(store: SqlStore) -> None:
     with pytest.raises(InvalidAgentsError, match='Pass at least one'):
         create_app({}, store)
 
 
-async def test_a_versioned_agent_with_another_store_is_refused(store: SqlStore) -> None:
+async def test_versioned_agent_with_another_store_is_refused(store: SqlStore) -> None:
     async with open_store('memory:') as other:
         with pytest.raises(InvalidAgentsError, match="The agent 'a' has another store"):
             create_app({'a': VersionedAgent(agent(name='a'), other)}, store)
 
 
-async def test_a_versioned_agent_is_served_under_the_name_of_its_versions(store: SqlStore) -> None:
+async def test_versioned_agent_must_be_served_under_its_own_name(store: SqlStore) -> None:
     with pytest.raises(InvalidAgentsError, match="Serve it as 'b', or create it with `name='a'`"):
         create_app({'a': VersionedAgent(agent(name='b'), store)}, store)
 
 
-async def test_the_name_is_that_of_the_versions_and_the_agent_stays_as_it_is(serve: Serve) -> None:
+async def test_versions_have_the_served_name_and_the_agent_is_unchanged(serve: Serve) -> None:
     own = agent('Hello.')
     async with serve(agents={'analyst': own}) as served:
         version = await (await served.state.agents['analyst'].create()).advance('Hi')
     assert (version.agent_name, version.output, own.name) == ('analyst', 'Hello.', 'deep-agent')
 
 
-async def test_one_agent_may_be_served_under_two_names_at_once(serve: Serve) -> None:
+async def test_one_agent_can_be_served_under_two_names(serve: Serve) -> None:
     names: list[str | None] = []
 
     def note(ctx: RunContext[DeepAgentDeps]) -> str:
@@ -111,13 +111,13 @@ async def test_one_agent_may_be_served_under_two_names_at_once(serve: Serve) -> 
     assert (names, both.name) == (['a', 'b', 'a'], 'deep-agent')
 
 
-async def test_a_served_agent_keeps_its_name(serve: Serve) -> None:
+async def test_name_of_a_served_agent_cannot_be_changed(serve: Serve) -> None:
     async with serve() as served:
         with pytest.raises(AttributeError, match="served as 'analyst'"):
             served.state.agents['analyst'].agent.name = 'x'
 
 
-async def test_deps_are_made_for_each_run(serve: Serve) -> None:
+async def test_deps_are_created_for_each_run(serve: Serve) -> None:
     seen: list[DeepAgentDeps] = []
 
     def look(ctx: RunContext[DeepAgentDeps]) -> str:
@@ -136,7 +136,7 @@ async def test_deps_are_made_for_each_run(serve: Serve) -> None:
     assert seen[0] is not seen[1]
 
 
-async def test_a_versioned_agent_keeps_its_own_deps_and_timeout(serve: Serve, store: SqlStore) -> None:
+async def test_versioned_agent_overrides_deps_and_timeout(serve: Serve, store: SqlStore) -> None:
     def make() -> DeepAgentDeps:
         return DeepAgentDeps(metadata={'mine': True})
 
@@ -148,13 +148,13 @@ async def test_a_versioned_agent_keeps_its_own_deps_and_timeout(serve: Serve, st
     assert (version.output, record.metadata) == ('Hello.', {'mine': True})
 
 
-async def test_a_conversation_without_an_owner_has_a_record_without_one(served: Served) -> None:
+async def test_conversation_without_an_owner_has_an_audit_record_without_one(served: Served) -> None:
     await (await served.state.agents['analyst'].create()).advance('Hi')
     [record] = (await served.state.audit.list()).items
     assert (record.owner, record.agent_name) == (None, 'analyst')
 
 
-async def test_routes_know_where_files_are_made(serve: Serve) -> None:
+async def test_routes_use_the_given_make_backend(serve: Serve) -> None:
     def make_backend(owner: str, conversation_id: str) -> StateBackend:
         raise AssertionError
 
@@ -162,7 +162,7 @@ async def test_routes_know_where_files_are_made(serve: Serve) -> None:
         assert served.state.make_backend is make_backend
 
 
-async def test_settings_come_from_the_environment_unless_they_are_given(
+async def test_settings_are_read_from_the_environment_unless_given(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv('PYDANTIC_DEEP_SERVER_PORT', 'x')
@@ -170,10 +170,10 @@ async def test_settings_come_from_the_environment_unless_they_are_given(
         create_app({'a': agent()}, store)
 
 
-# What surrounds it
+# Middleware
 
 
-async def test_a_host_that_is_not_named_is_refused(nobody: httpx.AsyncClient) -> None:
+async def test_unknown_host_is_refused(nobody: httpx.AsyncClient) -> None:
     answers = [
         await nobody.get('/health', headers={'host': host}) for host in ('evil.example', 'localhost.evil.example')
     ]
@@ -184,7 +184,7 @@ async def test_a_host_that_is_not_named_is_refused(nobody: httpx.AsyncClient) ->
     assert [answer.status_code for answer in answers] == [200, 200, 200]
 
 
-async def test_the_operator_names_hosts(serve: Serve) -> None:
+async def test_allowed_hosts_are_configurable(serve: Serve) -> None:
     async with serve(settings=ServerSettings(allowed_hosts=('*.deep.example',))) as served, served.client() as client:
         assert (await client.get('/health', headers={'host': 'eu.deep.example'})).status_code == 200
         assert (await client.get('/health')).status_code == 400
@@ -193,14 +193,14 @@ async def test_the_operator_names_hosts(serve: Serve) -> None:
 _PREFLIGHT = {'origin': 'https://app.example', 'access-control-request-method': 'POST'}
 
 
-async def test_pages_elsewhere_may_not_call(nobody: httpx.AsyncClient, make_client: MakeClient) -> None:
+async def test_cross_origin_requests_are_refused_by_default(nobody: httpx.AsyncClient, make_client: MakeClient) -> None:
     answer = await nobody.options('/api/me', headers=_PREFLIGHT)
     assert (answer.status_code, 'access-control-allow-origin' in answer.headers) == (401, False)
     answer = await (await make_client()).get('/api/me', headers={'origin': 'https://app.example'})
     assert 'access-control-allow-origin' not in answer.headers
 
 
-async def test_pages_that_the_operator_names_may_call(serve: Serve) -> None:
+async def test_configured_cors_origins_are_allowed(serve: Serve) -> None:
     async with (
         serve(settings=ServerSettings(cors_origins=('https://app.example',))) as served,
         served.client() as client,
@@ -213,26 +213,26 @@ async def test_pages_that_the_operator_names_may_call(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize('path', ['/health', '/api/me', '/api/nothing', '/v1/models'])
-async def test_every_answer_tells_browsers_what_they_need(nobody: httpx.AsyncClient, path: str) -> None:
+async def test_every_response_has_security_headers(nobody: httpx.AsyncClient, path: str) -> None:
     answer = await nobody.get(path)
     assert {name: answer.headers[name] for name in HEADERS} == HEADERS
     assert 'server' not in answer.headers
 
 
-async def test_a_path_is_one_path(make_client: MakeClient) -> None:
+async def test_alternative_spellings_of_a_path_are_not_found(make_client: MakeClient) -> None:
     client = await make_client()
     for path in ('/api/me/', '//api/me', '/API/me', '/api/../api/me', '/api/%2e%2e/me', '/api/agents/..%2f..%2fme'):
         answer = await client.get(httpx.URL(f'http://localhost{path}'))
         assert answer.status_code == (200 if path == '/api/../api/me' else 404), path
 
 
-async def test_another_method_is_told_which_there_are(make_client: MakeClient) -> None:
+async def test_wrong_method_returns_the_allowed_ones(make_client: MakeClient) -> None:
     answer = await (await make_client()).delete('/api/me')
     assert (answer.status_code, answer.headers['allow']) == (405, 'GET')
     assert answer.json() == {'error': {'type': 'method_not_allowed', 'message': MESSAGES['method_not_allowed']}}
 
 
-async def test_a_body_over_the_limit_is_refused_and_uploads_have_their_own(serve: Serve) -> None:
+async def test_body_size_limit_differs_for_uploads(serve: Serve) -> None:
     settings = ServerSettings(max_body_bytes=10, max_upload_bytes=20)
     async with serve(settings=settings) as served, served.client(await served.key('admin')) as client:
         upload = '/api/conversations/x/uploads/a.csv'
@@ -242,7 +242,7 @@ async def test_a_body_over_the_limit_is_refused_and_uploads_have_their_own(serve
         assert (await client.post(upload, content=b'x' * 11)).status_code == 413
 
 
-async def test_a_body_that_cannot_be_read_is_refused(make_client: MakeClient) -> None:
+async def test_unparsable_body_is_refused(make_client: MakeClient) -> None:
     client = await make_client('admin')
     for content in (b'{', b'\xff', b'[' * 100_000, b'null', b''):
         answer = await client.post('/api/sql', content=content, headers={'content-type': 'application/json'})
@@ -265,7 +265,7 @@ async def test_a_body_that_cannot_be_read_is_refused(make_client: MakeClient) ->
         (RuntimeError('hunter2'), 500, 'failed'),
     ],
 )
-async def test_what_a_route_raises_becomes_an_answer(serve: Serve, error: Exception, status: int, type: str) -> None:
+async def test_exceptions_become_error_responses(serve: Serve, error: Exception, status: int, type: str) -> None:
     async with serve() as served:
 
         @served.app.get('/api/raises')
@@ -305,11 +305,11 @@ def test_every_error_has_a_form_in_every_api(api: Any, type: Any) -> None:
         ('/', 'ours'),
     ],
 )
-def test_a_path_belongs_to_one_api(path: str, api: str) -> None:
+def test_path_belongs_to_one_api(path: str, api: str) -> None:
     assert api_of(path) == api
 
 
-# What it says of itself
+# The OpenAPI document
 
 
 @pytest.fixture
@@ -324,7 +324,7 @@ def operations(document: Mapping[str, Any]) -> Iterator[tuple[str, Operation]]:
             yield f'{method.upper()} {path}', operation
 
 
-async def test_the_document_has_a_title_a_version_and_what_keys_there_are(document: dict[str, Any]) -> None:
+async def test_openapi_document_has_title_version_and_security_schemes(document: dict[str, Any]) -> None:
     assert document['info']['title'] == 'pydantic-deep'
     assert document['info']['version'] == IsStr(regex=r'\d+\.\d+\.\d+.*')
     assert sorted(document['components']['securitySchemes']) == ['bearer', 'key', 'x-api-key', 'x-goog-api-key']
@@ -339,22 +339,23 @@ async def test_every_operation_has_a_summary_a_description_and_a_known_tag(docum
         assert set(operation['tags']) <= tags, name
 
 
-async def test_every_operation_has_an_id_of_its_own(document: dict[str, Any]) -> None:
+async def test_every_operation_has_a_unique_id(document: dict[str, Any]) -> None:
     ids = Counter(operation['operationId'] for _, operation in operations(document))
     assert [id for id, count in ids.items() if count > 1] == []
 
 
 async def test_no_schema_is_named_after_a_module(document: dict[str, Any]) -> None:
-    """FastAPI puts the module before a name that two models have: generated clients would change when a module moves."""
+    """FastAPI prefixes a schema name with its module if two models share it. Generated clients would change when a
+    module moves."""
     assert [name for name in document['components']['schemas'] if '__' in name] == []
 
 
-async def test_every_operation_but_the_open_ones_needs_a_key(document: dict[str, Any]) -> None:
+async def test_every_operation_except_public_ones_requires_a_key(document: dict[str, Any]) -> None:
     open_ones = {name for name, operation in operations(document) if not operation.get('security')}
     assert open_ones <= {'GET /health', 'GET /', 'GET /static/{name}'}
 
 
-async def test_only_the_paths_of_google_take_a_key_in_the_address(served: Served, document: dict[str, Any]) -> None:
+async def test_only_google_paths_accept_a_key_in_the_query(served: Served, document: dict[str, Any]) -> None:
     taken = {
         name.split()[1] for name, operation in operations(document) if {'key': []} in operation.get('security', [])
     }
@@ -362,17 +363,17 @@ async def test_only_the_paths_of_google_take_a_key_in_the_address(served: Served
     assert served.app.openapi() == document
 
 
-async def test_every_operation_declares_how_it_can_be_refused(document: dict[str, Any]) -> None:
+async def test_every_operation_declares_its_error_responses(document: dict[str, Any]) -> None:
     for name, operation in operations(document):
         if not operation.get('security'):
             continue
         declared = set(operation['responses'])
-        is_ours = ' /v1' not in name  # clients of others expect 400
+        is_ours = ' /v1' not in name  # clients of other APIs expect 400
         wanted = {'401', '403', '429', '422' if is_ours else '400', *({'404'} if '{' in name else ())}
         assert wanted <= declared, (name, wanted - declared)
 
 
-async def test_every_body_and_every_answer_has_an_example(document: dict[str, Any]) -> None:
+async def test_every_body_and_response_has_an_example(document: dict[str, Any]) -> None:
     bare: list[str] = []
     for name, operation in operations(document):
         places = {'body': operation.get('requestBody', {}), **operation['responses']}
@@ -386,11 +387,11 @@ async def test_every_body_and_every_answer_has_an_example(document: dict[str, An
 
 
 TEXTS = ('application/json', 'text/event-stream', 'text/plain')
-"""What can be read in an example."""
+"""Media types that need an example."""
 
 
 def has_example(place: Mapping[str, Any], document: Mapping[str, Any]) -> bool:
-    """Return whether there is an example of a media type or a schema, in it or in what it is made of."""
+    """Return whether a media type or schema has an example, directly or in a part of it."""
     if 'example' in place or 'examples' in place:
         return True
     if '$ref' in place:
@@ -399,19 +400,19 @@ def has_example(place: Mapping[str, Any], document: Mapping[str, Any]) -> bool:
     return any(has_example(each, document) for each in within if each)
 
 
-# How it begins and ends
+# Startup and shutdown
 
 
-async def leave_run(url: str, base: VersionRecord) -> str:
-    """Leave a run behind, as a process does that dies: the store has its beginning, and nobody who works on it."""
+async def store_orphan(url: str, base: VersionRecord) -> str:
+    """Store the start of a run that no process works on, as after a crash, and return its id."""
     run = running(base)
-    async with open_store(url) as dying:
-        await dying.commit(Commit(runs=[run]))
+    async with open_store(url) as crashed_store:
+        await crashed_store.commit(Commit(runs=[run]))
     return run.id
 
 
 def running(base: VersionRecord) -> RunRecord:
-    """Return a run that goes on from a version."""
+    """Return a running run that starts from a version."""
     return RunRecord(
         id=new_id(),
         conversation_id=base.conversation_id,
@@ -433,7 +434,7 @@ def running(base: VersionRecord) -> RunRecord:
 
 
 async def records_of(served: Served, status: str, count: int = 1) -> list[AuditRecord]:
-    """Wait until there are so many records with a status, and return them."""
+    """Wait until `count` records have the status, and return them."""
     with anyio.fail_after(60):
         while True:
             page = await served.state.audit.list({'status': status})
@@ -442,17 +443,17 @@ async def records_of(served: Served, status: str, count: int = 1) -> list[AuditR
 
 
 def crashed(run_id: str, **fields: Any) -> AuditRecord:
-    """Return the record that a run had when its process died."""
+    """Return the audit record of a run at the time of its crash."""
     known = {'id': new_id(), 'run_id': run_id, 'agent_name': 'gone', 'question': 'Hello', 'status': 'running'}
     return AuditRecord.model_validate({**known, 'started_at': datetime(2026, 1, 1, tzinfo=UTC), **fields})
 
 
-async def test_runs_that_a_dead_process_left_are_gone_on_with(serve: Serve) -> None:
-    """002-20: a run ends although its process died, and its record says whose it was."""
+async def test_crashed_runs_are_recovered_at_startup(serve: Serve) -> None:
+    """002-20: a run of a crashed process is completed, and its audit record contains the owner."""
     async with open_store('memory:recovered') as store:
         async with serve(store=store) as first:
             root = await first.state.agents['analyst'].create(metadata={'server.owner': 'ada'})
-        run_id = await leave_run(store.url, await store.version(root.id))
+        run_id = await store_orphan(store.url, await store.version(root.id))
         async with serve(store=store) as second:
             [record] = await records_of(second, 'success')
             [newest] = await second.state.agents['analyst'].list(limit=1)
@@ -460,26 +461,26 @@ async def test_runs_that_a_dead_process_left_are_gone_on_with(serve: Serve) -> N
     assert (record.owner, record.agent_name, record.run_id == run_id) == ('ada', 'analyst', False)
 
 
-async def test_what_was_recovered_is_logged(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+async def test_recovered_runs_are_logged(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level('INFO', 'pydantic_deep')
     async with open_store('memory:logged') as store, serve(store=store) as served:
         root = await served.state.agents['analyst'].create()
-        await leave_run(store.url, await store.version(root.id))
+        await store_orphan(store.url, await store.version(root.id))
         await recover(served.state)
         with anyio.fail_after(60):
-            while not any('Recovered' in line for line in caplog.messages):  # by that of the start, it may be
+            while not any('Recovered' in line for line in caplog.messages):  # the recovery at startup may log it
                 await store.conversation('none')
         [newest] = await served.state.agents['analyst'].list(limit=1)
     assert f"Recovered a run of 'analyst': the version {newest.id} is complete" in caplog.messages
 
 
-async def test_a_run_that_fails_again_keeps_no_server_from_starting(
+async def test_run_that_fails_in_recovery_does_not_prevent_startup(
     serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_store('memory:failing') as store:
         async with serve(store=store) as first:
             root = await first.state.agents['analyst'].create(metadata={'server.owner': 'ada'})
-        await leave_run(store.url, await store.version(root.id))
+        await store_orphan(store.url, await store.version(root.id))
         async with serve({'analyst': agent()}, store=store) as second:
             [record] = await records_of(second, 'failed')
             async with second.client() as client:
@@ -488,11 +489,11 @@ async def test_a_run_that_fails_again_keeps_no_server_from_starting(
     assert any('failed again' in line for line in caplog.messages)
 
 
-async def test_records_of_runs_that_nobody_goes_on_with_are_ended(serve: Serve) -> None:
+async def test_audit_records_of_unrecoverable_runs_are_closed(serve: Serve) -> None:
     async with open_store('memory:crashed') as store:
         async with serve(store=store) as first:
             root = await first.state.agents['analyst'].create()
-            left = await leave_run(store.url, (await store.version(root.id))._replace(agent_name='gone'))
+            left = await store_orphan(store.url, (await store.version(root.id))._replace(agent_name='gone'))
             await first.state.audit.create(crashed(left))
             await first.state.audit.create(crashed('of-no-store'))
         async with serve(store=store) as second:
@@ -501,7 +502,7 @@ async def test_records_of_runs_that_nobody_goes_on_with_are_ended(serve: Serve) 
     assert ({record.run_id for record in ended}, still) == ({left, 'of-no-store'}, 0)
 
 
-async def test_records_of_runs_that_another_process_works_on_stay(serve: Serve) -> None:
+async def test_audit_records_of_active_runs_of_other_processes_remain_open(serve: Serve) -> None:
     async with open_store('memory:alive') as store, open_store('memory:alive') as other, serve(store=store) as served:
         root = await served.state.agents['analyst'].create()
         alive = running(await store.version(root.id))
@@ -512,21 +513,19 @@ async def test_records_of_runs_that_another_process_works_on_stay(serve: Serve) 
         assert (await records_of(served, 'running'))[0].run_id == alive.id
 
 
-async def test_what_goes_wrong_with_recovery_is_logged_and_no_more(
-    serve: Serve, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_recovery_errors_are_logged_and_ignored(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     async with serve() as served:
         await served.state.audit.aclose()
         state = replace(served.state, agents={'analyst': VersionedAgent(agent(), _Broken(served.store))})
         await recover(state)
-    # The server's own recovery may meet the closed repository too.
+    # The recovery at startup may find the closed repository too.
     assert list(dict.fromkeys(line for line in caplog.messages if 'could not be' in line)) == [
         "Crashed runs of the agent 'analyst' could not be recovered",
         'The audit records of crashed runs could not be ended',
     ]
 
 
-async def test_nothing_is_answered_when_the_application_has_ended(serve: Serve) -> None:
+async def test_stopped_application_refuses_requests(serve: Serve) -> None:
     async with serve() as served:
         pass
     async with served.client() as client:
@@ -534,7 +533,7 @@ async def test_nothing_is_answered_when_the_application_has_ended(serve: Serve) 
             await client.get('/health')
 
 
-async def test_the_store_stays_open_when_the_application_has_ended(serve: Serve, store: SqlStore) -> None:
+async def test_store_remains_open_after_shutdown(serve: Serve, store: SqlStore) -> None:
     async with serve():
         pass
     async with serve() as again, again.client(await again.key()) as client:
@@ -543,7 +542,7 @@ async def test_the_store_stays_open_when_the_application_has_ended(serve: Serve,
 
 
 @pytest.mark.slow
-def test_without_the_extra_it_says_what_to_install() -> None:
+def test_server_without_the_extra_raises_how_to_install() -> None:
     program = "import sys; sys.modules['prometheus_client'] = None\nimport pydantic_deep.server"
     done = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True)
     assert "The server needs 'prometheus_client'" in done.stderr

@@ -1,6 +1,6 @@
-"""Clients that come and go at random, and a server that is killed again and again: nothing is lost or done twice.
+"""Clients that reconnect at random, and a server that is killed repeatedly: nothing is lost or executed twice.
 
-`test_reconnect` and `test_restart` have one of each. All chance is seeded; `make soak` does it for longer.
+`test_event_stream` and `test_restart` test single cases. All randomness is seeded. `make soak` runs longer forms.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ from .conftest import Gate, Listen, Served, frames_in, said, told
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 SOAK_ROUNDS = int(os.environ.get('SOAK_ROUNDS', '0'))
-"""How long the long forms take; `make soak` sets it."""
+"""Number of rounds of the soak tests, set by `make soak`."""
 
 ALL = {'function_calls': 'true', 'tool_results': 'true'}
 
 
-# Clients that come and go
+# Reconnecting clients
 
 WORDS = ' '.join(f'word{number}' for number in range(150))
-"""What a run says at the end, a piece for each word."""
+"""The last text of a run, streamed word by word."""
 
 RUNS = 4
 CLIENTS = 5
-"""How many clients watch each run."""
+"""Number of clients per run."""
 VISITS = 10
-"""How often each of them leaves and comes back."""
+"""Number of visits per client before the last one."""
 
 
 def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
-    """Write some files, wait, and say a lot."""
+    """Write some files, hold, and answer with a long text."""
     count = len(messages) // 2
     if count < 8:
         return [f'Step {count}. ', call('write_file', path=f'/{count}.txt', content='x' * 300)]
@@ -64,7 +64,7 @@ def agents(gate: Gate) -> Mapping[str, Any]:
 
 
 async def read_some(client: httpx.AsyncClient, path: str, last: str | None, limit_bytes: int) -> list[Frame]:
-    """Read so many bytes of a stream after an event, leave, and return the frames that were whole."""
+    """Read `limit_bytes` of a stream after an event, disconnect, and return the complete frames."""
     frames: list[Frame] = []
     reader, seen = FrameReader(), 0
     headers = {} if last is None else {'last-event-id': last}
@@ -78,7 +78,8 @@ async def read_some(client: httpx.AsyncClient, path: str, last: str | None, limi
 
 
 async def watch(client: httpx.AsyncClient, path: str, chance: random.Random, visits: int, gate: Gate) -> list[Frame]:
-    """Watch a run in so many visits and one more, and return all that was told; half of the visits are before its end."""
+    """Read the events of a run in `visits` connections and a last one, and return them. Half of the visits precede its
+    end."""
     frames: list[Frame] = []
     for visit in range(visits):
         last = frames[-1].id if frames else None
@@ -91,16 +92,16 @@ async def watch(client: httpx.AsyncClient, path: str, chance: random.Random, vis
 
 
 async def visit_all(served: Served, listen: Listen, gate: Gate, seed: int, visits: int) -> int:
-    """Let clients come and go, compare what each was told with the whole, and return how often they left."""
+    """Run all clients, compare the events of each with the whole stream, and return the number of disconnects."""
     chance = random.Random(seed)
-    heard: dict[str, list[list[Frame]]] = {}
+    received: dict[str, list[list[Frame]]] = {}
     async with listen(served.app) as url:
         headers = {'authorization': f'Bearer {await served.key()}'}
         limits = httpx.Limits(max_connections=None)
         async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60, limits=limits) as client:
 
             async def keep(path: str, own: random.Random) -> None:
-                heard[path].append(await watch(client, path, own, visits, gate))
+                received[path].append(await watch(client, path, own, visits, gate))
 
             async with anyio.create_task_group() as group:
                 for _ in range(RUNS):
@@ -108,26 +109,24 @@ async def visit_all(served: Served, listen: Listen, gate: Gate, seed: int, visit
                     turns = f'/api/conversations/{conversation}/turns'
                     run = await client.post(turns, json={'prompt': 'go'}, params={'wait': 'false'})
                     path = f'{run.headers["location"]}/events'
-                    heard[path] = []
+                    received[path] = []
                     for _ in range(CLIENTS):
                         group.start_soon(keep, path, random.Random(chance.random()))
-            for path, all_heard in heard.items():
+            for path, all_received in received.items():
                 whole = frames_in((await client.get(path, params=ALL)).content)
                 assert said(whole).endswith(WORDS)
-                assert all_heard == [whole] * CLIENTS
+                assert all_received == [whole] * CLIENTS
     return RUNS * CLIENTS * visits
 
 
-async def test_two_hundred_disconnects_and_reconnects_end_with_the_same_events(
-    served: Served, listen: Listen, gate: Gate
-) -> None:
-    """004-12"""
+async def test_two_hundred_reconnects_deliver_the_same_events(served: Served, listen: Listen, gate: Gate) -> None:
+    """004-12: SSE streaming with tool calls, auditing, multi-model schemes, as one experience."""
     assert await visit_all(served, listen, gate, 200, VISITS) == 200
 
 
 @pytest.mark.soak
 @pytest.mark.skipif(SOAK_ROUNDS == 0, reason='`make soak` sets SOAK_ROUNDS')
-async def test_clients_come_and_go_for_long(served: Served, listen: Listen, gate: Gate) -> None:
+async def test_reconnects_soak(served: Served, listen: Listen, gate: Gate) -> None:
     for seed in range(5):
         await visit_all(served, listen, gate, seed, max(VISITS, SOAK_ROUNDS // 200))
 
@@ -135,18 +134,18 @@ async def test_clients_come_and_go_for_long(served: Served, listen: Listen, gate
 # A server that is killed
 
 TURNS = 6
-"""How many conversations are at work in a round."""
+"""Number of concurrent conversations in a round."""
 
 KILLS = 3
-"""How often the server is killed in a round."""
+"""Number of kills of the server in a round."""
 
 POLL_SECONDS = 0.005
-"""How often is looked what another process does."""
+"""Polling interval for the state of other processes."""
 
 
 @dataclass
 class Place:
-    """Where the server is now; it comes back at another port."""
+    """The current server process. Each restart uses another port."""
 
     directory: Path
     key: str
@@ -154,14 +153,15 @@ class Place:
     changed: anyio.Event = field(default_factory=anyio.Event)
 
     async def serve(self, chance: random.Random) -> None:
-        """Serve, kill, and serve again until all is done."""
+        """Start and kill the server repeatedly, then serve until cancelled."""
         for _ in range(KILLS):
             more = chance.randrange(1, TURNS * (len(PLAN) + len(CHILD_PLAN)) // KILLS)
             await self._serve_until(self.lines() + more)
         await self._serve_until(None)
 
     async def _serve_until(self, lines: int | None) -> None:
-        """Serve until so many lines were written, then kill; for ever if there is no number."""
+        """Serve until the tools have written `lines` lines, then kill the server; without a number, serve until
+        cancelled."""
         script = Path(__file__).with_name('chaos_server.py')
         with (self.directory / 'log').open('ab') as log:
             process = await anyio.open_process(
@@ -173,7 +173,7 @@ class Place:
             headers = {'authorization': f'Bearer {self.key}'}
             async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60) as self.client:
                 self._tell()
-                while lines is None or self.lines() < lines:  # noqa: ASYNC110  # no event tells of another process
+                while lines is None or self.lines() < lines:  # noqa: ASYNC110  # no event reports them
                     await anyio.sleep(POLL_SECONDS)
         finally:
             self.client = None
@@ -182,23 +182,23 @@ class Place:
                 await process.aclose()
 
     def lines(self) -> int:
-        """Return how often tools ran."""
+        """Return the number of tool calls that ran."""
         return sum(len(lines(self.directory / name)) for name in ('notes', 'looks'))
 
     async def request(self, method: str, path: str, **options: Any) -> Any:
-        """Ask, as often as it takes until a server answers."""
+        """Send a request until a server responds."""
         while True:
             client = await self.here()
             try:
                 answer = await client.request(method, path, **options)
-            except (httpx.TransportError, RuntimeError):  # killed, or the client was closed when it was
+            except (httpx.TransportError, RuntimeError):  # killed, or the client was closed
                 await anyio.sleep(POLL_SECONDS)
                 continue
             assert answer.is_success or answer.status_code == 409, answer.text
             return answer.json()
 
     async def here(self) -> httpx.AsyncClient:
-        """Return a client of the server that is there now, or will be."""
+        """Return a client of the current server, or wait for the next one."""
         while self.client is None:
             await self.changed.wait()
         return self.client
@@ -213,21 +213,21 @@ def lines(path: Path) -> list[str]:
 
 
 @dataclass
-class Talk:
-    """One conversation, whose client comes back until its turn is complete."""
+class ScriptedClient:
+    """A conversation whose client reconnects until the turn is complete."""
 
     place: Place
     prompt: str
     runs: dict[str, list[Frame]] = field(default_factory=dict[str, list[Frame]])
-    """What each run told, after whatever it told anew."""
+    """The events of each run since the last reset."""
     states: Counter[str] = field(default_factory=Counter[str])
-    """How often the conversation was found in which state."""
+    """Number of times that the conversation was found in each state."""
 
     async def take(self) -> None:
-        """Say something, answer what waits, and read everything.
+        """Send the prompt, answer approvals, and read all events until the turn is complete.
 
-        The server may die with an answer that it has kept, before the run that it was for began: without any answer
-        left to give, the run is asked for.
+        The server may crash after it stored an answer and before it started the run. Then the client resumes without
+        answers.
         """
         path = f'/api/conversations/{(await self.place.request("POST", "/api/conversations", json={"agent": "analyst"}))["id"]}'
         while True:
@@ -252,14 +252,14 @@ class Talk:
                 await self._read(run['id'])
 
     def _decide(self, approval: Mapping[str, Any]) -> dict[str, str]:
-        """Approve what did not run; say what is known of what did."""
+        """Approve calls that did not run, and deny calls that ran."""
         key = approval['args'].get('key')
         if key in lines(self.place.directory / 'notes'):
             return {'decision': 'deny', 'reason': 'It ran.'}
         return {'decision': 'approve', 'digest': approval['view']['digest']}
 
     async def _read(self, run_id: str) -> None:
-        """Read what a run tells until its end, through all that happens to the server."""
+        """Read the events of a run to the end, across restarts of the server."""
         frames = self.runs.setdefault(run_id, [])
         while not frames or frames[-1].event != 'end':
             client, reader = await self.place.here(), FrameReader()
@@ -280,31 +280,31 @@ class Talk:
 
 
 async def play_round(directory: Path, seed: int) -> Counter[str]:
-    """Play a round, check all that must hold, and return in which states conversations were found."""
+    """Run a round, check all invariants, and return the number of states found."""
     async with open_store(f'sqlite:///{directory}/agents.db') as store:
         key = await create_api_key(store, name='test', scopes=['run', 'approve', 'audit'], owner='ada')
     place = Place(directory, key)
-    talks = [Talk(place, f't{number}') for number in range(TURNS)]
+    clients = [ScriptedClient(place, f't{number}') for number in range(TURNS)]
     runs: list[dict[str, Any]] = []
     audit: list[dict[str, Any]] = []
     async with anyio.create_task_group() as group:
         group.start_soon(place.serve, random.Random(seed))
-        async with anyio.create_task_group() as talking:
-            for talk in talks:
-                talking.start_soon(talk.take)
+        async with anyio.create_task_group() as client_group:
+            for talk in clients:
+                client_group.start_soon(talk.take)
         with anyio.fail_after(120):
-            while True:  # records of dead processes are closed when all that can be recovered has been
+            while True:  # recovery closes the records of crashed processes last
                 audit = (await place.request('GET', '/api/audit', params={'limit': 200}))['items']
                 if 'running' not in {record['status'] for record in audit}:
                     break
                 await anyio.sleep(POLL_SECONDS)
-        runs += [await place.request('GET', f'/api/runs/{id}') for talk in talks for id in talk.runs]
+        runs += [await place.request('GET', f'/api/runs/{id}') for talk in clients for id in talk.runs]
         group.cancel_scope.cancel()
 
-    keys = [f'{talk.prompt}/{step}' for talk in talks for step in (0, 3, 4)]
-    keys += [f'{talk.prompt}/child/{step}' for talk in talks for step in (0, 2)]
+    keys = [f'{talk.prompt}/{step}' for talk in clients for step in (0, 3, 4)]
+    keys += [f'{talk.prompt}/child/{step}' for talk in clients for step in (0, 2)]
     assert Counter(lines(directory / 'notes')) == dict.fromkeys(keys, 1)
-    for talk in talks:
+    for talk in clients:
         last = list(talk.runs.values())[-1]
         assert said(last).endswith(f'All of {talk.prompt}.')
         assert told(last)[-1][1]['status'] == 'complete'
@@ -312,18 +312,18 @@ async def play_round(directory: Path, seed: int) -> Counter[str]:
     assert len(audit) < 200
     assert {record['status'] for record in audit} <= {'success', 'awaiting_approval', 'crashed'}
     assert len([record for record in audit if record['status'] == 'success']) >= TURNS
-    return sum((talk.states for talk in talks), Counter[str]())
+    return sum((talk.states for talk in clients), Counter[str]())
 
 
-async def test_a_server_that_is_killed_again_and_again_loses_nothing_and_does_nothing_twice(tmp_path: Path) -> None:
-    """004-12, C9: with approvals that wait, subagents at work, and clients that come back."""
+async def test_repeatedly_killed_server_completes_every_call_once(tmp_path: Path) -> None:
+    """004-12, C9: pending approvals, active subagents and reconnecting clients."""
     found = await play_round(tmp_path, 1)
     assert found['complete'] >= TURNS
 
 
 @pytest.mark.soak
 @pytest.mark.skipif(SOAK_ROUNDS == 0, reason='`make soak` sets SOAK_ROUNDS')
-async def test_a_server_is_killed_for_long(tmp_path: Path) -> None:
+async def test_killed_server_soak(tmp_path: Path) -> None:
     found = Counter[str]()
     for seed in range(100, 100 + max(1, SOAK_ROUNDS // 300)):
         directory = tmp_path / str(seed)

@@ -1,4 +1,4 @@
-"""Requests that nobody honest sends: bodies that are no JSON, paths that are no paths, bodies that never end."""
+"""Hostile requests: invalid JSON, odd paths and headers, and bodies that never end."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ NO_JSON = {
     'objects in objects': b'{"a":' * 5000 + b'1' + b'}' * 5000,
     'nothing': b'',
 }
-"""What stands where a value should."""
+"""Invalid values, inserted into JSON bodies."""
 
 PLACES = {
     'metadata': ('/api/conversations', b'{"agent": "analyst", "metadata": {"k": %s}}'),
@@ -68,11 +68,11 @@ PLACES = {
     'anthropic': ('/v1/messages', b'{"model": "analyst", "max_tokens": 9, "messages": [{"role": "user", "content": %s}]}'),
     'google': ('/v1beta/models/analyst:generateContent', b'{"contents": [{"parts": [{"text": %s}]}]}'),
 }  # fmt: skip
-"""Where anything, or a text, is taken."""
+"""Routes and bodies with a place for any value or a text."""
 
 
 @pytest.mark.parametrize('place', PLACES)
-async def test_what_is_no_json_is_refused_before_anything_is_kept(ada: Client, place: str) -> None:
+async def test_invalid_json_is_refused_before_anything_is_stored(ada: Client, place: str) -> None:
     path, body = PLACES[place]
     statuses = {name: (await send(ada, path, body.replace(b'%s', value)))[0] for name, value in NO_JSON.items()}
     assert {name: status for name, status in statuses.items() if status not in (400, 422)} == {}
@@ -80,7 +80,7 @@ async def test_what_is_no_json_is_refused_before_anything_is_kept(ada: Client, p
 
 
 @pytest.mark.parametrize(('place', 'field'), [('turns', 'prompt'), ('resume', 'answers'), ('head', 'version')])
-async def test_what_is_no_json_is_refused_within_a_conversation(
+async def test_invalid_json_is_refused_in_routes_of_a_conversation(
     ada: Client, conversation: str, place: str, field: str
 ) -> None:
     body = b'{"%s": %%s}' % field.encode()
@@ -88,7 +88,7 @@ async def test_what_is_no_json_is_refused_within_a_conversation(
     assert {(status, json.loads(text)['error']['type']) for status, text in answers} == {(422, 'invalid')}
 
 
-async def test_first_words_name_a_conversation_without_what_no_name_has(ada: Client) -> None:
+async def test_conversation_title_omits_control_characters(ada: Client) -> None:
     odd = ' a\x00b\x1b[31m\u202ec\r\nx-owner: bob '
     await ada.post('/v1/chat/completions', json={'model': 'analyst', 'messages': [{'role': 'user', 'content': odd}]})
     [named] = (await ada.get('/api/conversations')).json()['items']
@@ -96,7 +96,7 @@ async def test_first_words_name_a_conversation_without_what_no_name_has(ada: Cli
 
 
 @pytest.mark.parametrize('data', ['ü', 'A', '=', 'AA==AA', 'AA AA', '\x00'])
-async def test_files_that_are_no_base64_are_refused(ada: Client, data: str) -> None:
+async def test_invalid_base64_is_refused(ada: Client, data: str) -> None:
     sound = {'type': 'input_audio', 'input_audio': {'data': data, 'format': 'wav'}}
     openai = {'model': 'analyst', 'messages': [{'role': 'user', 'content': [sound]}]}
     image = {'type': 'image', 'source': {'type': 'base64', 'media_type': 'image/png', 'data': data}}
@@ -111,24 +111,24 @@ async def test_files_that_are_no_base64_are_refused(ada: Client, data: str) -> N
 
 
 async def send(client: Client, path: str, body: bytes) -> tuple[int, str]:
-    """Send a body that says that it is JSON."""
+    """Send a body as JSON."""
     answer = await client.post(path, content=body, headers={'content-type': 'application/json'})
     return answer.status_code, answer.text
 
 
-async def test_of_a_key_that_comes_twice_the_last_counts_as_everywhere(ada: Client) -> None:
+async def test_last_value_of_a_repeated_key_is_used(ada: Client) -> None:
     body = b'{"agent": "nobody", "agent": "analyst", "metadata": {"a": 1, "a": 2}}'
     answer = await ada.post('/api/conversations', content=body, headers={'content-type': 'application/json'})
     assert (answer.status_code, answer.json()['metadata']) == (201, {'a': 2})
 
 
-async def test_odd_json_that_is_json_comes_back_as_it_was(ada: Client) -> None:
+async def test_unusual_json_is_returned_unchanged(ada: Client) -> None:
     odd = {'big': 2**80, 'nul': 'a\x00b', 'pair': '😀', 'small': 5e-324, 'deep': json.loads('[' * 90 + ']' * 90)}
     answer = await ada.post('/api/conversations', json={'agent': 'analyst', 'metadata': odd})
     assert (answer.status_code, answer.json()['metadata']) == (201, odd)
 
 
-def test_every_route_that_takes_json_takes_it_strictly() -> None:
+def test_every_json_route_parses_strictly() -> None:
     routes = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
     lenient = [route.path for route in routes if route.body_field and not isinstance(route, JsonRoute)]
     assert lenient == []
@@ -154,7 +154,7 @@ ODD = {
     'a wildcard': '%25',
     'a quote': "'%20or%20'1'='1",
 }
-"""What stands in addresses where an id or a name should."""
+"""Odd values for ids and names in URLs."""
 
 WITH_ID = (
     '/api/conversations/{}',
@@ -187,7 +187,7 @@ WITH_QUERY = (
 )
 
 
-async def test_what_is_no_id_is_not_there_and_names_nothing_else(ada: Client, conversation: str) -> None:
+async def test_malformed_ids_are_not_found(ada: Client, conversation: str) -> None:
     for path in (path.format(odd) for path in WITH_ID for odd in ODD.values()):
         answer = await ada.get(path)
         assert (answer.status_code, answer.headers.get('location')) in ((400, None), (404, None)), path[:80]
@@ -196,14 +196,14 @@ async def test_what_is_no_id_is_not_there_and_names_nothing_else(ada: Client, co
         assert answer.status_code in (404, 422) or answer.json()['items'] == [], path[:80]
 
 
-async def test_files_of_a_version_are_those_of_the_version(ada: Client, conversation: str) -> None:
+async def test_odd_file_paths_of_a_version_are_not_found(ada: Client, conversation: str) -> None:
     version = (await ada.put(f'{conversation}/uploads/a.txt', content=b'x')).json()['version_id']
     for odd in ODD.values():
         answer = await ada.get(f'/api/versions/{version}/files/{odd}')
         assert answer.status_code in (404, 422), odd
 
 
-async def test_names_of_uploads_are_kept_whole_or_refused(ada: Client, conversation: str) -> None:
+async def test_odd_upload_names_are_stored_unchanged_or_refused(ada: Client, conversation: str) -> None:
     kept: list[str] = []
     for odd in ODD.values():
         answer = await ada.put(f'{conversation}/uploads/{odd}', content=b'x')
@@ -215,7 +215,7 @@ async def test_names_of_uploads_are_kept_whole_or_refused(ada: Client, conversat
     assert sorted(each['name'] for each in listed) == sorted(set(kept))
 
 
-async def test_of_two_uploads_at_once_the_slower_is_refused_and_loses_nothing(ada: Client, conversation: str) -> None:
+async def test_slower_of_two_concurrent_uploads_is_refused(ada: Client, conversation: str) -> None:
     async def slowly() -> AsyncGenerator[bytes]:
         yield b'x'
         assert (await ada.put(f'{conversation}/uploads/b.txt', content=b'y')).status_code == 201
@@ -226,7 +226,7 @@ async def test_of_two_uploads_at_once_the_slower_is_refused_and_loses_nothing(ad
     assert (answer.status_code, [each['name'] for each in listed]) == (409, ['b.txt'])
 
 
-async def test_what_was_said_stands_in_no_header(ada: Client, conversation: str) -> None:
+async def test_input_is_not_copied_into_headers(ada: Client, conversation: str) -> None:
     odd = 'a\r\nx-owner: bob\r\n\r\n'
     answer = await ada.post(f'{conversation}/turns', json={'prompt': odd, 'session_id': odd})
     named = await ada.post('/api/conversations', json={'agent': 'analyst', 'name': odd})
@@ -239,9 +239,7 @@ async def test_what_was_said_stands_in_no_header(ada: Client, conversation: str)
 # Keys
 
 
-async def test_wrong_keys_are_told_the_same_whatever_is_wrong(
-    ada: Client, nobody: Client, make_client: MakeClient
-) -> None:
+async def test_all_wrong_keys_have_the_same_response(ada: Client, nobody: Client, make_client: MakeClient) -> None:
     right = ada.headers['authorization'].removeprefix('Bearer ')
     id, secret = right[3:39], right[40:]
     expired = (await make_client('run', expires_in_seconds=1e-6)).headers['authorization'].removeprefix('Bearer ')
@@ -269,29 +267,29 @@ async def test_wrong_keys_are_told_the_same_whatever_is_wrong(
 
 @dataclass(frozen=True)
 class Place:
-    """A server as it is run, on a port."""
+    """A server process on a port."""
 
     port: int
     key: str
     upload: str
-    """A path that takes uploads."""
+    """A path that accepts uploads."""
 
     async def connect(self, *pieces: bytes) -> SocketStream:
-        """Connect, and send something."""
+        """Connect and send the pieces."""
         stream = await anyio.connect_tcp('127.0.0.1', self.port)
         for piece in pieces:
             await stream.send(piece)
         return stream
 
     def head(self, *lines: str) -> bytes:
-        """Return the head of an upload by somebody who has a key."""
+        """Return the header of an authenticated upload."""
         first = (f'PUT {self.upload} HTTP/1.1', 'host: localhost', f'x-api-key: {self.key}')
         return '\r\n'.join([*first, *lines, '', '']).encode()
 
 
 @pytest.fixture
 async def place(store: SqlStore) -> AsyncGenerator[Place]:
-    """`pydantic-deep serve`, with a limit of 16 MiB for uploads; it is stopped by a signal."""
+    """A running `pydantic-deep serve` with an upload limit of 16 MiB, stopped by a signal."""
     agents: dict[str, AnyAgent] = {'analyst': create_deep_agent(ScriptedModel('Hello.'))}
     urls: list[str] = []
     started = anyio.Event()
@@ -312,11 +310,11 @@ async def place(store: SqlStore) -> AsyncGenerator[Place]:
 
 
 LIMIT_BYTES = 16 * 2**20
-"""How large an upload may be here."""
+"""Upload limit of this server."""
 
 
 async def read_all(stream: SocketStream) -> bytes:
-    """Return what comes until the connection ends."""
+    """Return all data until the connection ends."""
     data = b''
     try:
         while True:
@@ -327,10 +325,8 @@ async def read_all(stream: SocketStream) -> bytes:
 
 @pytest.mark.parametrize('host', ['localhost', 'elsewhere.example'])
 @pytest.mark.parametrize('coding', ['chunked', 'CHUNKED'])
-async def test_a_body_with_two_lengths_is_refused_and_the_connection_closed(
-    place: Place, coding: str, host: str
-) -> None:
-    """A request with both Content-Length and Transfer-Encoding is refused, and nothing after it is read as a request."""
+async def test_body_with_two_lengths_is_refused_and_the_connection_closed(place: Place, coding: str, host: str) -> None:
+    """A request with both Content-Length and Transfer-Encoding is refused, and no request is read after it."""
     smuggled = b'GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n'
     head = place.head('content-length: 5', f'transfer-encoding: {coding}').replace(b'localhost', host.encode())
     async with await place.connect(head + b'0\r\n\r\n' + smuggled) as stream:
@@ -341,7 +337,7 @@ async def test_a_body_with_two_lengths_is_refused_and_the_connection_closed(
 
 
 @pytest.mark.parametrize('expect', [(), ('expect: 100-continue',)])
-async def test_ten_gigabytes_are_refused_before_one_byte_of_them_is_sent(place: Place, expect: Sequence[str]) -> None:
+async def test_large_content_length_is_refused_before_the_body(place: Place, expect: Sequence[str]) -> None:
     async with await place.connect(place.head(f'content-length: {10 * 2**30}', *expect)) as stream:
         answer = await read_all(stream)
     assert answer.startswith(b'HTTP/1.1 413 ')
@@ -349,7 +345,7 @@ async def test_ten_gigabytes_are_refused_before_one_byte_of_them_is_sent(place: 
     assert b'"too_large"' in answer
 
 
-async def test_an_upload_of_unknown_length_is_refused_at_the_limit_and_was_not_in_memory(place: Place) -> None:
+async def test_chunked_upload_is_refused_at_the_limit_without_buffering(place: Place) -> None:
     piece = b'%x\r\n%s\r\n' % (2**18, b'x' * 2**18)
     tracemalloc.start()
     try:
@@ -369,7 +365,7 @@ async def test_an_upload_of_unknown_length_is_refused_at_the_limit_and_was_not_i
     assert peak < LIMIT_BYTES // 2
 
 
-async def test_a_header_that_does_not_end_is_refused_whoever_sends_it(place: Place) -> None:
+async def test_endless_header_is_refused(place: Place) -> None:
     async with await place.connect(b'GET /health HTTP/1.1\r\nx-odd: ') as stream:
         sent = 0
         with suppress(anyio.BrokenResourceError):
@@ -379,8 +375,8 @@ async def test_a_header_that_does_not_end_is_refused_whoever_sends_it(place: Pla
     assert sent < 1024
 
 
-async def test_clients_that_never_end_a_request_hold_nobody_else(place: Place) -> None:
-    """Nor the end of the server, which is waited for."""
+async def test_unfinished_requests_do_not_block_requests_or_shutdown(place: Place) -> None:
+    """The fixture waits for the server to stop."""
     unfinished = (
         b'',
         b'GET /hea',
@@ -396,7 +392,7 @@ async def test_clients_that_never_end_a_request_hold_nobody_else(place: Place) -
     assert answer.status_code == 201
 
 
-async def test_who_has_no_key_is_told_so_before_the_body_ends(place: Place) -> None:
+async def test_missing_key_is_refused_before_the_body_ends(place: Place) -> None:
     head = place.head('content-length: 1000').replace(place.key.encode(), b'wrong')
     async with await place.connect(head, b'x') as stream:
         assert (await stream.receive()).startswith(b'HTTP/1.1 401 ')

@@ -1,4 +1,4 @@
-"""How often a key may ask, and how large a body may be: on layers alone, with a clock that stands still."""
+"""Rate limits and body size limits, tested on the middleware with a fake clock."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def rate(clock: FakeClock) -> RateLimit:
     return RateLimit(per_second=2, burst=3, clock=clock.monotonic)
 
 
-def test_a_burst_passes_and_the_next_waits(rate: RateLimit) -> None:
+def test_burst_is_allowed_and_the_next_request_is_delayed(rate: RateLimit) -> None:
     assert [rate.take('a') for _ in range(4)] == [0, 0, 0, 0.5]
 
 
-def test_tokens_come_back_steadily_and_never_more_than_the_burst(rate: RateLimit, clock: FakeClock) -> None:
+def test_tokens_refill_steadily_up_to_the_burst(rate: RateLimit, clock: FakeClock) -> None:
     for _ in range(3):
         rate.take('a')
     clock.advance(0.5)
@@ -48,14 +48,14 @@ def test_tokens_come_back_steadily_and_never_more_than_the_burst(rate: RateLimit
     assert [rate.take('a') for _ in range(4)] == [0, 0, 0, 0.5]
 
 
-def test_asking_in_vain_does_not_make_the_wait_longer(rate: RateLimit, clock: FakeClock) -> None:
+def test_refused_requests_do_not_extend_the_delay(rate: RateLimit, clock: FakeClock) -> None:
     for _ in range(50):
         rate.take('a')
     clock.advance(0.5)
     assert rate.take('a') == 0
 
 
-def test_an_address_may_send_few_wrong_keys_and_an_ipv6_network_counts_as_one(clock: FakeClock) -> None:
+def test_wrong_keys_are_limited_per_address_or_ipv6_network(clock: FakeClock) -> None:
     limit = WrongKeyLimit(per_minute=60, burst=2, clock=clock.monotonic)
 
     assert [limit.take('192.0.2.1') for _ in range(4)] == [0, 0, 1, 1]
@@ -67,7 +67,7 @@ def test_an_address_may_send_few_wrong_keys_and_an_ipv6_network_counts_as_one(cl
     assert [limit.take('192.0.2.1') for _ in range(2)] == [0, 1]
 
 
-def test_no_number_of_addresses_takes_more_memory(clock: FakeClock) -> None:
+def test_wrong_key_limit_has_bounded_memory(clock: FakeClock) -> None:
     limit = WrongKeyLimit(per_minute=60, burst=2, clock=clock.monotonic)
     tracemalloc.start()
     try:
@@ -78,7 +78,7 @@ def test_no_number_of_addresses_takes_more_memory(clock: FakeClock) -> None:
         tracemalloc.stop()
 
 
-def test_one_key_takes_nothing_from_another(rate: RateLimit) -> None:
+def test_keys_have_separate_limits(rate: RateLimit) -> None:
     for _ in range(4):
         rate.take('a')
     assert rate.take('b') == 0
@@ -88,7 +88,7 @@ read: list[int] = []
 
 
 async def _count(request: Request) -> PlainTextResponse:
-    """Count the body as it comes."""
+    """Count the bytes of the body while reading it."""
     total = 0
     async for chunk in request.stream():
         total += len(chunk)
@@ -140,20 +140,20 @@ async def _chunks(*sizes: int) -> AsyncIterator[bytes]:
         yield b'x' * size
 
 
-async def test_a_body_at_the_limit_passes(client: httpx.AsyncClient) -> None:
+async def test_body_at_the_limit_is_accepted(client: httpx.AsyncClient) -> None:
     answer = await client.post('/count', content=b'x' * 10)
     assert (answer.status_code, answer.text) == (200, '10')
     assert 'connection' not in answer.headers
 
 
-async def test_a_body_that_says_it_is_too_large_is_refused_before_anything_is_read(client: httpx.AsyncClient) -> None:
+async def test_body_with_a_large_content_length_is_refused_unread(client: httpx.AsyncClient) -> None:
     answer = await client.post('/count', content=b'x' * 11)
     assert (answer.status_code, answer.json()['error']['type']) == (413, 'too_large')
     assert '10 bytes' in answer.json()['error']['message']
     assert read == []
 
 
-async def test_a_body_that_does_not_say_is_counted_while_it_comes(client: httpx.AsyncClient) -> None:
+async def test_body_without_content_length_is_counted(client: httpx.AsyncClient) -> None:
     assert (await client.post('/count', content=_chunks(4, 6))).text == '10'
     read.clear()
     answer = await client.post('/count', content=_chunks(4, 6, 1, 1000))
@@ -162,25 +162,25 @@ async def test_a_body_that_does_not_say_is_counted_while_it_comes(client: httpx.
     assert answer.headers['connection'] == 'close'
 
 
-async def test_a_refusal_has_the_form_of_the_api(client: httpx.AsyncClient) -> None:
+async def test_body_limit_error_has_the_format_of_the_api(client: httpx.AsyncClient) -> None:
     answer = await client.post('/v1/messages', content=b'x' * 11)
     assert (answer.status_code, answer.json()['error']['type']) == (413, 'request_too_large')
 
 
-async def test_ten_gigabytes_are_refused_early_and_the_connection_ends(client: httpx.AsyncClient) -> None:
+async def test_large_content_length_closes_the_connection(client: httpx.AsyncClient) -> None:
     answer = await client.post('/count', content=b'', headers={'content-length': str(10 * 2**30)})
     assert (answer.status_code, answer.headers['connection']) == (413, 'close')
     assert read == []
 
 
 @pytest.mark.parametrize('length', ['-1', '1e9', '٣', ''])
-async def test_a_length_that_is_none_is_counted_instead(client: httpx.AsyncClient, length: str) -> None:
+async def test_body_with_invalid_content_length_is_counted(client: httpx.AsyncClient, length: str) -> None:
     answer = await client.post('/count', content=b'x' * 11, headers={b'content-length': length.encode()})
     assert answer.status_code == 413
     assert read == []
 
 
-async def test_a_large_body_that_nobody_reads_ends_the_connection(inner: Starlette) -> None:
+async def test_unread_large_body_closes_the_connection(inner: Starlette) -> None:
     limited = BodyLimit(inner, lambda method, path: 10**6)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(limited), base_url='http://localhost') as client:
         small = await client.post('/ignore', content=b'x')
@@ -188,7 +188,7 @@ async def test_a_large_body_that_nobody_reads_ends_the_connection(inner: Starlet
     assert ('connection' in small.headers, large.headers['connection']) == (False, 'close')
 
 
-async def test_a_body_that_ends_by_a_departure_is_passed_on(inner: Starlette) -> None:
+async def test_disconnect_during_the_body_is_passed_on(inner: Starlette) -> None:
     seen: list[str] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -215,7 +215,7 @@ def _counted(app: ASGIApp) -> ASGIApp:
 
 
 @pytest.mark.parametrize('layer', [_limited, SecurityHeaders, _counted, Authentication, KeyInQuery])
-async def test_what_is_no_request_passes_untouched(layer: Callable[[ASGIApp], ASGIApp]) -> None:
+async def test_other_scopes_than_http_are_passed_unchanged(layer: Callable[[ASGIApp], ASGIApp]) -> None:
     passed: list[object] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -232,7 +232,7 @@ async def test_what_is_no_request_passes_untouched(layer: Callable[[ASGIApp], AS
     assert passed == [scope, receive, send]
 
 
-async def test_headers_are_added_to_streams_and_what_a_route_says_stays(inner: Starlette) -> None:
+async def test_headers_are_added_to_streams_unless_set(inner: Starlette) -> None:
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(SecurityHeaders(inner)), base_url='http://localhost'
     ) as client:
@@ -241,7 +241,7 @@ async def test_headers_are_added_to_streams_and_what_a_route_says_stays(inner: S
     assert {name: answer.headers[name] for name in HEADERS} == {**HEADERS, 'cache-control': 'no-cache'}
 
 
-async def test_a_defect_has_the_headers_too_and_says_nothing(inner: Starlette) -> None:
+async def test_internal_error_has_security_headers_and_no_details(inner: Starlette) -> None:
     transport = httpx.ASGITransport(SecurityHeaders(inner), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url='http://localhost') as client:
         answer = await client.get('/fail')
@@ -252,7 +252,7 @@ async def test_a_defect_has_the_headers_too_and_says_nothing(inner: Starlette) -
     assert answer.headers['x-content-type-options'] == 'nosniff'
 
 
-async def test_requests_are_counted_by_template_and_what_a_client_makes_up_is_no_label(inner: Starlette) -> None:
+async def test_requests_are_counted_by_route_template(inner: Starlette) -> None:
     metrics = ServerMetrics()
     counted = RequestCounter(inner, metrics)
     transport = httpx.ASGITransport(counted, raise_app_exceptions=False)
@@ -268,8 +268,8 @@ async def test_requests_are_counted_by_template_and_what_a_client_makes_up_is_no
     ]
 
 
-async def test_a_refusal_within_a_body_is_an_http_exception(inner: Starlette) -> None:
-    """FastAPI passes such a one on, instead of calling the body malformed."""
+async def test_body_limit_raises_an_http_exception(inner: Starlette) -> None:
+    """FastAPI passes on an HTTPException instead of reporting a malformed body."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await receive()

@@ -1,6 +1,6 @@
-"""Many conversations at once: nothing is lost, nothing is out of order, and who does not read holds nobody.
+"""Many concurrent conversations: no event is lost or reordered, and stalled clients do not block others.
 
-`benchmarks/cases/ours_server.py` does it with 500, over sockets, and measures.
+`benchmarks/cases/ours_server.py` runs the same with 500 conversations over sockets, and measures it.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from .conftest import Client, Serve, Served, frames_in, said, told
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 STREAMS = 60
-"""How many conversations stream at once."""
+"""Number of concurrent streams."""
 
 STALLED = 12
-"""How many of their clients stop reading at a random place, for good."""
+"""Number of clients that stop reading at a random event."""
 
 WORDS = ' '.join(f'word{number}' for number in range(100))
-"""What each is told at the end, a piece for each word."""
+"""The last text of each run, streamed word by word."""
 
 LOG_MEMORY_BYTES = 4096
-"""How much of a log may be in memory here: less than each has."""
+"""Memory limit of a log, smaller than each log of this test."""
 
 
 @dataclass
 class Meeting:
-    """A tool in which all runs wait for each other: then all of them stream at once."""
+    """A tool in which all runs wait for each other, so that they stream at the same time."""
 
     missing: int
     complete: anyio.Event = field(default_factory=anyio.Event)
 
     async def meet(self) -> str:
-        """Wait for the others."""
+        """Wait for all other runs."""
         self.missing -= 1
         if self.missing == 0:
             self.complete.set()
@@ -75,21 +75,21 @@ async def agents() -> Mapping[str, Any]:
 
 @dataclass
 class Reader:
-    """A client as the server meets it: what it was sent, and where it stops reading."""
+    """A client as an ASGI `send` function."""
 
     stops_after: int | None = None
-    """After how many pieces nothing is taken any more, while the connection stays; `None` for never."""
+    """Number of messages after which the client stops reading without a disconnect; `None` if it never stops."""
     pieces: list[bytes] = field(default_factory=list[bytes])
 
     async def send(self, message: Message) -> None:
-        """Take a piece; a client that does not read any more lets the server wait for ever."""
+        """Store a message. A stalled client blocks forever."""
         if len(self.pieces) == self.stops_after:
             await anyio.sleep_forever()
         self.pieces.append(message.get('body', b''))
 
 
 async def listen(served: Served, key: str, path: str, reader: Reader) -> None:
-    """Begin a turn, and take what comes."""
+    """Start a turn and receive its stream."""
     scope: Scope = {
         'type': 'http',
         'asgi': {'version': '3.0', 'spec_version': '2.4'},
@@ -122,7 +122,7 @@ async def metric(client: Client, name: str) -> float:
 
 
 async def stream_all(served: Served, readers: list[Reader]) -> None:
-    """Let all clients begin a turn; return when every run has ended, and all who read have read all."""
+    """Start a turn for each client. Return after all runs have ended and all active clients have read everything."""
     key = await served.key()
     async with served.client(key) as client, anyio.create_task_group() as stalling:
         async with anyio.create_task_group() as reading:
@@ -134,8 +134,8 @@ async def stream_all(served: Served, readers: list[Reader]) -> None:
         stalling.cancel_scope.cancel()
 
 
-async def test_many_stream_at_once_and_some_never_read_on(serve: Serve) -> None:
-    """All runs end, all who read are told everything in order, and logs hold no more memory than they may."""
+async def test_concurrent_streams_are_complete_despite_stalled_clients(serve: Serve) -> None:
+    """All runs complete, all active clients receive every event in order, and the logs stay within their memory limit."""
     chance = random.Random(60)
     readers = [Reader() for _ in range(STREAMS)]
     for reader in chance.sample(readers, STALLED):

@@ -1,6 +1,6 @@
-"""The OpenAPI document is true: schemathesis asks what it says can be asked, and what it says cannot.
+"""The OpenAPI document matches the server: schemathesis sends valid and invalid requests.
 
-Over a socket, because a client in the same process would clean what it sends. `make soak` asks for longer.
+The requests use a socket, because a client in the same process would normalize them. `make soak` runs more examples.
 """
 
 from __future__ import annotations
@@ -36,37 +36,38 @@ from pydantic_deep.testing import Answer, ScriptedModel, call
 pytestmark = pytest.mark.slow
 
 SOAK_ROUNDS = int(os.environ.get('SOAK_ROUNDS', '0'))
-"""How long the long form takes; `make soak` sets it."""
+"""Number of rounds of the soak test, set by `make soak`."""
 
 EXAMPLES = 4
-"""How many requests are made of each operation and kind in the suite."""
+"""Number of requests per operation and mode."""
 
 PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""For clients that talk plainly on loopback: one with certificates takes longer to make than all that is asked."""
+"""A shared context for plain HTTP clients. Creating one with certificates would take longer than all requests."""
 
 RULES = cast('Any', checks).positive_data_acceptance
-"""A check that is left out: what fits the schema may break a rule that no schema says, such as what a cursor is."""
+"""An excluded check: a valid request may violate a rule that the schema cannot express, such as the format of a cursor.
+"""
 
 
 @dataclass(frozen=True)
 class Running:
-    """A server on a port."""
+    """A running server on a port."""
 
     url: str
     key: str
     document: Mapping[str, Any]
     read: dict[str, str] = field(default_factory=dict[str, str])
-    """What operations that change nothing are asked for."""
+    """Ids for operations that change nothing."""
 
 
 def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
-    """Want to write a file, which needs an approval."""
+    """Request to write a file with approval, then answer."""
     return call('write_file', path='/a.txt', content='x') if len(messages) % 2 else 'Done.'
 
 
 @pytest.fixture(scope='module')
 def running() -> Generator[Running]:
-    """A server in a thread, with an agent that answers and one that asks first."""
+    """A server in a thread, with one agent that answers and one that requires approval."""
     agents = {
         'analyst': create_deep_agent(ScriptedModel(then=lambda messages, info: 'Hello.')),
         'asker': create_deep_agent(ScriptedModel(then=answer), interrupt_on={'write_file': True}),
@@ -101,24 +102,24 @@ def running() -> Generator[Running]:
         thread.join()
 
 
-def test_answers_are_what_the_document_says(running: Running) -> None:
-    """Whatever is asked, no answer is a 5xx, and each has a status, a type and a body that the document knows."""
+def test_responses_match_the_openapi_document(running: Running) -> None:
+    """No response is a 5xx, and each has a documented status, content type and body."""
     assert ask_everything(running, schemathesis.GenerationMode.POSITIVE, EXAMPLES) > 30
 
 
-def test_what_the_document_does_not_allow_is_refused(running: Running) -> None:
+def test_requests_invalid_by_the_document_are_refused(running: Running) -> None:
     assert ask_everything(running, schemathesis.GenerationMode.NEGATIVE, EXAMPLES) > 15
 
 
 @pytest.mark.soak
 @pytest.mark.skipif(SOAK_ROUNDS == 0, reason='`make soak` sets SOAK_ROUNDS')
 @pytest.mark.parametrize('mode', list(schemathesis.GenerationMode))
-def test_the_document_is_true_for_long(running: Running, mode: schemathesis.GenerationMode) -> None:
+def test_openapi_document_soak(running: Running, mode: schemathesis.GenerationMode) -> None:
     assert ask_everything(running, mode, max(EXAMPLES, SOAK_ROUNDS // 50)) > 15
 
 
 def ask_everything(running: Running, mode: schemathesis.GenerationMode, examples: int) -> int:
-    """Ask of each operation what may be asked, or what may not; return of how many."""
+    """Send valid or invalid requests to each operation, and return the number of operations."""
     schema: Any = schemathesis.openapi.from_dict(dict(running.document))
     schema.config.update(base_url=running.url)
     asked = 0
@@ -134,7 +135,7 @@ def ask_everything(running: Running, mode: schemathesis.GenerationMode, examples
 
 
 def ask(running: Running, operation: Any, mode: schemathesis.GenerationMode, examples: int) -> list[str]:
-    """Ask for one operation some times, and return what was wrong; half of the time, for things that are there."""
+    """Send requests to one operation and return the failures. Two thirds of the requests use existing ids."""
     headers = {'Authorization': f'Bearer {running.key}'}
     ids, numbers, wrong = ids_for(running, operation), count(), list[str]()
 
@@ -160,7 +161,7 @@ def ask(running: Running, operation: Any, mode: schemathesis.GenerationMode, exa
 
 
 def ids_for(running: Running, operation: Any) -> Mapping[str, str]:
-    """Return one of everything that stands in the path of an operation; its own, if it may change them."""
+    """Return ids for the path of an operation: new ones if it may change them, otherwise shared ones."""
     if '{' not in operation.path:
         return {}
     if operation.method.upper() != 'GET':
@@ -171,7 +172,7 @@ def ids_for(running: Running, operation: Any) -> Mapping[str, str]:
 
 
 def make_ids(running: Running) -> dict[str, str]:
-    """Make one of everything that stands in paths."""
+    """Create one resource for each path parameter."""
     headers = {'Authorization': f'Bearer {running.key}'}
     with httpx.Client(base_url=running.url, headers=headers, timeout=60, verify=PLAIN) as client:
         said: dict[str, Any] = {}

@@ -1,6 +1,6 @@
-"""A server in a process of its own, whose database goes away in the middle of a turn: PostgreSQL stops, a disk is full.
+"""Outage of the database during a turn of a server process: PostgreSQL stops, or the disk is full.
 
-It is killed after what it acknowledges, and another one takes its place on the same store.
+The server is killed after its responses, and another one starts on the same store.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 POSTGRES = Path(__file__).parents[1] / 'store' / 'postgres_server.py'
 
 DISK_BYTES = 8 * 1024 * 1024
-"""Room for the store of a few turns."""
+"""Size of the disk, sufficient for a few turns."""
 
 PATIENCE_SECONDS = 120
-"""After how long a test that hangs fails: far more than anything here takes."""
+"""Timeout in seconds for hanging tests, far longer than any operation here."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Database:
-    """A database that can fail and be mended."""
+    """A database that can fail and be repaired."""
 
     url: str
     fail: Callable[[], object]
@@ -47,7 +47,7 @@ class Database:
 
 @contextmanager
 def postgres(directory: Path) -> Generator[Database]:
-    """Start a PostgreSQL that can be stopped as in a crash and started again."""
+    """Start a PostgreSQL that can be stopped as in a crash and restarted."""
     program = [sys.executable, str(POSTGRES), '--no-fsync']
     with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
@@ -66,7 +66,7 @@ def postgres(directory: Path) -> Generator[Database]:
 
 @contextmanager
 def small_disk(directory: Path) -> Generator[Database]:
-    """Mount a small disk that can be filled to the last byte and emptied again."""
+    """Mount a small disk that can be filled completely and emptied."""
     disk = directory / 'disk'
     disk.mkdir()
     mounted = subprocess.run(
@@ -76,7 +76,7 @@ def small_disk(directory: Path) -> Generator[Database]:
         check=False,
     )
     if mounted.returncode:
-        pytest.skip(f'a small disk needs the right to mount one: {mounted.stderr.strip()}')
+        pytest.skip(f'mounting a small disk requires privileges: {mounted.stderr.strip()}')
     filler = disk / 'filler'
 
     def fill() -> None:
@@ -84,7 +84,7 @@ def small_disk(directory: Path) -> Generator[Database]:
             try:
                 while file.write(bytes(4096)):
                     pass
-            except OSError:  # it is full
+            except OSError:  # the disk is full
                 pass
 
     try:
@@ -100,7 +100,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Databa
 
 
 class Gate:
-    """Where turns wait: each connects, and goes on when the connection is closed."""
+    """Blocks turns: each connects to the port, and continues when the connection is closed."""
 
     def __init__(self) -> None:
         self._socket = socket.create_server(('127.0.0.1', 0))
@@ -108,7 +108,7 @@ class Gate:
         self.port = str(self._socket.getsockname()[1])
 
     async def reached(self) -> socket.socket:
-        """Wait until a turn has come, and return what lets it go on when it is closed."""
+        """Wait for the next turn and return its connection. Closing it lets the turn continue."""
         return (await asyncio.wait_for(asyncio.get_running_loop().sock_accept(self._socket), PATIENCE_SECONDS))[0]
 
     def close(self) -> None:
@@ -128,23 +128,22 @@ async def start_turn(client: httpx.AsyncClient, path: str, prompt: str) -> str:
 
 
 async def end_of(client: httpx.AsyncClient, run_id: str) -> Any:
-    """Return the last event of a run, when it has come."""
+    """Wait for the end of a run and return its last event."""
     return last_of((await asyncio.wait_for(client.get(f'/api/runs/{run_id}/events'), PATIENCE_SECONDS)).content)
 
 
 def last_of(events: bytes) -> Any:
-    """Return the end of a run from its events."""
+    """Return the last event of a run."""
     kind, end = told(frames_in(events))[-1]
     assert kind == 'end'
     return end
 
 
-async def test_a_run_that_its_database_has_left_is_suspended_and_ends_when_somebody_says_so(
+async def test_run_interrupted_by_an_outage_is_suspended_until_cancelled(
     database: Database, gate: Gate, tmp_path: Path
 ) -> None:
-    """A run that may continue is never called failed; one whose conversation has moved on asks before it continues;
-    a cancellation is durable before it is acknowledged, whatever is killed then.
-    """
+    """A run that can continue is suspended, not failed. If its conversation has continued, it is not resumed at
+    startup. A cancellation is durable before it is acknowledged, so it survives a kill."""
     async with open_store(database.url) as store:
         key = await create_api_key(store, name='test', scopes=['run'], owner='ada')
 
@@ -157,12 +156,12 @@ async def test_a_run_that_its_database_has_left_is_suspended_and_ends_when_someb
         path = (await client.post('/api/conversations', json={'agent': 'analyst'})).headers['location']
         first = await start_turn(client, path, 'first')
         waiting = await gate.reached()
-        async with client.stream('GET', f'/api/runs/{first}/events') as events:  # it is heard before the outage
+        async with client.stream('GET', f'/api/runs/{first}/events') as events:  # connects before the outage
             await asyncio.to_thread(database.fail)
             waiting.close()
             assert last_of(await asyncio.wait_for(events.aread(), PATIENCE_SECONDS))['status'] == 'suspended'
         refused = await client.post(f'/api/runs/{first}/cancel')
-        assert refused.status_code == 503, 'what no store has taken is not acknowledged'
+        assert refused.status_code == 503, 'an unstored cancellation is not acknowledged'
         await asyncio.to_thread(database.mend)
         assert (await client.get(f'/api/runs/{first}')).json()['state'] == 'suspended'
         second = await start_turn(client, path, 'second')
@@ -184,10 +183,11 @@ async def test_a_run_that_its_database_has_left_is_suspended_and_ends_when_someb
     assert lines(tmp_path / 'sent') == ['second']
 
 
-async def test_a_run_that_its_database_has_left_continues_at_the_next_start(
+async def test_run_interrupted_by_an_outage_is_resumed_at_startup(
     database: Database, gate: Gate, tmp_path: Path
 ) -> None:
-    """Where the conversation has not moved on, a killed server's run goes on by itself and does everything once."""
+    """If the conversation has not continued, the run of a killed server resumes at startup and executes every call
+    once."""
     async with open_store(database.url) as store:
         key = await create_api_key(store, name='test', scopes=['run'], owner='ada')
     options = database.url, gate.port
@@ -202,7 +202,7 @@ async def test_a_run_that_its_database_has_left_continues_at_the_next_start(
         await asyncio.to_thread(database.mend)
 
     async with server_on(tmp_path, key, *options, script='outage_server.py') as (_, client):
-        (await gate.reached()).close()  # what only reads runs again
+        (await gate.reached()).close()  # read-only calls run again
         assert (await end_of(client, run_id))['status'] == 'complete'
         run = (await client.get(f'/api/runs/{run_id}')).json()
         assert (run['state'], run['output'], run['error']) == ('complete', 'Sent only.', None)

@@ -1,4 +1,4 @@
-"""A server that is killed in the middle of turns, and one that takes its place on the same store."""
+"""A server that is killed during turns, and its successor on the same store."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from .restart_server import STEPS
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 TURNS = 8
-"""How many turns run when the server is killed."""
+"""Number of active turns when the server is killed."""
 
 
 @asynccontextmanager
 async def server_on(
     directory: Path, key: str, *options: str, script: str = 'restart_server.py'
 ) -> AsyncGenerator[tuple[Any, httpx.AsyncClient]]:
-    """Start a server in a process of its own, and kill it at the end if nobody has."""
+    """Start a server process; kill it at the end if it is still running."""
     program = [sys.executable, str(Path(__file__).with_name(script)), str(directory), *options]
     with (directory / 'log').open('ab') as log:
         process = await anyio.open_process(program, stdout=subprocess.PIPE, stderr=log)
@@ -50,7 +50,7 @@ async def server_on(
 
 
 async def begin(client: httpx.AsyncClient, prompt: str) -> str:
-    """Begin a turn in a conversation of its own, and return the id of the run."""
+    """Start a turn in a new conversation and return the id of the run."""
     path = (await client.post('/api/conversations', json={'agent': 'analyst'})).headers['location']
     run = await client.post(f'{path}/turns', json={'prompt': prompt}, params={'wait': 'false'})
     return run.json()['id']
@@ -71,11 +71,11 @@ def lines(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize('seed', [1, 2])
-async def test_every_run_goes_on_after_a_kill_and_nothing_that_was_done_is_done_again(tmp_path: Path, seed: int):
-    """004-12, C9: the client that comes back ends with the whole answer."""
+async def test_every_run_is_recovered_after_a_kill_and_no_call_runs_twice(tmp_path: Path, seed: int):
+    """004-12, C9: a reconnected client receives the whole answer."""
     async with open_store(f'sqlite:///{tmp_path}/agents.db') as store:
         key = await create_api_key(store, name='test', scopes=['run', 'approve'], owner='ada')
-    heard: dict[str, list[Frame]] = {}
+    received: dict[str, list[Frame]] = {}
     prompts: dict[str, str] = {}
 
     async with server_on(tmp_path, key) as (process, client):
@@ -84,8 +84,8 @@ async def test_every_run_goes_on_after_a_kill_and_nothing_that_was_done_is_done_
         wanted = random.Random(seed).randrange(2, TURNS * STEPS - 4)
         async with anyio.create_task_group() as group:
             for run_id in prompts:
-                group.start_soon(read_until_killed, client, run_id, heard.setdefault(run_id, []))
-            # what another process writes sets no event here
+                group.start_soon(read_until_killed, client, run_id, received.setdefault(run_id, []))
+            # no event reports the files of another process
             while len(lines(tmp_path / 'notes') + lines(tmp_path / 'looks')) < wanted:
                 await anyio.lowlevel.checkpoint()
             process.kill()
@@ -93,11 +93,11 @@ async def test_every_run_goes_on_after_a_kill_and_nothing_that_was_done_is_done_
     async with server_on(tmp_path, key) as (_, client):
         ended: dict[str, list[Frame]] = {}
         for run_id in prompts:
-            last = heard[run_id][-1].id if heard[run_id] else None
+            last = received[run_id][-1].id if received[run_id] else None
             headers = {} if last is None else {'last-event-id': last}
             answer = await client.get(f'/api/runs/{run_id}/events', headers=headers)
-            ended[run_id] = heard[run_id] if answer.status_code == 204 else frames_in(answer.content)
-            assert last is None or ended[run_id] is heard[run_id] or ended[run_id][0].event == 'reset'
+            ended[run_id] = received[run_id] if answer.status_code == 204 else frames_in(answer.content)
+            assert last is None or ended[run_id] is received[run_id] or ended[run_id][0].event == 'reset'
         states = [await _settle(client, run_id, lines(tmp_path / 'notes')) for run_id in prompts]
         heads = [await _head(client, run_id) for run_id in prompts]
 
@@ -114,7 +114,7 @@ async def test_every_run_goes_on_after_a_kill_and_nothing_that_was_done_is_done_
 
 
 async def _settle(client: httpx.AsyncClient, run_id: str, notes: list[str]) -> tuple[dict[str, Any], bool]:
-    """Return a run when it has ended; a call that may have run is allowed if the journal says that it has not."""
+    """Return an ended run. Approve a call that may have run only if the journal does not contain it."""
     run = (await client.get(f'/api/runs/{run_id}')).json()
     if run['state'] != 'awaiting_approval':
         return run, False
@@ -130,7 +130,7 @@ async def _settle(client: httpx.AsyncClient, run_id: str, notes: list[str]) -> t
 
 
 async def _head(client: httpx.AsyncClient, run_id: str) -> bool:
-    """Return whether the head of the conversation is at the end of its turn."""
+    """Return whether the head of the conversation is the end of its turn."""
     run = (await client.get(f'/api/runs/{run_id}')).json()
     head = (await client.get(f'/api/conversations/{run["conversation_id"]}')).json()
     version = (await client.get(f'/api/versions/{head["head"]}')).json()

@@ -1,4 +1,4 @@
-"""What clients send is checked before a turn begins: on our own routes, and on those of other APIs."""
+"""Validation of requests before a turn starts, on the own routes and on those of other APIs."""
 
 from __future__ import annotations
 
@@ -37,17 +37,15 @@ async def begin(client: Client) -> str:
         ({'prompt': 'Go', 'branch': '  '}, 'branch'),
     ],
 )
-async def test_a_turn_with_a_wrong_argument_is_refused_by_its_name(
-    ada: Client, body: dict[str, Any], field: str
-) -> None:
-    """An empty or blank prompt and settings that are no numbers answer 422 with the `field`, and nothing runs."""
+async def test_invalid_turn_argument_is_refused_by_name(ada: Client, body: dict[str, Any], field: str) -> None:
+    """An empty or blank prompt and invalid settings return 422 with the `field`, and no run starts."""
     path = await begin(ada)
     answer = await ada.post(f'{path}/turns', json=body)
     assert (answer.status_code, answer.json()['error']['field']) == (422, field)
     assert (await ada.get('/api/runs', params={'conversation': path.rpartition('/')[2]})).json()['items'] == []
 
 
-async def test_half_of_a_surrogate_pair_is_refused(ada: Client) -> None:
+async def test_lone_surrogate_is_refused(ada: Client) -> None:
     path = await begin(ada)
     answer = await ada.post(
         f'{path}/turns', content=b'{"prompt": "a\\ud83d"}', headers={'content-type': 'application/json'}
@@ -57,8 +55,8 @@ async def test_half_of_a_surrogate_pair_is_refused(ada: Client) -> None:
 
 @pytest.mark.parametrize('text', ['', '  '])
 @pytest.mark.parametrize('api', ['openai', 'anthropic', 'google'])
-async def test_a_blank_prompt_is_refused_on_the_routes_of_others(ada: Client, api: str, text: str) -> None:
-    """Clients of OpenAI, Anthropic and Google that say nothing get an error of their own form, and nothing runs."""
+async def test_blank_prompt_is_refused_on_compatible_routes(ada: Client, api: str, text: str) -> None:
+    """The routes of OpenAI, Anthropic and Google return an error in their own format, and no run starts."""
     message = {'role': 'user', 'content': text}
     path, body = {
         'openai': ('/v1/chat/completions', {'model': 'analyst', 'messages': [message]}),
@@ -73,15 +71,15 @@ async def test_a_blank_prompt_is_refused_on_the_routes_of_others(ada: Client, ap
 
 
 @pytest.mark.parametrize('number', ['-1', '0', str(10**30), 'x', '1.5'])
-async def test_pages_are_whole_numbers(ada: Client, number: str) -> None:
+async def test_invalid_page_limits_are_refused(ada: Client, number: str) -> None:
     path = await begin(ada)
     for route in ('/api/conversations', f'{path}/versions', '/api/runs', '/api/approvals'):
         answer = await ada.get(route, params={'limit': number})
         assert (answer.status_code, answer.json()['error']['field']) == (422, 'limit')
 
 
-async def test_numbers_that_json_does_not_have_are_texts_in_a_transcript(serve: Serve):
-    """A tool may return NaN, which a version keeps: the transcript says so, and is not lost."""
+async def test_transcript_contains_nan_and_infinity_as_text(serve: Serve):
+    """A tool may return NaN, which a version stores. The transcript contains it as text."""
 
     def measure() -> list[float]:
         return [math.nan, math.inf]
@@ -101,8 +99,8 @@ async def test_numbers_that_json_does_not_have_are_texts_in_a_transcript(serve: 
 
 
 @pytest.mark.parametrize('id', ['', ' ', '\n\t', 'a\0b', '\0'])
-async def test_a_session_id_that_is_no_name_is_refused(ada: Client, id: str) -> None:
-    """A blank `session_id`, and one with a NUL, answers 422 with the `field`, and nothing runs."""
+async def test_blank_session_id_is_refused(ada: Client, id: str) -> None:
+    """A blank `session_id`, or one with a NUL, returns 422 with the `field`, and no run starts."""
     path = await begin(ada)
     root = (await ada.get(path)).json()['head']
     for route, body in (
@@ -127,10 +125,10 @@ async def test_a_session_id_that_is_no_name_is_refused(ada: Client, id: str) -> 
         ('/vercel/analyst', {'id': 'ID', 'trigger': 'submit-message'}, 422),
     ],
 )
-async def test_such_a_session_id_begins_no_conversation_on_the_routes_of_others(
+async def test_blank_session_id_is_refused_on_compatible_routes(
     ada: Client, path: str, body: dict[str, Any], status: int, id: str
 ) -> None:
-    """It is refused in the form of the route, before a conversation is begun for it."""
+    """The error has the format of the route, and no conversation is created."""
     message = {'role': 'user', 'content': 'Go', 'id': 'm', 'parts': [{'type': 'text', 'text': 'Go'}]}
     said = {'contents': [{'role': 'user', 'parts': [{'text': 'Go'}]}]} if 'labels' in body else {'messages': [message]}
     sent = json.loads(json.dumps({**body, **said}).replace('"ID"', json.dumps(id)))

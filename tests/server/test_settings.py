@@ -1,4 +1,4 @@
-"""Settings come from arguments, environment and file, and a mistake in them is named without its value."""
+"""Settings from arguments, environment and file. Errors name the setting without its value."""
 
 from __future__ import annotations
 
@@ -17,70 +17,68 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_defaults_are_for_one_machine() -> None:
+def test_defaults_are_for_local_use() -> None:
     settings = load_settings()
     assert (settings.host, settings.port, settings.cors_origins) == ('127.0.0.1', 8000, ())
     assert settings.allowed_hosts == ('localhost', '127.0.0.1', '[::1]')
 
 
-def test_a_file_sets_fields(file: Path) -> None:
+def test_file_sets_fields(file: Path) -> None:
     settings = load_settings(file)
     assert (settings.port, settings.max_runs, settings.allowed_hosts) == (9000, 7, ('deep.example',))
 
 
-def test_the_environment_counts_before_the_file_and_arguments_before_both(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_arguments_precede_the_environment_and_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('PYDANTIC_DEEP_SERVER_PORT', '9001')
     monkeypatch.setenv('PYDANTIC_DEEP_SERVER_MAX_RUNS', '8')
     settings = load_settings(file, port=9002)
     assert (settings.port, settings.max_runs) == (9002, 8)
 
 
-def test_lists_are_json_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lists_in_the_environment_are_json(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('PYDANTIC_DEEP_SERVER_CORS_ORIGINS', '["https://a.example"]')
     assert load_settings().cors_origins == ('https://a.example',)
 
 
-def test_variables_of_others_are_none_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_environment_variables_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('PORT', '1')
     monkeypatch.setenv('PYDANTIC_DEEP_STORE', 'memory:')
     assert (load_settings().port, load_settings().store) == (8000, None)
 
 
-def test_an_unknown_name_in_a_file_is_named(file: Path) -> None:
+def test_unknown_setting_in_a_file_is_named(file: Path) -> None:
     file.write_text('max_run = 7\n')
     with pytest.raises(InvalidSettingsError, match=r"there is no setting 'max_run'\. Settings: host, port") as caught:
         load_settings(file)
     assert 'max_runs' in str(caught.value)
 
 
-def test_a_value_that_cannot_be_is_named_and_not_quoted(file: Path) -> None:
+def test_invalid_setting_is_named_without_its_value(file: Path) -> None:
     file.write_text('port = "hunter2"\n')
     with pytest.raises(InvalidSettingsError, match='port: Input should be a valid integer') as caught:
         load_settings(file)
     assert 'hunter2' not in str(caught.value)
 
 
-def test_a_value_is_not_quoted_by_the_model_either() -> None:
+def test_validation_error_of_the_model_hides_the_value() -> None:
     with pytest.raises(ValidationError) as caught:
         ServerSettings(max_runs=-77)
     assert '-77' not in str(caught.value)
 
 
-def test_a_list_in_the_environment_that_is_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_list_in_the_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('PYDANTIC_DEEP_SERVER_CORS_ORIGINS', 'https://a.example')
     with pytest.raises(InvalidSettingsError, match=r'"cors_origins".*Lists in the environment are JSON'):
         load_settings()
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_settings_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidSettingsError, match=r"there is no file '.*none\.toml'"):
         load_settings(tmp_path / 'none.toml')
 
 
 @pytest.mark.parametrize('content', [b'port 9000', b'\xff\xfe'], ids=['no TOML', 'no UTF-8'])
-def test_a_file_that_is_no_toml_is_named(file: Path, content: bytes) -> None:
+def test_settings_file_with_invalid_toml_is_named(file: Path, content: bytes) -> None:
     file.write_bytes(content)
     with pytest.raises(InvalidSettingsError, match=r"server\.toml' cannot be read as TOML"):
         load_settings(file)
@@ -92,16 +90,16 @@ def test_hosts_may_be_patterns(host: str) -> None:
 
 
 @pytest.mark.parametrize('host', ['a.*.example', '*a.example', 'a*'])
-def test_a_star_within_a_host_is_refused(host: str) -> None:
+def test_wildcard_inside_a_host_is_refused(host: str) -> None:
     with pytest.raises(InvalidSettingsError, match='`\\*` is allowed only alone or as a prefix'):
         load_settings(allowed_hosts=(host,))
 
 
-def test_the_url_of_the_store_is_not_shown() -> None:
+def test_store_url_is_not_shown_in_the_repr() -> None:
     assert 'secret' not in repr(ServerSettings(store='postgresql://me:secret@db/x'))
 
 
-def test_every_setting_says_what_it_is_and_in_which_unit() -> None:
+def test_every_setting_has_a_description_and_a_unit() -> None:
     undocumented = [name for name, field in ServerSettings.model_fields.items() if not field.description]
     assert undocumented == []
     for name, field in ServerSettings.model_fields.items():

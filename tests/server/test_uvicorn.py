@@ -1,4 +1,4 @@
-"""A server of this process, over loopback: it says where it is, and stops when it is told to, after what works."""
+"""`serve` in this process on loopback: startup, signals, shutdown, and import of agents by name."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def settings(**fields: object) -> ServerSettings:
 async def serving(
     store: SqlStore, given: ServerSettings, agent: AnyAgent | None = None
 ) -> AsyncGenerator[tuple[httpx.AsyncClient, Callable[[int], None]]]:
-    """Serve, and yield a client and what sends a signal; wait for the end."""
+    """Serve; yield a client and a function that sends a signal. Wait for the shutdown."""
     agents: dict[str, AnyAgent] = {'analyst': agent or create_deep_agent(ScriptedModel('Hello.'))}
     started = anyio.Event()
     urls: list[str] = []
@@ -57,7 +57,7 @@ async def serving(
 
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
-async def test_it_serves_until_a_signal_comes_and_leaves_the_store_open(store: SqlStore, number: int) -> None:
+async def test_serve_runs_until_a_signal_without_closing_the_store(store: SqlStore, number: int) -> None:
     before = signal.getsignal(number)
     async with serving(store, settings()) as (client, send):
         answer = await client.get('/api/me')
@@ -68,36 +68,36 @@ async def test_it_serves_until_a_signal_comes_and_leaves_the_store_open(store: S
     assert signal.getsignal(number) is before
 
 
-async def test_what_works_may_end_and_its_client_reads_the_end(store: SqlStore) -> None:
-    asked, goes_on = anyio.Event(), anyio.Event()
+async def test_shutdown_completes_active_runs(store: SqlStore) -> None:
+    asked, continued = anyio.Event(), anyio.Event()
 
     async def wait(messages: list[ModelMessage], info: AgentInfo) -> str:
         asked.set()
-        await goes_on.wait()
+        await continued.wait()
         return 'The end.'
 
     async with serving(store, settings(), create_deep_agent(ScriptedModel(then=wait))) as (client, send):
         conversation = (await client.post('/api/conversations', json={'agent': 'analyst'})).json()['id']
-        told: list[object] = []
+        outcomes: list[object] = []
 
         async def turn() -> None:
             path = f'/api/conversations/{conversation}/turns'
-            told.append((await client.post(path, json={'prompt': 'Hi'})).json()['output'])
+            outcomes.append((await client.post(path, json={'prompt': 'Hi'})).json()['output'])
 
         async with anyio.create_task_group() as group:
             group.start_soon(turn)
             await asked.wait()
             send(signal.SIGTERM)
-            while (await client.get('/health')).status_code != 503:  # until the server has seen it
+            while (await client.get('/health')).status_code != 503:  # until the server has handled the signal
                 pass
             other = (await client.post('/api/conversations', json={'agent': 'analyst'})).json()['id']
             refused = await client.post(f'/api/conversations/{other}/turns', json={'prompt': 'Hi'})
-            told.append(refused.status_code)
-            goes_on.set()
-    assert told == [503, 'The end.']
+            outcomes.append(refused.status_code)
+            continued.set()
+    assert outcomes == [503, 'The end.']
 
 
-async def test_a_second_ctrl_c_waits_no_longer_and_what_was_done_is_kept(store: SqlStore) -> None:
+async def test_second_ctrl_c_interrupts_active_runs(store: SqlStore) -> None:
     asked = anyio.Event()
 
     async def wait(messages: list[ModelMessage], info: AgentInfo) -> str:
@@ -118,8 +118,8 @@ async def test_a_second_ctrl_c_waits_no_longer_and_what_was_done_is_kept(store: 
     assert newest.state == 'interrupted'
 
 
-async def test_ten_gigabytes_are_refused_before_they_come(store: SqlStore) -> None:
-    """A client that says so is answered at once, and the connection ends: nothing of it is taken from the network."""
+async def test_large_upload_is_refused_before_its_body_is_read(store: SqlStore) -> None:
+    """The server responds to the header and closes the connection without reading the body."""
     async with serving(store, settings()) as (client, send):
         url = client.base_url
         key = client.headers['authorization']
@@ -135,7 +135,7 @@ async def test_ten_gigabytes_are_refused_before_they_come(store: SqlStore) -> No
         send(signal.SIGTERM)
 
 
-async def test_a_key_in_the_address_is_in_no_access_log(store: SqlStore, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_access_log_omits_the_key_of_the_query(store: SqlStore, capsys: pytest.CaptureFixture[str]) -> None:
     async with serving(store, settings(access_log=True)) as (client, send):
         secret = client.headers.pop('authorization').removeprefix('Bearer ')
         assert (await client.get('/v1beta/models', params={'key': secret, 'pageSize': '5'})).status_code == 200
@@ -147,7 +147,7 @@ async def test_a_key_in_the_address_is_in_no_access_log(store: SqlStore, capsys:
     assert secret not in printed.out + printed.err
 
 
-async def test_the_address_that_is_listened_on_is_a_name_that_may_be_called(store: SqlStore) -> None:
+async def test_listening_address_is_an_allowed_host(store: SqlStore) -> None:
     async with serving(store, settings(host='127.0.0.2')) as (client, send):
         assert client.base_url.host == '127.0.0.2'
         assert (await client.get('/health')).status_code == 200
@@ -155,8 +155,8 @@ async def test_the_address_that_is_listened_on_is_a_name_that_may_be_called(stor
         send(signal.SIGTERM)
 
 
-async def test_nobody_says_by_a_header_that_wrong_keys_come_from_elsewhere(store: SqlStore) -> None:
-    """Wrong keys count for the address that is connected, whatever headers of proxies a request has."""
+async def test_forwarded_headers_do_not_change_the_address_of_wrong_keys(store: SqlStore) -> None:
+    """Wrong keys count for the connected address, regardless of proxy headers."""
     async with serving(store, settings(wrong_keys_per_minute=1, wrong_key_burst=2)) as (client, send):
         wrong = [{'authorization': 'Bearer guess', 'x-forwarded-for': f'192.0.2.{number}'} for number in range(3)]
         answers = [await client.get('/api/me', headers=each) for each in wrong]
@@ -166,14 +166,14 @@ async def test_nobody_says_by_a_header_that_wrong_keys_come_from_elsewhere(store
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason='this machine has no IPv6')
-async def test_it_listens_on_ipv6(store: SqlStore) -> None:
+async def test_serve_listens_on_ipv6(store: SqlStore) -> None:
     async with serving(store, settings(host='::1')) as (client, send):
         assert client.base_url.host == '::1'
         assert (await client.get('/health')).status_code == 200
         send(signal.SIGTERM)
 
 
-async def test_a_port_that_is_taken_is_an_error(store: SqlStore) -> None:
+async def test_used_port_raises(store: SqlStore) -> None:
     with socket.create_server(('127.0.0.1', 0)) as taken, pytest.raises(OSError, match='in use'):
         await serve(
             {'a': create_deep_agent(ScriptedModel())},
@@ -183,14 +183,14 @@ async def test_a_port_that_is_taken_is_an_error(store: SqlStore) -> None:
         )
 
 
-async def test_an_application_that_cannot_start_is_an_error() -> None:
+async def test_failed_startup_raises() -> None:
     async with open_store('memory:') as closed:
         pass
     with pytest.raises(ServerStartError, match='could not start'):
         await serve({'a': create_deep_agent(ScriptedModel())}, closed, settings(), on_start=lambda url: None)
 
 
-async def test_in_a_thread_no_signals_are_touched(store: SqlStore) -> None:
+async def test_serve_in_a_thread_does_not_change_signal_handlers(store: SqlStore) -> None:
     before = signal.getsignal(signal.SIGTERM)
 
     async def work() -> None:
@@ -244,11 +244,11 @@ def test_agents_are_imported_from_the_working_directory(modules: Path, reference
         ('served_house:numbers', 'neither an agent nor a dictionary'),
     ],
 )
-def test_what_names_no_agents_is_refused(modules: Path, reference: str, said: str) -> None:
+def test_invalid_agents_reference_is_refused(modules: Path, reference: str, said: str) -> None:
     with pytest.raises(InvalidAgentsError, match=said):
         import_agents(reference)
 
 
-def test_what_is_wrong_within_a_module_is_told_as_it_is(modules: Path) -> None:
+def test_import_error_inside_the_module_is_raised(modules: Path) -> None:
     with pytest.raises(ModuleNotFoundError, match='served_nothing'):
         import_agents('served_broken:agents')

@@ -1,4 +1,4 @@
-"""Fixtures for the tests of skills, to write skills and to load them."""
+"""Fixtures that write and load skills."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Play: TypeAlias = Callable[..., Awaitable[list[str]]]
 
 @pytest.fixture(autouse=True)
 def forget() -> None:
-    """What one test has read is nothing that another one knows."""
+    """Clear the cache of parsed files."""
     parse_file.cache_clear()
 
 
@@ -60,7 +60,7 @@ def load() -> Callable[..., ToolCallPart]:
 
 @pytest.fixture
 def play() -> Play:
-    """Run an agent with skills and return what each call gave; what is no success begins with its outcome."""
+    """Run an agent with skills and return the result of each call, prefixed by its outcome unless it succeeded."""
 
     async def run(
         skills: Skills | Sequence[SkillSource],
@@ -69,9 +69,9 @@ def play() -> Play:
         also: Sequence[AbstractCapability[object]] = (),
         history: Sequence[ModelMessage] = (),
     ) -> list[str]:
-        room = skills if isinstance(skills, Skills) else Skills(skills)
+        capability = skills if isinstance(skills, Skills) else Skills(skills)
         model = ScriptedModel(*steps, 'done')
-        agent = Agent(model, capabilities=[room, *also], output_type=[str, DeferredToolRequests], retries=5)
+        agent = Agent(model, capabilities=[capability, *also], output_type=[str, DeferredToolRequests], retries=5)
         await agent.run('go', deps=deps, message_history=history or None)
         returns = model.requests[-1].tool_returns
         return [str(p.content) if p.outcome == 'success' else f'{p.outcome}: {p.content}' for p in returns]

@@ -1,4 +1,4 @@
-"""A library of broken and hostile skills beside good ones: all good ones load, and each bad one is said to be bad."""
+"""A library of valid, broken and hostile skills: all valid ones load, and each bad one is reported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ D = 'description: Use this skill when you test.'
 
 
 def text(content: str | bytes) -> Make:
-    """Make a folder whose `SKILL.md` has these contents."""
+    """Make a folder with these contents in `SKILL.md`."""
 
     def make(directory: Path) -> None:
         directory.mkdir()
@@ -30,12 +30,12 @@ def text(content: str | bytes) -> Make:
 
 
 def fields(content: str) -> Make:
-    """Make a skill whose frontmatter has these lines besides its name."""
+    """Make a skill with these frontmatter lines besides its name."""
     return text(f'---\nname: NAME\n{content}\n---\nbody\n')
 
 
 def special(make: Callable[[Path], object]) -> Make:
-    """Make a folder in which something takes the place of `SKILL.md`."""
+    """Make a folder with something else in place of `SKILL.md`."""
 
     def make_folder(directory: Path) -> None:
         directory.mkdir()
@@ -45,7 +45,7 @@ def special(make: Callable[[Path], object]) -> Make:
 
 
 def bind(path: Path) -> None:
-    """Make a socket; the name of one is short, so it is bound from within the directory."""
+    """Make a socket, bound from within its directory because socket paths are short."""
     before = Path.cwd()
     os.chdir(path.parent)
     with socket.socket(socket.AF_UNIX) as bound:
@@ -54,7 +54,7 @@ def bind(path: Path) -> None:
 
 
 def make_device(path: Path) -> None:
-    """Make a device that never ends, like `/dev/zero`; who may not make one gets a FIFO."""
+    """Make an endless device like `/dev/zero`, or a FIFO without the permission for devices."""
     try:
         os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 5))
     except PermissionError:
@@ -109,7 +109,7 @@ UNUSABLE: dict[str, Make] = {
     'folder-circle': lambda d: d.symlink_to(d.name),
     'folder-root': lambda d: d.symlink_to('/'),
 }
-"""What cannot be used: each gets a diagnostic, and none is loaded."""
+"""Unusable skills: each has a diagnostic, and none is loaded."""
 
 USABLE: dict[str, Make] = {
     'other-name': text(f'---\nname: something-else\n{D}\n---\n'),
@@ -161,7 +161,7 @@ USABLE: dict[str, Make] = {
     'half-character': text(b'---\nname: NAME\ndescription: "\\ud800 Use this"\nx: y\n---\n'),
     'broken-bytes': text(b'---\nname: NAME\ndescription: Use this skill\nx: \xe9\xff\xfe\n---\n'),
 }
-"""What can be used, with a diagnostic."""
+"""Usable skills with a diagnostic."""
 
 GOOD: dict[str, Make] = {
     'plain': fields(D),
@@ -213,21 +213,21 @@ def test_valid_skills_load_and_invalid_ones_are_reported(library: Path) -> None:
     assert errors == {*UNUSABLE} - {'no-file', 'other-files', 'deep-folders'}
 
 
-def test_what_is_used_is_bounded_and_visible(library: Path) -> None:
+def test_names_and_descriptions_of_loaded_skills_are_bounded_and_visible(library: Path) -> None:
     for skill in discover_skills([library]).skills.values():
         assert 1 <= len(skill.name) <= 64
         assert 1 <= len(skill.description) <= 1024
         assert all(c.isprintable() for c in skill.name + skill.description.replace('\ufe0f', ''))
 
 
-def test_validation_refuses_what_cannot_be_used_and_passes_what_is_good(library: Path) -> None:
+def test_validation_refuses_unusable_skills_and_accepts_good_ones(library: Path) -> None:
     for name in UNUSABLE:
         assert [d for d in validate_skill(library / name) if d.severity == 'error'], name
     for name in GOOD:
         assert [d for d in validate_skill(library / name) if d.severity == 'error'] == [], name
 
 
-def test_a_name_that_is_not_utf_8_is_shown_and_hides_no_skill(tmp_path: Path) -> None:
+def test_undecodable_name_is_shown_and_does_not_hide_other_skills(tmp_path: Path) -> None:
     text(f'---\nname: good\n{D}\n---\n')(tmp_path / 'good')
     bad = os.fsencode(tmp_path) + b'/b\xff\n\x1b'
     os.mkdir(bad)

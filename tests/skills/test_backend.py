@@ -1,4 +1,4 @@
-"""Skills among the files of a run, and the guard around them."""
+"""Skills in the files of a run, and their protection against changes."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ async def files(**contents: bytes) -> StateBackend:
 
 
 async def found(backend: BackendProtocol) -> tuple[list[str], list[str]]:
-    """Return the names of the skills in `/skills`, and the codes of what is wrong."""
+    """Return the names of the skills in `/skills`, and the codes of the diagnostics."""
     scan = backend_scan.BackendScan(backend=backend, source=BackendSkills('/skills', trusted=True))
     await scan.run()
     return [skill.name for skill in scan.skills], [diagnostic.code for diagnostic in scan.diagnostics]
 
 
-async def test_they_are_found_loaded_and_read_through_the_backend(play: Play) -> None:
+async def test_backend_skills_are_found_loaded_and_read(play: Play) -> None:
     backend = await files(**{'/skills/pdf/SKILL.md': DOCUMENT, '/skills/pdf/a.md': b'A', '/secret': b'SECRET'})
     assert await play(
         [BackendSkills('skills', trusted=True)],
@@ -66,7 +66,7 @@ async def test_they_are_found_loaded_and_read_through_the_backend(play: Play) ->
     ]
 
 
-async def test_they_work_in_the_workspace_of_a_run_without_deps() -> None:
+async def test_backend_skills_use_the_backend_of_deep_agent_deps() -> None:
     backend = await files(**{'/skills/pdf/SKILL.md': DOCUMENT})
     model = ScriptedModel(call('load_skill', name='pdf'), 'done')
     agent = create_deep_agent(model, capabilities=[Skills([BackendSkills('/skills', trusted=True)])])
@@ -77,7 +77,7 @@ async def test_they_work_in_the_workspace_of_a_run_without_deps() -> None:
     assert 'load_skill' not in [tool.name for tool in model.requests[0].parameters.function_tools]
 
 
-async def test_two_users_do_not_see_the_skills_of_each_other() -> None:
+async def test_users_do_not_see_the_backend_skills_of_others() -> None:
     agent = Agent(capabilities=[Skills([BackendSkills('/skills', trusted=True)])])
     model = ScriptedModel('one', 'two')
     await agent.run('go', model=model, deps=Deps(await files(**{'/skills/pdf/SKILL.md': DOCUMENT})))
@@ -85,19 +85,19 @@ async def test_two_users_do_not_see_the_skills_of_each_other() -> None:
     assert [request.instructions is None for request in model.requests] == [False, True]
 
 
-async def test_without_trust_they_are_named_in_the_log_only(caplog: pytest.LogCaptureFixture, play: Play) -> None:
+async def test_untrusted_backend_skills_are_only_logged(caplog: pytest.LogCaptureFixture, play: Play) -> None:
     caplog.set_level(logging.INFO, 'pydantic_deep')
     backend = await files(**{'/skills/pdf/SKILL.md': DOCUMENT})
     assert await play([BackendSkills('/skills')], deps=Deps(backend)) == []
     assert [record.getMessage().rpartition('[')[2] for record in caplog.records] == ['untrusted]']
 
 
-async def test_without_a_backend_the_run_does_not_start(play: Play) -> None:
+async def test_run_without_a_backend_is_refused(play: Play) -> None:
     with pytest.raises(UserError, match='has no backend to scan'):
         await play([BackendSkills('/skills')])
 
 
-async def test_one_that_did_not_change_is_not_parsed_again(play: Play) -> None:
+async def test_unchanged_backend_skill_is_not_parsed_again(play: Play) -> None:
     backend = await files(**{'/skills/pdf/SKILL.md': DOCUMENT})
     backend_scan.parse_contents.cache_clear()
     for _ in range(3):
@@ -105,7 +105,7 @@ async def test_one_that_did_not_change_is_not_parsed_again(play: Play) -> None:
     assert backend_scan.parse_contents.cache_info().misses == 1
 
 
-async def test_invalid_skills_hide_no_others(tmp_path: Path) -> None:
+async def test_invalid_skills_do_not_hide_others(tmp_path: Path) -> None:
     root = tmp_path / 'skills'
     for name in ('bad', 'dir', 'fifo', 'good', 'huge', 'link', 'none'):
         (root / name).mkdir(parents=True)
@@ -135,18 +135,22 @@ async def test_a_file_is_reported_and_a_missing_directory_is_not() -> None:
     assert await found(StateBackend()) == ([], [])
 
 
-async def test_how_many_are_looked_at_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_number_of_scanned_backend_skills_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend_scan, 'MAX_SKILLS', 1)
     backend = await files(**{f'/skills/{name}/SKILL.md': DOCUMENT for name in ('pdf', 'xlsx')})
     assert await found(backend) == (['pdf'], ['too-many'])
 
 
 def protected(seen: list[tuple[str, ...]]) -> Callable[[RunContext[object]], str]:
-    """Instructions that note what is protected."""
+    """Instructions that record the protected paths."""
 
     def note(ctx: RunContext[object]) -> str:
         seen.append(
-            tuple(path for room in find_capabilities(ctx, SupportsProtectedPaths) for path in room.protected_paths)
+            tuple(
+                path
+                for capability in find_capabilities(ctx, SupportsProtectedPaths)
+                for path in capability.protected_paths
+            )
         )
         return ''
 
@@ -160,7 +164,7 @@ class TestProtection:
         await agent.run('go', deps=Deps(backend))
         return seen[0]
 
-    async def test_what_holds_skills_is_named_canonically(self, tmp_path: Path) -> None:
+    async def test_skill_directories_are_protected_by_canonical_path(self, tmp_path: Path) -> None:
         (tmp_path / 'real').mkdir()
         (tmp_path / 'skills').symlink_to('real')
         in_backend = Skills([BackendSkills('skills'), BackendSkills('none'), BackendSkills('a\0b')])
@@ -173,7 +177,7 @@ class TestProtection:
         assert await self.paths(Skills([in_code]), composite) == ('/a/real',)
         assert await self.paths(Skills([in_code]), OverlayBackend(LocalBackend(tmp_path))) == ('/real',)
 
-    async def test_skills_elsewhere_need_no_protection(self, tmp_path: Path) -> None:
+    async def test_skills_outside_the_backend_need_no_protection(self, tmp_path: Path) -> None:
         assert await self.paths(Skills([tmp_path]), StateBackend()) == ()
 
         @dataclass
@@ -182,7 +186,7 @@ class TestProtection:
 
         assert await self.paths(Skills([tmp_path]), Strange()) == ()
 
-    async def test_without_approvals_a_change_is_refused(self, play: Play) -> None:
+    async def test_changes_are_refused_without_approvals(self, play: Play) -> None:
         backend = await files(**{'/skills/pdf/SKILL.md': DOCUMENT})
         answers = await play(
             [BackendSkills('/skills', trusted=True)],
@@ -202,7 +206,7 @@ class TestProtection:
         assert await backend.read_bytes('/skills/pdf/SKILL.md') == DOCUMENT
 
     @pytest.mark.parametrize('kind', [LocalBackend, SandboxBackend])
-    async def test_a_link_does_not_get_around_it(
+    async def test_protection_follows_links(
         self, tmp_path: Path, play: Play, kind: Callable[[Path], BackendProtocol]
     ) -> None:
         (tmp_path / 'skills/pdf').mkdir(parents=True)
@@ -216,7 +220,7 @@ class TestProtection:
         )
         assert answer.endswith('Only a person may allow changes.')
 
-    async def test_tools_without_such_a_path_are_left_alone(self, play: Play) -> None:
+    async def test_tools_without_a_path_argument_are_allowed(self, play: Play) -> None:
         toolset = FunctionToolset[object]()
 
         @toolset.tool_plain(metadata={'effect': 'write'})
@@ -227,7 +231,7 @@ class TestProtection:
         answers = await play([BackendSkills('/skills')], call('save'), deps=Deps(StateBackend()), also=also)
         assert answers == ['saved']
 
-    async def test_with_approvals_they_decide(self, play: Play) -> None:
+    async def test_approvals_capability_decides_about_changes(self, play: Play) -> None:
         class Asking(AbstractCapability[object]):
             def may_require_approval(self, tool_name: str) -> bool:
                 return False
@@ -240,7 +244,7 @@ class TestProtection:
         )
         assert answers == ['Created /skills/pdf/SKILL.md: 1 line, 1 byte.']
 
-    async def test_what_a_person_allowed_is_done(self) -> None:
+    async def test_approved_change_is_made(self) -> None:
         toolset = FunctionToolset[Deps]()
 
         @toolset.tool(metadata={'effect': 'write'}, requires_approval=True)

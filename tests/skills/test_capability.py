@@ -1,4 +1,4 @@
-"""Skills as an agent and its model meet them."""
+"""Skills from the perspective of an agent and its model."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Play = Callable[..., Awaitable[list[str]]]
 
 
 class TestWhatTheModelSees:
-    async def test_without_skills_there_is_neither_catalogue_nor_tool(self, tmp_path: Path) -> None:
+    async def test_no_skills_add_no_catalogue_and_no_tool(self, tmp_path: Path) -> None:
         model = ScriptedModel('done')
         await Agent(model, capabilities=[Skills([tmp_path])]).run('go')
         assert model.requests[0].instructions is None
         assert model.requests[0].parameters.function_tools == []
 
-    async def test_the_whole_of_it(self) -> None:
+    async def test_complete_request_of_an_agent_with_skills(self) -> None:
         model = ScriptedModel('done')
         await Agent(model, capabilities=[Skills([GREETING])]).run('go')
         tools = [(t.name, t.description, t.metadata) for t in model.requests[0].parameters.function_tools]
@@ -72,7 +72,7 @@ Skills are instructions for a kind of task. When one fits, load_skill it first.
         assert body == 'x'
         assert none == "No skill has a word of 'zebra' in its name or description. Try other words."
 
-    async def test_the_catalogue_stays_byte_for_byte_the_same(self, write_skill: WriteSkill, tmp_path: Path) -> None:
+    async def test_catalogue_is_byte_for_byte_stable(self, write_skill: WriteSkill, tmp_path: Path) -> None:
         write_skill('b')
         write_skill('a')
         agent = Agent(capabilities=[Skills([tmp_path / 'skills'])])
@@ -82,7 +82,9 @@ Skills are instructions for a kind of task. When one fits, load_skill it first.
         await agent.run('on', model=model, message_history=first.all_messages())
         assert len({request.instructions for request in model.requests}) == 1
 
-    async def test_a_hidden_skill_is_for_persons(self, play: Play, write_skill: WriteSkill, tmp_path: Path) -> None:
+    async def test_hidden_skill_can_be_loaded_only_by_a_person(
+        self, play: Play, write_skill: WriteSkill, tmp_path: Path
+    ) -> None:
         write_skill('hidden', 'description: x\ndisable-model-invocation: true', files=['a.md'])
         skills = Skills([tmp_path / 'skills'])
         model = ScriptedModel('done')
@@ -98,19 +100,19 @@ Skills are instructions for a kind of task. When one fits, load_skill it first.
 
 
 class TestAUserAsks:
-    async def test_the_text_is_for_a_prompt(self) -> None:
+    async def test_load_returns_text_for_a_prompt(self) -> None:
         assert await Skills([GREETING]).load('greeting') == snapshot("""\
 <skill name="greeting">
 Say hello.
 </skill>\
 """)
 
-    async def test_an_unknown_name_is_an_error(self) -> None:
+    async def test_load_of_an_unknown_name_raises(self) -> None:
         with pytest.raises(SkillNotFoundError, match=r"No skill named 'x'\. Skills: greeting\.") as caught:
             await Skills([GREETING]).load('x')
         assert caught.value.name == 'x'
 
-    async def test_a_skill_of_a_backend_is_read_there(self) -> None:
+    async def test_load_reads_a_backend_skill(self) -> None:
         backend = StateBackend()
         await backend.write_bytes('/skills/pdf/SKILL.md', b'---\nname: pdf\ndescription: x\n---\nFill it.')
         skills = Skills([BackendSkills('/skills', trusted=True)])

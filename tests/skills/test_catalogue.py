@@ -16,7 +16,7 @@ def make(count: int, size: int = 60) -> list[Skill]:
 
 
 class TestCatalogue:
-    def test_no_skills_no_catalogue(self) -> None:
+    def test_no_skills_render_an_empty_catalogue(self) -> None:
         assert render_catalogue([], 2_000).text == ''
         assert render_catalogue([Skill('a', 'b', is_hidden=True)], 2_000).text == ''
 
@@ -29,19 +29,19 @@ Skills are instructions for a kind of task. When one fits, load_skill it first.
 - xlsx: Tables.\
 """)
 
-    def test_descriptions_are_cut_to_what_fits(self) -> None:
+    def test_descriptions_are_truncated_to_fit(self) -> None:
         text = render_catalogue([Skill('short', 'Short.'), *make(3, 400)], 200).text
         assert text.split('\n')[0] == f'{CATALOGUE_HEADING} Descriptions are cut.'
         assert text.split('\n')[1] == '- short: Short.'
         assert {len(line) for line in text.split('\n')[2:]} == {226}
         assert text.endswith('…')
 
-    def test_then_only_names_are_listed(self) -> None:
+    def test_only_names_are_listed_if_descriptions_do_not_fit(self) -> None:
         text = render_catalogue(make(40), 200).text
         assert text.startswith(f'{CATALOGUE_HEADING} Only their names fit here: skill-0000, skill-0001, ')
         assert text.endswith('skill-0039')
 
-    def test_the_smallest_catalogue_has_only_the_number_of_skills(self) -> None:
+    def test_smallest_catalogue_has_only_the_number_of_skills(self) -> None:
         found = render_catalogue(make(5_000), 2_000)
         assert found.is_searched
         assert (
@@ -49,12 +49,12 @@ Skills are instructions for a kind of task. When one fits, load_skill it first.
         )
 
     @given(st.integers(50, 3_000), st.integers(1, 700), st.integers(1, 1_024))
-    def test_it_stays_within_its_budget(self, tokens: int, count: int, size: int) -> None:
+    def test_catalogue_stays_within_its_budget(self, tokens: int, count: int, size: int) -> None:
         found = render_catalogue(make(count, size), tokens)
         assert len(found.text) <= tokens * 4
         assert found.is_searched == ('skill-0000' not in found.text)
 
-    def test_a_search_finds_the_best_first(self) -> None:
+    def test_search_returns_the_best_match_first(self) -> None:
         skills = [
             Skill('other', 'About pdf forms.'),
             Skill('pdf', 'Documents.'),

@@ -1,4 +1,4 @@
-"""Which skills are found in directories, and what is said of the rest."""
+"""Discovery of skills in directories, and diagnostics about the others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .conftest import codes
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The files that are opened from now on."""
+    """Return the list of files opened from now on."""
     paths: list[str] = []
     real = os.open
 
@@ -28,7 +28,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return paths
 
 
-def test_a_skill_has_its_frontmatter_and_no_body_yet(write_skill: Callable[..., Path], tmp_path: Path) -> None:
+def test_discovered_skill_has_frontmatter_but_no_body(write_skill: Callable[..., Path], tmp_path: Path) -> None:
     fields = (
         'description: Use this skill when you test.\nlicense: MIT\ncompatibility: Needs git\n'
         'metadata:\n  version: "1.10"\nallowed-tools: Read Bash(git status *)\ndisable-model-invocation: true'
@@ -54,11 +54,11 @@ def test_a_skill_has_its_frontmatter_and_no_body_yet(write_skill: Callable[..., 
     assert catalog.diagnostics == ()
 
 
-def test_a_directory_that_is_a_skill_is_found_itself(write_skill: Callable[..., Path]) -> None:
+def test_directory_can_be_a_skill_itself(write_skill: Callable[..., Path]) -> None:
     assert list(discover_skills([write_skill('pdf')]).skills) == ['pdf']
 
 
-def test_skills_may_be_sorted_into_folders(write_skill: Callable[..., Path], tmp_path: Path) -> None:
+def test_skills_can_be_sorted_into_folders(write_skill: Callable[..., Path], tmp_path: Path) -> None:
     write_skill('a', root='skills/x/y/z')
     write_skill('b', root='skills/x/y/z/deeper')
     write_skill('c', root='skills/.git')
@@ -69,7 +69,7 @@ def test_skills_may_be_sorted_into_folders(write_skill: Callable[..., Path], tmp
     assert list(catalog.skills) == ['.e', 'a']
 
 
-def test_skills_are_in_order_of_scope_and_name(write_skill: Callable[..., Path], tmp_path: Path) -> None:
+def test_skills_are_ordered_by_scope_and_name(write_skill: Callable[..., Path], tmp_path: Path) -> None:
     for root, names in {'one': 'cab', 'two': 'de'}.items():
         for name in names:
             write_skill(name, root=root)
@@ -78,7 +78,7 @@ def test_skills_are_in_order_of_scope_and_name(write_skill: Callable[..., Path],
 
 
 @pytest.mark.parametrize('order', [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
-def test_project_comes_before_user_before_bundled(
+def test_project_scope_precedes_user_and_bundled(
     write_skill: Callable[..., Path], tmp_path: Path, order: tuple[int, ...]
 ) -> None:
     directories = [
@@ -95,12 +95,12 @@ def test_project_comes_before_user_before_bundled(
     assert str(used) in catalog.diagnostics[0].message
 
 
-def test_within_a_scope_the_first_directory_wins(write_skill: Callable[..., Path], tmp_path: Path) -> None:
+def test_first_directory_wins_within_a_scope(write_skill: Callable[..., Path], tmp_path: Path) -> None:
     first, second = (write_skill('pdf', root=root).parent for root in ('b', 'a'))
     assert discover_skills([first, second]).skills['pdf'].directory == tmp_path / 'b/pdf'
 
 
-def test_names_that_look_the_same_are_the_same(write_skill: Callable[..., Path], tmp_path: Path) -> None:
+def test_equivalent_unicode_names_are_equal(write_skill: Callable[..., Path], tmp_path: Path) -> None:
     write_skill('cafe\u0301', root='a')
     write_skill('caf\u00e9', root='b')
     catalog = discover_skills([tmp_path / 'a', tmp_path / 'b'])
@@ -113,12 +113,12 @@ def test_untrusted_skills_are_reported_and_not_used(write_skill: Callable[..., P
     assert (dict(catalog.skills), codes(catalog)) == ({}, ['untrusted'])
 
 
-def test_a_missing_directory_is_an_error_unless_it_may_be_missing(tmp_path: Path) -> None:
+def test_missing_required_directory_is_reported(tmp_path: Path) -> None:
     assert codes(discover_skills([tmp_path / 'none'])) == ['missing-directory']
     assert codes(discover_skills([SkillDirectory(tmp_path / 'none', is_required=False)])) == []
 
 
-def test_the_home_of_the_user_is_known(
+def test_home_directory_is_expanded(
     write_skill: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_skill('pdf')
@@ -126,12 +126,12 @@ def test_the_home_of_the_user_is_known(
     assert list(discover_skills([SkillDirectory('~/skills')]).skills) == ['pdf']
 
 
-def test_one_path_is_no_sequence_of_them() -> None:
+def test_single_path_instead_of_a_sequence_is_refused() -> None:
     with pytest.raises(TypeError, match='Pass a sequence'):
         discover_skills('skills')
 
 
-def test_a_second_look_opens_nothing(write_skill: Callable[..., Path], tmp_path: Path, opened: list[str]) -> None:
+def test_second_scan_opens_no_file(write_skill: Callable[..., Path], tmp_path: Path, opened: list[str]) -> None:
     for number in range(20):
         write_skill(f'skill-{number}', 'description: "no: yaml: but bounded"' if number % 2 else 'description: Fine.')
     first = discover_skills([tmp_path / 'skills'])
@@ -142,9 +142,7 @@ def test_a_second_look_opens_nothing(write_skill: Callable[..., Path], tmp_path:
     assert scan.parse_file.cache_info().misses == 20
 
 
-def test_a_changed_file_is_read_again_and_it_alone(
-    write_skill: Callable[..., Path], tmp_path: Path, opened: list[str]
-) -> None:
+def test_only_a_changed_file_is_read_again(write_skill: Callable[..., Path], tmp_path: Path, opened: list[str]) -> None:
     directory = write_skill('a')
     write_skill('b')
     discover_skills([tmp_path / 'skills'])
@@ -173,5 +171,5 @@ def test_only_the_head_of_a_long_file_is_read(
     assert read == [8192]
 
 
-def test_how_much_is_remembered_is_bounded() -> None:
+def test_cache_of_parsed_files_is_bounded() -> None:
     assert scan.parse_file.cache_info().maxsize == scan.MAX_KEPT

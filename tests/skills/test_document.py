@@ -20,8 +20,8 @@ def test_any_bytes_give_a_skill_or_an_error(data: bytes) -> None:
 
 
 @given(st.binary(max_size=300), st.binary(max_size=100), st.sampled_from([b'\n', b'\r\n']))
-def test_the_quick_look_and_the_whole_one_agree(header: bytes, body: bytes, end: bytes) -> None:
+def test_find_header_agrees_with_parse_document(header: bytes, body: bytes, end: bytes) -> None:
     data = end.join([b'---', header, b'---', body])
     quick = find_header(data)
-    with suppress(DocumentError):  # of a body that is no text
+    with suppress(DocumentError):  # of an undecodable body
         assert quick in (None, parse_document(data).header)

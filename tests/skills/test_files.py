@@ -31,7 +31,7 @@ Play = Callable[..., Awaitable[list[str]]]
 
 @dataclass
 class Mounted:
-    """A backend that shows directories of this machine under names of its own, as a sandbox does."""
+    """A backend that shows local directories under other names, like a sandbox."""
 
     backend: StateBackend
     directory: Path
@@ -43,13 +43,15 @@ class Mounted:
 
 @dataclass
 class Deps:
-    """Deps of somebody else that happen to have a backend."""
+    """Third-party deps with a backend."""
 
     backend: object
 
 
 class TestLoading:
-    async def test_it_gives_the_body_and_the_files(self, play: Play, write_skill: WriteSkill, tmp_path: Path) -> None:
+    async def test_load_skill_returns_the_body_and_lists_files(
+        self, play: Play, write_skill: WriteSkill, tmp_path: Path
+    ) -> None:
         write_skill('pdf', files=['scripts/fill.py', 'LICENSE'])
         write_skill('plain')
         skills = [tmp_path / 'skills']
@@ -67,7 +69,7 @@ class TestLoading:
         answers = await play([tmp_path / 'skills'], *calls)
         assert not any(str(tmp_path) in answer for answer in answers)
 
-    async def test_a_directory_exposed_by_the_backend_is_named(
+    async def test_directory_exposed_by_the_backend_is_named(
         self, play: Play, write_skill: WriteSkill, tmp_path: Path
     ) -> None:
         write_skill('pdf', files=['a.md'])
@@ -89,7 +91,9 @@ class TestLoading:
         wrapped: object = Mounted(StateBackend(), tmp_path / 'skills')
         for _ in range(5):
             wrapped = Deps(wrapped)
-        assert 'not to be run here' in (await play(skills, *calls, deps=Deps(wrapped)))[0]  # too far in to be found
+        assert (
+            'not to be run here' in (await play(skills, *calls, deps=Deps(wrapped)))[0]
+        )  # too deeply wrapped to be found
         elsewhere = Mounted(StateBackend(), tmp_path / 'elsewhere')
         assert 'not to be run here' in (await play(skills, *calls, deps=Deps(elsewhere)))[0]
 
@@ -103,7 +107,7 @@ class TestLoading:
         (answer,) = await play([tmp_path / 'skills'], call('load_skill', name='pdf'))
         assert answer.endswith(', f18, and more]')
 
-    async def test_links_and_special_files_are_no_files_of_it(
+    async def test_links_and_special_files_are_not_listed(
         self, play: Play, write_skill: WriteSkill, tmp_path: Path
     ) -> None:
         directory = write_skill('pdf', files=['sub/a.md', '.git/config'])
@@ -114,7 +118,7 @@ class TestLoading:
         (answer,) = await play([tmp_path / 'skills'], call('load_skill', name='pdf'))
         assert answer.endswith('here: sub/a.md]')
 
-    async def test_a_directory_that_cannot_be_read_hides_no_file(self, play: Play) -> None:
+    async def test_unreadable_directory_does_not_hide_other_files(self, play: Play) -> None:
         class Closed(StateBackend):
             async def list_dir(self, path: str) -> Sequence[FileEntry]:
                 if path.endswith('closed'):
@@ -128,7 +132,9 @@ class TestLoading:
         (answer,) = await play(skills, call('load_skill', name='pdf'), deps=Deps(backend))
         assert answer == 'Hi.\n\n[Files in /skills/pdf: open/y]'
 
-    async def test_an_edited_skill_is_used_as_edited(self, play: Play, write_skill: WriteSkill, tmp_path: Path) -> None:
+    async def test_edited_skill_is_loaded_with_its_new_contents(
+        self, play: Play, write_skill: WriteSkill, tmp_path: Path
+    ) -> None:
         file = write_skill('pdf') / 'SKILL.md'
         skills = Skills([tmp_path / 'skills'])
         model = ScriptedModel(call('load_skill', name='pdf'), 'one', call('load_skill', name='pdf'), 'two')
@@ -138,9 +144,7 @@ class TestLoading:
         await agent.run('on', message_history=first.all_messages())
         assert [part.content for part in model.requests[-1].tool_returns] == ['# Do it', '# Do it otherwise']
 
-    async def test_a_body_is_not_repeated_while_it_is_in_the_history(
-        self, write_skill: WriteSkill, tmp_path: Path
-    ) -> None:
+    async def test_body_in_the_history_is_not_repeated(self, write_skill: WriteSkill, tmp_path: Path) -> None:
         write_skill('pdf', files=['a.md'])
         load = call('load_skill', name='pdf')
         model = ScriptedModel(load, load, 'one', load, load, 'two')
@@ -155,14 +159,14 @@ class TestLoading:
         await agent.run('on', model=model, message_history=summarized)
         assert '# Do it' in str(model.requests[-1].tool_returns[0].content)
 
-    async def test_a_result_that_was_cleared_is_not_in_the_history(self, play: Play) -> None:
+    async def test_cleared_result_is_loaded_again(self, play: Play) -> None:
         model = ScriptedModel(call('load_skill', name='greeting'), 'done')
         result = await Agent(model, capabilities=[Skills([GREETING])]).run('go')
         cleared = ModelMessagesTypeAdapter.dump_json(result.all_messages()).replace(b'Say hello.', b'[cleared]')
         messages = ModelMessagesTypeAdapter.validate_json(cleared)
         assert (await play([GREETING], call('load_skill', name='greeting'), history=messages))[-1] == 'Say hello.'
 
-    async def test_a_loaded_body_can_be_found(self) -> None:
+    async def test_loaded_body_is_identified_by_metadata(self) -> None:
         model = ScriptedModel(call('load_skill', name='greeting'), 'done')
         result = await Agent(model, capabilities=[Skills([GREETING])]).run('go')
         (part,) = [p for m in result.all_messages() for p in m.parts if isinstance(p, ToolReturnPart)]
@@ -171,7 +175,7 @@ class TestLoading:
             'digest': snapshot('sha256:c8e2c1437abb87b67330d0dddbd1de9a179ca6be207497f14873894c26e7d742'),
         }
 
-    async def test_an_unknown_name_lists_similar_ones(self, play: Play) -> None:
+    async def test_unknown_skill_error_lists_similar_names(self, play: Play) -> None:
         many = [Skill(f'skill-{n}', 'x', body='x') for n in range(20)]
         wrong = call('load_skill', name='greting')
         assert await play([GREETING], wrong) == ["retried: No skill named 'greting'. Similar: greeting."]
@@ -191,7 +195,7 @@ class TestLoading:
             ('x' * 1_100_000, 'SKILL.md has 1,100,000 bytes; at most 1,048,576 are read'),
         ],
     )
-    async def test_a_file_that_is_no_longer_a_skill_is_reported(
+    async def test_file_that_is_no_longer_a_skill_is_reported(
         self, play: Play, write_skill: WriteSkill, tmp_path: Path, contents: str | None, reason: str
     ) -> None:
         file = write_skill('pdf') / 'SKILL.md'
@@ -204,7 +208,7 @@ class TestLoading:
         assert answer.startswith(f"failed: The skill 'pdf' cannot be loaded: {reason}")
 
     @pytest.mark.parametrize('is_ascii', [True, False])
-    async def test_a_skill_of_a_mebibyte_is_loaded_whole(
+    async def test_skill_of_one_mebibyte_is_loaded_completely(
         self, play: Play, write_skill: WriteSkill, tmp_path: Path, is_ascii: bool
     ) -> None:
         """A `SKILL.md` and a text file of up to 1 MiB are found and loaded; one byte more is refused with the number."""
@@ -222,7 +226,7 @@ class TestLoading:
             'failed: a.md has 1,048,577 bytes; at most 1,048,576 can be read.'
         ]
 
-    async def test_a_linked_file_is_loaded(self, play: Play, write_skill: WriteSkill, tmp_path: Path) -> None:
+    async def test_linked_skill_file_is_loaded(self, play: Play, write_skill: WriteSkill, tmp_path: Path) -> None:
         directory = write_skill('pdf', files=['a.md'])
         (directory / 'SKILL.md').rename(tmp_path / 'skills/common.md')
         (directory / 'SKILL.md').symlink_to('../common.md')
@@ -232,7 +236,7 @@ class TestLoading:
         assert body.startswith('# Do it')
         assert 'leads above `/`' in refused
 
-    async def test_a_skill_of_code_may_have_files(self, play: Play, write_skill: WriteSkill) -> None:
+    async def test_skill_in_code_can_have_files(self, play: Play, write_skill: WriteSkill) -> None:
         directory = write_skill('pdf', files=['a.md'])
         skills = [Skill('one', 'x', body='Mine.', directory=directory), Skill('two', 'x', directory=directory)]
         one, two = await play(skills, call('load_skill', name='one'), call('load_skill', name='two'))
@@ -261,7 +265,7 @@ Do it.
 
 
 class TestFiles:
-    async def test_a_file_is_read(self, play: Play, write_skill: WriteSkill, tmp_path: Path) -> None:
+    async def test_skill_file_is_read(self, play: Play, write_skill: WriteSkill, tmp_path: Path) -> None:
         directory = write_skill('pdf', files=['references/a.md'])
         (directory / 'empty').touch()
         answers = await play(
@@ -286,7 +290,9 @@ class TestFiles:
             '~/x',
         ],
     )
-    async def test_nothing_else_is(self, play: Play, write_skill: WriteSkill, tmp_path: Path, file: str) -> None:
+    async def test_other_files_are_refused(
+        self, play: Play, write_skill: WriteSkill, tmp_path: Path, file: str
+    ) -> None:
         write_skill('other', body='SECRET')
         directory = write_skill('pdf', files=['a.md'])
         (directory / 'link').symlink_to('../other/SKILL.md')

@@ -1,4 +1,4 @@
-"""Grants: which commands a loaded skill lets run without asking, and who said so."""
+"""Grants: commands of a loaded skill that run without approval, granted by code or by a person."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run(command: str, id: str = 'run', **more: object) -> ToolCallPart:
 
 
 class Desk:
-    """An agent that is built anew for each run, with JSON in between, and a person."""
+    """A person and an agent that is rebuilt for each run, with the conversation stored as JSON in between."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Desk:
 
     @property
     def loaded(self) -> list[tuple[str, object]]:
-        """What the calls of `load_skill` gave: the content, and the grant in the metadata."""
+        """Return content and grant metadata of each `load_skill` result."""
         requests = [each for each in self.conversation.messages if isinstance(each, ModelRequest)]
         parts = [part for each in requests for part in each.parts if isinstance(part, ToolReturnPart)]
         loads = [
@@ -118,7 +118,7 @@ def ids(waiting: list[PendingApproval]) -> list[str]:
 
 @pytest.fixture
 def skills(write_skill: WriteSkill) -> Callable[[str], Path]:
-    """Write a skill `git` with these `allowed-tools` and return the directory that it is in."""
+    """Write a skill `git` with these `allowed-tools`, and return its parent directory."""
 
     def write(allowed: str) -> Path:
         return write_skill('git', f'description: x\nallowed-tools: {allowed}', 'Use git.').parent
@@ -142,30 +142,30 @@ BARE = [
     "'*'",
     'Bash(',
 ]
-"""What names no command."""
+"""Entries that name no command."""
 
 
 @pytest.mark.parametrize('allowed', BARE)
 @pytest.mark.parametrize('grants', [True, None])
-async def test_a_skill_without_commands_lifts_no_gate(
+async def test_skill_without_commands_grants_nothing(
     skills: Callable[[str], Path], allowed: str, grants: bool | None
 ) -> None:
-    """Frontmatter never widens what code gates: a bare tool name in `allowed-tools` grants nothing, even where the code
-    grants what skills of the directory name, and nobody is asked to grant it."""
+    """Frontmatter never bypasses approval rules in code: a bare tool name in `allowed-tools` grants nothing, even with
+    `grants=True`, and no person is asked to grant it."""
     desk = Desk(SkillDirectory(skills(allowed), grants=grants))
     assert ids(await desk.go(LOAD, run('git status'))) == ['run']
     assert (desk.ran, desk.loaded) == ([], [('Use git.', None)])
 
 
 async def test_other_tools_cannot_be_granted(skills: Callable[[str], Path]) -> None:
-    """Only commands can be granted: a name of another tool, with brackets or without, grants nothing."""
+    """Only commands can be granted: the name of another tool, with or without brackets, grants nothing."""
     desk = Desk(SkillDirectory(skills('load_skill write_todos(x *) Write'), grants=True), gates={'write_todos': True})
     waiting = await desk.go(LOAD, ToolCallPart('write_todos', {'todos': []}, tool_call_id='todo'))
     assert ids(waiting) == ['todo']
 
 
 async def test_code_grants_commands_by_pattern(skills: Callable[[str], Path]) -> None:
-    """`SkillDirectory(grants=True)` lets the commands that a loaded skill names run; they are shown when it is loaded."""
+    """`SkillDirectory(grants=True)` allows the commands of a loaded skill and lists them in the result of the load."""
     desk = Desk(SkillDirectory(skills('Read Bash(git status:*) execute(git log)'), grants=True))
     steps = [LOAD, run('git status -s', 'a'), run('git log', 'b'), run('git log -p', 'c')]
     assert ids(await desk.go(*steps)) == ['c']
@@ -193,21 +193,19 @@ async def test_code_grants_commands_by_pattern(skills: Callable[[str], Path]) ->
         run('git status *'),
     ],
 )
-async def test_a_grant_is_for_the_plain_command_and_nothing_beside_it(
-    skills: Callable[[str], Path], call: ToolCallPart
-) -> None:
-    """Compound commands, environments and other arguments ask, whatever was granted."""
+async def test_grant_covers_only_the_plain_command(skills: Callable[[str], Path], call: ToolCallPart) -> None:
+    """Compound commands, environment variables and other arguments require approval despite the grant."""
     desk = Desk(SkillDirectory(skills('Bash(git status:*)'), grants=True))
     assert ids(await desk.go(LOAD, call)) == ['run']
     assert desk.ran == []
 
 
 @pytest.mark.parametrize('gates', [{}, {'execute': False}, {'write_todos': True}])
-async def test_a_tool_that_asks_by_itself_takes_grants_as_a_gate_in_code_does(
+async def test_tool_that_requires_approval_supports_grants(
     skills: Callable[[str], Path], gates: dict[str, Any]
 ) -> None:
-    """Where only `requires_approval` makes `execute` wait, loading a skill that names commands asks, shows them, and
-    grants them after a yes; nothing else runs."""
+    """If only `requires_approval` gates `execute`, loading a skill with commands requests approval, lists them, and
+    grants them once approved. Nothing else runs."""
     desk = Desk(SkillDirectory(skills('Bash(git status:*)')), gates=gates, marks=True)
     [question] = await desk.go(LOAD, run('git status'), run('git push', 'other'))
     assert (question.tool, desk.ran) == ('load_skill', [])
@@ -217,16 +215,16 @@ async def test_a_tool_that_asks_by_itself_takes_grants_as_a_gate_in_code_does(
     assert desk.loaded[0][1] == {'commands': ['git status *'], 'by': 'person'}
 
 
-async def test_a_tool_that_asks_by_itself_asks_on_after_a_no(skills: Callable[[str], Path]) -> None:
+async def test_denied_load_grants_nothing_for_a_tool_that_requires_approval(skills: Callable[[str], Path]) -> None:
     desk = Desk(SkillDirectory(skills('Bash(git status:*)')), gates={}, marks=True)
     assert ids(await desk.go(LOAD, run('git status'))) == ['load']
     assert ids(await desk.answer(load=Deny('no'))) == ['run']
     assert desk.ran == []
 
 
-async def test_a_person_grants_at_load(skills: Callable[[str], Path]) -> None:
-    """Without grants in code a person is asked when the skill is loaded and sees the commands; they run after a yes,
-    also in another process, and nothing else does."""
+async def test_person_grants_commands_at_load(skills: Callable[[str], Path]) -> None:
+    """Without grants in code, a person approves the listed commands when the skill is loaded. They run after the
+    approval, in another process too, and nothing else does."""
     desk = Desk(SkillDirectory(skills('Bash(git status:*) Bash(git diff:*) Read')))
     [pending] = await desk.go(LOAD)
     assert render_approval(pending) == (
@@ -240,8 +238,8 @@ async def test_a_person_grants_at_load(skills: Callable[[str], Path]) -> None:
     assert desk.ran == ['git status', 'git diff x']
 
 
-async def test_a_person_who_denies_grants_nothing(skills: Callable[[str], Path]) -> None:
-    """A skill whose load was denied is not loaded and grants nothing."""
+async def test_denied_load_grants_nothing(skills: Callable[[str], Path]) -> None:
+    """A skill with a denied load is not loaded and grants nothing."""
     desk = Desk(SkillDirectory(skills('Bash(git status:*)')))
     await desk.go(LOAD)
     desk.steps.append(run('git status'))
@@ -249,8 +247,8 @@ async def test_a_person_who_denies_grants_nothing(skills: Callable[[str], Path])
     assert desk.loaded == [('no', None)]
 
 
-async def test_a_raw_approval_loads_the_skill_and_grants_nothing(skills: Callable[[str], Path]) -> None:
-    """An approval that does not say what was shown lets the skill be loaded, and no commands run."""
+async def test_raw_approval_loads_the_skill_and_grants_nothing(skills: Callable[[str], Path]) -> None:
+    """An approval without the shown preview loads the skill but grants no commands."""
     desk = Desk(SkillDirectory(skills('Bash(git status:*)')))
     await desk.go(LOAD)
     desk.steps.append(run('git status'))
@@ -258,10 +256,11 @@ async def test_a_raw_approval_loads_the_skill_and_grants_nothing(skills: Callabl
     assert desk.loaded == [('Use git.', None)]
 
 
-async def test_an_edit_to_another_skill_asks_for_what_that_one_names(
+async def test_edit_to_another_skill_requires_approval_of_its_commands(
     skills: Callable[[str], Path], write_skill: WriteSkill
 ) -> None:
-    """A yes is for the commands that were shown: where a person loads another skill instead, that one is shown first."""
+    """An approval covers only the commands that were shown. If a person loads another skill instead, its commands are
+    shown first."""
     directory = skills('Bash(git status:*)')
     write_skill('other', 'description: x\nallowed-tools: Bash(rm:*)', 'Remove.')
     desk = Desk(directory)
@@ -274,8 +273,8 @@ async def test_an_edit_to_another_skill_asks_for_what_that_one_names(
     assert desk.ran == ['rm x']
 
 
-async def test_commands_that_change_while_a_person_decides_are_shown_again(skills: Callable[[str], Path]) -> None:
-    """A yes is not for commands that the file has named since."""
+async def test_commands_changed_before_the_decision_are_shown_again(skills: Callable[[str], Path]) -> None:
+    """An approval does not cover commands added to the file later."""
     directory = skills('Bash(git status:*) Bash(git diff:*)')
     desk = Desk(directory)
     await desk.go(LOAD)
@@ -287,25 +286,25 @@ async def test_commands_that_change_while_a_person_decides_are_shown_again(skill
     assert ids(await desk.go(run('git diff', 'a'), run('git status', 'b'))) == ['b']
 
 
-async def test_a_file_that_asks_for_more_since_it_was_found_is_not_granted_more(
+async def test_file_changed_after_discovery_is_not_granted_more(
     skills: Callable[[str], Path],
 ) -> None:
-    """What is granted stood in the frontmatter when the directory was looked at and stands there when it is loaded."""
+    """Granted commands are in the frontmatter both at discovery and at load."""
     directory = skills('Bash(git status:*) Bash(git diff:*)')
     desk = Desk()
-    room = Skills([SkillDirectory(directory, grants=True)])
-    await room.catalog()
+    capability = Skills([SkillDirectory(directory, grants=True)])
+    await capability.catalog()
     rewrite(directory, 'Bash(git diff:*) Bash(rm:*)')
-    desk.extra = {'capabilities': [room]}
+    desk.extra = {'capabilities': [capability]}
     assert ids(await desk.go(LOAD, run('git diff', 'a'), run('rm x', 'b'))) == ['b']
     assert desk.loaded[0][1] == {'commands': ['git diff *'], 'by': 'code'}
 
 
 @pytest.mark.parametrize('grants', [True, None])
-async def test_a_frontmatter_that_changed_after_the_load_grants_no_more_and_no_longer(
+async def test_frontmatter_changed_after_the_load_limits_the_grant(
     skills: Callable[[str], Path], grants: bool | None
 ) -> None:
-    """After a restart only what was shown at load and still stands in the frontmatter runs without asking."""
+    """After a restart, only commands shown at load that are still in the frontmatter run without approval."""
     directory = skills('Bash(git status:*) Bash(git diff:*)')
     desk = Desk(SkillDirectory(directory, grants=grants))
     await desk.go(LOAD)
@@ -317,10 +316,8 @@ async def test_a_frontmatter_that_changed_after_the_load_grants_no_more_and_no_l
 
 
 @pytest.mark.parametrize('now', [None, False])
-async def test_what_code_granted_ends_when_the_code_grants_no_more(
-    skills: Callable[[str], Path], now: bool | None
-) -> None:
-    """A version made under `grants=True` that is resumed by code without it grants nothing."""
+async def test_code_grant_ends_when_the_code_no_longer_grants(skills: Callable[[str], Path], now: bool | None) -> None:
+    """A version made with `grants=True` grants nothing when resumed by code without it."""
     directory = skills('Bash(git status:*)')
     desk = Desk(SkillDirectory(directory, grants=True))
     await desk.go(LOAD)
@@ -328,8 +325,8 @@ async def test_what_code_granted_ends_when_the_code_grants_no_more(
     assert ids(await desk.go(run('git status'))) == ['run']
 
 
-async def test_what_a_person_granted_ends_where_code_forbids_it(skills: Callable[[str], Path]) -> None:
-    """`grants=False` takes effect on conversations in which a person said yes before."""
+async def test_person_grant_ends_when_code_forbids_grants(skills: Callable[[str], Path]) -> None:
+    """`grants=False` also applies to conversations with an earlier approval."""
     directory = skills('Bash(git status:*)')
     desk = Desk(directory)
     await desk.go(LOAD)
@@ -339,7 +336,7 @@ async def test_what_a_person_granted_ends_where_code_forbids_it(skills: Callable
 
 
 async def test_code_can_refuse_grants_without_asking(skills: Callable[[str], Path]) -> None:
-    """With `grants=False` nobody is asked at load, and nothing is granted."""
+    """With `grants=False` a load requests no approval and grants nothing."""
     desk = Desk(SkillDirectory(skills('Bash(git status:*)'), grants=False))
     assert ids(await desk.go(LOAD, run('git status'))) == ['run']
     assert desk.loaded == [('Use git.', None)]
@@ -349,21 +346,21 @@ async def test_code_can_refuse_grants_without_asking(skills: Callable[[str], Pat
 async def test_no_grant_is_requested_if_no_command_needs_approval(
     skills: Callable[[str], Path], gates: dict[str, Any]
 ) -> None:
-    """Where commands run without asking anyway, a load asks nobody and grants nothing."""
+    """If commands run without approval, a load requests no approval and grants nothing."""
     desk = Desk(skills('Bash(git status:*)'), gates=gates)
     assert await desk.go(LOAD, run('git status')) == []
     assert desk.loaded == [('Use git.', None)]
 
 
 async def test_approval_of_load_skill_is_no_grant_if_no_command_needs_approval(skills: Callable[[str], Path]) -> None:
-    """The preview of a load says nothing of grants where there is nothing to grant."""
+    """The preview of a load mentions no grants if there is nothing to grant."""
     desk = Desk(skills('Bash(git status:*)'), gates={'load_skill': True})
     [pending] = await desk.go(LOAD)
     assert pending.preview is None
 
 
-async def test_a_gate_on_load_skill_shows_the_grant_as_well(skills: Callable[[str], Path]) -> None:
-    """Where loads wait anyway, one approval is for both, and the commands are shown with it."""
+async def test_gate_on_load_skill_shows_the_grant(skills: Callable[[str], Path]) -> None:
+    """If loads require approval, one approval covers the load and the listed commands."""
     desk = Desk(skills('Bash(git status:*)'), gates={'load_skill': True, 'execute': True})
     [pending] = await desk.go(LOAD)
     assert pending.preview is not None
@@ -376,41 +373,41 @@ async def test_a_gate_on_load_skill_shows_the_grant_as_well(skills: Callable[[st
 async def test_loads_without_a_grant_have_no_preview(
     skills: Callable[[str], Path], write_skill: WriteSkill, args: dict[str, Any]
 ) -> None:
-    """Nothing is shown of grants for a file of a skill, or a skill that names no command."""
+    """The preview mentions no grants for a file of a skill, or for a skill without commands."""
     write_skill('plain')
     desk = Desk(skills('Bash(git status:*)'), gates={'load_skill': True, 'execute': True})
     [pending] = await desk.go(ToolCallPart('load_skill', args, tool_call_id='load'))
     assert pending.preview is None
 
 
-async def test_a_skill_that_cannot_be_read_any_more_has_no_preview(skills: Callable[[str], Path]) -> None:
-    """What is wrong with the file is told by the load itself."""
+async def test_unreadable_skill_has_no_preview(skills: Callable[[str], Path]) -> None:
+    """The load itself reports the problem with the file."""
     directory = skills('Bash(git status:*)')
-    room = Skills([directory])
-    await room.catalog()
+    capability = Skills([directory])
+    await capability.catalog()
     (directory / 'git/SKILL.md').write_text('no frontmatter')
     desk = Desk(gates={'load_skill': True, 'execute': True})
-    desk.extra = {'capabilities': [room]}
+    desk.extra = {'capabilities': [capability]}
     [pending] = await desk.go(LOAD)
     assert pending.preview is None
 
 
-async def test_a_frontmatter_that_names_nothing_any_more_grants_nothing(skills: Callable[[str], Path]) -> None:
-    """A skill whose file lost its `allowed-tools` since it was found is loaded without a grant."""
+async def test_frontmatter_without_commands_grants_nothing(skills: Callable[[str], Path]) -> None:
+    """A skill that lost its `allowed-tools` after discovery is loaded without a grant."""
     directory = skills('Bash(git status:*)')
-    room = Skills([SkillDirectory(directory, grants=True)])
-    await room.catalog()
+    capability = Skills([SkillDirectory(directory, grants=True)])
+    await capability.catalog()
     (directory / 'git/SKILL.md').write_text('---\nname: git\n---\nUse git.')
     desk = Desk()
-    desk.extra = {'capabilities': [room]}
+    desk.extra = {'capabilities': [capability]}
     assert ids(await desk.go(LOAD, run('git status'))) == ['run']
     assert desk.loaded == [('Use git.', None)]
 
 
-async def test_a_file_that_is_a_link_out_of_the_directory_is_granted_by_a_person_only(
+async def test_linked_file_outside_the_directory_is_not_granted_by_code(
     skills: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    """`grants=True` is for files in that directory, not for one of another directory that a link leads to."""
+    """`grants=True` covers the files in that directory, not those that a link leads to."""
     other = skills('Bash(rm:*)')
     (tmp_path / 'granting/git').mkdir(parents=True)
     (tmp_path / 'granting/git/SKILL.md').symlink_to(other / 'git/SKILL.md')
@@ -420,10 +417,10 @@ async def test_a_file_that_is_a_link_out_of_the_directory_is_granted_by_a_person
     assert desk.ran == []
 
 
-async def test_of_two_skills_of_one_name_the_one_in_use_counts(
+async def test_only_the_effective_skill_of_a_name_is_granted(
     skills: Callable[[str], Path], write_skill: WriteSkill
 ) -> None:
-    """A grant to one skill is none to another of its name, and a nearer one without a grant hides one that has it."""
+    """A grant to one skill does not cover another of its name, and a shadowed skill grants nothing."""
     near, far = (
         skills('Bash(rm:*)'),
         write_skill('git', 'description: x\nallowed-tools: Bash(git status:*)', root='far'),
@@ -434,40 +431,38 @@ async def test_of_two_skills_of_one_name_the_one_in_use_counts(
     assert ids(await desk.go([run('rm x', 'a'), run('git status', 'b')])) == ['a', 'b']
 
 
-async def test_a_skill_found_by_discover_skills_is_no_skill_of_code(skills: Callable[[str], Path]) -> None:
-    """Frontmatter stays frontmatter when its `Skill` object is passed on: a person is asked."""
+async def test_discovered_skill_is_not_granted_like_a_skill_in_code(skills: Callable[[str], Path]) -> None:
+    """A `Skill` object from `discover_skills` is still frontmatter: its commands require approval by a person."""
     found = discover_skills([skills('Bash(git status:*)')]).skills['git']
     assert ids(await Desk(found).go(LOAD, run('git status'))) == ['load']
 
 
-async def test_commands_that_are_written_in_code_need_no_person() -> None:
-    """The `allowed_tools` of a skill made in code are code: its commands run, a bare tool name grants nothing."""
+async def test_commands_of_a_skill_in_code_need_no_approval() -> None:
+    """The `allowed_tools` of a skill in code are code: its commands run. A bare tool name grants nothing."""
     skill = Skill('git', 'x', body='Use git.', allowed_tools=('execute', 'execute(git status)'))
     desk = Desk(skill)
     assert ids(await desk.go(LOAD, run('git status', 'a'), run('rm x', 'b'))) == ['b']
     assert desk.ran == ['git status']
 
 
-async def test_files_of_a_skill_of_code_do_not_add_to_its_commands(skills: Callable[[str], Path]) -> None:
-    """A skill made in code that reads its body from a file is granted what the code names, not what the file does."""
+async def test_files_of_a_skill_in_code_add_no_commands(skills: Callable[[str], Path]) -> None:
+    """A skill in code with a body from a file is granted the commands of the code, not those of the file."""
     folder = skills('Bash(rm:*)') / 'git'
     desk = Desk(Skill('git', 'x', directory=folder, allowed_tools=('execute(git status)',)))
     assert ids(await desk.go(LOAD, run('git status', 'a'), run('rm x', 'b'))) == ['b']
 
 
 @pytest.mark.parametrize('grants', [True, None])
-async def test_a_skill_that_the_run_could_change_grants_nothing(
-    skills: Callable[[str], Path], grants: bool | None
-) -> None:
-    """Where file tools reach the skill, an agent could have written it: nobody is asked, nothing is granted."""
+async def test_skill_writable_by_the_run_grants_nothing(skills: Callable[[str], Path], grants: bool | None) -> None:
+    """If file tools can write the skill, an agent may have written it: no approval is requested, nothing is granted."""
     directory = skills('Bash(git status:*)')
     deps = DeepAgentDeps(backend=LocalBackend(directory.parent))
     desk = Desk(SkillDirectory(directory, grants=grants), deps=deps)
     assert ids(await desk.go(LOAD, run('git status'))) == ['run']
 
 
-async def test_a_skill_of_a_backend_grants_nothing() -> None:
-    """An agent may have written what is in a backend: nobody is asked, nothing is granted."""
+async def test_backend_skill_grants_nothing() -> None:
+    """An agent may have written files in a backend: no approval is requested, nothing is granted."""
     document = b'---\nname: git\ndescription: x\nallowed-tools: Bash(git status:*)\n---\nUse git.'
     deps = DeepAgentDeps(backend=StateBackend({'/skills/git/SKILL.md': document.decode()}))
     desk = Desk(BackendSkills('/skills', trusted=True), deps=deps)
@@ -475,18 +470,19 @@ async def test_a_skill_of_a_backend_grants_nothing() -> None:
 
 
 @pytest.mark.parametrize('gates', [{'execute': ApprovalRule(deny=['rm *'])}, {'execute': True}])
-async def test_a_grant_never_lifts_what_a_rule_denies(skills: Callable[[str], Path], gates: dict[str, Any]) -> None:
-    """A rule's `deny` holds for granted commands."""
+async def test_grant_never_overrides_a_denial_rule(skills: Callable[[str], Path], gates: dict[str, Any]) -> None:
+    """The `deny` patterns of a rule apply to granted commands too."""
     desk = Desk(SkillDirectory(skills('Bash(rm:*)'), grants=True), gates=gates)
     assert await desk.go(LOAD, run('rm x')) == []
     assert desk.ran == ([] if isinstance(gates['execute'], ApprovalRule) else ['rm x'])
 
 
 @pytest.mark.parametrize('grants', [True, None])
-async def test_a_skill_of_a_subagent_lifts_nothing_that_its_parent_asks_for(
+async def test_skill_of_a_subagent_bypasses_no_gate_of_its_parent(
     skills: Callable[[str], Path], grants: bool | None
 ) -> None:
-    """In a subagent the parent's gate stays: a load asks nobody, and commands wait whatever was granted."""
+    """In a subagent the gate of the parent applies: a load requests no approval, and commands require approval despite
+    any grant."""
     desk = Desk()
     source = SkillDirectory(skills('Bash(git status:*)'), grants=grants)
     model = ScriptedModel(LOAD, run('git status'), 'done')
@@ -497,8 +493,8 @@ async def test_a_skill_of_a_subagent_lifts_nothing_that_its_parent_asks_for(
     assert desk.ran == []
 
 
-async def test_a_subagent_with_a_gate_of_its_own_asks_a_person_at_load(skills: Callable[[str], Path]) -> None:
-    """Where the gate is the subagent's own, a person grants within it, and the answer goes back there."""
+async def test_subagent_with_its_own_gate_requests_approval_at_load(skills: Callable[[str], Path]) -> None:
+    """If the gate belongs to the subagent, a person grants within it, and the answer is routed back to it."""
     desk = Desk(gates={})
     model = ScriptedModel(LOAD, run('git status'), 'done')
     kid = Subagent(
@@ -511,8 +507,9 @@ async def test_a_subagent_with_a_gate_of_its_own_asks_a_person_at_load(skills: C
     assert desk.ran == ['git status']
 
 
-async def test_metadata_that_no_load_wrote_grants_nothing(skills: Callable[[str], Path]) -> None:
-    """A history says only what was granted: what the skill does not name, or is written otherwise, is no grant."""
+async def test_forged_metadata_grants_nothing(skills: Callable[[str], Path]) -> None:
+    """Metadata of the history is validated: commands that the skill does not name, or malformed entries, grant
+    nothing."""
     metadata: list[Any] = [
         {'skill': 'git', 'grants': {'commands': ['rm *'], 'by': 'person'}},
         {'skill': 'other', 'grants': {'commands': ['git status *'], 'by': 'person'}},
@@ -530,8 +527,8 @@ async def test_metadata_that_no_load_wrote_grants_nothing(skills: Callable[[str]
         assert ids(await desk.go([run('git status', 'a'), run('rm x', 'b')])) == ['a', 'b']
 
 
-async def test_a_skill_that_was_loaded_again_has_what_it_was_granted_last(skills: Callable[[str], Path]) -> None:
-    """The last load counts: one without a grant takes back what an earlier one had."""
+async def test_latest_load_of_a_skill_determines_its_grant(skills: Callable[[str], Path]) -> None:
+    """A later load without a grant revokes an earlier grant."""
     directory = skills('Bash(git status:*)')
     desk = Desk(SkillDirectory(directory, grants=True))
     await desk.go(LOAD)
@@ -542,13 +539,13 @@ async def test_a_skill_that_was_loaded_again_has_what_it_was_granted_last(skills
 
 
 def test_grants_need_trust() -> None:
-    """A directory that nobody vouches for cannot grant."""
+    """An untrusted directory cannot have grants."""
     with pytest.raises(ValueError, match='cannot have grants'):
         SkillDirectory('x', trusted=False, grants=True)
 
 
-async def test_a_run_without_approvals_has_no_grants_by_a_person(skills: Callable[[str], Path]) -> None:
-    """Without a gate there is nothing to lift; a grant of code is noted all the same."""
+async def test_run_without_approvals_has_no_person_grants(skills: Callable[[str], Path]) -> None:
+    """Without a gate there is nothing to grant. A grant by code is recorded anyway."""
     model = ScriptedModel(LOAD, 'done')
     agent = Agent(model, capabilities=[Skills([SkillDirectory(skills('Bash(git status:*)'), grants=True)])])
     result = await agent.run('go')
@@ -558,9 +555,9 @@ async def test_a_run_without_approvals_has_no_grants_by_a_person(skills: Callabl
 
 
 @pytest.mark.parametrize('by', ['code', 'person'])
-async def test_a_grant_is_in_the_version_and_in_the_audit_record(skills: Callable[[str], Path], by: Any) -> None:
-    """What was granted, and by whom, is in the messages of the version and in the audit record of the run; a resumed
-    version goes on with it."""
+async def test_grant_is_in_the_version_and_the_audit_record(skills: Callable[[str], Path], by: Any) -> None:
+    """The granted commands and the granter are in the messages of the version and in the audit record. A resumed
+    version keeps the grant."""
     desk = Desk(SkillDirectory(skills('Bash(git status:*)'), grants=by == 'code' or None))
     records = MemoryRepository(AuditRecord, fields=AUDIT_FIELDS)
     desk.extra = {'capabilities': [Audit(records)]}

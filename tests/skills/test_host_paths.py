@@ -1,4 +1,4 @@
-"""The paths at which a run sees the local directories of skills."""
+"""Paths of local skill directories, as seen by a run."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pydantic_deep_backends import LocalBackend, WrapperBackend
 
 
 class AnonymousBackend(WrapperBackend):
-    """A third party's adapter with an identity of its own."""
+    """A third-party adapter with its own identity."""
 
     @property
     def ref(self) -> object:
         return 'anonymous'
 
 
-def test_a_directory_is_found_behind_a_wrapper_with_another_identity(tmp_path: Path) -> None:
+def test_directory_is_found_behind_a_wrapper_with_another_ref(tmp_path: Path) -> None:
     backend = AnonymousBackend(LocalBackend(tmp_path))
     assert list(file_paths(str(tmp_path.resolve() / 'skills'), backend)) == ['/skills']
     assert list(file_paths('/elsewhere/skills', backend)) == []

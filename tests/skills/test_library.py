@@ -26,7 +26,7 @@ WriteSkill = Callable[..., Path]
 
 
 class TestAtTheStartOfARun:
-    async def test_directories_are_looked_at_once_and_not_when_the_agent_is_made(
+    async def test_directories_are_scanned_once_at_the_first_run(
         self, write_skill: WriteSkill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         threads: list[str] = []
@@ -45,7 +45,7 @@ class TestAtTheStartOfARun:
         assert len(threads) == 1
         assert threads != [threading.main_thread().name]
 
-    async def test_runs_that_start_together_look_once(self, write_skill: WriteSkill, tmp_path: Path) -> None:
+    async def test_concurrent_runs_scan_once(self, write_skill: WriteSkill, tmp_path: Path) -> None:
         write_skill('pdf')
         skills = Skills([tmp_path / 'skills'])
         catalogs: list[object] = []
@@ -58,9 +58,7 @@ class TestAtTheStartOfARun:
                 group.start_soon(look)
         assert all(catalog is catalogs[0] for catalog in catalogs)
 
-    async def test_a_missing_directory_is_an_error_until_it_is_there(
-        self, write_skill: WriteSkill, tmp_path: Path
-    ) -> None:
+    async def test_missing_directory_raises_until_it_exists(self, write_skill: WriteSkill, tmp_path: Path) -> None:
         agent = Agent(ScriptedModel('done'), capabilities=[Skills([tmp_path / 'skills'])])
         with pytest.raises(UserError, match=r"skills': The directory does not exist\. Create it"):
             await agent.run('go')
@@ -81,7 +79,7 @@ class TestAtTheStartOfARun:
             ('INFO', 'unknown-field]'),
         ]
 
-    async def test_what_changes_what_the_model_sees_is_a_warning_in_the_log(
+    async def test_visible_changes_by_recovery_are_logged_as_warnings(
         self, write_skill: WriteSkill, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.INFO, 'pydantic_deep')
@@ -96,14 +94,14 @@ class TestAtTheStartOfARun:
             ('INFO', 'name-differs]'),
         ]
 
-    async def test_two_of_one_agent_are_one(self) -> None:
+    async def test_several_skills_capabilities_are_combined(self) -> None:
         model = ScriptedModel('done')
         skills = [Skills([GREETING]), Skills([Skill('other', 'x', body='x')], max_catalog_tokens=100)]
         await Agent(model, capabilities=skills).run('go')
         assert '- greeting: ' in (model.requests[0].instructions or '')
         assert '- other: ' in (model.requests[0].instructions or '')
 
-    async def test_the_bundled_ones_work_in_a_deep_agent(self) -> None:
+    async def test_bundled_skills_work_in_a_deep_agent(self) -> None:
         model = ScriptedModel(call('load_skill', name='writing-skills'), 'done')
         agent = create_deep_agent(model, capabilities=[Skills([SkillDirectory(BUNDLED_SKILLS, scope='bundled')])])
         await agent.run('go', deps=DeepAgentDeps())
@@ -120,11 +118,11 @@ class TestWhatADeveloperGivesWrongly:
             (Skill('pdf', 'x'), 'has neither a body nor a directory'),
         ],
     )
-    def test_a_skill_that_could_not_be_used_is_refused(self, skill: Skill, sentence: str) -> None:
+    def test_unusable_skill_is_refused(self, skill: Skill, sentence: str) -> None:
         with pytest.raises(ValueError, match=sentence):
             Skills([skill])
 
-    def test_one_path_and_a_tiny_budget_are_refused(self) -> None:
+    def test_single_path_and_tiny_budget_are_refused(self) -> None:
         with pytest.raises(TypeError, match='Pass a sequence'):
             Skills('skills')
         with pytest.raises(ValueError, match='Use at least 50'):

@@ -1,4 +1,4 @@
-"""The pure parts: YAML that is bounded, invisible characters, the catalogue, what is allowed beforehand."""
+"""Pure functions: bounded YAML, invisible characters, the catalogue and allowed tools."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_any_frontmatter_gives_a_skill_or_an_error(header: str) -> None:
 
 
 @given(st.text(max_size=50))
-def test_a_description_comes_back_whatever_it_is(text: str) -> None:
+def test_any_description_round_trips(text: str) -> None:
     report = Report(path='SKILL.md')
     header = yaml.safe_dump({'name': 'folder', 'description': f'x {text}'}, allow_unicode=True)
     skill = parse_frontmatter(header, 2, 'folder', report)
@@ -53,7 +53,7 @@ def test_a_description_comes_back_whatever_it_is(text: str) -> None:
         assert skill.description == ' '.join(f'x {text}'.split())
 
 
-def test_lines_are_those_of_the_file() -> None:
+def test_diagnostics_have_line_numbers_of_the_file() -> None:
     report = Report(path='SKILL.md')
     data = (
         b'---\nname: Folder\ndescription: |\n  Use: this\nversion: 1\nmetadata:\n  a: b\n  n: 1\nlicense: [MIT]\n---\n'
@@ -85,14 +85,14 @@ def test_a_malformed_name_is_reported(name: str, problem: str) -> None:
 
 class TestInvisible:
     @pytest.mark.parametrize('hidden', ['\u200b', '\u202e', '\u2066', '\U000e0041', '\ufeff', '\x1b', '\xad', '\ud800'])
-    def test_it_is_found_and_taken_out(self, hidden: str) -> None:
+    def test_invisible_characters_are_found_and_removed(self, hidden: str) -> None:
         assert find_invisible(f'ab{hidden}c') == 2
         assert strip_invisible(f'ab{hidden}c') == 'abc'
 
-    def test_what_people_see_stays(self) -> None:
+    def test_visible_characters_are_preserved(self) -> None:
         seen = 'tab\tline\r\n größe 日本 ✔️ e\u0301 \u3000'
         assert find_invisible(seen) is None
         assert strip_invisible(seen) == seen
 
-    def test_selectors_that_follow_each_other_hide_bytes(self) -> None:
+    def test_consecutive_variation_selectors_are_removed(self) -> None:
         assert strip_invisible('✔\ufe0f\ufe00\ufe01') == '✔\ufe0f'

@@ -14,7 +14,7 @@ from pydantic_deep.skills import discover_skills
 from .conftest import codes
 
 
-def test_the_number_of_folders_looked_at_is_bounded(
+def test_number_of_scanned_folders_is_limited(
     write_skill: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scan, 'MAX_DIRECTORIES', 3)
@@ -26,14 +26,14 @@ def test_the_number_of_folders_looked_at_is_bounded(
 
 
 class TestLinks:
-    def test_a_link_inside_the_directories_is_followed(self, write_skill: Callable[..., Path], tmp_path: Path) -> None:
+    def test_link_inside_the_directories_is_followed(self, write_skill: Callable[..., Path], tmp_path: Path) -> None:
         write_skill('real', 'description: There.', root='elsewhere')
         (tmp_path / 'skills').mkdir()
         (tmp_path / 'skills/real').symlink_to(tmp_path / 'elsewhere/real')
         catalog = discover_skills([tmp_path / 'skills', tmp_path / 'elsewhere'])
         assert catalog.skills['real'].directory == tmp_path / 'elsewhere/real'
 
-    def test_a_link_to_outside_is_refused(self, write_skill: Callable[..., Path], tmp_path: Path) -> None:
+    def test_link_to_outside_is_refused(self, write_skill: Callable[..., Path], tmp_path: Path) -> None:
         write_skill('real', root='elsewhere')
         write_skill('good')
         (tmp_path / 'skills/real').symlink_to(tmp_path / 'elsewhere/real')
@@ -41,14 +41,12 @@ class TestLinks:
         assert list(catalog.skills) == ['good']
         assert codes(catalog) == ['link-outside']
 
-    def test_a_link_to_the_directory_of_all_skills_is_no_skill(
-        self, write_skill: Callable[..., Path], tmp_path: Path
-    ) -> None:
+    def test_link_to_the_skills_directory_is_no_skill(self, write_skill: Callable[..., Path], tmp_path: Path) -> None:
         write_skill('good')
         (tmp_path / 'skills/all').symlink_to(tmp_path / 'skills')
         assert codes(discover_skills([tmp_path / 'skills'])) == ['link-outside']
 
-    def test_a_linked_file_is_read_where_it_is(self, write_skill: Callable[..., Path], tmp_path: Path) -> None:
+    def test_linked_skill_file_is_read_at_its_target(self, write_skill: Callable[..., Path], tmp_path: Path) -> None:
         good = write_skill('good')
         (tmp_path / 'skills/good2').mkdir()
         (tmp_path / 'skills/good2/SKILL.md').symlink_to('../common.md')
@@ -57,14 +55,14 @@ class TestLinks:
         assert skill.source == str(tmp_path / 'skills/common.md')
         assert skill.directory == tmp_path / 'skills/good2'
 
-    def test_a_linked_file_outside_is_refused(self, tmp_path: Path) -> None:
+    def test_linked_skill_file_outside_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / 'secret').write_text('---\ndescription: root:x:0\n---\n')
         (tmp_path / 'skills/bad').mkdir(parents=True)
         (tmp_path / 'skills/bad/SKILL.md').symlink_to(tmp_path / 'secret')
         catalog = discover_skills([tmp_path / 'skills'])
         assert (dict(catalog.skills), codes(catalog)) == ({}, ['link-outside'])
 
-    def test_a_link_to_a_folder_without_a_skill_is_reported(
+    def test_link_to_a_folder_without_a_skill_is_reported(
         self, write_skill: Callable[..., Path], tmp_path: Path
     ) -> None:
         write_skill('good')
@@ -74,9 +72,9 @@ class TestLinks:
 
 
 class TestRaces:
-    """What a scan meets when a directory changes under it: stubs, because no test can time that."""
+    """Directories that change during a scan. Simulated with stubs, because the timing cannot be controlled."""
 
-    def test_a_file_that_became_a_fifo_is_not_read(
+    def test_file_replaced_by_a_fifo_is_not_read(
         self, write_skill: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         directory = write_skill('a')

@@ -1,4 +1,4 @@
-"""What an author is told of a skill, and that the bundled ones are as they should be."""
+"""Validation of skills for their authors, and of the bundled skills."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from pydantic_deep.skills import BUNDLED_SKILLS, discover_skills, validate_skill
 WriteSkill = Callable[..., Path]
 
 
-def told(path: Path) -> list[tuple[str, str, int | None]]:
+def diagnostics_of(path: Path) -> list[tuple[str, str, int | None]]:
     return [(d.severity, d.code, d.line) for d in validate_skill(path)]
 
 
-def test_a_good_skill_has_nothing_wrong(write_skill: WriteSkill) -> None:
+def test_good_skill_has_no_diagnostics(write_skill: WriteSkill) -> None:
     body = 'See [details](references/a.md#top), [a page](https://x.org/y) and run `python3 scripts/b.py x`.\n'
     directory = write_skill('pdf', body=body, files=['references/a.md', 'scripts/b.py'])
     (directory / 'link').symlink_to('references/a.md')
-    assert told(directory) == []
-    assert told(directory / 'SKILL.md') == []
+    assert diagnostics_of(directory) == []
+    assert diagnostics_of(directory / 'SKILL.md') == []
 
 
-def test_what_breaks_the_standard_is_an_error_and_comes_first(write_skill: WriteSkill) -> None:
+def test_standard_violations_are_errors_and_come_first(write_skill: WriteSkill) -> None:
     directory = write_skill('pdf', 'description: Does: things\nversion: 1\nallowed-tools: [Read]\nname: PDF')
-    assert told(directory) == snapshot(
+    assert diagnostics_of(directory) == snapshot(
         [
             ('error', 'not-yaml', 3),
             ('error', 'unknown-field', 4),
@@ -47,7 +47,7 @@ def test_what_breaks_the_standard_is_an_error_and_comes_first(write_skill: Write
 
 def test_advice_is_a_warning_with_its_line(write_skill: WriteSkill) -> None:
     body = '\n\n# Do\nSee [a](a.md), [again](a.md) and `scripts/b.py`.\nIt is\u200b so.\n' + 'x\n' * 500
-    assert told(write_skill('pdf', 'description: Does things.', body)) == snapshot(
+    assert diagnostics_of(write_skill('pdf', 'description: Does things.', body)) == snapshot(
         [
             ('warning', 'description-when', None),
             ('warning', 'body-too-long', 7),
@@ -56,7 +56,7 @@ def test_advice_is_a_warning_with_its_line(write_skill: WriteSkill) -> None:
             ('warning', 'invisible-characters', 9),
         ]
     )
-    assert told(write_skill('empty', body='')) == [('warning', 'no-body', None)]
+    assert diagnostics_of(write_skill('empty', body='')) == [('warning', 'no-body', None)]
 
 
 def test_files_that_cannot_be_read_are_errors(write_skill: WriteSkill) -> None:
@@ -69,25 +69,25 @@ def test_files_that_cannot_be_read_are_errors(write_skill: WriteSkill) -> None:
     ]
 
 
-def test_a_body_that_is_no_text_is_an_error(write_skill: WriteSkill) -> None:
+def test_undecodable_body_is_an_error(write_skill: WriteSkill) -> None:
     directory = write_skill('pdf')
     bytes_ = Random(0).choices(range(1, 256), k=5_000)
     with open(directory / 'SKILL.md', 'ab') as file:
         file.write(bytes(bytes_))
     assert list(discover_skills([directory]).skills) == ['pdf']
-    assert ('error', 'not-text', None) in told(directory)
+    assert ('error', 'not-text', None) in diagnostics_of(directory)
 
 
 def test_missing_and_special_files_are_reported(tmp_path: Path) -> None:
-    assert told(tmp_path / 'none') == [('error', 'no-skill-file', None)]
+    assert diagnostics_of(tmp_path / 'none') == [('error', 'no-skill-file', None)]
     (tmp_path / 'SKILL.md').mkdir()
-    assert told(tmp_path) == [('error', 'not-a-file', None)]
+    assert diagnostics_of(tmp_path) == [('error', 'not-a-file', None)]
     (tmp_path / 'file').touch()
     (error,) = validate_skill(tmp_path / 'file')
     assert error.message == 'It cannot be read: Not a directory.'
 
 
-def test_a_diagnostic_is_one_line(write_skill: WriteSkill) -> None:
+def test_diagnostic_is_one_line(write_skill: WriteSkill) -> None:
     (found,) = validate_skill(write_skill('pdf', 'description: Use this when x\nversion: 1'))
     assert str(found).endswith(
         "pdf/SKILL.md:4: error: 'version' is not a skill field. Move it to `metadata`, or remove it. [unknown-field]"
@@ -95,7 +95,7 @@ def test_a_diagnostic_is_one_line(write_skill: WriteSkill) -> None:
 
 
 class TestBundled:
-    def test_there_are_four_and_each_is_as_it_should_be(self) -> None:
+    def test_four_bundled_skills_are_valid(self) -> None:
         catalog = discover_skills([BUNDLED_SKILLS])
         names = ['analysing-tables', 'researching-questions', 'reviewing-changes', 'writing-skills']
         assert (list(catalog.skills), catalog.diagnostics) == (names, ())
@@ -107,7 +107,7 @@ class TestBundled:
         script = BUNDLED_SKILLS / 'analysing-tables/scripts/profile_table.py'
         return subprocess.run([sys.executable, '-I', str(script), *args], input=data, capture_output=True)
 
-    def test_a_table_is_profiled(self) -> None:
+    def test_table_is_profiled(self) -> None:
         data = b'id;amount;when\n001;"1.234,50";2024-01-02\n002;;03/04/2024\n003;7\n004; 5;2024-02-01\n'
         found = json.loads(self.profile('-', '--json', data=data).stdout)
         assert (found['form'], found['rows'], found['first_unusable_lines']) == ("delimited by ';'", 3, [4])

@@ -20,7 +20,7 @@ class TestYaml:
             0,
         )
 
-    def test_nothing_is_nothing(self) -> None:
+    def test_comment_only_document_is_none(self) -> None:
         assert bounded.parse_yaml('# only a comment') is None
 
     @pytest.mark.parametrize(
@@ -32,12 +32,12 @@ class TestYaml:
             ('a: \x00', 0, 'control characters are not allowed'),
         ],
     )
-    def test_what_cannot_be_used_says_why_and_where(self, text: str, line: int, reason: str) -> None:
+    def test_unusable_yaml_error_has_reason_and_line(self, text: str, line: int, reason: str) -> None:
         with pytest.raises(bounded.UnusableYamlError) as caught:
             bounded.parse_yaml(text)
         assert (caught.value.line, str(caught.value)) == (line, reason)
 
-    def test_without_the_loader_in_c_the_other_one_is_used(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_pure_python_loader_is_used_without_the_c_loader(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delattr(yaml, 'CSafeLoader')
         bounded.yaml_library.cache_clear()
         try:

@@ -1,4 +1,4 @@
-"""What the tests of the store share: real PostgreSQL servers, which end when their fixtures do, whatever happens."""
+"""Fixtures for store tests: real PostgreSQL servers, which are stopped with their fixtures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 PROGRAM = Path(__file__).with_name('postgres_server.py')
 
 Ask = Callable[[str], str]
-"""Tells the program that runs the server what to do, and returns its answer; see `postgres_server.py`."""
+"""Sends a command to the program that runs the server and returns its answer; see `postgres_server.py`."""
 
 
 @contextmanager
@@ -37,19 +37,19 @@ def running_postgres(*options: str) -> Generator[Ask]:
 
 @pytest.fixture(scope='session')
 def ask_postgres() -> Generator[Ask]:
-    """A server for all tests that leave it running."""
+    """A server shared by all tests that do not stop it."""
     with running_postgres('--no-fsync') as ask:
         yield ask
 
 
 @pytest.fixture
 def postgres_url(ask_postgres: Ask) -> str:
-    """A new database."""
+    """URL of a new database."""
     return ask_postgres('database')
 
 
 @pytest.fixture
 def ask_durable_postgres() -> Generator[Ask]:
-    """A server for one test, which syncs, and may be stopped."""
+    """A server for one test that syncs to disk and may be stopped."""
     with running_postgres() as ask:
         yield ask

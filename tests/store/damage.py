@@ -1,4 +1,4 @@
-"""A store with a row in every table, everything that can be read of it, and ways to damage it."""
+"""A sample store with rows in every table, all reads of it, and statements that damage it."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ Read = Callable[[Store], Awaitable[object]]
 
 @dataclass
 class Sample:
-    """A store in a file, and how to read everything in it."""
+    """A store in a file, and all reads of its contents."""
 
     path: Path
     reads: Mapping[str, Read]
 
 
 PLACE = '{"id":"/x","provider":"local"}'
-"""The directory of a sample."""
+"""Key of the sample's workspace."""
 
 
 def set_back(version: int) -> list[str]:
-    """Return the statements that make the tables of a sample those of an older version."""
+    """Return the statements that turn the tables of a sample into those of an older version."""
     undone = ['DROP TRIGGER reference_tally', "DELETE FROM tally WHERE name = 'reference'"]
     undone.append('ALTER TABLE request DROP COLUMN kind')
     if version < 4:
@@ -79,7 +79,7 @@ def set_back(version: int) -> list[str]:
 
 
 async def forget_identity(path: Path) -> WorkspaceRecord:
-    """Make a sample one without identities of directories, as older releases have none; return what it has instead."""
+    """Remove the workspace identity from a sample, as in older releases, and return the resulting record."""
     async with open_store(f'sqlite:///{path}') as store:
         known = await store.workspace(PLACE)
         assert known is not None
@@ -88,7 +88,7 @@ async def forget_identity(path: Path) -> WorkspaceRecord:
 
 
 async def make_sample(path: Path) -> Sample:
-    """Fill a store: two branches, a rewrite, trees, assets, runs with all that happens in them, approvals, places."""
+    """Fill a store with branches, a rewrite, trees, assets, runs, approvals and workspaces."""
     engine = await SqliteEngine.open(path)
     async with SqlStore(engine, clock=lambda: MOMENT) as store:
         dialogue = Dialogue(store)
@@ -130,8 +130,8 @@ async def make_sample(path: Path) -> Sample:
             branch_id=fork.branch_id, at=0, messages=[NewMessage(id=new_id(), body=b'{"summary":1}')], fork_id=new_id(),
             rewrites=5,
         )  # fmt: skip
-        told = dialogue.version(parent_id=fork.id, branch_id=fork.branch_id, message_count=1)
-        rewritten = stored(told, await store.commit(Commit(append=summary, versions=[told])))
+        version = dialogue.version(parent_id=fork.id, branch_id=fork.branch_id, message_count=1)
+        rewritten = stored(version, await store.commit(Commit(append=summary, versions=[version])))
         other = await Dialogue(store).begin(name='Other')
         await store.commit(Commit(runs=[running := sample_run(other.conversation_id)]))
     ids = [each.id for each in (root, step, turn, fork, rewritten, other)]
@@ -180,7 +180,7 @@ async def _call(name: str, *arguments: object) -> object:
 
 
 async def answers_of(sample: Sample, path: Path) -> dict[str, object]:
-    """Return what each read of a store returns, or the error that it raises."""
+    """Return the result of each read of a store, or the error that it raises."""
     answers: dict[str, object] = {}
     try:
         engine = await SqliteEngine.open(path)
@@ -196,7 +196,7 @@ async def answers_of(sample: Sample, path: Path) -> dict[str, object]:
 
 
 def wrong_answers(right: Mapping[str, object], found: Mapping[str, object]) -> dict[str, object]:
-    """Return the answers that are neither right nor the error of a damaged store."""
+    """Return the answers that are neither right nor a `StoreCorruptedError`."""
     return {
         name: answer
         for name, answer in found.items()

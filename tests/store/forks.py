@@ -1,4 +1,4 @@
-"""Children of the process of a test, which have all its modules at once."""
+"""Forked children of the test process, in which all modules are already imported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 
 def in_fork(main: Callable[[], Coroutine[object, object, str]]) -> str:
-    """Return what a coroutine returns in a forked child, on an event loop of its own; an error as its `repr`."""
+    """Run a coroutine in a forked child on a new event loop, and return its result, or the `repr` of an error."""
     source, sink = os.pipe()
     pid = _fork()
     if pid == 0:  # pragma: no cover - in another process
@@ -25,7 +25,9 @@ def in_fork(main: Callable[[], Coroutine[object, object, str]]) -> str:
 
 @contextmanager
 def stopped_child(main: Callable[[Callable[[], None]], Coroutine[object, object, None]]) -> Generator[int]:
-    """Run a coroutine in a forked child until it calls its argument, which stops the process; kill it at the end."""
+    """Run a coroutine in a forked child until it calls its argument, which stops the process. The child is killed at
+    the end.
+    """
     pid = _fork()
     if pid == 0:  # pragma: no cover - in another process
         _run_child(lambda: _run(main(lambda: os.kill(os.getpid(), signal.SIGSTOP))))
@@ -38,7 +40,7 @@ def stopped_child(main: Callable[[Callable[[], None]], Coroutine[object, object,
 
 def _fork() -> int:
     with warnings.catch_warnings():
-        warnings.simplefilter('ignore', DeprecationWarning)  # a child that is forked beside threads does not use them
+        warnings.simplefilter('ignore', DeprecationWarning)  # the child does not use the parent's threads
         return os.fork()
 
 
@@ -50,7 +52,7 @@ def _answer(main: Callable[[], Coroutine[object, object, str]]) -> str:  # pragm
 
 
 def _run(coroutine: Coroutine[object, object, object]) -> str:  # pragma: no cover - in another process
-    asyncio.events._set_running_loop(None)  # the parent's, which runs on in the parent only
+    asyncio.events._set_running_loop(None)  # the parent's loop, which keeps running in the parent
     return str(asyncio.new_event_loop().run_until_complete(asyncio.wait_for(coroutine, 60)))
 
 

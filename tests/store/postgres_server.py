@@ -1,18 +1,18 @@
-"""A program: a PostgreSQL of its own for whoever starts it, from the binaries that pip installs.
+"""A program that runs a temporary PostgreSQL server, from the binaries that pip installs.
 
     python tests/store/postgres_server.py [--no-fsync] [--release 16]
 
-It prints the URL of the server, answers each line of its standard input with a line, and when the input ends it stops
-the server and removes its files. Since a pipe ends with the process that holds it, no server outlives the one who
-wanted it, however that one dies. What it understands:
+It prints the URL of the server, and answers each command on its standard input with a line. When the input ends, it
+stops the server and removes its files. Pipes close with their process, so the server never outlives its parent, even
+if that is killed. Commands:
 
-    database  Make a new database; the answer is its URL.
-    stop      Stop as `pg_ctl stop -m immediate` does: as in a crash, what is not in the log of the server is lost.
-    start     Start again on the same files.
+    database  Create a new database and print its URL.
+    stop      Stop like `pg_ctl stop -m immediate`: as in a crash, data missing from the server's log are lost.
+    start     Restart with the same files.
 
-PostgreSQL refuses to be run by root: then it runs as `nobody`, from a copy of the binaries if it cannot reach them.
-It listens on a socket in a directory that nobody else enters. As the role `postgres` everybody is trusted; `locked`
-needs a password, which is `secret/#?@`.
+PostgreSQL refuses to run as root. For root it runs as `nobody`, from a copy of the binaries if it cannot access them.
+It listens on a socket in a private directory. The role `postgres` is trusted without a password; `locked` has the
+password `secret/#?@`.
 """
 
 from __future__ import annotations
@@ -139,9 +139,9 @@ class Server:
 
     def _run(self, program: str, *arguments: str, input: bytes = b'') -> None:
         process = self._spawn(self._binaries / program, *arguments, stdin=subprocess.PIPE, output=subprocess.PIPE)
-        said, _ = process.communicate(input)
+        output, _ = process.communicate(input)
         if process.returncode:
-            raise SystemExit(said.decode())
+            raise SystemExit(output.decode())
 
     def _spawn(self, program: Path, *arguments: str, stdin: int, output: int) -> subprocess.Popen[bytes]:
         account = None if os.geteuid() else pwd.getpwnam('nobody')

@@ -1,4 +1,4 @@
-"""The promises of `Store`, kept by the stores on SQLite."""
+"""The contract of `Store`, for the stores on SQLite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store takes grows with what is new, not with what is there: in bytes, rows and statements."""
+"""The cost of operations in bytes, rows and statements depends on new data, not on the size of the store."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar('T')
 
 
 class CountedEngine(MemoryEngine):
-    """An engine in memory that counts statements."""
+    """In-memory engine that counts statements."""
 
     statements = 0
 
@@ -47,7 +47,7 @@ class CountedEngine(MemoryEngine):
 
     @classmethod
     def take(cls) -> int:
-        """Return how many statements there were since the last time."""
+        """Return the number of statements since the last call."""
         count, cls.statements = cls.statements, 0
         return count
 
@@ -59,7 +59,7 @@ async def store() -> AsyncGenerator[SqlStore]:
 
 
 def body(number: int) -> bytes:
-    """Return a message of 600 bytes that hardly compresses."""
+    """Return a message of 600 bytes that is hard to compress."""
     return b'{"text":"%s"}' % random.Random(number).randbytes(300).hex().encode()
 
 
@@ -69,7 +69,7 @@ async def grow(dialogue: Dialogue, version: VersionRecord, turns: int) -> Versio
     return version
 
 
-async def test_a_late_turn_adds_as_many_bytes_to_the_file_as_an_early_one(tmp_path: Path) -> None:
+async def test_late_turn_adds_as_many_bytes_as_an_early_one(tmp_path: Path) -> None:
     sizes: list[int] = []
     dialogue: Dialogue | None = None
     version: VersionRecord | None = None
@@ -82,7 +82,7 @@ async def test_a_late_turn_adds_as_many_bytes_to_the_file_as_an_early_one(tmp_pa
     assert late <= 1.2 * early
 
 
-async def test_a_turn_takes_no_more_than_twice_its_bytes(tmp_path: Path) -> None:
+async def test_turn_takes_at_most_twice_its_bytes(tmp_path: Path) -> None:
     async with open_store(f'sqlite:///{tmp_path}/agents.db') as store:
         dialogue = Dialogue(store)
         version = await grow(dialogue, await dialogue.begin(), 20)
@@ -92,13 +92,11 @@ async def test_a_turn_takes_no_more_than_twice_its_bytes(tmp_path: Path) -> None
     assert os.path.getsize(tmp_path / 'agents.db') - before <= 2 * 100 * 2 * len(body(0))
 
 
-async def test_a_fork_far_down_takes_the_statements_and_rows_of_one_near_the_root(
-    store: SqlStore, tmp_path: Path
-) -> None:
+async def test_fork_costs_the_same_at_any_depth(store: SqlStore, tmp_path: Path) -> None:
     dialogue = Dialogue(store)
     early = await grow(dialogue, await dialogue.begin(), 10)
     late = await grow(dialogue, early, 300)
-    await grow(dialogue, late, 1)  # so that both are forks
+    await grow(dialogue, late, 1)  # so that both new versions are forks
     taken: list[tuple[int, int, str]] = []
     for version in (early, late):
         before = await rows_in(store)
@@ -120,10 +118,10 @@ async def rows_in(store: SqlStore) -> int:
 
 
 @pytest.mark.parametrize('what', ['turn', 'lineage', 'page', 'history', 'gc'])
-async def test_statements_do_not_grow_with_what_is_there(store: SqlStore, what: str) -> None:
+async def test_number_of_statements_does_not_grow_with_the_store(store: SqlStore, what: str) -> None:
     dialogue = Dialogue(store)
     version = await grow(dialogue, await dialogue.begin(), 10)
-    await store.versions(limit=1)  # the first list counts
+    await store.versions(limit=1)  # the first list counts all rows
     taken: list[int] = []
     for _ in range(2):
         CountedEngine.take()
@@ -143,9 +141,10 @@ async def test_statements_do_not_grow_with_what_is_there(store: SqlStore, what: 
     assert taken[0] == taken[1]
 
 
-async def test_checking_what_is_read_takes_no_query_of_its_own(store: SqlStore) -> None:
-    """Seals and counts come with what they are of: each of these reads is one statement. Only the first list of the rows
-    of a table counts all of them, once for an open store."""
+async def test_integrity_checks_need_no_extra_queries(store: SqlStore) -> None:
+    """Seals and counts are read together with their rows, so each of these reads is one statement. Only the first list
+    of a table counts all its rows, once per open store.
+    """
     dialogue = Dialogue(store)
     run = sample_run(dialogue.id)
     root = await dialogue.begin()
@@ -172,7 +171,7 @@ async def test_checking_what_is_read_takes_no_query_of_its_own(store: SqlStore) 
         assert CountedEngine.take() == 1
 
 
-async def test_a_page_of_versions_is_found_without_sorting_them(tmp_path: Path) -> None:
+async def test_page_of_versions_is_read_without_sorting(tmp_path: Path) -> None:
     async with open_store(f'sqlite:///{tmp_path}/agents.db') as store:
         dialogue = Dialogue(store)
         await grow(dialogue, await dialogue.begin(), 3)
@@ -181,7 +180,7 @@ async def test_a_page_of_versions_is_found_without_sorting_them(tmp_path: Path) 
     assert not [row for row in plan if 'TEMP B-TREE' in row[3]]
 
 
-async def test_arguments_of_a_call_are_compressed(tmp_path: Path) -> None:
+async def test_call_arguments_are_compressed(tmp_path: Path) -> None:
     arguments = '{"content":"%s"}' % ('the same line again\\n' * 200)
     async with open_store(f'sqlite:///{tmp_path}/agents.db') as store:
         dialogue = Dialogue(store)

@@ -1,7 +1,7 @@
-"""A store that an older release made opens and reads the same: see `older/make_store.py`, which made it.
+"""A store made by an older release opens and reads the same. It was made by `older/make_store.py`.
 
-`older/b578597.json.gz` is what that release read from the store by `older/read_store.py`, and what came of the runs that
-had crashed in it. What differs today on purpose is in `ADDED` and `CHANGED`, each with its reason.
+`older/b578597.json.gz` has the results of `older/read_store.py` in that release, and the results of recovering its
+crashed runs. Intended differences are in `ADDED` and `CHANGED`, each with its reason.
 """
 
 from __future__ import annotations
@@ -38,23 +38,25 @@ ADDED: Final[dict[str, tuple[object, str]]] = {
     'sql/requests/*/kind': ('answer', 'likewise'),
     'workspaces/*/identity': (None, 'directories are told apart; it is not known of older ones'),
 }
-"""What has been added since, with the only value that it may have for older rows."""
+"""Values that were added since, with the only value allowed for older rows."""
 
 CHANGED: Final = {
     'versions/by_agent/by-hand/named/By hand': '`find_by_name` leaves out versions of failed turns',
     'versions/by_agent/clerk/named/Served: fail': 'likewise',
 }
-"""What is another value today."""
+"""Values that differ today."""
 
 ONCE: Final = {
     'calls of crash parallel': [['look', 'done'], ['note', 'done'], ['send', 'started']],
     'calls of crash subagent': [['task', 'deferred']],
 }
-"""Calls after a recovery. A call stands once today, with the run that asked for it; it stood with each attempt, too."""
+"""Calls after a recovery. Each call is stored once today, with the run that requested it; it was stored with each
+attempt before.
+"""
 
 
 def differences(then: object, now: object, path: str = '') -> Iterator[tuple[str, object, object]]:
-    """Yield the paths at which two JSON documents differ, with both values; `...` stands for none."""
+    """Yield the paths at which two JSON documents differ, with both values; `...` is a missing value."""
     if isinstance(then, dict) and isinstance(now, dict):
         before, after = cast('dict[str, object]', then), cast('dict[str, object]', now)
         for key in sorted({*before, *after}):
@@ -71,25 +73,25 @@ def differences(then: object, now: object, path: str = '') -> Iterator[tuple[str
 
 
 def added(path: str, now: object) -> str | None:
-    """Return the pattern by which a value was added on purpose."""
+    """Return the pattern that allows an added value."""
     return next((each for each, (value, _) in ADDED.items() if fnmatchcase(path, each) and value == now), None)
 
 
 @pytest.fixture(scope='module')
 def known() -> dict[str, Any]:
-    """What the older release read."""
+    """Results read by the older release."""
     return json.loads(gzip.decompress((OLDER / 'b578597.json.gz').read_bytes()))
 
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    """A copy of the store, which today's release may upgrade."""
+    """URL of a copy of the store, which may be migrated."""
     path = tmp_path / 'agents.db'
     path.write_bytes(gzip.decompress((OLDER / 'b578597.db.gz').read_bytes()))
     return f'sqlite:///{path}'
 
 
-async def test_a_store_of_an_older_release_reads_the_same(url: str, known: dict[str, Any]) -> None:
+async def test_store_of_an_older_release_reads_the_same(url: str, known: dict[str, Any]) -> None:
     async with open_store(url) as store:
         found = json.loads(json.dumps(await read_store(store)))
         problems = await store.check()
@@ -107,7 +109,7 @@ async def test_a_store_of_an_older_release_reads_the_same(url: str, known: dict[
     assert problems == []
 
 
-async def test_runs_that_crashed_in_an_older_release_are_recovered_the_same(url: str, known: dict[str, Any]) -> None:
+async def test_crashed_runs_of_an_older_release_recover_the_same(url: str, known: dict[str, Any]) -> None:
     async with open_store(url) as store:
         found = json.loads(json.dumps(await read_recovered(store)))
         problems = await store.check()
@@ -116,8 +118,8 @@ async def test_runs_that_crashed_in_an_older_release_are_recovered_the_same(url:
     assert problems == []
 
 
-async def test_a_store_of_an_older_release_is_read_after_a_second_opening(url: str, known: dict[str, Any]) -> None:
-    """The first opening upgrades the tables; the second, read-only, finds the same."""
+async def test_migrated_store_can_be_reopened_read_only(url: str, known: dict[str, Any]) -> None:
+    """The first opening migrates the tables; the second, read-only, reads the same versions."""
     async with open_store(url) as store:
         versions = len(await store.versions(limit=1_000_000))
     async with open_store(url, read_only=True) as store:

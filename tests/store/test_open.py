@@ -1,4 +1,4 @@
-"""What `open_store` opens, and what it refuses."""
+"""URLs and files that `open_store` opens or refuses."""
 
 from __future__ import annotations
 
@@ -22,35 +22,36 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.parametrize(
     'url', ['', 'memory', 'memory:/x', 'agents.db', 'sqlite:agents.db', 'sqlite://agents.db', 'sqlite:///', 'mysql://h/d', 'sqlite:///a\0b'],
 )  # fmt: skip
-async def test_a_url_that_is_none_is_refused_with_the_three_forms(url: str) -> None:
+async def test_invalid_url_is_refused_with_examples(url: str) -> None:
     with pytest.raises(ValueError, match=r'sqlite:////srv/agents\.db') as caught:
         async with open_store(url):
             pass
     assert repr(url) in str(caught.value)
 
 
-async def test_a_password_is_not_shown() -> None:
+async def test_password_in_a_url_is_not_shown() -> None:
     with pytest.raises(ValueError, match=r'mysql://me:\*\*\*@host') as caught:
         async with open_store('mysql://me:secret@host/db'):
             pass
     assert 'secret' not in str(caught.value)
 
 
-async def test_a_driver_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith('pydantic_deep.store.postgres')]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr(package, 'postgres', None, raising=False)  # an import puts the new module there, too
+    monkeypatch.setattr(package, 'postgres', None, raising=False)  # the import also sets the attribute
     monkeypatch.setitem(sys.modules, 'asyncpg', None)
     with pytest.raises(ImportError, match=r'pydantic-deep\[postgres\]'):
         async with open_store('postgresql://localhost/db'):
             pass
 
 
-async def test_a_relative_path_is_one_from_here_wherever_the_process_goes(
+async def test_relative_path_is_resolved_when_the_store_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`sqlite:///relative.db` is resolved once: after `os.chdir` the same file is read, written and locked, and no
-    other database appears."""
+    other database is created.
+    """
     (tmp_path / 'here').mkdir()
     (tmp_path / 'there').mkdir()
     monkeypatch.chdir(tmp_path / 'here')
@@ -68,9 +69,10 @@ async def test_a_relative_path_is_one_from_here_wherever_the_process_goes(
 
 
 @pytest.mark.parametrize('links', ['file', 'directory', 'dangling'])
-async def test_a_store_behind_a_link_is_the_one_that_it_leads_to(tmp_path: Path, links: str) -> None:
-    """A database that is opened through a symbolic link has its log and its locks beside the file that the link leads
-    to: whoever lives there is not taken for dead."""
+async def test_symbolic_link_opens_the_store_it_points_to(tmp_path: Path, links: str) -> None:
+    """The log and the locks of a database opened through a symbolic link are next to the target file, so that live
+    owners are not taken for crashed ones.
+    """
     real = tmp_path / 'real' / 'agents.db'
     real.parent.mkdir()
     link = tmp_path / 'link' / 'agents.db'
@@ -93,7 +95,7 @@ async def test_a_store_behind_a_link_is_the_one_that_it_leads_to(tmp_path: Path,
     )
 
 
-async def test_only_the_user_may_read_the_file(tmp_path: Path) -> None:
+async def test_files_of_a_store_are_private_to_the_user(tmp_path: Path) -> None:
     async with open_store(f'sqlite:///{tmp_path}/agents.db') as store:
         assert await store.count() == 0
         modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
@@ -114,9 +116,7 @@ async def test_only_the_user_may_read_the_file(tmp_path: Path) -> None:
         ),
     ],
 )
-async def test_a_database_of_somebody_else_is_refused_and_not_changed(
-    tmp_path: Path, statements: str, message: str
-) -> None:
+async def test_foreign_database_is_refused_unchanged(tmp_path: Path, statements: str, message: str) -> None:
     path = tmp_path / 'other.db'
     connection = sqlite3.connect(path)
     connection.executescript(statements)
@@ -128,7 +128,7 @@ async def test_a_database_of_somebody_else_is_refused_and_not_changed(
     assert path.read_bytes() == before
 
 
-async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+async def test_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
     path = tmp_path / 'notes.txt'
     path.write_text('not a database, but long enough to be looked at\n' * 40)
     with pytest.raises(StoreFormatError, match='not a SQLite database'):
@@ -136,13 +136,13 @@ async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
             pass
 
 
-async def test_a_directory_that_is_missing_is_named(tmp_path: Path) -> None:
+async def test_missing_directory_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailableError, match=r'missing/agents\.db'):
         async with open_store(f'sqlite:///{tmp_path}/missing/agents.db'):
             pass
 
 
-async def test_places_in_memory_are_shared_by_name_alone() -> None:
+async def test_memory_stores_are_shared_only_by_name() -> None:
     async with (
         open_store('memory:shared') as first,
         open_store('memory:shared') as second,
@@ -151,18 +151,19 @@ async def test_places_in_memory_are_shared_by_name_alone() -> None:
         assert await first.engine.living_owners([first.owner, second.owner, other.owner]) == {first.owner, second.owner}
 
 
-async def test_an_import_that_fails_for_another_reason_is_not_about_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unrelated_import_error_is_not_reported_as_a_missing_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, 'pydantic_deep.store.postgres', None)
     with pytest.raises(ModuleNotFoundError, match=r'pydantic_deep\.store\.postgres'):
         async with open_store('postgresql://nobody@localhost/nothing'):
             pass
 
 
-async def test_what_one_store_commits_is_there_after_another_of_the_process_and_other_processes_have_closed(
+async def test_commits_survive_when_other_stores_and_processes_close_the_file(
     tmp_path: Path,
 ) -> None:
-    """A second open store on the same file takes no locks from the first: other processes that open and close the
-    file leave its log alone, and see all that was committed."""
+    """A second open store on the same file does not release the locks of the first: other processes that open and close
+    the file do not remove its log, and see every commit.
+    """
     path = tmp_path / 'agents.db'
     program = f"import sqlite3; c = sqlite3.connect({str(path)!r}); print(*c.execute('SELECT COUNT(*) FROM run').fetchone()); c.close()"
 
@@ -180,8 +181,8 @@ async def test_what_one_store_commits_is_there_after_another_of_the_process_and_
 
 
 @pytest.mark.parametrize('read_only', [False, True])
-async def test_a_file_with_a_second_name_is_refused(tmp_path: Path, read_only: bool) -> None:
-    """SQLite keeps a log beside each name of a file, so nobody opens one that has two, under either of them."""
+async def test_file_with_a_second_hard_link_is_refused(tmp_path: Path, read_only: bool) -> None:
+    """SQLite creates a log per file name, so a file with two names is refused under both."""
     async with open_store(f'sqlite:///{tmp_path}/agents.db'):
         pass
     os.link(tmp_path / 'agents.db', tmp_path / 'same.db')
@@ -199,15 +200,15 @@ def _deny(*_arguments: object) -> bool:
 
 
 @pytest.mark.parametrize('read_only', [False, True])
-async def test_a_directory_and_a_file_of_somebody_else_cannot_be_opened(
+async def test_directory_or_unreadable_file_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_only: bool
 ) -> None:
-    """What is no file, and a file whose mode does not allow it, is said before anything is made beside it."""
+    """Directories and files without permission are refused before any file is created."""
     with pytest.raises(StoreUnavailableError, match='Is a directory'):
         async with open_store(f'sqlite:///{tmp_path}', read_only=read_only):
             pass
     (tmp_path / 'agents.db').touch()
-    monkeypatch.setattr('pydantic_deep.store.sqlite._engine.os.access', _deny)  # a test that root runs may do all
+    monkeypatch.setattr('pydantic_deep.store.sqlite._engine.os.access', _deny)  # root has every permission
     with pytest.raises(StoreUnavailableError, match='Permission denied'):
         async with open_store(f'sqlite:///{tmp_path}/agents.db', read_only=read_only):
             pass

@@ -1,4 +1,4 @@
-"""An open store and other processes: one that stopped inside a write, and a forked child."""
+"""An open store and other processes: one stopped during a write, and a forked child."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(request.getfixturevalue('postgres_url'))
 
 
-async def test_a_process_that_stopped_inside_a_write_blocks_nobody_who_opens_and_reads(url: str) -> None:
-    """Opening a store and reading it take no write lock: both return while another process holds it for good."""
+async def test_process_stopped_during_a_write_does_not_block_opening_or_reading(url: str) -> None:
+    """Opening and reading a store take no write lock: both work while another process holds it indefinitely."""
     async with open_store(url) as store:
         version = await Dialogue(store).begin()
     with stopped_child(partial(_stop_inside_a_write, url)):
@@ -57,8 +57,8 @@ class Note(BaseModel):
     id: str
 
 
-async def test_rows_of_a_repository_are_opened_and_read_while_another_process_writes(url: str) -> None:
-    """The same for a repository whose table is there."""
+async def test_repository_can_be_opened_and_read_during_a_write_of_another_process(url: str) -> None:
+    """The same for a repository with an existing table."""
     async with open_store(url), open_repository(url, Note) as notes:
         await notes.upsert(Note(id='a'))
     with stopped_child(partial(_stop_inside_a_write, url)):
@@ -90,11 +90,12 @@ async def _ask_who_lives(store: Store) -> None:
 
 
 @pytest.mark.parametrize('use', [_use, _write_much, _ask_who_lives])
-async def test_a_forked_child_that_uses_the_store_of_its_parent_gets_an_error(
+async def test_forked_child_that_uses_its_parents_store_gets_an_error(
     store: Store, use: Callable[[Store], Coroutine[object, object, None]]
 ) -> None:
-    """A forked child has no threads and shares connections: what it asks of its parent's store raises instead of
-    hanging, closing it there does nothing, and the store of the parent goes on."""
+    """A forked child has no threads and shares connections: its operations on the parent's store raise instead of
+    hanging, closing has no effect, and the parent's store keeps working.
+    """
     run = sample_run('c')
     await store.commit(Commit(runs=[run]))
     assert in_fork(partial(_try, store, use)) == 'StoreProcessError, and closed'
@@ -115,7 +116,7 @@ async def _try(  # pragma: no cover - in another process
 
 
 async def test_another_event_loop_reads_the_same_or_gets_an_error(store: Store) -> None:
-    """A store on SQLite serves every thread and event loop of its process; one on PostgreSQL says that it does not."""
+    """A SQLite store works in every thread and event loop of its process; a PostgreSQL store raises."""
     await store.commit(Commit(runs=[sample_run('c')]))
     outcomes: list[object] = []
 
@@ -131,8 +132,8 @@ async def test_another_event_loop_reads_the_same_or_gets_an_error(store: Store) 
     assert outcomes == [1] or (outcomes == [True] and store.url.startswith('postgres'))
 
 
-async def test_a_store_that_another_thread_closes_leaves_nobody_waiting(tmp_path: Path) -> None:
-    """Whoever asks while another thread closes a store gets an answer or an error."""
+async def test_closing_a_store_in_another_thread_does_not_block_callers(tmp_path: Path) -> None:
+    """Every concurrent read returns a result or raises while another thread closes the store."""
     for _ in range(5):
         async with AsyncExitStack() as stack:
             store = await stack.enter_async_context(open_store(f'sqlite:///{tmp_path}/agents.db'))
@@ -143,10 +144,10 @@ async def test_a_store_that_another_thread_closes_leaves_nobody_waiting(tmp_path
             assert all(each == 0 or isinstance(each, StoreClosedError) for each in answers)
 
 
-async def test_a_store_says_whose_it_is_and_closes_nothing_of_another_process(
+async def test_fork_guard_names_the_owner_and_does_not_close_its_store(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same as in a fork, where coverage cannot look on: only the number of the process is another one."""
+    """Simulates a fork by another process id, because coverage does not measure a forked child."""
     version = await Dialogue(store).begin()
     mine = os.getpid()
     with monkeypatch.context() as patch:
@@ -163,8 +164,8 @@ async def test_a_store_says_whose_it_is_and_closes_nothing_of_another_process(
     assert await store.version(version.id) == version
 
 
-async def test_a_forked_child_that_opens_a_named_place_in_memory_gets_one_of_its_own() -> None:
-    """What is in the memory of the parent is not in that of a forked child: the same name is a new, empty store."""
+async def test_named_memory_store_is_new_in_a_forked_child() -> None:
+    """A forked child does not share the parent's in-memory stores: the same name opens a new, empty store."""
     async with open_store('memory:forked') as store:
         await store.commit(Commit(runs=[sample_run('c')]))
 

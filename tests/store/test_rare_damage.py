@@ -1,4 +1,4 @@
-"""Damage that a whole database seldom shows: each reader alone, on rows, statements and connections made for it."""
+"""Rare kinds of damage, produced by single rows, statements and fake connections."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.anyio
 
 
 def drive(operation: Operation[Any], *answers: list[Row]) -> object:
-    """Run an operation on these answers of a database."""
+    """Run an operation with these results of a database."""
     next(operation)
     try:
         for rows in answers:
@@ -50,13 +50,13 @@ ID = new_id()
         (lambda: runs.approval(ID, 0), 'approval'),
     ],
 )
-def test_a_row_that_only_its_index_lists_is_damage(operation: Callable[[], Operation[Any]], table: str) -> None:
+def test_row_listed_only_by_its_index_is_damage(operation: Callable[[], Operation[Any]], table: str) -> None:
     with pytest.raises(StoreCorruptedError, match='it is missing, but its index lists it') as error:
         drive(operation(), [(pack_id(ID), 7)], [])
     assert (error.value.table, error.value.row) == (table, ID)
 
 
-def test_a_branch_whose_parent_is_gone_is_damage() -> None:
+def test_branch_with_a_missing_parent_is_damage() -> None:
     branch = BranchRecord(ID, new_id(), 'main', None, 0, 0, None, None, 0)
     row = (pack_id(ID), pack_id(branch.conversation_id), 'main', None, 0, 0, None, None, 0, 1, 1, 7, None)
     sealed = (*row, _rows.branch_seal(branch, 7, None))
@@ -67,12 +67,12 @@ def test_a_branch_whose_parent_is_gone_is_damage() -> None:
 
 
 @pytest.mark.parametrize(('key', 'name'), [('c1', 'c1'), (7, '7'), (b'\2\xff', '02ff')])
-def test_a_key_that_is_no_id_names_its_row_all_the_same(key: Any, name: str) -> None:
+def test_key_that_is_not_an_id_is_still_named(key: Any, name: str) -> None:
     assert row_name(key) == name
 
 
 class Undecodable:
-    """A connection whose messages are no UTF-8, as where the name of a column is damaged."""
+    """Connection with error messages that are not UTF-8, as with a damaged column name."""
 
     def __init__(self) -> None:
         self.is_closed = False
@@ -84,7 +84,7 @@ class Undecodable:
         self.is_closed = True
 
 
-def test_messages_of_sqlite_that_cannot_be_decoded_are_damage() -> None:
+def test_undecodable_sqlite_messages_are_damage() -> None:
     def select() -> Operation[None]:
         yield Statement('SELECT 1')
 
@@ -97,10 +97,10 @@ def test_messages_of_sqlite_that_cannot_be_decoded_are_damage() -> None:
 
 
 @pytest.mark.parametrize('has_log', [False, True])
-async def test_a_store_where_nothing_can_be_written_is_read_from_its_file_alone(
+async def test_store_in_a_read_only_directory_is_read_without_a_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_log: bool
 ) -> None:
-    """Of a directory that cannot be written, which is no such to the root user of a test: SQLite says so here."""
+    """SQLite's error for a read-only directory is simulated, because root can write to any directory."""
     path = tmp_path / 'agents.db'
     async with open_store(f'sqlite:///{path}'):
         pass
@@ -124,7 +124,7 @@ async def test_a_store_where_nothing_can_be_written_is_read_from_its_file_alone(
             assert connection.execute('SELECT count(*) FROM version').fetchone() == (0,)
 
 
-async def test_an_engine_without_a_dialect_has_no_checks_and_no_backups(tmp_path: Path) -> None:
+async def test_engine_without_a_dialect_has_no_checks_or_backups(tmp_path: Path) -> None:
     store = SqlStore(cast('Any', object()))
 
     with pytest.raises(TypeError, match='A object has no dialect, which a check needs'):
@@ -133,7 +133,7 @@ async def test_an_engine_without_a_dialect_has_no_checks_and_no_backups(tmp_path
         await store.backup(tmp_path / 'store.backup')
 
 
-async def test_a_check_looks_once_at_what_two_directories_share(tmp_path: Path) -> None:
+async def test_check_visits_a_shared_subtree_once(tmp_path: Path) -> None:
     backend = StateBackend()
     for place in ('a', 'b', 'c/a'):
         await backend.write_bytes(f'/{place}/same.txt', b'the same')
@@ -143,7 +143,7 @@ async def test_a_check_looks_once_at_what_two_directories_share(tmp_path: Path) 
 
 
 @pytest.mark.parametrize('data', ["x'09'", "x''", 'NULL', '7'])
-async def test_contents_that_cannot_be_decoded_are_reported(tmp_path: Path, data: str) -> None:
+async def test_undecodable_contents_are_reported(tmp_path: Path, data: str) -> None:
     await make_sample(tmp_path / 'agents.db')
     shutil.copy(tmp_path / 'agents.db', tmp_path / 'copy.db')
     with closing(sqlite3.connect(tmp_path / 'copy.db')) as raw:

@@ -1,4 +1,4 @@
-"""A store that is opened for reading only."""
+"""Stores opened read-only."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(request.getfixturevalue('postgres_url'))
 
 
-async def test_a_store_that_is_opened_for_reading_reads_everything_and_changes_nothing(url: str) -> None:
-    """`open_store(url, read_only=True)` answers every read, sees what others commit, and refuses every method that
-    writes with `StoreReadOnlyError`."""
+async def test_read_only_store_reads_everything_and_refuses_writes(url: str) -> None:
+    """`open_store(url, read_only=True)` supports every read, sees commits of others, and refuses every write with
+    `StoreReadOnlyError`.
+    """
     async with open_store(url) as store:
         dialogue = Dialogue(store)
         version = await dialogue.begin()
@@ -63,8 +64,8 @@ async def test_a_store_that_is_opened_for_reading_reads_everything_and_changes_n
         assert await store.version(version.id) == version
 
 
-async def test_a_store_that_is_not_there_is_not_made_to_be_read(tmp_path: Path) -> None:
-    """A read-only store must exist: neither a file nor tables are made."""
+async def test_read_only_store_must_exist(tmp_path: Path) -> None:
+    """A read-only open creates neither a file nor tables."""
     with pytest.raises(StoreUnavailableError, match='No such file'):
         async with open_store(f'sqlite:///{tmp_path}/agents.db', read_only=True):
             pass
@@ -80,8 +81,7 @@ async def test_a_store_that_is_not_there_is_not_made_to_be_read(tmp_path: Path) 
             pass
 
 
-async def test_an_empty_schema_is_not_filled_to_be_read(postgres_url: str) -> None:
-    """The same on PostgreSQL."""
+async def test_empty_postgresql_schema_is_not_filled_by_a_read_only_open(postgres_url: str) -> None:
     with pytest.raises(StoreFormatError, match='Open it once without'):
         async with open_store(postgres_url, read_only=True):
             pass
@@ -96,15 +96,15 @@ async def _read_as_nobody(url: str) -> str:  # pragma: no cover - in another pro
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A directory that everybody can reach, as those of pytest are not."""
+    """A directory that every user can access, unlike pytest's."""
     with TemporaryDirectory() as name:
         yield Path(name)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason='It gives up the rights of root in a child process.')
 @pytest.mark.parametrize('log', ['none', 'shared', 'without its index'])
-async def test_a_store_is_read_where_nothing_can_be_written(tmp_path: Path, place: Path, log: str) -> None:
-    """A read-only store needs to write neither its file nor its directory, with and without a log beside it."""
+async def test_store_can_be_read_without_write_permission(tmp_path: Path, place: Path, log: str) -> None:
+    """A read-only store needs no write permission for its file or directory, with and without a log."""
     async with open_store(f'sqlite:///{tmp_path}/agents.db') as store:
         await Dialogue(store).begin()
         if log != 'none':
@@ -131,12 +131,12 @@ def _refuse_directories(path: Path, _mode: int) -> bool:
     return not path.is_dir()
 
 
-async def test_an_immutable_file_is_opened_anew_for_each_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no log can be shared, each read sees what is in the file by then."""
+async def test_immutable_file_is_reopened_for_each_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a shared log, each read sees the current contents of the file."""
     url = f'sqlite:///{tmp_path}/agents.db'
     async with open_store(url) as store:
         await Dialogue(store).begin()
-    # Root may write everywhere, so the directory is only said to be unwritable.
+    # Root may write everywhere, so the permission check is patched.
     monkeypatch.setattr(os, 'access', _refuse_directories)
     async with open_store(url, read_only=True) as reader:
         assert await reader.count() == 1
@@ -145,8 +145,8 @@ async def test_an_immutable_file_is_opened_anew_for_each_read(tmp_path: Path, mo
         assert await reader.count() == 2
 
 
-async def test_a_reader_holds_no_lock_that_a_writer_waits_for(tmp_path: Path) -> None:
-    """Others write while a read-only store is open."""
+async def test_read_only_store_does_not_block_writers(tmp_path: Path) -> None:
+    """Others can write while a read-only store is open."""
     url = f'sqlite:///{tmp_path}/agents.db'
     async with open_store(url) as store:
         await Dialogue(store).begin()

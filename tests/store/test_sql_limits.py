@@ -1,4 +1,4 @@
-"""What a query of a caller may take: its time, memory and result are bounded, and nothing of it outlives who asked."""
+"""Limits of SQL queries: time, memory and size of the result are bounded, and no process outlives its caller."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
 
 
 def stat_of(pid: int) -> list[str]:
-    """Return the state of a process, the id of its parent and more; nothing if there is no such process."""
+    """Return the state, the parent's id and further fields of a process, or an empty list if it does not exist."""
     try:
         return Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -42,7 +42,7 @@ def stat_of(pid: int) -> list[str]:
 
 
 def children_of(parent: int) -> list[int]:
-    """Return the processes that a process has started and that have not been collected."""
+    """Return the child processes of a process that have not been reaped."""
     pids = [int(path.name) for path in Path('/proc').iterdir() if path.name.isdigit()]
     return [pid for pid in pids if stat_of(pid)[1:2] == [str(parent)]]
 
@@ -57,13 +57,13 @@ def host_of(store: SqlStore) -> int:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Look again and again until something holds."""
+    """Poll until the condition is true."""
     with anyio.fail_after(60):
         while not condition():  # noqa: ASYNC110 - other processes set no event
             await anyio.sleep(0.01)
 
 
-async def test_a_query_is_ended_when_its_time_is_over(store: SqlStore) -> None:
+async def test_query_is_stopped_at_its_timeout(store: SqlStore) -> None:
     with pytest.raises(QueryTimeoutError, match=r'0\.2 s.*`limits=SqlLimits\(timeout_seconds=') as caught:
         await store.sql(HOG, limits=SqlLimits(timeout_seconds=0.2))
     assert isinstance(caught.value, TimeoutError)
@@ -83,7 +83,7 @@ async def test_a_query_is_ended_when_its_time_is_over(store: SqlStore) -> None:
         "SELECT [repeat('x', 1000)] FROM range(1000000)",
     ],
 )
-async def test_a_query_has_the_memory_that_it_may_take_and_no_more(store: SqlStore, query: str) -> None:
+async def test_query_memory_is_limited(store: SqlStore, query: str) -> None:
     await store.sql('SELECT 1')
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(QueryError, match=r'128 MiB, its `memory_bytes`|takes more than 1,000,000 bytes'):
@@ -102,12 +102,12 @@ async def test_a_query_has_the_memory_that_it_may_take_and_no_more(store: SqlSto
         'SELECT repeat(chr(1), 500000)',
     ],
 )
-async def test_a_result_may_be_so_large(store: SqlStore, query: str) -> None:
+async def test_result_size_is_limited(store: SqlStore, query: str) -> None:
     with pytest.raises(QueryError, match=r'The result takes more than 1,000,000 bytes\. Aggregate'):
         await store.sql(query, limits=SqlLimits(max_bytes=1_000_000))
 
 
-async def test_the_first_rows_are_returned_and_that_there_are_more(store: SqlStore) -> None:
+async def test_max_rows_truncates_the_result(store: SqlStore) -> None:
     table = await store.sql('FROM range(1_000_000_000_000) t(i)', max_rows=3000)
     assert (len(table), table.rows[-1], table.is_truncated) == (3000, (2999,), True)
     table = await store.sql('FROM range(3000)', max_rows=3000)
@@ -116,7 +116,7 @@ async def test_the_first_rows_are_returned_and_that_there_are_more(store: SqlSto
         await store.sql('SELECT 1', max_rows=-1)
 
 
-async def test_two_queries_run_at_once_and_the_third_waits_or_is_refused(store: SqlStore) -> None:
+async def test_third_concurrent_query_waits_or_is_refused(store: SqlStore) -> None:
     async with anyio.create_task_group() as tasks:
         for _ in range(2):
             tasks.start_soon(store.sql, HOG)
@@ -130,7 +130,7 @@ async def test_two_queries_run_at_once_and_the_third_waits_or_is_refused(store: 
     assert (await store.sql('SELECT 1')).rows == ((1,),)
 
 
-async def test_nothing_is_left_of_a_store_that_is_closed_under_a_query(store: SqlStore) -> None:
+async def test_closing_a_store_during_a_query_ends_all_processes(store: SqlStore) -> None:
     task = asyncio.create_task(store.sql(HOG))
     await until(lambda: store._analytics is not None and store._analytics._opened is not None)  # pyright: ignore[reportPrivateUsage]
     host = host_of(store)
@@ -153,8 +153,8 @@ asyncio.run(main())
 """
 
 
-async def test_nothing_is_left_of_a_process_that_is_killed(tmp_path: Path) -> None:
-    """Its `__main__` is no file that anybody could import, either."""
+async def test_killing_a_process_ends_its_query_processes(tmp_path: Path) -> None:
+    """The `__main__` of the process is not an importable file either."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith('COVERAGE')}
     process = await anyio.open_process([sys.executable, '-c', ASKING, f'sqlite:///{tmp_path}/a.db'], env=environment)
     try:
@@ -165,10 +165,10 @@ async def test_nothing_is_left_of_a_process_that_is_killed(tmp_path: Path) -> No
     finally:
         process.kill()
         await process.aclose()
-    await until(lambda: {*stat_of(host)[:1], *stat_of(query)[:1]} <= {'Z'})  # there may be nobody to collect orphans
+    await until(lambda: {*stat_of(host)[:1], *stat_of(query)[:1]} <= {'Z'})  # orphans may stay zombies
 
 
-async def test_the_process_has_no_secret_and_no_descriptor_of_ours(
+async def test_query_process_inherits_no_secrets_or_descriptors(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv('TZ', 'UTC')
@@ -180,7 +180,7 @@ async def test_the_process_has_no_secret_and_no_descriptor_of_ours(
     assert os.getsid(host) == host
 
 
-async def test_a_store_is_asked_from_several_event_loops_at_once(store: SqlStore) -> None:
+async def test_store_can_be_queried_from_several_event_loops(store: SqlStore) -> None:
     def ask() -> object:
         return asyncio.run(store.sql('SELECT 1')).rows
 
@@ -194,8 +194,8 @@ async def test_a_store_is_asked_from_several_event_loops_at_once(store: SqlStore
     assert answers == [((1,),)] * 5
 
 
-async def test_a_file_is_read_while_it_is_written(store: SqlStore, tmp_path: Path) -> None:
-    """A query sees the replica as it was when it began, and the log is folded into the file when nobody reads it."""
+async def test_replica_file_can_be_read_during_a_write(store: SqlStore, tmp_path: Path) -> None:
+    """A query sees the replica as of its start, and the log is merged into the file when no query reads it."""
     async with Analytics(store, tmp_path / 'replica.duckdb') as analytics:
         await analytics.sql('SELECT 1')
         with anyio.move_on_after(0.2):
@@ -221,19 +221,19 @@ async def test_a_file_is_read_while_it_is_written(store: SqlStore, tmp_path: Pat
         ('wait_seconds', -1),
     ],
 )
-def test_a_limit_that_cannot_be_is_refused(field: str, value: object) -> None:
+def test_invalid_limit_is_refused(field: str, value: object) -> None:
     with pytest.raises(ValidationError) as caught:
         SqlLimits(**{field: value})  # pyright: ignore[reportArgumentType]
     assert caught.value.field == field
 
 
-async def test_the_largest_limits_are_taken(store: SqlStore) -> None:
+async def test_very_large_limits_are_accepted(store: SqlStore) -> None:
     limits = SqlLimits(timeout_seconds=1e300, memory_bytes=10**30, max_bytes=10**15)
     assert (await store.sql('SELECT 1', limits=limits)).rows == ((1,),)
 
 
 @pytest.mark.slow
-def test_it_starts_where_the_package_is_found_by_a_path_alone(tmp_path: Path) -> None:
+def test_query_process_starts_without_an_importable_main_module(tmp_path: Path) -> None:
     program = (
         'import asyncio, json\n'
         'from pydantic_deep.store import open_store\n'

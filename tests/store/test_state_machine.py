@@ -1,4 +1,4 @@
-"""Any order of operations: a store answers as a model in plain Python does."""
+"""Any order of operations: a store returns the same results as a model in plain Python."""
 
 # ruff: noqa: PT017 - whether an error is right depends on the model, so it is caught, not expected
 
@@ -48,7 +48,7 @@ _INDEX = st.integers(min_value=0, max_value=10**6)
 
 @dataclass
 class Branch:
-    """A branch of the model: its whole history, copied."""
+    """A branch of the model, with a copy of its whole history."""
 
     conversation_id: str
     name: str
@@ -57,7 +57,7 @@ class Branch:
 
 @dataclass
 class Model:
-    """What a store should know."""
+    """Expected contents of a store."""
 
     versions: dict[str, VersionRecord] = field(default_factory=dict[str, VersionRecord])
     deleted: set[str] = field(default_factory=set[str])
@@ -66,7 +66,8 @@ class Model:
     runs: dict[str, RunRecord] = field(default_factory=dict[str, RunRecord])
     approvals: dict[str, ApprovalRecord] = field(default_factory=dict[str, ApprovalRecord])
     threads: dict[str, str] = field(default_factory=dict[str, str])
-    """The conversations of subagents, and the run that delegated to each; its message says the id of the conversation."""
+    """The conversations of subagents, and the run that delegated to each. Its message contains the conversation's id.
+    """
 
     def lineage(self, id: str) -> tuple[list[VersionRecord], str | None]:
         line = [self.versions[id]]
@@ -87,7 +88,9 @@ class Model:
         self.heads.update({each: head for each, at in self.heads.items() if at == id})
 
     def reached(self) -> set[str]:
-        """Return the conversations that a person, a run or an approval needs, and the threads that they tell of."""
+        """Return the conversations that a user, a run or an approval needs, and the subagent threads reachable from
+        them.
+        """
         working = {run.conversation_id for run in self.runs.values() if run.state == 'running'}
         alive = working | {each.conversation_id for each in self.approvals.values() if each.status == 'pending'}
         alive |= {each.conversation_id for each in self.versions.values() if not self.is_of_subagent(each)}
@@ -114,7 +117,7 @@ class Model:
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Does the same to a store and to a model."""
+    """Applies the same operations to a store and to a model."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,7 +127,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.store: Store = self.run(self.opened.__aenter__())
 
     def new_url(self) -> str:
-        """Name a fresh store."""
+        """Return the URL of a new store."""
         raise NotImplementedError
 
     def run(self, waiting: Coroutine[Any, Any, T]) -> T:
@@ -259,7 +262,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.trim()
 
     def forget(self, conversations: set[str]) -> None:
-        """Drop what went with conversations."""
+        """Remove everything that belongs to the conversations."""
         for id in conversations:
             del self.model.heads[id]
             self.model.threads.pop(id, None)
@@ -272,7 +275,7 @@ class StoreMachine(RuleBasedStateMachine):
         }
 
     def trim(self) -> None:
-        """Cut histories as the store has: a message that no version reaches may be there or not."""
+        """Trim histories like the store: messages that no version reaches may or may not exist."""
         for conversation_id in {branch.conversation_id for branch in self.model.branches.values()}:
             found = {each.id: each for each in self.run(self.store.branches(conversation_id))}
             mine = {id for id, each in self.model.branches.items() if each.conversation_id == conversation_id}
@@ -348,7 +351,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert self.run(self.store.children(version.id)) == sorted(children, key=lambda each: each.number)
 
     @invariant()
-    def what_was_deleted_is_gone(self) -> None:
+    def deleted_versions_are_gone(self) -> None:
         for id in sorted(self.model.deleted)[:3]:
             with pytest.raises(VersionNotFoundError):
                 self.run(self.store.version(id))
@@ -368,7 +371,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 def check_store(url: Callable[[], str], examples: int = 30, steps: int = 25) -> None:
-    """Run the machine on stores that `url` names, a fresh one at each call."""
+    """Run the machine on stores at the URLs that `url` returns, a new one at each call."""
 
     class Machine(StoreMachine):
         def new_url(self) -> str:
@@ -380,15 +383,15 @@ def check_store(url: Callable[[], str], examples: int = 30, steps: int = 25) -> 
 
 
 @pytest.mark.slow
-def test_the_store_in_memory_answers_as_the_model() -> None:
+def test_memory_store_matches_the_model() -> None:
     check_store(lambda: 'memory:')
 
 
 @pytest.mark.slow
-def test_the_store_in_a_file_answers_as_the_model(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_sqlite_store_matches_the_model(tmp_path_factory: pytest.TempPathFactory) -> None:
     check_store(lambda: f'sqlite:///{tmp_path_factory.mktemp("store")}/agents.db', examples=10)
 
 
 @pytest.mark.slow
-def test_the_store_in_postgresql_answers_as_the_model(ask_postgres: Callable[[str], str]) -> None:
+def test_postgresql_store_matches_the_model(ask_postgres: Callable[[str], str]) -> None:
     check_store(lambda: ask_postgres('database'), examples=5)

@@ -1,4 +1,4 @@
-"""Servers that answer an official SDK with what an encoder made."""
+"""Servers that respond to an official SDK with the output of an encoder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pydantic_deep.streaming.runs._part_events import approval_of
 def waiting(
     id: str, *, tool: str, path: tuple[str, ...] = (), preview: Preview | None = None, **arguments: object
 ) -> Approval:
-    """Return a call that waits, as events carry it."""
+    """Return a pending call as it appears in events."""
     return approval_of(
         PendingApproval(
             id=id, path=path, tool=tool, arguments=arguments, tool_call_id=id, preview=preview,
@@ -27,7 +27,7 @@ def waiting(
 
 @pytest.fixture
 def serve_stream() -> Callable[[AnswerEncoder, Sequence[StreamEvent]], httpx2.AsyncClient]:
-    """Return what makes a client that gets events as frames, whatever it asks."""
+    """Return a function that makes a client whose every response is these events as frames."""
 
     def serve(encoder: AnswerEncoder, events: Sequence[StreamEvent]) -> httpx2.AsyncClient:
         frames = [*(frame for event in events for frame in encoder.encode(event)), *encoder.finish()]
@@ -43,7 +43,7 @@ def serve_stream() -> Callable[[AnswerEncoder, Sequence[StreamEvent]], httpx2.As
 
 @pytest.fixture
 def serve_body() -> Callable[[dict[str, object], int], httpx2.AsyncClient]:
-    """Return what makes a client that gets a body, whatever it asks."""
+    """Return a function that makes a client whose every response has this body."""
 
     def serve(body: dict[str, object], status: int = 200) -> httpx2.AsyncClient:
         def answer(request: httpx2.Request) -> httpx2.Response:

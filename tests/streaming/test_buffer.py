@@ -1,4 +1,4 @@
-"""`WindowedBuffer`: a text of any length in a window of memory."""
+"""`WindowedBuffer`: texts of any length in a bounded amount of memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 
 class FailingSpill:
-    """Fails as often as it is told to, and keeps nothing then."""
+    """Fails the given number of times, and stores nothing when it fails."""
 
     def __init__(self, failures: int) -> None:
         self.failures = failures
@@ -36,18 +36,18 @@ class FailingSpill:
 
 
 def open_files() -> int:
-    gc.collect()  # other tests of the worker may have left garbage that has some
+    gc.collect()  # other tests of the worker may have left garbage with open files
     return len(os.listdir('/proc/self/fd'))
 
 
-def test_spills_are_spills() -> None:
+def test_spill_classes_implement_the_protocol() -> None:
     assert issubclass(FileSpill, Spill)
     assert issubclass(AssetSpill, Spill)
 
 
 @given(st.lists(st.text(max_size=30), max_size=30), st.integers(1, 40))
-async def test_all_of_the_text_comes_back(texts: list[str], window_bytes: int) -> None:
-    """004-30, C27: whatever the window, in characters of any length and halves of them."""
+async def test_text_is_read_back_completely(texts: list[str], window_bytes: int) -> None:
+    """004-30, C27: with any window, for characters of any length and lone surrogates."""
     buffer = WindowedBuffer(window_bytes=window_bytes)
     peak = 0
     for text in texts:
@@ -60,7 +60,7 @@ async def test_all_of_the_text_comes_back(texts: list[str], window_bytes: int) -
     await buffer.aclose()
 
 
-async def test_half_a_character_comes_back() -> None:
+async def test_lone_surrogate_is_read_back() -> None:
     buffer = WindowedBuffer(window_bytes=1)
     await buffer.append('a\ud83d')
     await buffer.append('b')
@@ -69,7 +69,7 @@ async def test_half_a_character_comes_back() -> None:
     await buffer.aclose()
 
 
-async def test_a_short_text_is_only_in_memory() -> None:
+async def test_short_text_stays_in_memory() -> None:
     before = open_files()
     buffer = WindowedBuffer(window_bytes=10)
     await buffer.append('0123456789')
@@ -80,7 +80,7 @@ async def test_a_short_text_is_only_in_memory() -> None:
     await buffer.aclose()
 
 
-async def test_a_long_text_is_in_memory_by_its_window() -> None:
+async def test_memory_is_bounded_by_the_window() -> None:
     """004-30: ten megabytes through a window of four kilobytes, in few writes."""
     spill = FailingSpill(0)
     buffer = WindowedBuffer(window_bytes=4096, spill=spill)
@@ -93,7 +93,7 @@ async def test_a_long_text_is_in_memory_by_its_window() -> None:
     assert buffer.size_bytes == len(await buffer.read()) == 10_000_000
 
 
-async def test_text_appended_after_a_read_is_the_end() -> None:
+async def test_text_can_be_appended_after_a_read() -> None:
     buffer = WindowedBuffer(window_bytes=4)
     await buffer.append('abcdefgh')
     assert await buffer.read() == 'abcdefgh'
@@ -103,7 +103,7 @@ async def test_text_appended_after_a_read_is_the_end() -> None:
     await buffer.aclose()
 
 
-async def test_nothing_is_lost_or_doubled_where_a_spill_fails() -> None:
+async def test_failed_spill_neither_loses_nor_duplicates_text() -> None:
     buffer = WindowedBuffer(window_bytes=4, spill=FailingSpill(2))
     with pytest.raises(OSError, match='No space'):
         await buffer.append('abcde')
@@ -115,8 +115,8 @@ async def test_nothing_is_lost_or_doubled_where_a_spill_fails() -> None:
     assert buffer.memory_bytes <= 4
 
 
-async def test_a_file_that_is_full_keeps_what_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system has written half of a piece when the disk is full: the half is taken back."""
+async def test_full_disk_keeps_the_earlier_contents_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partial write to a full disk is undone."""
     spill = FileSpill()
     await spill.write(b'abc')
     file = spill._file  # pyright: ignore[reportPrivateUsage]  # a disk cannot be filled in a test
@@ -141,7 +141,7 @@ async def test_a_file_that_is_full_keeps_what_it_had(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.slow
-async def test_the_file_has_no_name_and_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_file_has_no_name_and_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('tempfile.tempdir', str(tmp_path))
     before = open_files()
     buffer = WindowedBuffer(window_bytes=4)
@@ -155,7 +155,7 @@ async def test_the_file_has_no_name_and_is_closed(tmp_path: Path, monkeypatch: p
 
 
 async def test_text_spills_to_assets_of_a_store(tmp_path: Path) -> None:
-    """C27: overflow goes to assets, and is read back from them, by another process too."""
+    """C27: overflow goes to assets and is read back from them, by another process too."""
     url = f'sqlite:///{tmp_path}/agents.db'
     text = '北京 🎉 ' * 100
     async with open_store(url) as store:
@@ -174,13 +174,13 @@ async def test_text_spills_to_assets_of_a_store(tmp_path: Path) -> None:
     assert text.encode().startswith(contents)
 
 
-def test_a_window_of_nothing_is_refused() -> None:
+def test_window_of_zero_bytes_is_refused() -> None:
     with pytest.raises(ValueError, match='window_bytes=0 is too small'):
         WindowedBuffer(window_bytes=0)
 
 
 @pytest.mark.slow
-async def test_the_file_is_gone_with_its_buffer() -> None:
+async def test_file_is_closed_when_its_buffer_is_garbage_collected() -> None:
     before = open_files()
     buffer = WindowedBuffer(window_bytes=4)
     await buffer.append('secret text')

@@ -1,4 +1,6 @@
-"""What is told of a run that failed: 004-32, an error is told as one; peers: every failure ended as a normal stop."""
+"""Descriptions of failed runs. 004-32: an error is reported as an error, unlike in peers, where every failure ended as
+a normal stop.
+"""
 
 from __future__ import annotations
 
@@ -53,16 +55,16 @@ from pydantic_deep.streaming import EndEvent, RunEvents, describe_failure
         (ZeroDivisionError('x'), 'run_failed', 500),
     ],
 )
-def test_the_kind_of_a_failure_is_told_by_its_type(error: BaseException, kind: str, status: int | None) -> None:
-    told = describe_failure(error)
-    assert (told.kind, told.status) == (kind, status)
+def test_kind_of_a_failure_depends_on_its_type(error: BaseException, kind: str, status: int | None) -> None:
+    failure = describe_failure(error)
+    assert (failure.kind, failure.status) == (kind, status)
 
 
 @pytest.mark.parametrize(
     ('error', 'status'),
     [(RunCancelled('x'), 'interrupted'), (asyncio.CancelledError(), 'interrupted'), (UserError('x'), 'failed')],
 )
-def test_what_was_stopped_is_interrupted_and_all_else_failed(error: BaseException, status: str) -> None:
+def test_cancelled_run_is_interrupted_and_any_other_error_is_failed(error: BaseException, status: str) -> None:
     end = RunEvents().fail(error)[-1]
     assert isinstance(end, EndEvent)
     assert (end.status, end.finish_reason) == (status, 'error')
@@ -77,7 +79,7 @@ def test_what_was_stopped_is_interrupted_and_all_else_failed(error: BaseExceptio
         'Refused pd_0198abcd_secretsecret',
     ],
 )
-def test_keys_are_never_told(said: str) -> None:
+def test_api_keys_are_redacted(said: str) -> None:
     message = describe_failure(UserError(said)).message
     assert '…' in message
     assert 'abcd' not in message
@@ -93,22 +95,22 @@ def test_keys_are_never_told(said: str) -> None:
         (None, "'m' answered with HTTP 400."),
     ],
 )
-def test_of_a_provider_nothing_but_its_message_is_told(body: object, message: str) -> None:
+def test_only_the_message_of_a_provider_error_is_reported(body: object, message: str) -> None:
     assert describe_failure(ModelHTTPError(400, 'm', body)).message == message
 
 
-def test_a_model_that_is_meant_is_suggested() -> None:
+def test_similar_model_is_suggested() -> None:
     error = ModelHTTPError(404, 'gpt-5o')
     error.suggested_model_id = 'gpt-5'
     assert describe_failure(error).message == "'gpt-5o' answered with HTTP 404. Did you mean 'gpt-5'?"
 
 
-def test_a_long_message_is_cut_and_is_one_line() -> None:
+def test_long_message_is_truncated_and_has_one_line() -> None:
     message = describe_failure(UserError('a\nb ' + 'x' * 600)).message
     assert message.startswith('a b x')
     assert message.endswith('x…')
     assert len(message) == 500
 
 
-def test_cancellation_says_that_what_was_done_stays() -> None:
+def test_cancellation_message_says_that_completed_work_is_preserved() -> None:
     assert describe_failure(asyncio.CancelledError()).message == 'The run was cancelled. Completed work is preserved.'

@@ -1,4 +1,4 @@
-"""Frames: bytes to frames and frames to text, as WHATWG HTML section 9.2 says."""
+"""Parsing and rendering of frames, according to WHATWG HTML section 9.2."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pieces = st.sampled_from([*fields, b'\xef\xbb\xbf', b'\xc3', b'\xa9', '€'.enco
 
 
 def read(*chunks: bytes, max_frame_bytes: int = 1000) -> list[Frame]:
-    """Return all frames, and the unfinished one as one whose event is `unfinished`, or what is too large."""
+    """Return all frames, an unfinished frame with the event `unfinished`, or the size error."""
     reader = FrameReader(max_frame_bytes=max_frame_bytes)
     frames: list[Frame] = []
     for chunk in chunks:
@@ -39,7 +39,7 @@ def data(stream: bytes) -> list[str]:
 
 
 @given(st.lists(pieces, max_size=30).map(b''.join), st.data(), st.integers(min_value=5, max_value=40))
-def test_chunks_do_not_matter(stream: bytes, drawn: st.DataObject, max_frame_bytes: int) -> None:
+def test_chunk_boundaries_do_not_matter(stream: bytes, drawn: st.DataObject, max_frame_bytes: int) -> None:
     cuts = sorted(drawn.draw(st.lists(st.integers(0, len(stream)))))
     chunks = [stream[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
 
@@ -47,21 +47,21 @@ def test_chunks_do_not_matter(stream: bytes, drawn: st.DataObject, max_frame_byt
 
 
 @given(st.binary())
-def test_any_bytes_are_read(stream: bytes) -> None:
+def test_any_bytes_can_be_read(stream: bytes) -> None:
     assert read(stream) == read(*(stream[at : at + 1] for at in range(len(stream))))
 
 
 @given(st.lists(some_frames, max_size=4))
-def test_what_was_rendered_is_read(frames: list[Frame]) -> None:
+def test_rendered_frames_round_trip(frames: list[Frame]) -> None:
     assert FrameReader().feed(''.join(map(render_frame, frames)).encode()) == frames
 
 
 @pytest.mark.parametrize('end', [b'\n', b'\r', b'\r\n'])
-def test_lines_end_in_three_ways(end: bytes) -> None:
+def test_lines_may_end_with_lf_cr_or_crlf(end: bytes) -> None:
     assert data(end.join([b'data: a', b'data: b', b'', b'data: c', b'', b''])) == ['a\nb', 'c']
 
 
-def test_a_line_end_across_chunks_is_one() -> None:
+def test_line_end_split_across_chunks_counts_once() -> None:
     reader = FrameReader()
 
     assert reader.feed(b'data: a\r') == []
@@ -70,13 +70,13 @@ def test_a_line_end_across_chunks_is_one() -> None:
     assert reader.feed(b'\n\ndata: c\n\n') == [Frame(data='c')]
 
 
-def test_characters_may_be_cut_anywhere() -> None:
+def test_characters_may_be_split_anywhere() -> None:
     stream = 'data: naïve – 北京 🎉\n\n'.encode()
 
     assert read(*(bytes([byte]) for byte in stream)) == [Frame(data='naïve – 北京 🎉')]
 
 
-def test_only_ascii_line_ends_end_lines() -> None:
+def test_only_ascii_line_ends_end_a_line() -> None:
     assert data('data: a\u2028b\u0085c\x0b\x0cd\n\n'.encode()) == ['a\u2028b\u0085c\x0b\x0cd']
 
 
@@ -84,11 +84,11 @@ def test_one_byte_order_mark_is_dropped() -> None:
     assert data(b'\xef\xbb\xbfdata: a\n\n\xef\xbb\xbfdata: b\n\n') == ['a']
 
 
-def test_the_space_after_the_colon_is_optional_and_one() -> None:
+def test_only_one_optional_space_after_the_colon_is_removed() -> None:
     assert data(b'data:a\n\ndata: a\n\ndata:  a\n\n') == ['a', 'a', ' a']
 
 
-def test_examples_of_the_standard() -> None:
+def test_examples_of_the_standard_are_parsed() -> None:
     assert data(b': test stream\n\ndata: first event\nid: 1\n\ndata:second event\nid\n\ndata:  third event\n\n') == [
         'first event',
         'second event',
@@ -97,11 +97,11 @@ def test_examples_of_the_standard() -> None:
     assert data(b'data\n\ndata\ndata\n\n') == ['', '\n']
 
 
-def test_comments_and_unknown_fields_are_no_frames() -> None:
+def test_comments_and_unknown_fields_are_ignored() -> None:
     assert read(b': ping\n\n:\n\nwhat: ever\n\ndata: a\n: in between\nother\n\n') == [Frame(data='a')]
 
 
-def test_fields_without_data_are_kept_beside() -> None:
+def test_id_and_retry_without_data_are_stored_in_the_reader() -> None:
     reader = FrameReader()
 
     assert reader.feed(b'event: x\nid: 7\nretry: 2500\n\ndata: a\n\n') == [Frame(data='a')]
@@ -109,24 +109,24 @@ def test_fields_without_data_are_kept_beside() -> None:
     assert reader.retry_milliseconds == 2500
 
 
-def test_an_empty_id_forgets_the_one_before() -> None:
+def test_empty_id_resets_the_last_event_id() -> None:
     reader = FrameReader()
 
     assert [frame.id for frame in reader.feed(b'id: 7\ndata\n\nid\ndata\n\n')] == ['7', '']
     assert reader.last_event_id == ''
 
 
-def test_an_id_with_nul_is_ignored() -> None:
+def test_id_containing_nul_is_ignored() -> None:
     assert read(b'id: 1\nid: 2\0\ndata: a\n\n') == [Frame(data='a', id='1')]
 
 
 @pytest.mark.parametrize('retry', ['', '-1', '1.5', '+1', '1e3', '٣', '²', '9' * 5000])
-def test_a_retry_that_is_no_digits_is_ignored(retry: str) -> None:
+def test_retry_that_is_not_digits_is_ignored(retry: str) -> None:
     assert FrameReader().feed(f'retry: {retry}\ndata: a\n\n'.encode()) == [Frame(data='a')]
 
 
 @pytest.mark.parametrize('rest', [b'data: b', b'data: b\n', b'data: b\r', b'data: b\r\n'])
-def test_a_frame_without_its_end_is_reported(rest: bytes) -> None:
+def test_unfinished_frame_is_reported(rest: bytes) -> None:
     reader = FrameReader()
 
     assert reader.feed(b'data: a\n\n' + rest) == [Frame(data='a')]
@@ -134,7 +134,7 @@ def test_a_frame_without_its_end_is_reported(rest: bytes) -> None:
     assert reader.finish() is None
 
 
-def test_a_field_that_was_cut_is_reported() -> None:
+def test_unfinished_field_is_reported() -> None:
     reader = FrameReader()
     reader.feed(b'data: a\n\nda')
 
@@ -142,7 +142,7 @@ def test_a_field_that_was_cut_is_reported() -> None:
 
 
 @pytest.mark.parametrize('rest', [b'', b': ping', b'\n', b'\r', b'\xef\xbb\xbf'])
-def test_nothing_is_reported_where_nothing_is_lost(rest: bytes) -> None:
+def test_end_without_unfinished_data_is_not_reported(rest: bytes) -> None:
     reader = FrameReader()
     reader.feed(rest)
 
@@ -152,7 +152,7 @@ def test_nothing_is_reported_where_nothing_is_lost(rest: bytes) -> None:
 @pytest.mark.parametrize(
     'stream', [b'data: ' + b'x' * 101, b': ' + b'x' * 101, b'data: 0123456789\n' * 10, b'data\n' * 101]
 )
-def test_a_frame_that_is_too_large_is_an_error(stream: bytes) -> None:
+def test_oversized_frame_is_an_error(stream: bytes) -> None:
     reader = FrameReader(max_frame_bytes=100)
 
     with pytest.raises(FrameTooLargeError, match='more than 100 bytes') as raised:
@@ -163,33 +163,33 @@ def test_a_frame_that_is_too_large_is_an_error(stream: bytes) -> None:
         reader.feed(b'x' * 101)
 
 
-def test_pings_never_make_a_frame_too_large() -> None:
+def test_pings_do_not_count_toward_the_frame_size() -> None:
     assert read(b'data: a\n' + b': ping\nretry: 1\n' * 1000 + b'\n', max_frame_bytes=20)[0].data == 'a'
 
 
-def test_a_frame_is_rendered_field_by_field() -> None:
+def test_frame_is_rendered_field_by_field() -> None:
     frame = Frame(data='a\nb', event='text', id='run.1.7', retry_milliseconds=3000)
 
     assert render_frame(frame) == 'event: text\nid: run.1.7\nretry: 3000\ndata: a\ndata: b\n\n'
     assert render_frame(Frame(event='')) == 'data: \n\n'
 
 
-def test_every_line_end_of_data_is_rendered_as_lines() -> None:
-    """Otherwise what a model says could begin a frame of its own."""
+def test_each_line_of_data_is_rendered_as_its_own_field() -> None:
+    """Otherwise text of a model could start a new frame."""
     assert (
         render_frame(Frame(data='a\rdata: b\r\n\r\nevent: c')) == 'data: a\ndata: data: b\ndata: \ndata: event: c\n\n'
     )
 
 
 @pytest.mark.parametrize('bad', ['a\nb', 'a\rb'])
-def test_an_id_or_event_of_several_lines_is_refused(bad: str) -> None:
+def test_id_or_event_with_several_lines_is_refused(bad: str) -> None:
     with pytest.raises(ValueError, match='The event of a frame cannot be'):
         render_frame(Frame(event=bad))
     with pytest.raises(ValueError, match='The id of a frame cannot be'):
         render_frame(Frame(id=bad))
 
 
-def test_an_id_with_nul_is_refused() -> None:
-    """Readers would drop it, and go on with the one before."""
+def test_id_containing_nul_is_refused() -> None:
+    """Readers would ignore it and use the previous id."""
     with pytest.raises(ValueError, match='The id of a frame cannot be'):
         render_frame(Frame(id='a\0b'))

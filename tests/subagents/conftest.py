@@ -1,4 +1,4 @@
-"""Fixtures for the tests of subagents: runs with `DeepAgentDeps`, and a process that has only JSON."""
+"""Fixtures for subagent tests: runs with `DeepAgentDeps`, and conversations restored from JSON."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ Ask = Callable[..., Awaitable[ToolReturnPart]]
 
 @pytest.fixture
 def ask() -> Ask:
-    """Let a parent call `task` once, and return what it got."""
+    """Let a parent call `task` once, and return the result."""
 
     async def run(
-        *subagents: Subagent, deps: Any = None, room: Subagents | None = None, **options: Any
+        *subagents: Subagent, deps: Any = None, capability: Subagents | None = None, **options: Any
     ) -> ToolReturnPart:
         model = ScriptedModel(call('task', subagent=subagents[0].name, description='work'), 'done')
-        parent = Agent[Any, Any](model, capabilities=[room or Subagents(subagents)])
+        parent = Agent[Any, Any](model, capabilities=[capability or Subagents(subagents)])
         await parent.run('go', deps=DeepAgentDeps() if deps is None else deps, **options)
         return model.requests[-1].tool_returns[-1]
 
@@ -59,7 +59,7 @@ def parent() -> Callable[..., Agent[Any, Any]]:
 
 @pytest.fixture
 def reload() -> Callable[[Conversation], Conversation]:
-    """Carry a conversation over to another process."""
+    """Copy a conversation through JSON, like another process."""
 
     def through_json(conversation: Conversation) -> Conversation:
         return ConversationTypeAdapter.validate_json(ConversationTypeAdapter.dump_json(conversation))
@@ -72,7 +72,7 @@ Ids = tuple[str, ...]
 
 @pytest.fixture
 def flatten() -> Callable[[DeferredToolRequests], dict[Ids, str]]:
-    """List the calls that wait at any depth: the ids of the calls that lead to each, and what it would do."""
+    """List pending calls at any depth: the ids of the calls that lead to each, and its description."""
 
     def calls(requests: DeferredToolRequests, ids: Ids = ()) -> Iterator[tuple[Ids, str]]:
         for each in requests.approvals:
@@ -90,7 +90,7 @@ Answers = Mapping[Ids, bool | ToolDenied]
 
 @pytest.fixture
 def answer() -> Callable[[DeferredToolRequests, Answers], DeferredToolResults]:
-    """Answer some of the calls that wait, by the ids that lead to them; what is left out is held."""
+    """Answer some of the pending calls, addressed by the ids that lead to them. The others are held."""
 
     def results(requests: DeferredToolRequests, answers: Answers, ids: Ids = ()) -> DeferredToolResults:
         approvals = dict[str, Any]()
@@ -124,7 +124,7 @@ def returns(messages: list[ModelMessage]) -> list[ToolReturnPart]:
 
 
 def nested(*names: str, leaf: ScriptedModel, **options: Any) -> Subagent:
-    """Return a chain of subagents, each of which hands everything on to the next."""
+    """Return a chain of subagents, each of which delegates everything to the next."""
     name, *rest = names
     if not rest:
         return Subagent(name, 'x', model=leaf)

@@ -18,7 +18,7 @@ from .conftest import worker
 pytestmark = pytest.mark.anyio
 
 
-async def test_the_model_is_shown_one_tool_and_a_line_on_each_subagent() -> None:
+async def test_model_sees_one_tool_and_a_line_for_each_subagent() -> None:
     model = ScriptedModel('done')
     parent = Agent(model, capabilities=[Subagents([Subagent('worker', 'Works\n  hard.')])])
     await parent.run('go', deps=DeepAgentDeps())
@@ -30,27 +30,27 @@ async def test_the_model_is_shown_one_tool_and_a_line_on_each_subagent() -> None
     assert list(tool.parameters_json_schema['properties']) == ['subagent', 'description']
 
 
-async def test_the_room_is_not_there_without_subagents() -> None:
+async def test_no_subagents_add_no_tool() -> None:
     model = ScriptedModel('done')
     await Agent(model, capabilities=[Subagents(general_purpose=False)]).run('go', deps=DeepAgentDeps())
     assert (model.requests[0].instructions, model.requests[0].tool_names) == (None, [])
 
 
-async def test_the_room_is_not_there_with_a_depth_of_0() -> None:
+async def test_depth_of_0_adds_no_tool() -> None:
     model = ScriptedModel('done')
     await Agent(model, capabilities=[Subagents()]).run('go', deps=DeepAgentDeps(max_depth=0))
     [request] = model.requests
     assert (request.instructions, request.tool_names) == (None, [])
 
 
-async def test_several_rooms_of_one_agent_are_one(ask: Any) -> None:
+async def test_several_subagents_capabilities_are_combined(ask: Any) -> None:
     model = ScriptedModel('done')
-    rooms = [Subagents([worker()]), Subagents([Subagent('other', 'Does more.')], general_purpose=False)]
-    await Agent(model, capabilities=rooms).run('go', deps=DeepAgentDeps())
+    capabilities = [Subagents([worker()]), Subagents([Subagent('other', 'Does more.')], general_purpose=False)]
+    await Agent(model, capabilities=capabilities).run('go', deps=DeepAgentDeps())
     assert model.requests[0].instructions == 'Subagents for `task`:\n- worker: Works.\n- other: Does more.'
 
 
-async def test_a_capability_that_will_not_be_inherited_is_a_failed_result(caplog: pytest.LogCaptureFixture) -> None:
+async def test_capability_that_cannot_be_inherited_fails_the_call(caplog: pytest.LogCaptureFixture) -> None:
     class Unwilling(AbstractCapability[Any]):
         def for_subagent(self) -> AbstractCapability[Any]:
             raise LookupError('no')

@@ -26,23 +26,23 @@ def counting(built: list[str]) -> Callable[[Subagent], Agent[Any, Any]]:
     return build
 
 
-async def test_a_subagent_is_built_on_first_use_and_once_for_its_deps(ask: Any) -> None:
+async def test_subagent_is_built_once_per_deps_on_first_use(ask: Any) -> None:
     built: list[str] = []
-    room = Subagents([worker('a', 'b'), Subagent('other', 'x')], build=counting(built))
+    capability = Subagents([worker('a', 'b'), Subagent('other', 'x')], build=counting(built))
     deps = deps_for_test()
     assert built == []
-    await ask(*room.subagents, room=room, deps=deps)
-    await ask(*room.subagents, room=room, deps=deps)
+    await ask(*capability.subagents, capability=capability, deps=deps)
+    await ask(*capability.subagents, capability=capability, deps=deps)
     assert built == ['worker: None']
     assert list(deps.subagents) == ['worker']
 
 
-async def test_two_first_uses_at_the_same_time_build_once() -> None:
+async def test_concurrent_first_uses_build_once() -> None:
     built: list[str] = []
     child = Subagent('worker', 'Works.', model=ScriptedModel(then=lambda m, i: 'x'))
     model = ScriptedModel([call('task', subagent='worker', description=str(i)) for i in range(5)], 'done')
-    room = Subagents([child], build=counting(built))
-    await Agent(model, capabilities=[room]).run('go', deps=DeepAgentDeps())
+    capability = Subagents([child], build=counting(built))
+    await Agent(model, capabilities=[capability]).run('go', deps=DeepAgentDeps())
     assert built == ['worker: None']
 
 
@@ -51,38 +51,36 @@ async def test_a_changed_description_is_rebuilt(ask: Any) -> None:
     deps, build = DeepAgentDeps(), counting(built)
     for instructions in ('one', 'two', 'two'):
         child = Subagent('worker', 'Works.', model='test', instructions=instructions)
-        await ask(child, room=Subagents([child], build=build), deps=deps)
+        await ask(child, capability=Subagents([child], build=build), deps=deps)
     assert built == ['worker: one', 'worker: two']
 
 
-async def test_an_agent_that_the_user_supplies_wins(ask: Any) -> None:
+async def test_agent_supplied_in_deps_has_precedence(ask: Any) -> None:
     mine = Agent(ScriptedModel('mine', 'mine'))
     assert (await ask(worker('x'), deps=DeepAgentDeps(subagents={'worker': mine}))).content == 'mine'
     ready = Subagent('worker', 'Works.', agent=Agent(ScriptedModel('ready')))
     assert (await ask(ready, deps=DeepAgentDeps(subagents={'worker': mine}))).content == 'mine'
 
 
-async def test_a_supplied_general_purpose_agent_wins() -> None:
+async def test_supplied_general_purpose_agent_has_precedence() -> None:
     mine = Agent(ScriptedModel('mine'))
     model = ScriptedModel(call('task', subagent='general-purpose', description='x'), 'done')
     await Agent(model, capabilities=[Subagents()]).run('go', deps=DeepAgentDeps(subagents={'general-purpose': mine}))
     assert [part.content for part in model.requests[-1].tool_returns] == ['mine']
 
 
-async def test_something_else_in_the_place_of_an_agent_is_a_failed_result(
-    ask: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_invalid_agent_in_deps_fails_the_call(ask: Any, caplog: pytest.LogCaptureFixture) -> None:
     returned = await ask(worker('x'), deps=DeepAgentDeps(subagents={'worker': 'openai:gpt'}))
     assert returned.outcome == 'failed'
     assert "`deps.subagents['worker']` is str, which is not an agent" in returned.content
 
 
-async def test_a_builder_that_raises_is_a_failed_result(ask: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_builder_that_raises_fails_the_call(ask: Any, caplog: pytest.LogCaptureFixture) -> None:
     def build(subagent: Subagent) -> Agent[Any, Any]:
         raise LookupError('no such skill')
 
     child = worker('x')
-    returned = await ask(child, room=Subagents([child], build=build))
+    returned = await ask(child, capability=Subagents([child], build=build))
     assert (returned.outcome, returned.content) == (
         'failed',
         "The subagent 'worker' cannot be built: LookupError: no such skill",
@@ -115,6 +113,6 @@ async def test_third_party_deps_are_passed_unchanged_and_agents_cached_per_run()
     assert built == ['worker', 'worker']
 
 
-async def test_a_wrapped_agent_is_an_agent(ask: Any) -> None:
+async def test_wrapped_agent_is_accepted(ask: Any) -> None:
     wrapped = WrapperAgent(Agent(ScriptedModel('wrapped')))
     assert (await ask(Subagent('worker', 'x', agent=wrapped))).content == 'wrapped'

@@ -26,7 +26,7 @@ BASE = Subagent(
 )
 
 
-def test_the_digest_is_the_same_for_what_says_the_same() -> None:
+def test_equal_subagents_have_equal_digests() -> None:
     again = replace(BASE, tools=(tool,), usage_limits=UsageLimits(request_limit=3))
     assert digest_of(again, build).value == digest_of(BASE, build).value
 
@@ -54,11 +54,11 @@ def test_the_digest_is_the_same_for_what_says_the_same() -> None:
         {'isolation': 'fork'},
     ],
 )
-def test_the_digest_changes_when_anything_does(change: dict[str, Any]) -> None:
+def test_any_change_changes_the_digest(change: dict[str, Any]) -> None:
     assert digest_of(replace(BASE, **change), build).value != digest_of(BASE, build).value
 
 
-def test_the_digest_changes_with_the_builder_and_deep_below() -> None:
+def test_builder_and_nested_subagents_change_the_digest() -> None:
     def other(subagent: Subagent) -> Agent[Any, Any]:
         return build(subagent)
 
@@ -68,5 +68,5 @@ def test_the_digest_changes_with_the_builder_and_deep_below() -> None:
     assert digest_of(outer, build).value != digest_of(changed, build).value
 
 
-def test_objects_compared_by_identity_stay_alive() -> None:
+def test_digest_holds_references_to_objects_compared_by_identity() -> None:
     assert digest_of(replace(BASE, output_type=int), build).live == (tool, int, build)

@@ -1,4 +1,4 @@
-"""Events of children in the stream of their parent."""
+"""Events of child agents in the stream of their parent."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ async def test_events_of_children_reach_the_parents_stream_with_their_path() -> 
     assert {event.capability_id for event in raised} == {'subagents'}
     by_path = {event.path: event.conversation_id for event in raised}
     assert len(set(by_path.values())) == 2
-    told = next(event.event for event in raised if isinstance(event.event, FunctionToolResultEvent))
-    assert told.part.content == by_path['outer', 'inner']
+    result_event = next(event.event for event in raised if isinstance(event.event, FunctionToolResultEvent))
+    assert result_event.part.content == by_path['outer', 'inner']
 
 
 async def test_events_round_trip_through_json() -> None:
@@ -92,12 +92,12 @@ async def test_events_round_trip_through_json() -> None:
     assert [adapter.validate_json(adapter.dump_json(event)) for event in seen] == seen
 
 
-async def test_an_event_may_be_made_by_hand() -> None:
+async def test_event_can_be_constructed_directly() -> None:
     event = SubagentEvent(path=('a',), conversation_id='c', event=PartStartEvent(index=0, part=TextPart('x')))
     assert event.kind == 'subagents.event'
 
 
-async def test_a_child_that_paused_in_a_stream_resumes_in_the_stream(answer: Any) -> None:
+async def test_child_paused_in_a_stream_resumes_in_the_stream(answer: Any) -> None:
     child = Subagent(
         'worker',
         'x',
@@ -122,9 +122,9 @@ def confirm() -> str:
     return 'ok'
 
 
-async def test_a_child_is_not_streamed_where_its_parent_is_not(ask: Any) -> None:
+async def test_child_is_not_streamed_if_its_parent_is_not(ask: Any) -> None:
     def play(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         return ModelResponse([TextPart('answer')])
 
-    only_whole = FunctionModel(play)  # streamed, it would fail
+    only_whole = FunctionModel(play)  # it has no stream function
     assert (await ask(Subagent('worker', 'x', model=only_whole))).content == 'answer'

@@ -1,4 +1,4 @@
-"""The names of the tools of subagents, for those who check names."""
+"""Names of subagent tools, for capabilities that check tool names."""
 
 from __future__ import annotations
 
@@ -28,17 +28,19 @@ def three() -> str:
     return ''
 
 
-async def test_tools_of_subagents_at_any_depth_are_named_without_a_request() -> None:
+async def test_tools_of_nested_subagents_are_named_without_a_request() -> None:
     inner = Subagent('inner', 'x', model='test', tools=[one])
     ready = Agent(tools=[two], toolsets=[FunctionToolset([three])], capabilities=[Todos()])
-    room = Subagents([Subagent('outer', 'x', model='test', subagents=[inner]), Subagent('ready', 'x', agent=ready)])
+    capability = Subagents(
+        [Subagent('outer', 'x', model='test', subagents=[inner]), Subagent('ready', 'x', agent=ready)]
+    )
     deps = DeepAgentDeps()
     ctx = RunContext[Any](deps=deps, model=TestModel(), usage=RunUsage())
-    assert isinstance(room, SupportsHiddenTools)
-    assert await room.hidden_tool_names(ctx) == {'task', 'one', 'two', 'three', 'write_todos'}
+    assert isinstance(capability, SupportsHiddenTools)
+    assert await capability.hidden_tool_names(ctx) == {'task', 'one', 'two', 'three', 'write_todos'}
     assert list(deps.subagents) == ['outer']
 
 
-async def test_without_subagents_nothing_is_hidden() -> None:
+async def test_no_subagents_hide_no_tools() -> None:
     ctx = RunContext[Any](deps=None, model=TestModel(), usage=RunUsage())
     assert await Subagents().hidden_tool_names(ctx) == frozenset()

@@ -1,4 +1,4 @@
-"""What `task` is, and what a child has and has not."""
+"""The `task` tool, and the inherited and own state of a child."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 Make = Callable[..., Agent[Any, Any]]
 
 
-async def test_an_unknown_subagent_is_a_retry_that_lists_the_others(parent: Make) -> None:
+async def test_unknown_subagent_is_retried_with_a_list_of_the_others(parent: Make) -> None:
     agent = parent(call('task', subagent='wroker', description='x'), 'done', subagents=[worker()])
     result = await agent.run('go', deps=DeepAgentDeps())
     [returned] = returns(result.all_messages())
@@ -31,7 +31,7 @@ async def test_an_unknown_subagent_is_a_retry_that_lists_the_others(parent: Make
     assert returned.content == "There is no subagent 'wroker'. Subagents: general-purpose, worker."
 
 
-async def test_a_child_starts_with_nothing_but_its_task_and_gives_nothing_but_its_answer(ask: Any) -> None:
+async def test_child_receives_only_its_task_and_returns_only_its_answer(ask: Any) -> None:
     model = ScriptedModel('answer')
     returned = await ask(Subagent('worker', 'Works.', model=model, instructions='Be good.'))
     [request] = model.requests
@@ -41,7 +41,7 @@ async def test_a_child_starts_with_nothing_but_its_task_and_gives_nothing_but_it
     assert returned.content == 'answer'
 
 
-async def test_a_result_says_where_the_childs_conversation_is_and_what_it_used(ask: Any) -> None:
+async def test_result_metadata_contains_the_thread_and_usage_of_the_child(ask: Any) -> None:
     seen: list[str | None] = []
 
     def look(ctx: RunContext[object]) -> str:
@@ -55,7 +55,7 @@ async def test_a_result_says_where_the_childs_conversation_is_and_what_it_used(a
     assert (usage['requests'], usage['input_tokens'], usage['tool_calls']) == (2, 200, 1)
 
 
-async def test_a_child_has_its_own_todos_and_subagents_and_the_same_files(ask: Any) -> None:
+async def test_child_has_its_own_todos_and_subagents_but_shared_files(ask: Any) -> None:
     seen: list[DeepAgentDeps] = []
 
     def look(ctx: RunContext[DeepAgentDeps]) -> str:
@@ -71,7 +71,7 @@ async def test_a_child_has_its_own_todos_and_subagents_and_the_same_files(ask: A
     assert deps.todos == [Todo(content='mine')]
 
 
-async def test_general_purpose_is_the_agent_itself_with_a_fresh_history() -> None:
+async def test_general_purpose_is_the_agent_with_a_fresh_history() -> None:
     class Report(BaseModel):
         text: str
 
@@ -97,16 +97,16 @@ async def test_general_purpose_is_the_agent_itself_with_a_fresh_history() -> Non
     assert [part.content for part in last.tool_returns] == ['the answer']
 
 
-async def test_a_declared_subagent_replaces_the_general_one() -> None:
+async def test_declared_subagent_replaces_general_purpose() -> None:
     model = ScriptedModel('mine')
     parent_model = ScriptedModel(call('task', subagent='general-purpose', description='x'), 'done')
-    room = Subagents([Subagent('general-purpose', 'Mine.', model=model)])
-    await Agent(parent_model, capabilities=[room]).run('go', deps=DeepAgentDeps())
+    capability = Subagents([Subagent('general-purpose', 'Mine.', model=model)])
+    await Agent(parent_model, capabilities=[capability]).run('go', deps=DeepAgentDeps())
     assert parent_model.requests[0].instructions == 'Subagents for `task`:\n- general-purpose: Mine.'
     assert [part.content for part in parent_model.requests[-1].tool_returns] == ['mine']
 
 
-async def test_calls_of_one_response_run_at_the_same_time(parent: Make) -> None:
+async def test_calls_of_one_response_run_concurrently(parent: Make) -> None:
     entered = [anyio.Event(), anyio.Event()]
 
     async def meet(i: int) -> str:
@@ -127,15 +127,15 @@ async def test_calls_of_one_response_run_at_the_same_time(parent: Make) -> None:
     assert [part.content for part in returns(result.all_messages())] == ['done', 'done']
 
 
-# Any agent, any deps.
+# Agents and deps of any type.
 
 
-async def test_without_any_deps_a_child_has_the_subagents_that_it_declares(ask: Any) -> None:
+async def test_child_without_deps_has_its_declared_subagents(ask: Any) -> None:
     inner = Subagent('inner', 'x', model='test')
     model = ScriptedModel('answer')
     parent_model = ScriptedModel(call('task', subagent='worker', description='x'), 'done')
-    room = Subagents([Subagent('worker', 'x', model=model, subagents=[inner])])
-    await Agent(parent_model, capabilities=[room]).run('go')
+    capability = Subagents([Subagent('worker', 'x', model=model, subagents=[inner])])
+    await Agent(parent_model, capabilities=[capability]).run('go')
     assert model.requests[0].tool_names == ['task']
     assert parent_model.requests[-1].tool_returns[0].content == 'answer'
 
@@ -144,9 +144,10 @@ async def test_without_any_deps_a_child_has_the_subagents_that_it_declares(ask: 
 
 
 async def test_declared_subagents_can_be_reached(ask: Any) -> None:
-    """Depth comes from what is declared: under default deps every declared subagent can be called, at any level.
+    """By default every declared subagent can be called, at any level.
 
-    A limit of its own that leaves room for them changes nothing, and what declares no subagents has no `task`.
+    A higher limit of its own changes nothing, and a subagent without declared subagents has no `task`.
+
     """
     for options in ({}, {'max_depth': 3}, {'max_depth': 9}):
         leaf = ScriptedModel(then=lambda m, i: f'leaf {sorted(tool.name for tool in i.function_tools)}')
@@ -154,7 +155,7 @@ async def test_declared_subagents_can_be_reached(ask: Any) -> None:
 
 
 async def test_declared_subagents_of_deep_and_of_ready_agents_can_be_reached() -> None:
-    """The same holds for agents that the factory builds, and for ready ones; the agent itself gets no `task`."""
+    """The same holds for agents built by the factory and for ready ones. The agent itself gets no `task`."""
     leaf = Subagent('leaf', 'x', model=ScriptedModel('leaf', 'leaf'))
 
     def mid(messages: list[ModelMessage], info: AgentInfo) -> Answer:

@@ -1,4 +1,4 @@
-"""Capabilities that subagents have too."""
+"""Capabilities shared with subagents."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 @dataclass(kw_only=True)
 class Watch(AbstractCapability[object]):
-    """Writes down the requests that each run makes; its own count is of one run."""
+    """Logs the requests of each run. The count restarts in each run."""
 
     log: list[str]
     count: int = field(default=0, init=False)
@@ -39,12 +39,12 @@ def ping() -> str:
     return 'pong'
 
 
-def test_a_shared_capability_is_transparent() -> None:
+def test_shared_capability_is_transparent() -> None:
     shared = Shared(Todos())
     assert (shared.id, shared.for_subagent()) == ('todos', shared)
 
 
-async def test_only_a_shared_capability_reaches_children_at_any_depth_with_a_state_of_its_own() -> None:
+async def test_only_shared_capabilities_reach_nested_children_with_separate_state() -> None:
     shared, own = list[str](), list[str]()
     inner = Subagent('inner', 'x', model=ScriptedModel('answer'))
     script = ScriptedModel(call('task', subagent='inner', description='inner'), 'answer')
@@ -58,14 +58,14 @@ async def test_only_a_shared_capability_reaches_children_at_any_depth_with_a_sta
     assert own == ['go 1', 'go 2']
 
 
-async def test_the_general_subagent_does_not_have_a_shared_capability_twice() -> None:
+async def test_general_purpose_subagent_has_a_shared_capability_once() -> None:
     log = list[str]()
     model = ScriptedModel(call('task', subagent='general-purpose', description='child'), 'answer', 'done')
     await Agent(model, capabilities=[Subagents(), Shared(Watch(log=log))]).run('go', deps=DeepAgentDeps())
     assert log == ['go 1', 'child 1', 'go 2']
 
 
-async def test_a_shared_capability_of_the_run_alone_reaches_the_general_subagent() -> None:
+async def test_shared_capability_of_a_run_reaches_the_general_purpose_subagent() -> None:
     log = list[str]()
     model = ScriptedModel(call('task', subagent='general-purpose', description='child'), 'answer', 'done')
     parent = Agent(model, capabilities=[Subagents()])
@@ -89,7 +89,7 @@ async def test_shared_tools_and_hooks_reach_children(ask: Any) -> None:
     assert sorted(seen) == ['ping go', 'ping work', 'task go']
 
 
-async def test_shared_approvals_leave_a_subagent_its_own() -> None:
+async def test_shared_approvals_do_not_replace_those_of_a_subagent() -> None:
     ran: list[str] = []
 
     def wipe() -> None:

@@ -19,20 +19,20 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize(('deps', 'options'), [(DeepAgentDeps(max_depth=1), {}), (DeepAgentDeps(), {'max_depth': 0})])
-async def test_a_limit_that_cuts_declared_subagents_off_says_so(
+async def test_limit_that_hides_declared_subagents_is_logged(
     ask: Any, caplog: pytest.LogCaptureFixture, deps: DeepAgentDeps, options: dict[str, int]
 ) -> None:
-    """A limit on the depth that leaves no level for declared subagents is not silent: the log names both."""
+    """If a depth limit leaves no level for declared subagents, the log names both."""
     leaf = ScriptedModel('leaf')
-    room = Subagents([nested('a', 'b', leaf=leaf, **options)])
-    returned = await ask(nested('a', 'b', leaf=leaf, **options), deps=deps, room=room)
+    capability = Subagents([nested('a', 'b', leaf=leaf, **options)])
+    returned = await ask(nested('a', 'b', leaf=leaf, **options), deps=deps, capability=capability)
     assert (returned.content, len(leaf.requests)) == ('no task', 0)
     [said] = [record.message for record in caplog.records if 'max_depth' in record.message]
     assert said.startswith("The subagent 'a' cannot call the subagents that it declares ('b'): `max_depth` of the deps")
 
 
-def test_more_levels_than_can_run_are_refused_where_they_are_declared() -> None:
-    """The number of levels that can be declared has a limit, and the error says it."""
+def test_declaring_too_many_levels_is_refused() -> None:
+    """The number of declared levels is limited, and the error states the limit."""
     leaf = ScriptedModel('leaf')
     assert nested(*map(str, range(16)), leaf=leaf).name == '0'
     with pytest.raises(InvalidSubagentError, match='more than 16 levels of subagents are declared'):
@@ -42,13 +42,13 @@ def test_more_levels_than_can_run_are_refused_where_they_are_declared() -> None:
         Subagent('ready', 'x', agent=Agent(leaf, capabilities=[Subagents([below])]))
 
 
-async def test_the_deepest_tree_that_can_be_declared_runs(ask: Any) -> None:
+async def test_deepest_allowed_tree_runs(ask: Any) -> None:
     """All sixteen levels are reached."""
     assert (await ask(nested(*map(str, range(16)), leaf=ScriptedModel('leaf')))).content == 'leaf'
 
 
-async def test_levels_that_are_built_without_end_meet_the_same_limit() -> None:
-    """A builder that gives every agent a subagent is stopped at the limit, with its chain."""
+async def test_endlessly_built_levels_end_at_the_limit() -> None:
+    """A builder that gives every agent a subagent is stopped at the limit, with an error that shows the chain."""
     deepest: list[str] = []
 
     def then(messages: list[ModelMessage], info: AgentInfo) -> Answer:
@@ -94,13 +94,13 @@ async def test_a_depth_of_3_gives_three_levels(ask: Any, deps: DeepAgentDeps) ->
     assert returned.metadata['usage']['requests'] == 6
 
 
-async def test_a_subagent_may_allow_fewer_levels_than_its_parent_leaves(ask: Any) -> None:
+async def test_subagent_can_allow_fewer_levels_than_its_parent(ask: Any) -> None:
     leaf = ScriptedModel('leaf', 'leaf')
     assert (await ask(nested('a', 'b', leaf=leaf, max_depth=0), deps=DeepAgentDeps(max_depth=9))).content == 'no task'
     assert (await ask(nested('a', 'b', leaf=leaf, max_depth=7), deps=DeepAgentDeps(max_depth=2))).content == 'leaf'
 
 
-async def test_levels_are_counted_in_the_metadata_where_deps_do_not_know_of_them() -> None:
+async def test_levels_are_counted_in_metadata_without_deep_deps() -> None:
     leaf = ScriptedModel('leaf')
     model = ScriptedModel(call('task', subagent='a', description='x'), 'done')
     parent = Agent(model, deps_type=Theirs, capabilities=[Subagents([nested('a', 'b', 'c', leaf=leaf)])])
@@ -109,12 +109,12 @@ async def test_levels_are_counted_in_the_metadata_where_deps_do_not_know_of_them
     assert model.requests[-1].tool_returns[0].content == 'leaf'
 
 
-async def test_metadata_of_somebody_else_under_our_key_is_the_top(ask: Any) -> None:
+async def test_foreign_metadata_under_the_reserved_key_is_ignored(ask: Any) -> None:
     returned = await ask(worker('x'), metadata={'pydantic_deep': 'theirs'})
     assert returned.metadata['path'] == ['worker']
 
 
-async def test_a_call_in_a_history_that_went_deeper_is_refused_with_its_chain() -> None:
+async def test_pending_call_beyond_the_depth_limit_is_refused_with_its_chain() -> None:
     child = worker()
     history: list[ModelMessage] = [ModelResponse([call('task', subagent='worker', description='x')])]
     model = ScriptedModel('done')

@@ -11,7 +11,7 @@ from pydantic_deep.subagents import InvalidSubagentError, Subagent, Subagents
 
 
 @pytest.mark.parametrize(
-    ('fields', 'said'),
+    ('fields', 'message'),
     [
         ({'name': 'two words'}, 'its name is not 1 to 64'),
         ({'name': ''}, 'its name is not 1 to 64'),
@@ -34,32 +34,32 @@ from pydantic_deep.subagents import InvalidSubagentError, Subagent, Subagents
         ({'agent': Agent(), 'interrupt_on': {'x': True}}, 'a ready `agent` and `interrupt_on`'),
     ],
 )
-def test_a_description_that_cannot_work_is_refused(fields: dict[str, Any], said: str) -> None:
+def test_invalid_subagent_is_refused(fields: dict[str, Any], message: str) -> None:
     worker: dict[str, Any] = {'name': 'worker', 'description': 'Works.', **fields}
     with pytest.raises(InvalidSubagentError) as refused:
         Subagent(**worker)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert refused.value.name == worker['name']
 
 
-def test_a_ready_agent_may_be_any_agent_and_may_have_limits() -> None:
+def test_ready_agent_can_be_any_agent_and_have_limits() -> None:
     agent = WrapperAgent(Agent())
     assert Subagent('worker', 'Works.', agent=agent, max_depth=0, timeout_seconds=1, tools=[]).agent is agent
 
 
-def test_two_subagents_cannot_have_one_name() -> None:
+def test_subagents_with_equal_names_are_refused() -> None:
     with pytest.raises(InvalidSubagentError, match='another one has the same name'):
         Subagents([Subagent('worker', 'a'), Subagent('worker', 'b')])
 
 
-def test_what_a_plain_agent_would_not_read_is_refused_at_any_depth() -> None:
+def test_fields_ignored_by_plain_agents_are_refused_at_any_depth() -> None:
     inner = Subagent('inner', 'x', skills=['s'], interrupt_on={'t': True})
     with pytest.raises(InvalidSubagentError, match=r"'inner' .*`skills` and `interrupt_on` would be ignored"):
         Subagents([Subagent('outer', 'x', subagents=[inner])])
     Subagents([inner], build=lambda subagent: Agent(name=subagent.name))
 
 
-def test_what_is_no_subagent_is_refused_by_the_room() -> None:
+def test_non_subagent_is_refused_by_the_capability() -> None:
     given: Any = ['a']
     with pytest.raises(TypeError, match="`subagents` contains 'a'"):
         Subagents(given)

@@ -1,4 +1,4 @@
-"""Fixtures for the tests of summarization: agents with a growing history, and the beginnings of their requests."""
+"""Fixtures for summarization tests: agents with a growing history, and checks of request prefixes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pydantic_deep.testing import ScriptedModel, SeenRequest
 
 
 class Watch:
-    """An event handler that keeps the events of the capability."""
+    """Event handler that records the capability's events."""
 
     def __init__(self) -> None:
         self.events: list[HistorySummarizedEvent] = []
@@ -38,7 +38,7 @@ def watch() -> Watch:
 
 @pytest.fixture
 def agent_of() -> Callable[..., Agent[Any, Any]]:
-    """Make an agent with a tool, `work`, that returns some text."""
+    """Make an agent with a tool named `work` that returns some text."""
 
     def make(model: Model, *capabilities: Any, text: str = 'x' * 400, **options: Any) -> Agent[Any, Any]:
         agent = Agent[Any, Any](model, capabilities=capabilities, **options)
@@ -60,7 +60,7 @@ def is_question(request: SeenRequest) -> bool:
 
 @pytest.fixture
 def split() -> Callable[[ScriptedModel], tuple[list[SeenRequest], list[SeenRequest]]]:
-    """Return the requests of a run, and those for summaries."""
+    """Return the requests of a run and the requests for summaries."""
 
     def of(model: ScriptedModel) -> tuple[list[SeenRequest], list[SeenRequest]]:
         asked = [request for request in model.requests if is_question(request)]
@@ -71,7 +71,7 @@ def split() -> Callable[[ScriptedModel], tuple[list[SeenRequest], list[SeenReque
 
 @pytest.fixture
 def breaks() -> Callable[[Sequence[SeenRequest]], list[int]]:
-    """Return which requests do not begin with all of the one before."""
+    """Return the indexes of requests that do not start with the whole previous request."""
 
     def of(requests: Sequence[SeenRequest]) -> list[int]:
         forms = [canonical_request(each.messages, None, each.parameters) for each in requests]

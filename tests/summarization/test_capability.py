@@ -1,4 +1,4 @@
-"""A long history is summarized once each time that it passes the limit, and nothing else changes what was sent."""
+"""A long history is summarized once each time it exceeds the limit, and is otherwise sent unchanged."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NO_LIMIT = UsageLimits(request_limit=None)
 
 
 def working(steps: int) -> _Working:
-    """Return a model that works for so many steps in each run, and writes summaries when it is asked."""
+    """Return a model that makes this many tool calls in each run, and writes summaries on request."""
 
     def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
         last = messages[-1].parts[-1]
@@ -43,7 +43,7 @@ def working(steps: int) -> _Working:
         done = model.work_count
         model.work_count = (done + 1) % (steps + 1)
         part = call('work', n=done) if done < steps else TextPart('finished')
-        return ModelResponse(parts=[part], usage=model.told)
+        return ModelResponse(parts=[part], usage=model.reported)
 
     model = _Working(then=answer, usage=RequestUsage())
     return model
@@ -51,16 +51,16 @@ def working(steps: int) -> _Working:
 
 class _Working(ScriptedModel):
     work_count = 0
-    told = RequestUsage()
+    reported = RequestUsage()
 
 
 @pytest.mark.slow
-async def test_a_long_run_is_summarized_once_each_time_the_limit_is_passed(
+async def test_long_run_is_summarized_once_each_time_the_limit_is_exceeded(
     agent_of: Callable[..., Agent[Any, Any]], split: Split, breaks: Breaks, watch: Any
 ) -> None:
     model = working(100)
-    room = Summarization(trigger=Tokens(3_000), keep=Tokens(800))
-    result = await agent_of(model, room).run('go', usage_limits=NO_LIMIT, event_stream_handler=watch)
+    summarization = Summarization(trigger=Tokens(3_000), keep=Tokens(800))
+    result = await agent_of(model, summarization).run('go', usage_limits=NO_LIMIT, event_stream_handler=watch)
     requests, questions = split(model)
     assert result.output == 'finished'
     assert len(requests) == 101
@@ -72,7 +72,7 @@ async def test_a_long_run_is_summarized_once_each_time_the_limit_is_passed(
         assert (event.reason, event.is_plain, event.error) == ('tokens', False, None)
 
 
-async def test_tools_are_the_same_before_and_after_a_summary_and_for_it(
+async def test_tools_are_the_same_before_during_and_after_a_summary(
     agent_of: Callable[..., Agent[Any, Any]],
 ) -> None:
     model = working(30)
@@ -81,7 +81,7 @@ async def test_tools_are_the_same_before_and_after_a_summary_and_for_it(
 
 
 @pytest.mark.parametrize('as_json', [False, True])
-async def test_no_summary_is_made_again_in_the_next_run(
+async def test_next_run_does_not_repeat_the_summary(
     agent_of: Callable[..., Agent[Any, Any]], split: Split, breaks: Breaks, as_json: bool
 ) -> None:
     model = working(12)
@@ -98,42 +98,40 @@ async def test_no_summary_is_made_again_in_the_next_run(
     assert sum(is_summary(part) for message in result.all_messages() for part in message.parts) == 1
 
 
-async def test_a_tail_that_is_too_long_itself_is_not_summarized_over_and_over(
+async def test_oversized_tail_is_not_summarized_repeatedly(
     agent_of: Callable[..., Agent[Any, Any]], split: Split
 ) -> None:
     model = ScriptedModel(*(call('work') for _ in range(10)), 'done', usage=RequestUsage())
-    room = Summarization(trigger=Tokens(500), keep=Messages(30))
+    summarization = Summarization(trigger=Tokens(500), keep=Messages(30))
     history: list[ModelMessage] = [
         *(ModelRequest(parts=[UserPromptPart('short')]), ModelResponse(parts=[call('work')])),
         ModelRequest(parts=[ToolReturnPart('work', 'x' * 40_000, tool_call_id='')]),
     ]
-    result = await agent_of(model, room, text='y').run(message_history=history)
+    result = await agent_of(model, summarization, text='y').run(message_history=history)
     assert result.output == 'done'
     assert split(model)[1] == []
 
 
-async def test_a_head_that_is_too_long_itself_asks_for_few_summaries(
-    agent_of: Callable[..., Agent[Any, Any]], split: Split
-) -> None:
+async def test_oversized_head_causes_few_summaries(agent_of: Callable[..., Agent[Any, Any]], split: Split) -> None:
     model = working(40)
-    room = Summarization(trigger=Tokens(1_000), keep=Tokens(200))
-    await agent_of(model, room, instructions='i' * 8_000).run('go')
-    # Instructions take 2,000 tokens, a step some 120: one in about five is worth a summary, and none before.
+    summarization = Summarization(trigger=Tokens(1_000), keep=Tokens(200))
+    await agent_of(model, summarization, instructions='i' * 8_000).run('go')
+    # Instructions take 2,000 tokens and a step about 120, so about one step in five causes a summary.
     assert 4 <= len(split(model)[1]) <= 8
 
 
-@pytest.mark.parametrize(('told', 'asked'), [(1_000, True), (10, False)])
-async def test_the_usage_that_a_provider_tells_counts(
-    agent_of: Callable[..., Agent[Any, Any]], split: Split, told: int, asked: bool
+@pytest.mark.parametrize(('reported', 'asked'), [(1_000, True), (10, False)])
+async def test_usage_reported_by_the_provider_counts(
+    agent_of: Callable[..., Agent[Any, Any]], split: Split, reported: int, asked: bool
 ) -> None:
     model = working(4)
-    model.told = RequestUsage(input_tokens=told, output_tokens=10)
+    model.reported = RequestUsage(input_tokens=reported, output_tokens=10)
     await agent_of(model, Summarization(trigger=Tokens(1_020), keep=Tokens(150))).run('go')
     assert bool(split(model)[1]) is asked
 
 
 class Windowed(ScriptedModel):
-    """A model with a window."""
+    """A model with a context window."""
 
     window: int | None = None
 
@@ -143,20 +141,20 @@ class Windowed(ScriptedModel):
 
 
 @pytest.mark.parametrize(('window', 'asked'), [(1_500, True), (None, False)])
-async def test_a_fraction_is_one_of_the_window_where_that_is_known(
+async def test_fraction_is_relative_to_the_context_window_if_known(
     agent_of: Callable[..., Agent[Any, Any]], split: Split, watch: Any, window: int | None, asked: bool
 ) -> None:
     steps = [*(call('work') for _ in range(11)), 'Facts: none.', *(call('work') for _ in range(2)), 'done']
     model = Windowed(*(steps if asked else [*(call('work') for _ in range(13)), 'done']), usage=RequestUsage())
     model.window = window
-    room = Summarization(trigger=[Messages(1_000), Fraction(0.7), Tokens(90_000)], keep=Messages(6))
-    await agent_of(model, room).run('go', event_stream_handler=watch)
+    summarization = Summarization(trigger=[Messages(1_000), Fraction(0.7), Tokens(90_000)], keep=Messages(6))
+    await agent_of(model, summarization).run('go', event_stream_handler=watch)
     assert bool(split(model)[1]) is asked
     assert [event.reason for event in watch.events] == (['fraction'] if asked else [])
 
 
 @pytest.mark.slow
-async def test_counting_costs_what_is_new(agent_of: Callable[..., Agent[Any, Any]]) -> None:
+async def test_each_message_is_counted_once(agent_of: Callable[..., Agent[Any, Any]]) -> None:
     counted: list[str] = []
 
     def counter(text: str) -> int:
@@ -164,17 +162,17 @@ async def test_counting_costs_what_is_new(agent_of: Callable[..., Agent[Any, Any
         return len(text) // 4
 
     model = working(200)
-    room = Summarization(trigger=Tokens(10_000_000), keep=Tokens(100), counter=counter)
-    await agent_of(model, room, text='x').run('go', usage_limits=NO_LIMIT)
-    # A prompt; for each step the name and the arguments of a call, and its result; instructions and tools at most twice
-    # a request.
+    summarization = Summarization(trigger=Tokens(10_000_000), keep=Tokens(100), counter=counter)
+    await agent_of(model, summarization, text='x').run('go', usage_limits=NO_LIMIT)
+    # A prompt, and for each step the name and arguments of a call and its result. Instructions and tools are counted at
+    # most twice per request.
     messages = 1 + 3 * 200
     heads = [text for text in counted if text in ('',) or text.startswith('[{')]
     assert len(counted) - len(heads) <= messages
     assert len(heads) <= 2 * 201
 
 
-async def test_counting_costs_what_is_new_over_summaries_too(agent_of: Callable[..., Agent[Any, Any]]) -> None:
+async def test_messages_are_counted_once_across_summaries(agent_of: Callable[..., Agent[Any, Any]]) -> None:
     counted: list[str] = []
 
     def counter(text: str) -> int:
@@ -182,14 +180,14 @@ async def test_counting_costs_what_is_new_over_summaries_too(agent_of: Callable[
         return len(text) // 4
 
     model = working(200)
-    room = Summarization(trigger=Messages(60), keep=Messages(10), counter=counter)
-    await agent_of(model, room, text='x').run('go', usage_limits=NO_LIMIT)
+    summarization = Summarization(trigger=Messages(60), keep=Messages(10), counter=counter)
+    await agent_of(model, summarization, text='x').run('go', usage_limits=NO_LIMIT)
     results = [text for text in counted if text.endswith(': x')]
-    # Each once, and those that stay once more for each of the 8 summaries.
+    # Once each, and once more for each of the 8 summaries that retain them.
     assert len(results) <= 200 + 2 * 8 * 10
 
 
-async def test_what_stays_is_the_same_objects_and_nothing_is_there_twice(
+async def test_retained_messages_are_the_same_objects_without_duplicates(
     agent_of: Callable[..., Agent[Any, Any]],
 ) -> None:
     model = working(40)
@@ -214,7 +212,7 @@ async def test_new_messages_are_those_of_the_run(agent_of: Callable[..., Agent[A
     assert new[-1] is second.all_messages()[-1]
 
 
-async def test_the_summary_is_the_first_message_and_the_users(agent_of: Callable[..., Agent[Any, Any]]) -> None:
+async def test_summary_is_the_first_message_in_a_user_request(agent_of: Callable[..., Agent[Any, Any]]) -> None:
     result = await agent_of(working(12), Summarization(trigger=Messages(10), keep=Messages(4))).run('go')
     first = result.all_messages()[0]
     assert isinstance(first, ModelRequest)
@@ -224,28 +222,28 @@ async def test_the_summary_is_the_first_message_and_the_users(agent_of: Callable
     assert part.content.startswith('The user asked first:\ngo\n\nFacts: it works.')
 
 
-async def test_system_prompts_of_the_agent_stay(agent_of: Callable[..., Agent[Any, Any]], split: Split) -> None:
+async def test_system_prompts_of_the_agent_are_retained(agent_of: Callable[..., Agent[Any, Any]], split: Split) -> None:
     model = working(40)
-    room = Summarization(trigger=Messages(20), keep=Messages(6))
-    result = await agent_of(model, room, system_prompt=('You are one.', 'You are two.')).run('go')
+    summarization = Summarization(trigger=Messages(20), keep=Messages(6))
+    result = await agent_of(model, summarization, system_prompt=('You are one.', 'You are two.')).run('go')
     assert len(split(model)[1]) > 1
     kinds = [(part.part_kind, getattr(part, 'content', '')) for part in result.all_messages()[0].parts]
     assert kinds[:2] == [('system-prompt', 'You are one.'), ('system-prompt', 'You are two.')]
     assert [kind for kind, _ in kinds] == ['system-prompt', 'system-prompt', 'compaction']
 
 
-async def test_two_runs_of_one_agent_share_nothing(agent_of: Callable[..., Agent[Any, Any]]) -> None:
-    room = Summarization(trigger=Messages(10), keep=Messages(4))
-    agent = agent_of(working(12), room)
+async def test_runs_of_one_agent_share_no_state(agent_of: Callable[..., Agent[Any, Any]]) -> None:
+    summarization = Summarization(trigger=Messages(10), keep=Messages(4))
+    agent = agent_of(working(12), summarization)
     await agent.run('go')
     model = ScriptedModel(call('search_history', query='works'), 'hello')
     await agent.run('hi', model=model)
     assert model.requests[1].tool_returns[0].content == 'No message was replaced: all of them are above.'
-    assert room == Summarization(trigger=Messages(10), keep=Messages(4))
+    assert summarization == Summarization(trigger=Messages(10), keep=Messages(4))
 
 
 @pytest.mark.parametrize('mode', ['iter', 'run_stream', 'events'])
-async def test_every_way_to_run_summarizes(agent_of: Callable[..., Agent[Any, Any]], split: Split, mode: str) -> None:
+async def test_every_run_method_summarizes(agent_of: Callable[..., Agent[Any, Any]], split: Split, mode: str) -> None:
     model = working(12)
     agent = agent_of(model, Summarization(trigger=Messages(10), keep=Messages(4)))
     if mode == 'iter':
@@ -267,7 +265,7 @@ async def test_every_way_to_run_summarizes(agent_of: Callable[..., Agent[Any, An
 
 
 @pytest.mark.slow
-async def test_a_whole_agent_breaks_its_prefix_only_for_summaries(split: Split, breaks: Breaks) -> None:
+async def test_deep_agent_breaks_its_prefix_only_for_summaries(split: Split, breaks: Breaks) -> None:
     def todos(n: int) -> ToolCallPart:
         return call('write_todos', todos=[{'content': f'Step {n}', 'status': 'in_progress'}])
 
@@ -293,7 +291,7 @@ async def test_a_whole_agent_breaks_its_prefix_only_for_summaries(split: Split, 
     assert sum(isinstance(message, ModelResponse) for message in history) < 60
 
 
-async def test_the_next_run_leaves_the_summary_and_what_follows_as_they_are(
+async def test_next_run_does_not_change_the_summary_or_later_messages(
     agent_of: Callable[..., Agent[Any, Any]],
 ) -> None:
     agent = agent_of(
@@ -310,15 +308,15 @@ async def test_the_next_run_leaves_the_summary_and_what_follows_as_they_are(
     assert summarized >= 2
 
 
-async def test_a_provider_that_tells_far_more_tokens_than_are_counted_is_summarized_in_time(
+async def test_token_estimate_adapts_to_the_usage_reported_by_the_provider(
     agent_of: Callable[..., Agent[Any, Any]], split: Split
 ) -> None:
     def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
         if 'Summarize' in str(messages[-1].parts[-1]):
             return 'Facts: none.'
-        told = sum(map(size_of, messages))  # a token for each character
+        reported = sum(map(size_of, messages))  # one token per character
         parts = [call('work')] if len(model.requests) < 30 else [TextPart('done')]
-        return ModelResponse(parts=parts, usage=RequestUsage(input_tokens=told, output_tokens=1))
+        return ModelResponse(parts=parts, usage=RequestUsage(input_tokens=reported, output_tokens=1))
 
     model = ScriptedModel(then=answer)
     await agent_of(model, Summarization(trigger=Tokens(10_000), keep=Tokens(500))).run('go')
@@ -331,7 +329,7 @@ def size_of(message: ModelMessage) -> int:
     return sum(len(str(getattr(part, 'content', ''))) for part in message.parts)
 
 
-async def test_many_short_messages_are_cut_by_their_number_though_all_could_stay() -> None:
+async def test_message_limit_cuts_many_short_messages() -> None:
     async def write(messages: Sequence[ModelMessage]) -> str:
         return f'{len(messages)} messages'
 

@@ -1,4 +1,4 @@
-"""The compaction of a provider, through the SDKs of OpenAI and Anthropic: what they send to a server on this machine."""
+"""Compaction by the provider, with the SDKs of OpenAI and Anthropic against a local server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KEY = 'no-key'
 
 
 class Provider(HTTPServer):
-    """Calls `work` three times, and then answers; compacts whatever it is given."""
+    """Requests three calls of `work` and then answers. Compacts any input."""
 
     def __init__(self) -> None:
         super().__init__(('127.0.0.1', 0), Handler)
@@ -113,7 +113,7 @@ def _message(id: str, content: list[dict[str, Any]], reason: str) -> dict[str, A
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Every endpoint."""
+    """Handler of all endpoints."""
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers['content-length'])))
@@ -140,15 +140,15 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Generator[Provider]:
     server.server_close()
 
 
-def room() -> Summarization:
+def summarization() -> Summarization:
     return Summarization(trigger=Messages(6), keep=Messages(2), summarizer='provider')
 
 
-async def test_openai_is_asked_to_compact_and_sent_what_it_sealed(
+async def test_openai_compacts_and_receives_its_compaction(
     server: Provider, agent_of: Callable[..., Agent[Any, Any]], watch: Any
 ) -> None:
     model = OpenAIResponsesModel('gpt-5.2', provider=OpenAIProvider(base_url=f'{server.url}/v1', api_key=KEY))
-    agent = agent_of(model, room(), text='secret of the first result')
+    agent = agent_of(model, summarization(), text='secret of the first result')
     async with agent:
         result = await agent.run('go', event_stream_handler=None)
         assert result.output == 'done'
@@ -171,12 +171,12 @@ async def test_openai_is_asked_to_compact_and_sent_what_it_sealed(
     assert result.usage.requests == 5
 
 
-async def test_anthropic_is_asked_to_compact_and_sent_what_it_signed(
+async def test_anthropic_compacts_and_receives_its_signed_compaction(
     server: Provider, agent_of: Callable[..., Agent[Any, Any]]
 ) -> None:
     provider = AnthropicProvider(base_url=server.url, api_key=KEY)
     model = AnthropicModel('claude-opus-5-5', provider=provider, settings=ModelSettings(max_tokens=1000))
-    agent = agent_of(model, room())
+    agent = agent_of(model, summarization())
     async with agent:
         result = await agent.run('go')
         assert result.output == 'done'
@@ -193,7 +193,7 @@ async def test_anthropic_is_asked_to_compact_and_sent_what_it_signed(
 
 
 @pytest.mark.parametrize('name', ['openai chat', 'google'])
-async def test_a_provider_without_compaction_is_reported(name: str) -> None:
+async def test_provider_without_compaction_raises(name: str) -> None:
     model: Model = (
         OpenAIChatModel('gpt-5.2', provider=OpenAIProvider(api_key=KEY))
         if name == 'openai chat'

@@ -1,6 +1,6 @@
-"""Laws of the cut: what is left of any history is one that every provider takes, and as much as was asked for.
+"""Properties of the cut: the rest of any history is valid for every provider and has the requested size.
 
-The providers are their own model classes of pydantic-ai, which map messages as for a request; nothing is sent.
+Messages are mapped by pydantic-ai's own model classes, as for a request, but nothing is sent.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ PARAMETERS = ModelRequestParameters(
 
 @dataclass(frozen=True)
 class Turn:
-    """What a provider is sent in one piece, whoever it is."""
+    """One item of a request, independent of the provider."""
 
     role: str
-    """`user`, `model`, or `call` and `result` where these are pieces of their own."""
+    """`user`, `model`, or `call` and `result` for APIs with separate items for these."""
     calls: tuple[str, ...] = ()
     results: tuple[str, ...] = ()
     signatures: tuple[str, ...] = ()
@@ -75,17 +75,17 @@ class Turn:
 
 @dataclass(frozen=True)
 class Wire:
-    """One provider's API: what its model class makes of messages."""
+    """One provider's API: the mapping of messages by its model class."""
 
     name: str
     model: Model
     map: Callable[[list[ModelMessage]], Awaitable[tuple[object, list[Turn]]]]
-    """Return the body of a request as it is, and the turns in it."""
+    """Return the body of a request and the turns in it."""
     answers_at_once: bool
     """Whether all results must be in the turn right after their calls."""
 
     async def check(self, messages: Sequence[ModelMessage]) -> list[Turn]:
-        """Refuse what the provider would refuse, and return the turns."""
+        """Assert that the provider would accept the messages, and return the turns."""
         _, turns = await self.map(sendable(self.model, messages, PARAMETERS))
         assert turns, self.name
         assert turns[0].role == 'user', (self.name, turns)
@@ -191,7 +191,7 @@ IMAGE = BinaryContent(b'\x89PNG', media_type='image/png')
 
 
 class History(list[ModelMessage]):
-    """A history that is shown shortly where a law fails."""
+    """A history with a short repr for failing examples."""
 
     def __repr__(self) -> str:
         return '\n'.join(f'{m.kind}: {[(p.part_kind, getattr(p, "tool_call_id", "")) for p in m.parts]}' for m in self)
@@ -199,11 +199,11 @@ class History(list[ModelMessage]):
 
 @dataclass
 class Draft:
-    """A history that is being made."""
+    """A history under construction."""
 
     messages: list[ModelMessage]
     waiting: list[ToolCallPart]
-    """Calls whose results come later."""
+    """Calls without a result yet."""
     count: int = 0
 
     def say(self, *parts: ModelResponsePart, provider: str | None = None) -> None:
@@ -242,7 +242,7 @@ EPISODES = (
 
 @st.composite
 def histories(draw: st.DrawFn, kinds: Sequence[str] = EPISODES) -> list[ModelMessage]:
-    """A history of an agent, with the request that is being made at its end."""
+    """A history of an agent that ends with the current request."""
     d = Draft([], [])
     begin = draw(st.sampled_from(('prompt', 'system', 'summary', 'system and summary', 'late summary')))
     system = [SystemPromptPart('You are an agent.')] if 'system' in begin else []
@@ -259,7 +259,7 @@ def histories(draw: st.DrawFn, kinds: Sequence[str] = EPISODES) -> list[ModelMes
 
 
 def _prompted(d: Draft) -> None:
-    """Let the user say something where it is their turn."""
+    """Add a user prompt if the last message is a response."""
     if isinstance(d.messages[-1], ModelResponse):
         d.tell(UserPromptPart(f'turn {len(d.messages)}'))
 
@@ -370,7 +370,7 @@ def sums_of(messages: Sequence[ModelMessage]) -> list[int]:
 
 
 def exchanges(messages: Sequence[ModelMessage]) -> list[ToolCallPart | ToolReturnPart]:
-    """Return the calls and results that a provider is sent, in order: what has no other half is mended or dropped."""
+    """Return the calls and results sent to a provider, in order, after unmatched ones were repaired or dropped."""
     parts = [part for message in repair_messages(messages) for part in message.parts]
     return [part for part in parts if isinstance(part, (ToolCallPart, ToolReturnPart))]
 
@@ -380,14 +380,14 @@ def shown(parts: Sequence[ToolCallPart | ToolReturnPart]) -> list[tuple[str, str
 
 
 def doubled_turns(turns: Sequence[Turn]) -> int:
-    """Return how often one side says two things in a row: pydantic-ai lets it where a provider does."""
+    """Return the number of consecutive turns with the same role."""
     return sum(before.role == after.role for before, after in pairwise(turns))
 
 
 @pytest.mark.slow
 @settings(max_examples=150)
 @given(histories([kind for kind in EPISODES if kind != 'late answer']))
-def test_every_safe_cut_leaves_what_every_provider_takes(messages: list[ModelMessage]) -> None:
+def test_every_safe_cut_is_valid_for_every_provider(messages: list[ModelMessage]) -> None:
     async def check() -> None:
         for wire in WIRES:
             before = await wire.check(messages)
@@ -401,18 +401,20 @@ def test_every_safe_cut_leaves_what_every_provider_takes(messages: list[ModelMes
 @pytest.mark.slow
 @settings(max_examples=300)
 @given(histories())
-def test_no_safe_cut_changes_the_results_of_later_calls(messages: list[ModelMessage]) -> None:
-    told = exchanges(messages)
+def test_safe_cuts_preserve_the_results_of_later_calls(messages: list[ModelMessage]) -> None:
+    original = exchanges(messages)
     for cut in safe_cuts(messages):
         after = exchanges(cut_at(messages, cut))
-        assert shown(after) == shown(told)[len(told) - len(after) :], cut
+        assert shown(after) == shown(original)[len(original) - len(after) :], cut
         kept = {id(part) for message in messages[cut:] for part in message.parts}
-        assert [id(each) for each in after if id(each) in kept] == [id(each) for each in told if id(each) in kept], cut
+        assert [id(each) for each in after if id(each) in kept] == [
+            id(each) for each in original if id(each) in kept
+        ], cut
 
 
 @settings(max_examples=200)
 @given(histories())
-def test_all_after_a_cut_is_the_same_objects(messages: list[ModelMessage]) -> None:
+def test_messages_after_a_cut_are_the_same_objects(messages: list[ModelMessage]) -> None:
     for cut in safe_cuts(messages):
         history = cut_at(messages, cut)
         assert all(map(lambda a, b: a is b, history[1:], messages[cut:]))
@@ -421,7 +423,7 @@ def test_all_after_a_cut_is_the_same_objects(messages: list[ModelMessage]) -> No
 
 @settings(max_examples=300)
 @given(histories(), st.integers(1, 12), st.booleans())
-def test_a_cut_keeps_what_is_asked_for_wherever_a_safe_place_allows_it(
+def test_cut_retains_the_requested_size_if_a_safe_cut_allows_it(
     messages: list[ModelMessage], kept: int, by_tokens: bool
 ) -> None:
     sums, safe = sums_of(messages), safe_cuts(messages)
@@ -436,17 +438,17 @@ def test_a_cut_keeps_what_is_asked_for_wherever_a_safe_place_allows_it(
         return
     enough = [each for each in safe if size(each) >= keep.value]
     if cut in enough:
-        # As little more as there can be: no later safe place keeps as much.
+        # Minimal: no later safe cut retains enough.
         assert not [each for each in enough if each > cut and size(each) > keep.value]
     elif by_tokens:
-        # A place that keeps no more than asked for, because no place is exactly there.
+        # At most the requested size, because no safe cut retains exactly that.
         assert not [each for each in safe if cut < each and size(each) > keep.value]
     else:
         assert not enough
         assert cut == safe[0]
 
 
-def test_the_signatures_of_thinking_are_sent_as_they_came() -> None:
+def test_thinking_signatures_are_sent_unchanged() -> None:
     thought = ThinkingPart('hm', signature='sig', provider_name='anthropic')
     call = ToolCallPart('work', {}, tool_call_id='a')
     messages: list[ModelMessage] = [
@@ -463,7 +465,7 @@ def test_the_signatures_of_thinking_are_sent_as_they_came() -> None:
 
 
 @pytest.mark.parametrize('wire', WIRES, ids=lambda wire: wire.name)
-def test_the_metadata_of_a_summary_is_not_sent_to_models(wire: Wire) -> None:
+def test_summary_metadata_are_not_sent_to_models(wire: Wire) -> None:
     messages: list[ModelMessage] = [
         ModelRequest(parts=[UserPromptPart(METADATA_MARK)]),
         ModelResponse(parts=[TextPart('yes')]),
@@ -480,7 +482,7 @@ def test_the_metadata_of_a_summary_is_not_sent_to_models(wire: Wire) -> None:
     assert 'pydantic_deep' not in sent
 
 
-def test_a_result_without_a_call_binds_nothing() -> None:
+def test_result_without_a_call_does_not_prevent_a_cut() -> None:
     call = ToolCallPart('work', {}, tool_call_id='a')
     messages: list[ModelMessage] = [
         ModelRequest(parts=[UserPromptPart('begin')]),
@@ -492,7 +494,7 @@ def test_a_result_without_a_call_binds_nothing() -> None:
     assert safe_cuts(messages) == [1, 3]
 
 
-def test_calls_that_wait_stay_and_so_does_the_new_request() -> None:
+def test_pending_calls_and_the_new_request_are_retained() -> None:
     call = ToolCallPart('work', {}, tool_call_id='a')
     messages: list[ModelMessage] = [
         ModelRequest(parts=[UserPromptPart('begin')]),
@@ -507,7 +509,7 @@ def test_calls_that_wait_stay_and_so_does_the_new_request() -> None:
     assert find_cut(messages[:1], sums_of(messages[:1]), Messages(1)) == 0
 
 
-def test_answers_that_come_much_later_keep_their_calls() -> None:
+def test_late_results_retain_their_calls() -> None:
     call = ToolCallPart('work', {}, tool_call_id='a')
     middle = [
         message

@@ -1,4 +1,4 @@
-"""Twenty facts in 300 turns of real text stay reachable, whatever the summarizer forgets."""
+"""Twenty facts in 300 turns of real text stay findable, even if the summarizer omits them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ MODULES = (inspect, json, pathlib, pydoc, textwrap)
 
 
 def paragraphs() -> list[str]:
-    """Return real text: what the standard library says of itself."""
+    """Return real text: docstrings of the standard library."""
     found = [
         inspect.cleandoc(member.__doc__)
         for module in MODULES
@@ -67,9 +67,9 @@ def paragraphs() -> list[str]:
 
 
 async def keeps_some(messages: Sequence[ModelMessage]) -> str:
-    """Return each third of the facts, with what the last summary has."""
-    said = '\n'.join(str(part) for message in messages for part in message.parts)
-    return 'Facts: ' + ' '.join(fact for fact in list(FACTS)[::3] if fact in said)
+    """Summarize every third fact, including those of the previous summary."""
+    text = '\n'.join(str(part) for message in messages for part in message.parts)
+    return 'Facts: ' + ' '.join(fact for fact in list(FACTS)[::3] if fact in text)
 
 
 async def writes_nothing(messages: Sequence[ModelMessage]) -> str:
@@ -78,7 +78,7 @@ async def writes_nothing(messages: Sequence[ModelMessage]) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize('summarizer', [keeps_some, writes_nothing])
-async def test_all_facts_are_in_the_summary_in_the_tail_or_found_by_the_words_of_their_questions(
+async def test_all_facts_are_in_the_summary_the_tail_or_found_by_search(
     agent_of: Callable[..., Agent[Any, Any]], watch: Any, summarizer: Any
 ) -> None:
     texts, facts = cycle(paragraphs()), iter(FACTS)
@@ -108,7 +108,7 @@ async def test_all_facts_are_in_the_summary_in_the_tail_or_found_by_the_words_of
     assert len(searched) >= 10
 
 
-async def test_the_goal_is_there_word_for_word_after_300_turns(agent_of: Callable[..., Agent[Any, Any]]) -> None:
+async def test_goal_is_retained_verbatim_after_many_turns(agent_of: Callable[..., Agent[Any, Any]]) -> None:
     goal = 'Find out, for the harbour board, which of the 12 cranes needs a new gearbox; never mention prices.'
     texts = cycle(paragraphs())
     model = ScriptedModel(then=lambda messages, info: next(texts), usage=RequestUsage())

@@ -1,4 +1,4 @@
-"""Whatever becomes of a summary or of a request that is too long, the run goes on or says why it does not."""
+"""A run continues, or raises a clear error, if a summary fails or a request exceeds the context window."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pydantic_deep.testing import ScriptedModel, call
 pytestmark = pytest.mark.anyio
 
 
-def room(summarizer: Any = None, **options: Any) -> Summarization:
+def summarization(summarizer: Any = None, **options: Any) -> Summarization:
     return Summarization(trigger=Messages(6), keep=Messages(2), summarizer=summarizer, **options)
 
 
@@ -44,7 +44,7 @@ async def is_silent(messages: Sequence[ModelMessage]) -> str:
 async def run_in(
     mode: str, agent: Agent[Any, Any], prompt: str = 'go', **options: Any
 ) -> tuple[str, list[ModelMessage]]:
-    """Run an agent one way or another; return its output and its history."""
+    """Run an agent with the given method and return its output and history."""
     if mode == 'iter':
         handler = options.pop('event_stream_handler', None)
         async with agent.iter(prompt, **options) as run:
@@ -85,13 +85,13 @@ def _raise(error: Exception) -> str:
 
 @pytest.mark.parametrize('mode', MODES)
 @pytest.mark.parametrize('failure', FAILURES)
-async def test_the_run_continues_with_a_plain_summary_that_says_so(
+async def test_run_continues_with_a_plain_summary_after_a_failure(
     agent_of: Callable[..., Agent[Any, Any]], watch: Any, failure: str, mode: str
 ) -> None:
     summarizer, told = FAILURES[failure]
     model = ScriptedModel(*(call('work', n=n) for n in range(3)), 'done')
-    options = {'timeout_seconds': 0.01} if failure == 'hangs' else {}  # the others fail before any time is over
-    agent = agent_of(model, room(summarizer, **options))
+    options = {'timeout_seconds': 0.01} if failure == 'hangs' else {}  # the others fail before the timeout
+    agent = agent_of(model, summarization(summarizer, **options))
     output, messages = await run_in(mode, agent, event_stream_handler=watch)
     assert output == 'done'
     (event,) = watch.events
@@ -106,14 +106,14 @@ async def test_the_run_continues_with_a_plain_summary_that_says_so(
     assert read_summary(summary).is_plain
 
 
-async def test_an_answer_that_is_no_summary_was_paid_for_all_the_same(agent_of: Callable[..., Agent[Any, Any]]) -> None:
+async def test_usage_of_an_unusable_summary_response_counts(agent_of: Callable[..., Agent[Any, Any]]) -> None:
     model = ScriptedModel(*(call('work', n=n) for n in range(3)), call('work'), 'done')
-    result = await agent_of(model, room()).run('go')
+    result = await agent_of(model, summarization()).run('go')
     assert result.output == 'done'
     assert usage_of(result.all_messages()).requests == result.usage.requests == 5
 
 
-async def test_what_a_model_wrote_before_stays_where_none_can_write_now(
+async def test_earlier_summary_is_retained_if_the_summarizer_fails_later(
     agent_of: Callable[..., Agent[Any, Any]], watch: Any
 ) -> None:
     written = ['Facts: the door is green.']
@@ -122,7 +122,7 @@ async def test_what_a_model_wrote_before_stays_where_none_can_write_now(
         return written.pop()
 
     model = ScriptedModel(*(call('work', n=n) for n in range(12)), 'done')
-    result = await agent_of(model, room(sometimes)).run('go', event_stream_handler=watch)
+    result = await agent_of(model, summarization(sometimes)).run('go', event_stream_handler=watch)
     assert [event.is_plain for event in watch.events][:3] == [False, True, True]
     summary = find_summary(result.all_messages())
     assert summary is not None
@@ -132,7 +132,7 @@ async def test_what_a_model_wrote_before_stays_where_none_can_write_now(
 
 
 @pytest.mark.parametrize('mode', MODES)
-async def test_a_run_that_is_cancelled_while_it_summarizes_has_its_history(
+async def test_run_cancelled_during_a_summary_keeps_its_history(
     agent_of: Callable[..., Agent[Any, Any]], mode: str
 ) -> None:
     reached = anyio.Event()
@@ -143,7 +143,7 @@ async def test_a_run_that_is_cancelled_while_it_summarizes_has_its_history(
         return ''
 
     model = ScriptedModel(*(call('work', n=n) for n in range(3)), 'done')
-    agent = agent_of(model, room(waits))
+    agent = agent_of(model, summarization(waits))
     with capture_run_messages() as captured:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run_in, mode, agent)
@@ -153,7 +153,7 @@ async def test_a_run_that_is_cancelled_while_it_summarizes_has_its_history(
     assert [message.kind for message in captured][:6] == ['request', 'response'] * 3
     model.requests.clear()
     written = ScriptedModel('Facts: none.')
-    resumed = agent_of(ScriptedModel('done'), room(written))
+    resumed = agent_of(ScriptedModel('done'), summarization(written))
     assert (await resumed.run(message_history=captured)).output == 'done'
     assert len(written.requests) == 1
 
@@ -177,14 +177,14 @@ HISTORY: list[ModelMessage] = [
 
 @pytest.mark.parametrize('mode', MODES)
 @pytest.mark.parametrize('order', ['alone', 'retries first', 'retries last'])
-async def test_a_request_that_is_too_long_is_made_once_more_after_a_cut(
+async def test_oversized_request_is_retried_once_after_a_cut(
     agent_of: Callable[..., Agent[Any, Any]], watch: Any, mode: str, order: str
 ) -> None:
     model = ScriptedModel(overflow(), 'done')
-    rooms: list[Any] = [Summarization(trigger=(), keep=Messages(2), summarizer=plain)]
+    capabilities: list[Any] = [Summarization(trigger=(), keep=Messages(2), summarizer=plain)]
     if order != 'alone':
-        rooms.insert(0 if order == 'retries first' else 1, Retries())
-    agent = agent_of(model, *rooms)
+        capabilities.insert(0 if order == 'retries first' else 1, Retries())
+    agent = agent_of(model, *capabilities)
     output, messages = await run_in(mode, agent, message_history=HISTORY, event_stream_handler=watch)
     assert output == 'done'
     first, second = model.requests
@@ -197,34 +197,36 @@ async def test_a_request_that_is_too_long_is_made_once_more_after_a_cut(
 
 @pytest.mark.parametrize('mode', MODES)
 @pytest.mark.parametrize('order', ['alone', 'retries first', 'retries last'])
-async def test_a_request_that_is_too_long_twice_fails(
+async def test_request_that_is_still_too_long_after_a_cut_fails(
     agent_of: Callable[..., Agent[Any, Any]], mode: str, order: str
 ) -> None:
     model = ScriptedModel(overflow(), overflow(), 'never')
-    rooms: list[Any] = [Summarization(trigger=(), keep=Messages(2), summarizer=plain)]
+    capabilities: list[Any] = [Summarization(trigger=(), keep=Messages(2), summarizer=plain)]
     if order != 'alone':
-        rooms.insert(0 if order == 'retries first' else 1, Retries())
+        capabilities.insert(0 if order == 'retries first' else 1, Retries())
     with pytest.raises(ModelContextWindowExceededError):
-        await run_in(mode, agent_of(model, *rooms), message_history=HISTORY)
+        await run_in(mode, agent_of(model, *capabilities), message_history=HISTORY)
     assert len(model.requests) == 2
 
 
 @pytest.mark.parametrize('mode', MODES)
-async def test_nothing_to_cut_leaves_the_error(agent_of: Callable[..., Agent[Any, Any]], mode: str) -> None:
+async def test_overflow_of_a_history_that_cannot_be_cut_is_raised(
+    agent_of: Callable[..., Agent[Any, Any]], mode: str
+) -> None:
     model = ScriptedModel(overflow(), 'never')
     with pytest.raises(ModelContextWindowExceededError):
         await run_in(mode, agent_of(model, Summarization(summarizer=plain)))
     assert len(model.requests) == 1
 
 
-async def test_an_overflow_halves_the_retained_part(agent_of: Callable[..., Agent[Any, Any]]) -> None:
+async def test_overflow_halves_the_retained_part(agent_of: Callable[..., Agent[Any, Any]]) -> None:
     model = ScriptedModel(overflow(), 'done')
     agent = agent_of(model, Summarization(trigger=(), keep=Tokens(100_000), summarizer=plain))
     await agent.run('go', message_history=HISTORY)
     assert 5 <= len(model.requests[1].messages) <= 8
 
 
-async def test_the_model_that_overflowed_is_sent_a_transcript_in_pieces(
+async def test_model_that_overflowed_receives_a_transcript_in_sections(
     agent_of: Callable[..., Agent[Any, Any]], watch: Any
 ) -> None:
     model = ScriptedModel(overflow(), overflow(), 'Facts: some.', 'done')
@@ -234,7 +236,9 @@ async def test_the_model_that_overflowed_is_sent_a_transcript_in_pieces(
     assert [event.is_plain for event in watch.events] == [False]
 
 
-async def test_a_history_that_overflowed_is_whole_and_goes_on(agent_of: Callable[..., Agent[Any, Any]]) -> None:
+async def test_history_after_an_overflow_is_complete_and_can_be_continued(
+    agent_of: Callable[..., Agent[Any, Any]],
+) -> None:
     model = ScriptedModel(overflow(), call('work'), 'done', 'again')
     agent = agent_of(model, Summarization(trigger=(), keep=Messages(2), summarizer=plain))
     result = await agent.run('go', message_history=HISTORY)
@@ -245,14 +249,14 @@ async def test_a_history_that_overflowed_is_whole_and_goes_on(agent_of: Callable
     assert len(model.requests) == 4
 
 
-async def test_other_errors_pass(agent_of: Callable[..., Agent[Any, Any]]) -> None:
+async def test_other_errors_are_raised_unchanged(agent_of: Callable[..., Agent[Any, Any]]) -> None:
     model = ScriptedModel(ModelHTTPError(400, 'm'), 'never')
     with pytest.raises(ModelHTTPError):
         await agent_of(model, Summarization()).run('go', message_history=HISTORY)
     assert len(model.requests) == 1
 
 
-async def test_outside_of_a_request_an_overflow_is_what_it_is() -> None:
+async def test_overflow_outside_a_run_is_raised_unchanged() -> None:
     model = Summarization().get_wrapper_model(ScriptedModel(overflow(), 'never'))
     assert model is not None
     with pytest.raises(ModelContextWindowExceededError):

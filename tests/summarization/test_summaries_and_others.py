@@ -39,7 +39,7 @@ async def facts(messages: Sequence[ModelMessage]) -> str:
     return 'Facts: some.'
 
 
-def room(**options: Any) -> Summarization:
+def summarization(**options: Any) -> Summarization:
     defaults: dict[str, Any] = {'trigger': Messages(8), 'keep': Messages(2), 'summarizer': facts}
     return Summarization(**(defaults | options))
 
@@ -48,10 +48,10 @@ def summaries(requests: Sequence[SeenRequest]) -> list[int]:
     return [number for number, request in enumerate(requests) if find_summary(request.messages)]
 
 
-async def test_a_child_summarizes_its_own_history_and_not_that_of_its_parent() -> None:
+async def test_child_summarizes_its_own_history_only() -> None:
     child = ScriptedModel(*(call('ls', path='/') for _ in range(10)), 'the child is done')
     model = ScriptedModel(call('task', subagent='worker', description='Work long.'), 'done')
-    worker = Subagent('worker', 'Works.', model=child, capabilities=[room()])
+    worker = Subagent('worker', 'Works.', model=child, capabilities=[summarization()])
     result = await create_deep_agent(model, subagents=[worker]).run('go', deps=DeepAgentDeps())
     assert result.output == 'done'
     assert summaries(child.requests)
@@ -61,7 +61,7 @@ async def test_a_child_summarizes_its_own_history_and_not_that_of_its_parent() -
     assert 'the child is done' in str(model.requests[-1].tool_returns[-1].content)
 
 
-async def test_a_delegation_that_is_replaced_keeps_its_answer_searchable() -> None:
+async def test_replaced_delegation_result_is_searchable() -> None:
     child = ScriptedModel('The vault code is 8812.')
     model = ScriptedModel(
         call('task', subagent='worker', description='Find the code.'),
@@ -70,7 +70,7 @@ async def test_a_delegation_that_is_replaced_keeps_its_answer_searchable() -> No
         'done',
     )
     worker = Subagent('worker', 'Works.', model=child)
-    agent = create_deep_agent(model, subagents=[worker], capabilities=[room()], summarization=False)
+    agent = create_deep_agent(model, subagents=[worker], capabilities=[summarization()], summarization=False)
     result = await agent.run('go', deps=DeepAgentDeps())
     assert summaries(model.requests)
     assert '8812' in str(model.requests[-1].tool_returns[-1].content)
@@ -90,9 +90,9 @@ class Archive(AbstractCapability[object]):
         return self.stored
 
 
-async def test_a_capability_that_stores_the_history_is_searched_instead_of_the_metadata() -> None:
+async def test_capability_that_stores_the_history_is_searched_instead_of_metadata() -> None:
     model = ScriptedModel(*(call('ls', path='/') for _ in range(5)), call('search_history', query='crypt'), 'done')
-    agent = create_deep_agent(model, capabilities=[room(), archive := Archive()], summarization=False)
+    agent = create_deep_agent(model, capabilities=[summarization(), archive := Archive()], summarization=False)
     result = await agent.run('Open the crypt.', deps=DeepAgentDeps())
     assert 'Open the crypt.' in str(archive.stored[0])
     assert 'Open the crypt.' in str(model.requests[-1].tool_returns[-1].content)
@@ -115,14 +115,14 @@ async def test_every_capability_that_records_summaries_receives_each() -> None:
     model = ScriptedModel(*(call('ls', path='/') for _ in range(5)), 'done')
     writer = ScriptedModel(then=lambda messages, info: 'Facts: none.')
     both = Receipts(id='first'), Receipts(id='second')
-    agent = create_deep_agent(model, capabilities=[room(summarizer=writer), *both], summarization=False)
+    agent = create_deep_agent(model, capabilities=[summarization(summarizer=writer), *both], summarization=False)
     await agent.run('go', deps=DeepAgentDeps())
     assert [[response.text for response in receipts.responses] for receipts in both] == [['Facts: none.']] * 2
 
 
 @dataclass
 class Script(AbstractCapability[object]):
-    """Has a summary for the second request (`SupportsSummaryReplay`)."""
+    """Provides a summary for the second request (`SupportsSummaryReplay`)."""
 
     requests: int = 0
 
@@ -139,24 +139,26 @@ class Script(AbstractCapability[object]):
         return ModelRequest.user_text_prompt('The recorded summary.')
 
 
-async def test_a_recorded_summary_replaces_a_new_one() -> None:
+async def test_recorded_summary_is_used_instead_of_a_new_one() -> None:
     model = ScriptedModel(call('ls', path='/'), 'done')
     writer = ScriptedModel()
-    capabilities = [Script(), room(summarizer=writer, trigger=())]
+    capabilities = [Script(), summarization(summarizer=writer, trigger=())]
     await create_deep_agent(model, capabilities=capabilities, summarization=False).run('go', deps=DeepAgentDeps())
     assert 'The recorded summary.' in str(model.requests[-1].messages[0])
     assert writer.requests == []
 
 
 @pytest.mark.parametrize('as_json', [False, True])
-async def test_a_pending_approval_is_answered_after_a_summary(as_json: bool) -> None:
+async def test_pending_approval_can_be_answered_after_a_summary(as_json: bool) -> None:
     model = ScriptedModel(
         *(call('ls', path='/') for _ in range(6)),
         call('write_file', path='/a.txt', content='a'),
         *(call('ls', path='/') for _ in range(6)),
         'done',
     )
-    agent = create_deep_agent(model, capabilities=[room()], summarization=False, interrupt_on={'write_file': True})
+    agent = create_deep_agent(
+        model, capabilities=[summarization()], summarization=False, interrupt_on={'write_file': True}
+    )
     deps = DeepAgentDeps()
     paused = await agent.run('go', deps=deps)
     assert isinstance(paused.output, DeferredToolRequests)
@@ -174,8 +176,8 @@ async def test_a_pending_approval_is_answered_after_a_summary(as_json: bool) -> 
     assert [part.outcome for part in calls if part.tool_name == 'write_file'] == ['success']
 
 
-async def test_a_pending_call_is_never_replaced(agent_of: Callable[..., Agent[Any, Any]]) -> None:
-    """A pause among parallel calls: those that are done stay with the one that waits."""
+async def test_pending_call_is_never_replaced(agent_of: Callable[..., Agent[Any, Any]]) -> None:
+    """A suspension among parallel calls: completed calls are retained together with the pending one."""
 
     def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
         count = len(model.requests)
@@ -186,7 +188,7 @@ async def test_a_pending_call_is_never_replaced(agent_of: Callable[..., Agent[An
     model = ScriptedModel(then=answer)
     agent = create_deep_agent(
         model,
-        capabilities=[room(trigger=Messages(5), keep=Messages(1))],
+        capabilities=[summarization(trigger=Messages(5), keep=Messages(1))],
         summarization=False,
         interrupt_on={'write_file': True},
     )
@@ -202,7 +204,7 @@ async def test_a_pending_call_is_never_replaced(agent_of: Callable[..., Agent[An
 
 
 @pytest.mark.parametrize('first', [True, False])
-async def test_a_summary_that_fails_in_passing_is_asked_for_again(
+async def test_transient_summarizer_error_is_retried(
     agent_of: Callable[..., Agent[Any, Any]], watch: Any, first: bool
 ) -> None:
     async def sleep(seconds: float) -> None:
@@ -211,27 +213,27 @@ async def test_a_summary_that_fails_in_passing_is_asked_for_again(
     model = ScriptedModel(
         *(call('work', n=n) for n in range(4)), ModelAPIError('m', 'cut'), 'Facts: asked twice.', 'done'
     )
-    rooms = [Retries(sleep=sleep), room(summarizer=None)]
-    agent = agent_of(model, *(rooms if first else rooms[::-1]))
+    capabilities = [Retries(sleep=sleep), summarization(summarizer=None)]
+    agent = agent_of(model, *(capabilities if first else capabilities[::-1]))
     result = await agent.run('go', event_stream_handler=watch)
     assert result.output == 'done'
     assert [event.is_plain for event in watch.events] == [False]
     assert 'Facts: asked twice.' in str(find_summary(result.all_messages()))
 
 
-async def test_a_watch_of_the_cache_sees_summaries_as_the_only_breaks(
+async def test_cache_watch_reports_no_unintended_prefix_breaks(
     agent_of: Callable[..., Agent[Any, Any]], caplog: pytest.LogCaptureFixture
 ) -> None:
     model = ScriptedModel(*(call('work', n=n) for n in range(20)), 'done', usage=RequestUsage())
-    result = await agent_of(model, CacheWatch(), room()).run('go')
+    result = await agent_of(model, CacheWatch(), summarization()).run('go')
     assert result.output == 'done'
     assert caplog.records == []
     assert len(summaries(model.requests)) > 4
 
 
-async def test_the_prompt_that_is_new_is_never_replaced(agent_of: Callable[..., Agent[Any, Any]]) -> None:
+async def test_new_prompt_is_never_replaced(agent_of: Callable[..., Agent[Any, Any]]) -> None:
     model = ScriptedModel(then=lambda messages, info: 'yes')
-    agent = agent_of(model, room(trigger=Messages(2), keep=Messages(1)))
+    agent = agent_of(model, summarization(trigger=Messages(2), keep=Messages(1)))
     history: list[ModelMessage] = []
     for turn in range(6):
         history = (await agent.run(f'turn {turn}', message_history=history)).all_messages()

@@ -1,4 +1,4 @@
-"""Summaries of conversations that a store keeps: nothing is stored twice, nothing is lost, and all of it can be told again."""
+"""Summaries of stored conversations: nothing is stored twice or lost, and turns can be replayed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Version = AgentVersion[Any, Any]
 
 
 class MortalStore(SqlStore):
-    """A store of a process that dies: from one commit on nothing of it becomes true."""
+    """Store of a process that crashes: from a given commit on, every commit fails."""
 
     dies_before: When | None = None
     is_dead = False
@@ -58,7 +58,7 @@ class MortalStore(SqlStore):
 
 
 class World:
-    """What is outside of all processes: how often a summary was written, and what tools did."""
+    """State that survives a crash: the number of summaries written, and the calls of tools."""
 
     def __init__(self, url: str, steps: int = 8) -> None:
         self.url = url
@@ -74,7 +74,7 @@ class World:
         return f'Facts: summary {self.written}.'
 
     def answer(self, messages: list[ModelMessage], info: AgentInfo) -> Answer:
-        """Work so many steps in each turn: by the results since the last prompt or summary, whatever was cut."""
+        """Make this many calls in each turn, counted since the last prompt or summary."""
         self.asked += 1
         numbers = [
             part.args_as_dict()['n']
@@ -98,9 +98,13 @@ class World:
             self.ran.append(n)
             return f'result {n} ' + 'x' * 50
 
-        room = Summarization(trigger=Messages(8), keep=Messages(4), summarizer=self.summarize)
+        summarization = Summarization(trigger=Messages(8), keep=Messages(4), summarizer=self.summarize)
         agent = create_deep_agent(
-            ScriptedModel(then=self.answer), toolsets=[toolset], capabilities=[room], summarization=False, **options
+            ScriptedModel(then=self.answer),
+            toolsets=[toolset],
+            capabilities=[summarization],
+            summarization=False,
+            **options,
         )
         return VersionedAgent(agent, store)
 
@@ -131,7 +135,7 @@ def summary_of(messages: Sequence[ModelMessage]) -> CompactionPart:
     return part
 
 
-async def test_a_turn_with_many_summaries(world: World, store: MortalStore) -> None:
+async def test_turn_with_several_summaries_is_stored(world: World, store: MortalStore) -> None:
     world.steps = 16
     first = await (await world.agent(store).create(backend=StateBackend())).advance('go')
     assert world.written >= 3
@@ -144,12 +148,12 @@ async def test_a_turn_with_many_summaries(world: World, store: MortalStore) -> N
     assert world.ran == list(range(16))
 
 
-async def test_every_step_is_in_the_lineage_and_reads_as_it_was(world: World, store: MortalStore) -> None:
+async def test_every_step_of_a_summarized_turn_is_in_the_lineage(world: World, store: MortalStore) -> None:
     first = await (await world.agent(store).create(backend=StateBackend())).advance('go')
     assert set(results(await _all(first))) == {f'result {n}' for n in range(8)}
 
 
-async def test_a_replay_of_a_turn_with_summaries_is_exact(world: World, store: MortalStore) -> None:
+async def test_turn_with_summaries_is_replayed_exactly(world: World, store: MortalStore) -> None:
     world.steps = 16
     first = await (await world.agent(store).create(backend=StateBackend())).advance('go')
     second = await first.advance('go on')
@@ -160,7 +164,7 @@ async def test_a_replay_of_a_turn_with_summaries_is_exact(world: World, store: M
     assert (world.written, world.ran) == (written, ran)
 
 
-async def test_a_summary_stores_nothing_twice(world: World, store: MortalStore) -> None:
+async def test_summary_stores_no_message_twice(world: World, store: MortalStore) -> None:
     world.steps = 30
     stored = Counter[str]()
     bodies: list[int] = []
@@ -184,15 +188,15 @@ async def test_a_summary_stores_nothing_twice(world: World, store: MortalStore) 
 
 
 async def search_in(store: SqlStore, version: Version, query: str) -> str:
-    """Return what a search in a version finds, in the run of another process."""
+    """Return the result of a search in a version, in a new run."""
     model = ScriptedModel(call('search_history', query=query), 'found')
-    room = Summarization(trigger=(), keep=Messages(4))
-    agent = VersionedAgent(create_deep_agent(model, capabilities=[room], summarization=False), store)
+    summarization = Summarization(trigger=(), keep=Messages(4))
+    agent = VersionedAgent(create_deep_agent(model, capabilities=[summarization], summarization=False), store)
     await (await agent.load(version.id)).advance('?')
     return str(model.requests[1].tool_returns[-1].content)
 
 
-async def test_what_was_replaced_is_found_in_the_store(world: World, store: MortalStore) -> None:
+async def test_replaced_messages_are_found_in_the_store(world: World, store: MortalStore) -> None:
     world.steps = 16
     first = await (await world.agent(store).create(backend=StateBackend())).advance('go')
     second = await first.advance('go on')
@@ -200,7 +204,7 @@ async def test_what_was_replaced_is_found_in_the_store(world: World, store: Mort
     assert 'user: go' in await search_in(store, second, 'go')
 
 
-async def test_a_search_within_the_turn_finds_what_its_summary_replaced(world: World, store: MortalStore) -> None:
+async def test_search_within_a_turn_finds_messages_replaced_in_it(world: World, store: MortalStore) -> None:
     asked: list[str] = []
 
     def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
@@ -213,13 +217,13 @@ async def test_a_search_within_the_turn_finds_what_its_summary_replaced(world: W
     agent = world.agent(store)
     with agent.agent.override(model=ScriptedModel(then=answer)):
         first = await (await agent.create(backend=StateBackend())).advance('go')
-    told = [
+    contents = [
         str(part.content)
         for message in await _all(first)
         for part in message.parts
         if isinstance(part, ToolReturnPart) and part.tool_name == 'search_history'
     ]
-    assert 'result 0 x' in told[0]
+    assert 'result 0 x' in contents[0]
 
 
 async def test_replaced_messages_without_calls_are_stored(tmp_path: Path) -> None:
@@ -229,9 +233,9 @@ async def test_replaced_messages_without_calls_are_stored(tmp_path: Path) -> Non
     rejected = [f'draft {n}' for n in range(9)]
 
     async with SqlStore(await open_engine(f'sqlite:///{tmp_path}/s.db')) as store:
-        room = Summarization(trigger=Messages(8), keep=Messages(2), summarizer=writes)
+        summarization = Summarization(trigger=Messages(8), keep=Messages(2), summarizer=writes)
         model = ScriptedModel(*rejected, 'final')
-        inner = Agent[Any, str](model, capabilities=[room], retries={'output': 20})
+        inner = Agent[Any, str](model, capabilities=[summarization], retries={'output': 20})
 
         @inner.output_validator
         def _(output: str) -> str:
@@ -247,7 +251,7 @@ async def test_replaced_messages_without_calls_are_stored(tmp_path: Path) -> Non
         assert (await first.replay()).difference is None
 
 
-async def test_branches_find_what_belongs_to_their_line(world: World, store: MortalStore) -> None:
+async def test_search_in_a_branch_finds_only_messages_of_its_lineage(world: World, store: MortalStore) -> None:
     world.steps = 2
     root = await world.agent(store).create(backend=StateBackend())
     first = await root.advance('first turn')  # no summary yet
@@ -261,11 +265,11 @@ async def test_branches_find_what_belongs_to_their_line(world: World, store: Mor
     assert 'None of these words' in await search_in(store, later, 'gamma')
     assert 'right gamma' in await search_in(store, right, 'gamma')
     assert 'None of these words' in await search_in(store, right, 'alpha')
-    # A branch from before all summaries has nothing to search.
+    # A version from before any summary has nothing to search.
     assert 'No message was replaced' in await search_in(store, first, 'turn')
 
 
-async def test_diff_checkout_and_merge_around_a_summary(world: World, store: MortalStore) -> None:
+async def test_diff_load_clone_and_merge_work_across_a_summary(world: World, store: MortalStore) -> None:
     agent = world.agent(store)
     root = await agent.create(backend=StateBackend())
     first = await root.advance('go')
@@ -283,7 +287,7 @@ async def test_diff_checkout_and_merge_around_a_summary(world: World, store: Mor
     assert first.id in lineage
 
 
-async def test_gc_keeps_what_a_search_may_find(world: World, store: MortalStore) -> None:
+async def test_gc_keeps_replaced_messages(world: World, store: MortalStore) -> None:
     world.steps = 16
     agent = world.agent(store)
     first = await (await agent.create(backend=StateBackend())).advance('go')
@@ -303,9 +307,7 @@ def is_nth_start(number: int) -> When:
 
 
 @pytest.mark.parametrize('number', range(8))
-async def test_a_run_that_died_anywhere_is_recovered_with_the_summaries_that_it_stored(
-    world: World, number: int
-) -> None:
+async def test_run_that_crashed_at_any_call_recovers_with_its_stored_summaries(world: World, number: int) -> None:
     async with MortalStore(await open_engine('memory:')) as store:
         await (await world.agent(store).create(backend=StateBackend())).advance('go')
     whole_turn, world.written, world.ran = world.written, 0, []
@@ -321,7 +323,7 @@ async def test_a_run_that_died_anywhere_is_recovered_with_the_summaries_that_it_
         (version,) = await agent.recover()
         assert version.output == 'done 7'
         assert world.ran == list(range(8))
-        # One that was stored is not written again; one that died with its process is.
+        # A stored summary is not written again, a summary lost in the crash is.
         assert whole_turn <= world.written <= whole_turn + 1
         assert _summaries(await version.messages()) == 1
         again = await version.replay()
@@ -337,7 +339,7 @@ async def _all(version: Version) -> list[ModelMessage]:
     return [message for each in [*await version.steps(), version] for message in await each.messages()]
 
 
-async def test_an_approval_pending_across_a_summary_is_resumed(world: World, store: MortalStore) -> None:
+async def test_approval_pending_across_a_summary_is_resumed(world: World, store: MortalStore) -> None:
     agent = world.agent(store, interrupt_on={'write_file': True})
 
     def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
@@ -356,7 +358,7 @@ async def test_an_approval_pending_across_a_summary_is_resumed(world: World, sto
     assert await (await ended.files()).read_bytes('/a.txt') == b'a'
 
 
-async def test_a_model_that_summarizes_is_asked_outside_of_what_is_recorded(tmp_path: Path) -> None:
+async def test_summary_request_is_not_part_of_the_recording(tmp_path: Path) -> None:
     image = BinaryContent(b'\x89PNG' + b'0' * 5_000, media_type='image/png')
     steps = [call('work', n=n) for n in range(4)]
     url = f'sqlite:///{tmp_path}/s.db'
@@ -381,7 +383,7 @@ async def test_a_model_that_summarizes_is_asked_outside_of_what_is_recorded(tmp_
 
 
 class Compacts(ScriptedModel):
-    """A model whose provider compacts."""
+    """A model whose provider supports compaction."""
 
     async def compact_messages(
         self, request_context: ModelRequestContext, *, instructions: str | None = None
@@ -390,11 +392,11 @@ class Compacts(ScriptedModel):
         return ModelResponse(parts=[part], model_name='scripted', provider_name='scripted')
 
 
-async def test_a_provider_compaction_is_replayed_unchanged(tmp_path: Path) -> None:
+async def test_provider_compaction_is_replayed_unchanged(tmp_path: Path) -> None:
     async with SqlStore(await open_engine(f'sqlite:///{tmp_path}/s.db')) as store:
         model = Compacts(*(call('work', n=n) for n in range(9)), 'done')
-        room = Summarization(trigger=Messages(8), keep=Messages(4), summarizer='provider')
-        inner = Agent[Any, str](model, capabilities=[room])
+        summarization = Summarization(trigger=Messages(8), keep=Messages(4), summarizer='provider')
+        inner = Agent[Any, str](model, capabilities=[summarization])
 
         @inner.tool_plain
         def work(n: int) -> str:
@@ -411,7 +413,7 @@ async def test_a_provider_compaction_is_replayed_unchanged(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize('by_tokens', [False, True])
-async def test_a_turn_with_an_overflow_is_replayed(tmp_path: Path, by_tokens: bool) -> None:
+async def test_turn_with_an_overflow_is_replayed(tmp_path: Path, by_tokens: bool) -> None:
     async def writes(messages: Sequence[ModelMessage]) -> str:
         return 'Facts: none.'
 
@@ -438,7 +440,7 @@ async def _difference(turn: Version) -> object:
     return replay.difference
 
 
-async def test_a_run_that_overflowed_and_died_is_recovered_with_its_summary(tmp_path: Path) -> None:
+async def test_crashed_run_with_an_overflow_recovers_with_its_summary(tmp_path: Path) -> None:
     written: list[int] = []
 
     async def writes(messages: Sequence[ModelMessage]) -> str:
@@ -446,8 +448,8 @@ async def test_a_run_that_overflowed_and_died_is_recovered_with_its_summary(tmp_
         return 'Facts: none.'
 
     def agent_on(store: SqlStore, model: ScriptedModel) -> VersionedAgent[Any, Any]:
-        room = Summarization(trigger=(), keep=Messages(2), summarizer=writes)
-        inner = Agent[Any, str](model, capabilities=[room], name='agent')
+        summarization = Summarization(trigger=(), keep=Messages(2), summarizer=writes)
+        inner = Agent[Any, str](model, capabilities=[summarization], name='agent')
 
         @inner.tool_plain
         def work(n: int) -> str:
@@ -473,24 +475,24 @@ async def test_a_run_that_overflowed_and_died_is_recovered_with_its_summary(tmp_
         assert await _difference(version) is None
 
 
-async def test_a_rewritten_history_has_no_summary(tmp_path: Path) -> None:
+async def test_rewritten_history_has_no_summary(tmp_path: Path) -> None:
     async with SqlStore(await open_engine(f'sqlite:///{tmp_path}/s.db')) as store:
         agent = VersionedAgent(Agent[Any, str](ScriptedModel('one')), store)
         first = await (await agent.create()).advance('go')
         conversation = agent.conversation(first.conversation_id)
         await conversation.move_to(first)
-        told: list[ModelMessage] = [
+        contents: list[ModelMessage] = [
             ModelRequest(parts=[UserPromptPart('Other')]),
             ModelResponse(parts=[TextPart('Way')]),
         ]
-        anew = await conversation.set(told)
+        anew = await conversation.set(contents)
         assert await summaries_since(store, anew.record, first.record) == []
         assert [message.parts for message in await anew.earlier_messages()] == [
             message.parts for message in await first.messages()
         ]
 
 
-async def test_a_recorder_that_has_not_begun_keeps_nothing() -> None:
+async def test_recorder_before_its_start_stores_nothing() -> None:
     async with open_store('memory:') as store:
         recorder = Recorder(store=store)
         ctx: Any = None
@@ -500,7 +502,7 @@ async def test_a_recorder_that_has_not_begun_keeps_nothing() -> None:
         assert recorder.next_summary() is None
 
 
-async def test_what_a_summary_costs_is_part_of_the_cost_of_the_run() -> None:
+async def test_cost_of_a_summary_counts_in_the_cost_of_the_run() -> None:
     priced = ModelResponse(
         parts=[TextPart('Facts: none.')],
         provider_name='openai',

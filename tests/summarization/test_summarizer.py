@@ -1,4 +1,4 @@
-"""Who writes a summary, and what each is sent: the model of the run finds all but the question in its cache."""
+"""Kinds of summarizers and their requests. The model of the run reads all but the question from its cache."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Answer(BaseModel):
     text: str
 
 
-def room(summarizer: Any = None, **options: Any) -> Summarization:
+def summarization(summarizer: Any = None, **options: Any) -> Summarization:
     return Summarization(trigger=Messages(6), keep=Messages(2), summarizer=summarizer, **options)
 
 
 def says(*answers: Any, **options: Any) -> ScriptedModel:
-    """Return a model that works three times, is asked for a summary, and then answers."""
+    """Return a model that makes three calls, writes a summary on request, and then answers."""
     return ScriptedModel(*(call('work', n=n) for n in range(3)), *answers, **options)
 
 
@@ -62,7 +62,7 @@ def prompt_of(request: SeenRequest) -> str:
 
 
 def assert_asked_in_place(model: ScriptedModel, split: Split) -> tuple[SeenRequest, SeenRequest]:
-    """Assert that the question comes after nothing but the beginning of the request before it."""
+    """Assert that the question follows a prefix of the previous request."""
     _, (question,) = split(model)
     before = model.requests[model.requests.index(question) - 1]
     asked, sent = (canonical_request(each.messages, each.settings, each.parameters) for each in (question, before))
@@ -79,12 +79,12 @@ def assert_asked_in_place(model: ScriptedModel, split: Split) -> tuple[SeenReque
     return question, before
 
 
-async def test_the_model_of_the_run_is_asked_with_the_prefix_that_it_was_sent(
+async def test_model_of_the_run_is_asked_with_its_own_prefix(
     agent_of: Callable[..., Agent[Any, Any]], split: Split
 ) -> None:
     model = says(SUMMARY, 'done')
     settings = ModelSettings(temperature=0.5, thinking='high')
-    result = await agent_of(model, room(), instructions='Be brief.', model_settings=settings).run('go')
+    result = await agent_of(model, summarization(), instructions='Be brief.', model_settings=settings).run('go')
     assert_asked_in_place(model, split)
     assert SUMMARY in texts(result.all_messages())
 
@@ -99,12 +99,12 @@ OUTPUTS = {
 
 
 @pytest.mark.parametrize('mode', OUTPUTS)
-async def test_a_structured_output_changes_neither_tools_nor_instructions(
+async def test_structured_output_does_not_change_tools_or_instructions_of_the_question(
     agent_of: Callable[..., Agent[Any, Any]], split: Split, mode: str
 ) -> None:
     output_type, last = OUTPUTS[mode]
     model = says(SUMMARY, last)
-    result = await agent_of(model, room(), instructions='Be brief.', output_type=output_type).run('go')
+    result = await agent_of(model, summarization(), instructions='Be brief.', output_type=output_type).run('go')
     question, _ = assert_asked_in_place(model, split)
     assert question.parameters.allow_text_output
     assert question.parameters.output_mode in ('text', 'tool')
@@ -112,7 +112,7 @@ async def test_a_structured_output_changes_neither_tools_nor_instructions(
     assert getattr(result.output, 'text', result.output) == 'done'
 
 
-async def test_a_native_output_schema_in_the_instructions_remains(
+async def test_native_output_schema_in_the_instructions_remains(
     agent_of: Callable[..., Agent[Any, Any]], split: Split
 ) -> None:
     profile = ModelProfile(
@@ -121,20 +121,20 @@ async def test_a_native_output_schema_in_the_instructions_remains(
         supports_inline_system_prompts=True,
     )
     model = says(SUMMARY, '{"text": "done"}', profile=profile)
-    await agent_of(model, room(), output_type=NativeOutput(Answer)).run('go')
+    await agent_of(model, summarization(), output_type=NativeOutput(Answer)).run('go')
     question, _ = assert_asked_in_place(model, split)
     assert 'Answer' in (question.instructions or '')
 
 
-async def test_notices_in_the_history_are_sent_as_they_were(split: Split) -> None:
+async def test_notices_in_the_history_are_sent_unchanged(split: Split) -> None:
     model = ScriptedModel(*(call('ls', path='/') for _ in range(3)), SUMMARY, 'done')
     deps = DeepAgentDeps(todos=[Todo(content='Open the door', status='in_progress')])
-    await create_deep_agent(model, capabilities=[room()], summarization=False).run('go', deps=deps)
+    await create_deep_agent(model, capabilities=[summarization()], summarization=False).run('go', deps=deps)
     question, _ = assert_asked_in_place(model, split)
     assert any('Todos:' in str(part) for message in question.messages for part in message.parts)
 
 
-async def test_an_interrupted_turn_is_mended_before_it_is_summarized(
+async def test_interrupted_turn_is_repaired_before_it_is_summarized(
     agent_of: Callable[..., Agent[Any, Any]], split: Split
 ) -> None:
     history: list[ModelMessage] = [
@@ -146,15 +146,15 @@ async def test_an_interrupted_turn_is_mended_before_it_is_summarized(
         ModelResponse(parts=[TextPart('yes')], model_name='m'),
     ]
     model = ScriptedModel(SUMMARY, 'done')
-    await agent_of(model, room()).run('go', message_history=history)
+    await agent_of(model, summarization()).run('go', message_history=history)
     (question,) = split(model)[1]
     assert [message.kind for message in question.messages] == ['request', 'response'] * 2 + ['request']
     assert len(question.tool_returns) == 1
 
 
-async def test_another_model_is_sent_a_transcript(agent_of: Callable[..., Agent[Any, Any]]) -> None:
+async def test_another_model_receives_a_transcript(agent_of: Callable[..., Agent[Any, Any]]) -> None:
     model, other = says('done'), ScriptedModel(SUMMARY, usage=RequestUsage(input_tokens=7, output_tokens=3))
-    result = await agent_of(model, room(other), text='a word').run('go')
+    result = await agent_of(model, summarization(other), text='a word').run('go')
     (asked,) = other.requests
     assert (asked.tool_names, asked.instructions) == ([], None)
     prompt = prompt_of(asked)
@@ -163,16 +163,16 @@ async def test_another_model_is_sent_a_transcript(agent_of: Callable[..., Agent[
 
 
 class Small(ScriptedModel):
-    """A model with a small window."""
+    """A model with a small context window."""
 
     @property
     def context_window(self) -> int | None:
         return 250
 
 
-async def test_a_transcript_is_summarized_in_sections_that_fit(agent_of: Callable[..., Agent[Any, Any]]) -> None:
+async def test_transcript_is_summarized_in_sections_that_fit(agent_of: Callable[..., Agent[Any, Any]]) -> None:
     model, other = says('done'), Small(then=lambda messages, info: f'Facts: piece {len(other.requests)}.')
-    result = await agent_of(model, room(other), text='word ' * 100).run('go')
+    result = await agent_of(model, summarization(other), text='word ' * 100).run('go')
     prompts = [prompt_of(request) for request in other.requests]
     assert len(prompts) >= 2
     assert 'summary: Facts: piece 1.' in prompts[1]
@@ -180,36 +180,36 @@ async def test_a_transcript_is_summarized_in_sections_that_fit(agent_of: Callabl
     assert result.usage.requests == 4 + len(prompts)
 
 
-async def test_a_model_is_found_by_its_name(
+async def test_summarizer_can_be_a_model_name(
     agent_of: Callable[..., Agent[Any, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    result = await agent_of(says('done'), room('test')).run('go')
+    result = await agent_of(says('done'), summarization('test')).run('go')
     assert 'success (no tool calls)' in texts(result.all_messages())
 
 
-async def test_a_function_is_given_the_messages(agent_of: Callable[..., Agent[Any, Any]]) -> None:
+async def test_summarizer_function_receives_the_messages(agent_of: Callable[..., Agent[Any, Any]]) -> None:
     given: list[Sequence[ModelMessage]] = []
 
     async def summarize(messages: Sequence[ModelMessage]) -> str:
         given.append(messages)
         return '  Remember the door. '
 
-    result = await agent_of(says('done'), room(summarize)).run('go')
+    result = await agent_of(says('done'), summarization(summarize)).run('go')
     assert len(given[0]) == 5
     assert texts(result.all_messages()) == 'The user asked first:\ngo\n\nRemember the door.'
 
 
-async def test_what_summaries_cost_counts_in_the_usage_of_the_run(agent_of: Callable[..., Agent[Any, Any]]) -> None:
+async def test_usage_of_summaries_counts_in_the_run(agent_of: Callable[..., Agent[Any, Any]]) -> None:
     usage = RequestUsage(input_tokens=100, output_tokens=10)
     model = says(SUMMARY, 'done', usage=usage)
-    result = await agent_of(model, room()).run('go')
+    result = await agent_of(model, summarization()).run('go')
     assert (result.usage.requests, result.usage.input_tokens, result.usage.output_tokens) == (5, 500, 50)
     assert usage_of(result.all_messages()).requests == 5
     assert usage_of(result.all_messages()).input_tokens == 500
 
 
 class Native(ScriptedModel):
-    """A model whose provider compacts."""
+    """A model whose provider supports compaction."""
 
     compacted: list[ModelRequestContext]
     answer_with: tuple[Any, ...] = (CompactionPart(content='What was.', provider_name='scripted', id='c'),)
@@ -226,10 +226,10 @@ class Native(ScriptedModel):
         )
 
 
-async def test_the_provider_compacts(agent_of: Callable[..., Agent[Any, Any]], watch: Any) -> None:
+async def test_provider_can_compact_the_history(agent_of: Callable[..., Agent[Any, Any]], watch: Any) -> None:
     model = Native(*(call('work', n=n) for n in range(3)), 'done', call('search_history', query='go'), 'found')
     model.compacted = []
-    agent = agent_of(model, room('provider'))
+    agent = agent_of(model, summarization('provider'))
     result = await agent.run('go', event_stream_handler=watch)
     (context,) = model.compacted
     assert len(context.messages) == 5
@@ -246,22 +246,22 @@ async def test_the_provider_compacts(agent_of: Callable[..., Agent[Any, Any]], w
     assert 'user: go' in str(found[-1].content)
 
 
-async def test_a_provider_that_compacts_nothing_leaves_a_plain_summary(
+async def test_provider_response_without_a_compaction_causes_a_plain_summary(
     agent_of: Callable[..., Agent[Any, Any]], watch: Any
 ) -> None:
     model = Native(*(call('work', n=n) for n in range(3)), 'done')
     model.compacted, model.answer_with = [], (TextPart('no'),)
-    result = await agent_of(model, room('provider')).run('go', event_stream_handler=watch)
+    result = await agent_of(model, summarization('provider')).run('go', event_stream_handler=watch)
     (event,) = watch.events
     assert event.is_plain
     assert event.error == 'NoSummaryError: scripted answered without a compaction.'
     assert result.usage.requests == 5
 
 
-async def test_a_model_without_compaction_leaves_a_plain_summary(
+async def test_model_without_compaction_causes_a_plain_summary(
     agent_of: Callable[..., Agent[Any, Any]], watch: Any
 ) -> None:
-    result = await agent_of(says('done'), room('provider')).run('go', event_stream_handler=watch)
+    result = await agent_of(says('done'), summarization('provider')).run('go', event_stream_handler=watch)
     (event,) = watch.events
     assert event.is_plain
     assert event.error is not None

@@ -1,4 +1,4 @@
-"""What a summary has: what nobody may forget, over many summaries, and in another process."""
+"""Contents of a summary that are preserved over many summaries and across processes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def text_of(messages: Sequence[ModelMessage]) -> str:
 
 
 async def talk(agent: Agent[Any, Any], prompts: Sequence[str], **options: Any) -> list[ModelMessage]:
-    """Take a turn for each prompt, every one in a process of its own as far as messages go."""
+    """Run a turn per prompt, passing the messages on as JSON."""
     history: list[ModelMessage] = []
     for prompt in prompts:
         result = await agent.run(prompt, message_history=history, **options)
@@ -72,7 +72,7 @@ async def talk(agent: Agent[Any, Any], prompts: Sequence[str], **options: Any) -
     return history
 
 
-async def test_the_first_and_the_last_request_of_the_user_stay_word_for_word(
+async def test_first_and_last_user_prompts_are_retained_verbatim(
     agent_of: Callable[..., Agent[Any, Any]],
 ) -> None:
     steps = [*(call('work', n=n) for n in range(20)), 'done']
@@ -83,13 +83,13 @@ async def test_the_first_and_the_last_request_of_the_user_stay_word_for_word(
     )
 
 
-async def test_a_request_that_is_still_there_is_not_repeated(agent_of: Callable[..., Agent[Any, Any]]) -> None:
+async def test_prompt_in_the_retained_messages_is_not_repeated(agent_of: Callable[..., Agent[Any, Any]]) -> None:
     agent = agent_of(ScriptedModel(then=lambda messages, info: 'yes'), room())
     messages = await talk(agent, [f'turn {n}' for n in range(5)])
     assert text_of(messages) == 'The user asked first:\nturn 0\n\nFacts: some.'
 
 
-async def test_nothing_is_lost_over_many_summaries(agent_of: Callable[..., Agent[Any, Any]], watch: Any) -> None:
+async def test_no_message_is_lost_over_many_summaries(agent_of: Callable[..., Agent[Any, Any]], watch: Any) -> None:
     agent = agent_of(ScriptedModel(then=lambda messages, info: f'answer to {len(messages)}'), room())
     messages = await talk(agent, [f'turn {n}' for n in range(40)], event_stream_handler=watch)
     assert len(watch.events) >= 5
@@ -103,7 +103,7 @@ async def test_nothing_is_lost_over_many_summaries(agent_of: Callable[..., Agent
     assert sum(is_summary(part) for message in messages for part in message.parts) == 1
 
 
-async def test_what_was_used_is_exact_over_summaries(agent_of: Callable[..., Agent[Any, Any]]) -> None:
+async def test_usage_is_exact_over_summaries(agent_of: Callable[..., Agent[Any, Any]]) -> None:
     writer = ScriptedModel(then=lambda m, i: 'Facts: some.', usage=RequestUsage(input_tokens=7, output_tokens=3))
     model = ScriptedModel(then=lambda m, i: 'yes', usage=RequestUsage(input_tokens=100, output_tokens=10))
     agent = agent_of(model, room(summarizer=writer))
@@ -118,7 +118,7 @@ async def test_what_was_used_is_exact_over_summaries(agent_of: Callable[..., Age
     assert used.input_tokens == 2_000 + 7 * len(writer.requests)
 
 
-async def test_todos_stay_without_deps_of_ours(agent_of: Callable[..., Agent[Any, Any]]) -> None:
+async def test_todos_are_carried_over_without_deep_agent_deps(agent_of: Callable[..., Agent[Any, Any]]) -> None:
     todos = [
         {'content': 'Paint the door', 'status': 'completed'},
         {'content': 'Paint the window', 'status': 'in_progress'},
@@ -132,11 +132,11 @@ async def test_todos_stay_without_deps_of_ours(agent_of: Callable[..., Agent[Any
     last = ScriptedModel(*(call('work', n=n) for n in range(12)), 'done')
     result = await agent.run('more', model=last, message_history=messages)
     assert 'Paint the window' in text_of(result.all_messages())
-    # The list is the summary's: no notice tells it again.
+    # The summary contains the list, so no notice repeats it.
     assert not any('Todos:' in str(part) for request in last.requests for part in request.messages[-1].parts)
 
 
-async def test_files_and_skills_stay_over_summaries() -> None:
+async def test_files_and_skills_are_carried_over_summaries() -> None:
     steps = [
         call('load_skill', name='paint'),
         call('write_file', path='/door.txt', content='green'),
@@ -157,7 +157,7 @@ async def test_files_and_skills_stay_over_summaries() -> None:
     assert set(state) >= {'filesystem', 'skills'}
 
 
-async def test_what_was_replaced_is_found_in_another_process(agent_of: Callable[..., Agent[Any, Any]]) -> None:
+async def test_replaced_messages_are_found_in_another_process(agent_of: Callable[..., Agent[Any, Any]]) -> None:
     steps = [*(call('work', n=n) for n in range(12)), 'done']
     result = await agent_of(ScriptedModel(*steps), room(), text='The lease has number 7-B.').run('go')
     stored = ConversationTypeAdapter.dump_json(result.conversation)
@@ -167,7 +167,7 @@ async def test_what_was_replaced_is_found_in_another_process(agent_of: Callable[
     assert '7-B' in str(model.requests[1].tool_returns[-1].content)
 
 
-def test_images_are_preserved() -> None:
+def test_images_in_replaced_messages_are_preserved() -> None:
     image = BinaryContent(b'\x89PNG', media_type='image/png')
     messages: list[ModelMessage] = [ModelRequest(parts=[UserPromptPart(['see', image])])]
     part = SummaryMetadata(
@@ -180,7 +180,7 @@ def test_images_are_preserved() -> None:
     assert whole([*again, *messages]) == [found, *messages]
 
 
-def test_a_history_without_a_summary_has_nothing_replaced() -> None:
+def test_history_without_a_summary_has_no_replaced_messages() -> None:
     messages: list[ModelMessage] = [ModelRequest(parts=[UserPromptPart('hi')])]
     assert find_summary(messages) is None
     assert replaced_messages(messages) == []
@@ -189,12 +189,12 @@ def test_a_history_without_a_summary_has_nothing_replaced() -> None:
 
 
 @pytest.mark.parametrize('metadata', [None, {}, {'other': 1}])
-def test_a_summary_of_others_is_none_of_ours(metadata: dict[str, Any] | None) -> None:
+def test_compaction_part_of_another_library_is_not_a_summary(metadata: dict[str, Any] | None) -> None:
     assert not is_summary(CompactionPart(content='x', metadata=metadata))
 
 
 @pytest.mark.parametrize('ours', [None, 'text', {}, {'usage': None}])
-def test_a_summary_that_knows_nothing_more_is_read_as_such(ours: object) -> None:
+def test_invalid_summary_metadata_are_ignored(ours: object) -> None:
     messages: list[ModelMessage] = [ModelRequest(parts=[CompactionPart(content='x', metadata={KEY: ours})])]
     assert replaced_messages(messages) == []
     assert carried_state(messages, 'todos') is None
@@ -204,7 +204,7 @@ def test_a_summary_that_knows_nothing_more_is_read_as_such(ours: object) -> None
 # ---------------------------------------------------------------------------------------------------------------- text
 
 
-def test_a_long_text_keeps_its_head_and_tail() -> None:
+def test_long_text_keeps_its_head_and_tail() -> None:
     text = 'a' * 3_000 + 'b' * 3_000
     clipped = clip(text)
     assert clipped.startswith('a' * 2_000 + '\n[2,000 characters left out]\n')
@@ -212,7 +212,7 @@ def test_a_long_text_keeps_its_head_and_tail() -> None:
     assert clip('a' * GOAL_CHARS) == 'a' * GOAL_CHARS
 
 
-def test_each_part_says_who_says_it() -> None:
+def test_transcript_lines_name_their_author() -> None:
     image = ImageUrl('http://x/y.png')
     request = ModelRequest(
         parts=[

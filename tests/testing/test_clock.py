@@ -1,4 +1,4 @@
-"""The clock that stands still."""
+"""A clock that advances only on request."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from pydantic_deep.testing import FakeClock
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
 
-def test_it_stands_still() -> None:
+def test_clock_does_not_move_by_itself() -> None:
     clock = FakeClock(NOON)
     assert (clock.now(), clock.now(), clock.monotonic(), clock.monotonic()) == (NOON, NOON, 0.0, 0.0)
 
 
-def test_time_passes_when_told() -> None:
+def test_advance_moves_both_clocks() -> None:
     clock = FakeClock(NOON)
     clock.advance(1.5)
     clock.advance(0)
     assert (clock.now(), clock.monotonic()) == (NOON + timedelta(seconds=1.5), 1.5)
 
 
-def test_time_does_not_pass_backwards() -> None:
+def test_advance_refuses_negative_seconds() -> None:
     clock = FakeClock(NOON)
     with pytest.raises(ValueError, match='use `set_now`'):
         clock.advance(-1)
 
 
-def test_the_date_can_be_put_back_and_durations_do_not_notice() -> None:
+def test_set_now_does_not_change_durations() -> None:
     clock = FakeClock(NOON)
     clock.advance(60)
     clock.set_now(NOON - timedelta(hours=1))
@@ -42,6 +42,6 @@ def test_now_is_in_utc() -> None:
     assert clock.now() == NOON
 
 
-def test_a_date_without_a_zone_is_refused() -> None:
+def test_naive_datetime_is_refused() -> None:
     with pytest.raises(ValueError, match='has no time zone'):
         FakeClock(datetime(2026, 5, 1))

@@ -1,4 +1,4 @@
-"""Deps for tests, and that only tests pay for the test kit."""
+"""Deps for tests, and that the framework does not import the test kit."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pydantic_deep.testing import deps_for_test
 pytestmark = pytest.mark.anyio
 
 
-async def test_files_are_in_the_backend() -> None:
+async def test_given_files_are_in_the_backend() -> None:
     deps = deps_for_test({'/a.txt': 'Grüße', '/deep/b.bin': b'\x00\xff'})
     assert await deps.backend.read_bytes('/a.txt') == 'Grüße'.encode()
     assert await deps.backend.read_bytes('/deep/b.bin') == b'\x00\xff'
 
 
-async def test_without_files_the_backend_is_empty() -> None:
+async def test_backend_is_empty_without_files() -> None:
     assert await deps_for_test().backend.list_dir('/') == []
 
 
-async def test_no_two_deps_share_anything() -> None:
+async def test_deps_share_no_state() -> None:
     first, second = deps_for_test(), deps_for_test()
     await first.backend.write_bytes('/a', b'1')
     first.todos.append(Todo(content='Plan'))

@@ -1,4 +1,4 @@
-"""The recorder and the player of real model traffic, here in front of scripted models and of real runs with tools."""
+"""Recording and playing model traffic, with scripted models and real runs with tools."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ def counter(model: Model, *, instructions: str = INSTRUCTIONS, tool: Callable[..
 
 @pytest.fixture
 async def recording(tmp_path: Path) -> Path:
-    """A recorded conversation of two requests with one tool call."""
+    """Record a conversation with two requests and one tool call."""
     path = tmp_path / 'recording.json'
     await counter(RecordingModel(script(), path)).run('How many words?')
     return path
 
 
 async def run_streamed(agent: Agent, prompt: str) -> list[ModelMessage]:
-    """Run with streamed requests; return the history."""
+    """Run with streamed requests, and return the history."""
     async with agent.run_stream_events(prompt) as events:
         results = [event.result async for event in events if isinstance(event, AgentRunResultEvent)]
     return results[0].all_messages()
@@ -91,12 +91,12 @@ def names_in(directory: Path) -> list[str]:
     return [path.name for path in directory.iterdir()]
 
 
-def said(messages: list[ModelMessage]) -> list[object]:
-    """Return what the model said."""
+def responses_of(messages: list[ModelMessage]) -> list[object]:
+    """Return the responses of the model."""
     return [(m.parts, m.usage, m.model_name) for m in messages if isinstance(m, ModelResponse)]
 
 
-async def test_the_recording_is_played_without_a_model(recording: Path) -> None:
+async def test_recording_is_played_without_a_model(recording: Path) -> None:
     model = RecordedModel(recording)
     result = await counter(model).run('How many words?')
     assert result.output == 'There are six.'
@@ -105,7 +105,7 @@ async def test_the_recording_is_played_without_a_model(recording: Path) -> None:
     assert (model.model_name, model.system, model.remaining) == ('scripted', 'scripted', 0)
 
 
-async def test_the_file_is_readable(recording: Path) -> None:
+async def test_recording_is_readable(recording: Path) -> None:
     assert text_of(recording).count('You count words.') == 1
     assert json.loads(text_of(recording)) == snapshot(
         {
@@ -190,12 +190,12 @@ Answer with a number.\
     )
 
 
-async def test_the_file_ends_in_a_newline_and_leaves_no_other(recording: Path) -> None:
+async def test_recording_ends_with_a_newline_and_leaves_no_other_file(recording: Path) -> None:
     assert text_of(recording).endswith('}\n')
     assert names_in(recording.parent) == ['recording.json']
 
 
-async def test_recording_the_same_again_gives_the_same_file(recording: Path, tmp_path: Path) -> None:
+async def test_recording_is_deterministic(recording: Path, tmp_path: Path) -> None:
     again = tmp_path / 'again.json'
     await counter(RecordingModel(script(), again)).run('How many words?')
     assert text_of(again) == text_of(recording)
@@ -207,21 +207,23 @@ async def test_a_recording_of_a_recording_is_the_same_file(recording: Path, tmp_
     assert text_of(again) == text_of(recording)
 
 
-async def test_streamed_and_not_record_the_same_and_play_each_other(recording: Path, tmp_path: Path) -> None:
+async def test_streamed_and_plain_recordings_are_equal_and_interchangeable(recording: Path, tmp_path: Path) -> None:
     streamed = tmp_path / 'streamed.json'
     await run_streamed(counter(RecordingModel(script(), streamed)), 'How many words?')
     assert text_of(streamed) == text_of(recording)
     plain = await counter(RecordedModel(streamed)).run('How many words?')
-    assert said(await run_streamed(counter(RecordedModel(recording)), 'How many words?')) == said(plain.all_messages())
+    assert responses_of(await run_streamed(counter(RecordedModel(recording)), 'How many words?')) == responses_of(
+        plain.all_messages()
+    )
 
 
-async def test_run_stream_plays_the_text_in_pieces(recording: Path) -> None:
+async def test_run_stream_plays_the_text_in_chunks(recording: Path) -> None:
     async with counter(RecordedModel(recording)).run_stream('How many words?') as result:
         texts = [text async for text in result.stream_text(delta=True, debounce_by=None)]
     assert texts == ['There ', 'are ', 'six.']
 
 
-async def test_many_runs_play_one_recording_at_once(recording: Path) -> None:
+async def test_concurrent_runs_play_one_recording(recording: Path) -> None:
     agent = counter(RecordedModel(recording))
     outputs: list[str] = []
 
@@ -234,7 +236,7 @@ async def test_many_runs_play_one_recording_at_once(recording: Path) -> None:
     assert outputs == ['There are six.'] * 20
 
 
-async def test_two_conversations_in_one_file_keep_apart(tmp_path: Path) -> None:
+async def test_two_conversations_in_one_file_are_separate(tmp_path: Path) -> None:
     path = tmp_path / 'two.json'
     agent = Agent(RecordingModel(ScriptedModel('A1', 'B1', 'A2', 'B2'), path))
     first, second = await agent.run('a'), await agent.run('b')
@@ -248,7 +250,7 @@ async def test_two_conversations_in_one_file_keep_apart(tmp_path: Path) -> None:
     assert (await played.run('b', message_history=second.all_messages())).output == 'B2'
 
 
-async def test_answers_to_one_request_come_in_order_and_the_last_again(tmp_path: Path) -> None:
+async def test_repeated_request_plays_its_answers_in_order_and_repeats_the_last(tmp_path: Path) -> None:
     path = tmp_path / 'twice.json'
     recorder = Agent(RecordingModel(ScriptedModel('Heads', 'Tails'), path))
     for _ in range(2):
@@ -259,7 +261,7 @@ async def test_answers_to_one_request_come_in_order_and_the_last_again(tmp_path:
     assert model.remaining == 0
 
 
-async def test_the_file_grows_with_the_conversation_and_not_with_its_square(tmp_path: Path) -> None:
+async def test_file_size_is_linear_in_the_conversation(tmp_path: Path) -> None:
     sizes: list[int] = []
     for turns in (10, 20):
         path = tmp_path / f'{turns}.json'
@@ -278,7 +280,7 @@ async def test_a_new_recording_replaces_the_old_one(recording: Path) -> None:
     assert RecordedModel(recording).remaining == 1
 
 
-async def test_an_answer_that_failed_is_not_recorded(tmp_path: Path) -> None:
+async def test_failed_response_is_not_recorded(tmp_path: Path) -> None:
     path = tmp_path / 'failed.json'
     agent = Agent(RecordingModel(ScriptedModel('One.', ConnectionError('gone')), path))
     await agent.run('a')
@@ -287,7 +289,7 @@ async def test_an_answer_that_failed_is_not_recorded(tmp_path: Path) -> None:
     assert RecordedModel(path).remaining == 1
 
 
-async def test_a_stream_that_was_cancelled_is_not_recorded(tmp_path: Path) -> None:
+async def test_cancelled_stream_is_not_recorded(tmp_path: Path) -> None:
     path = tmp_path / 'left.json'
     agent = Agent(RecordingModel(ScriptedModel('One two three'), path))
     async with agent.run_stream('Go') as result:
@@ -297,7 +299,7 @@ async def test_a_stream_that_was_cancelled_is_not_recorded(tmp_path: Path) -> No
     assert names_in(tmp_path) == []
 
 
-async def test_a_stream_that_was_left_is_not_recorded(tmp_path: Path) -> None:
+async def test_abandoned_stream_is_not_recorded(tmp_path: Path) -> None:
     model = RecordingModel(ScriptedModel('One two three'), tmp_path / 'left.json')
     async with model_request_stream(model, [ModelRequest.user_text_prompt('Go')]) as stream:
         async for _ in stream:
@@ -305,7 +307,7 @@ async def test_a_stream_that_was_left_is_not_recorded(tmp_path: Path) -> None:
     assert names_in(tmp_path) == []
 
 
-async def test_a_changed_instruction_is_an_error_that_shows_the_difference(recording: Path) -> None:
+async def test_changed_instruction_raises_with_a_diff(recording: Path) -> None:
     changed = INSTRUCTIONS.replace('a number', 'a word')
     with pytest.raises(RecordedRequestError) as caught:
         await counter(RecordedModel(recording), instructions=changed).run('How many words?')
@@ -328,7 +330,7 @@ async def test_a_changed_instruction_is_an_error_that_shows_the_difference(recor
     )
 
 
-async def test_a_changed_tool_description_is_an_error_that_shows_the_difference(recording: Path) -> None:
+async def test_changed_tool_description_raises_with_a_diff(recording: Path) -> None:
     def count_words(path: str) -> int:
         """Count the words of a text file."""
         return len(path)
@@ -348,27 +350,27 @@ async def test_a_changed_tool_description_is_an_error_that_shows_the_difference(
 """)
 
 
-async def test_a_changed_user_prompt_is_an_error(recording: Path) -> None:
+async def test_changed_user_prompt_raises(recording: Path) -> None:
     with pytest.raises(RecordedRequestError) as caught:
         await counter(RecordedModel(recording)).run('How many letters?')
     assert caught.value.exchange == 0
     assert '+        content: How many letters?' in caught.value.diff
 
 
-async def test_a_changed_setting_is_an_error(recording: Path) -> None:
+async def test_changed_setting_raises(recording: Path) -> None:
     with pytest.raises(RecordedRequestError) as caught:
         await counter(RecordedModel(recording)).run('How many words?', model_settings=ModelSettings(temperature=1))
     assert '+    temperature: 1' in caught.value.diff
 
 
-async def test_a_changed_tool_result_is_an_error(recording: Path) -> None:
+async def test_changed_tool_result_raises(recording: Path) -> None:
     with pytest.raises(RecordedRequestError) as caught:
         await counter(RecordedModel(recording), tool=find_700).run('How many words?')
     assert caught.value.exchange == 1
     assert '+        content: 700' in caught.value.diff
 
 
-async def test_a_request_after_the_end_is_an_error(recording: Path) -> None:
+async def test_request_after_the_end_raises(recording: Path) -> None:
     agent = counter(RecordedModel(recording))
     history = (await agent.run('How many words?')).all_messages()
     with pytest.raises(RecordedRequestError) as caught:
@@ -377,12 +379,12 @@ async def test_a_request_after_the_end_is_an_error(recording: Path) -> None:
     assert [line for line in caught.value.diff.splitlines() if line.startswith('-') and line[1:2] != '-'] == []
 
 
-async def test_an_unknown_request_fails_a_test_as_an_assertion(recording: Path) -> None:
+async def test_unknown_request_is_an_assertion_error(recording: Path) -> None:
     with pytest.raises(AssertionError):
         await Agent(RecordedModel(recording)).run('Hi')
 
 
-async def test_the_difference_is_short_however_long_the_prompt(recording: Path) -> None:
+async def test_diff_of_a_long_prompt_is_truncated(recording: Path) -> None:
     long = '\n'.join(f'Rule {n} is to be kept.' for n in range(1000))
     with pytest.raises(RecordedRequestError) as caught:
         await counter(RecordedModel(recording), instructions=long).run('How many words?')
@@ -391,7 +393,7 @@ async def test_the_difference_is_short_however_long_the_prompt(recording: Path) 
     assert lines[-1].startswith('… ')
 
 
-async def test_match_prompt_plays_whatever_the_tools_found(recording: Path) -> None:
+async def test_match_prompt_ignores_tool_results(recording: Path) -> None:
     model = RecordedModel(recording, match='prompt')
     result = await counter(model, tool=find_700).run('How many words?')
     assert result.output == 'There are six.'
@@ -404,7 +406,7 @@ async def test_match_prompt_still_compares_the_prompt(recording: Path) -> None:
         await counter(RecordedModel(recording, match='prompt'), instructions='Guess.').run('How many words?')
 
 
-async def test_settings_and_profile_of_the_model_are_recorded_with_it(tmp_path: Path) -> None:
+async def test_settings_and_profile_of_the_model_are_recorded(tmp_path: Path) -> None:
     path = tmp_path / 'settings.json'
     settings = ModelSettings(temperature=0.5, timeout=3, extra_headers={'x-key': 'secret'})
     profile = ModelProfile(supports_inline_system_prompts=True, context_window=1000)
@@ -416,7 +418,7 @@ async def test_settings_and_profile_of_the_model_are_recorded_with_it(tmp_path: 
     assert 'secret' not in path.read_text()
 
 
-async def test_files_are_kept_as_digests_and_still_matched(tmp_path: Path) -> None:
+async def test_files_are_recorded_as_digests_and_matched(tmp_path: Path) -> None:
     path = tmp_path / 'files.json'
     image = BinaryContent(b'\x89PNG' * 1000, media_type='image/png')
     await Agent(RecordingModel(ScriptedModel('A picture.'), path)).run(['What is it?', image])
@@ -455,7 +457,7 @@ async def test_native_tools_are_part_of_the_request(tmp_path: Path) -> None:
         await agent.run('Look')
 
 
-async def test_arguments_that_are_no_object_are_played_as_they_were(tmp_path: Path) -> None:
+async def test_invalid_arguments_are_played_unchanged(tmp_path: Path) -> None:
     path = tmp_path / 'bad.json'
     broken = [ToolCallPart('count_words', text, tool_call_id=text) for text in ('{"path": ', '[1]')]
     await counter(RecordingModel(ScriptedModel(broken, 'Sorry.'), path)).run('Go', retries={'tools': 3})
@@ -463,7 +465,7 @@ async def test_arguments_that_are_no_object_are_played_as_they_were(tmp_path: Pa
     assert [p.args for p in result.all_messages()[1].parts if isinstance(p, ToolCallPart)] == ['{"path": ', '[1]']
 
 
-async def test_a_model_that_is_asked_without_an_agent_can_be_recorded(tmp_path: Path) -> None:
+async def test_direct_model_request_can_be_recorded(tmp_path: Path) -> None:
     path = tmp_path / 'direct.json'
     request = ModelRequest(parts=[SystemPromptPart('Be brief.'), UserPromptPart('Hi')], instructions='Go on.')
     await RecordingModel(ScriptedModel('Ho.'), path).request([request], None, ModelRequestParameters())
@@ -497,7 +499,7 @@ def write(path: Path, change: Callable[[dict[str, object]], None]) -> Path:
     return path
 
 
-async def test_a_recording_can_be_written_by_hand(tmp_path: Path) -> None:
+async def test_recording_can_be_written_by_hand(tmp_path: Path) -> None:
     model = RecordedModel(write(tmp_path / 'hand.json', lambda content: None))
     first = await Agent(model).run('Hello')
     second = await Agent(model).run('Bye', message_history=first.all_messages())
@@ -505,7 +507,7 @@ async def test_a_recording_can_be_written_by_hand(tmp_path: Path) -> None:
     assert (model.model_name, model.system, model.remaining) == ('claude-opus-5-5', 'recorded', 0)
 
 
-async def test_the_file_in_the_documentation_can_be_played(tmp_path: Path) -> None:
+async def test_documented_recording_can_be_played(tmp_path: Path) -> None:
     path = tmp_path / 'documented.json'
     await anyio.Path(path).write_text(str(testing.__doc__).partition('```json\n')[2].partition('```')[0])
 
@@ -518,7 +520,7 @@ async def test_the_file_in_the_documentation_can_be_played(tmp_path: Path) -> No
     assert (await agent.run('Hello', model_settings=ModelSettings(temperature=0))).output == 'Hi'
 
 
-async def test_an_empty_recording_says_so(tmp_path: Path) -> None:
+async def test_empty_recording_is_reported(tmp_path: Path) -> None:
     path = write(tmp_path / 'empty.json', lambda content: content.update(exchanges=[]))
     with pytest.raises(RecordedRequestError, match=r'It is empty\.') as caught:
         await Agent(RecordedModel(path)).run('Hello')
@@ -536,19 +538,19 @@ WRONG: list[tuple[dict[str, object], str]] = [
 
 
 @pytest.mark.parametrize(('change', 'reason'), WRONG)
-async def test_another_file_is_refused(tmp_path: Path, change: dict[str, object], reason: str) -> None:
+async def test_invalid_recording_is_refused(tmp_path: Path, change: dict[str, object], reason: str) -> None:
     path = write(tmp_path / 'other.json', lambda content: content.update(change))
     with pytest.raises(RecordingFormatError, match=reason) as caught:
         RecordedModel(path)
     assert caught.value.path == path
 
 
-async def test_a_missing_file_is_not_found(tmp_path: Path) -> None:
+async def test_missing_recording_raises_file_not_found(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         RecordedModel(tmp_path / 'missing.json')
 
 
-async def test_a_history_that_was_stored_and_read_plays_on(tmp_path: Path) -> None:
+async def test_stored_history_continues_a_recording(tmp_path: Path) -> None:
     path = write(tmp_path / 'hand.json', lambda content: None)
     first = await Agent(RecordedModel(path)).run('Hello')
     stored = ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(first.all_messages()))

@@ -1,4 +1,4 @@
-"""The scripted model: what it answers, streamed and not, and what it tells of the requests."""
+"""The scripted model: its responses, streamed and plain, and the requests that it records."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def call_ids(messages: list[ModelMessage]) -> list[str]:
 
 
 async def stream(model: ScriptedModel, prompt: str = 'Go') -> tuple[list[AgentStreamEvent], AgentRunResult[str]]:
-    """Run streamed; return the events and the result."""
+    """Run streamed, and return the events and the result."""
     events: list[AgentStreamEvent] = []
     results: list[AgentRunResult[str]] = []
     async with AGENT.run_stream_events(prompt, model=model) as stream_of_events:
@@ -68,13 +68,13 @@ async def test_steps_are_played_in_order() -> None:
     assert model.remaining == 0
 
 
-async def test_steps_go_on_over_several_runs() -> None:
+async def test_steps_continue_over_several_runs() -> None:
     model = ScriptedModel('One.', 'Two.', 'Never.')
     assert [(await AGENT.run('Go', model=model)).output for _ in range(2)] == ['One.', 'Two.']
     assert model.remaining == 1
 
 
-async def test_a_list_is_one_response_with_several_parts() -> None:
+async def test_list_is_one_response_with_several_parts() -> None:
     model = ScriptedModel(['I add.', call('add', a=1, b=2), call('add', a=3, b=4)], 'Done.')
     result = await AGENT.run('Go', model=model)
     response = result.all_messages()[1]
@@ -88,19 +88,19 @@ async def test_calls_are_numbered_over_the_whole_script() -> None:
     assert call_ids(result.all_messages()) == ['call-1', 'call-2', 'call-3']
 
 
-async def test_numbers_that_an_older_script_used_are_left_out() -> None:
+async def test_call_ids_of_an_earlier_script_are_skipped() -> None:
     first = await AGENT.run('Go', model=ScriptedModel(call('add', a=1, b=2), 'Done.'))
     model = ScriptedModel(call('add', a=1, b=2), 'Done.')
     second = await AGENT.run('Again', model=model, message_history=first.all_messages())
     assert call_ids(second.all_messages()) == ['call-1', 'call-2']
 
 
-async def test_an_id_of_your_own_is_kept() -> None:
+async def test_explicit_call_id_is_preserved() -> None:
     model = ScriptedModel(ToolCallPart('add', {'a': 1, 'b': 2}, tool_call_id='mine'), 'Done.')
     assert call_ids((await AGENT.run('Go', model=model)).all_messages()) == ['mine']
 
 
-async def test_a_response_keeps_its_own_name_and_usage() -> None:
+async def test_response_preserves_its_model_name_and_usage() -> None:
     response = ModelResponse(parts=[TextPart('Hi')], usage=RequestUsage(input_tokens=7), model_name='other')
     result = await AGENT.run('Go', model=ScriptedModel(response))
     assert result.usage.input_tokens == 7
@@ -115,19 +115,19 @@ async def test_a_response_can_be_played_twice() -> None:
     assert response.run_id is None
 
 
-async def test_an_exception_is_raised_by_its_request() -> None:
+async def test_exception_is_raised_by_its_request() -> None:
     model = ScriptedModel(call('add', a=1, b=2), ConnectionError('gone'))
     with pytest.raises(ConnectionError, match='gone'):
         await AGENT.run('Go', model=model)
     assert len(model.requests) == 2
 
 
-async def test_an_exception_is_raised_by_its_streamed_request() -> None:
+async def test_exception_is_raised_by_its_streamed_request() -> None:
     with pytest.raises(ConnectionError, match='gone'):
         await stream(ScriptedModel(ConnectionError('gone')))
 
 
-async def test_a_function_answers_one_request() -> None:
+async def test_function_answers_one_request() -> None:
     def sum_up(messages: list[ModelMessage], info: AgentInfo) -> str:
         return f'{len(messages)} messages, {info.instructions}, {[tool.name for tool in info.function_tools]}'
 
@@ -164,7 +164,7 @@ async def test_an_exhausted_script_fails_a_test_as_an_assertion() -> None:
         await AGENT.run('Go', model=ScriptedModel())
 
 
-async def test_requests_tell_what_the_model_was_sent() -> None:
+async def test_requests_record_the_sent_messages_and_settings() -> None:
     model = ScriptedModel(call('add', a=1, b=2), 'Done.', settings=ModelSettings(temperature=0.5))
     await AGENT.run('Go', model=model, model_settings=ModelSettings(max_tokens=9))
     first, second = model.requests
@@ -186,13 +186,13 @@ async def test_output_tools_are_among_the_tools() -> None:
     assert model.requests[0].tool_names == ['add', 'final_result']
 
 
-async def test_an_agent_without_instructions_sends_none() -> None:
+async def test_agent_without_instructions_sends_none() -> None:
     model = ScriptedModel('Hi.')
     await Agent(model).run('Go')
     assert model.requests[0].instructions is None
 
 
-async def test_usage_is_reported_and_not_estimated() -> None:
+async def test_usage_is_scripted_instead_of_estimated() -> None:
     result = await AGENT.run('Go ' * 10_000, model=ScriptedModel(call('add', a=1, b=2), 'Done.'))
     assert (result.usage.requests, result.usage.input_tokens, result.usage.output_tokens) == (2, 200, 20)
 
@@ -203,7 +203,7 @@ async def test_usage_is_reported_when_streamed() -> None:
     assert (result.usage.input_tokens, result.usage.output_tokens) == (3, 4)
 
 
-async def test_a_stream_reports_usage_and_its_end_with_the_last_piece() -> None:
+async def test_stream_reports_usage_and_finish_reason_with_the_last_chunk() -> None:
     answer = ModelResponse(parts=[TextPart('One two')], usage=RequestUsage(output_tokens=2), finish_reason='stop')
     async with model_request_stream(ScriptedModel(answer), [ModelRequest.user_text_prompt('Go')]) as pieces:
         before = (pieces.usage.output_tokens, pieces.finish_reason)
@@ -223,7 +223,7 @@ async def test_text_and_thinking_stream_by_words() -> None:
     assert result.output == '  One two\n\nthree'
 
 
-async def test_arguments_stream_in_pieces() -> None:
+async def test_arguments_stream_in_chunks() -> None:
     events, result = await stream(ScriptedModel(call('add', a=1_000_000, b=2_000_000), 'Done.'))
     deltas = [e.delta for e in events if isinstance(e, PartDeltaEvent)]
     pieces = [d.args_delta for d in deltas if isinstance(d, ToolCallPartDelta)]
@@ -232,7 +232,7 @@ async def test_arguments_stream_in_pieces() -> None:
     assert call_ids(result.all_messages()) == ['call-1']
 
 
-async def test_what_has_no_pieces_streams_whole() -> None:
+async def test_parts_without_chunks_are_streamed_whole() -> None:
     image = FilePart(BinaryContent(b'png', media_type='image/png'))
     events, result = await stream(ScriptedModel([image, TextPart(''), ThinkingPart(''), 'Done.']))
     assert image in [e.part for e in events if isinstance(e, PartStartEvent)]
@@ -240,7 +240,7 @@ async def test_what_has_no_pieces_streams_whole() -> None:
 
 
 @pytest.mark.parametrize('answer', ['One two three', call('add', a=1, b=2)], ids=['text', 'call'])
-async def test_the_history_is_the_same_streamed_and_not(answer: str | ToolCallPart) -> None:
+async def test_history_is_equal_streamed_and_plain(answer: str | ToolCallPart) -> None:
     plain = await AGENT.run('Go', model=ScriptedModel(answer, 'Done.'))
     _, streamed = await stream(ScriptedModel(answer, 'Done.'))
     assert [m.parts for m in plain.all_messages() if m.kind == 'response'] == [
@@ -249,14 +249,14 @@ async def test_the_history_is_the_same_streamed_and_not(answer: str | ToolCallPa
     assert plain.response.model_name == streamed.response.model_name == 'scripted'
 
 
-async def test_run_stream_gives_the_text_as_it_comes() -> None:
+async def test_run_stream_yields_the_text_in_chunks() -> None:
     async with AGENT.run_stream('Go', model=ScriptedModel('One two three')) as result:
         texts = [text async for text in result.stream_text(delta=True, debounce_by=None)]
     assert texts == ['One ', 'two ', 'three']
     assert result.response.finish_reason is None
 
 
-async def test_a_stream_that_is_cancelled_keeps_what_was_told() -> None:
+async def test_cancelled_stream_preserves_the_received_text() -> None:
     async with AGENT.run_stream('Go', model=ScriptedModel('One two three')) as result:
         async for _ in result.stream_text(debounce_by=None):
             await result.cancel()
@@ -265,14 +265,14 @@ async def test_a_stream_that_is_cancelled_keeps_what_was_told() -> None:
     assert result.response.state == 'interrupted'
 
 
-async def test_a_model_without_a_provider_says_so() -> None:
+async def test_model_has_no_provider() -> None:
     model = ScriptedModel('Hi.')
     assert (model.model_name, model.system, model.provider) == ('scripted', 'scripted', None)
     _, result = await stream(model)
     assert result.response.provider_url is None
 
 
-async def test_invalid_arguments_reach_pydantic_ai_as_they_are() -> None:
+async def test_invalid_arguments_reach_pydantic_ai_unchanged() -> None:
     bad = ToolCallPart('add', '{"a": 1', tool_call_id='bad')
     model = ScriptedModel(bad, call('add', a=-1, b=0), 'I give up.')
     result = await AGENT.run('Go', model=model, retries={'tools': 3})

@@ -1,4 +1,4 @@
-"""The todos capability, alone on any agent and in a deep agent."""
+"""The todos capability, on any agent and in a deep agent."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 
 @dataclass
 class Tasks:
-    """Deps of somebody else that happen to hold todos."""
+    """Third-party deps with todos."""
 
     todos: list[Todo] = field(default_factory=list[Todo])
 
@@ -36,7 +36,7 @@ def write(*todos: tuple[str, str]) -> ToolCallPart:
 
 
 def play(*steps: ToolCallPart | str, seen: list[AgentInfo] | None = None) -> FunctionModel:
-    """A model that plays its steps; a text ends the run."""
+    """A model that plays its steps. A text ends the run."""
     left = list(steps)
 
     def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
@@ -56,7 +56,7 @@ def returned(messages: list[ModelMessage]) -> list[tuple[str, object]]:
     return [(p.outcome, p.content) for m in messages for p in m.parts if isinstance(p, ToolReturnPart)]
 
 
-async def test_the_list_lives_in_deps_that_have_one() -> None:
+async def test_todos_are_stored_in_deps_that_have_them() -> None:
     deps = Tasks()
     agent = Agent(
         play(write(('read', 'completed'), ('write', 'in_progress')), 'ok'), deps_type=Tasks, capabilities=[Todos()]
@@ -66,7 +66,7 @@ async def test_the_list_lives_in_deps_that_have_one() -> None:
     assert returned(result.all_messages()) == [('success', '2 todos, 1 completed')]
 
 
-async def test_without_such_deps_the_list_comes_back_from_the_history() -> None:
+async def test_todos_are_restored_from_the_history_without_such_deps() -> None:
     lists: list[str] = []
 
     @dataclass
@@ -84,14 +84,14 @@ async def test_without_such_deps_the_list_comes_back_from_the_history() -> None:
     assert notices(second.all_messages()) == []
 
 
-async def test_a_call_that_failed_is_not_what_was_written_last() -> None:
+async def test_failed_call_is_not_the_last_written_list() -> None:
     bad = ToolCallPart('write_todos', {'todos': [{'content': 'x', 'status': 'someday'}]})
     result = await Agent(capabilities=[Todos()]).run('plan', model=play(write(('read', 'pending')), bad, 'ok'))
     assert [o for o, _ in returned(result.all_messages())] == ['success', 'retried']
     assert last_written(result.all_messages()) == [Todo(content='read')]
 
 
-async def test_two_runs_of_one_agent_do_not_share_a_list() -> None:
+async def test_runs_of_one_agent_do_not_share_todos() -> None:
     agent = Agent(capabilities=[Todos()])
     await agent.run('plan', model=play(write(('mine', 'pending')), 'ok'))
     seen: list[AgentInfo] = []
@@ -99,7 +99,7 @@ async def test_two_runs_of_one_agent_do_not_share_a_list() -> None:
     assert 'mine' not in (seen[0].instructions or '')
 
 
-async def test_what_the_model_wrote_is_not_told_again() -> None:
+async def test_todos_written_by_the_model_are_not_repeated() -> None:
     seen: list[AgentInfo] = []
     model = play(write(('a', 'pending')), write(('a', 'completed')), 'ok', seen=seen)
     result = await Agent(model, deps_type=Tasks, capabilities=[Todos()]).run('plan', deps=Tasks())
@@ -107,7 +107,7 @@ async def test_what_the_model_wrote_is_not_told_again() -> None:
     assert notices(result.all_messages()) == []
 
 
-async def test_what_somebody_else_wrote_is_appended_once_and_the_prefix_stays() -> None:
+async def test_external_changes_are_appended_once_and_preserve_the_prefix() -> None:
     seen: list[AgentInfo] = []
     deps = Tasks(todos=[Todo(content='given')])
     agent = Agent(deps_type=Tasks, capabilities=[Todos()])
@@ -126,7 +126,7 @@ async def test_what_somebody_else_wrote_is_appended_once_and_the_prefix_stays() 
     assert len({info.instructions for info in seen}) == 1
 
 
-async def test_what_the_model_reads() -> None:
+async def test_model_facing_text_and_schema() -> None:
     seen: list[AgentInfo] = []
     await Agent(play('ok', seen=seen), capabilities=[Todos()]).run('hi')
     assert seen[0].instructions == snapshot(
@@ -163,6 +163,6 @@ async def test_what_the_model_reads() -> None:
     )
 
 
-def test_todos_render_with_a_mark_each() -> None:
+def test_todos_render_with_one_mark_each() -> None:
     todos = [Todo(content='a'), Todo(content='b', status='in_progress'), Todo(content='c', status='completed')]
     assert render_todos(todos) == '[ ] a\n[>] b\n[x] c'

@@ -1,4 +1,4 @@
-"""What a history says of the todos, where a summary stands for its beginning."""
+"""Todos restored from a history that starts with a summary."""
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
 from pydantic_ai.usage import RunUsage
@@ -8,7 +8,7 @@ from pydantic_deep.todos import Todo
 from pydantic_deep.todos._history import carried_over, last_known, last_written
 
 
-def test_a_list_that_was_emptied_after_a_summary_stays_empty() -> None:
+def test_todos_emptied_after_a_summary_stay_empty() -> None:
     carried = carried_over([Todo(content='Look', status='pending')])
     state = SummaryMetadata(
         reason='tokens', is_plain=False, goal='', carried={'todos': carried.state}, usage=RunUsage(), messages=None

@@ -1,4 +1,4 @@
-"""Answers that are used twice, in the wrong place or without a gate; names, patterns and siblings that mislead."""
+"""Reused, misplaced and ungated answers; misleading names, patterns and siblings."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def call(tool: str, id: str, **args: object) -> ToolCallPart:
 
 
 def play(*steps: Steps) -> ScriptedModel:
-    """Answer by how far the conversation is, in whatever process."""
+    """Answer by the number of responses so far, in any process."""
 
     def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
         done = sum(isinstance(message, ModelResponse) for message in messages)
@@ -91,7 +91,7 @@ async def resume(agent: Agent[Any, Any], conversation: Any, results: Any, deps: 
     )
 
 
-async def test_partial_answers_of_a_subagent_serve_once(wiper: Wiper) -> None:
+async def test_partial_answers_of_a_subagent_are_used_once(wiper: Wiper) -> None:
     first = await parent(wiper, 'a', 'b').run('go', deps=DeepAgentDeps())
     results = answer_approvals(first.output, {'t/c0': Approve()})
     second = await resume(parent(wiper, 'a', 'b'), first.conversation, results)
@@ -114,7 +114,7 @@ async def test_answers_of_another_conversation_are_refused(wiper: Wiper) -> None
     assert wiper.ran == []
 
 
-async def test_a_fork_of_the_conversation_takes_its_answers(wiper: Wiper) -> None:
+async def test_fork_of_a_conversation_accepts_its_answers(wiper: Wiper) -> None:
     first = await parent(wiper, 'a').run('go', deps=DeepAgentDeps())
     forked = await parent(wiper, 'a').run(
         message_history=first.all_messages(),
@@ -125,7 +125,7 @@ async def test_a_fork_of_the_conversation_takes_its_answers(wiper: Wiper) -> Non
     assert (forked.output, wiper.ran) == ('done', ['a'])
 
 
-async def test_a_subagent_that_is_gone_loses_no_answer_in_silence(wiper: Wiper) -> None:
+async def test_answers_for_a_missing_subagent_raise(wiper: Wiper) -> None:
     first = await parent(wiper, 'a').run('go', deps=DeepAgentDeps())
     results = answer_approvals(first.output, {'t/c0': Approve()})
     without = create_deep_agent(play(GO), interrupt_on={})
@@ -136,7 +136,7 @@ async def test_a_subagent_that_is_gone_loses_no_answer_in_silence(wiper: Wiper) 
 @pytest.mark.parametrize('is_bare', [False, True])
 @pytest.mark.parametrize('tool', ['wipe', 'wipe_all'])
 @pytest.mark.parametrize('answers', [{}, {'c0': Respond('by hand')}])
-async def test_without_the_gate_a_call_that_is_not_to_run_does_not(
+async def test_unapproved_calls_do_not_run_after_the_gate_is_removed(
     wiper: Wiper, is_bare: bool, tool: str, answers: dict[str, Any]
 ) -> None:
     args = {'x': 'a'} if tool == 'wipe' else {}
@@ -151,7 +151,7 @@ async def test_without_the_gate_a_call_that_is_not_to_run_does_not(
 
 
 @pytest.mark.parametrize('way', ['core', 'forged', 'stricter'])
-async def test_decisions_hold_where_the_run_goes_on(wiper: Wiper, way: str) -> None:
+async def test_allowed_decisions_are_enforced_on_resume(wiper: Wiper, way: str) -> None:
     strict = {'wipe': ApprovalRule(decisions=('deny', 'respond'))}
 
     def agent(rules: Any) -> Agent[Any, Any]:
@@ -170,7 +170,7 @@ async def test_decisions_hold_where_the_run_goes_on(wiper: Wiper, way: str) -> N
     assert wiper.ran == []
 
 
-async def test_a_misspelt_name_in_a_subagent_is_an_error_before_the_first_request(wiper: Wiper) -> None:
+async def test_misspelt_tool_name_in_a_subagent_raises_before_the_first_request(wiper: Wiper) -> None:
     model = play()
     kid = Subagent('kid', 'Wipes.', model=play(), tools=[wiper.wipe], interrupt_on={'wpe': True})
     nested = Subagent('mid', 'Asks kid.', subagents=[kid])
@@ -181,7 +181,7 @@ async def test_a_misspelt_name_in_a_subagent_is_an_error_before_the_first_reques
 
 
 @pytest.mark.parametrize('per_run_step', [False, True])
-async def test_a_tool_that_a_subagent_gets_when_it_runs_can_be_named(wiper: Wiper, per_run_step: bool) -> None:
+async def test_dynamic_tool_of_a_subagent_can_be_gated(wiper: Wiper, per_run_step: bool) -> None:
     made = DynamicToolset[object](lambda ctx: FunctionToolset([wiper.wipe]), id='server', per_run_step=per_run_step)
     kid = Subagent('kid', 'Wipes.', model=play([call('wipe', 'c0', x='a')]), toolsets=[made])
     agent = create_deep_agent(play(GO), subagents=[kid], interrupt_on={'wipe': True})
@@ -189,7 +189,7 @@ async def test_a_tool_that_a_subagent_gets_when_it_runs_can_be_named(wiper: Wipe
     assert [pending.id for pending in pending_approvals(result.output)] == ['t/c0']
 
 
-async def test_a_tool_of_a_later_step_can_be_named(wiper: Wiper, caplog: pytest.LogCaptureFixture) -> None:
+async def test_tool_of_a_later_step_can_be_gated(wiper: Wiper, caplog: pytest.LogCaptureFixture) -> None:
     made = DynamicToolset[DeepAgentDeps](lambda ctx: FunctionToolset([wiper.wipe]) if ctx.run_step > 1 else None)
     steps = play([call('ls', 'l', path='/')], [call('wipe', 'c0', x='a')])
     with caplog.at_level(logging.WARNING, logger='pydantic_deep'):
@@ -209,7 +209,7 @@ async def test_a_tool_of_a_later_step_can_be_named(wiper: Wiper, caplog: pytest.
         ('glob', {'pattern': '/secret/*'}),
     ],
 )
-async def test_a_search_asks_where_there_are_patterns_for_it(tool: str, args: dict[str, Any]) -> None:
+async def test_search_tools_with_deny_patterns_ask(tool: str, args: dict[str, Any]) -> None:
     deps = DeepAgentDeps()
     await deps.backend.write_bytes('/secret/x', b'top\n')
     rule = ApprovalRule(when=lambda args: False, deny=['/secret/**'])
@@ -217,7 +217,7 @@ async def test_a_search_asks_where_there_are_patterns_for_it(tool: str, args: di
     assert [pending.tool for pending in pending_approvals(result.output)] == [tool]
 
 
-async def test_patterns_of_a_tool_that_they_cannot_fit_ask(wiper: Wiper) -> None:
+async def test_patterns_that_do_not_apply_to_a_tool_ask(wiper: Wiper) -> None:
     rule = ApprovalRule(when=lambda args: False, deny=['/secret/**'], allow=['**'])
     model = play([call('wipe', 'c0', x='a')])
     result = await create_deep_agent(model, tools=[wiper.wipe], interrupt_on={'wipe': rule}).run(
@@ -226,7 +226,7 @@ async def test_patterns_of_a_tool_that_they_cannot_fit_ask(wiper: Wiper) -> None
     assert [pending.tool for pending in pending_approvals(result.output)] == ['wipe']
 
 
-async def test_a_skill_that_a_subagent_loads_lifts_nothing_that_its_parent_asks_for(wiper: Wiper) -> None:
+async def test_skill_loaded_by_a_subagent_does_not_lift_gates_of_its_parent(wiper: Wiper) -> None:
     skill = Skill('tidy', 'Tidies.', body='Tidy.', allowed_tools=('execute(rm *)',))
     steps = play([call('load_skill', 'l', name='tidy')], [call('execute', 'c0', command='rm a')])
     kid = Subagent('kid', 'Wipes.', model=steps, tools=[wiper.execute], skills=[skill])
@@ -237,7 +237,7 @@ async def test_a_skill_that_a_subagent_loads_lifts_nothing_that_its_parent_asks_
     assert [pending.id for pending in pending_approvals(result.output)] == ['t/c0']
 
 
-async def test_metadata_that_is_not_ours_fails_the_call_and_not_the_run() -> None:
+async def test_foreign_approval_metadata_fails_the_call_and_not_the_run() -> None:
     def ask(x: str) -> str:
         raise ApprovalRequired(metadata={'pydantic_deep': {'kind': 'nothing'}})
 
@@ -248,7 +248,7 @@ async def test_metadata_that_is_not_ours_fails_the_call_and_not_the_run() -> Non
 
 
 @pytest.mark.parametrize('line', ['>x rm y', '2>/dev/null rm x', 'coproc rm x', 'function f { rm x; }; f', '2>&1 rm x'])
-async def test_a_denied_command_is_found_behind_what_a_shell_reads_first(wiper: Wiper, line: str) -> None:
+async def test_denied_command_is_found_behind_redirections_and_keywords(wiper: Wiper, line: str) -> None:
     def agent() -> Agent[Any, Any]:
         rules = {'execute': ApprovalRule(deny=['rm *'])}
         model = play([call('execute', 'c0', command=line)])
@@ -258,7 +258,7 @@ async def test_a_denied_command_is_found_behind_what_a_shell_reads_first(wiper: 
     assert (result.output, wiper.ran) == ('done', [])
 
 
-async def test_a_word_of_the_shell_itself_is_no_simple_command(wiper: Wiper) -> None:
+async def test_shell_keyword_is_not_a_simple_command(wiper: Wiper) -> None:
     rules = {'execute': ApprovalRule(allow=['*'])}
     model = play([call('execute', 'c0', command='coproc rm x')])
     agent = create_deep_agent(model, tools=[wiper.execute], include_filesystem=False, interrupt_on=rules)
@@ -267,7 +267,7 @@ async def test_a_word_of_the_shell_itself_is_no_simple_command(wiper: Wiper) -> 
 
 
 @pytest.mark.parametrize('edits', [False, True])
-async def test_what_a_call_beside_it_changed_is_shown_again(edits: bool) -> None:
+async def test_call_is_asked_again_after_a_sibling_changed_its_file(edits: bool) -> None:
     deps = DeepAgentDeps()
     writes = [call('write_file', f'c{number}', path='/a', content=f'{number}\n') for number in (1, 2)]
 

@@ -1,7 +1,7 @@
-"""The law of approvals: for any tree of agents, gates and answers, nothing gated runs that nobody approved.
+"""The approval property: in any tree of agents, gates and answers, no gated call runs without approval.
 
-A tree is drawn, played by a model that is a function of its messages, and answered in any order and grouping, through
-JSON and agents built anew. Every tool writes down what it ran with, and every model what it was told.
+Hypothesis draws a tree; a model that depends only on its messages plays it, answered in any order and grouping, through
+JSON and rebuilt agents. Every tool records its arguments, and every model the results that it received.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Node:
-    """An agent at work: for each request of its model, what it calls."""
+    """An agent and its calls for each request of its model."""
 
     kind: Kind
     steps: tuple[tuple[Work | Node, ...], ...]
@@ -78,11 +78,11 @@ class Node:
 
 @st.composite
 def trees(draw: st.DrawFn) -> Node:
-    """Draw a root, with up to three levels below it and three children each, and not too many calls in all."""
+    """Draw a root with up to three levels, three children per node, and a bounded number of calls."""
     left = [draw(st.integers(1, 12), label='calls')]
 
     def node(kind: Kind, depth: int) -> Node:
-        # An agent of plain pydantic-ai has no factory that could build what is only described.
+        # A plain pydantic-ai agent has no factory to build declared subagents.
         below: tuple[Kind, ...] = ('plain', 'deep') if kind == 'plain' else KINDS
         steps: list[tuple[Work | Node, ...]] = []
         for _ in range(draw(st.integers(1, 2))):
@@ -103,7 +103,7 @@ def trees(draw: st.DrawFn) -> Node:
 
 @dataclass
 class Office:
-    """Plays a tree, and writes down what ran and what the models were told."""
+    """Plays a tree and records the calls that ran and the results that the models received."""
 
     root: Node
     extra: tuple[AbstractCapability[Any], ...] = ()
@@ -131,7 +131,7 @@ class Office:
                         self.gated.add(name)
 
     def answer(self, messages: list[ModelMessage], _: AgentInfo) -> str | list[ToolCallPart]:
-        """Say what the agent calls next: a function of the messages and of nothing else."""
+        """Return the next calls of the agent, as a function of the messages alone."""
         first = messages[0]
         assert isinstance(first, ModelRequest)
         path = next(str(part.content) for part in first.parts if isinstance(part, UserPromptPart))
@@ -178,7 +178,7 @@ class Office:
         ]
 
     def subagents(self, nodes: Sequence[Node]) -> list[Subagent]:
-        """Build what the tree needs below these nodes, one subagent for all children of a kind."""
+        """Build the subagents below these nodes, one for all children of a kind."""
         below: dict[Kind, list[Node]] = {}
         for each in (each for node in nodes for step in node.steps for each in step):
             if isinstance(each, Node):
@@ -221,7 +221,7 @@ class Office:
         )
 
     def agent(self) -> Agent[Any, Any]:
-        """Build the whole tree anew."""
+        """Rebuild the whole tree."""
         return self._deep([self.root], {'from_above': True, 'all_at_once': True}, *self.extra)
 
 
@@ -261,7 +261,7 @@ def decide(kind: str, pending: PendingApproval) -> Decision:
 
 
 async def hold_to_the_law(office: Office, data: st.DataObject) -> None:
-    """Play the tree to its end and check after every run."""
+    """Play the tree to its end and check the invariants after every run."""
     agent, deps = office.agent(), DeepAgentDeps(max_depth=3)
     decision_by_name: dict[str, Decision] = {}
     conversation, results = None, None
@@ -297,7 +297,7 @@ async def hold_to_the_law(office: Office, data: st.DataObject) -> None:
 
 
 def check_what_ran(office: Office, decision_by_name: dict[str, Decision]) -> None:
-    """Nothing twice, and of what is gated exactly what was approved."""
+    """Assert that nothing ran twice, and that exactly the approved calls ran of the gated ones."""
     allowed = {name for name, each in decision_by_name.items() if isinstance(each, Approve)}
     allowed |= {str(each.args['name']) for each in decision_by_name.values() if isinstance(each, Edit)}
     assert max(Counter(office.ran).values(), default=1) == 1
@@ -317,7 +317,7 @@ def check_what_waits(office: Office, waiting: list[PendingApproval], decision_by
 
 
 def check_what_was_told(office: Office, decision_by_name: dict[str, Decision]) -> None:
-    """What each model was told at the end is what happened."""
+    """Assert that the results each model received match the decisions."""
     for name in office.gate_by_name:
         decision = decision_by_name.get(name, Approve())
         outcome, text = office.told[name]
@@ -339,12 +339,12 @@ def check_what_was_told(office: Office, decision_by_name: dict[str, Decision]) -
 @pytest.mark.slow
 @given(root=trees(), data=st.data())
 @settings(max_examples=50)
-async def test_nothing_gated_runs_unapproved_in_any_tree(root: Node, data: st.DataObject) -> None:
+async def test_no_gated_call_runs_unapproved_in_any_tree(root: Node, data: st.DataObject) -> None:
     await hold_to_the_law(Office(root), data)
 
 
 class NoApprovals(AbstractCapability[Any]):
-    """Takes the place of ours, and asks nobody."""
+    """Replaces our capability and never asks."""
 
     id = 'approvals'
 
@@ -388,6 +388,8 @@ SMALL = Node('deep', ((Work('free'), Work('from_above'), Node('declared', ((Work
 )
 @given(data=st.data())
 @settings(max_examples=1)
-async def test_the_law_notices_when_it_is_broken(broken: AbstractCapability[Any], data: st.DataObject) -> None:
+async def test_broken_implementations_violate_the_property(
+    broken: AbstractCapability[Any], data: st.DataObject
+) -> None:
     with pytest.raises(AssertionError):
         await hold_to_the_law(Office(SMALL, extra=(broken,)), data)

@@ -1,4 +1,4 @@
-"""Whole stories of approvals: trees of agents, other processes, and people and programs that try to get past them."""
+"""End-to-end approvals: trees of agents, other processes, and people and programs that try to bypass them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ PROGRAM = Path(__file__).parent / 'three_levels_program.py'
 
 
 def run_in_a_process(directory: Path, decisions: Mapping[str, Sequence[object]] | None = None) -> dict[str, Any]:
-    """Run the tree of agents once, in a process of its own."""
+    """Run the tree of agents once, in a separate process."""
     (directory / 'decisions.json').write_text(json.dumps(decisions))
     done = subprocess.run(
         [sys.executable, str(PROGRAM), str(directory)],
@@ -88,7 +88,7 @@ def lines(path: Path) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != 'linux', reason='commands run on Linux only')
-def test_three_levels_are_answered_in_other_processes_and_nothing_happens_twice(tmp_path: Path) -> None:
+def test_three_levels_are_answered_in_other_processes_without_duplicates(tmp_path: Path) -> None:
     work = tmp_path / 'work'
     work.mkdir()
     (work / 'plan.md').write_text('draft\n')
@@ -170,7 +170,7 @@ def test_three_levels_are_answered_in_other_processes_and_nothing_happens_twice(
 
 
 class Desk:
-    """An agent that is built anew for every run, a person, and JSON between them."""
+    """An agent rebuilt for every run, a person, and JSON between them."""
 
     def __init__(self, build: Callable[[], Agent[DeepAgentDeps, Any]], deps: DeepAgentDeps | None = None) -> None:
         self.build = build
@@ -217,7 +217,7 @@ GO = [tool_call('task', 't', subagent='kid', description='go')]
 
 
 def model(*steps: Sequence[ToolCallPart]) -> ScriptedModel:
-    """Return a model that is a function of the messages: the steps one after another, and then `done`."""
+    """Return a model that depends only on the messages: the steps in order, and then `done`."""
 
     def answer(messages: list[ModelMessage], _: AgentInfo) -> str | list[ToolCallPart]:
         step = sum(isinstance(message, ModelResponse) for message in messages)
@@ -227,7 +227,7 @@ def model(*steps: Sequence[ToolCallPart]) -> ScriptedModel:
 
 
 class Wiper:
-    """Tools that write down what they ran with."""
+    """Tools that record their arguments."""
 
     def __init__(self) -> None:
         self.ran: list[str] = []
@@ -253,7 +253,7 @@ def wiper() -> Wiper:
 def root(
     wiper: Wiper, *steps: Sequence[ToolCallPart], gates: Mapping[str, bool | ApprovalRule] | None = None, **more: Any
 ) -> Agent[DeepAgentDeps, Any]:
-    """Return an agent that wipes and looks; `wipe` waits."""
+    """Return an agent with `wipe` and `look`; `wipe` is gated."""
     given: dict[str, Any] = {'tools': [wiper.wipe, wiper.look], **more}
     return create_deep_agent(model(*steps), interrupt_on={'wipe': True} if gates is None else gates, **given)
 
@@ -261,7 +261,7 @@ def root(
 def parent(
     wiper: Wiper, *steps: Sequence[ToolCallPart], gates: Mapping[str, bool | ApprovalRule] | None = None, **more: Any
 ) -> Agent[DeepAgentDeps, Any]:
-    """Return an agent whose subagent `kid` does the steps."""
+    """Return an agent whose subagent `kid` plays the steps."""
     kid = Subagent('kid', 'A child.', model=model(*steps), tools=[wiper.wipe, wiper.look])
     return root(wiper, GO, gates=gates, subagents=[kid], **more)
 
@@ -270,11 +270,11 @@ def ids(waiting: Sequence[PendingApproval]) -> list[str]:
     return [each.id for each in waiting]
 
 
-# What fails elsewhere.
+# Bypasses that work elsewhere.
 
 
 @pytest.mark.parametrize('subagent', ['kid', 'general-purpose'])
-async def test_delegation_is_no_way_past_a_gate(wiper: Wiper, subagent: str) -> None:
+async def test_delegation_does_not_bypass_a_gate(wiper: Wiper, subagent: str) -> None:
     def answer(messages: list[ModelMessage], _: AgentInfo) -> str | ToolCallPart:
         if any(isinstance(message, ModelResponse) for message in messages):
             return 'done'
@@ -302,7 +302,7 @@ async def test_delegation_is_no_way_past_a_gate(wiper: Wiper, subagent: str) -> 
     assert await desk.deps.backend.read_bytes('/a') == b'x'
 
 
-async def test_every_tool_of_ours_can_be_made_to_wait(wiper: Wiper) -> None:
+async def test_every_built_in_tool_can_be_gated(wiper: Wiper) -> None:
     calls = [
         tool_call('write_todos', 'c0', todos=[]),
         tool_call('ls', 'c1', path='/'),
@@ -326,7 +326,7 @@ async def test_every_tool_of_ours_can_be_made_to_wait(wiper: Wiper) -> None:
 
 
 @pytest.mark.parametrize('name', ['wrte_file', 'wipe_', 'WIPE', 'kid', ''])
-async def test_a_misspelt_tool_is_an_error_before_the_first_request(wiper: Wiper, name: str) -> None:
+async def test_misspelt_tool_raises_before_the_first_request(wiper: Wiper, name: str) -> None:
     played = ScriptedModel('never')
     agent = create_deep_agent(played, tools=[wiper.wipe], interrupt_on={name: True})
     with pytest.raises(UserError, match='interrupt_on'):
@@ -334,7 +334,7 @@ async def test_a_misspelt_tool_is_an_error_before_the_first_request(wiper: Wiper
     assert played.requests == []
 
 
-async def test_an_approval_in_a_child_is_asked_once_and_shown_as_what_it_is(wiper: Wiper) -> None:
+async def test_approval_in_a_subagent_is_asked_once_as_its_own_call(wiper: Wiper) -> None:
     desk = Desk(lambda: parent(wiper, [tool_call('wipe', 'c0', x='a')], [tool_call('wipe', 'c1', x='b')]))
     shown: list[tuple[str, str, object]] = []
     waiting = await desk.begin()
@@ -346,7 +346,7 @@ async def test_an_approval_in_a_child_is_asked_once_and_shown_as_what_it_is(wipe
     assert desk.told == [('task', 'success', 'done')]
 
 
-async def test_a_free_call_beside_a_gated_one_runs_once_and_is_told_truthfully(wiper: Wiper) -> None:
+async def test_ungated_call_beside_a_gated_one_runs_once_with_its_result(wiper: Wiper) -> None:
     calls = [tool_call('wipe', 'c0', x='a'), tool_call('look', 'c1', x='b')]
     desk = Desk(lambda: root(wiper, calls))
     await desk.begin()
@@ -356,7 +356,7 @@ async def test_a_free_call_beside_a_gated_one_runs_once_and_is_told_truthfully(w
     assert sorted(desk.told) == [('look', 'success', 'saw b'), ('wipe', 'success', 'wiped a')]
 
 
-async def test_a_gated_delegation_asks_for_itself_and_then_for_what_it_calls(wiper: Wiper) -> None:
+async def test_gated_delegation_asks_for_itself_and_then_for_its_calls(wiper: Wiper) -> None:
     gates = {'wipe': True, 'task': True}
     desk = Desk(lambda: parent(wiper, [tool_call('wipe', 'c0', x='a')], gates=gates))
     assert ids(await desk.begin()) == ['t']
@@ -366,10 +366,10 @@ async def test_a_gated_delegation_asks_for_itself_and_then_for_what_it_calls(wip
     assert wiper.ran == ['a']
 
 
-# Answers that are forged, or come twice.
+# Forged and repeated answers.
 
 
-async def test_answers_for_calls_that_do_not_wait_are_refused(wiper: Wiper) -> None:
+async def test_answers_for_calls_that_are_not_pending_are_refused(wiper: Wiper) -> None:
     desk = Desk(lambda: parent(wiper, [tool_call('wipe', 'c0', x='a'), tool_call('wipe', 'c1', x='b')]))
     await desk.begin()
     for name in ('c0', 't', 't/c2', 't/', '/c0', 't/c0/', 't/c0/c0', '', 'T/c0'):
@@ -381,7 +381,7 @@ async def test_answers_for_calls_that_do_not_wait_are_refused(wiper: Wiper) -> N
     assert wiper.ran == ['a']
 
 
-async def test_answers_that_were_taken_are_refused_the_second_time(wiper: Wiper) -> None:
+async def test_used_answers_are_refused_the_second_time(wiper: Wiper) -> None:
     desk = Desk(lambda: root(wiper, [tool_call('wipe', 'c0', x='a'), tool_call('wipe', 'c1', x='b')]))
     await desk.begin()
     results = answer_approvals(desk.conversation.deferred_tool_requests, {'c0': Approve()})
@@ -394,7 +394,7 @@ async def test_answers_that_were_taken_are_refused_the_second_time(wiper: Wiper)
     assert wiper.ran == ['a', 'b']
 
 
-async def test_all_answers_of_a_child_are_refused_once_the_parent_has_ended(wiper: Wiper) -> None:
+async def test_answers_of_a_subagent_are_refused_after_the_parent_has_ended(wiper: Wiper) -> None:
     desk = Desk(lambda: parent(wiper, [tool_call('wipe', 'c0', x='a')]))
     await desk.begin()
     results = answer_approvals(desk.conversation.deferred_tool_requests, {'t/c0': Approve()})
@@ -404,7 +404,7 @@ async def test_all_answers_of_a_child_are_refused_once_the_parent_has_ended(wipe
     assert wiper.ran == ['a']
 
 
-async def test_an_answer_to_another_conversation_approves_nothing_here(wiper: Wiper) -> None:
+async def test_answer_to_another_conversation_approves_nothing(wiper: Wiper) -> None:
     theirs = Desk(lambda: root(wiper, [tool_call('wipe', 'c0', x='harmless')]))
     ours = Desk(lambda: root(wiper, [tool_call('wipe', 'c0', x='precious')]))
     await theirs.begin()
@@ -415,7 +415,7 @@ async def test_an_answer_to_another_conversation_approves_nothing_here(wiper: Wi
     assert wiper.ran == []
 
 
-async def test_a_plain_approval_of_everything_runs_nothing_in_a_child(wiper: Wiper) -> None:
+async def test_blanket_approval_runs_nothing_in_a_subagent(wiper: Wiper) -> None:
     desk = Desk(lambda: parent(wiper, [tool_call('wipe', 'c0', x='a')]))
     await desk.begin()
     requests = desk.conversation.deferred_tool_requests
@@ -449,7 +449,7 @@ FORGERIES: list[Change] = [
 
 
 @pytest.mark.parametrize('change', FORGERIES)
-async def test_a_forged_pause_never_runs_what_was_not_shown(wiper: Wiper, change: Change) -> None:
+async def test_forged_pause_never_runs_a_call_that_was_not_shown(wiper: Wiper, change: Change) -> None:
     desk = Desk(lambda: parent(wiper, [tool_call('wipe', 'c0', x='precious')]))
     await desk.begin()
     document = ConversationTypeAdapter.dump_python(desk.conversation, mode='json')
@@ -462,7 +462,7 @@ async def test_a_forged_pause_never_runs_what_was_not_shown(wiper: Wiper, change
 
 
 @pytest.mark.parametrize('forged', [{'kind': 'nothing'}, {'kind': 'delegation'}, 'text', 1, [], {}])
-async def test_forged_metadata_that_cannot_be_read_is_said_to_be_so(wiper: Wiper, forged: object) -> None:
+async def test_unreadable_forged_metadata_raises(wiper: Wiper, forged: object) -> None:
     desk = Desk(lambda: parent(wiper, [tool_call('wipe', 'c0', x='precious')]))
     await desk.begin()
     document = ConversationTypeAdapter.dump_python(desk.conversation, mode='json')
@@ -475,7 +475,7 @@ async def test_forged_metadata_that_cannot_be_read_is_said_to_be_so(wiper: Wiper
     assert wiper.ran == []
 
 
-async def test_arguments_forged_in_what_is_shown_are_not_those_that_are_approved(wiper: Wiper) -> None:
+async def test_forged_arguments_in_the_request_are_not_the_approved_ones(wiper: Wiper) -> None:
     desk = Desk(lambda: root(wiper, [tool_call('wipe', 'c0', x='precious')]))
     await desk.begin()
     document = ConversationTypeAdapter.dump_python(desk.conversation, mode='json')
@@ -486,11 +486,11 @@ async def test_arguments_forged_in_what_is_shown_are_not_those_that_are_approved
     assert wiper.ran == []
 
 
-# Agents that are not what they were when they paused.
+# Agents that changed since they paused.
 
 
 @pytest.mark.parametrize('later', [{}, {'wipe': False}, {'wipe': ApprovalRule(when=lambda _: False)}])
-async def test_a_laxer_agent_neither_forgets_nor_repeats_what_waits(
+async def test_less_strict_agent_neither_drops_nor_repeats_pending_calls(
     wiper: Wiper, later: dict[str, bool | ApprovalRule]
 ) -> None:
     gates: list[dict[str, bool | ApprovalRule]] = [{'wipe': True}]
@@ -505,7 +505,7 @@ async def test_a_laxer_agent_neither_forgets_nor_repeats_what_waits(
     assert wiper.ran == ['2', '0']
 
 
-async def test_a_stricter_agent_refuses_what_was_approved_under_the_old_rule(wiper: Wiper) -> None:
+async def test_stricter_agent_refuses_a_call_approved_under_the_old_rule(wiper: Wiper) -> None:
     rules = [ApprovalRule()]
     run = [tool_call('execute', 'c0', command='rm x')]
     desk = Desk(lambda: root(wiper, run, gates={'execute': rules[-1]}, tools=[wiper.execute], include_filesystem=False))
@@ -523,7 +523,7 @@ async def test_a_stricter_agent_refuses_what_was_approved_under_the_old_rule(wip
         [Subagent('kid', 'Another agent.', agent=Agent(model()))],
     ],
 )
-async def test_answers_for_a_subagent_that_is_another_now_harm_nobody(wiper: Wiper, later: list[Subagent]) -> None:
+async def test_answers_for_a_replaced_subagent_run_nothing(wiper: Wiper, later: list[Subagent]) -> None:
     calls = [tool_call('task', 't', subagent='kid', description='go'), tool_call('wipe', 'c1', x='root')]
     kid = Subagent('kid', 'A child.', model=model([tool_call('wipe', 'c0', x='a')]), tools=[wiper.wipe])
     subagents = [[kid]]
@@ -534,7 +534,7 @@ async def test_answers_for_a_subagent_that_is_another_now_harm_nobody(wiper: Wip
     assert wiper.ran == ['root']
 
 
-async def test_a_child_that_may_not_run_any_more_does_not(wiper: Wiper) -> None:
+async def test_subagent_beyond_the_new_depth_limit_does_not_run(wiper: Wiper) -> None:
     desk = Desk(lambda: parent(wiper, [tool_call('wipe', 'c0', x='a')]))
     await desk.begin()
     desk.deps = DeepAgentDeps(max_depth=0)
@@ -551,7 +551,7 @@ def writes(rule: bool | ApprovalRule, tool: str, **args: object) -> Callable[[],
 
 
 @pytest.mark.parametrize(('before', 'meanwhile'), [('old\n', 'theirs\n'), (None, 'theirs\n'), ('old\n', None)])
-async def test_a_write_is_asked_again_when_the_file_changed_meanwhile(
+async def test_write_is_asked_again_when_the_file_changed_meanwhile(
     tmp_path: Path, before: str | None, meanwhile: str | None
 ) -> None:
     file = tmp_path / 'a.txt'
@@ -575,7 +575,7 @@ async def test_a_write_is_asked_again_when_the_file_changed_meanwhile(
     assert file.read_text() == 'mine\n'
 
 
-async def test_a_directory_that_becomes_a_link_does_not_carry_the_approval_along(tmp_path: Path) -> None:
+async def test_approval_does_not_follow_a_directory_replaced_by_a_link(tmp_path: Path) -> None:
     for name in ('ok', 'secret'):
         (tmp_path / name).mkdir()
         (tmp_path / name / 'a.txt').write_text('same\n')
@@ -600,7 +600,7 @@ SPELLINGS = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize('tool', ['write_file', 'edit_file', 'read_file'])
-async def test_no_spelling_of_a_path_gets_past_a_pattern(tmp_path: Path, tool: str) -> None:
+async def test_no_spelling_of_a_path_bypasses_a_pattern(tmp_path: Path, tool: str) -> None:
     for name in ('secret/sub', 'ok', 'deep/er'):
         (tmp_path / name).mkdir(parents=True)
     secret = tmp_path / 'secret' / 'x'
@@ -628,7 +628,7 @@ async def test_no_spelling_of_a_path_gets_past_a_pattern(tmp_path: Path, tool: s
             assert not any('top' in text for _, _, text in desk.told), (path, rule)
 
 
-async def test_prefixed_file_tools_keep_their_previews_and_patterns() -> None:
+async def test_prefixed_file_tools_have_previews_and_patterns() -> None:
     def build(path: str) -> Agent[DeepAgentDeps, Any]:
         return create_deep_agent(
             model([tool_call('fs_write_file', 'c0', path=path, content='x\n')]),
@@ -657,7 +657,7 @@ TRICKS = (
     '{ git status; rm x; }', 'git status <<E\n$(rm x)\nE', 'git status <<E\nx\nE\nrm x', 'git status # \nrm x',
     'git status "a" ; rm x', "git status 'a' ; rm x", 'git status \\\n; rm x', 'git status\x00; rm x',
 )  # fmt: skip
-"""A command that is allowed, and another behind it."""
+"""An allowed command followed by another one."""
 
 NOT_SIMPLE = (
     'git status > /etc/passwd', 'git status >> x', 'git status 2>&1', 'git status < x', 'PATH=. git status',
@@ -666,11 +666,11 @@ NOT_SIMPLE = (
     "$'git' status", 'git\u00a0status', 'git\u2028status', 'GIT status', '/usr/bin/git status', './git status',
     'gitx status', 'git  statusx', 'git -c core.pager=rm status', 'command git status', 'git', '', ' ', '\n',
 )  # fmt: skip
-"""What is not that command, or not only it."""
+"""Commands other than the allowed one, or more than it."""
 
 
 @pytest.mark.parametrize('command', [*TRICKS, *NOT_SIMPLE])
-async def test_no_trick_of_the_shell_runs_behind_a_command_that_is_allowed(wiper: Wiper, command: str) -> None:
+async def test_shell_tricks_do_not_run_behind_an_allowed_command(wiper: Wiper, command: str) -> None:
     rule = ApprovalRule(allow=['git status *', 'git status'])
     run = [tool_call('execute', 'c0', command=command)]
     desk = Desk(lambda: root(wiper, run, gates={'execute': rule}, tools=[wiper.execute], include_filesystem=False))
@@ -680,9 +680,7 @@ async def test_no_trick_of_the_shell_runs_behind_a_command_that_is_allowed(wiper
 
 
 @pytest.mark.parametrize('command', [*TRICKS[:21], 'FOO=1 rm x', 'env rm x', '/bin/rm x', '"rm" x', "r'm' x", 'r\\m x'])
-async def test_a_command_that_is_denied_is_found_among_others_and_cannot_be_approved(
-    wiper: Wiper, command: str
-) -> None:
+async def test_denied_command_is_found_among_others_and_cannot_be_approved(wiper: Wiper, command: str) -> None:
     rule = ApprovalRule(deny=['rm *'])
     run = [tool_call('execute', 'c0', command=command)]
     desk = Desk(lambda: root(wiper, run, gates={'execute': rule}, tools=[wiper.execute], include_filesystem=False))
@@ -692,7 +690,7 @@ async def test_a_command_that_is_denied_is_found_among_others_and_cannot_be_appr
 
 
 @pytest.mark.parametrize('given', [{'x': 1}, {'y': 'a'}, {}, {'x': 'a', 'more': 1}, {'x': None}])
-async def test_edited_arguments_that_are_invalid_run_nothing(wiper: Wiper, given: dict[str, Any]) -> None:
+async def test_invalid_edited_arguments_run_nothing(wiper: Wiper, given: dict[str, Any]) -> None:
     desk = Desk(lambda: root(wiper, [tool_call('wipe', 'c0', x='a')]))
     await desk.begin()
     for each in await desk.answer({'c0': Edit(given)}):
@@ -701,7 +699,7 @@ async def test_edited_arguments_that_are_invalid_run_nothing(wiper: Wiper, given
     assert [outcome for _, outcome, _ in desk.told] == ['failed']
 
 
-async def test_edited_arguments_that_hit_a_deny_pattern_run_nothing(wiper: Wiper) -> None:
+async def test_edited_arguments_that_match_a_deny_pattern_run_nothing(wiper: Wiper) -> None:
     run = [tool_call('execute', 'c0', command='ls')]
     gates = {'execute': ApprovalRule(deny=['rm *'])}
     desk = Desk(lambda: root(wiper, run, gates=gates, tools=[wiper.execute], include_filesystem=False))
@@ -715,11 +713,11 @@ async def test_edited_arguments_that_hit_a_deny_pattern_run_nothing(wiper: Wiper
     assert not await deps.backend.exists('/secret/a')
 
 
-# Tools from elsewhere.
+# Tools from other toolsets.
 
 
 def dynamic(wiper: Wiper) -> AbstractToolset[Any]:
-    """Return a toolset that is asked for its tools when a run begins, as that of an MCP server is."""
+    """Return a toolset that provides its tools when a run starts, like an MCP server."""
     return DynamicToolset[Any](lambda _: FunctionToolset([wiper.wipe]), id='server')
 
 
@@ -736,7 +734,7 @@ WRAPS: list[tuple[Wrap, str]] = [
 
 @pytest.mark.parametrize(('wrap', 'name'), WRAPS)
 @pytest.mark.parametrize('where', ['root', 'child'])
-async def test_a_tool_is_gated_by_the_name_that_the_model_sees(wiper: Wiper, wrap: Wrap, name: str, where: str) -> None:
+async def test_tool_is_gated_by_the_name_that_the_model_sees(wiper: Wiper, wrap: Wrap, name: str, where: str) -> None:
     def build() -> Agent[DeepAgentDeps, Any]:
         calls = [tool_call(name, 'c0', x='a')]
         if where == 'root':
@@ -753,9 +751,7 @@ async def test_a_tool_is_gated_by_the_name_that_the_model_sees(wiper: Wiper, wra
 
 @pytest.mark.parametrize('gates', [{}, {'wipe': True}])
 @pytest.mark.parametrize('in_child', [False, True])
-async def test_a_guardrail_of_the_harness_asks_like_a_gate_of_ours(
-    wiper: Wiper, gates: dict[str, bool], in_child: bool
-) -> None:
+async def test_harness_guardrail_asks_like_a_gate(wiper: Wiper, gates: dict[str, bool], in_child: bool) -> None:
     harness = pytest.importorskip('pydantic_ai_harness', reason='it pins another release of pydantic-ai')
 
     def guard(_: object, called: Any) -> Any:
@@ -788,25 +784,25 @@ COMMANDS = {'execute': True}
 
 
 def tidying(wiper: Wiper, *steps: Any, **more: Any) -> Agent[DeepAgentDeps, Any]:
-    """An agent with the skill, whose commands wait."""
+    """Return an agent with the skill and gated commands."""
     options: dict[str, Any] = {'gates': COMMANDS, 'skills': [TIDY], **more}
     return root(wiper, *steps, tools=[wiper.execute], include_filesystem=False, **options)
 
 
-async def test_a_loaded_skill_allows_its_commands_from_then_on(wiper: Wiper) -> None:
+async def test_loaded_skill_allows_its_commands_afterwards(wiper: Wiper) -> None:
     desk = Desk(lambda: tidying(wiper, LOAD, TIDYING))
     assert await desk.begin() == []
     assert wiper.ran == ['tidy a']
 
 
 @pytest.mark.parametrize('steps', [[TIDYING], [[*LOAD, *TIDYING]]])
-async def test_a_skill_that_was_not_loaded_yet_allows_nothing(wiper: Wiper, steps: Steps) -> None:
+async def test_skill_that_is_not_loaded_yet_allows_nothing(wiper: Wiper, steps: Steps) -> None:
     desk = Desk(lambda: tidying(wiper, *steps))
     assert ids(await desk.begin()) == ['c0']
     assert wiper.ran == []
 
 
-async def test_a_loaded_skill_is_remembered_by_another_process(wiper: Wiper) -> None:
+async def test_loaded_skill_is_remembered_by_another_process(wiper: Wiper) -> None:
     steps = [LOAD, [tool_call('execute', 'c1', command='look b')], TIDYING]
     desk = Desk(lambda: tidying(wiper, *steps))
     assert ids(await desk.begin()) == ['c1']
@@ -815,7 +811,7 @@ async def test_a_loaded_skill_is_remembered_by_another_process(wiper: Wiper) -> 
 
 
 @pytest.mark.parametrize('loader', ['parent', 'sibling'])
-async def test_a_skill_of_one_agent_allows_nothing_to_another(wiper: Wiper, loader: str) -> None:
+async def test_skill_of_one_agent_allows_nothing_to_another(wiper: Wiper, loader: str) -> None:
     def build() -> Agent[DeepAgentDeps, Any]:
         reader = Subagent('reader', 'Reads skills.', model=model(LOAD), tools=[wiper.execute], skills=[TIDY])
         kid = Subagent('kid', 'A child.', model=model(TIDYING), tools=[wiper.execute], skills=[TIDY])
@@ -828,9 +824,7 @@ async def test_a_skill_of_one_agent_allows_nothing_to_another(wiper: Wiper, load
 
 
 @pytest.mark.parametrize('command', ['git log; rm x', 'rm x', 'ls', 'git $(rm x)', 'git log > x'])
-async def test_a_skill_allows_only_the_commands_that_it_names_and_never_what_is_denied(
-    wiper: Wiper, command: str
-) -> None:
+async def test_skill_allows_only_its_named_commands_and_never_denied_ones(wiper: Wiper, command: str) -> None:
     skill = Skill('tidy', 'Tidies.', body='Tidy.', allowed_tools=('execute(git *)', 'execute(rm *)'))
     run = [tool_call('execute', 'c0', command=command)]
     gates = {'execute': ApprovalRule(deny=['rm *'])}
@@ -839,10 +833,10 @@ async def test_a_skill_allows_only_the_commands_that_it_names_and_never_what_is_
     assert wiper.ran == []
 
 
-# Runs of other kinds.
+# Other kinds of runs.
 
 
-async def test_a_streamed_run_pauses_and_goes_on_like_any_other(wiper: Wiper) -> None:
+async def test_streamed_run_pauses_and_resumes(wiper: Wiper) -> None:
     calls = [tool_call('wipe', 'c0', x='a'), tool_call('look', 'c1', x='b')]
 
     async def stream(prompt: str | None, **given: Any) -> AgentRunResult[Any]:
@@ -863,7 +857,7 @@ async def test_a_streamed_run_pauses_and_goes_on_like_any_other(wiper: Wiper) ->
     assert wiper.ran == ['look b', 'a']
 
 
-async def test_a_run_that_is_cancelled_while_a_child_waits_runs_nothing_later(wiper: Wiper) -> None:
+async def test_run_cancelled_with_a_pending_subagent_call_runs_nothing_later(wiper: Wiper) -> None:
     is_paused = asyncio.Event()
 
     async def stay(x: str) -> str:
@@ -880,7 +874,7 @@ async def test_a_run_that_is_cancelled_while_a_child_waits_runs_nothing_later(wi
     with capture_run_messages() as messages:
         task = asyncio.create_task(build().run('go', deps=DeepAgentDeps()))
         await is_paused.wait()
-        for _ in range(200):  # the child pauses meanwhile: it has nothing to wait for but the loop
+        for _ in range(200):  # the subagent pauses meanwhile: it needs only the event loop
             await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -890,7 +884,7 @@ async def test_a_run_that_is_cancelled_while_a_child_waits_runs_nothing_later(wi
     assert wiper.ran == ['stay here']
 
 
-async def test_two_users_of_one_agent_pause_and_are_answered_apart(wiper: Wiper) -> None:
+async def test_two_users_of_one_agent_are_answered_separately(wiper: Wiper) -> None:
     def answer(messages: list[ModelMessage], _: AgentInfo) -> str | ToolCallPart:
         first = messages[0]
         assert isinstance(first, ModelRequest)
@@ -925,9 +919,9 @@ async def test_two_users_of_one_agent_pause_and_are_answered_apart(wiper: Wiper)
 
 
 @pytest.mark.slow
-async def test_the_work_of_many_pending_approvals_grows_with_their_number(wiper: Wiper) -> None:
+async def test_cost_of_pending_approvals_is_linear(wiper: Wiper) -> None:
     async def events_for(count: int) -> int:
-        """Count the calls of Python functions of ours, which do not vary from run to run."""
+        """Count calls of our Python functions, which are deterministic."""
         counted = [0]
 
         def count_calls(frame: Any, event: str, _: object) -> None:
@@ -952,7 +946,7 @@ async def test_the_work_of_many_pending_approvals_grows_with_their_number(wiper:
     assert many < 4.5 * few
 
 
-async def test_a_call_that_asks_to_be_called_otherwise_is_asked_for_again(wiper: Wiper) -> None:
+async def test_edited_call_of_a_self_gated_tool_runs_with_the_new_arguments(wiper: Wiper) -> None:
     def own(ctx: RunContext[Any], x: str) -> str:
         if not ctx.tool_call_approved:
             raise ApprovalRequired(metadata={'why': x})

@@ -1,4 +1,4 @@
-"""Paths with `..`: they are walked, and everything is decided by where they lead."""
+"""Paths with `..` are resolved, and every rule applies to the resolved file."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def spellings(root: Path, count: int) -> dict[str, str]:
-    """Return paths with `..`, and where the operating system says that each leads, relative to the root."""
+    """Return paths with `..` and their targets relative to the root, as resolved by the operating system."""
     chosen = random.Random(SEED)
     found: dict[str, str] = {}
     while len(found) < count:
@@ -53,8 +53,9 @@ def spellings(root: Path, count: int) -> dict[str, str]:
     return found
 
 
-async def test_no_spelling_writes_a_protected_file_unasked(root: Path):
-    """A call of each spelling is made; those that lead to a protected file, by the operating system, wait."""
+async def test_no_spelling_writes_a_protected_file_without_approval(root: Path):
+    """Each spelling is called once; calls that resolve to a protected file, according to the operating system, are
+    pending."""
     real_by_path = spellings(root, 300)
     calls = [
         ToolCallPart('write_file', {'path': path, 'content': f'new {path}'}, tool_call_id=path) for path in real_by_path
@@ -75,8 +76,8 @@ async def test_no_spelling_writes_a_protected_file_unasked(root: Path):
             assert not waiting & free
 
 
-async def test_what_a_person_is_shown_is_where_the_path_leads(root: Path):
-    """The preview names the file itself; the approved call writes that and nothing else."""
+async def test_preview_shows_the_resolved_path(root: Path):
+    """The preview names the resolved file; the approved call writes only that file."""
     agent = create_deep_agent(
         ScriptedModel(call('write_file', path='a/git/../config', content='ours\n'), 'done'), interrupt_on={}
     )
@@ -93,7 +94,7 @@ async def test_what_a_person_is_shown_is_where_the_path_leads(root: Path):
 
 
 @pytest.mark.parametrize('rule', [ApprovalRule(deny=['/.git/**']), ApprovalRule(deny=['config'], allow=['/**'])])
-async def test_rules_are_matched_against_where_the_path_leads(root: Path, rule: ApprovalRule):
+async def test_rules_match_the_resolved_path(root: Path, rule: ApprovalRule):
     calls = [
         call('read_file', path=path)
         for path in ('a/../.git/config', 'a/git/../config', 'down/../up/.git/config', 'none/../.git/config')
@@ -105,8 +106,8 @@ async def test_rules_are_matched_against_where_the_path_leads(root: Path, rule: 
     assert [text.startswith('The rule ') and " denies '/.git/config'" in text for text in told] == [True] * 4
 
 
-async def test_a_file_is_known_by_where_the_path_leads():
-    """Reading, editing and the check of what was read since go by the file, and so do events."""
+async def test_files_are_identified_by_the_resolved_path():
+    """Reads, edits, the check for changes since a read, and events use the resolved file."""
     backend = StateBackend({'/a/f': 'one\n', '/b/g': ''})
     model = ScriptedModel(
         call('read_file', path='b/../a/f'),
@@ -140,7 +141,7 @@ async def test_a_file_is_known_by_where_the_path_leads():
     assert not await backend.exists('/f')
 
 
-async def test_a_file_that_changed_since_it_was_read_is_refused_by_every_spelling():
+async def test_file_changed_since_it_was_read_is_refused_in_every_spelling():
     backend = StateBackend({'/a/f': 'one\n', '/b/g': ''})
 
     async def change() -> str:
@@ -156,8 +157,8 @@ async def test_a_file_that_changed_since_it_was_read_is_refused_by_every_spellin
     assert 'changed since you read it' in str(last.content)
 
 
-async def test_a_link_made_by_the_call_before_leads_nowhere_unasked(root: Path):
-    """Calls of one response are decided together and run one after another: what one leaves is looked at again."""
+async def test_link_created_by_the_previous_call_does_not_bypass_approval(root: Path):
+    """Calls of one response are decided together and run one after another, so each is checked again before it runs."""
 
     async def link(name: str, to: str) -> str:
         """Make a link."""

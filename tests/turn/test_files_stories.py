@@ -1,4 +1,4 @@
-"""Whole turns on files that are not as they should be: nothing leaves, nothing is lost, nothing is made up."""
+"""Whole turns on unusual files: no data leaks, is lost or is invented."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOBODY = 65534
 
 
 async def play(backend: BackendProtocol | DeepAgentDeps, *steps: Step) -> list[tuple[str, str]]:
-    """Play a turn of a deep agent and return the outcome and the text of each call."""
+    """Play a turn of a deep agent and return the outcome and text of each call."""
     deps = backend if isinstance(backend, DeepAgentDeps) else DeepAgentDeps(backend=backend)
     model = ScriptedModel(*steps, 'done')
     result = await create_deep_agent(model).run('go', deps=deps)
@@ -39,7 +39,7 @@ from pydantic_deep import DeepAgentDeps, LocalBackend, create_deep_agent
 from pydantic_deep.testing import ScriptedModel, call
 
 calls = {calls}
-# What Python imports only when it runs must be there before rights are given up.
+# Lazy imports must be loaded before privileges are dropped.
 create_deep_agent(ScriptedModel('ready')).run_sync('warm up', deps=DeepAgentDeps())
 {before}
 model = ScriptedModel(*calls, 'done')
@@ -50,7 +50,7 @@ for part in model.requests[-1].tool_returns:
 
 
 def play_in_a_child(root: Path, before: str, calls: str) -> list[str]:
-    """Play a turn in a process of its own, in which limits and rights can be given up for good."""
+    """Play a turn in a separate process, in which limits and privileges can be dropped for good."""
     program = IN_A_CHILD.format(before=before, calls=calls)
     path = os.pathsep.join(sys.path)
     done = subprocess.run(
@@ -65,7 +65,7 @@ def play_in_a_child(root: Path, before: str, calls: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_disk_that_is_full_leaves_every_file_whole(tmp_path: Path) -> None:
+def test_full_disk_leaves_every_file_intact(tmp_path: Path) -> None:
     (tmp_path / 'a.txt').write_text('old\n')
     said = play_in_a_child(
         tmp_path,
@@ -88,7 +88,7 @@ def test_a_disk_that_is_full_leaves_every_file_whole(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason='only root can become somebody else')
-def test_what_may_not_be_read_is_named_and_hides_nothing(unprivileged_root: Path) -> None:
+def test_unreadable_files_are_named_and_hide_nothing_else(unprivileged_root: Path) -> None:
     root = unprivileged_root
     (root / 'open.txt').write_text('find me\n')
     (root / 'secret.txt').write_text('find me too\n')
@@ -122,7 +122,7 @@ def test_what_may_not_be_read_is_named_and_hides_nothing(unprivileged_root: Path
 
 @pytest.fixture
 def unprivileged_root(tmp_path: Path) -> Path:
-    """Return a directory that anybody may enter, also where pytest keeps its own to itself."""
+    """Return a directory that every user can enter, although pytest creates private ones."""
     for directory in (tmp_path, *tmp_path.parents):
         if directory.stat().st_uid == os.geteuid() and directory.name.startswith(('pytest-', 'popen-', 'test_')):
             directory.chmod(0o755)
@@ -130,11 +130,11 @@ def unprivileged_root(tmp_path: Path) -> Path:
 
 
 TRAPS = ('link', 'relative', 'directory/secret', 'dangling', 'proc/etc/hostname', 'fifo', 'loop')
-"""What an agent, a shell or an archive may leave in a directory, to be opened by whoever looks next."""
+"""Files that an agent, a shell or an archive may leave in a directory for the next reader to open."""
 
 
 @pytest.mark.parametrize('trap', TRAPS)
-async def test_no_tool_goes_through_a_trap(trap: str, tmp_path: Path) -> None:
+async def test_no_tool_follows_a_trap(trap: str, tmp_path: Path) -> None:
     outside, root = tmp_path / 'outside', tmp_path / 'root'
     outside.mkdir()
     root.mkdir()
@@ -161,7 +161,7 @@ async def test_no_tool_goes_through_a_trap(trap: str, tmp_path: Path) -> None:
     assert (outside / 'secret').read_text() == 'top secret\n'
 
 
-async def test_a_hard_link_to_the_outside_is_neither_read_nor_written_through(tmp_path: Path) -> None:
+async def test_hard_link_to_the_outside_is_neither_read_nor_written(tmp_path: Path) -> None:
     outside, root = tmp_path / 'secret', tmp_path / 'root'
     root.mkdir()
     outside.write_text('kept\n')
@@ -171,7 +171,7 @@ async def test_a_hard_link_to_the_outside_is_neither_read_nor_written_through(tm
     assert (outside.read_text(), (root / 'hard').read_text()) == ('kept\n', 'kept\n')
 
 
-async def test_names_that_break_lines_or_are_no_text_are_shown_escaped_and_reported(tmp_path: Path) -> None:
+async def test_file_names_with_line_breaks_or_invalid_bytes_are_escaped(tmp_path: Path) -> None:
     (tmp_path / 'a\n').mkdir()
     (tmp_path / 'b.txt').write_text('x\n')
     (tmp_path / 'c\u202etxt.exe').write_text('x\n')
@@ -186,7 +186,7 @@ async def test_names_that_break_lines_or_are_no_text_are_shown_escaped_and_repor
     assert lines.splitlines()[:4] == ['/b.txt', '1: x', '/c\\u202etxt.exe', '1: x']
 
 
-async def test_a_file_that_becomes_a_directory_between_read_and_write_can_be_corrected(tmp_path: Path) -> None:
+async def test_file_replaced_by_a_directory_after_a_read_can_be_corrected(tmp_path: Path) -> None:
     (tmp_path / 'a').write_text('one\n')
 
     def replace(messages: list[ModelMessage], info: AgentInfo) -> list[ToolCallPart]:
@@ -202,7 +202,7 @@ async def test_a_file_that_becomes_a_directory_between_read_and_write_can_be_cor
     assert list((tmp_path / 'a').iterdir()) == []
 
 
-async def test_a_latin_1_file_with_its_first_accent_far_down_is_read_and_edited() -> None:
+async def test_latin_1_file_with_a_late_accent_is_read_and_edited() -> None:
     data = b'plain,1\n' * 20_000 + 'très bon café, naïve façade\n'.encode('latin-1')
     deps = deps_for_test({'/long.csv': data})
     said = await play(
@@ -220,7 +220,7 @@ async def test_a_latin_1_file_with_its_first_accent_far_down_is_read_and_edited(
 
 
 @pytest.mark.slow
-async def test_one_word_in_a_line_of_fifty_megabytes_is_found_and_changed() -> None:
+async def test_one_word_in_a_fifty_megabyte_line_is_found_and_edited() -> None:
     deps = deps_for_test({'/big.json': b'x' * 25_000_000 + b'needle' + b'y' * 25_000_000})
     said = await play(
         deps,
@@ -237,9 +237,7 @@ async def test_one_word_in_a_line_of_fifty_megabytes_is_found_and_changed() -> N
 
 
 @pytest.mark.parametrize('concurrent', [False, True])
-async def test_eight_editors_of_a_mounted_file_by_eight_spellings_lose_nothing(
-    concurrent: bool, tmp_path: Path
-) -> None:
+async def test_eight_edits_of_one_file_by_eight_spellings_lose_nothing(concurrent: bool, tmp_path: Path) -> None:
     (tmp_path / 'd').mkdir()
     (tmp_path / 'd' / 'f').write_text(''.join(f'line {i}: old\n' for i in range(8)))
     (tmp_path / 'to-f').symlink_to('d/f')
@@ -266,7 +264,7 @@ async def test_eight_editors_of_a_mounted_file_by_eight_spellings_lose_nothing(
     assert (tmp_path / 'd' / 'f').read_text() == ''.join(f'line {i}: new\n' for i in range(8))
 
 
-async def test_all_of_a_large_result_can_be_paged_back() -> None:
+async def test_large_result_can_be_read_back_in_pages() -> None:
     text = ''.join(chr(ord('a') + i % 26) for i in range(120_000))
     deps = DeepAgentDeps()
     pages: list[str] = []

@@ -1,4 +1,4 @@
-"""Capabilities of `pydantic-ai-harness` with our capabilities and backends, each doing its work.
+"""Capabilities of `pydantic-ai-harness` together with our capabilities and backends.
 
 The harness works on `ctx.workspace`, which is `deps.backend`; every test runs in memory and in a real directory.
 """
@@ -79,25 +79,25 @@ async def read(deps: DeepAgentDeps, name: str) -> str:
 
 
 def texts(messages: list[ModelMessage]) -> str:
-    """Return all that a request said to the model besides tool results, as one text."""
+    """Return the prompts of a conversation as one text, without tool results."""
     parts = [part for message in messages if isinstance(message, ModelRequest) for part in message.parts]
     return '\n'.join(str(part.content) for part in parts if isinstance(part, (UserPromptPart, SystemPromptPart)))
 
 
 def sent(model: ScriptedModel) -> str:
-    """Return all that the model's last request said to it besides tool results: instructions and prompts."""
+    """Return the instructions and prompts of the model's last request, without tool results."""
     return f'{model.requests[-1].instructions}\n{texts(model.requests[-1].messages)}'
 
 
 def results(model: ScriptedModel) -> list[object]:
-    """Return the results of all tool calls, as the model's last request showed them."""
+    """Return the results of all tool calls in the model's last request."""
     return [part.content for part in model.requests[-1].tool_returns]
 
 
-async def test_file_system_and_our_files_are_the_same_files(deps: DeepAgentDeps) -> None:
+async def test_harness_file_tools_and_ours_use_the_same_files(deps: DeepAgentDeps) -> None:
     path = await path_of(deps, 'notes.md')
-    # Those of its tools that we have not: it refuses to run tools that tell of themselves under another name
-    # (https://github.com/pydantic/pydantic-ai/issues/10927), so that `PrefixTools` is no way out here.
+    # Only tools that we do not have: pydantic-ai refuses tools whose instructions name them under another name
+    # (https://github.com/pydantic/pydantic-ai/issues/10927), so `PrefixTools` does not help here.
     tools = ['list_directory', 'search_files']
     model = ScriptedModel(
         call('write_file', path=path, content='alpha\nbeta\n'),
@@ -114,7 +114,7 @@ async def test_file_system_and_our_files_are_the_same_files(deps: DeepAgentDeps)
     assert 'gamma' in searched_again
 
 
-async def test_prefixed_tools_read_and_write_beside_ours(deps: DeepAgentDeps) -> None:
+async def test_prefixed_harness_tools_work_beside_ours(deps: DeepAgentDeps) -> None:
     path = await path_of(deps, 'notes.md')
     theirs = PrefixTools(FileSystem(tools=['read_file', 'write_file']), prefix='fs')
     model = ScriptedModel(
@@ -128,14 +128,14 @@ async def test_prefixed_tools_read_and_write_beside_ours(deps: DeepAgentDeps) ->
     assert ['beta' in str(result) for result in results(model)[-2:]] == [True, True]
 
 
-async def test_names_that_collide_are_an_error_at_the_start(deps: DeepAgentDeps) -> None:
+async def test_colliding_tool_names_raise_at_the_start(deps: DeepAgentDeps) -> None:
     model = ScriptedModel('Done.')
     with pytest.raises(UserError, match='read_file'):
         await create_deep_agent(model, capabilities=[FileSystem()]).run('Go', deps=deps)
     assert model.requests == []
 
 
-async def test_file_system_stands_in_for_our_room_on_our_backend(deps: DeepAgentDeps) -> None:
+async def test_harness_file_system_replaces_ours_on_our_backend(deps: DeepAgentDeps) -> None:
     model = ScriptedModel(
         call('write_file', path='notes.md', content='alpha\n'),
         call('edit_file', path='notes.md', old_text='alpha', new_text='beta'),
@@ -148,7 +148,7 @@ async def test_file_system_stands_in_for_our_room_on_our_backend(deps: DeepAgent
     assert 'beta' in str(results(model)[-1])
 
 
-async def test_planning_keeps_its_plan_beside_our_todos(deps: DeepAgentDeps) -> None:
+async def test_harness_planning_works_beside_our_todos(deps: DeepAgentDeps) -> None:
     store = InMemoryPlanStore()
     model = ScriptedModel(
         [
@@ -178,12 +178,12 @@ async def test_tool_output_limits_spill_into_our_backend(deps: DeepAgentDeps) ->
 
 
 def read_the_spill(messages: list[ModelMessage], info: object) -> ToolCallPart:
-    """Call `read_tool_result` with the handle that the spill's metadata names."""
+    """Call `read_tool_result` with the handle from the metadata of the spill."""
     metadata = [part.metadata for message in messages for part in message.parts if part.part_kind == 'tool-return']
     return call('read_tool_result', handle=metadata[-1]['overflow_handle'], pattern='line 777')
 
 
-async def test_memory_is_a_file_of_our_backend_and_returns_in_the_next_run(deps: DeepAgentDeps) -> None:
+async def test_harness_memory_is_stored_in_our_backend_across_runs(deps: DeepAgentDeps) -> None:
     memory = Memory(FileStore('.memory'))
     first = ScriptedModel(call('write_memory', content='The user likes tea.'), 'Noted.')
     await create_deep_agent(first, capabilities=[memory]).run('Remember', deps=deps)
@@ -196,7 +196,7 @@ async def test_memory_is_a_file_of_our_backend_and_returns_in_the_next_run(deps:
     assert 'The user likes tea.' in texts(second.requests[0].messages)
 
 
-async def test_an_input_guardrail_answers_in_place_of_the_model(deps: DeepAgentDeps) -> None:
+async def test_input_guardrail_answers_instead_of_the_model(deps: DeepAgentDeps) -> None:
     def no_keys(prompt: str) -> GuardrailResult:
         return GuardrailResult.block('No keys, please.') if 'sk-' in prompt else GuardrailResult.allow()
 
@@ -207,7 +207,7 @@ async def test_an_input_guardrail_answers_in_place_of_the_model(deps: DeepAgentD
     assert (await agent.run('Hi', deps=deps)).output == 'Hello.'
 
 
-async def test_an_output_guardrail_replaces_the_answer(deps: DeepAgentDeps) -> None:
+async def test_output_guardrail_replaces_the_answer(deps: DeepAgentDeps) -> None:
     def redact(output: object) -> GuardrailResult:
         return GuardrailResult.replace(str(output).replace('1234', '****'))
 
@@ -215,7 +215,7 @@ async def test_an_output_guardrail_replaces_the_answer(deps: DeepAgentDeps) -> N
     assert (await agent.run('Code?', deps=deps)).output == 'The code is ****.'
 
 
-async def test_a_tool_guardrail_holds_back_our_tools_and_their_results(deps: DeepAgentDeps) -> None:
+async def test_tool_guardrail_blocks_our_tools_and_redacts_their_results(deps: DeepAgentDeps) -> None:
     def only_drafts(info: ToolCallInfo) -> GuardrailResult:
         blocked = info.name == 'write_file' and 'draft' not in str(info.args['path'])
         return GuardrailResult.block('Write drafts only.') if blocked else GuardrailResult.allow()
@@ -238,7 +238,7 @@ async def test_a_tool_guardrail_holds_back_our_tools_and_their_results(deps: Dee
     assert 'password: *******' in redacted
 
 
-async def test_a_sliding_window_shortens_a_history_with_our_tool_calls(deps: DeepAgentDeps) -> None:
+async def test_sliding_window_shortens_a_history_with_our_tool_calls(deps: DeepAgentDeps) -> None:
     path = await write(deps, 'a.txt', 'alpha')
     model = ScriptedModel(*[call('read_file', path=path)] * 6, 'Done.')
     window = SlidingWindowCompaction(max_messages=6, keep_messages=3)
@@ -320,7 +320,7 @@ async def test_broken_arguments_of_our_tools_are_repaired(deps: DeepAgentDeps) -
     assert [part.outcome for part in model.requests[-1].tool_returns] == ['success']
 
 
-async def test_a_persisted_run_goes_on_in_the_same_files(deps: DeepAgentDeps) -> None:
+async def test_persisted_run_continues_with_the_same_files(deps: DeepAgentDeps) -> None:
     store = InMemoryStepStore()
     path = await path_of(deps, 'a.txt')
     first = ScriptedModel(call('write_file', path=path, content='alpha'), 'Written.')

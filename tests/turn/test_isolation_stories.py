@@ -1,4 +1,4 @@
-"""Two users, one agent: whole turns in which nothing may cross over, get lost, or end a run."""
+"""Many users of one agent: in whole turns nothing leaks, is lost, or ends a run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from pydantic_deep.testing import Answer, ScriptedModel, call, deps_for_test
 pytestmark = pytest.mark.anyio
 
 USERS = 200
-"""How many users run at once: the number that users of the peers report trouble with, and quick enough for CI."""
+"""Number of concurrent users: the number at which similar frameworks have failed, and fast enough for CI."""
 
 
 def prompt_of(messages: list[ModelMessage]) -> str:
@@ -39,7 +39,7 @@ def prompt_of(messages: list[ModelMessage]) -> str:
 
 
 def plan_write_look(messages: list[ModelMessage], info: AgentInfo) -> Answer:
-    """Play a user who leaves the own name in every place there is, and then looks at all of them."""
+    """Play a user who writes a name to every place and then searches all of them."""
     name = prompt_of(messages)
     steps: list[Answer] = [
         [
@@ -56,7 +56,7 @@ def plan_write_look(messages: list[ModelMessage], info: AgentInfo) -> Answer:
 
 @pytest.mark.slow
 @pytest.mark.parametrize('with_deps', [True, False])
-async def test_two_hundred_runs_leave_nothing_with_each_other(with_deps: bool) -> None:
+async def test_two_hundred_concurrent_runs_do_not_leak_into_each_other(with_deps: bool) -> None:
     agent = create_deep_agent(ScriptedModel(then=plan_write_look))
     deps_by_name = {f'user-{i}-': DeepAgentDeps() for i in range(USERS)}
     seen_by_name: dict[str, list[ModelMessage]] = {}
@@ -88,7 +88,7 @@ async def test_two_hundred_runs_leave_nothing_with_each_other(with_deps: bool) -
             assert await deps_by_name[name].backend.read_bytes('/me.txt') == name.encode()
 
 
-async def test_deps_of_one_user_serve_runs_at_the_same_time() -> None:
+async def test_concurrent_runs_with_the_same_deps_lose_no_edit() -> None:
     def edit(messages: list[ModelMessage], info: AgentInfo) -> Answer:
         if len(messages) > 1:
             return 'done'
@@ -106,7 +106,7 @@ async def test_deps_of_one_user_serve_runs_at_the_same_time() -> None:
     assert (await deps.backend.read_bytes('/f')).count(b'[done]') == 30
 
 
-async def test_what_a_provider_has_cached_stays_while_todos_and_uploads_change() -> None:
+async def test_cached_prefix_is_stable_while_todos_and_uploads_change() -> None:
     deps = DeepAgentDeps()
 
     def todos(count: int) -> ToolCallPart:
@@ -122,7 +122,7 @@ async def test_what_a_provider_has_cached_stays_while_todos_and_uploads_change()
     for turn in range(4):
         result = await agent.run(f'turn {turn}', deps=deps, message_history=history)
         history = ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(result.all_messages()))
-        if turn == 2:  # between two turns, the application takes all away
+        if turn == 2:  # the application removes everything between two turns
             deps.uploads.clear()
             deps.todos.clear()
     assert len(model.requests) == 9
@@ -178,7 +178,7 @@ async def by_steps(agent: Agent[DeepAgentDeps], deps: DeepAgentDeps) -> list[Mod
 
 
 @pytest.mark.parametrize('play', [by_stream, by_events, by_steps])
-async def test_a_streamed_turn_is_the_turn_that_is_not_streamed(play: Play) -> None:
+async def test_streamed_turn_equals_the_turn_without_streaming(play: Play) -> None:
     async def outcome(play: Play) -> list[object]:
         model, deps = ScriptedModel(*STEPS), DeepAgentDeps()
         agent = create_deep_agent(model)
@@ -203,7 +203,7 @@ async def test_a_streamed_turn_is_the_turn_that_is_not_streamed(play: Play) -> N
     assert await outcome(play) == await outcome(by_run)
 
 
-async def test_a_run_that_is_cancelled_while_it_writes_leaves_the_old_file_or_the_new(tmp_path: Path) -> None:
+async def test_run_cancelled_during_a_write_leaves_the_old_or_the_new_file(tmp_path: Path) -> None:
     old, new = b'o' * 3_000_000, b'n' * 3_000_000
     backend = LocalBackend(tmp_path)
 
@@ -212,7 +212,7 @@ async def test_a_run_that_is_cancelled_while_it_writes_leaves_the_old_file_or_th
         await create_deep_agent(model).run('go', deps=deps)
 
     for rounds in range(30):
-        await backend.write_bytes('/f.txt', old)  # waits for what the round before may still be writing
+        await backend.write_bytes('/f.txt', old)  # waits for a write that the previous round may still be making
         assert [path.name for path in tmp_path.iterdir()] == ['f.txt']
         with anyio.CancelScope() as scope:
             async with anyio.create_task_group() as group:
@@ -227,12 +227,12 @@ async def test_a_run_that_is_cancelled_while_it_writes_leaves_the_old_file_or_th
 
 @dataclass
 class Own:
-    """Deps of an application that knows nothing of ours."""
+    """Deps of an application without our attributes."""
 
     name: str = 'ada'
 
 
-async def test_rooms_work_beside_deps_that_are_not_ours() -> None:
+async def test_capabilities_work_with_foreign_deps() -> None:
     files = StateBackend()
     model = ScriptedModel(
         [call('write_file', path='a', content='x'), call('write_todos', todos=[{'content': 'c', 'status': 'pending'}])],
@@ -246,13 +246,13 @@ async def test_rooms_work_beside_deps_that_are_not_ours() -> None:
 
 @dataclass
 class Shared:
-    """Deps of an application with a backend and todos of its own."""
+    """Deps of an application with its own backend and todos."""
 
     backend: StateBackend = field(default_factory=StateBackend)
     todos: list[Todo] = field(default_factory=list[Todo])
 
 
-async def test_deps_need_no_more_than_the_attributes() -> None:
+async def test_deps_need_only_the_attributes() -> None:
     deps = Shared()
     model = ScriptedModel(
         [call('write_file', path='a', content='x'), call('write_todos', todos=[{'content': 'c', 'status': 'pending'}])],
@@ -264,7 +264,7 @@ async def test_deps_need_no_more_than_the_attributes() -> None:
 
 
 @pytest.mark.parametrize('backend', ['work', Path('work'), None])
-async def test_what_is_no_backend_is_refused_before_the_first_request(backend: object) -> None:
+async def test_invalid_backend_is_refused_before_the_first_request(backend: object) -> None:
     model = ScriptedModel('done')
     deps = DeepAgentDeps(backend=backend)  # pyright: ignore[reportArgumentType]
     with pytest.raises(UserError, match=f'{type(backend).__name__}, which is not a backend'):
@@ -272,14 +272,14 @@ async def test_what_is_no_backend_is_refused_before_the_first_request(backend: o
     assert model.requests == []
 
 
-async def test_deps_that_are_not_ours_are_refused_before_the_first_request() -> None:
+async def test_foreign_deps_are_refused_before_the_first_request() -> None:
     model = ScriptedModel('done')
     with pytest.raises(UserError, match='`deps` is Own, and this agent needs DeepAgentDeps'):
         await create_deep_agent(model).run('go', deps=cast('DeepAgentDeps', Own()))
     assert model.requests == []
 
 
-async def test_mounts_with_names_that_begin_alike_are_kept_apart() -> None:
+async def test_mounts_with_a_common_name_prefix_are_separate() -> None:
     memory, mem = StateBackend({'/a': 'memory'}), StateBackend({'/a': 'mem'})
     backend = CompositeBackend(StateBackend({'/memo': 'file'}), {'/mem': mem, '/memory': ReadOnlyBackend(memory)})
     model = ScriptedModel(

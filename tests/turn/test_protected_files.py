@@ -1,4 +1,4 @@
-"""Files that programs of the host run or obey: a person is asked before a tool writes one, or nobody may."""
+"""Protected files: tools ask before they write a file that host programs run or obey, or may not write it."""
 
 from __future__ import annotations
 
@@ -87,9 +87,9 @@ def root(tmp_path: Path) -> Path:
         '.agents/skills/x/SKILL.md',
     ],
 )
-async def test_a_write_to_a_protected_file_asks_whatever_the_rules_allow(root: Path, path: str):
-    """File tools ask before they write what programs of the host run or obey: with no rule for the tool at all, and
-    with a rule that allows everything."""
+async def test_write_to_a_protected_file_asks_regardless_of_rules(root: Path, path: str):
+    """File tools ask before they write files that host programs run or obey: without a rule for the tool, and with a
+    rule that allows everything."""
     for interrupt_on in ({}, {'write_file': ApprovalRule(allow=['**'])}):
         agent = create_deep_agent(ScriptedModel(write(path), 'done'), interrupt_on=interrupt_on)
         before = {each: each.read_bytes() for each in root.rglob('*') if each.is_file()}
@@ -98,7 +98,7 @@ async def test_a_write_to_a_protected_file_asks_whatever_the_rules_allow(root: P
         assert {each: each.read_bytes() for each in root.rglob('*') if each.is_file()} == before
 
 
-async def test_an_edit_of_a_protected_file_asks_and_happens_once_it_is_approved(root: Path):
+async def test_edit_of_a_protected_file_runs_after_approval(root: Path):
     edit = ToolCallPart('edit_file', {'path': '.git/config', 'old_string': 'bare = false', 'new_string': 'bare = true'})
     agent = create_deep_agent(ScriptedModel(edit, 'done'), interrupt_on={})
     first = await agent.run('go', deps=deps(LocalBackend(root)))
@@ -113,7 +113,7 @@ async def test_an_edit_of_a_protected_file_asks_and_happens_once_it_is_approved(
     assert 'bare = true' in (root / '.git' / 'config').read_text()
 
 
-async def test_other_files_are_written_unasked(root: Path):
+async def test_other_files_are_written_without_approval(root: Path):
     for path in ('main.py', '.git/description', 'src/config'):
         agent = create_deep_agent(ScriptedModel(write(path), 'done'), interrupt_on={})
         result = await agent.run('go', deps=deps(LocalBackend(root)))
@@ -121,8 +121,8 @@ async def test_other_files_are_written_unasked(root: Path):
         assert (root / path).read_text() == EVIL
 
 
-async def test_without_approvals_nobody_may_write_a_protected_file(root: Path):
-    """Where nobody can be asked the call fails, and the model is told why."""
+async def test_protected_files_cannot_be_written_without_approvals(root: Path):
+    """Without anyone to ask, the call fails, and the model receives the reason."""
     agent = create_deep_agent(ScriptedModel(write('sub/.git/config'), write('link'), 'done'))
     result = await agent.run('go', deps=deps(LocalBackend(root)))
     assert result.output == 'done'
@@ -133,8 +133,8 @@ async def test_without_approvals_nobody_may_write_a_protected_file(root: Path):
     assert 'evil' not in (root / '.git' / 'config').read_text()
 
 
-async def test_tools_of_others_that_name_a_protected_file_ask_too(root: Path):
-    """Any tool that does not say that it only reads asks, by the arguments that name files."""
+async def test_foreign_tools_that_name_a_protected_file_ask(root: Path):
+    """Every tool that is not declared read-only asks, based on the arguments that name files."""
     saved: list[str] = []
 
     async def save(ctx: RunContext[DeepAgentDeps], files: list[str], note: str = '') -> str:
@@ -165,8 +165,8 @@ async def test_tools_of_others_that_name_a_protected_file_ask_too(root: Path):
         assert (saved == []) is is_refused
 
 
-async def test_a_subagent_in_a_fork_asks_before_its_merge_could_write_a_protected_file(root: Path):
-    """What a fork holds is merged into the files of the parent, so the write into the fork asks."""
+async def test_subagent_in_a_fork_asks_before_writing_a_protected_file(root: Path):
+    """A fork is merged into the files of the parent, so a write into the fork asks."""
     child = Subagent(
         'worker', 'Works.', instructions='Work.', model=ScriptedModel(write('.git/config'), 'ok'), isolation='fork'
     )
@@ -179,7 +179,7 @@ async def test_a_subagent_in_a_fork_asks_before_its_merge_could_write_a_protecte
     assert 'evil' not in (root / '.git' / 'config').read_text()
 
 
-async def test_the_list_is_extended_and_emptied_at_the_backend_or_at_the_tools(root: Path):
+async def test_protected_patterns_are_configurable_on_the_backend_and_the_tools(root: Path):
     async def asks(backend: BackendProtocol, path: str, *rooms: Filesystem) -> bool:
         agent = create_deep_agent(ScriptedModel(write(path), 'done'), capabilities=rooms, interrupt_on={})
         return isinstance((await agent.run('go', deps=deps(backend))).output, DeferredToolRequests)
@@ -195,7 +195,7 @@ async def test_the_list_is_extended_and_emptied_at_the_backend_or_at_the_tools(r
         Filesystem(protected=['a//b'])
 
 
-async def test_a_file_asks_if_it_cannot_be_told_whether_it_is_protected(root: Path):
+async def test_write_asks_if_the_protection_check_fails(root: Path):
     class Broken(LocalBackend):
         async def stat(self, path: str) -> FileEntry:
             raise RuntimeError('away')
@@ -205,7 +205,7 @@ async def test_a_file_asks_if_it_cannot_be_told_whether_it_is_protected(root: Pa
     assert isinstance(result.output, DeferredToolRequests)
 
 
-async def test_plain_agents_with_the_tools_of_files_are_protected_too(root: Path):
+async def test_file_tools_of_plain_agents_protect_files(root: Path):
     agent = Agent(ScriptedModel(write('.envrc'), 'done'), capabilities=[Filesystem(backend=LocalBackend(root))])
     result = await agent.run('go')
     assert results(result.all_messages()) == [

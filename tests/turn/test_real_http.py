@@ -1,7 +1,7 @@
-"""One whole turn over real HTTP: the providers' own SDKs in front, a server by other people behind.
+"""A whole turn over real HTTP, with the providers' own SDKs and a third-party server.
 
-Between our code and the server nothing is replaced. The server is `llmock` on a free port of loopback, in a thread
-that its pytest plugin ends; it speaks each provider's wire format and says what the test wrote down.
+Nothing is mocked between our code and the server. The server is `llmock` on a free loopback port, in a thread
+that its pytest plugin ends; it speaks each provider's wire format and returns the scripted answers.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class Wire:
     """One provider's API."""
 
     provider: str
-    """What the server calls it."""
+    """Name of the provider on the server."""
     dialect: str
-    """What the server's reader of requests calls its format."""
+    """Name of the format in the request parser of the server."""
     path: str
-    """Where it is asked; `{method}` differs between streamed and not."""
+    """Request path; `{method}` depends on streaming."""
     make: Callable[[str], Model]
     """Make the model for a base URL."""
 
@@ -71,7 +71,7 @@ def openai_responses(url: str) -> Model:
 
 
 def anthropic(url: str) -> Model:
-    # With room for the longest answer, pydantic-ai asks for a stream even where the run is not streamed.
+    # With the largest answer size, pydantic-ai requests a stream even if the run is not streamed.
     settings = ModelSettings(max_tokens=1000)
     provider = AnthropicProvider(base_url=url, api_key=KEY)
     return AnthropicModel('claude-opus-4-5', provider=provider, settings=settings)
@@ -95,7 +95,7 @@ WIRES = {
 
 @pytest.fixture(autouse=True)
 def requests_to_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the models of this module ask: every base URL here is one of loopback."""
+    """Allow model requests in this module: every base URL is on loopback."""
     monkeypatch.setattr(models, 'ALLOW_MODEL_REQUESTS', True)
     # The server speaks Google's `v1beta`; the SDK takes the version from here.
     monkeypatch.setenv('GOOGLE_GENAI_API_VERSION', 'v1beta')
@@ -103,7 +103,7 @@ def requests_to_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def server(llmock_server: LLMockServer) -> Iterator[LLMockServer]:
-    """The server, with one turn to play."""
+    """The server, with one scripted turn."""
     llmock_server.state.reset()
     llmock_server.state.scenarios.add(*(Reply(tool_calls=(call,)) for call in TURN), Reply(text=ANSWER))
     yield llmock_server
@@ -112,12 +112,12 @@ def server(llmock_server: LLMockServer) -> Iterator[LLMockServer]:
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """What a turn came to."""
+    """The outcome of a turn."""
 
     result: AgentRunResult[str]
     deps: DeepAgentDeps
     delta_count: int
-    """How many pieces of parts the run told its watchers of."""
+    """Number of part deltas that the run emitted."""
 
 
 async def take_turn(model: Model, *, streamed: bool) -> Turn:
@@ -147,7 +147,7 @@ def offered_tools(wire: Wire, request: RequestRecord) -> dict[str, ToolSpec]:
 
 
 async def assert_done(turn: Turn) -> None:
-    """Assert that the tools did their work and the model answered."""
+    """Assert that the tools ran and the model answered."""
     assert turn.result.output == ANSWER
     assert await turn.deps.backend.read_bytes('/greeting.txt') == TEXT.encode()
     assert turn.deps.todos == [
@@ -158,7 +158,7 @@ async def assert_done(turn: Turn) -> None:
 
 @pytest.mark.parametrize('streamed', [False, True], ids=['plain', 'streamed'])
 @pytest.mark.parametrize('name', WIRES)
-async def test_a_whole_turn_with_tools(server: LLMockServer, name: str, streamed: bool) -> None:
+async def test_whole_turn_with_tools(server: LLMockServer, name: str, streamed: bool) -> None:
     wire = WIRES[name]
     turn = await take_turn(wire.make(server.base_url(wire.provider)), streamed=streamed)
 
@@ -175,9 +175,7 @@ async def test_a_whole_turn_with_tools(server: LLMockServer, name: str, streamed
 
 @pytest.mark.parametrize('streamed', [False, True], ids=['plain', 'streamed'])
 @pytest.mark.parametrize('name', WIRES)
-async def test_the_server_sees_our_tools_and_what_they_returned(
-    server: LLMockServer, name: str, streamed: bool
-) -> None:
+async def test_server_receives_our_tools_and_their_results(server: LLMockServer, name: str, streamed: bool) -> None:
     wire = WIRES[name]
     await take_turn(wire.make(server.base_url(wire.provider)), streamed=streamed)
     requests = server.state.journal.records(wait=2)
@@ -197,14 +195,14 @@ async def test_the_server_sees_our_tools_and_what_they_returned(
 
 @pytest.mark.parametrize('streamed', [False, True], ids=['plain', 'streamed'])
 @pytest.mark.parametrize('name', WIRES)
-async def test_a_turn_that_was_recorded_plays_again_without_the_server(
+async def test_recorded_turn_replays_without_the_server(
     server: LLMockServer, tmp_path: Path, name: str, streamed: bool
 ) -> None:
     wire, path = WIRES[name], tmp_path / 'recording.json'
     live = await take_turn(RecordingModel(wire.make(server.base_url(wire.provider)), path), streamed=streamed)
     request_count = len(server.state.journal.records(wait=2))
 
-    # The other way round than it was recorded, and with requests to models switched off.
+    # Streamed if it was recorded without streaming and vice versa, and with model requests disabled.
     with override_allow_model_requests(False):
         model = RecordedModel(path)
         played = await take_turn(model, streamed=not streamed)

@@ -1,4 +1,4 @@
-"""A whole turn of a deep agent on a recording: the model's answers are old, what the tools do is real."""
+"""A whole turn of a deep agent on a recording: the model's answers are recorded, the tools are real."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ async def recording(tmp_path: Path) -> Path:
 
 
 def found(result: AgentRunResult[str]) -> list[str]:
-    """Return what `grep` said."""
+    """Return the results of `grep`."""
     parts = [part for message in result.all_messages() for part in message.parts]
     return [str(part.content) for part in parts if isinstance(part, ToolReturnPart) and part.tool_name == 'grep']
 
 
-async def test_the_tools_work_on_real_files_as_when_it_was_recorded(recording: Path, tmp_path: Path) -> None:
+async def test_tools_work_on_real_files_during_playback(recording: Path, tmp_path: Path) -> None:
     root = tmp_path / 'work'
     root.mkdir()
     deps = DeepAgentDeps(backend=LocalBackend(root))
@@ -66,7 +66,7 @@ async def test_the_tools_work_on_real_files_as_when_it_was_recorded(recording: P
 
 
 @pytest.mark.slow
-async def test_many_users_play_it_at_once_and_nothing_crosses_over(recording: Path) -> None:
+async def test_concurrent_users_play_one_recording_without_leaks(recording: Path) -> None:
     agent = create_deep_agent(RecordedModel(recording))
     users = [deps_for_test(FILES) for _ in range(20)]
 
@@ -81,7 +81,7 @@ async def test_many_users_play_it_at_once_and_nothing_crosses_over(recording: Pa
         assert deps.todos == [Todo(content='Search', status='completed')]
 
 
-async def test_other_files_are_an_error_that_names_what_the_tool_found(recording: Path) -> None:
+async def test_different_files_raise_and_name_the_new_tool_result(recording: Path) -> None:
     files = {**FILES, '/src/c.py': 'import os\n'}
     with pytest.raises(RecordedRequestError) as caught:
         await create_deep_agent(RecordedModel(recording)).run(PROMPT, deps=deps_for_test(files))
@@ -89,21 +89,21 @@ async def test_other_files_are_an_error_that_names_what_the_tool_found(recording
     assert '/src/c.py' in caught.value.diff
 
 
-async def test_other_files_can_be_played_if_only_the_prompt_must_match(recording: Path) -> None:
+async def test_different_files_are_allowed_if_only_the_prompt_must_match(recording: Path) -> None:
     deps = deps_for_test({**FILES, '/src/c.py': 'import os\n'})
     result = await create_deep_agent(RecordedModel(recording, match='prompt')).run(PROMPT, deps=deps)
     assert '/src/c.py' in found(result)[0]
     assert await deps.backend.read_bytes('/report.md') == b'src/a.py and b.py\n'
 
 
-async def test_a_room_that_is_left_out_is_an_error(recording: Path) -> None:
+async def test_missing_capability_raises(recording: Path) -> None:
     agent = create_deep_agent(RecordedModel(recording, match='prompt'), include_todo=False)
     with pytest.raises(RecordedRequestError) as caught:
         await agent.run(PROMPT, deps=deps_for_test(FILES))
     assert '-    name: write_todos' in caught.value.diff
 
 
-async def test_the_file_holds_instructions_and_schemas_once(recording: Path) -> None:
+async def test_recording_contains_instructions_and_schemas_once(recording: Path) -> None:
     text = await anyio.Path(recording).read_text()
     assert text.count('"name": "edit_file"') == 1
     assert text.count(PROMPT) == 1

@@ -1,4 +1,4 @@
-"""Whole stories of an agent whose commands run in a sandbox."""
+"""End-to-end runs of an agent whose commands run in a sandbox."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def returned(messages: list[ModelMessage]) -> list[tuple[str, str]]:
 
 
 def sandboxes_of(root: Path) -> list[str]:
-    """Return the processes of this machine that have a directory mounted as their workspace."""
+    """Return the processes on this machine that have a directory mounted as their workspace."""
     found: list[str] = []
     for directory in Path('/proc').glob('[0-9]*'):
         try:
@@ -41,7 +41,7 @@ def sandboxes_of(root: Path) -> list[str]:
 
 
 @needs_bubblewrap
-async def test_files_and_commands_of_an_agent_meet_in_one_directory(tmp_path: Path) -> None:
+async def test_files_and_commands_share_one_directory(tmp_path: Path) -> None:
     model = ScriptedModel(
         call('write_file', path='/workspace/in.txt', content='b\na\n'),
         call('execute', command='sort in.txt > out.txt; pwd; ls /home; exit 3'),
@@ -60,7 +60,7 @@ async def test_files_and_commands_of_an_agent_meet_in_one_directory(tmp_path: Pa
 
 @needs_bubblewrap
 @pytest.mark.parametrize(('decision', 'ran'), [(Approve(), True), (Deny(), False)])
-async def test_a_gated_command_runs_when_a_person_says_so(tmp_path: Path, decision: Approve | Deny, ran: bool) -> None:
+async def test_gated_command_runs_after_approval(tmp_path: Path, decision: Approve | Deny, ran: bool) -> None:
     agent = create_deep_agent(
         ScriptedModel(call('execute', command='echo x > ran'), 'done'), interrupt_on={'execute': True}
     )
@@ -75,7 +75,7 @@ async def test_a_gated_command_runs_when_a_person_says_so(tmp_path: Path, decisi
 
 
 @needs_bubblewrap
-async def test_a_cancelled_run_leaves_nothing_of_its_command(tmp_path: Path) -> None:
+async def test_cancelled_run_leaves_no_process_of_its_command(tmp_path: Path) -> None:
     agent = create_deep_agent(ScriptedModel(call('execute', command='setsid sleep 600 & echo > started; sleep 600')))
     deps = DeepAgentDeps(backend=SandboxBackend(tmp_path))
     run = asyncio.create_task(agent.run('go', deps=deps))
@@ -90,7 +90,7 @@ async def test_a_cancelled_run_leaves_nothing_of_its_command(tmp_path: Path) -> 
 
 
 @needs_bubblewrap
-async def test_a_command_that_takes_too_long_fails_with_what_it_printed(tmp_path: Path) -> None:
+async def test_command_timeout_fails_with_the_output_so_far(tmp_path: Path) -> None:
     async def play(seconds: float) -> tuple[str, str]:
         script = call('execute', command='echo begun; : > begun; sleep 600', timeout_seconds=seconds)
         agent = create_deep_agent(ScriptedModel(script, 'done'))
@@ -100,7 +100,7 @@ async def test_a_command_that_takes_too_long_fails_with_what_it_printed(tmp_path
 
     seconds = 1
     outcome, said = await play(seconds)
-    while not (tmp_path / 'begun').exists():  # a machine that is busy is given as long as it needs to begin
+    while not (tmp_path / 'begun').exists():  # a busy machine gets as long as it needs to start
         seconds *= 2
         outcome, said = await play(seconds)
     assert outcome == 'failed'
@@ -109,7 +109,7 @@ async def test_a_command_that_takes_too_long_fails_with_what_it_printed(tmp_path
 
 
 @pytest.mark.parametrize('is_mounted_on', [False, True])
-async def test_a_run_that_cannot_isolate_ends_before_a_model_is_asked(tmp_path: Path, is_mounted_on: bool) -> None:
+async def test_run_without_isolation_ends_before_the_first_request(tmp_path: Path, is_mounted_on: bool) -> None:
     model = ScriptedModel(call('execute', command='echo > ran'), 'done')
     sandbox = SandboxBackend(tmp_path, bwrap=tmp_path / 'none')
     backend = CompositeBackend(sandbox, {'/memories': StateBackend()}) if is_mounted_on else sandbox
@@ -121,7 +121,7 @@ async def test_a_run_that_cannot_isolate_ends_before_a_model_is_asked(tmp_path: 
 
 
 @needs_bubblewrap
-async def test_a_gated_command_that_cannot_be_isolated_any_more_is_not_resumed(tmp_path: Path) -> None:
+async def test_gated_command_is_not_resumed_without_isolation(tmp_path: Path) -> None:
     agent = create_deep_agent(
         ScriptedModel(call('execute', command='echo x > ran'), 'done'), interrupt_on={'execute': True}
     )

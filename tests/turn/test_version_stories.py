@@ -1,4 +1,4 @@
-"""Stories of versions: the sketch of the design, and what went wrong with histories elsewhere."""
+"""End-to-end use of versions: the design sketch, and history problems known from other frameworks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def put(path: str, content: str) -> Any:
     return call('write_file', path=path, content=content)
 
 
-async def test_the_sketch_of_the_design(tmp_path: Path):
+async def test_design_sketch(tmp_path: Path):
     (tmp_path / 'sales.csv').write_text('a,b\n1,2\n')
     agent = build(
         call('read_file', path='/sales.csv'), put('/summary.md', 'three'), 'summed up', put('/chart.md', '#'),
@@ -61,8 +61,8 @@ async def test_the_sketch_of_the_design(tmp_path: Path):
             assert (await version.replay()).difference is None
 
 
-async def test_two_runs_on_one_thread_lose_no_turn():
-    """DA: one user's whole turn vanishes, no error"""
+async def test_concurrent_runs_on_one_thread_lose_no_turn():
+    """DA: one user's whole turn vanishes without an error."""
     agent = build(then=echo)
     async with open_store('memory:') as store:
         versioned = VersionedAgent(agent, store)
@@ -76,8 +76,9 @@ async def test_two_runs_on_one_thread_lose_no_turn():
         assert said == [('ann', 're ann'), ('bob', 're bob')]
 
 
-async def test_a_step_is_in_the_store_before_its_tool_runs(tmp_path: Path):
-    """DA: default durability lost acknowledged steps on SIGKILL. Another process sees the step while the tool runs."""
+async def test_step_is_stored_before_its_tool_runs(tmp_path: Path):
+    """DA: default durability lost acknowledged steps on SIGKILL. Here another process sees the step while the tool
+    runs."""
     url = f'sqlite:///{tmp_path}/agents.db'
     seen: list[list[tuple[str, int]]] = []
 
@@ -93,8 +94,8 @@ async def test_a_step_is_in_the_store_before_its_tool_runs(tmp_path: Path):
     assert seen == [[('step', 2), ('root', 0)], [('step', 4), ('step', 2), ('root', 0)]]
 
 
-async def test_going_back_in_time_covers_the_files_on_disk(tmp_path: Path):
-    """DA, PD: time travel does not cover files; nobody reverts conversation and files in one step"""
+async def test_time_travel_covers_files_on_disk(tmp_path: Path):
+    """DA, PD: time travel does not cover files; conversation and files cannot be reverted in one step."""
     agent = build(put('/a.txt', 'good'), 'done', call('read_file', path='/a.txt'), put('/a.txt', 'bad'),
                   put('/b.txt', 'worse'), 'oops', 'what was it?')  # fmt: skip
     async with open_store('memory:') as store:
@@ -127,7 +128,7 @@ async def test_forks_have_names_diffs_and_merges():
 
 
 async def test_pruning_never_rebuilds_an_empty_state():
-    """DA: naive pruning can silently rebuild an empty state"""
+    """DA: naive pruning can silently rebuild an empty state."""
     agent = build('one', put('/a.txt', 'x'), 'two', 'three')
     async with open_store('memory:') as store:
         versioned = VersionedAgent(agent, store)
@@ -146,8 +147,8 @@ async def test_pruning_never_rebuilds_an_empty_state():
         assert list(await third.file_tree()) == ['/a.txt']
 
 
-async def test_two_users_of_one_agent_share_nothing():
-    """PD: state hangs on the agent object, so two users leak into each other"""
+async def test_concurrent_runs_of_one_agent_share_no_state():
+    """PD: state is stored on the agent object, so users leak into each other."""
     agent = build(then=echo)
     async with open_store('memory:') as store:
         versioned = VersionedAgent(agent, store)
@@ -163,8 +164,8 @@ async def test_two_users_of_one_agent_share_nothing():
         assert first.usage.requests == second.usage.requests == 1
 
 
-async def test_a_pause_survives_where_step_persistence_could_not_resume(tmp_path: Path):
-    """H: StepPersistence cannot resume an approval pause"""
+async def test_pause_resumes_in_another_process(tmp_path: Path):
+    """H: StepPersistence cannot resume an approval pause."""
     url = f'sqlite:///{tmp_path}/agents.db'
     async with open_store(url) as store:
         agent = create_deep_agent(ScriptedModel(put('/a', 'x')), interrupt_on={'write_file': True})

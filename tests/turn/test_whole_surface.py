@@ -1,7 +1,7 @@
-"""All that a model is sent before the first word of a user, by an agent that has everything on.
+"""Everything that a model receives before the user's first prompt, from an agent with all features enabled.
 
 Todos, files and commands of a sandbox, a declared subagent beside the general-purpose one, the four bundled skills,
-and approvals. Every character is paid for at every request: read a changed snapshot as prose that you wrote.
+and approvals. Every request pays for each character, so proofread a changed snapshot.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_CHARS = 6_000
 
 
 def figures_of(request: SeenRequest) -> dict[str, float]:
-    """Count as the benchmarks do."""
+    """Count like the benchmarks."""
     count = cast(
         'Callable[[list[tuple[str, str, object]], str], dict[str, float]]',
         runpy.run_path(str(MEASURE))['surface_figures'],
@@ -50,14 +50,14 @@ async def first_request(backend: BackendProtocol, *, max_depth: int = 1) -> Seen
     return model.requests[0]
 
 
-async def test_the_whole_surface_is_within_its_limits(tmp_path: Path) -> None:
+async def test_whole_surface_is_within_its_limits(tmp_path: Path) -> None:
     figures = figures_of(await first_request(SandboxBackend(tmp_path)))
     assert figures == snapshot({'surface_tools': 11, 'surface_chars': 4138})
     assert figures['surface_tools'] <= MAX_TOOLS
     assert figures['surface_chars'] <= MAX_CHARS
 
 
-async def test_every_tool_as_the_model_sees_it(tmp_path: Path) -> None:
+async def test_tools_as_the_model_sees_them(tmp_path: Path) -> None:
     request = await first_request(SandboxBackend(tmp_path))
     assert request.tool_names == snapshot(
         [
@@ -231,7 +231,7 @@ async def test_every_tool_as_the_model_sees_it(tmp_path: Path) -> None:
     )
 
 
-async def test_all_instructions_as_the_model_sees_them(tmp_path: Path) -> None:
+async def test_instructions_as_the_model_sees_them(tmp_path: Path) -> None:
     assert (await first_request(SandboxBackend(tmp_path))).instructions == snapshot("""\
 For work of three or more steps, plan with write_todos; keep one todo in_progress and update as you go.
 
@@ -249,14 +249,14 @@ Subagents for `task`:
 """)
 
 
-async def test_commands_without_a_sandbox_look_the_same_to_the_model(tmp_path: Path) -> None:
+async def test_commands_with_and_without_a_sandbox_look_the_same_to_the_model(tmp_path: Path) -> None:
     plain = await first_request(LocalBackend(tmp_path, allow_commands=True))
     isolated = await first_request(SandboxBackend(tmp_path))
     assert plain.tools == isolated.tools
     assert plain.instructions == isolated.instructions
 
 
-async def test_approvals_say_nothing_to_the_model(tmp_path: Path) -> None:
+async def test_approvals_add_nothing_to_the_surface(tmp_path: Path) -> None:
     model = ScriptedModel('Done.')
     agent = create_deep_agent(
         model, subagents=[Subagent('reviewer', 'Reviews a change and lists its faults.')], skills=[BUNDLED_SKILLS]
@@ -267,7 +267,7 @@ async def test_approvals_say_nothing_to_the_model(tmp_path: Path) -> None:
     assert model.requests[0].instructions == gated.instructions
 
 
-async def test_an_agent_that_may_not_delegate_does_not_pay_for_it(tmp_path: Path) -> None:
+async def test_agent_that_may_not_delegate_has_no_delegation_surface(tmp_path: Path) -> None:
     request = await first_request(SandboxBackend(tmp_path), max_depth=0)
     assert 'task' not in request.tool_names
     assert 'ubagent' not in (request.instructions or '')

@@ -1,7 +1,7 @@
-"""One run of a tree of agents in a process of its own: what it has from others is in files, and nothing is in memory.
+"""One run of a tree of agents in a separate process, which shares only files with other runs.
 
-`python three_levels_program.py DIRECTORY` begins, or goes on with `conversation.json` and the decisions in
-`decisions.json` of the directory. It prints the answer and what waits, as JSON.
+`python three_levels_program.py DIRECTORY` starts, or resumes `conversation.json` with the decisions in
+`decisions.json` of the directory. It prints the answer and the pending calls as JSON.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ PLAN: dict[str, list[tuple[str, dict[str, str]]]] = {
     ],
     'south/worker/helper': [('note', {'text': 'south/worker/helper'}), ('send', {'text': 'south/worker/helper'})],
 }
-"""What each agent calls in its first response, by its task; all ids begin at 0 in every agent."""
+"""Calls of each agent in its first response, by its task; ids start at 0 in every agent."""
 
 
 def append(name: str, line: str) -> None:
@@ -92,7 +92,7 @@ def note(text: str) -> str:
 
 
 def answer(messages: list[ModelMessage], _: AgentInfo) -> str | list[ToolCallPart]:
-    """Call what the plan says, and then say what came back."""
+    """Make the planned calls, and then record their results."""
     first = messages[0]
     assert isinstance(first, ModelRequest)
     name = next(str(part.content) for part in first.parts if isinstance(part, UserPromptPart))

@@ -1,4 +1,4 @@
-"""What the tests of versions share: a store that tells what it was asked, and agents on it."""
+"""Fixtures for the tests of versions: a store that records statements, and agents on it."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ T = TypeVar('T')
 
 
 class CountingEngine:
-    """An engine that notes each statement."""
+    """An engine that records each statement."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.reads: list[str] = []
         self.writes: list[str] = []
         self.fails_after: int | None = None
-        """How many statements of the next write run before it fails."""
+        """Number of statements of the next write before it fails."""
         self.fails_read: BaseException | None = None
-        """What the first read after the next write raises."""
+        """The error of the first read after the next write."""
         self._has_written = False
 
     @property
@@ -79,7 +79,7 @@ def _noted(operation: Operation[T], log: list[str], stop: int | None = None) -> 
 
 
 class SpyStore(SqlStore):
-    """A store that notes each commit, and can be made to refuse one."""
+    """A store that records each commit and can be made to refuse one."""
 
     def __init__(self, engine: CountingEngine) -> None:
         super().__init__(engine)
@@ -99,7 +99,7 @@ class SpyStore(SqlStore):
 
 
 class MakeAgent(Protocol):
-    """Makes a deep agent that plays a script, on the store."""
+    """Creates a deep agent with scripted model responses, on the store."""
 
     def __call__(self, *steps: Step, then: Script | None = None, **options: Any) -> VersionedAgent[Any, Any]: ...
 
@@ -123,7 +123,7 @@ def make(store: SpyStore) -> MakeAgent:
 
 @pytest.fixture
 def make_plain(store: SpyStore) -> MakeAgent:
-    """Makes an agent of pydantic-ai, with nothing of ours."""
+    """Create a plain pydantic-ai agent, without our capabilities."""
 
     def plain(*steps: Step, then: Script | None = None, **options: Any) -> VersionedAgent[Any, Any]:
         names = ('make_deps', 'approval_timeout_seconds')

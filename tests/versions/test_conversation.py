@@ -1,4 +1,4 @@
-"""Many turns from one version, many writers of one conversation: nothing of anybody is lost."""
+"""Many turns from one version and many writers of one conversation: no work is lost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def echo(messages: list[ModelMessage], info: object) -> Answer:
     return f're {words(messages)[-1]}'
 
 
-async def test_twenty_turns_at_once_are_twenty_children(make: MakeAgent, store: SpyStore):
+async def test_twenty_concurrent_turns_are_twenty_children(make: MakeAgent, store: SpyStore):
     agent = make(then=echo)
     base = await (await agent.create()).advance('start')
 
@@ -46,7 +46,7 @@ async def test_twenty_turns_at_once_are_twenty_children(make: MakeAgent, store: 
     assert words(await base.messages()) == ['start', 're start']
 
 
-async def test_children_of_children_are_told_apart(make: MakeAgent):
+async def test_concurrent_children_of_children_do_not_mix(make: MakeAgent):
     agent = make(then=echo)
     root = await agent.create()
     first = await asyncio.gather(*[root.advance(f'{index}') for index in range(5)])
@@ -57,8 +57,8 @@ async def test_children_of_children_are_told_apart(make: MakeAgent):
     assert await agent.count() == 16
 
 
-async def test_of_two_writers_of_a_conversation_one_wins_and_none_is_lost(make: MakeAgent, store: SpyStore):
-    """C4"""
+async def test_one_of_two_concurrent_writers_wins_and_both_turns_are_stored(make: MakeAgent, store: SpyStore):
+    """C4: of two concurrent writers, one moves the head; the other gets a conflict, and its turn is stored."""
     agent = make(then=echo)
     root = await agent.create()
     ours, theirs = agent.conversation(root.conversation_id), agent.conversation(root.conversation_id)
@@ -75,7 +75,7 @@ async def test_of_two_writers_of_a_conversation_one_wins_and_none_is_lost(make: 
     assert {won.branch, kept.branch} == {branch.name for branch in await ours.branches()}
 
 
-async def test_a_conversation_is_always_current(make: MakeAgent):
+async def test_conversation_is_always_current(make: MakeAgent):
     """C2: values are immutable, handles move"""
     agent = make('one', 'two')
     root = await agent.create()
@@ -90,7 +90,7 @@ async def test_a_conversation_is_always_current(make: MakeAgent):
     assert repr(one) == f'<VersionedConversation {root.conversation_id}>'
 
 
-async def test_a_head_can_go_back_and_elsewhere(make: MakeAgent):
+async def test_head_can_move_back_and_branch(make: MakeAgent):
     agent = make('one', 'two', 'three')
     root = await agent.create()
     talk = agent.conversation(root.conversation_id)
@@ -117,7 +117,7 @@ async def test_turns_from_versions_do_not_move_the_head(make: MakeAgent):
     assert await talk.head() == first
 
 
-async def test_a_conversation_waits_and_goes_on(make: MakeAgent):
+async def test_conversation_pauses_and_resumes(make: MakeAgent):
     agent = make(call('write_file', path='/a', content='x'), 'done', interrupt_on={'write_file': True})
     talk = agent.conversation((await agent.create()).conversation_id)
     paused = await talk.advance('go')
@@ -127,7 +127,7 @@ async def test_a_conversation_waits_and_goes_on(make: MakeAgent):
     assert (await talk.head(), done.output) == (done, 'done')
 
 
-async def test_turns_of_a_conversation_have_the_limits_that_they_are_given(make: MakeAgent):
+async def test_turns_of_a_conversation_respect_usage_limits(make: MakeAgent):
     agent = make(call('write_file', path='/a', content='x'), 'done', interrupt_on={'write_file': True})
     talk = agent.conversation((await agent.create()).conversation_id)
     with pytest.raises(UsageLimitExceeded):
@@ -138,13 +138,13 @@ async def test_turns_of_a_conversation_have_the_limits_that_they_are_given(make:
         await talk.resume({paused.pending[0].id: Approve()}, usage_limits=UsageLimits(request_limit=1))
 
 
-async def test_a_conversation_that_is_not_there_is_named(make: MakeAgent):
+async def test_missing_conversation_is_named_in_the_error(make: MakeAgent):
     agent = make()
     with pytest.raises(LookupError, match="'nobody'"):
         await agent.conversation('nobody').head()
 
 
-async def test_a_head_that_was_deleted_goes_back_or_is_named(make: MakeAgent):
+async def test_deleted_head_falls_back_to_its_parent_or_raises(make: MakeAgent):
     agent = make('one')
     root = await agent.create()
     talk = agent.conversation(root.conversation_id)

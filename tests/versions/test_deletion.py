@@ -1,4 +1,4 @@
-"""A line that is deleted takes its steps along, so that its messages and files can go."""
+"""Deleting a line deletes its steps, so that its messages and files can be collected."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def _two_turns(store: Store) -> list[AgentVersion[Any, Any]]:
     return [root, first, await first.advance('two')]
 
 
-async def test_a_line_goes_with_its_steps_and_leaves_nothing_to_collect() -> None:
+async def test_deleting_a_line_deletes_its_steps_and_leaves_no_garbage() -> None:
     async with open_store('memory:') as store:
         root, _, second = await _two_turns(store)
         assert await store.delete_line(second.id) == 3
@@ -39,7 +39,7 @@ async def test_a_line_goes_with_its_steps_and_leaves_nothing_to_collect() -> Non
         assert await store.conversation(root.conversation_id) is None
 
 
-async def test_the_threads_of_subagents_go_with_the_last_version_that_tells_of_them() -> None:
+async def test_subagent_threads_are_deleted_with_the_last_version_that_refers_to_them() -> None:
     task = {'subagent': 'general-purpose', 'description': 'look up'}
     script = ScriptedModel(
         call('task', **task), call('task', **task), 'deepest', 'deep', 'one', 'two', 'by hand', call('task', **task), 'x', 'y'
@@ -73,7 +73,7 @@ async def test_the_threads_of_subagents_go_with_the_last_version_that_tells_of_t
         assert [version.id for version in await store.versions()] == [root.id]
 
 
-async def test_a_line_ends_where_a_turn_of_another_one_began() -> None:
+async def test_deleting_a_line_stops_where_another_turn_branched_off() -> None:
     async with open_store('memory:') as store:
         root, first, second = await _two_turns(store)
         other = await first.advance('three')
@@ -81,7 +81,7 @@ async def test_a_line_ends_where_a_turn_of_another_one_began() -> None:
         assert [version.id for version in await other.lineage()] == [root.id, first.id, other.id]
 
 
-async def test_a_step_that_something_came_from_stays_with_those_above_it() -> None:
+async def test_step_with_children_survives_the_deletion_of_its_turn() -> None:
     async with open_store('memory:') as store:
         _, first, _ = await _two_turns(store)
         (step,) = await first.steps()
@@ -91,7 +91,7 @@ async def test_a_step_that_something_came_from_stays_with_those_above_it() -> No
         assert (await child.lineage())[-2].id == step.id
 
 
-async def test_the_steps_above_one_that_something_came_from_stay_too() -> None:
+async def test_steps_above_a_step_with_children_survive() -> None:
     calls = [
         ToolCallPart('write_file', {'path': f'/{n}.txt', 'content': str(n)}, tool_call_id=f'w{n}') for n in range(3)
     ]
@@ -107,7 +107,7 @@ async def test_the_steps_above_one_that_something_came_from_stay_too() -> None:
         assert (await store.version(first.id)).id == first.id
 
 
-async def test_a_turn_is_kept_though_the_version_that_it_came_from_is_deleted_meanwhile(tmp_path: Path) -> None:
+async def test_turn_is_stored_although_its_base_is_deleted_meanwhile(tmp_path: Path) -> None:
     async with open_store('memory:') as store:
         bases: list[str] = []
 
@@ -129,7 +129,7 @@ async def test_a_turn_is_kept_though_the_version_that_it_came_from_is_deleted_me
         assert (await turn.advance('more')).output == 'more'
 
 
-async def test_nothing_is_made_of_a_pause_that_was_deleted_and_collected() -> None:
+async def test_deleted_and_collected_pause_cannot_be_cloned_or_resumed() -> None:
     async with open_store('memory:') as store:
         agent = VersionedAgent(create_deep_agent(ScriptedModel(call('ls')), interrupt_on={'ls': True}), store)
         paused = await (await agent.create()).advance('go')
@@ -143,7 +143,7 @@ async def test_nothing_is_made_of_a_pause_that_was_deleted_and_collected() -> No
             await paused.resume({paused.pending[0].id: Approve()})
 
 
-async def test_nobody_is_asked_any_more_about_a_pause_that_is_deleted() -> None:
+async def test_deleting_a_pause_removes_its_pending_approvals() -> None:
     async with open_store('memory:') as store:
         agent = VersionedAgent(create_deep_agent(ScriptedModel(call('ls'), 'done'), interrupt_on={'ls': True}), store)
         paused = await (await agent.create()).advance('go')

@@ -1,4 +1,5 @@
-"""Disks fill up, files lose their rights and their bytes, connections end, clocks go back: nothing acknowledged is lost."""
+"""Faults: full disks, missing permissions, damaged pages, lost connections and clocks set back lose no acknowledged
+work."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def _statement(sql: str) -> Operation[object]:
 
 
 async def _limit(store: SqlStore, pages: int) -> None:
-    """Give the file at most so many pages, as a disk does that is full."""
+    """Limit the file to this number of pages, like a full disk."""
     await store.engine.write(lambda: _statement(f'PRAGMA max_page_count = {pages}'))
 
 
@@ -63,7 +64,7 @@ def url(tmp_path: Path) -> str:
     return f'sqlite:///{tmp_path}/store.db'
 
 
-async def test_a_turn_on_a_full_disk_fails_and_goes_on_when_there_is_room(url: str, tmp_path: Path) -> None:
+async def test_turn_on_a_full_disk_fails_and_recovers_when_space_is_available(url: str, tmp_path: Path) -> None:
     (tmp_path / 'work').mkdir()
     backend = LocalBackend(tmp_path / 'work')
     async with open_store(url) as store:
@@ -84,7 +85,7 @@ async def test_a_turn_on_a_full_disk_fails_and_goes_on_when_there_is_room(url: s
         assert (await _read_all(again))[1] == {'/small.txt': b'small'}
 
 
-async def test_a_store_whose_disk_was_full_in_a_turn_goes_on_without_being_opened_again(url: str) -> None:
+async def test_store_works_again_after_a_full_disk_without_being_reopened(url: str) -> None:
     async with open_store(url) as store:
 
         async def lose(path: str) -> str:
@@ -105,7 +106,7 @@ async def test_a_store_whose_disk_was_full_in_a_turn_goes_on_without_being_opene
 
 @contextmanager
 def _without_rights(path: Path) -> Generator[None]:
-    """Take the right to write from a file and its directory, and be somebody whom that binds."""
+    """Remove write permission from a file and its directory, and drop root privileges."""
     paths = [path.parent, *path.parent.glob(f'{path.name}*')]
     for each in paths:
         each.chmod(0o555 if each.is_dir() else 0o444)
@@ -121,7 +122,7 @@ def _without_rights(path: Path) -> Generator[None]:
             each.chmod(0o755 if each.is_dir() else 0o644)
 
 
-async def test_a_file_that_cannot_be_written_says_so_and_is_as_it_was_when_it_can() -> None:
+async def test_unwritable_file_raises_and_is_unchanged_afterwards() -> None:
     with tempfile.TemporaryDirectory(prefix='pd-fault-') as directory:
         path = Path(directory) / 'store.db'
         url = f'sqlite:///{path}'
@@ -134,7 +135,7 @@ async def test_a_file_that_cannot_be_written_says_so_and_is_as_it_was_when_it_ca
             assert (await (await agent_on(store, 'two').load(first.id)).advance('second')).output == 'two'
 
 
-async def test_damage_in_any_page_is_an_error_of_the_store_or_hurts_nothing(url: str, tmp_path: Path) -> None:
+async def test_damaged_page_raises_a_store_error_or_has_no_effect(url: str, tmp_path: Path) -> None:
     async with open_store(url) as store:
         agent = agent_on(store, write('/a.txt', 'a' * 5000), 'one', write('/b.txt', 'b'), 'two')
         first = await (await agent.create(backend=StateBackend(), name='whole')).advance('first')
@@ -162,7 +163,7 @@ async def test_damage_in_any_page_is_an_error_of_the_store_or_hurts_nothing(url:
 
 
 class FlakyStore(SqlStore):
-    """A store that cannot make one commit."""
+    """A store that fails one commit."""
 
     fails = False
 
@@ -173,7 +174,7 @@ class FlakyStore(SqlStore):
         return await super().commit(commit)
 
 
-async def test_what_a_failed_commit_brought_is_brought_by_the_next(url: str) -> None:
+async def test_contents_of_a_failed_commit_are_in_the_next_one(url: str) -> None:
     async with FlakyStore(await open_engine(url)) as store:
         agent = agent_on(store, write('/a.txt', 'a'), write('/b.txt', 'b'), 'end')
         root = await agent.create(backend=StateBackend())
@@ -198,7 +199,7 @@ def durable_url() -> Generator[str]:
         server.stdin.close()
 
 
-async def test_a_turn_goes_on_over_connections_that_the_server_ends(durable_url: str) -> None:
+async def test_turn_survives_connections_terminated_by_the_server(durable_url: str) -> None:
     async with open_store(durable_url) as store, open_store(durable_url) as other:
 
         async def cut() -> str:
@@ -220,7 +221,7 @@ async def test_a_turn_goes_on_over_connections_that_the_server_ends(durable_url:
         assert await agent.recover() == []
 
 
-async def test_a_clock_that_goes_back_changes_no_order(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_clock_set_back_does_not_change_the_order(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     moments = count(time.time_ns(), -1_000_000_000)
     monkeypatch.setattr(time, 'time_ns', lambda: next(moments))
     async with open_store(url) as store:
@@ -246,8 +247,8 @@ class Noted(DeepAgentDeps):
 
 
 @pytest.mark.parametrize('steps', [1, 0])
-async def test_a_run_whose_deps_no_store_can_hold_fails_and_locks_nothing(tmp_path: Path, steps: int) -> None:
-    """It fails at its next step, or, where there is none, at its end."""
+async def test_run_with_unserializable_deps_fails_and_releases_its_locks(tmp_path: Path, steps: int) -> None:
+    """It fails at the next step or, without a next step, at its end."""
 
     def spoil(ctx: RunContext[Noted]) -> str:
         """Spoil."""

@@ -1,4 +1,4 @@
-"""Nothing of a version can be changed, at any level."""
+"""Versions are immutable at every level."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PUBLIC = sorted(name for name in dir(AgentVersion) if isinstance(getattr(AgentVe
 
 
 async def whole(make: MakeAgent) -> AgentVersion[Any, Any]:
-    """A version that has something in each attribute."""
+    """Return a version in which every attribute has a value."""
     agent = make(
         call('write_todos', todos=[{'content': 'a', 'status': 'pending'}]), call('write_file', path='/a', content='x'),
         'done', interrupt_on={'write_file': True},
@@ -37,7 +37,7 @@ async def whole(make: MakeAgent) -> AgentVersion[Any, Any]:
 
 
 @pytest.mark.parametrize('name', PUBLIC)
-async def test_no_attribute_can_be_set(make: MakeAgent, name: str):
+async def test_attributes_cannot_be_set(make: MakeAgent, name: str):
     version = await make().create()
 
     with pytest.raises((AttributeError, dataclasses.FrozenInstanceError)):
@@ -47,7 +47,7 @@ async def test_no_attribute_can_be_set(make: MakeAgent, name: str):
 
 
 def spoil(value: Any, depth: int = 0) -> None:
-    """Change whatever lets itself be changed."""
+    """Change every mutable value that is reachable."""
     if depth > 6:
         return
     if isinstance(value, list):
@@ -74,7 +74,7 @@ def spoil(value: Any, depth: int = 0) -> None:
 
 
 @pytest.mark.parametrize('name', [name for name in PUBLIC if name not in ('backend',)])
-async def test_what_an_attribute_gives_cannot_change_the_version(make: MakeAgent, name: str):
+async def test_changing_an_attribute_value_does_not_change_the_version(make: MakeAgent, name: str):
     version = await whole(make)
     before = repr(getattr(version, name))
 
@@ -83,7 +83,7 @@ async def test_what_an_attribute_gives_cannot_change_the_version(make: MakeAgent
     assert repr(getattr(version, name)) == before
 
 
-async def test_metadata_are_read_only_to_the_last_level(make: MakeAgent):
+async def test_metadata_are_read_only_at_every_level(make: MakeAgent):
     metadata = cast('Any', (await whole(make)).metadata)
 
     with pytest.raises(TypeError):
@@ -93,7 +93,7 @@ async def test_metadata_are_read_only_to_the_last_level(make: MakeAgent):
     assert metadata['tags'] == ('x', {'y': (1,)})
 
 
-async def test_messages_that_were_changed_are_not_those_of_the_version(make: MakeAgent):
+async def test_changing_returned_messages_does_not_change_the_version(make: MakeAgent):
     agent = make('one', 'two')
     turn = await (await agent.create()).advance('go')
     before = repr(await turn.messages())
@@ -111,7 +111,7 @@ async def test_messages_that_were_changed_are_not_those_of_the_version(make: Mak
     assert repr((await after.messages())[:2]) == before
 
 
-async def test_the_history_of_a_version_is_the_same_bytes_for_ever(make: MakeAgent):
+async def test_stored_history_of_a_version_never_changes(make: MakeAgent):
     agent = make('one', 'two', 'three', 'four')
     turn = await (await agent.create()).advance('a')
     before = await agent.store.messages(turn.record.branch_id, turn.message_count)
@@ -125,7 +125,7 @@ async def test_the_history_of_a_version_is_the_same_bytes_for_ever(make: MakeAge
     assert (await agent.load(turn.id)).record == record
 
 
-async def test_a_lineage_cannot_be_changed(make: MakeAgent):
+async def test_lineage_cannot_be_changed(make: MakeAgent):
     lineage = cast('Any', await (await make().create()).lineage())
 
     with pytest.raises(AttributeError):
@@ -134,11 +134,11 @@ async def test_a_lineage_cannot_be_changed(make: MakeAgent):
         lineage[0] = None
 
 
-def test_a_record_is_a_tuple():
+def test_version_record_is_a_tuple():
     assert issubclass(VersionRecord, tuple)
 
 
-def test_freezing_and_thawing_are_inverse():
+def test_freeze_and_thaw_are_inverse():
     value = cast('object', {'a': [1, 2.5, None, True, {'b': [0]}], 'c': 'x'})
 
     frozen = freeze(value)

@@ -1,4 +1,4 @@
-"""The head of a conversation that goes along with a streamed turn, in the commit that ends it."""
+"""The head of a conversation moves in the commit that ends a streamed turn."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 
 
 class MortalStore(SqlStore):
-    """A store whose process dies where a run would end."""
+    """A store that fails as if the process crashed at the end of a run."""
 
     async def commit(self, commit: Commit) -> Committed:
         if commit.ends:
@@ -48,7 +48,7 @@ async def head_of(store: SpyStore, version: AgentVersion[Any, Any]) -> str | Non
     return conversation.head_id
 
 
-async def test_the_head_goes_along_in_the_commit_that_ends_the_run(make: MakeAgent, store: SpyStore):
+async def test_head_moves_in_the_commit_that_ends_the_run(make: MakeAgent, store: SpyStore):
     agent = make('Hello.')
     root, run_id = await agent.create(), new_id()
     stream = root.advance_stream('hi', run_id=run_id, moves_head=True)
@@ -61,7 +61,7 @@ async def test_the_head_goes_along_in_the_commit_that_ends_the_run(make: MakeAge
     assert (stream.run_id, version.run_id, stream.conflict) == (run_id, run_id, None)
 
 
-async def test_the_head_stays_where_nobody_asks_for_more(make: MakeAgent, store: SpyStore):
+async def test_head_does_not_move_by_default(make: MakeAgent, store: SpyStore):
     root = await make('Hello.').create()
 
     await drain(root.advance_stream('hi'))
@@ -69,7 +69,7 @@ async def test_the_head_stays_where_nobody_asks_for_more(make: MakeAgent, store:
     assert await head_of(store, root) == root.id
 
 
-async def test_a_head_that_was_moved_meanwhile_stays_there_and_the_turn_is_kept(make: MakeAgent, store: SpyStore):
+async def test_head_moved_meanwhile_is_not_overwritten_and_the_turn_is_stored(make: MakeAgent, store: SpyStore):
     agent = make('One.', 'Two.')
     root = await agent.create()
     first = await drain(root.advance_stream('1', moves_head=True))
@@ -85,7 +85,7 @@ async def test_a_head_that_was_moved_meanwhile_stays_there_and_the_turn_is_kept(
     assert second.output == 'Two.'
 
 
-async def test_a_turn_that_goes_on_with_answers_moves_the_head_too(make: MakeAgent, store: SpyStore):
+async def test_resumed_turn_moves_the_head(make: MakeAgent, store: SpyStore):
     agent = make(call('write_file', path='/a', content='x'), 'Done.', interrupt_on={'write_file': True})
     root = await agent.create()
     pause = await drain(root.advance_stream('write', moves_head=True))
@@ -98,9 +98,7 @@ async def test_a_turn_that_goes_on_with_answers_moves_the_head_too(make: MakeAge
     assert after.run_id == run_id
 
 
-async def test_a_turn_that_failed_before_an_answer_leaves_the_head_for_the_same_prompt(
-    make: MakeAgent, store: SpyStore
-):
+async def test_turn_that_fails_before_an_answer_does_not_move_the_head(make: MakeAgent, store: SpyStore):
     root = await make(RuntimeError('no connection')).create()
     stream = root.advance_stream('hi', moves_head=True)
 
@@ -111,7 +109,7 @@ async def test_a_turn_that_failed_before_an_answer_leaves_the_head_for_the_same_
     assert stream.version_id not in {None, root.id}
 
 
-async def test_a_turn_that_failed_after_an_answer_moves_the_head(make: MakeAgent, store: SpyStore):
+async def test_turn_that_fails_after_an_answer_moves_the_head(make: MakeAgent, store: SpyStore):
     root = await make(call('ls', path='/'), RuntimeError('no connection')).create()
     stream = root.advance_stream('hi', moves_head=True)
 
@@ -121,7 +119,7 @@ async def test_a_turn_that_failed_after_an_answer_moves_the_head(make: MakeAgent
     assert await head_of(store, root) == stream.version_id != root.id
 
 
-async def test_a_turn_that_was_stopped_in_a_tool_moves_the_head(make: MakeAgent, store: SpyStore):
+async def test_turn_cancelled_in_a_tool_moves_the_head(make: MakeAgent, store: SpyStore):
     token = CancellationToken()
 
     async def stop() -> str:
@@ -139,8 +137,8 @@ async def test_a_turn_that_was_stopped_in_a_tool_moves_the_head(make: MakeAgent,
     assert (await agent.load(stream.version_id or '')).state == 'interrupted'
 
 
-async def test_whoever_recovers_the_run_moves_the_head_with_its_end(make: MakeAgent, tmp_path: Path):
-    """The process dies at the end of the turn: another ends it, and the head is at the answer."""
+async def test_recovery_moves_the_head_when_it_ends_the_run(make: MakeAgent, tmp_path: Path):
+    """The process crashes at the end of a turn; recovery ends the turn and moves the head to its answer."""
     url = f'sqlite:///{tmp_path}/a.db'
     async with MortalStore(await open_engine(url)) as dying:
         root = await VersionedAgent(make('Lost.').agent, dying).create()
@@ -156,7 +154,7 @@ async def test_whoever_recovers_the_run_moves_the_head_with_its_end(make: MakeAg
         assert conversation.head_id == recovered[0].id
 
 
-async def test_an_upload_is_a_version_that_the_next_turn_begins_with(make: MakeAgent, store: SpyStore):
+async def test_upload_creates_a_version_that_the_next_turn_starts_from(make: MakeAgent, store: SpyStore):
     root = await make(call('read_file', path='/uploads/a.txt'), 'Read.').create()
 
     edit = await root.upload('a.txt', b'alpha\n', moves_head=True)
@@ -171,7 +169,7 @@ async def test_an_upload_is_a_version_that_the_next_turn_begins_with(make: MakeA
     assert len([commit for commit in store.commits if commit.heads]) == 2
 
 
-async def test_an_upload_does_not_move_a_head_that_is_elsewhere(make: MakeAgent, store: SpyStore):
+async def test_upload_does_not_move_a_head_that_moved_meanwhile(make: MakeAgent, store: SpyStore):
     root = await make('Hello.').create()
     moved = await drain(root.advance_stream('hi', moves_head=True))
 
@@ -182,7 +180,7 @@ async def test_an_upload_does_not_move_a_head_that_is_elsewhere(make: MakeAgent,
     assert (await store.version(caught.value.yours)).kind == 'edit'
 
 
-async def test_an_upload_is_in_the_directory_that_has_the_version(make: MakeAgent, store: SpyStore, tmp_path: Path):
+async def test_upload_is_written_to_the_directory_of_its_version(make: MakeAgent, store: SpyStore, tmp_path: Path):
     backend = LocalBackend(tmp_path)
     agent = make('Hello.')
     root = await agent.create(backend=backend)
@@ -197,7 +195,7 @@ async def test_an_upload_is_in_the_directory_that_has_the_version(make: MakeAgen
     assert sorted(await after.file_tree()) == ['/new.txt', '/uploads/a.txt']
 
 
-async def test_an_upload_that_is_refused_leaves_the_directory_to_the_next_turn(make: MakeAgent, tmp_path: Path):
+async def test_refused_upload_releases_the_directory(make: MakeAgent, tmp_path: Path):
     root = await make('Hello.').create(backend=LocalBackend(tmp_path))
 
     with pytest.raises(InvalidUploadError):
@@ -208,7 +206,7 @@ async def test_an_upload_that_is_refused_leaves_the_directory_to_the_next_turn(m
     assert (await edit.advance('hi')).parent_id == edit.id
 
 
-async def test_a_version_that_waits_takes_no_upload(make: MakeAgent):
+async def test_upload_to_a_pending_version_is_refused(make: MakeAgent):
     root = await make(call('ls', path='/'), interrupt_on={'ls': True}).create()
     pause = await root.advance('hi')
 
@@ -216,7 +214,7 @@ async def test_a_version_that_waits_takes_no_upload(make: MakeAgent):
         await pause.upload('a.txt', b'x')
 
 
-async def test_an_agent_without_deps_or_files_takes_no_upload(make_plain: MakeAgent):
+async def test_upload_without_deep_agent_deps_or_files_is_refused(make_plain: MakeAgent):
     root = await make_plain('Hello.').create()
     with pytest.raises(UnversionedBackendError, match='not versioned'):
         await root.upload('a.txt', b'x')

@@ -1,4 +1,4 @@
-"""Histories without a run: `with_messages` and `set` create a version for one that differs, and only then."""
+"""History edits without a run: `with_messages` and `set` create a version only if the history differs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic_deep.versions import VersionedAgent
 pytestmark = pytest.mark.anyio
 
 
-async def test_set_appends_what_is_new_and_moves_the_head() -> None:
+async def test_set_appends_new_messages_and_moves_the_head() -> None:
     async with open_store('memory:') as store:
         agent = VersionedAgent(create_deep_agent(ScriptedModel('one', 'two')), store)
         first = await (await agent.create()).advance('hello')
@@ -40,7 +40,7 @@ async def test_set_with_the_same_history_writes_nothing() -> None:
 
 
 @pytest.mark.parametrize(('kept', 'branch'), [(0, 'main.2'), (1, 'branch-2')])
-async def test_set_with_another_beginning_goes_on_a_branch_and_the_old_history_stays(kept: int, branch: str) -> None:
+async def test_set_with_a_different_beginning_branches_and_preserves_the_old_history(kept: int, branch: str) -> None:
     async with open_store('memory:') as store:
         agent = VersionedAgent(create_deep_agent(ScriptedModel('one')), store)
         first = await (await agent.create()).advance('hello')
@@ -53,7 +53,7 @@ async def test_set_with_another_beginning_goes_on_a_branch_and_the_old_history_s
         assert await (await agent.load(first.id)).messages() == old
 
 
-async def test_a_child_with_other_messages_moves_the_head_only_on_request() -> None:
+async def test_with_messages_moves_the_head_only_on_request() -> None:
     async with open_store('memory:') as store:
         agent = VersionedAgent(create_deep_agent(ScriptedModel('one')), store)
         first = await agent.create()
@@ -68,7 +68,7 @@ async def test_a_child_with_other_messages_moves_the_head_only_on_request() -> N
         assert await conversation.head() == moved
 
 
-async def test_messages_that_are_changed_afterwards_do_not_change_the_version() -> None:
+async def test_changing_messages_afterwards_does_not_change_the_version() -> None:
     model = ScriptedModel('one')
     async with open_store('memory:') as store:
         agent = VersionedAgent(create_deep_agent(model), store)

@@ -1,4 +1,4 @@
-"""Instructions of a conversation: kept with its versions, and told to whichever agent goes on with it."""
+"""Instructions of a conversation: stored with its versions and used by every agent that continues it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,9 @@ def agent_of(store: SpyStore, model: ScriptedModel, instructions: str = 'Be an a
     return VersionedAgent(Agent[Any, Any](model, name='analyst', instructions=instructions), store)
 
 
-async def test_a_conversation_has_instructions_of_its_own_wherever_it_is_loaded(store: SpyStore):
-    """`create(instructions=…)` gives a conversation instructions beside those of its agent. They are kept with its
-    versions, and hold in each turn, in whichever process and under whichever agent it is loaded; a replay has them too.
-    """
+async def test_conversation_instructions_apply_wherever_it_is_loaded(store: SpyStore):
+    """`create(instructions=…)` adds instructions of the conversation to those of its agent. They are stored with its
+    versions and apply in each turn, in every process and under every agent that loads it, and in replays."""
     model, other, third = ScriptedModel('one', 'two'), ScriptedModel('three'), ScriptedModel('four')
     root = await agent_of(store, model).create(instructions='Speak like a pirate.')
     first = await root.advance('go')
@@ -58,7 +57,7 @@ async def test_blank_instructions_are_refused(store: SpyStore, instructions: Any
     assert caught.value.field == 'instructions'
 
 
-async def test_what_a_change_does_not_name_stays(store: SpyStore):
+async def test_with_metadata_preserves_omitted_options(store: SpyStore):
     root = await agent_of(store, ScriptedModel()).create(
         instructions=['A.', 'B.'], model='scripted', model_settings={'temperature': 0}
     )
@@ -68,10 +67,9 @@ async def test_what_a_change_does_not_name_stays(store: SpyStore):
     assert (named.instructions, named.model_settings) == (('A.', 'B.'), {'temperature': 1})
 
 
-async def test_what_a_builder_told_the_agent_is_not_forgotten_with_a_store(store: SpyStore):
-    """`prompt(agent, store=…, conversation_id=…)` goes on with the instructions that earlier builders of the
-    conversation have given, in the order in which they were given, each once.
-    """
+async def test_builder_instructions_are_remembered_with_a_store(store: SpyStore):
+    """`prompt(agent, store=…, conversation_id=…)` continues with the instructions that earlier builders of the
+    conversation set, in the order in which they were set, each once."""
     model = ScriptedModel('one', 'two', 'three')
     agent = Agent(model, instructions='Be an analyst.')
     await prompt(agent, store=store, conversation_id='c').instructions('Speak like a pirate.').user('Go.').prompt()
@@ -86,10 +84,9 @@ def deep_agent_of(store: SpyStore, *steps: str, instructions: str | list[str] | 
     return VersionedAgent(create_deep_agent(ScriptedModel(*steps), name='analyst', instructions=instructions), store)
 
 
-async def test_a_version_keeps_the_instructions_that_it_was_made_with(store: SpyStore):
-    """The literal instructions of the agent are kept with each version of a turn: those of its capabilities are not
-    part of them, and the next turn has those of the agent that makes it.
-    """
+async def test_version_stores_the_instructions_of_its_agent(store: SpyStore):
+    """Each version of a turn stores the literal instructions of its agent, without those of capabilities. The next turn
+    uses the instructions of the agent that runs it."""
     agent = deep_agent_of(store, 'one', instructions=['Be an analyst.', 'Be brief.'])
     root = await agent.create(instructions='Speak like a pirate.')
     first = await root.advance('go')
@@ -98,10 +95,9 @@ async def test_a_version_keeps_the_instructions_that_it_was_made_with(store: Spy
     assert first.model_settings == {}
 
 
-async def test_loading_under_an_agent_of_other_instructions_warns_once(store: SpyStore):
-    """Who loads a version under an agent whose instructions differ is warned: both are named, and how to adopt or keep.
-    It happens once for a conversation; what goes on from there has the instructions of the agent.
-    """
+async def test_loading_under_an_agent_with_other_instructions_warns_once(store: SpyStore):
+    """Loading a version under an agent with different instructions warns once per conversation: the warning quotes both
+    and explains how to keep the old ones. Later turns use the instructions of the agent."""
     long = 'Be an analyst of sales. ' * 10
     first = await (await deep_agent_of(store, 'one', instructions=long).create()).advance('go')
     other = deep_agent_of(store, 'two', instructions='Be brief.')
@@ -122,7 +118,7 @@ async def test_loading_under_an_agent_of_other_instructions_warns_once(store: Sp
     assert (await (await kept.load(first.id)).advance('on')).agent_instructions == long.strip()
 
 
-async def test_a_conversation_that_is_taken_up_by_its_handle_warns(store: SpyStore):
+async def test_conversation_handle_warns_about_changed_instructions(store: SpyStore):
     agent = deep_agent_of(store, 'one', instructions='Be an analyst.')
     root = await agent.create()
     await agent.conversation(root.conversation_id).advance('go')
@@ -130,8 +126,8 @@ async def test_a_conversation_that_is_taken_up_by_its_handle_warns(store: SpySto
         await deep_agent_of(store, instructions=None).conversation(root.conversation_id).head()
 
 
-async def test_agents_that_were_not_made_here_are_compared_with_the_first_request(store: SpyStore):
-    """Instructions that a function returns are not compared: a date would differ each time."""
+async def test_instructions_of_plain_agents_are_compared_with_the_first_request(store: SpyStore):
+    """Instructions returned by functions are not compared: a date would differ each time."""
 
     def dated(day: str, instructions: str) -> VersionedAgent[Any, Any]:
         agent = Agent[Any, Any](ScriptedModel('answer'), name='analyst', instructions=[instructions, lambda: day])
@@ -145,7 +141,7 @@ async def test_agents_that_were_not_made_here_are_compared_with_the_first_reques
         await third.advance('on')
 
 
-async def test_prompt_with_a_store_warns_where_the_agent_is_another(store: SpyStore):
+async def test_prompt_with_a_store_warns_about_changed_instructions(store: SpyStore):
     await (
         prompt(create_deep_agent(ScriptedModel('one'), instructions='A.'), store=store, conversation_id='c')
         .user('Go.')

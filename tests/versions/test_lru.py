@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic_deep.versions._lru import LRUCache
 
 
-def test_the_value_that_was_used_longest_ago_goes() -> None:
+def test_least_recently_used_value_is_evicted() -> None:
     cache = LRUCache[int](max_entries=2)
     cache.set('a', 1)
     cache.set('b', 2)

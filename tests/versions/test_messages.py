@@ -1,4 +1,4 @@
-"""Media in messages: stored once, as assets, and in their places again when a history is read."""
+"""Media in messages are stored once as assets and inlined again when a history is read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 PNG = b'\x89PNG\r\n\x1a\n' + bytes(range(256)) * 40
 
 
-async def test_a_prompt_is_a_string_or_parts(make: MakeAgent):
+async def test_prompt_is_a_string_or_a_list_of_parts(make: MakeAgent):
     """000-16a: A prompt is a text, or a list of texts and images."""
     root = await make('one').create()
 
@@ -35,7 +35,7 @@ async def test_a_prompt_is_a_string_or_parts(make: MakeAgent):
     assert (image.data, image.media_type) == (PNG, 'image/png')
 
 
-async def test_images_are_assets_that_are_stored_once(make: MakeAgent, store: SpyStore):
+async def test_images_are_stored_once_as_assets(make: MakeAgent, store: SpyStore):
     """000-16b: Images are assets of their own, referred to by digest and stored once."""
     agent = make('one', 'two', 'three')
     image = BinaryContent(PNG, media_type='image/png')
@@ -51,13 +51,13 @@ async def test_images_are_assets_that_are_stored_once(make: MakeAgent, store: Sp
             assert len(record.body) < 1500
             assert b'iVBOR' not in record.body
     rows = [sql for sql in store.counting.writes if 'INSERT INTO asset' in sql]
-    assert rows  # it was written, once: the look above found one row of this digest
+    assert rows  # it was written once: the lookup above found one row with this digest
     loaded = await (await agent.load(second.id)).messages()
     assert loaded == await second.messages()
 
 
-async def test_media_are_sent_again_from_a_version_that_was_loaded(make: MakeAgent, store: SpyStore):
-    """000-16b: inlined again on load"""
+async def test_media_of_a_loaded_version_are_sent_again(make: MakeAgent, store: SpyStore):
+    """000-16b: Media are inlined again on load."""
     agent = make('one')
     first = await (await agent.create()).advance(['a', BinaryContent(PNG, media_type='image/png')])
     later = make('two')
@@ -68,8 +68,8 @@ async def test_media_are_sent_again_from_a_version_that_was_loaded(make: MakeAge
     assert sent.content[1].data == PNG  # pyright: ignore[reportUnknownMemberType]
 
 
-async def test_media_in_the_result_of_a_tool_are_assets_too(make_plain: MakeAgent, store: SpyStore):
-    """000-16b"""
+async def test_media_in_tool_results_are_stored_as_assets(make_plain: MakeAgent, store: SpyStore):
+    """000-16b: Images in tool results are assets too, stored once."""
 
     def shoot() -> BinaryContent:
         return BinaryContent(PNG, media_type='image/png')
@@ -91,8 +91,8 @@ async def test_media_in_the_result_of_a_tool_are_assets_too(make_plain: MakeAgen
     assert bool(await turn.replay())
 
 
-async def test_a_result_that_looks_like_media_comes_back_as_it_was(make_plain: MakeAgent):
-    """What a tool returns is data, whatever it is called."""
+async def test_tool_results_that_look_like_media_are_unchanged(make_plain: MakeAgent):
+    """Tool results are data, whatever their keys are named."""
     odd: list[object] = [
         {'kind': 'binary', 'data': 'not base64!', 'media_type': 'x'},
         {'kind': 'binary', 'data': 'asset:deadbeef', 'media_type': 'x'},
@@ -119,8 +119,8 @@ async def test_a_result_that_looks_like_media_comes_back_as_it_was(make_plain: M
 
 
 @pytest.mark.parametrize('text', ['nul \x00 inside', 'lone \ud800 surrogate', '\ufeffbom', 'e\u0301 \U0001f600'])
-async def test_any_text_of_a_tool_is_kept_or_refused_by_name(make_plain: MakeAgent, text: str):
-    """A result that no store can hold fails the call, and not the store."""
+async def test_any_tool_result_text_is_stored_or_refused(make_plain: MakeAgent, text: str):
+    """A result that cannot be stored fails the call, not the store."""
 
     def say() -> str:
         return text
@@ -140,7 +140,7 @@ async def test_any_text_of_a_tool_is_kept_or_refused_by_name(make_plain: MakeAge
 
 
 @pytest.mark.parametrize('text', ['nul \x00 inside', 'lone \ud800 surrogate'])
-async def test_any_text_of_a_prompt_is_kept_or_refused(make_plain: MakeAgent, text: str):
+async def test_any_prompt_text_is_stored_or_refused(make_plain: MakeAgent, text: str):
     agent = make_plain('one', 'two')
     root = await agent.create()
     if '\ud800' in text:
@@ -155,7 +155,7 @@ async def test_any_text_of_a_prompt_is_kept_or_refused(make_plain: MakeAgent, te
     assert request.parts[0].content == text  # type: ignore[union-attr]
 
 
-async def test_a_megabyte_of_text_is_kept_as_it_was(make_plain: MakeAgent):
+async def test_a_megabyte_of_text_is_stored_unchanged(make_plain: MakeAgent):
     text = 'Zeile mit Umlaut ä\r\n' * 52_000
 
     turn = await (await make_plain(text).create()).advance(text)
@@ -165,8 +165,8 @@ async def test_a_megabyte_of_text_is_kept_as_it_was(make_plain: MakeAgent):
     assert await loaded.messages() == await turn.messages()
 
 
-async def test_numbers_that_json_does_not_have_are_stored_as_they_are(make: MakeAgent, store: SpyStore):
-    """NaN and infinities in the result of a tool are never null: not in the store, and not in a replay."""
+async def test_nan_and_infinity_are_stored_unchanged(make: MakeAgent, store: SpyStore):
+    """NaN and infinities in tool results never become null, neither in the store nor in a replay."""
 
     def measure() -> dict[str, object]:
         return {'a': [math.nan, math.inf, -math.inf], 'text': 'NaN'}

@@ -1,4 +1,4 @@
-"""The options of a run come back from the store as they were."""
+"""The options of a run are loaded as they were stored."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ STATES = st.none() | st.dictionaries(st.text(st.characters(codec=None)), st.text
         protected_in_view=STATES,
     )
 )
-def test_options_come_back(options: RunOptions):
-    """Names of files may have half of a surrogate pair: bytes that are no UTF-8."""
+def test_options_round_trip(options: RunOptions):
+    """File names may contain lone surrogates: bytes that are not UTF-8."""
     assert load_options(sample_run('c')._replace(options=options.dump())) == options
 
 
-def test_options_of_other_releases_are_left_out():
+def test_unknown_options_of_other_releases_are_ignored():
     run = sample_run('c')._replace(options='{"model": "test:model", "colour": "red"}')
 
     assert load_options(run) == RunOptions(model='test:model')
 
 
-def test_settings_that_json_cannot_hold_are_left_out():
+def test_settings_that_json_cannot_represent_are_omitted():
     settings = ModelSettings(seed=7, extra_body={'a': object()})
 
     assert json_settings(settings) == {'seed': 7}

@@ -1,4 +1,4 @@
-"""Settings of versions: defaults that are inherited, overrides of one turn, and what each request used in the end."""
+"""Settings of versions: inherited defaults, overrides for one turn, and the effective settings of each request."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def seen(agent: VersionedAgent[Any, Any]) -> list[dict[str, Any]]:
     return [dict(request.settings or {}) for request in model.requests]
 
 
-async def test_children_and_clones_inherit_the_defaults(make: MakeAgent):
+async def test_children_and_clones_inherit_default_settings(make: MakeAgent):
     """000-15a: The model settings of a version are stored, and its children and clones have them too."""
     agent = make('one', 'two', 'three')
     root = await agent.create(model_settings={'temperature': 0, 'max_tokens': 50})
@@ -42,7 +42,7 @@ async def test_children_and_clones_inherit_the_defaults(make: MakeAgent):
     assert seen(agent) == [{'temperature': 0, 'max_tokens': 50}] * 3
 
 
-async def test_settings_of_one_turn_win_over_the_defaults(make: MakeAgent):
+async def test_settings_of_one_turn_override_the_defaults(make: MakeAgent):
     """000-15b: Settings of one call of `advance` win over those of the version, and are passed to the model."""
     agent = make('one', 'two')
     root = await agent.create(model_settings={'temperature': 0, 'max_tokens': 50})
@@ -54,7 +54,7 @@ async def test_settings_of_one_turn_win_over_the_defaults(make: MakeAgent):
     assert child.model_settings == {'temperature': 0, 'max_tokens': 50}
 
 
-async def test_the_effective_settings_of_each_request_are_stored_beside_its_tokens(make: MakeAgent, store: SpyStore):
+async def test_effective_settings_of_each_request_are_stored_beside_its_tokens(make: MakeAgent, store: SpyStore):
     """000-15c: The settings in effect for each request are stored beside its input and output tokens."""
     agent = make(call('ls'), 'done', model_settings={'seed': 7})
     root = await agent.create(model_settings={'temperature': 0})
@@ -72,8 +72,8 @@ async def test_the_effective_settings_of_each_request_are_stored_beside_its_toke
     assert [request.response_id for request in requests] == [records[1].id, records[3].id]
 
 
-async def test_settings_that_a_capability_changes_are_stored_as_they_were_sent(make: MakeAgent, store: SpyStore):
-    """000-15c"""
+async def test_settings_changed_by_a_capability_are_stored_as_sent(make: MakeAgent, store: SpyStore):
+    """000-15c: The settings in effect for each request are stored, including changes by capabilities."""
 
     class Cooler(AbstractCapability[object]):
         async def before_model_request(
@@ -88,9 +88,7 @@ async def test_settings_that_a_capability_changes_are_stored_as_they_were_sent(m
     assert json.loads(request.model_settings) == {'temperature': 0.25}
 
 
-async def test_a_setting_that_is_not_part_of_what_is_said_makes_no_other_request_of_it(
-    make: MakeAgent, store: SpyStore
-):
+async def test_timeout_setting_does_not_change_the_stored_request_parameters(make: MakeAgent, store: SpyStore):
     class Patient(AbstractCapability[Any]):
         def get_model_settings(self) -> Callable[[RunContext[Any]], ModelSettings]:
             return lambda ctx: ModelSettings(timeout=float(ctx.run_step))
@@ -127,14 +125,14 @@ async def test_settings_cannot_set_messages_model_or_tools(make: MakeAgent, sett
     root = await agent.create()
     with pytest.raises(ValidationError, match=f'^{name}: '):
         await root.with_metadata(model_settings=settings)
-    if name != 'model':  # which `advance` takes for the model
+    if name != 'model':  # `advance` takes `model` as its own parameter
         with pytest.raises(ValidationError, match=f'^{name}: '):
             await root.advance('go', **settings)
         with pytest.raises(ValidationError, match=f'^{name}: '):
             root.advance_stream('go', **settings)
 
 
-async def test_headers_are_not_kept(make: MakeAgent, store: SpyStore):
+async def test_headers_are_not_stored(make: MakeAgent, store: SpyStore):
     headers = {'Authorization': 'Bearer SECRET'}
     agent = make('done', model_settings={'extra_headers': headers})
     root = await agent.create()
@@ -150,7 +148,7 @@ async def test_headers_are_not_kept(make: MakeAgent, store: SpyStore):
 
 
 @pytest.mark.parametrize('settings', [{'temperature': math.nan}, {'extra_body': {'a': [math.inf]}}])
-async def test_numbers_that_json_lacks_are_refused(make: MakeAgent, settings: Any):
+async def test_nan_and_infinity_in_settings_are_refused(make: MakeAgent, settings: Any):
     name = next(iter(settings))
     agent = make()
     root = await agent.create()
@@ -160,19 +158,19 @@ async def test_numbers_that_json_lacks_are_refused(make: MakeAgent, settings: An
         await root.advance('go', **settings)
 
 
-async def test_what_json_cannot_hold_may_be_a_setting_of_one_turn(make: MakeAgent):
+async def test_setting_of_one_turn_need_not_be_serializable(make: MakeAgent):
     agent = make('done')
     timeout = httpx.Timeout(5)
     await (await agent.create()).advance('go', timeout=timeout)
     assert seen(agent) == [{'timeout': timeout}]
 
 
-async def test_settings_that_json_cannot_hold_are_refused(make: MakeAgent):
+async def test_default_settings_must_be_serializable(make: MakeAgent):
     with pytest.raises(ValidationError, match=r'^timeout: JSON cannot hold this'):
         await make().create(model_settings={'timeout': object()})  # type: ignore[typeddict-item]
 
 
-async def test_settings_of_one_provider_and_other_bodies_are_kept(make: MakeAgent):
+async def test_provider_settings_and_extra_body_are_stored(make: MakeAgent):
     settings: Any = {'openai_reasoning_effort': 'low', 'extra_body': {'top_k': 4}}
 
     root = await make().create(model_settings=settings)
@@ -180,7 +178,7 @@ async def test_settings_of_one_provider_and_other_bodies_are_kept(make: MakeAgen
     assert root.model_settings == settings
 
 
-async def test_the_model_of_a_conversation_is_used_for_all_its_turns(store: SpyStore):
+async def test_model_passed_to_a_turn_is_recorded(store: SpyStore):
     house = ScriptedModel('one', 'two', model_name='house')
     agent = VersionedAgent(Agent(ScriptedModel(), defer_model_check=True), store)
     root = await agent.create()
@@ -192,8 +190,8 @@ async def test_the_model_of_a_conversation_is_used_for_all_its_turns(store: SpyS
     assert request.model == 'house'
 
 
-async def test_a_model_by_name_is_kept_with_the_settings(make: MakeAgent):
-    """000-04, 000-15a"""
+async def test_model_name_is_stored_with_the_settings(make: MakeAgent):
+    """000-04, 000-15a: A model is a plain string, stored with the settings and inherited by children."""
     agent = make()
     root = await agent.create(model='test', model_settings={'temperature': 0})
 

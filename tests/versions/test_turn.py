@@ -1,4 +1,4 @@
-"""Turns: what is kept of those that succeed, fail, are cancelled, or are left while they stream."""
+"""Turns: the versions stored for turns that succeed, fail, are cancelled, or are abandoned while streaming."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ async def newest(agent: VersionedAgent[Any, Any]) -> AgentVersion[Any, Any]:
     return (await agent.list(limit=1))[0]
 
 
-async def test_a_failing_tool_is_a_result_that_the_model_sees(make: MakeAgent, store: SpyStore):
-    """000-12, C10"""
+async def test_failing_tool_is_a_result_for_the_model(make: MakeAgent, store: SpyStore):
+    """000-12, C10: A tool that raises is a failed result, which the model receives."""
 
     def burn() -> str:
         raise KeyError('fire')
@@ -59,8 +59,8 @@ async def test_a_failing_tool_is_a_result_that_the_model_sees(make: MakeAgent, s
     assert (entry.status, entry.error) == ('failed', 'KeyError')
 
 
-async def test_a_tool_that_asks_to_be_called_again_may_be(make: MakeAgent, store: SpyStore):
-    """000-12"""
+async def test_tool_can_ask_the_model_to_retry(make: MakeAgent, store: SpyStore):
+    """000-12: A tool that raises `ModelRetry` is called again, and both calls are in the ledger."""
     seen: list[int] = []
 
     def pick(number: int) -> str:
@@ -90,7 +90,7 @@ def make_retrying(make: MakeAgent, tool: Any) -> VersionedAgent[Any, Any]:
     return make(call('pick', number=1), call('pick', number=3), 'done', tools=[tool])
 
 
-async def test_arguments_are_kept_byte_for_byte(make_plain: MakeAgent, store: SpyStore):
+async def test_arguments_are_stored_byte_for_byte(make_plain: MakeAgent, store: SpyStore):
     """000-20a: The arguments of a tool call are stored as the JSON text of the model, byte for byte."""
     written = '{"b": 1.10, "a":  12345678901234567890123, "c":"\\u00e4\\/", "b2":1e400}'
     seen: list[object] = []
@@ -129,7 +129,7 @@ async def test_arguments_are_parsed_only_when_the_tool_runs(make_plain: MakeAgen
 
 
 async def test_arguments_as_a_dictionary_are_stored_as_given(make_plain: MakeAgent, store: SpyStore):
-    """C9"""
+    """C9: Arguments given as a dictionary are stored in the given order."""
 
     def keep(b: int, a: int) -> str:
         return 'ok'
@@ -143,7 +143,7 @@ async def test_arguments_as_a_dictionary_are_stored_as_given(make_plain: MakeAge
     assert (await store.calls([turn.run_id or '']))[0].arguments == '{"b":2,"a":1}'
 
 
-async def test_usage_is_on_messages_and_versions(make: MakeAgent, store: SpyStore):
+async def test_usage_is_stored_on_messages_and_versions(make: MakeAgent, store: SpyStore):
     """000-21: Every response of a model carries its input and output tokens."""
     agent = make(call('ls'), 'one', 'two')
     first = await (await agent.create()).advance('a')
@@ -182,8 +182,8 @@ async def test_a_stream_yields_text_and_ends_with_a_version(make: MakeAgent, sto
         stream.events()
 
 
-async def test_a_stream_makes_the_same_history_as_a_turn(make: MakeAgent):
-    """000-13c, C33: deltas are never stored"""
+async def test_streamed_turn_stores_the_same_history_as_a_plain_turn(make: MakeAgent):
+    """000-13c, C33: Deltas are never stored."""
     steps = (call('ls'), 'one two three')
     streamed, whole = make(*steps), make(*steps, name='whole')
     stream = (await streamed.create()).advance_stream('go')
@@ -204,8 +204,8 @@ async def test_a_stream_makes_the_same_history_as_a_turn(make: MakeAgent):
     assert bool(await stream.version.replay())
 
 
-async def test_a_stream_has_events_too(make: MakeAgent):
-    """000-13b"""
+async def test_stream_yields_events(make: MakeAgent):
+    """000-13b: A streamed turn yields the events of the model and of its tools."""
     stream = (await make(call('ls'), 'done').create()).advance_stream('go')
 
     kinds = [event.event_kind async for event in stream.events()]
@@ -216,8 +216,8 @@ async def test_a_stream_has_events_too(make: MakeAgent):
     assert stream.version.output == 'done'
 
 
-async def test_a_stream_that_is_left_is_an_interrupted_version(make: MakeAgent, store: SpyStore):
-    """000-13c, C33, C12"""
+async def test_abandoned_stream_is_an_interrupted_version(make: MakeAgent, store: SpyStore):
+    """000-13c, C33, C12: A stream that the caller abandons is stored as an interrupted version."""
     agent = make(call('ls'), 'one two three four', 'later')
     root = await agent.create()
 
@@ -232,7 +232,7 @@ async def test_a_stream_that_is_left_is_an_interrupted_version(make: MakeAgent, 
     assert (await left.advance('go on')).output == 'later'
 
 
-async def test_a_stream_that_is_not_begun_does_nothing(make: MakeAgent, store: SpyStore):
+async def test_stream_that_is_never_iterated_does_nothing(make: MakeAgent, store: SpyStore):
     root = await make('one').create()
     store.commits.clear()
 
@@ -242,8 +242,8 @@ async def test_a_stream_that_is_not_begun_does_nothing(make: MakeAgent, store: S
     assert store.commits == []
 
 
-async def test_a_model_that_fails_leaves_a_version_to_go_on_from(make: MakeAgent, store: SpyStore):
-    """000-12: what was done is not lost"""
+async def test_model_failure_leaves_a_version_to_continue_from(make: MakeAgent, store: SpyStore):
+    """000-12: Completed steps are not lost when the model fails."""
     agent = make(call('write_todos', todos=[]), call('ls'), RuntimeError('overloaded'), 'fine now')
     root = await agent.create()
 
@@ -262,7 +262,7 @@ async def test_a_model_that_fails_leaves_a_version_to_go_on_from(make: MakeAgent
     assert [each.id for each in await after.lineage()] == [root.id, failed.id, after.id]
 
 
-async def test_a_model_that_fails_at_once_leaves_the_prompt(make: MakeAgent, store: SpyStore):
+async def test_model_failure_in_the_first_request_preserves_the_prompt(make: MakeAgent, store: SpyStore):
     agent = make(RuntimeError('overloaded'), 'fine now')
     root = await agent.create()
     with pytest.raises(RuntimeError, match='overloaded'):
@@ -276,8 +276,8 @@ async def test_a_model_that_fails_at_once_leaves_the_prompt(make: MakeAgent, sto
     assert prompts == ['remember this', 'again']
 
 
-async def test_a_call_that_was_cut_off_is_answered_interrupted_and_never_run_later(make: MakeAgent, store: SpyStore):
-    """C12"""
+async def test_cancelled_call_is_answered_as_interrupted_and_never_rerun(make: MakeAgent, store: SpyStore):
+    """C12: A call cut off by cancellation is answered as interrupted and does not run later."""
     runs: list[str] = []
     begun, told = asyncio.Event(), asyncio.Event()
     store.after = lambda commit: told.set() if any(entry.status == 'done' for entry in commit.calls) else None
@@ -311,7 +311,7 @@ async def test_a_call_that_was_cut_off_is_answered_interrupted_and_never_run_lat
     assert await later.messages() == await (await agent.load(later.id)).messages()
 
 
-async def test_what_a_call_writes_while_it_is_cancelled_is_in_the_version(make: MakeAgent):
+async def test_files_written_during_cancellation_are_in_the_version(make: MakeAgent):
     """pydantic-ai cancels the calls of a run only after the run has ended for its capabilities."""
     begun = asyncio.Event()
 
@@ -335,8 +335,8 @@ async def test_what_a_call_writes_while_it_is_cancelled_is_in_the_version(make: 
     assert await (await cut.files()).read_bytes('/last.txt') == b'words'
 
 
-async def test_a_step_can_be_gone_on_from_and_its_calls_are_not_run(make: MakeAgent):
-    """C12"""
+async def test_turn_from_a_step_does_not_run_its_pending_calls(make: MakeAgent):
+    """C12: The pending calls of a step are answered as interrupted."""
     runs: list[str] = []
 
     def once() -> str:
@@ -355,7 +355,7 @@ async def test_a_step_can_be_gone_on_from_and_its_calls_are_not_run(make: MakeAg
     assert [part.outcome for part in returns(await turn.messages())] == ['success']
 
 
-async def test_a_run_that_cannot_begin_leaves_nothing_running(make: MakeAgent, store: SpyStore):
+async def test_run_that_cannot_start_leaves_no_running_run(make: MakeAgent, store: SpyStore):
     agent = make('fine')
     root = await agent.create()
 
@@ -366,7 +366,7 @@ async def test_a_run_that_cannot_begin_leaves_nothing_running(make: MakeAgent, s
     assert (await root.advance('go')).output == 'fine'
 
 
-async def test_a_branch_can_be_named_once(make: MakeAgent, store: SpyStore):
+async def test_branch_name_can_be_used_once(make: MakeAgent, store: SpyStore):
     agent = make('one', 'two', 'three')
     root = await agent.create()
 
@@ -380,7 +380,7 @@ async def test_a_branch_can_be_named_once(make: MakeAgent, store: SpyStore):
 
 
 @pytest.mark.parametrize('steps', [1, 2])
-async def test_a_turn_whose_branch_was_named_by_another_meanwhile_is_kept(make: MakeAgent, store: SpyStore, steps: int):
+async def test_turn_is_stored_when_its_branch_name_is_taken_meanwhile(make: MakeAgent, store: SpyStore, steps: int):
     async def be_slower(messages: list[ModelMessage], info: object) -> Answer:
         await (await make('mine', name='other').load(root.id)).advance('mine', branch='table')
         return call('ls') if steps == 2 else 'yours'
@@ -393,12 +393,12 @@ async def test_a_turn_whose_branch_was_named_by_another_meanwhile_is_kept(make: 
 
     kept = await newest(agent)
     assert f'The run is stored as version {kept.id}.' in caught.value.__notes__
-    assert len(await kept.messages()) == 1 + steps  # a call that was to run is answered: it was cut off
+    assert len(await kept.messages()) == 1 + steps  # a pending call is answered as interrupted
     assert kept.branch not in ('main', 'table')
     assert await store.runs(states=['running']) == []
 
 
-async def test_limits_stop_a_conversation(make: MakeAgent):
+async def test_usage_limits_apply_to_the_whole_conversation(make: MakeAgent):
     agent = make('one', 'two')
     first = await (await agent.create()).advance('a')
 
@@ -408,7 +408,7 @@ async def test_limits_stop_a_conversation(make: MakeAgent):
     assert (await newest(agent)).state == 'failed'
 
 
-async def test_limits_of_the_deps_hold(make: MakeAgent):
+async def test_usage_limits_of_the_deps_apply(make: MakeAgent):
     agent = make('one', 'two', make_deps=lambda: DeepAgentDeps(usage_limits=UsageLimits(request_limit=1)))
     first = await (await agent.create()).advance('a')
 
@@ -424,8 +424,8 @@ async def test_a_turn_may_have_more_than_fifty_requests(make: MakeAgent):
     assert turn.usage.requests == 52
 
 
-async def test_a_tool_that_says_it_failed_is_final(make: MakeAgent, store: SpyStore):
-    """C10"""
+async def test_tool_failed_error_is_final(make: MakeAgent, store: SpyStore):
+    """C10: `ToolFailed` is the result of its call, without a retry."""
 
     def never() -> str:
         raise ToolFailed('No such thing.')
@@ -438,7 +438,7 @@ async def test_a_tool_that_says_it_failed_is_final(make: MakeAgent, store: SpySt
     assert bool(await turn.replay())
 
 
-async def test_a_store_that_refuses_the_end_is_named_beside_the_error(make: MakeAgent, store: SpyStore):
+async def test_store_failure_at_the_end_is_noted_on_the_error(make: MakeAgent, store: SpyStore):
     agent = make(RuntimeError('overloaded'))
     root = await agent.create()
     store.refuse = lambda commit: StoreUnavailableError('The disk is full.') if commit.ends else None
@@ -451,9 +451,7 @@ async def test_a_store_that_refuses_the_end_is_named_beside_the_error(make: Make
     assert 'is suspended' in suspended
 
 
-async def test_a_run_whose_end_could_not_be_written_is_recovered_by_the_same_process(
-    make: MakeAgent, store: SpyStore, tmp_path: Path
-):
+async def test_run_with_unstored_end_is_recovered_by_the_same_process(make: MakeAgent, store: SpyStore, tmp_path: Path):
     agent = make(call('write_file', path='/a.txt', content='a'), 'done', 'again', 'done', 'other')
     root = await agent.create(backend=LocalBackend(tmp_path))
     store.refuse = lambda commit: StoreUnavailableError('The disk is full.') if commit.ends else None
@@ -480,7 +478,7 @@ async def test_a_run_whose_end_could_not_be_written_is_recovered_by_the_same_pro
 @pytest.mark.parametrize(
     'step', [RuntimeError('overloaded'), call('ls'), '\ud800'], ids=['failed', 'paused', 'cannot be kept']
 )
-async def test_however_a_run_ends_that_the_store_refuses_it_is_given_up(make: MakeAgent, store: SpyStore, step: Any):
+async def test_run_with_unstored_end_is_suspended_however_it_ends(make: MakeAgent, store: SpyStore, step: Any):
     root = await make(step, interrupt_on={'ls': True}).create()
     store.refuse = lambda commit: StoreUnavailableError('The disk is full.') if commit.ends else None
 
@@ -490,7 +488,7 @@ async def test_however_a_run_ends_that_the_store_refuses_it_is_given_up(make: Ma
     assert [run.base_id for run in await store.orphans()] == [root.id]
 
 
-async def test_a_stream_tells_how_far_it_is(make: MakeAgent):
+async def test_stream_exposes_version_usage_deps_and_backend(make: MakeAgent):
     agent = make(call('ls'), 'one two', make_deps=lambda: DeepAgentDeps(metadata={'u': 1}))
     root = await agent.create(backend=StateBackend({'/a.txt': 'a'}))
 
@@ -511,8 +509,8 @@ async def test_a_stream_tells_how_far_it_is(make: MakeAgent):
     assert (await newest(agent)).id == stream.version_id
 
 
-async def test_the_requests_of_a_turn_are_shown(make: MakeAgent):
-    """000-15c"""
+async def test_requests_of_a_turn_are_listed(make: MakeAgent):
+    """000-15c: The requests of a turn list the settings in effect."""
     turn = await (await make(call('ls'), 'done').create()).advance('go', temperature=0.5)
 
     requests = await turn.requests()
@@ -523,7 +521,7 @@ async def test_the_requests_of_a_turn_are_shown(make: MakeAgent):
     ]
 
 
-async def test_a_setting_of_one_turn_need_not_be_json(make: MakeAgent, store: SpyStore):
+async def test_unserializable_setting_of_one_turn_is_omitted_from_the_run_options(make: MakeAgent, store: SpyStore):
     timeout: Any = object()
 
     turn = await (await make('done').create()).advance('go', timeout=timeout, seed=7)
@@ -534,11 +532,9 @@ async def test_a_setting_of_one_turn_need_not_be_json(make: MakeAgent, store: Sp
 
 
 @pytest.mark.parametrize('is_wrapped', [False, True])
-async def test_a_tool_that_raises_ends_no_turn_of_a_plain_agent(store: SpyStore, is_wrapped: bool):
-    """Under `VersionedAgent`, a tool of any agent that raises is a failed result which the model sees.
-
-    The turn goes on to its answer, and replays without a difference.
-    """
+async def test_raising_tool_does_not_end_the_turn_of_a_plain_agent(store: SpyStore, is_wrapped: bool):
+    """Under `VersionedAgent`, a raising tool of any agent gives a failed result to the model. The turn completes and
+    replays without a difference."""
     plain = Agent(ScriptedModel([call('burn'), call('look')], 'I see'), tools=[look])
 
     @plain.tool_plain
@@ -563,7 +559,7 @@ async def look() -> str:
     return 'seen'
 
 
-async def test_a_tool_that_ends_the_run_has_failed_in_the_ledger(make_plain: MakeAgent, store: SpyStore):
+async def test_tool_error_that_ends_the_run_is_failed_in_the_ledger(make_plain: MakeAgent, store: SpyStore):
     def burn() -> str:
         raise KeyError('fire')
 
@@ -576,7 +572,7 @@ async def test_a_tool_that_ends_the_run_has_failed_in_the_ledger(make_plain: Mak
     assert (failed.state, entry.status, entry.error) == ('failed', 'failed', 'KeyError')
 
 
-async def test_a_run_that_was_taken_over_stops_without_a_word(make: MakeAgent, store: SpyStore):
+async def test_run_taken_over_stops_without_writing(make: MakeAgent, store: SpyStore):
     agent = make(call('ls'), 'never')
     root = await agent.create()
     store.refuse = lambda commit: RunTakenOverError('it') if commit.versions else None
@@ -588,7 +584,7 @@ async def test_a_run_that_was_taken_over_stops_without_a_word(make: MakeAgent, s
     assert await agent.list(steps=True) == [root]
 
 
-async def test_a_delegation_that_cannot_be_stored_is_not_begun(make: MakeAgent, store: SpyStore):
+async def test_delegation_that_cannot_be_stored_does_not_start(make: MakeAgent, store: SpyStore):
     """002-07: the thread is saved before it runs, or does not run"""
     agent = make(call('task', subagent='a', description='x'), 'I see', subagents=[Subagent('a', 'Does a.')])
     root = await agent.create()
@@ -601,7 +597,7 @@ async def test_a_delegation_that_cannot_be_stored_is_not_begun(make: MakeAgent, 
     assert [version.kind for version in await agent.list(steps=True)] == ['step', 'root']
 
 
-async def test_a_call_that_was_cut_off_is_no_difference_of_a_replay(make: MakeAgent, store: SpyStore):
+async def test_interrupted_call_is_not_a_replay_difference(make: MakeAgent, store: SpyStore):
     begun = asyncio.Event()
 
     async def slow() -> str:
@@ -620,7 +616,7 @@ async def test_a_call_that_was_cut_off_is_no_difference_of_a_replay(make: MakeAg
     assert (await (await newest(agent)).replay()).difference is None
 
 
-async def test_a_run_that_was_stopped_before_its_first_request_replays(make: MakeAgent):
+async def test_run_stopped_before_its_first_request_replays(make: MakeAgent):
     agent = make('one')
     first = await (await agent.create()).advance('a')
     with pytest.raises(Exception, match='request_limit'):
@@ -631,8 +627,8 @@ async def test_a_run_that_was_stopped_before_its_first_request_replays(make: Mak
     assert (replay.requests, replay.difference) == (0, None)
 
 
-async def test_a_recorder_whose_run_has_not_begun_lets_all_pass(store: SpyStore):
-    """Whoever runs hooks without runs, such as a durable engine that runs tools elsewhere, gets what it had."""
+async def test_recorder_without_a_run_passes_everything_through(store: SpyStore):
+    """Callers of hooks without a run, such as a durable engine that runs tools elsewhere, get their values unchanged."""
     recorder = Recorder(store=store)
     nothing: Any = None
 
@@ -655,7 +651,7 @@ async def test_a_recorder_whose_run_has_not_begun_lets_all_pass(store: SpyStore)
 def cancelling(
     task: asyncio.Task[Any], when: Callable[[Commit], bool] = lambda commit: bool(commit.runs)
 ) -> Callable[[Commit], None]:
-    """Cancel a task at the moment in which the store has a commit: by default the beginning of a run."""
+    """Cancel a task as soon as the store has a certain commit, by default the start of a run."""
 
     def after(commit: Commit) -> None:
         if when(commit):
@@ -664,9 +660,7 @@ def cancelling(
     return after
 
 
-async def test_a_turn_that_is_cancelled_as_its_beginning_is_stored_has_ended(
-    make: MakeAgent, store: SpyStore, tmp_path: Path
-):
+async def test_turn_cancelled_while_its_start_is_stored_is_ended(make: MakeAgent, store: SpyStore, tmp_path: Path):
     agent = make('done')
     root = await agent.create(backend=LocalBackend(tmp_path))
     task = asyncio.create_task(root.advance('go'))
@@ -682,7 +676,7 @@ async def test_a_turn_that_is_cancelled_as_its_beginning_is_stored_has_ended(
     assert held.run_id is None
 
 
-async def test_a_recovery_that_is_cancelled_as_it_begins_can_be_made_again(make: MakeAgent, store: SpyStore):
+async def test_recovery_cancelled_at_its_start_can_be_repeated(make: MakeAgent, store: SpyStore):
     agent = make('lost', 'done')
     root = await agent.create(backend=StateBackend())
     store.refuse = lambda commit: StoreUnavailableError('The disk is full.') if commit.ends else None
@@ -701,7 +695,7 @@ async def test_a_recovery_that_is_cancelled_as_it_begins_can_be_made_again(make:
     assert await store.runs(states=['running']) == []
 
 
-async def test_a_run_that_could_neither_begin_nor_end_is_given_up(make: MakeAgent, store: SpyStore):
+async def test_run_that_can_neither_start_nor_end_is_orphaned(make: MakeAgent, store: SpyStore):
     root = await make('done').create()
     store.refuse = lambda commit: StoreUnavailableError('The disk is full.') if commit.ends else None
     with pytest.raises(UserError, match='nobody'):
@@ -710,9 +704,7 @@ async def test_a_run_that_could_neither_begin_nor_end_is_given_up(make: MakeAgen
 
 
 @pytest.mark.parametrize('kind', ['cancelled', 'refused'])
-async def test_a_run_that_was_taken_over_and_not_gone_on_with_is_an_orphan_again(
-    make: MakeAgent, store: SpyStore, kind: str
-):
+async def test_run_whose_recovery_fails_is_an_orphan_again(make: MakeAgent, store: SpyStore, kind: str):
     agent = make('lost', 'done')
     root = await agent.create(backend=StateBackend())
     full = StoreUnavailableError('The disk is full.')
@@ -735,7 +727,7 @@ async def test_a_run_that_was_taken_over_and_not_gone_on_with_is_an_orphan_again
 
 
 @pytest.mark.parametrize('how', ['advance', 'upload', 'checkout', 'busy'])
-async def test_who_is_cancelled_as_it_claims_a_directory_does_not_keep_it(
+async def test_cancelled_claim_of_a_directory_is_released(
     make: MakeAgent, store: SpyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ):
     root = await make('done').create(backend=LocalBackend(tmp_path))
@@ -750,7 +742,7 @@ async def test_who_is_cancelled_as_it_claims_a_directory_does_not_keep_it(
 
     if how == 'busy':
         assert await claim(key, 'somebody', root.id)
-    with monkeypatch.context() as patched:  # at the moment in which the store has the claim
+    with monkeypatch.context() as patched:  # cancels as soon as the store has the claim
         patched.setattr(store, 'claim_workspace', cancelling_claim)
         calls = {'upload': lambda: root.upload('a', b'a'), 'checkout': root.checkout}
         task = asyncio.ensure_future(calls.get(how, lambda: root.advance('go'))())
@@ -763,9 +755,7 @@ async def test_who_is_cancelled_as_it_claims_a_directory_does_not_keep_it(
     assert [version.kind for version in await store.versions()] == ['root']
 
 
-async def test_what_was_edited_before_a_turn_that_was_stopped_is_edited_still(
-    make: MakeAgent, store: SpyStore, tmp_path: Path
-):
+async def test_edit_is_preserved_when_its_turn_is_cancelled(make: MakeAgent, store: SpyStore, tmp_path: Path):
     agent = make('done')
     root = await agent.create(backend=LocalBackend(tmp_path))
     (tmp_path / 'mine').write_text('mine')
@@ -782,9 +772,7 @@ async def test_what_was_edited_before_a_turn_that_was_stopped_is_edited_still(
     assert '/mine' in await turn.file_tree()
 
 
-async def test_an_edit_whose_turn_died_before_it_began_is_gone_on_from(
-    tmp_path: Path, make: MakeAgent, store: SpyStore
-):
+async def test_edit_is_reused_when_its_turn_fails_to_start(tmp_path: Path, make: MakeAgent, store: SpyStore):
     agent = make('done', 'done')
     root = await agent.create(backend=LocalBackend(tmp_path))
     (tmp_path / 'mine').write_text('mine')
@@ -806,7 +794,7 @@ async def test_an_edit_whose_turn_died_before_it_began_is_gone_on_from(
     assert [version.kind for version in await beside.lineage()] == ['root', 'turn'], 'it worked in a view'
 
 
-async def test_a_call_does_not_run_when_its_turn_is_cancelled_as_its_start_is_stored(
+async def test_call_does_not_run_if_its_turn_is_cancelled_while_its_start_is_stored(
     make: MakeAgent, store: SpyStore, monkeypatch: pytest.MonkeyPatch
 ):
     ran: list[str] = []
@@ -823,7 +811,7 @@ async def test_a_call_does_not_run_when_its_turn_is_cancelled_as_its_start_is_st
         return await commit(new)
 
     root = await make(call('send'), 'after', tools=[send]).create()
-    monkeypatch.setattr(store, 'commit', slow)  # the moment is too short to be met
+    monkeypatch.setattr(store, 'commit', slow)  # the window is too short to hit reliably
     task = asyncio.create_task(root.advance('go'))
     await begun.wait()
     task.cancel()
@@ -837,7 +825,7 @@ async def test_a_call_does_not_run_when_its_turn_is_cancelled_as_its_start_is_st
     assert await store.runs(states=['running']) == []
 
 
-async def test_a_recovery_that_is_cancelled_before_it_runs_can_be_made_again(
+async def test_recovery_cancelled_before_it_runs_can_be_repeated(
     make: MakeAgent, store: SpyStore, monkeypatch: pytest.MonkeyPatch
 ):
     agent = make('lost', 'done')
@@ -846,7 +834,7 @@ async def test_a_recovery_that_is_cancelled_before_it_runs_can_be_made_again(
     with pytest.raises(StoreUnavailableError):
         await root.advance('go')
     store.refuse = lambda commit: None
-    with monkeypatch.context() as patched:  # the moment is too short to be met
+    with monkeypatch.context() as patched:  # the window is too short to hit reliably
         patched.setattr(agent.agent, 'run', _cancelled)
         with pytest.raises(asyncio.CancelledError):
             await agent.recover()

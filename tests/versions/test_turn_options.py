@@ -1,4 +1,4 @@
-"""Turns that are started with `TurnOptions` instead of keywords."""
+"""Turns started with `TurnOptions` instead of keyword arguments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.versions.conftest import MakeAgent
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_prompt_starts_a_turn(make: MakeAgent):
+async def test_prompt_starts_a_turn(make: MakeAgent):
     root = await make('One.', 'Two.').create()
 
     first = await root.run(TurnOptions(prompt='a', branch='draft'))
@@ -25,14 +25,14 @@ async def test_a_prompt_starts_a_turn(make: MakeAgent):
     assert (first.output, first.branch, stream.version.output) == ('One.', 'draft', 'Two.')
 
 
-async def test_options_without_a_prompt_resume_and_nothing_is_pending(make: MakeAgent):
+async def test_options_without_a_prompt_require_pending_approvals(make: MakeAgent):
     root = await make().create()
 
     with pytest.raises(NothingPendingError, match='has no pending approvals'):
         await root.run(TurnOptions())
 
 
-async def test_a_turn_has_a_prompt_or_answers(make: MakeAgent):
+async def test_turn_takes_either_a_prompt_or_answers(make: MakeAgent):
     root = await make().create()
 
     with pytest.raises(ValidationError, match='the turn has a prompt'):
@@ -49,7 +49,7 @@ async def test_answers_are_not_stored_if_the_branch_exists(make: MakeAgent):
     assert (await paused.run(TurnOptions(answers=answers, branch='other'))).output == 'Done.'
 
 
-async def test_a_turn_that_is_not_streamed_can_be_cancelled_too(make: MakeAgent):
+async def test_turn_without_streaming_can_be_cancelled(make: MakeAgent):
     token = CancellationToken()
 
     async def stop() -> str:

@@ -1,4 +1,4 @@
-"""Versions: their identity, how they come from one another, and how they are found."""
+"""Versions: identity, ancestry and queries."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from .conftest import CountingEngine, MakeAgent, SpyStore
 pytestmark = pytest.mark.anyio
 
 
-async def test_the_identity_of_a_version_is_a_uuid(make: MakeAgent):
-    """000-03a"""
+async def test_version_id_is_a_uuid(make: MakeAgent):
+    """000-03a: The identity of a version is a UUID."""
     version = await make().create(name='Q3')
 
     assert uuid.UUID(version.id).version == 7
@@ -41,7 +41,7 @@ async def test_the_identity_of_a_version_is_a_uuid(make: MakeAgent):
     assert version.parent_id is None
 
 
-async def test_versions_are_equal_when_they_are_the_same_one(make: MakeAgent):
+async def test_versions_with_the_same_id_are_equal(make: MakeAgent):
     agent = make()
     version = await agent.create(name='Q3')
     other = await agent.create(name='Q3')
@@ -52,7 +52,7 @@ async def test_versions_are_equal_when_they_are_the_same_one(make: MakeAgent):
     assert len({version, await agent.load(version.id[:18]), other}) == 2
 
 
-async def test_a_version_shows_what_it_is(make: MakeAgent):
+async def test_repr_describes_the_version(make: MakeAgent):
     agent = make()
     named, nameless = await agent.create(name='Q3'), await agent.create()
 
@@ -63,8 +63,8 @@ async def test_a_version_shows_what_it_is(make: MakeAgent):
     assert abs(named.created_at - datetime.now(UTC)) < timedelta(minutes=5)
 
 
-async def test_a_version_of_another_store_is_not_there(make: MakeAgent, store: SpyStore):
-    """000-03a"""
+async def test_version_of_another_store_is_not_found(make: MakeAgent, store: SpyStore):
+    """000-03a: A version exists only in its own store."""
     version = await make().create()
     async with SpyStore(CountingEngine(MemoryEngine.open())) as other:
         elsewhere = VersionedAgent(make().agent, other)
@@ -73,7 +73,7 @@ async def test_a_version_of_another_store_is_not_there(make: MakeAgent, store: S
             await elsewhere.load(version.id)
 
 
-async def test_a_clone_is_a_sibling_with_the_same_conversation(make: MakeAgent, store: SpyStore):
+async def test_clone_is_a_sibling_in_the_same_conversation(make: MakeAgent, store: SpyStore):
     """000-05a: `clone()` returns a version with a new UUID and the same parent: a sibling."""
     agent = make('one', name='analyst')
     root = await agent.create(name='Q3', metadata={'team': 'a'}, model_settings={'temperature': 0.5})
@@ -93,8 +93,8 @@ async def test_a_clone_is_a_sibling_with_the_same_conversation(make: MakeAgent, 
     assert commit.append is None  # no message is written or copied
 
 
-async def test_a_clone_of_a_root_is_a_root(make: MakeAgent):
-    """000-05a"""
+async def test_clone_of_a_root_is_a_root(make: MakeAgent):
+    """000-05a: A clone has the same parent, or none."""
     root = await make().create()
 
     clone = await root.clone()
@@ -103,7 +103,7 @@ async def test_a_clone_of_a_root_is_a_root(make: MakeAgent):
     assert [version.id for version in await clone.lineage()] == [clone.id]
 
 
-async def test_clone_is_the_only_word_for_it(make: MakeAgent):
+async def test_clone_has_no_alias_named_copy(make: MakeAgent):
     """000-05c: It is called `clone`, and there is no `copy`."""
     version = await make().create()
 
@@ -111,8 +111,8 @@ async def test_clone_is_the_only_word_for_it(make: MakeAgent):
     assert not hasattr(version, 'copy')
 
 
-async def test_advance_makes_a_child(make: MakeAgent):
-    """000-05b"""
+async def test_advance_creates_a_child(make: MakeAgent):
+    """000-05b: `advance` returns a child."""
     root = await make('one').create(name='Q3', metadata={'team': 'a'})
 
     child = await root.advance('go')
@@ -125,8 +125,8 @@ async def test_advance_makes_a_child(make: MakeAgent):
     assert root.message_count == 0
 
 
-async def test_with_metadata_makes_a_child_that_has_the_rest(make: MakeAgent, store: SpyStore):
-    """000-05b"""
+async def test_with_metadata_creates_a_child_and_preserves_the_rest(make: MakeAgent, store: SpyStore):
+    """000-05b: `with_metadata` returns a child."""
     root = await make('one').create(name='Q3', metadata={'team': 'a'}, model_settings={'temperature': 0.5})
     version = await root.advance('go')
 
@@ -142,7 +142,7 @@ async def test_with_metadata_makes_a_child_that_has_the_rest(make: MakeAgent, st
 
 
 @pytest.mark.parametrize('metadata', [{'x': object()}, {'x': float('nan')}, {'x': {1, 2}}])
-async def test_metadata_that_are_no_json_are_refused(make: MakeAgent, metadata: dict[str, object]):
+async def test_metadata_that_json_cannot_represent_are_refused(make: MakeAgent, metadata: dict[str, object]):
     agent = make()
     with pytest.raises(ValueError, match=r'^metadata: JSON cannot hold this'):
         await agent.create(metadata=metadata)
@@ -153,7 +153,7 @@ async def test_metadata_that_are_no_json_are_refused(make: MakeAgent, metadata: 
 
 
 async def test_lineage_is_root_first(make: MakeAgent):
-    """000-07: `parent_id is None` ends it"""
+    """000-07: A lineage is root first; `parent_id is None` ends it."""
     root = await make('one', 'two').create()
     first = await root.advance('a')
     second = await first.advance('b')
@@ -177,11 +177,11 @@ async def test_lineage_of_any_depth_is_one_query(make: MakeAgent, store: SpyStor
         counts.append((recursive, len(store.counting.reads)))
         assert len(lineage) == (2 if depth == 1 else 22)
     assert [recursive for recursive, _ in counts] == [1, 1]
-    assert counts[0] == counts[1]  # besides it, a fixed number: names and deps of all versions at once
+    assert counts[0] == counts[1]  # a fixed number of other queries: names and deps of all versions at once
 
 
-async def test_a_missing_parent_raises(tmp_path: Path):
-    """000-07, C5: an edge to nothing is corruption"""
+async def test_missing_parent_raises(tmp_path: Path):
+    """000-07, C5: A reference to a missing parent is corruption."""
     url = f'sqlite:///{tmp_path}/agents.db'
     async with open_store(url) as store:
         root = await VersionedAgent(Agent(ScriptedModel()), store).create()
@@ -195,7 +195,7 @@ async def test_a_missing_parent_raises(tmp_path: Path):
             await loaded.lineage()
 
 
-async def test_deleting_a_parent_keeps_its_children(make: MakeAgent):
+async def test_deleting_a_parent_preserves_its_children(make: MakeAgent):
     """000-17: Deleting a parent keeps its children, and a lineage ends where a parent was deleted."""
     agent = make('one', 'two')
     root = await agent.create()
@@ -214,8 +214,8 @@ async def test_deleting_a_parent_keeps_its_children(make: MakeAgent):
         await agent.load(first.id)
 
 
-async def test_a_version_whose_parent_was_deleted_goes_on(make: MakeAgent):
-    """000-17, C7"""
+async def test_version_with_a_deleted_parent_can_advance(make: MakeAgent):
+    """000-17, C7: A version with a deleted parent can be loaded and advanced."""
     agent = make('one', 'two', 'three')
     first = await (await agent.create()).advance('a')
     second = await first.advance('b')
@@ -229,8 +229,8 @@ async def test_a_version_whose_parent_was_deleted_goes_on(make: MakeAgent):
     assert len(await (await agent.load(third.id)).messages()) == 6
 
 
-async def test_delete_line_goes_up_to_what_is_shared(make: MakeAgent):
-    """C7"""
+async def test_delete_line_stops_at_the_shared_ancestor(make: MakeAgent):
+    """C7: Deleting a line stops at the first version that another line shares."""
     agent = make('one', 'two', 'three', 'four')
     root = await agent.create()
     shared = await root.advance('a')
@@ -245,8 +245,8 @@ async def test_delete_line_goes_up_to_what_is_shared(make: MakeAgent):
     assert len(await (await agent.load(kept.id)).messages()) == 4
 
 
-async def test_gc_removes_what_no_version_reaches_and_nothing_else(make: MakeAgent, store: SpyStore):
-    """000-10, C7"""
+async def test_gc_removes_only_unreachable_content(make: MakeAgent, store: SpyStore):
+    """000-10, C7: A garbage collection removes what no version reaches, and nothing else."""
     agent = make('one', 'two', then=lambda messages, info: 'more')
     kept = await (await agent.create(name='kept')).advance('keep me')
     lost = await (await agent.create(name='lost')).advance('lose me')
@@ -262,7 +262,7 @@ async def test_gc_removes_what_no_version_reaches_and_nothing_else(make: MakeAge
     assert set((await agent.gc(0)).removed.values()) <= {0}
 
 
-async def test_a_collection_that_fails_removes_nothing(make: MakeAgent, store: SpyStore):
+async def test_failed_gc_removes_nothing(make: MakeAgent, store: SpyStore):
     """000-10: A garbage collection removes conversations, messages and assets in one transaction: any failure rolls
     everything back.
     """
@@ -271,7 +271,7 @@ async def test_a_collection_that_fails_removes_nothing(make: MakeAgent, store: S
     conversation = lost.conversation_id
     await agent.delete_line(lost)
     store.counting.writes.clear()
-    await agent.gc(3600)  # condemns, and shows how many statements a collection has
+    await agent.gc(3600)  # marks garbage, and shows the number of statements of a collection
     count = len(store.counting.writes)
 
     for stop in range(1, count):
@@ -285,7 +285,7 @@ async def test_a_collection_that_fails_removes_nothing(make: MakeAgent, store: S
 
 
 async def test_list_is_newest_first_and_paged(make: MakeAgent):
-    """000-14a"""
+    """000-14a: Versions are listed newest first, in pages."""
     agent = make()
     versions = [await agent.create(name=f'v{index}') for index in range(5)]
 
@@ -295,8 +295,8 @@ async def test_list_is_newest_first_and_paged(make: MakeAgent):
     assert await agent.list(offset=5) == []
 
 
-async def test_list_has_a_hundred_by_default(make: MakeAgent):
-    """000-14a"""
+async def test_list_returns_a_hundred_by_default(make: MakeAgent):
+    """000-14a: The default limit is 100."""
     agent = make()
     root = await agent.create()
     for _ in range(101):
@@ -306,8 +306,8 @@ async def test_list_has_a_hundred_by_default(make: MakeAgent):
     assert await agent.count() == 102
 
 
-async def test_names_are_found_by_a_part_whatever_the_case(make: MakeAgent):
-    """000-14a, 000-14b"""
+async def test_name_filter_is_a_case_insensitive_substring(make: MakeAgent):
+    """000-14a, 000-14b: Versions are found by a part of their name, ignoring case."""
     agent = make()
     for name in ('Sales Q3', 'sales q4', 'Costs', '100%_safe', 'ÄRGER'):
         await agent.create(name=name)
@@ -319,7 +319,7 @@ async def test_names_are_found_by_a_part_whatever_the_case(make: MakeAgent):
     assert await agent.count() == 5
 
 
-async def test_find_by_name_is_exact_and_the_case_matters(make: MakeAgent):
+async def test_find_by_name_is_exact_and_case_sensitive(make: MakeAgent):
     """000-14c: `find_by_name(name)` returns the versions whose name is exactly that, case included, newest first."""
     agent = make('one')
     root = await agent.create(name='Q3')
@@ -331,8 +331,8 @@ async def test_find_by_name_is_exact_and_the_case_matters(make: MakeAgent):
     assert await agent.find_by_name('Q') == []
 
 
-async def test_find_by_name_leaves_out_failed_turns(make: MakeAgent):
-    """A failed turn takes the name of its conversation; looking for the name must not find it."""
+async def test_find_by_name_excludes_failed_turns(make: MakeAgent):
+    """A failed turn inherits the name of its conversation; a search by name must not return it."""
     agent = make(then=_raises)
     root = await agent.create(name='Q3')
     with pytest.raises(ConnectionError):
@@ -346,8 +346,8 @@ def _raises(messages: list[ModelMessage], info: object) -> str:
     raise ConnectionError('The model is away.')
 
 
-async def test_unknown_ids_of_threads_and_conversations_raise_everywhere(make: MakeAgent):
-    """A thread id that the store does not have is an error, never an empty list."""
+async def test_unknown_thread_and_conversation_ids_raise_everywhere(make: MakeAgent):
+    """A thread id that is not in the store raises; it never gives an empty list."""
     agent = make('one')
     root = await agent.create()
     unknown = agent.conversation('unknown')
@@ -397,7 +397,7 @@ async def test_versions_of_a_conversation_are_listed(make: MakeAgent):
     assert await agent.count(conversation_id=root.conversation_id) == 3
 
 
-async def test_only_versions_of_this_agent_are_listed(store: SpyStore, make: MakeAgent):
+async def test_only_versions_of_the_agent_are_listed(store: SpyStore, make: MakeAgent):
     one, two = make(name='one'), make(name='two')
     first, second = await one.create(), await two.create()
 
@@ -420,7 +420,7 @@ async def test_steps_are_listed_on_request(make: MakeAgent):
     assert await root.children(steps=True) == [step, turn]
 
 
-async def test_a_conversation_may_have_an_id_of_yours(make: MakeAgent):
+async def test_conversation_id_can_be_chosen(make: MakeAgent):
     agent = make()
     root = await agent.create(conversation_id='ticket-7')
 
@@ -431,7 +431,7 @@ async def test_a_conversation_may_have_an_id_of_yours(make: MakeAgent):
     assert await agent.count() == 1
 
 
-async def test_any_string_is_a_model(make: MakeAgent):
+async def test_any_string_is_accepted_as_a_model(make: MakeAgent):
     """000-04: A model is a plain string; there are constants for known ones, and any other string is accepted."""
     agent = make()
 
@@ -442,8 +442,8 @@ async def test_any_string_is_a_model(make: MakeAgent):
     assert type(Model.CLAUDE_OPUS) is str
 
 
-async def test_a_turn_from_hours_ago_begins_where_it_was(make: MakeAgent):
-    """000-06b: content is shared, and never duplicated"""
+async def test_turn_can_branch_from_an_older_version(make: MakeAgent):
+    """000-06b: Content is shared, and never duplicated."""
     agent = make('one', 'two', 'three')
     root = await agent.create()
     first = await root.advance('a')
@@ -458,7 +458,7 @@ async def test_a_turn_from_hours_ago_begins_where_it_was(make: MakeAgent):
     assert texts == [['one', 'two'], ['one', 'three']]
 
 
-async def test_parts_of_a_history_can_be_read(make: MakeAgent, store: SpyStore):
+async def test_messages_can_be_sliced(make: MakeAgent, store: SpyStore):
     version = await (await (await make('one', 'two').create()).advance('a')).advance('b')
     history = await version.messages()
 
@@ -469,8 +469,8 @@ async def test_parts_of_a_history_can_be_read(make: MakeAgent, store: SpyStore):
     assert [type(message) for message in history] == [ModelRequest, ModelResponse] * 2
 
 
-async def test_what_a_version_refers_to_is_there_before_it(store: SpyStore, make: MakeAgent):
-    """000-11, C6: a version that refers to what nobody has is refused, and nothing of its commit is true"""
+async def test_version_with_a_missing_reference_is_refused(store: SpyStore, make: MakeAgent):
+    """000-11, C6: A version that refers to a missing record is refused, and none of its commit is stored."""
     root = await make().create()
     asset = NewAsset(digest=digest_of(b'x'), data=b'x')
     orphan = root.record._replace(id=new_id(), number=0, branch_id='nowhere', conversation_id='new')
@@ -484,7 +484,7 @@ async def test_what_a_version_refers_to_is_there_before_it(store: SpyStore, make
     assert await store.conversation('new') is None
 
 
-async def test_a_name_that_an_agent_does_not_have(store: SpyStore):
+async def test_unnamed_agent_has_a_default_name(store: SpyStore):
     agent = VersionedAgent(Agent(ScriptedModel('one')), store)
 
     assert agent.name == 'agent'

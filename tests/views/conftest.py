@@ -1,4 +1,4 @@
-"""The application of the tests of the server, for views of the store that it works on."""
+"""Fixtures of the server tests, for views of the store that the server uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One shape for each stored thing: `--json` of the command line and the HTTP API answer the same for the same store."""
+"""One schema per stored object: `--json` on the command line and the HTTP API return the same documents."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from tests.versions.conftest import CountingEngine, SpyStore
 pytestmark = pytest.mark.anyio
 
 Print: TypeAlias = Callable[..., Awaitable[Any]]
-"""Runs a command with `--json` and returns the document that it prints."""
+"""Runs a command with `--json` and returns the printed document."""
 
 
 def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
-    """Do what the user says: `write PATH`, `delegate`, `plan` or `fail`."""
+    """Follow the user's command: `write PATH`, `delegate`, `plan` or `fail`."""
     last = messages[-1]
     assert isinstance(last, ModelRequest)
     if any(isinstance(part, ToolReturnPart) for part in last.parts):
@@ -84,14 +84,14 @@ def print_json(tmp_path: Path) -> Print:
 
 
 async def converse(client: Client, agent: str, *prompts: str) -> str:
-    """Begin a conversation, and return its id."""
+    """Start a conversation and return its id."""
     path = (await client.post('/api/conversations', json={'agent': agent})).headers['location']
     for prompt in prompts:
         await client.post(f'{path}/turns', json={'prompt': prompt})
     return path.rpartition('/')[2]
 
 
-async def test_versions_are_the_same_at_the_command_line_and_over_http(ada: Client, print_json: Print):
+async def test_versions_are_equal_on_the_command_line_and_over_http(ada: Client, print_json: Print):
     id = await converse(ada, 'analyst', 'write /a.txt', 'plan', 'delegate', 'write /b.txt')
 
     for params, options in (({}, ()), ({'steps': 'true'}, ('--steps',))):
@@ -117,7 +117,7 @@ async def test_versions_are_the_same_at_the_command_line_and_over_http(ada: Clie
     ]
 
 
-async def test_details_have_the_turn(ada: Client, print_json: Print):
+async def test_details_contain_the_tool_calls_and_subagents_of_the_turn(ada: Client, print_json: Print):
     id = await converse(ada, 'analyst', 'write /a.txt', 'delegate')
     served = (await ada.get(f'/api/conversations/{id}/versions')).json()['items']
     delegated, written, _ = [(await ada.get(f'/api/versions/{each["id"]}')).json() for each in served]
@@ -149,7 +149,7 @@ async def test_details_have_the_turn(ada: Client, print_json: Print):
     )
 
 
-async def test_differences_are_the_same_at_the_command_line_and_over_http(ada: Client, print_json: Print):
+async def test_diffs_are_equal_on_the_command_line_and_over_http(ada: Client, print_json: Print):
     id = await converse(ada, 'analyst', 'write /a.txt', 'write /a.txt', 'plan')
     newest, *_, oldest = (await ada.get(f'/api/conversations/{id}/versions')).json()['items']
 
@@ -159,7 +159,7 @@ async def test_differences_are_the_same_at_the_command_line_and_over_http(ada: C
     assert [each['path'] for each in served['files']] == ['/a.txt']
 
 
-async def test_approvals_are_the_same_at_the_command_line_and_over_http(ada: Client, print_json: Print):
+async def test_approvals_are_equal_on_the_command_line_and_over_http(ada: Client, print_json: Print):
     pending, id = [await converse(ada, 'asker', f'write {path}') for path in ('/a.txt', '/b.txt')]
     (asked,) = (await ada.get('/api/approvals', params={'conversation': id})).json()['items']
     edit = {'path': '/c.txt', 'content': 'c\n'}
@@ -179,7 +179,7 @@ async def test_approvals_are_the_same_at_the_command_line_and_over_http(ada: Cli
     assert (version['is_pending'], details['approvals']) == (True, head['approvals'])
 
 
-async def test_only_the_command_line_shows_messages_of_exceptions(ada: Client, print_json: Print):
+async def test_only_the_command_line_shows_exception_messages(ada: Client, print_json: Print):
     id = await converse(ada, 'analyst', 'fail')
     head = (await ada.get(f'/api/conversations/{id}')).json()['head']
     (failed, _) = (await ada.get(f'/api/conversations/{id}/versions')).json()['items']
@@ -189,7 +189,7 @@ async def test_only_the_command_line_shows_messages_of_exceptions(ada: Client, p
     assert (await print_json('show', failed['id']))['error'] == 'ValueError: secret'
 
 
-async def test_files_are_unknown_where_they_are_not_versioned_or_the_parent_was_deleted(store: SqlStore):
+async def test_changed_files_are_unknown_without_versioned_files_or_a_parent(store: SqlStore):
     agent = VersionedAgent(create_deep_agent(ScriptedModel(then=answer)), store)
     without = await VersionedAgent(Agent(ScriptedModel()), store).create()
     root = await agent.create(backend=StateBackend())
@@ -202,14 +202,14 @@ async def test_files_are_unknown_where_they_are_not_versioned_or_the_parent_was_
     assert (await reader.details(orphan.record)).files == []
 
 
-async def test_a_prompt_has_a_mark_for_each_media_part(store: SqlStore):
+async def test_prompt_marks_each_media_part(store: SqlStore):
     agent = VersionedAgent(create_deep_agent(ScriptedModel('Nice.')), store)
     version = await (await agent.create()).advance(['Look', BinaryContent(b'\x89PNG', media_type='image/png')])
 
     assert (await StoreReader(store).version(version.record)).prompt == 'Look\n[media]'
 
 
-async def test_a_page_costs_the_same_wherever_it_is_in_a_history():
+async def test_page_cost_does_not_depend_on_its_position():
     spy = SpyStore(CountingEngine(MemoryEngine.open()))
     agent = VersionedAgent(create_deep_agent(ScriptedModel(then=answer)), spy)
     version = await agent.create(backend=StateBackend())
@@ -228,7 +228,7 @@ async def test_a_page_costs_the_same_wherever_it_is_in_a_history():
     await spy.aclose()
 
 
-async def test_details_of_a_turn_do_not_read_the_history_before_it(monkeypatch: pytest.MonkeyPatch):
+async def test_details_of_a_turn_do_not_read_earlier_history(monkeypatch: pytest.MonkeyPatch):
     async with SpyStore(CountingEngine(MemoryEngine.open())) as spy:
         version = await VersionedAgent(create_deep_agent(ScriptedModel(then=answer)), spy).create(
             backend=StateBackend()

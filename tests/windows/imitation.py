@@ -32,7 +32,7 @@ STUBS: Final = Path(mypy.__file__).parent / 'typeshed' / 'stdlib'
 
 ABSENT: Final = (
     *('fcntl', 'grp', 'posix', 'pty', 'pwd', 'readline', 'resource', 'spwd', 'syslog', 'termios', 'tty'),
-    'uvloop',  # it has no release for Windows
+    'uvloop',  # no release for Windows
 )
 """Modules that cannot be imported."""
 
@@ -42,14 +42,14 @@ LK_UNLCK, LK_LOCK, LK_NBLCK = 0, 1, 2
 """The modes of `msvcrt.locking` (`sys/locking.h` of Windows)."""
 
 TYPED: Final = ['y', 'e', 's']
-"""The keys that wait at the console."""
+"""Keys typed at the console but not read yet."""
 
 LOCK_ATTEMPTS: Final = 10
-"""How often `LK_LOCK` tries, once a second."""
+"""Attempts of `LK_LOCK`, one per second."""
 
 
 def imitate_windows() -> None:
-    """Remove everything that Windows lacks, and forget the modules of this project."""
+    """Remove everything that Windows lacks, and unload the modules of this project."""
     for module in (os, select, signal):
         for name in _declared(module, sys.platform) - _declared(module, 'win32'):
             if hasattr(module, name):
@@ -62,7 +62,7 @@ def imitate_windows() -> None:
     for name in ('add_signal_handler', 'remove_signal_handler'):
         setattr(asyncio.SelectorEventLoop, name, getattr(asyncio.AbstractEventLoop, name))
     for name in ABSENT:
-        vars(sys)['modules'][name] = None  # what importlib documents for a module that cannot be imported
+        vars(sys)['modules'][name] = None  # documented by importlib for a module that cannot be imported
     sys.modules['msvcrt'] = msvcrt = ModuleType('msvcrt')
     vars(msvcrt).update(LK_UNLCK=LK_UNLCK, LK_LOCK=LK_LOCK, LK_NBLCK=LK_NBLCK, locking=_locking)
     vars(msvcrt).update(kbhit=lambda: bool(TYPED), getwch=TYPED.pop)
@@ -94,7 +94,7 @@ def _names(statements: Sequence[ast.stmt], system: SimpleNamespace) -> Iterator[
 
 
 def _locking(descriptor: int, mode: int, size: int) -> None:
-    """Lock or unlock an open file, which its bytes stand for here, exclusively."""
+    """Lock or unlock an open file exclusively. The whole file represents its bytes."""
     operation = fcntl.LOCK_UN if mode == LK_UNLCK else fcntl.LOCK_EX | fcntl.LOCK_NB
     for attempt in range(LOCK_ATTEMPTS):
         try:

@@ -1,4 +1,4 @@
-"""Scenarios in a process that looks like Windows: `program.py DIRECTORY SCENARIO…`. What each prints is its result."""
+"""Scenarios in a process that imitates Windows: `program.py DIRECTORY SCENARIO…`. Each prints its result."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def run_agent(directory: Path) -> None:
 
 
 async def crash_in_a_run(directory: Path) -> None:
-    """End the process while a model answers; its lock is all that says it was alive."""
+    """End the process during a model request. Its lock is the only sign that it ran."""
     from pydantic_deep import StateBackend, VersionedAgent, create_deep_agent, open_store
     from pydantic_deep.testing import ScriptedModel
 
@@ -56,7 +56,7 @@ async def crash_in_a_run(directory: Path) -> None:
 
 
 async def recover_a_run(directory: Path) -> None:
-    """Recover the run of `crash_in_a_run`, and not one whose store is still open in this process."""
+    """Recover the run of `crash_in_a_run`, but no run with a store still open in this process."""
     from pydantic_deep import StateBackend, VersionedAgent, create_deep_agent, open_store
     from pydantic_deep.testing import ScriptedModel
 
@@ -82,7 +82,7 @@ async def recover_a_run(directory: Path) -> None:
 
 
 async def serve_an_agent(directory: Path) -> None:
-    """Ask a server for a turn."""
+    """Request a turn from a server."""
     import httpx
 
     from pydantic_deep import create_deep_agent, open_store
@@ -103,7 +103,7 @@ async def serve_an_agent(directory: Path) -> None:
 
 
 async def open_directories(directory: Path) -> None:
-    """Ask for everything that needs POSIX."""
+    """Request everything that needs POSIX."""
     from pydantic_deep import LocalBackend, SandboxBackend, open_store
     from pydantic_deep.store import StoreUnavailableError
     from pydantic_deep_backends import BackendUnavailableError
@@ -121,7 +121,7 @@ async def open_directories(directory: Path) -> None:
 
 
 async def use_the_command_line(directory: Path) -> None:
-    """Show the help, list the versions of `serve_an_agent`, and ask for a turn in a directory."""
+    """Show the help, list the versions of `serve_an_agent`, and request a turn in a directory."""
     from typer.testing import CliRunner
 
     from pydantic_deep.cli._app import app
@@ -150,7 +150,7 @@ async def interrupt_a_turn(directory: Path) -> None:
 
 
 async def discard_input(directory: Path) -> None:
-    """Discard the keys that wait at the console."""
+    """Discard unread console input."""
     from prompt_toolkit.input import DummyInput
 
     from pydantic_deep.cli.terminal._terminal import Terminal
@@ -180,7 +180,7 @@ SCENARIOS: dict[str, Callable[[Path], Coroutine[None, None, None]]] = {
 def main() -> None:
     """Run scenarios, each below a line with its name."""
     directory, *names = sys.argv[1:]
-    import_everything()  # with the packages of others, which are made for this system
+    import_everything()  # including third-party packages, which are built for this system
     imitate_windows()
     for name in names:
         print(f'== {name}', flush=True)

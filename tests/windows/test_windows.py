@@ -1,4 +1,4 @@
-"""What works on Windows, shown by imitation: `imitation.py` says what is imitated, `program.py` has the scenarios."""
+"""Support for Windows, tested by imitation: `imitation.py` describes the imitation, `program.py` has the scenarios."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CRASHED = 9
 
 
 def run(directory: Path, *scenarios: str, exit_code: int = 0) -> dict[str, list[str]]:
-    """Run scenarios in one process; return the lines that each printed."""
+    """Run scenarios in one process, and return the output lines of each."""
     command = [sys.executable, PROGRAM, directory, *scenarios]
     ran = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (exit_code, '')
@@ -28,7 +28,7 @@ def run(directory: Path, *scenarios: str, exit_code: int = 0) -> dict[str, list[
     return {name: lines for name, *lines in parts}
 
 
-def test_everything_that_needs_no_posix_works(tmp_path: Path) -> None:
+def test_everything_without_posix_works(tmp_path: Path) -> None:
     assert run(
         tmp_path,
         *('import_again', 'run_agent', 'serve_an_agent', 'use_the_command_line', 'interrupt_a_turn', 'discard_input'),
@@ -44,7 +44,7 @@ def test_everything_that_needs_no_posix_works(tmp_path: Path) -> None:
     )
 
 
-def test_what_needs_posix_says_so(tmp_path: Path) -> None:
+def test_features_that_need_posix_are_refused(tmp_path: Path) -> None:
     assert run(tmp_path, 'open_directories') == snapshot(
         {
             'open_directories': [
@@ -56,6 +56,6 @@ def test_what_needs_posix_says_so(tmp_path: Path) -> None:
     )
 
 
-def test_a_store_recovers_the_run_of_a_process_that_died_and_of_no_other(tmp_path: Path) -> None:
+def test_store_recovers_only_the_run_of_a_crashed_process(tmp_path: Path) -> None:
     run(tmp_path, 'crash_in_a_run', exit_code=CRASHED)
     assert run(tmp_path, 'recover_a_run') == snapshot({'recover_a_run': ["['Recovered.']", 'Finished.', 'True []']})

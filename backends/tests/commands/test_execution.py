@@ -12,11 +12,11 @@ from pydantic_deep_backends.sandbox import _bwrap as bwrap
 
 
 @pytest.mark.parametrize('report', [b'', b'x', b'1.5', b'9' * 60, b'-1', b'127'], ids=ascii)
-def test_a_report_that_cannot_be_is_none(report: bytes) -> None:
+def test_malformed_report_has_no_exit_code(report: bytes) -> None:
     assert exit_code_of(report) is None
 
 
-def test_what_was_stopped_before_it_began_never_starts() -> None:
+def test_execution_stopped_before_start_never_starts() -> None:
     def start() -> bwrap.SandboxCommand:
         raise AssertionError
 
@@ -26,7 +26,7 @@ def test_what_was_stopped_before_it_began_never_starts() -> None:
 
 
 @pytest.mark.slow
-def test_a_directory_that_cannot_be_entered_leaves_nothing_open(descriptors: Callable[[], list[str]]) -> None:
+def test_failed_chdir_leaks_no_descriptors(descriptors: Callable[[], list[str]]) -> None:
     before = descriptors()
     with pytest.raises(FileNotFoundError):
         start_locally(['true'], '/pydantic-deep/none', {})

@@ -1,6 +1,6 @@
-"""Commands of `LocalBackend`: plain processes, ended whole, and a directory that appears as its real path."""
+"""Commands of `LocalBackend`: plain processes, ended with all descendants, and the real path of the directory."""
 
-# ruff: noqa: ASYNC110, ASYNC220, ASYNC230 - it looks at real processes, from outside
+# ruff: noqa: ASYNC110, ASYNC220, ASYNC230 - inspects real processes from outside
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TestLocalBackendWithCommands(BackendSuite):
         return '/conformance'
 
 
-def test_commands_are_there_only_where_they_are_allowed(tmp_path: Path) -> None:
+def test_commands_are_available_only_where_allowed(tmp_path: Path) -> None:
     assert not isinstance(LocalBackend(tmp_path), SupportsCommands)
     assert repr(with_commands(tmp_path)) == f'LocalBackend({str(tmp_path)!r}, allow_commands=True)'
 
@@ -58,10 +58,10 @@ def test_commands_need_linux(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     LocalBackend(tmp_path)
 
 
-# Where the directory appears
+# Path of the directory
 
 
-async def test_the_directory_appears_as_its_real_path_whatever_led_to_it(tmp_path: Path) -> None:
+async def test_directory_appears_under_its_real_path(tmp_path: Path) -> None:
     (tmp_path / 'real').mkdir()
     (tmp_path / 'link').symlink_to('real')
     backend = with_commands(tmp_path / 'link')
@@ -72,7 +72,7 @@ async def test_the_directory_appears_as_its_real_path_whatever_led_to_it(tmp_pat
     assert backend.ref == LocalBackend(tmp_path / 'real').ref
 
 
-async def test_beside_the_directory_there_is_nothing(tmp_path: Path) -> None:
+async def test_paths_beside_the_root_are_inaccessible(tmp_path: Path) -> None:
     (tmp_path / 'root').mkdir()
     (tmp_path / 'beside').write_text('secret')
     backend = with_commands(tmp_path / 'root')
@@ -90,7 +90,7 @@ async def test_beside_the_directory_there_is_nothing(tmp_path: Path) -> None:
     assert (tmp_path / 'beside').read_text() == 'secret'
 
 
-async def test_a_directory_that_is_gone_is_unavailable_before_and_after(tmp_path: Path) -> None:
+async def test_missing_root_is_unavailable_before_and_after_a_command(tmp_path: Path) -> None:
     backend = with_commands(tmp_path / 'root')
     with pytest.raises(BackendUnavailableError):
         await backend.run(['true'])
@@ -99,22 +99,22 @@ async def test_a_directory_that_is_gone_is_unavailable_before_and_after(tmp_path
         await backend.run(['rmdir', str(tmp_path / 'root')])
 
 
-# The end of a command
+# Termination of commands
 
 
-async def test_asyncio_itself_cannot_cancel_and_leave_something_behind(tmp_path: Path) -> None:
+async def test_asyncio_cancellation_leaves_nothing_behind(tmp_path: Path) -> None:
     backend = with_commands(tmp_path)
     task = asyncio.create_task(backend.run('echo $$ > pid; exec sleep 600', shell=True))
     pid = await pid_in(tmp_path / 'pid')
     task.cancel()
     await asyncio.sleep(0)
-    task.cancel()  # and again, while the end is awaited
+    task.cancel()  # cancelled again while the process is being ended
     with pytest.raises(asyncio.CancelledError):
         await task
     assert not Path('/proc', str(pid)).exists()
 
 
-async def test_a_command_that_is_cancelled_before_it_starts_never_starts(tmp_path: Path) -> None:
+async def test_command_cancelled_before_start_never_starts(tmp_path: Path) -> None:
     backend = with_commands(tmp_path)
     with anyio.CancelScope() as scope:
         scope.cancel()
@@ -122,25 +122,25 @@ async def test_a_command_that_is_cancelled_before_it_starts_never_starts(tmp_pat
     assert os.listdir(tmp_path) == []
 
 
-async def test_a_command_may_close_its_output_and_go_on(tmp_path: Path) -> None:
+async def test_command_can_close_its_output_and_continue(tmp_path: Path) -> None:
     result = await with_commands(tmp_path).run('exec >&- 2>&-; echo x > file; exit 4', shell=True)
     assert (result.exit_code, (tmp_path / 'file').read_text()) == (4, 'x\n')
 
 
 @pytest.mark.slow
-async def test_a_command_that_ends_its_watcher_ends_with_it(tmp_path: Path) -> None:
+async def test_command_that_kills_its_supervisor_is_killed(tmp_path: Path) -> None:
     backend = with_commands(tmp_path)
     result = await backend.run('kill -KILL $PPID; exec sleep 600', shell=True, timeout=60)
     assert result == CommandResult(exit_code=-9, stdout='', stderr='')
 
 
-async def test_a_command_that_stops_its_watcher_is_ended_all_the_same(tmp_path: Path) -> None:
+async def test_command_that_stops_its_supervisor_is_still_ended(tmp_path: Path) -> None:
     backend = with_commands(tmp_path)
     with pytest.raises(CommandTimeoutError):
         await backend.run('kill -STOP $PPID; exec sleep 600', shell=True, timeout=0.5)
 
 
-async def test_output_that_a_stranger_holds_open_is_not_waited_for(
+async def test_output_held_open_by_another_process_is_not_awaited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr('pydantic_deep_backends.commands._execution._DRAIN_SECONDS', 0.1)
@@ -160,7 +160,7 @@ async def test_output_that_a_stranger_holds_open_is_not_waited_for(
 
 
 @pytest.mark.slow
-async def test_nothing_stays_open_and_no_zombie_is_left(
+async def test_commands_leave_no_open_descriptors_or_zombies(
     tmp_path: Path, children: Callable[[], set[str]], descriptors: Callable[[], list[str]]
 ) -> None:
     backend = with_commands(tmp_path)
@@ -173,14 +173,14 @@ async def test_nothing_stays_open_and_no_zombie_is_left(
     assert (descriptors(), children()) == before
 
 
-async def test_a_command_has_no_descriptor_of_ours(tmp_path: Path) -> None:
+async def test_command_inherits_no_descriptors(tmp_path: Path) -> None:
     with open(tmp_path / 'secret', 'w') as secret:
         os.set_inheritable(secret.fileno(), True)
         result = await with_commands(tmp_path).run(['ls', '/proc/self/fd'])
-    assert result.stdout.split() == ['0', '1', '2', '3']  # 3 is that of the listing
+    assert result.stdout.split() == ['0', '1', '2', '3']  # 3 is opened by `ls` itself
 
 
-async def test_signals_that_python_ignores_are_not_ignored(tmp_path: Path) -> None:
+async def test_command_does_not_inherit_signals_ignored_by_python(tmp_path: Path) -> None:
     result = await with_commands(tmp_path).run(['grep', 'SigIgn', '/proc/self/status'])
     ignored = int(result.stdout.split()[1], 16)
     assert [number for number in (signal.SIGPIPE, signal.SIGXFSZ) if ignored >> (number - 1) & 1] == []
@@ -203,8 +203,8 @@ async def pid_in(path: Path) -> int:
         ),
     ],
 )
-def test_nothing_is_left_of_a_process_that_is_killed(tmp_path: Path, backend: str) -> None:
-    # Not measured for coverage: a killed process leaves half a file of figures.
+def test_killed_process_leaves_nothing_behind(tmp_path: Path, backend: str) -> None:
+    # Not measured for coverage: a killed process writes a truncated data file.
     env = {name: value for name, value in os.environ.items() if not name.startswith('COVERAGE_')}
     env['PYTHONPATH'] = os.pathsep.join(sys.path)
     with subprocess.Popen([sys.executable, '-c', KILLED.format(backend=backend), str(tmp_path)], env=env) as process:
@@ -227,7 +227,7 @@ anyio.run(lambda: backend.run('sleep 600 & setsid sleep 600 & wait', shell=True)
 
 
 def living(root: Path) -> list[str]:
-    """Return the commands of processes whose working directory is `root`, on whichever side."""
+    """Return the commands of all processes with working directory `root`, inside or outside the sandbox."""
     status = root.stat()
     found: list[str] = []
     for directory in Path('/proc').glob('[0-9]*'):

@@ -1,4 +1,4 @@
-"""The supervisor of a command: it reports the end, and ends all descendants."""
+"""The supervisor of a command: it reports the exit status and ends all descendants."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic_deep_backends.commands import _supervisor as supervisor
 
 def watch(*command: str, parent: int | None = None) -> tuple[subprocess.Popen[bytes], int]:
     report, write_end = os.pipe()
-    # As a module, which makes it one that is measured; the backend runs the file alone, which starts faster.
+    # Run as a module, so that coverage measures it. The backend runs the file alone, which starts faster.
     program = [sys.executable, '-m', supervisor.__name__, str(write_end), str(parent or os.getpid())]
     process = subprocess.Popen([*program, *command], pass_fds=(write_end,))
     os.close(write_end)
@@ -24,9 +24,9 @@ def watch(*command: str, parent: int | None = None) -> tuple[subprocess.Popen[by
 
 def reported(process: subprocess.Popen[bytes], report: int) -> bytes:
     with open(report, 'rb') as file:
-        said = file.read()
+        data = file.read()
     assert process.wait() == 0
-    return said
+    return data
 
 
 @pytest.mark.parametrize(
@@ -40,11 +40,11 @@ def reported(process: subprocess.Popen[bytes], report: int) -> bytes:
         (['sh', '-c', 'setsid sleep 600 & setsid sleep 600 & exit 1'], 1 << 8),
     ],
 )
-def test_the_watcher_reports_the_wait_status(command: list[str], status: int) -> None:
+def test_supervisor_reports_the_wait_status(command: list[str], status: int) -> None:
     assert reported(*watch(*command)) == b'%d' % status
 
 
-def test_the_watcher_ends_all_when_it_is_told_to(tmp_path: Path) -> None:
+def test_supervisor_ends_all_descendants_on_sigterm(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / 'fifo')
     process, report = watch('sh', '-c', f'echo $$ > {tmp_path}/fifo; sleep 600')
     pid = int((tmp_path / 'fifo').read_text())
@@ -53,12 +53,12 @@ def test_the_watcher_ends_all_when_it_is_told_to(tmp_path: Path) -> None:
     assert not Path('/proc', str(pid)).exists()
 
 
-def test_the_watcher_of_nobody_starts_nothing(tmp_path: Path) -> None:
+def test_supervisor_with_wrong_parent_starts_nothing(tmp_path: Path) -> None:
     assert reported(*watch('touch', str(tmp_path / 'file'), parent=1)) == b''
     assert os.listdir(tmp_path) == []
 
 
-def test_descendants_are_those_of_all_generations() -> None:
+def test_descendants_include_all_generations() -> None:
     command = ['sh', '-c', 'sh -c "sleep 600 & echo there; wait" & cat; kill 0']
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as shell:
         assert shell.stdin is not None
@@ -68,9 +68,9 @@ def test_descendants_are_those_of_all_generations() -> None:
         assert {shell.stdout.readline() for _ in range(2)} == {
             b'here\n',
             b'there\n',
-        }  # both children, and the grandchild
+        }  # both children and the grandchild
         below = supervisor.descendants(shell.pid)
         shell.stdin.close()
     assert len(below) == 3
     assert supervisor.descendants(2**30) == []
-    assert supervisor._parent_of(str(2**30)) == 0  # pyright: ignore[reportPrivateUsage] - gone since it was listed
+    assert supervisor._parent_of(str(2**30)) == 0  # pyright: ignore[reportPrivateUsage] - ended since the listing

@@ -1,4 +1,4 @@
-"""Fixtures and helpers of the tests in this folder."""
+"""Fixtures and helpers for composite backend tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic_deep_backends import BackendProtocol, FileEntryLike, LocalBackend,
 
 
 class Plain(WrapperBackend):
-    """The members of `BackendProtocol` and nothing else, with a ref and a working directory to choose."""
+    """Only the members of `BackendProtocol`, with a configurable ref and a working directory."""
 
     capabilities = ()
 
@@ -31,7 +31,7 @@ class Plain(WrapperBackend):
 
 
 def shown_elsewhere(root: Path) -> LocalBackend:
-    """Stands for `SandboxBackend` too: a directory whose commands see it elsewhere than at the root."""
+    """Return a backend with commands, whose directory appears at its real path. Represents `SandboxBackend` too."""
     return LocalBackend(root, allow_commands=True)
 
 

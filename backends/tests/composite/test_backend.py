@@ -1,4 +1,4 @@
-"""Mounts: which backend a path belongs to, what is hidden, and that search and snapshots cross them."""
+"""Mounts: which backend a path belongs to, which files are hidden, and search and snapshots across them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.anyio
 
 
 class WithCommands(Plain):
-    """Runs commands, or says so."""
+    """Supports commands. Returns the command as its output."""
 
     async def run(
         self,
@@ -50,7 +50,7 @@ def capabilities_of(backend: BackendProtocol) -> list[str]:
 # Mount points
 
 
-async def test_what_a_mount_hides_is_left_alone() -> None:
+async def test_files_hidden_by_a_mount_are_unchanged() -> None:
     default = StateBackend({'/mem/secret': '1', '/up': 'a file', '/mem/deep/x': '2'})
     backend = CompositeBackend(default, {'/mem': StateBackend({'/seen': ''}), '/up/on': StateBackend()})
     assert await names_in(backend, '/mem') == ['seen']
@@ -60,7 +60,7 @@ async def test_what_a_mount_hides_is_left_alone() -> None:
     assert await default.read_bytes('/mem/secret') == b'1'
 
 
-async def test_what_is_neither_mounted_nor_there_cannot_be_listed() -> None:
+async def test_unmounted_missing_paths_cannot_be_listed() -> None:
     backend = CompositeBackend(StateBackend({'/file': ''}), {'/m': StateBackend({'/file': ''})})
     for path in ('/none', '/m/none'):
         with pytest.raises(FileNotFoundError):
@@ -73,7 +73,7 @@ async def test_what_is_neither_mounted_nor_there_cannot_be_listed() -> None:
 # Errors show virtual paths
 
 
-async def test_an_error_of_the_system_shows_the_virtual_path() -> None:
+async def test_os_error_shows_the_virtual_path() -> None:
     backend = CompositeBackend(StateBackend(), {'/m': StateBackend({'/d/file': ''})})
     with pytest.raises(FileNotFoundError, match="'/m/d/none'") as caught:
         await backend.read_bytes('/m/d/none')
@@ -83,7 +83,7 @@ async def test_an_error_of_the_system_shows_the_virtual_path() -> None:
     assert plain.value.filename == '/none'
 
 
-async def test_an_error_of_ours_shows_the_virtual_path() -> None:
+async def test_backend_error_shows_the_virtual_path() -> None:
     backend = CompositeBackend(StateBackend(), {'/m': StateBackend({'/file': '1'})})
     assert isinstance(backend, SupportsCompareAndSwap)
     with pytest.raises(FileChangedError, match="'/m/file' changed") as caught:
@@ -91,13 +91,13 @@ async def test_an_error_of_ours_shows_the_virtual_path() -> None:
     assert caught.value.path == '/m/file'
 
 
-async def test_a_message_with_the_path_shows_the_virtual_one() -> None:
+async def test_error_message_shows_the_virtual_path() -> None:
     backend = CompositeBackend(StateBackend(), {'/m': Plain({'/file': '1'})})
     with pytest.raises(NotADirectoryError, match="'/m/file' is a file"):
         await backend.glob('*', '/m/file')
 
 
-async def test_a_name_that_the_mount_refuses_is_refused() -> None:
+async def test_invalid_name_error_shows_the_virtual_path() -> None:
     backend = CompositeBackend(StateBackend(), {'/m': StateBackend()})
     with pytest.raises(InvalidPathError, match='/m/~a') as caught:
         await backend.write_bytes('/m/~a', b'')
@@ -113,7 +113,7 @@ class Careless(Plain):
         raise PermissionError(13, 'Permission denied', '/srv/elsewhere')
 
 
-async def test_a_path_that_is_not_the_one_asked_for_is_left_as_it_is() -> None:
+async def test_error_about_another_path_is_unchanged() -> None:
     backend = CompositeBackend(StateBackend(), {'/m': Careless()})
     with pytest.raises(PermissionError) as caught:
         await backend.read_bytes('/m/file')
@@ -123,7 +123,7 @@ async def test_a_path_that_is_not_the_one_asked_for_is_left_as_it_is() -> None:
 # Capabilities
 
 
-def test_capabilities_are_those_of_the_parts() -> None:
+def test_composite_capabilities_derive_from_its_parts() -> None:
     assert capabilities_of(CompositeBackend(StateBackend(), {'/m': StateBackend()})) == [
         'SupportsSearch',
         'SupportsCompareAndSwap',
@@ -135,13 +135,13 @@ def test_capabilities_are_those_of_the_parts() -> None:
     assert capabilities_of(CompositeBackend(Plain(), {'/m': WithCommands()})) == ['SupportsSearch']
 
 
-async def test_commands_are_those_of_the_default() -> None:
+async def test_commands_run_in_the_default_backend() -> None:
     backend = CompositeBackend(WithCommands(), {})
     assert isinstance(backend, SupportsCommands)
     assert (await backend.run(['a'])).stdout == "['a']"
 
 
-def test_the_representation_shows_the_parts() -> None:
+def test_repr_shows_the_parts() -> None:
     backend = CompositeBackend(StateBackend(), {'/m': StateBackend()})
     empty = '<StateBackend of 0 files, 0 bytes>'
     assert repr(backend) == f"CompositeBackend({empty}, {{'/m': {empty}}})"
@@ -150,7 +150,7 @@ def test_the_representation_shows_the_parts() -> None:
 # Links
 
 
-async def test_a_link_is_resolved_in_its_part(tmp_path: Path) -> None:
+async def test_link_is_resolved_within_its_part(tmp_path: Path) -> None:
     (tmp_path / 'real').mkdir()
     (tmp_path / 'link').symlink_to('real')
     (tmp_path / 'other').symlink_to('hidden')
@@ -164,14 +164,14 @@ async def test_a_link_is_resolved_in_its_part(tmp_path: Path) -> None:
 # Directories that do not appear at the root
 
 
-def test_a_mount_that_hides_where_commands_run_is_refused(tmp_path: Path) -> None:
+def test_mount_that_hides_the_command_directory_is_refused(tmp_path: Path) -> None:
     for place in (str(tmp_path), str(tmp_path.parent)):
         with pytest.raises(ValueError, match='would hide all of them from everything except commands'):
             CompositeBackend(shown_elsewhere(tmp_path), {place: StateBackend()})
     CompositeBackend(shown_elsewhere(tmp_path), {f'{tmp_path}/below': StateBackend()})
 
 
-async def test_an_error_about_a_path_outside_keeps_where_the_root_is(tmp_path: Path) -> None:
+async def test_outside_root_error_shows_the_root_as_mounted(tmp_path: Path) -> None:
     with pytest.raises(OutsideRootError) as caught:
         await CompositeBackend(shown_elsewhere(tmp_path), {}).write_bytes('/elsewhere', b'')
     assert (caught.value.path, caught.value.root) == ('/elsewhere', str(tmp_path))

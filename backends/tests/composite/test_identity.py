@@ -1,4 +1,4 @@
-"""The identity of a composite, from its parts."""
+"""Identity of a composite, derived from its parts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic_deep_backends import BackendRef, CompositeBackend, StateBackend
 from .conftest import Plain
 
 
-def test_the_identity_is_that_of_the_parts() -> None:
+def test_ref_is_derived_from_the_parts() -> None:
     default, mem = StateBackend(), StateBackend()
     ref = CompositeBackend(default, {'/m': mem}).ref
     assert ref == CompositeBackend(default, {'/m/': mem}).ref
@@ -18,7 +18,7 @@ def test_the_identity_is_that_of_the_parts() -> None:
     assert json.loads(ref.id) == {'/': ['state', default.ref.id], '/m': ['state', mem.ref.id]}
 
 
-def test_an_identity_of_another_kind_is_kept_and_a_missing_one_too() -> None:
+def test_ref_includes_foreign_refs_and_is_none_without_one() -> None:
     ref = CompositeBackend(Plain(ref=('provider', 1)), {}).ref
     assert ref is not None
     assert json.loads(ref.id) == {'/': "('provider', 1)"}

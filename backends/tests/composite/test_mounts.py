@@ -12,23 +12,23 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize('path', ['', 'mem', '../mem', '/mem/../x', '//mem', '/~'])
-def test_a_malformed_mount_point_is_refused(path: str) -> None:
+def test_malformed_mount_point_is_refused(path: str) -> None:
     with pytest.raises(InvalidPathError):
         CompositeBackend(StateBackend(), {path: StateBackend()})
 
 
-def test_the_root_is_no_mount_point() -> None:
+def test_root_cannot_be_a_mount_point() -> None:
     with pytest.raises(ValueError, match='Pass that backend as `default`'):
         CompositeBackend(StateBackend(), {'/': StateBackend()})
 
 
 @pytest.mark.parametrize('other', ['/m\u00e9m/', '/me\u0301m', '/./m\u00e9m'])
-def test_one_mount_point_cannot_be_mounted_twice(other: str) -> None:
+def test_mount_point_cannot_be_used_twice(other: str) -> None:
     with pytest.raises(ValueError, match='mounted twice'):
         CompositeBackend(StateBackend(), {'/m\u00e9m': StateBackend(), other: StateBackend()})
 
 
-async def test_the_longest_prefix_by_components_decides() -> None:
+async def test_longest_matching_mount_owns_the_path() -> None:
     default, mem, deep = StateBackend(), StateBackend(), StateBackend()
     backend = CompositeBackend(default, {'/mem': mem, '/mem/a/b': deep})
     for path in ('/x', '/memory', '/mem/x', '/mem/a/x', '/mem/a/b/x', '/mem/a/bc'):
@@ -38,7 +38,7 @@ async def test_the_longest_prefix_by_components_decides() -> None:
     assert list(await deep.snapshot()) == ['/x']
 
 
-async def test_a_mount_point_is_found_in_every_spelling_of_its_name() -> None:
+async def test_mount_point_matches_every_unicode_spelling() -> None:
     mem = StateBackend()
     backend = CompositeBackend(StateBackend(), {'/m\u00e9m': mem})
     await backend.write_bytes('/me\u0301m/e\u0301', b'x')
@@ -47,7 +47,7 @@ async def test_a_mount_point_is_found_in_every_spelling_of_its_name() -> None:
     assert (await backend.stat('/me\u0301m/e\u0301')).path == '/m\u00e9m/e\u0301'
 
 
-async def test_a_mount_point_is_listed_in_its_parent() -> None:
+async def test_mount_point_is_listed_in_its_parent() -> None:
     backend = CompositeBackend(StateBackend({'/a': '', '/z/y': ''}), {'/m': StateBackend(), '/z/b/c': StateBackend()})
     assert await backend.list_dir('/') == [
         FileEntry(name='a', path='/a', is_dir=False, size=0),
@@ -60,7 +60,7 @@ async def test_a_mount_point_is_listed_in_its_parent() -> None:
 
 
 @pytest.mark.parametrize('path', ['/m', '/m/n', '/m/n/o'])
-async def test_mount_points_and_directories_above_are_there_and_stay(path: str) -> None:
+async def test_mount_points_and_their_parents_exist_and_cannot_be_removed(path: str) -> None:
     backend = CompositeBackend(StateBackend(), {'/m/n/o': StateBackend({'/keep': ''})})
     assert await backend.exists(path)
     assert await backend.stat(path) == FileEntry(name=path[-1], path=path, is_dir=True, size=None)

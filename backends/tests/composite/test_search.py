@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 
 class CountingState(StateBackend):
-    """Counts the searches of its own, and can report a problem."""
+    """Counts its own searches. Reports a problem with each glob."""
 
     searches = 0
 
@@ -73,7 +73,7 @@ LAYOUTS: tuple[tuple[str, ...], ...] = (
 
 
 def spread(default: type[StateBackend | Plain], mounts: Sequence[str], hidden: Mapping[str, str]) -> CompositeBackend:
-    """Return `FILES` in a composite with these mounts, and files that these hide in the default."""
+    """Return a composite of `FILES` with these mounts, plus default files that the mounts hide."""
 
     def owner_of(path: str) -> str:
         return max((mount for mount in mounts if path.startswith(f'{mount}/')), key=len, default='')
@@ -88,7 +88,7 @@ def spread(default: type[StateBackend | Plain], mounts: Sequence[str], hidden: M
 @pytest.mark.parametrize('default', [StateBackend, Plain])
 @pytest.mark.parametrize('mounts', LAYOUTS, ids=str)
 @pytest.mark.parametrize('is_hiding', [False, True])
-async def test_search_finds_the_same_however_files_are_mounted(
+async def test_search_results_do_not_depend_on_mounts(
     default: type[StateBackend | Plain], mounts: tuple[str, ...], is_hiding: bool
 ) -> None:
     hidden = {f'{mount}/hidden.py': 'x\n' for mount in mounts} if is_hiding else {}
@@ -102,13 +102,13 @@ async def test_search_finds_the_same_however_files_are_mounted(
     assert await backend.grep('x', '/src/b.py') == await whole.grep('x', '/src/b.py')
 
 
-async def test_a_file_on_the_way_to_a_mount_is_hidden_from_search() -> None:
+async def test_file_above_a_mount_is_hidden_from_search() -> None:
     default = StateBackend({'/m': 'x', '/a': 'x'})
     backend = CompositeBackend(default, {'/m/n': StateBackend({'/b': 'x'})})
     assert (await backend.glob('**')).paths == ('/a', '/m/n/b')
 
 
-async def test_a_link_outside_at_a_mount_point_is_hidden_from_search(tmp_path: Path) -> None:
+async def test_outside_link_at_a_mount_point_is_hidden_from_search(tmp_path: Path) -> None:
     (tmp_path / 'm').symlink_to('/')
     (tmp_path / 'a').write_text('x')
     backend = CompositeBackend(LocalBackend(tmp_path), {'/m': StateBackend({'/b': 'x'})})
@@ -116,7 +116,7 @@ async def test_a_link_outside_at_a_mount_point_is_hidden_from_search(tmp_path: P
     assert (await backend.grep('x')).counts == {'/a': 1, '/m/b': 1}
 
 
-async def test_a_search_below_a_directory_that_only_mounts_make() -> None:
+async def test_search_below_a_virtual_directory_searches_only_mounts() -> None:
     default = CountingState({'/a': 'x'})
     backend = CompositeBackend(default, {'/up/m': StateBackend({'/b': 'x'})})
     assert (await backend.glob('**', '/up')).paths == ('/up/m/b',)
@@ -124,7 +124,7 @@ async def test_a_search_below_a_directory_that_only_mounts_make() -> None:
     assert default.searches == 0
 
 
-async def test_files_under_another_spelling_of_a_mount_point_are_hidden_from_search() -> None:
+async def test_files_below_another_spelling_of_a_mount_are_hidden_from_search() -> None:
     default = StateBackend({'/me\u0301m/old': 'x', '/a': 'x'})
     backend = CompositeBackend(default, {'/m\u00e9m': StateBackend({'/new': 'x'})})
     assert (await backend.glob('**')).paths == ('/a', '/m\u00e9m/new')
@@ -132,7 +132,7 @@ async def test_files_under_another_spelling_of_a_mount_point_are_hidden_from_sea
     assert [match.path for match in (await backend.grep('x')).matches] == ['/a', '/m\u00e9m/new']
 
 
-async def test_a_part_searches_by_itself_where_it_can() -> None:
+async def test_parts_use_their_own_search() -> None:
     default, mem = CountingState({'/a': 'x', '/d/b': 'x'}), CountingState({'/c': 'x'})
     backend = CompositeBackend(default, {'/m': mem})
     problem = SearchProblem(path='/broken', reason='why not')
@@ -151,7 +151,7 @@ async def test_a_part_searches_by_itself_where_it_can() -> None:
 
 
 @pytest.mark.parametrize(('pattern', 'limit'), [('(', 10), ('x', -1)])
-async def test_a_search_that_asks_no_part_refuses_what_every_search_refuses(pattern: str, limit: int) -> None:
+async def test_search_validates_arguments_without_searching_any_part(pattern: str, limit: int) -> None:
     backend = CompositeBackend(StateBackend(), {'/up/m': StateBackend({'/b': 'x'})})
     with pytest.raises(ValueError, match=r'not a valid pattern|limit'):
         await backend.grep(pattern, '/up', glob='a', limit=limit)
@@ -173,8 +173,8 @@ async def test_a_search_that_asks_no_part_refuses_what_every_search_refuses(patt
         '{d/,m/}**',
     ],
 )
-async def test_alternatives_with_directories_find_in_mounts_what_they_find_without(pattern: str) -> None:
-    """Each mount is asked for what the glob means there, and nothing is listed from outside."""
+async def test_alternatives_across_mounts_find_the_same_as_without_mounts(pattern: str) -> None:
+    """Each mount receives its share of the glob. Nothing is listed from outside."""
     files = {'/a.py': 'x', '/m/b.py': 'x', '/m/n/c.py': 'x', '/m/n/o/d.py': 'x', '/d/e.py': 'x'}
     mem, n = Unlisted({'/b.py': 'x'}), Unlisted({'/c.py': 'x', '/o/d.py': 'x'})
     backend = CompositeBackend(Unlisted({'/a.py': 'x', '/d/e.py': 'x'}), {'/m': mem, '/m/n': n})
@@ -185,15 +185,15 @@ async def test_alternatives_with_directories_find_in_mounts_what_they_find_witho
 
 
 class Unlisted(StateBackend):
-    """Is searched by its own search, or not at all."""
+    """Supports only its own search, not listing."""
 
     async def list_dir(self, path: str) -> Sequence[FileEntry]:
         raise AssertionError(path)
 
 
 @pytest.mark.parametrize('pattern', ['{m/,}' * 8 + '*.py'])
-async def test_a_glob_that_a_mount_cannot_be_asked_for_is_walked(pattern: str) -> None:
-    """It stands for 256 globs, more than are worth asking for."""
+async def test_glob_that_expands_too_far_is_answered_by_a_walk(pattern: str) -> None:
+    """The pattern expands to 256 globs, more than the limit."""
     files = {'/a.py': 'x', '/m/b.py': 'x', '/m/n/c.py': 'x', '/m/n/o/d.py': 'x', '/d/e.py': 'x'}
     mem = CountingState({'/b.py': 'x'})
     mounts = {'/m': mem, '/m/n': StateBackend({'/c.py': 'x', '/o/d.py': 'x'})}
@@ -204,7 +204,7 @@ async def test_a_glob_that_a_mount_cannot_be_asked_for_is_walked(pattern: str) -
     assert mem.searches == 0
 
 
-async def test_files_of_a_mount_that_a_mount_in_it_hides_are_not_found() -> None:
+async def test_files_hidden_by_a_nested_mount_are_not_found() -> None:
     mem = CountingState({'/b': 'x', '/n/hidden': 'x'})
     backend = CompositeBackend(StateBackend({'/a': 'x'}), {'/m': mem, '/m/n': StateBackend({'/c': 'x'})})
     assert await backend.glob('**') == GlobResult(paths=('/a', '/m/b', '/m/n/c'))
@@ -213,13 +213,13 @@ async def test_files_of_a_mount_that_a_mount_in_it_hides_are_not_found() -> None
 
 
 class Broken(StateBackend):
-    """Cannot be searched."""
+    """Raises an error on every glob."""
 
     async def glob(self, pattern: str, path: str = '/') -> GlobResult:
         raise PermissionError(13, 'Permission denied', path)
 
 
-async def test_a_mount_that_cannot_be_searched_does_not_end_a_search() -> None:
+async def test_unsearchable_mount_does_not_end_a_search() -> None:
     backend = CompositeBackend(StateBackend({'/a': 'x'}), {'/m': Broken()})
     problem = SearchProblem(path='/m', reason='Permission denied')
     assert await backend.glob('**') == GlobResult(paths=('/a',), problems=(problem,))
@@ -227,7 +227,7 @@ async def test_a_mount_that_cannot_be_searched_does_not_end_a_search() -> None:
         await backend.glob('**', '/m')
 
 
-async def test_a_file_whose_path_is_too_long_where_it_is_mounted_is_a_problem() -> None:
+async def test_overlong_mounted_path_is_reported_as_a_problem() -> None:
     long = '/' + 'd/' * 2045 + 'f'
     backend = CompositeBackend(StateBackend({'/a': 'x'}), {'/mounted/here': StateBackend({long: 'x', '/b': 'x'})})
     reason = 'not a valid path: it is 4,105 bytes long. At most 4,096 are allowed.'
@@ -237,13 +237,13 @@ async def test_a_file_whose_path_is_too_long_where_it_is_mounted_is_a_problem() 
     assert grepped.problems == globbed.problems == (SearchProblem(path=f'/mounted/here{long}', reason=reason),)
 
 
-async def test_a_name_that_a_mount_refuses_does_not_end_a_search(tmp_path: Path) -> None:
+async def test_invalid_name_in_a_mount_does_not_end_a_search(tmp_path: Path) -> None:
     (tmp_path / '~a').write_text('x')
     (tmp_path / '~d').mkdir()
     (tmp_path / 'b').write_text('x')
     backend = CompositeBackend(Plain({'/c': 'x'}), {'/m': LocalBackend(tmp_path)})
     many = '{**,m/' + '{~d/,b/}' * 8 + 'x}'
-    for glob in (None, many):  # the mount searches by itself, and is walked
+    for glob in (None, many):  # the mount searches by itself, or is walked
         result = await backend.grep('x', glob=glob)
         assert result.counts == {'/c': 1, '/m/b': 1}
         assert [problem.path for problem in result.problems] == ['/m/~a', '/m/~d']

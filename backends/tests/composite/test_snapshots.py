@@ -1,4 +1,4 @@
-"""Snapshots of a composite, and their restoration."""
+"""Snapshots of a composite and their restoration."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def version_of(data: bytes) -> FileVersion:
     return FileVersion(digest=digest_of(data), size=len(data))
 
 
-async def test_a_snapshot_has_every_part_under_its_prefix() -> None:
+async def test_snapshot_contains_every_part_under_its_prefix() -> None:
     default = StateBackend({'/a': '1', '/m/hidden': '2', '/up': 'hidden too'})
     backend = CompositeBackend(
         default, {'/m': StateBackend({'/b': '3'}), '/m/deep': StateBackend({'/c': '4'}), '/up/on': StateBackend()}
@@ -51,7 +51,7 @@ async def test_a_snapshot_has_every_part_under_its_prefix() -> None:
     assert tree == Tree.of({'/a': version_of(b'1'), '/m/b': version_of(b'3'), '/m/deep/c': version_of(b'4')})
 
 
-async def test_a_restore_gives_each_part_its_share_and_keeps_what_is_hidden() -> None:
+async def test_restore_updates_each_part_and_preserves_hidden_files() -> None:
     default = StateBackend({'/a': '1', '/m/hidden': '2', '/up': 'file', '/p/q': 'file'})
     mem, deep = StateBackend({'/b': '3', '/deep/hidden': '5'}), StateBackend({'/c': '4'})
     mounts = {'/m': mem, '/m/deep': deep, '/up/on/top': StateBackend({'/t': ''}), '/p/q': StateBackend()}
@@ -68,21 +68,21 @@ async def test_a_restore_gives_each_part_its_share_and_keeps_what_is_hidden() ->
     assert list(await default.snapshot()) == ['/a', '/m/hidden', '/p/q', '/up']
 
 
-async def test_a_wanted_directory_wins_over_a_hidden_file() -> None:
+async def test_restored_directory_replaces_a_hidden_file() -> None:
     default = StateBackend({'/up': 'hidden'})
     backend = CompositeBackend(default, {'/up/on': StateBackend()})
     await capturing(backend).restore(Tree.of({'/up/x': version_of(b'1')}), reader(b'1'))
     assert list(await default.snapshot()) == ['/up/x']
 
 
-async def test_contents_may_come_from_another_part(tmp_path: Path) -> None:
+async def test_restore_takes_contents_from_another_part(tmp_path: Path) -> None:
     backend = CompositeBackend(StateBackend({'/a': 'text'}), {'/m': LocalBackend(tmp_path)})
     await capturing(backend).restore(Tree.of({'/m/b': version_of(b'text')}))
     assert (tmp_path / 'b').read_bytes() == b'text'
     assert not await backend.exists('/a')
 
 
-async def test_contents_of_a_tree_in_memory_reach_a_directory(tmp_path: Path) -> None:
+async def test_restore_writes_in_memory_contents_to_a_directory(tmp_path: Path) -> None:
     tree = await StateBackend({'/m/b': 'text'}).snapshot()
     backend = CompositeBackend(StateBackend(), {'/m': LocalBackend(tmp_path)})
     await capturing(backend).restore(tree)
@@ -90,13 +90,13 @@ async def test_contents_of_a_tree_in_memory_reach_a_directory(tmp_path: Path) ->
 
 
 class Vanishing(StateBackend):
-    """Loses its files between the snapshot and the reading."""
+    """Loses its files between the snapshot and the read."""
 
     async def read_bytes(self, path: str) -> bytes:
         raise FileNotFoundError(2, 'No such file or directory', path)
 
 
-async def test_contents_of_a_file_that_vanishes_come_from_elsewhere() -> None:
+async def test_vanished_contents_come_from_the_blob_reader() -> None:
     backend = CompositeBackend(Vanishing({'/a': 'text'}), {'/m': StateBackend()})
     wanted = Tree.of({'/m/b': version_of(b'text')})
     with pytest.raises(MissingBlobError):
@@ -106,19 +106,19 @@ async def test_contents_of_a_file_that_vanishes_come_from_elsewhere() -> None:
 
 
 class Overwritten(StateBackend):
-    """Has other contents by the time that they are read."""
+    """Returns different contents on read than in the snapshot."""
 
     async def read_bytes(self, path: str) -> bytes:
         return b'somebody else wrote this'
 
 
-async def test_contents_of_a_file_that_changes_come_from_elsewhere() -> None:
+async def test_changed_contents_come_from_the_blob_reader() -> None:
     backend = CompositeBackend(Overwritten({'/a': 'text'}), {'/m': StateBackend()})
     await capturing(backend).restore(Tree.of({'/m/b': version_of(b'text')}), reader(b'text'))
     assert await backend.read_bytes('/m/b') == b'text'
 
 
-async def test_nothing_changes_in_any_part_where_contents_are_missing() -> None:
+async def test_missing_contents_leave_every_part_unchanged() -> None:
     backend = CompositeBackend(StateBackend({'/a': '1'}), {'/m': StateBackend({'/b': '2'})})
     before = await capturing(backend).snapshot()
     with pytest.raises(MissingBlobError) as caught:
@@ -130,7 +130,7 @@ async def test_nothing_changes_in_any_part_where_contents_are_missing() -> None:
 
 
 @pytest.mark.parametrize('path', ['/m', '/m/n'])
-async def test_a_tree_with_a_file_at_a_mount_point_is_refused(path: str) -> None:
+async def test_tree_with_a_file_at_a_mount_point_is_refused(path: str) -> None:
     backend = CompositeBackend(StateBackend({'/a': '1'}), {'/m/n': StateBackend()})
     with pytest.raises(ValueError, match='where a backend is mounted'):
         await capturing(backend).restore(Tree.of({path: version_of(b'')}), reader(b''))
@@ -138,9 +138,7 @@ async def test_a_tree_with_a_file_at_a_mount_point_is_refused(path: str) -> None
 
 
 @pytest.mark.parametrize('mounts', [{}, {'/mnt': StateBackend({'/x': 'mounted'})}])
-async def test_there_are_no_snapshots_of_what_appears_elsewhere(
-    tmp_path: Path, mounts: dict[str, BackendProtocol]
-) -> None:
+async def test_backend_shown_elsewhere_has_no_snapshots(tmp_path: Path, mounts: dict[str, BackendProtocol]) -> None:
     (tmp_path / 'mnt').mkdir()
     (tmp_path / 'mnt/x').write_text('own')
     default = shown_elsewhere(tmp_path)

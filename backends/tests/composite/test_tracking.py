@@ -1,4 +1,4 @@
-"""Tracking of a composite: each part, and one tree of all."""
+"""Tracking of a composite: one tracker per part, one tree of all parts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pydantic_deep_backends.tracking import Occupant, SupportsPatch, SupportsTra
 pytestmark = pytest.mark.anyio
 
 
-async def test_what_a_mount_hides_is_in_no_tree(tmp_path: Path) -> None:
+async def test_hidden_files_are_not_tracked(tmp_path: Path) -> None:
     below = StateBackend({'/m': b'a file where a mount is', '/deep': b'and one above', '/x': b'x'})
     backend = CompositeBackend(below, {'/m': StateBackend({'/y': b'y'}), '/deep/n': LocalBackend(tmp_path)})
     assert isinstance(backend, SupportsTracking)
@@ -36,7 +36,7 @@ async def test_what_a_mount_hides_is_in_no_tree(tmp_path: Path) -> None:
     tracker.close()
 
 
-async def test_the_parts_of_a_tree_are_told_apart(tmp_path: Path) -> None:
+async def test_split_assigns_files_to_their_parts(tmp_path: Path) -> None:
     backend = CompositeBackend(SandboxBackend(tmp_path), {'/m': StateBackend(), '/workspace/n': StateBackend()})
     assert isinstance(backend, SupportsTracking)
     await backend.write_bytes('/workspace/x', b'x')
@@ -55,7 +55,7 @@ async def test_the_parts_of_a_tree_are_told_apart(tmp_path: Path) -> None:
     assert isinstance(backend.default, SandboxBackend)
 
 
-async def test_a_file_that_no_part_can_have_is_refused(tmp_path: Path) -> None:
+async def test_path_outside_every_part_is_refused(tmp_path: Path) -> None:
     backend = CompositeBackend(SandboxBackend(tmp_path), {'/m': StateBackend()})
     assert isinstance(backend, SupportsPatch)
     for path in ('/beside', '/m', '/workspace'):
@@ -63,7 +63,7 @@ async def test_a_file_that_no_part_can_have_is_refused(tmp_path: Path) -> None:
             await backend.occupants([path])
 
 
-async def test_a_read_only_part_is_captured_and_never_patched() -> None:
+async def test_read_only_part_is_captured_but_never_patched() -> None:
     files = StateBackend({'/s': b's'})
     backend = CompositeBackend(StateBackend({'/x': b'x'}), {'/skills': ReadOnlyBackend(files)})
     assert isinstance(backend, SupportsTracking)

@@ -1,4 +1,4 @@
-"""`LocalBackend` cannot be led out of its directory, and never waits for what is not a file."""
+"""`LocalBackend` stays within its directory and never blocks on special files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OPERATIONS: dict[str, Operation] = {
     'glob': lambda backend, path: backend.glob('**', path),
     'grep': lambda backend, path: backend.grep('canary', path),
 }
-"""Every operation that follows a link at the end of its path."""
+"""Every operation that follows a link in the last component of its path."""
 
 EVERY_OPERATION: dict[str, Operation] = {**OPERATIONS, 'remove': lambda backend, path: backend.remove(path)}
 
@@ -76,7 +76,7 @@ async def test_a_malformed_path_is_refused_by_every_operation(
 
 @pytest.mark.parametrize('operation', OPERATIONS.values(), ids=OPERATIONS)
 @pytest.mark.parametrize('target', ['{outside}/secret', '../outside/secret', '/etc/passwd', '/proc/self/root/etc', '/'])
-async def test_a_link_that_leads_outside_is_refused_by_every_operation(
+async def test_every_operation_refuses_a_link_outside(
     backend: LocalBackend, root: Path, outside: Path, operation: Operation, target: str
 ) -> None:
     (root / 'link').symlink_to(target.format(outside=outside))
@@ -87,7 +87,7 @@ async def test_a_link_that_leads_outside_is_refused_by_every_operation(
 
 @pytest.mark.parametrize('operation', EVERY_OPERATION.values(), ids=EVERY_OPERATION)
 @pytest.mark.parametrize('target', ['{outside}', '../outside', '.././/outside/.', 'd/../../outside'])
-async def test_a_link_outside_on_the_way_is_refused_by_every_operation(
+async def test_every_operation_refuses_a_path_through_a_link_outside(
     backend: LocalBackend, root: Path, outside: Path, operation: Operation, target: str
 ) -> None:
     (root / 'd').mkdir()
@@ -97,7 +97,7 @@ async def test_a_link_outside_on_the_way_is_refused_by_every_operation(
     assert (os.listdir(outside), (outside / 'secret').read_bytes()) == (['secret'], SECRET)
 
 
-async def test_a_name_that_begins_like_the_root_is_outside(backend: LocalBackend, root: Path) -> None:
+async def test_directory_with_the_root_as_name_prefix_is_outside(backend: LocalBackend, root: Path) -> None:
     sibling = root.with_name('root-of-somebody-else')
     sibling.mkdir()
     (root / 'link').symlink_to(sibling)
@@ -105,7 +105,7 @@ async def test_a_name_that_begins_like_the_root_is_outside(backend: LocalBackend
         await backend.list_dir('/link')
 
 
-async def test_a_missing_path_behind_a_climbing_link_is_still_outside(backend: LocalBackend, root: Path) -> None:
+async def test_missing_path_behind_a_climbing_link_is_outside(backend: LocalBackend, root: Path) -> None:
     (root / 'link').symlink_to('missing/../../x')
     with pytest.raises(OutsideRootError):
         await backend.realpath('/link')
@@ -114,7 +114,7 @@ async def test_a_missing_path_behind_a_climbing_link_is_still_outside(backend: L
 
 
 @pytest.mark.parametrize('target', ['../a/./f', '{root}/a/f', '{root}/d/../a//f', '../hop', '../d/../a/f'])
-async def test_links_are_followed_inside_of_the_root(backend: LocalBackend, root: Path, target: str) -> None:
+async def test_links_are_followed_inside_the_root(backend: LocalBackend, root: Path, target: str) -> None:
     (root / 'a').mkdir()
     (root / 'd').mkdir()
     (root / 'a' / 'f').write_bytes(b'here')
@@ -125,7 +125,7 @@ async def test_links_are_followed_inside_of_the_root(backend: LocalBackend, root
 
 
 @pytest.mark.parametrize('target', ['.', '..', '{root}', '{root}/', './/d/..'])
-async def test_a_link_to_the_root_is_the_root(backend: LocalBackend, root: Path, target: str) -> None:
+async def test_link_to_the_root_resolves_to_the_root(backend: LocalBackend, root: Path, target: str) -> None:
     (root / 'd').mkdir()
     link = root / 'link' if not target.startswith('..') else root / 'd' / 'link'
     link.symlink_to(target.format(root=root))
@@ -137,7 +137,7 @@ async def test_a_link_to_the_root_is_the_root(backend: LocalBackend, root: Path,
         await backend.write_bytes(path, b'')
 
 
-async def test_absolute_links_work_whatever_name_the_root_was_given_by(root: Path) -> None:
+async def test_absolute_links_work_for_every_alias_of_the_root(root: Path) -> None:
     (root / 'f').write_bytes(b'here')
     alias = root.with_name('alias')
     alias.symlink_to(root)
@@ -147,7 +147,7 @@ async def test_absolute_links_work_whatever_name_the_root_was_given_by(root: Pat
     assert await backend.read_bytes('/by-alias') == await backend.read_bytes('/by-root') == b'here'
 
 
-async def test_realpath_keeps_what_does_not_exist_as_written(backend: LocalBackend, root: Path) -> None:
+async def test_realpath_keeps_missing_components_as_written(backend: LocalBackend, root: Path) -> None:
     (root / 'd').mkdir()
     (root / 'f').write_bytes(b'')
     (root / 'd' / 'up').symlink_to('../gone/x/../y')
@@ -156,7 +156,7 @@ async def test_realpath_keeps_what_does_not_exist_as_written(backend: LocalBacke
     assert await backend.realpath('/no/such') == '/no/such'
 
 
-async def test_a_chain_of_forty_links_is_followed_and_no_more(backend: LocalBackend, root: Path) -> None:
+async def test_at_most_forty_links_are_followed(backend: LocalBackend, root: Path) -> None:
     (root / 'link0').write_bytes(b'end')
     for number in range(1, 42):
         (root / f'link{number}').symlink_to(f'link{number - 1}')
@@ -167,7 +167,9 @@ async def test_a_chain_of_forty_links_is_followed_and_no_more(backend: LocalBack
 
 
 @pytest.mark.parametrize('operation', OPERATIONS.values(), ids=OPERATIONS)
-async def test_a_cycle_of_links_is_an_error_or_nothing(backend: LocalBackend, root: Path, operation: Operation) -> None:
+async def test_cycle_of_links_raises_eloop_or_does_not_exist(
+    backend: LocalBackend, root: Path, operation: Operation
+) -> None:
     (root / 'one').symlink_to('two')
     (root / 'two').symlink_to('one')
     if operation is OPERATIONS['exists']:
@@ -178,21 +180,21 @@ async def test_a_cycle_of_links_is_an_error_or_nothing(backend: LocalBackend, ro
     assert caught.value.errno == errno.ELOOP
 
 
-async def test_links_cannot_make_a_walk_climb_for_minutes(backend: LocalBackend, root: Path) -> None:
+async def test_long_climbing_links_are_refused(backend: LocalBackend, root: Path) -> None:
     (root / 'd').mkdir()
     (root / 'climbs').symlink_to('d/../' * 500)
     with pytest.raises(OSError, match='Too many'):
         await backend.stat('/climbs')
 
 
-async def test_a_link_with_a_name_that_is_too_long_says_so(backend: LocalBackend, root: Path) -> None:
+async def test_link_with_an_overlong_name_raises_enametoolong(backend: LocalBackend, root: Path) -> None:
     (root / 'link').symlink_to('x' * 300 + '/y')
     with pytest.raises(OSError, match='too long') as caught:
         await backend.read_bytes('/link')
     assert caught.value.errno == errno.ENAMETOOLONG
 
 
-async def test_a_write_through_a_dangling_link_makes_its_target(backend: LocalBackend, root: Path) -> None:
+async def test_write_through_a_dangling_link_creates_its_target(backend: LocalBackend, root: Path) -> None:
     (root / 'link').symlink_to('new/file')
     assert await backend.exists('/link') is False
     await backend.write_bytes('/link', b'made')
@@ -200,13 +202,13 @@ async def test_a_write_through_a_dangling_link_makes_its_target(backend: LocalBa
     assert (root / 'new' / 'file').read_bytes() == b'made'
 
 
-async def test_make_dir_through_a_dangling_link_makes_its_target(backend: LocalBackend, root: Path) -> None:
+async def test_make_dir_through_a_dangling_link_creates_its_target(backend: LocalBackend, root: Path) -> None:
     (root / 'link').symlink_to('new')
     await backend.make_dir('/link/below')
     assert (root / 'new' / 'below').is_dir()
 
 
-async def test_remove_takes_the_link_and_not_its_target(backend: LocalBackend, root: Path, outside: Path) -> None:
+async def test_remove_deletes_the_link_and_not_its_target(backend: LocalBackend, root: Path, outside: Path) -> None:
     (root / 'to-dir').symlink_to(outside)
     (root / 'to-file').symlink_to(outside / 'secret')
     (root / 'dangling').symlink_to('nowhere')
@@ -216,7 +218,7 @@ async def test_remove_takes_the_link_and_not_its_target(backend: LocalBackend, r
     assert (outside / 'secret').read_bytes() == SECRET
 
 
-async def test_remove_follows_links_on_the_way(backend: LocalBackend, root: Path) -> None:
+async def test_remove_follows_links_in_parent_components(backend: LocalBackend, root: Path) -> None:
     (root / 'd').mkdir()
     (root / 'd' / 'f').write_bytes(b'')
     (root / 'link').symlink_to('d')
@@ -224,7 +226,7 @@ async def test_remove_follows_links_on_the_way(backend: LocalBackend, root: Path
     assert list((root / 'd').iterdir()) == []
 
 
-async def test_removing_a_tree_does_not_enter_its_links(backend: LocalBackend, root: Path, outside: Path) -> None:
+async def test_removing_a_tree_does_not_follow_its_links(backend: LocalBackend, root: Path, outside: Path) -> None:
     (root / 'tree' / 'below').mkdir(parents=True)
     (root / 'tree' / 'below' / 'link').symlink_to(outside)
     await backend.remove('/tree')
@@ -244,9 +246,7 @@ async def test_search_and_snapshot_do_not_follow_links_outside(
     assert list(await backend.snapshot()) == ['/f']
 
 
-async def test_listing_shows_links_that_lead_nowhere_or_outside(
-    backend: LocalBackend, root: Path, outside: Path
-) -> None:
+async def test_listing_includes_dangling_and_outside_links(backend: LocalBackend, root: Path, outside: Path) -> None:
     (root / 'd').mkdir()
     (root / 'f').write_bytes(b'four')
     for name, target in {'dir': 'd', 'file': 'f', 'loop': 'loop', 'none': 'nowhere', 'out': outside}.items():
@@ -262,7 +262,7 @@ async def test_listing_shows_links_that_lead_nowhere_or_outside(
     ]
 
 
-async def test_a_write_replaces_one_name_of_a_hard_link(backend: LocalBackend, root: Path, outside: Path) -> None:
+async def test_write_replaces_one_name_of_a_hard_link(backend: LocalBackend, root: Path, outside: Path) -> None:
     os.link(outside / 'secret', root / 'linked')
     await backend.write_bytes('/linked', b'new')
     assert (root / 'linked').read_bytes() == b'new'
@@ -271,13 +271,13 @@ async def test_a_write_replaces_one_name_of_a_hard_link(backend: LocalBackend, r
 
 def _make_socket(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as server, pytest.MonkeyPatch.context() as patch:
-        patch.chdir(path.parent)  # the path of a socket is short
+        patch.chdir(path.parent)  # socket paths have a short maximum length
         server.bind(path.name)
 
 
 @pytest.mark.parametrize(('make', 'kind'), [(os.mkfifo, 'a FIFO'), (_make_socket, 'a socket')])
 @pytest.mark.parametrize('operation', ['read_bytes', 'write_bytes', 'compare_and_swap', 'grep'])
-async def test_special_files_are_named_and_never_waited_for(
+async def test_special_files_are_refused_without_blocking(
     backend: LocalBackend, root: Path, make: Callable[[Path], None], kind: str, operation: str
 ) -> None:
     make(root / 'special')
@@ -286,7 +286,7 @@ async def test_special_files_are_named_and_never_waited_for(
     assert caught.value.errno == errno.EINVAL
 
 
-async def test_special_files_are_listed_removed_and_left_out_of_searches(backend: LocalBackend, root: Path) -> None:
+async def test_special_files_are_listed_and_removable_but_not_searched(backend: LocalBackend, root: Path) -> None:
     os.mkfifo(root / 'pipe')
     (root / 'to-pipe').symlink_to('pipe')
     assert [(entry.name, entry.is_dir, entry.size) for entry in await backend.list_dir('/')] == [
@@ -301,27 +301,27 @@ async def test_special_files_are_listed_removed_and_left_out_of_searches(backend
 
 
 @pytest.mark.parametrize('device', ['/dev/zero', '/dev/full', '/dev/tty', '/dev/stdin'])
-async def test_devices_behind_links_are_outside(backend: LocalBackend, root: Path, device: str) -> None:
+async def test_links_to_devices_are_outside(backend: LocalBackend, root: Path, device: str) -> None:
     (root / 'link').symlink_to(device)
     with pytest.raises(OutsideRootError):
         await backend.read_bytes('/link')
 
 
-async def test_the_text_of_a_magic_link_is_followed_and_not_its_magic(root: Path) -> None:
-    """`/proc/self/cwd` opened would be the working directory; read, it is an absolute path like any other."""
+async def test_proc_links_are_resolved_by_their_text(root: Path) -> None:
+    """Opening `/proc/self/cwd` would give the working directory. Its text is an absolute path like any other."""
     with pytest.raises(OutsideRootError):
         await LocalBackend('/proc/self').list_dir('/cwd')
     with pytest.raises(OutsideRootError):
         await LocalBackend('/proc/self').list_dir('/root')
 
 
-async def test_a_backend_of_the_whole_machine_has_nothing_outside(root: Path) -> None:
+async def test_backend_at_the_file_system_root_has_nothing_outside(root: Path) -> None:
     (root / 'link').symlink_to('/etc/../etc')
     names = [entry.name for entry in await LocalBackend('/').list_dir(str(root / 'link'))]
     assert 'passwd' in names
 
 
-async def test_a_file_larger_than_memory_is_refused(backend: LocalBackend, root: Path) -> None:
+async def test_file_above_the_read_limit_is_refused(backend: LocalBackend, root: Path) -> None:
     with (root / 'sparse').open('wb') as file:
         file.truncate(50_000_000_000)
     with pytest.raises(OSError, match=r'It has 50,000,000,000 bytes. At most 1,073,741,824') as caught:
@@ -333,7 +333,7 @@ async def test_a_file_larger_than_memory_is_refused(backend: LocalBackend, root:
     ]
 
 
-async def test_a_swap_through_a_link_outside_is_refused_before_it_reads(
+async def test_swap_through_an_outside_link_is_refused_before_reading(
     backend: LocalBackend, root: Path, outside: Path
 ) -> None:
     (root / 'link').symlink_to(outside / 'secret')

@@ -20,14 +20,14 @@ def backend(tmp_path: Path) -> LocalBackend:
 
 
 @pytest.mark.parametrize('levels', [31, 32, 33, 34, 200])
-async def test_a_tree_of_any_depth_can_be_removed(backend: LocalBackend, tmp_path: Path, levels: int) -> None:
+async def test_directory_tree_of_any_depth_can_be_removed(backend: LocalBackend, tmp_path: Path, levels: int) -> None:
     deep_directory(tmp_path, 'd', levels)
     await backend.remove('/d')
     assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize('levels', [31, 32, 33, 34, 100])
-async def test_a_deep_tree_is_searched_and_captured(backend: LocalBackend, tmp_path: Path, levels: int) -> None:
+async def test_deep_tree_is_searched_and_captured(backend: LocalBackend, tmp_path: Path, levels: int) -> None:
     deep_directory(tmp_path, 'd', levels)
     deep_directory(tmp_path, 'e', 2)
     paths = (f'/{"d/" * levels}f', '/e/e/f')
@@ -36,9 +36,7 @@ async def test_a_deep_tree_is_searched_and_captured(backend: LocalBackend, tmp_p
     assert tuple(await backend.snapshot()) == paths
 
 
-async def test_directories_too_deep_for_a_path_are_reported_and_not_left_out(
-    backend: LocalBackend, tmp_path: Path
-) -> None:
+async def test_directories_too_deep_for_a_path_are_reported(backend: LocalBackend, tmp_path: Path) -> None:
     deep_directory(tmp_path, 'd' * 250, 20)
     (tmp_path / 'f').write_text('canary')
     found = await backend.grep('canary')

@@ -1,4 +1,4 @@
-"""Files of somebody else that are in a directory by a hard link are not read."""
+"""Hard links to files outside of the directory are not read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Everything:
-    """Leaves out nothing, and may not be given rules."""
+    """Ignores nothing, and must not be given ignore files."""
 
     def with_ignore_file(self, data: bytes) -> DirectoryRules:
         raise AssertionError(data)
@@ -28,7 +28,7 @@ class Everything:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A directory with a link to a file outside, and one with two names inside."""
+    """A directory with a hard link to a file outside, and a file with two names inside."""
     root = tmp_path / 'root'
     (root / 'deep' / 'er').mkdir(parents=True)
     (tmp_path / 'secret').write_text('canary\n')
@@ -40,9 +40,9 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize('kind', [LocalBackend, SandboxBackend])
-async def test_a_hard_link_to_a_file_outside_is_not_read(root: Path, kind: type[LocalBackend]):
-    """No operation gives the contents of a file that has a name outside of the directory; one with all names inside is
-    read like any other."""
+async def test_hard_link_to_an_outside_file_is_not_read(root: Path, kind: type[LocalBackend]):
+    """No operation returns the contents of a file with a name outside of the directory. A file with all names inside is
+    readable."""
     backend = kind(root)
     for path in ('/workspace/deep/linked', '/workspace/by-name'):
         name = path if kind is SandboxBackend else path.removeprefix('/workspace')
@@ -61,22 +61,22 @@ async def test_a_hard_link_to_a_file_outside_is_not_read(root: Path, kind: type[
     assert list(await backend.snapshot()) == ['/deep/er/two', '/one']
 
 
-async def test_hard_links_are_read_where_that_is_allowed(root: Path):
+async def test_hard_links_are_readable_if_allowed(root: Path):
     backend = LocalBackend(root, allow_hard_links=True)
     assert await backend.read_bytes('/deep/linked') == b'canary\n'
     assert await backend.in_directory(root).read_bytes('/deep/linked') == b'canary\n'
     assert await SandboxBackend(root, allow_hard_links=True).in_directory(root).read_bytes('/workspace/by-name')
 
 
-async def test_a_write_replaces_the_name_of_a_file_outside(root: Path, tmp_path: Path):
+async def test_write_replaces_a_hard_link_to_an_outside_file(root: Path, tmp_path: Path):
     backend = LocalBackend(root)
     await backend.write_bytes('/deep/linked', b'mine')
     assert await backend.read_bytes('/deep/linked') == b'mine'
     assert (tmp_path / 'secret').read_text() == 'canary\n'
 
 
-async def test_rules_and_files_of_versions_do_not_read_one(root: Path, tmp_path: Path):
-    """A version does not have it, and says so; a `.gitignore` that is one says nothing."""
+async def test_tracking_and_ignore_rules_skip_outside_hard_links(root: Path, tmp_path: Path):
+    """Captures omit and report such a file. A `.gitignore` of this kind is ignored."""
     os.link(tmp_path / 'secret', root / 'deep' / '.gitignore')
     tracker = LocalBackend(root).track(Everything(), max_file_bytes=1000)
     captured = await tracker.capture(Tree())

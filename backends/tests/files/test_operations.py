@@ -1,4 +1,4 @@
-"""Operations at the end of a confined walk: writes, removals and locks."""
+"""Operations in the last directory of a confined path: writes, removals and locks."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def leftovers(root: Path) -> list[str]:
     return [name for name in os.listdir(root) if name.endswith('.tmp')]
 
 
-async def test_a_new_file_has_the_mode_that_the_umask_leaves(backend: LocalBackend, tmp_path: Path) -> None:
+async def test_new_file_mode_respects_the_umask(backend: LocalBackend, tmp_path: Path) -> None:
     for mask in (0o022, 0o077, 0o002):
         with umask(mask):
             await backend.write_bytes(f'/{mask}', b'')
@@ -55,7 +55,7 @@ async def test_a_new_file_has_the_mode_that_the_umask_leaves(backend: LocalBacke
 
 
 @pytest.mark.parametrize('mode', [0o755, 0o600, 0o640, 0o4711])
-async def test_a_write_keeps_the_mode(backend: LocalBackend, tmp_path: Path, mode: int) -> None:
+async def test_write_preserves_the_mode(backend: LocalBackend, tmp_path: Path, mode: int) -> None:
     (tmp_path / 'f').touch()
     (tmp_path / 'f').chmod(mode)
     await backend.write_bytes('/f', b'new')
@@ -63,7 +63,7 @@ async def test_a_write_keeps_the_mode(backend: LocalBackend, tmp_path: Path, mod
     assert mode_of(tmp_path / 'f') == mode
 
 
-async def test_a_write_goes_through_a_link_to_its_target(backend: LocalBackend, tmp_path: Path) -> None:
+async def test_write_through_a_link_changes_its_target(backend: LocalBackend, tmp_path: Path) -> None:
     (tmp_path / 'd').mkdir()
     (tmp_path / 'd' / 'f').write_text('old')
     (tmp_path / 'link').symlink_to('d/f')
@@ -72,7 +72,7 @@ async def test_a_write_goes_through_a_link_to_its_target(backend: LocalBackend, 
     assert (tmp_path / 'd' / 'f').read_bytes() == b'new'
 
 
-async def test_a_write_makes_parents_but_not_out_of_files(backend: LocalBackend) -> None:
+async def test_write_creates_parents_but_not_below_files(backend: LocalBackend) -> None:
     await backend.write_bytes('/a/b/c', b'')
     with pytest.raises(NotADirectoryError):
         await backend.write_bytes('/a/b/c/d', b'')
@@ -80,14 +80,14 @@ async def test_a_write_makes_parents_but_not_out_of_files(backend: LocalBackend)
         await backend.write_bytes('/a/b', b'')
 
 
-async def test_a_name_of_the_longest_length_can_be_written_twice(backend: LocalBackend) -> None:
+async def test_longest_file_name_can_be_written_twice(backend: LocalBackend) -> None:
     path = '/' + 'é' * 127
     await backend.write_bytes(path, b'1')
     await backend.write_bytes(path, b'2')
     assert await backend.read_bytes(path) == b'2'
 
 
-async def test_a_program_that_runs_can_be_replaced(backend: LocalBackend, tmp_path: Path) -> None:
+async def test_running_program_can_be_replaced(backend: LocalBackend, tmp_path: Path) -> None:
     program = shutil.copy(shutil.which('sleep') or '', tmp_path / 'program')
     async with await anyio.open_process([program, '1000']) as process:
         with pytest.raises(OSError, match='busy'):
@@ -97,7 +97,7 @@ async def test_a_program_that_runs_can_be_replaced(backend: LocalBackend, tmp_pa
     assert (tmp_path / 'program').read_bytes() == b'new'
 
 
-async def test_a_file_that_may_not_be_written_is_not_replaced_either(unprivileged: Path) -> None:
+async def test_unwritable_file_is_not_replaced(unprivileged: Path) -> None:
     backend = LocalBackend(unprivileged)
     (unprivileged / 'f').write_text('old')
     (unprivileged / 'f').chmod(0o400)
@@ -107,14 +107,14 @@ async def test_a_file_that_may_not_be_written_is_not_replaced_either(unprivilege
     assert leftovers(unprivileged) == []
 
 
-async def test_a_directory_that_may_not_be_written_names_the_path(unprivileged: Path) -> None:
+async def test_unwritable_directory_error_names_the_path(unprivileged: Path) -> None:
     (unprivileged / 'd').mkdir(mode=0o500)
     with pytest.raises(PermissionError) as caught:
         await LocalBackend(unprivileged).write_bytes('/d/f', b'')
     assert caught.value.filename == '/d/f'
 
 
-async def test_what_may_not_be_patched_is_named(unprivileged: Path) -> None:
+async def test_failed_patch_names_the_path(unprivileged: Path) -> None:
     backend = LocalBackend(unprivileged)
     await backend.write_bytes('/d/f', b'old')
     old = await backend.snapshot()
@@ -129,7 +129,7 @@ async def test_what_may_not_be_patched_is_named(unprivileged: Path) -> None:
     assert caught.value.filename == '/d/f'
 
 
-def test_a_write_that_fails_at_its_end_leaves_no_temporary_file(tmp_path: Path) -> None:
+def test_write_failing_at_the_rename_leaves_no_temporary_file(tmp_path: Path) -> None:
     (tmp_path / 'd').mkdir()
     directory = os.open(tmp_path, os.O_RDONLY)
     try:
@@ -140,7 +140,7 @@ def test_a_write_that_fails_at_its_end_leaves_no_temporary_file(tmp_path: Path) 
     assert os.listdir(tmp_path) == ['d']
 
 
-def test_a_write_that_fails_in_the_middle_leaves_no_temporary_file(tmp_path: Path) -> None:
+def test_write_failing_midway_leaves_no_temporary_file(tmp_path: Path) -> None:
     directory = os.open(tmp_path, os.O_RDONLY)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, hard))
@@ -153,7 +153,7 @@ def test_a_write_that_fails_in_the_middle_leaves_no_temporary_file(tmp_path: Pat
     assert os.listdir(tmp_path) == []
 
 
-def test_a_file_that_cannot_be_opened_to_be_written_is_an_error(tmp_path: Path) -> None:
+def test_writable_mode_raises_if_the_file_cannot_be_opened(tmp_path: Path) -> None:
     (tmp_path / 'f').touch()
     directory = os.open(tmp_path, os.O_RDONLY)
     try:
@@ -191,7 +191,7 @@ finally:
 """
 
 
-def test_a_write_that_runs_out_of_space_leaves_the_old_file_whole(tmp_path: Path) -> None:
+def test_write_without_space_preserves_the_old_file(tmp_path: Path) -> None:
     (tmp_path / 'f').write_text('old')
     done = subprocess.run(
         [sys.executable, '-c', WRITE_OVER_THE_LIMIT, str(tmp_path)], capture_output=True, text=True, check=True
@@ -213,7 +213,7 @@ async def test_make_dir_is_idempotent_and_refuses_files(backend: LocalBackend, t
         await backend.make_dir('/f/d')
 
 
-async def test_a_change_waits_while_somebody_else_holds_the_lock(backend: LocalBackend, tmp_path: Path) -> None:
+async def test_write_blocks_while_another_process_holds_the_lock(backend: LocalBackend, tmp_path: Path) -> None:
     directory = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(directory, fcntl.LOCK_EX)
     try:
@@ -226,9 +226,7 @@ async def test_a_change_waits_while_somebody_else_holds_the_lock(backend: LocalB
     assert await backend.read_bytes('/f') == b'new'
 
 
-async def test_waiting_for_a_lock_can_be_cancelled_and_then_nothing_is_written(
-    backend: LocalBackend, tmp_path: Path
-) -> None:
+async def test_cancelled_lock_wait_writes_nothing(backend: LocalBackend, tmp_path: Path) -> None:
     directory = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(directory, fcntl.LOCK_EX)
     try:
@@ -242,7 +240,7 @@ async def test_waiting_for_a_lock_can_be_cancelled_and_then_nothing_is_written(
 
 
 @pytest.mark.parametrize('change', ['write_bytes', 'compare_and_swap', 'remove', 'restore'])
-async def test_a_lock_that_is_never_given_back_is_a_timeout(
+async def test_lock_that_is_never_released_times_out(
     backend: LocalBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     monkeypatch.setattr('pydantic_deep_backends.local._directory.LOCK_WAITS_SECONDS', (0.0, 0.0))
@@ -263,7 +261,7 @@ async def test_a_lock_that_is_never_given_back_is_a_timeout(
     assert (tmp_path / 'f').read_text() == 'old'
 
 
-async def test_a_write_that_has_begun_ends_although_it_is_cancelled(backend: LocalBackend, tmp_path: Path) -> None:
+async def test_started_write_completes_despite_cancellation(backend: LocalBackend, tmp_path: Path) -> None:
     for number in range(20):
         with anyio.CancelScope() as scope:
             scope.cancel()
@@ -277,7 +275,7 @@ async def test_a_write_that_has_begun_ends_although_it_is_cancelled(backend: Loc
     assert {(tmp_path / name).read_bytes() for name in os.listdir(tmp_path)} <= {b'whole'}
 
 
-async def test_swap_writes_only_over_what_was_read(backend: LocalBackend) -> None:
+async def test_swap_writes_only_over_the_expected_contents(backend: LocalBackend) -> None:
     await backend.compare_and_swap('/d/f', b'1', expected=None)
     await backend.compare_and_swap('/d/f', b'2', expected=digest_of(b'1'))
     with pytest.raises(FileChangedError) as other:
@@ -289,7 +287,7 @@ async def test_swap_writes_only_over_what_was_read(backend: LocalBackend) -> Non
     assert await backend.read_bytes('/d/f') == b'2'
 
 
-async def test_swap_of_a_file_that_is_gone_makes_nothing(backend: LocalBackend, tmp_path: Path) -> None:
+async def test_swap_of_a_missing_file_creates_nothing(backend: LocalBackend, tmp_path: Path) -> None:
     for path in ('/f', '/no/f'):
         with pytest.raises(FileChangedError) as caught:
             await backend.compare_and_swap(path, b'', expected=digest_of(b''))

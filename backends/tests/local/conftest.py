@@ -1,4 +1,4 @@
-"""Fixtures and helpers of the tests in this folder."""
+"""Fixtures and helpers for `LocalBackend` tests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def local(tmp_path: Path) -> LocalBackend:
 
 @pytest.fixture
 def fail(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], None]:
-    """Let the file or directory of a name fail; rights would not stop root."""
+    """Make opening the file or directory of a name fail. File modes would not stop root."""
     open_file, open_ = capturing.open_file, capturing.Directories.open
 
     def set_up(name: str, number: int) -> None:

@@ -1,4 +1,4 @@
-"""`LocalBackend`: what its operations promise on real files, and how they fail."""
+"""`LocalBackend`: operations on real files and their failures."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def backend(tmp_path: Path) -> LocalBackend:
     return LocalBackend(tmp_path)
 
 
-# The directory itself
+# The root directory
 
 
-def test_it_offers_files_search_swaps_and_snapshots_but_no_commands(backend: LocalBackend) -> None:
+def test_local_backend_supports_files_search_swaps_and_snapshots_but_no_commands(backend: LocalBackend) -> None:
     assert isinstance(backend, BackendProtocol)
     assert isinstance(backend, SupportsSearch)
     assert isinstance(backend, SupportsCompareAndSwap)
@@ -49,13 +49,11 @@ def test_it_offers_files_search_swaps_and_snapshots_but_no_commands(backend: Loc
     assert not isinstance(backend, SupportsCommands)
 
 
-def test_repr_shows_the_directory_as_it_was_given(tmp_path: Path) -> None:
+def test_repr_shows_the_given_directory(tmp_path: Path) -> None:
     assert repr(LocalBackend(tmp_path / 'a')) == f'LocalBackend({str(tmp_path / "a")!r})'
 
 
-def test_backends_of_one_directory_have_equal_refs_whatever_led_to_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refs_of_one_directory_are_equal_for_every_spelling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / 'real').mkdir()
     (tmp_path / 'link').symlink_to('real')
     monkeypatch.chdir(tmp_path)
@@ -64,7 +62,7 @@ def test_backends_of_one_directory_have_equal_refs_whatever_led_to_it(
         assert LocalBackend(root).ref == expected
 
 
-async def test_a_relative_root_stays_where_it_was_when_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_relative_root_is_resolved_at_construction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / 'root').mkdir()
     monkeypatch.chdir(tmp_path)
     backend = LocalBackend('root')
@@ -73,7 +71,7 @@ async def test_a_relative_root_stays_where_it_was_when_given(tmp_path: Path, mon
     assert (tmp_path / 'root' / 'f').exists()
 
 
-async def test_a_root_that_is_a_link_is_kept_by_where_it_led_at_first(tmp_path: Path) -> None:
+async def test_linked_root_is_resolved_at_first_use(tmp_path: Path) -> None:
     for name in ('one', 'two'):
         (tmp_path / name).mkdir()
         (tmp_path / name / 'f').write_text(name)
@@ -87,7 +85,7 @@ async def test_a_root_that_is_a_link_is_kept_by_where_it_led_at_first(tmp_path: 
 
 
 @pytest.mark.parametrize('names', [[], ['root']], ids=['missing', 'file'])
-async def test_a_root_that_is_no_directory_is_unavailable_and_not_created(tmp_path: Path, names: list[str]) -> None:
+async def test_invalid_root_is_unavailable_and_not_created(tmp_path: Path, names: list[str]) -> None:
     for name in names:
         (tmp_path / name).touch()
     backend = LocalBackend(tmp_path / 'root')
@@ -100,7 +98,7 @@ async def test_a_root_that_is_no_directory_is_unavailable_and_not_created(tmp_pa
     assert os.listdir(tmp_path) == names
 
 
-async def test_a_root_that_is_removed_is_unavailable_until_it_is_made_again(tmp_path: Path) -> None:
+async def test_removed_root_is_unavailable_until_recreated(tmp_path: Path) -> None:
     root = tmp_path / 'root'
     root.mkdir()
     backend = LocalBackend(root)
@@ -117,7 +115,7 @@ async def test_a_root_that_is_removed_is_unavailable_until_it_is_made_again(tmp_
     assert list(await backend.snapshot()) == []
 
 
-async def test_a_root_that_is_made_later_is_found(tmp_path: Path) -> None:
+async def test_root_created_later_becomes_available(tmp_path: Path) -> None:
     backend = LocalBackend(tmp_path / 'root')
     with pytest.raises(BackendUnavailableError):
         await backend.working_dir()
@@ -125,17 +123,15 @@ async def test_a_root_that_is_made_later_is_found(tmp_path: Path) -> None:
     assert await backend.working_dir() == '/'
 
 
-async def test_a_root_that_may_not_be_opened_says_which(unprivileged: Path) -> None:
+async def test_unreadable_root_error_names_the_root(unprivileged: Path) -> None:
     (unprivileged / 'root').mkdir(mode=0)
     with pytest.raises(PermissionError, match=str(unprivileged / 'root')):
         await LocalBackend(unprivileged / 'root').working_dir()
 
 
 @pytest.mark.parametrize('action', [stat_location, str], ids=['missing', 'empty'])
-def test_a_root_that_is_removed_during_an_operation_is_unavailable(
-    tmp_path: Path, action: Callable[[Location], object]
-) -> None:
-    """Both where the operation finds nothing and where it sees an empty directory."""
+def test_root_removed_during_an_operation_is_unavailable(tmp_path: Path, action: Callable[[Location], object]) -> None:
+    """The operation may find nothing or see an empty directory."""
     (tmp_path / 'root').mkdir()
 
     def visit() -> None:
@@ -147,7 +143,7 @@ def test_a_root_that_is_removed_during_an_operation_is_unavailable(
         visit()
 
 
-def test_a_link_that_is_gone_when_it_is_to_be_followed_is_not_found(tmp_path: Path) -> None:
+def test_link_removed_before_it_is_followed_is_not_found(tmp_path: Path) -> None:
     def meet_link(place: Location) -> None:
         raise link_found()
 
@@ -155,7 +151,7 @@ def test_a_link_that_is_gone_when_it_is_to_be_followed_is_not_found(tmp_path: Pa
         root.visit(('f',), meet_link)
 
 
-def test_a_link_that_is_a_file_when_it_is_to_be_followed_is_met_again(tmp_path: Path) -> None:
+def test_link_replaced_by_a_file_is_visited_again(tmp_path: Path) -> None:
     (tmp_path / 'f').touch()
     answers = iter(['link', 'file'])
 
@@ -176,7 +172,7 @@ async def test_working_dir_is_the_root(backend: LocalBackend) -> None:
 # Reading and listing
 
 
-async def test_what_is_written_is_read_whatever_its_size(backend: LocalBackend) -> None:
+async def test_written_data_of_any_size_can_be_read(backend: LocalBackend) -> None:
     for size in (0, 1, 65_535, 65_536, 65_537, 400_001):
         data = os.urandom(size)
         await backend.write_bytes('/a/b', data)
@@ -184,7 +180,7 @@ async def test_what_is_written_is_read_whatever_its_size(backend: LocalBackend) 
         assert (await backend.stat('/a//./b')).size == size
 
 
-async def test_errors_name_the_path_that_was_asked_for(backend: LocalBackend) -> None:
+async def test_errors_name_the_requested_path(backend: LocalBackend) -> None:
     await backend.write_bytes('/d/f', b'')
     with pytest.raises(FileNotFoundError) as missing:
         await backend.read_bytes('/d/no')
@@ -195,7 +191,7 @@ async def test_errors_name_the_path_that_was_asked_for(backend: LocalBackend) ->
     assert [error.value.filename for error in (missing, directory, file)] == ['/d/no', '/d', '/d/f']
 
 
-async def test_entries_are_sorted_and_temporary_files_are_not_among_them(backend: LocalBackend, tmp_path: Path) -> None:
+async def test_entries_are_sorted_and_omit_temporary_files(backend: LocalBackend, tmp_path: Path) -> None:
     for name in ('b', 'a', 'C', '.hidden', f'.pydantic-deep-{"0" * 32}.tmp', '.pydantic-deep-1.tmp'):
         (tmp_path / name).write_text('canary')
     shown = ['.hidden', '.pydantic-deep-1.tmp', 'C', 'a', 'b']
@@ -204,9 +200,7 @@ async def test_entries_are_sorted_and_temporary_files_are_not_among_them(backend
     assert list(await backend.snapshot()) == [f'/{name}' for name in shown]
 
 
-async def test_names_that_cannot_be_asked_for_are_listed_and_go_with_their_directory(
-    backend: LocalBackend, tmp_path: Path
-) -> None:
+async def test_invalid_names_are_listed_and_removed_with_their_directory(backend: LocalBackend, tmp_path: Path) -> None:
     (tmp_path / 'd').mkdir()
     names = ['two\nlines', 'bell\a', os.fsdecode(b'latin-\xe9'), 'back\\slash']
     for name in names:
@@ -230,7 +224,7 @@ async def test_exists_is_false_below_a_file(backend: LocalBackend) -> None:
 # Directories
 
 
-async def test_remove_takes_a_file_or_a_tree_and_never_the_root(backend: LocalBackend, tmp_path: Path) -> None:
+async def test_remove_deletes_files_and_trees_but_never_the_root(backend: LocalBackend, tmp_path: Path) -> None:
     await backend.write_bytes('/t/a/b/f', b'')
     await backend.write_bytes('/t/f', b'')
     await backend.make_dir('/t/empty')
@@ -247,7 +241,7 @@ async def test_remove_takes_a_file_or_a_tree_and_never_the_root(backend: LocalBa
 # Search
 
 
-async def test_search_begins_at_any_directory_and_through_links_to_it(backend: LocalBackend, tmp_path: Path) -> None:
+async def test_search_starts_at_any_directory_or_link_to_one(backend: LocalBackend, tmp_path: Path) -> None:
     await backend.write_bytes('/src/a.py', b'canary\n')
     await backend.write_bytes('/src/sub/b.py', b'a\ncanary\n')
     (tmp_path / 'link').symlink_to('src')
@@ -256,7 +250,7 @@ async def test_search_begins_at_any_directory_and_through_links_to_it(backend: L
     assert [(match.path, match.line_number) for match in found.matches] == [('/link/sub/b.py', 2)]
 
 
-async def test_links_to_files_inside_are_searched_and_links_to_directories_not_entered(
+async def test_links_to_files_are_searched_but_linked_directories_are_not_entered(
     backend: LocalBackend, tmp_path: Path
 ) -> None:
     await backend.write_bytes('/src/a.py', b'canary\n')
@@ -267,7 +261,7 @@ async def test_links_to_files_inside_are_searched_and_links_to_directories_not_e
     assert dict((await backend.grep('canary')).counts) == {'/file.py': 1, '/src/a.py': 1}
 
 
-async def test_grep_of_one_file_searches_it(backend: LocalBackend) -> None:
+async def test_grep_can_search_a_single_file(backend: LocalBackend) -> None:
     await backend.write_bytes('/.hidden', b'x\ncanary\n')
     found = await backend.grep('canary', '/.hidden', limit=1)
     assert [(match.line_number, match.line) for match in found.matches] == [(2, 'canary')]
@@ -286,7 +280,7 @@ async def test_search_refuses_bad_patterns_and_paths(backend: LocalBackend) -> N
         await backend.glob('*', '/f')
 
 
-async def test_a_link_to_a_file_too_large_to_search_is_reported(backend: LocalBackend, tmp_path: Path) -> None:
+async def test_link_to_a_file_too_large_to_search_is_reported(backend: LocalBackend, tmp_path: Path) -> None:
     with (tmp_path / 'big').open('wb') as file:
         file.truncate(70_000_000)
     (tmp_path / 'link').symlink_to('big')
@@ -295,7 +289,7 @@ async def test_a_link_to_a_file_too_large_to_search_is_reported(backend: LocalBa
     assert all('70,000,000 bytes' in problem.reason for problem in problems)
 
 
-async def test_one_unreadable_directory_or_file_hides_nothing_else(unprivileged: Path) -> None:
+async def test_unreadable_directory_or_file_does_not_hide_others(unprivileged: Path) -> None:
     for name in ('a', 'closed', 'z'):
         (unprivileged / name).mkdir()
         (unprivileged / name / 'f').write_text('canary')
@@ -311,7 +305,7 @@ async def test_one_unreadable_directory_or_file_hides_nothing_else(unprivileged:
 
 
 @pytest.mark.parametrize('closed', ['d', 'd/f'])
-async def test_a_snapshot_that_cannot_read_everything_fails_and_says_where(unprivileged: Path, closed: str) -> None:
+async def test_snapshot_fails_at_an_unreadable_path_and_names_it(unprivileged: Path, closed: str) -> None:
     (unprivileged / 'd').mkdir()
     (unprivileged / 'd' / 'f').touch()
     (unprivileged / closed).chmod(0)
@@ -323,7 +317,7 @@ async def test_a_snapshot_that_cannot_read_everything_fails_and_says_where(unpri
 # Descriptors
 
 
-def test_directories_are_opened_from_the_last_one_or_from_the_root(tmp_path: Path) -> None:
+def test_directories_are_opened_relative_to_the_last_one_or_the_root(tmp_path: Path) -> None:
     deep_directory(tmp_path, 'd', 40)
     (tmp_path / 'd' / 'e').mkdir()
     before = open_descriptors()
@@ -339,12 +333,12 @@ def test_directories_are_opened_from_the_last_one_or_from_the_root(tmp_path: Pat
 
 
 def open_descriptors() -> int:
-    gc.collect()  # other tests of the worker may have left garbage that has some
+    gc.collect()  # garbage of other tests may hold descriptors
     return len(os.listdir('/proc/self/fd' if os.path.isdir('/proc/self/fd') else '/dev/fd'))
 
 
 @pytest.mark.slow
-async def test_no_operation_leaves_a_descriptor_open(backend: LocalBackend, tmp_path: Path) -> None:
+async def test_operations_leave_no_descriptors_open(backend: LocalBackend, tmp_path: Path) -> None:
     await backend.write_bytes('/d/f', b'data')
     os.mkfifo(tmp_path / 'pipe')
     (tmp_path / 'out').symlink_to('/etc')

@@ -1,4 +1,4 @@
-"""Captures: what cannot be read, what moves meanwhile, and names that no backend accepts."""
+"""Captures: unreadable files, files that change during the capture, and invalid names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pydantic_deep_backends.tracking import OmittedFile, SupportsTracking
 pytestmark = pytest.mark.anyio
 
 
-async def test_what_cannot_be_read_is_listed_and_hides_nothing(
+async def test_unreadable_file_is_listed_and_does_not_hide_others(
     local: LocalBackend, fail: Callable[[str, int], None]
 ) -> None:
     await local.write_bytes('/unreadable', b'x')
@@ -28,7 +28,7 @@ async def test_what_cannot_be_read_is_listed_and_hides_nothing(
     assert captured.omitted == (OmittedFile(path='/unreadable', reason='unreadable', size_bytes=1),)
 
 
-async def test_a_directory_that_cannot_be_read_is_listed(local: LocalBackend, fail: Callable[[str, int], None]) -> None:
+async def test_unreadable_directory_is_listed(local: LocalBackend, fail: Callable[[str, int], None]) -> None:
     tracker = track(local)
     before = (await tracker.capture(Tree())).tree
     fail('d1', errno.EACCES)
@@ -41,7 +41,7 @@ async def test_a_directory_that_cannot_be_read_is_listed(local: LocalBackend, fa
     assert [f.path for f in (await tracker.capture(Tree(), also=['/d1/1'])).omitted] == ['/d1', '/d1/1']
 
 
-async def test_what_vanishes_while_it_is_looked_at_is_not_there(
+async def test_paths_that_vanish_during_a_capture_are_absent(
     local: LocalBackend, fail: Callable[[str, int], None]
 ) -> None:
     tracker = track(local)
@@ -54,9 +54,7 @@ async def test_what_vanishes_while_it_is_looked_at_is_not_there(
     assert (captured.tree.is_dir('/d2'), captured.omitted) == (False, ())
 
 
-async def test_special_files_links_and_our_unfinished_writes_are_in_no_tree(
-    local: LocalBackend, tmp_path: Path
-) -> None:
+async def test_special_files_links_and_temporary_files_are_not_captured(local: LocalBackend, tmp_path: Path) -> None:
     before = (await track(local).capture(Tree())).tree
     os.mkfifo(tmp_path / 'fifo')
     (tmp_path / 'link').symlink_to('d1')
@@ -73,7 +71,7 @@ async def test_special_files_links_and_our_unfinished_writes_are_in_no_tree(
 
 @pytest.fixture(params=['local', 'sandbox', 'mounted'])
 def odd(request: pytest.FixtureRequest, tmp_path: Path) -> LocalBackend | CompositeBackend:
-    """A directory with names that no backend accepts, and some that only look like it."""
+    """A directory with names that no backend accepts, and some that only resemble them."""
     for path in ('~$q3.xlsx', '~notes/a/plan.md', '~notes/b', 'C:todo', 'a\\b', 'line\nbreak', 'd/~fine', 'd/C:fine'):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text('precious')
@@ -82,7 +80,7 @@ def odd(request: pytest.FixtureRequest, tmp_path: Path) -> LocalBackend | Compos
     return CompositeBackend(StateBackend(), {'/m': backend}) if request.param == 'mounted' else backend
 
 
-async def test_what_has_a_name_that_no_backend_accepts_is_listed(odd: LocalBackend | CompositeBackend) -> None:
+async def test_files_with_invalid_names_are_listed_as_omitted(odd: LocalBackend | CompositeBackend) -> None:
     assert isinstance(odd, SupportsTracking)
     above = '/m' if isinstance(odd, CompositeBackend) else ''
     tracker = track(odd)
@@ -101,7 +99,7 @@ async def test_what_has_a_name_that_no_backend_accepts_is_listed(odd: LocalBacke
     assert (await tracker.capture(captured.tree, is_full=True)).omitted == captured.omitted
 
 
-async def test_a_write_to_a_name_that_no_tree_can_have_is_listed(tmp_path: Path) -> None:
+async def test_write_to_a_name_no_tree_accepts_is_listed_as_omitted(tmp_path: Path) -> None:
     backend = SandboxBackend(tmp_path)
     tracker = track(backend)
     before = (await tracker.capture(Tree())).tree
@@ -125,7 +123,7 @@ async def test_a_write_to_a_name_that_no_tree_can_have_is_listed(tmp_path: Path)
     assert (await tracker.capture(before)).omitted == ()
 
 
-async def test_what_killed_processes_left_behind_is_in_no_tree_and_removed_by_a_patch_after_a_day(
+async def test_stale_temporary_files_are_not_captured_and_a_patch_removes_them(
     local: LocalBackend, tmp_path: Path
 ) -> None:
     now = time.time()
@@ -145,7 +143,7 @@ async def test_what_killed_processes_left_behind_is_in_no_tree_and_removed_by_a_
     assert directory.is_dir()
 
 
-async def test_a_file_that_vanishes_after_it_was_listed_is_not_there(
+async def test_file_that_vanishes_after_listing_is_absent(
     local: LocalBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     list_entries = capturing.list_entries
@@ -161,7 +159,7 @@ async def test_a_file_that_vanishes_after_it_was_listed_is_not_there(
     assert (len(captured.tree), captured.omitted) == (49, ())
 
 
-async def test_a_file_that_changes_while_it_is_read_is_read_again(
+async def test_file_that_changes_while_read_is_read_again(
     local: LocalBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, left = tmp_path / 'd1' / '1', 2
@@ -181,7 +179,7 @@ async def test_a_file_that_changes_while_it_is_read_is_read_again(
     assert captured.blobs[captured.tree['/d1/1'].digest] == path.read_bytes()
 
 
-async def test_a_file_that_never_stands_still_is_what_was_read_last(
+async def test_constantly_changing_file_has_the_last_contents_read(
     local: LocalBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, read = tmp_path / 'd1' / '1', list[bytes]()
@@ -203,7 +201,7 @@ async def test_a_file_that_never_stands_still_is_what_was_read_last(
     assert captured.blobs == {digest_of(path.read_bytes()): path.read_bytes()}
 
 
-async def test_a_file_that_grows_too_large_while_it_is_read_is_left_out(
+async def test_file_that_grows_too_large_while_read_is_omitted(
     local: LocalBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def grown(descriptor: int, size_bytes: int) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""A directory is told from a copy of it, from one made anew at its path, and from that of another machine."""
+"""Identity of a directory: a copy, a recreated directory and a directory of another machine are different."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _fresh() -> Generator[None]:
-    """What is known of this machine is looked up anew by each test."""
+    """Clear the cached machine id after each test."""
     yield
-    module._machine.cache_clear()  # pyright: ignore[reportPrivateUsage] - what a process remembers of its machine
+    module._machine.cache_clear()  # pyright: ignore[reportPrivateUsage] - the cached machine id
 
 
 async def _identity(root: Path) -> str:
@@ -49,7 +49,7 @@ async def _identity(root: Path) -> str:
     return identity
 
 
-async def test_changes_keep_the_identity_of_a_directory(root: Path, tmp_path: Path) -> None:
+async def test_changes_preserve_the_identity_of_a_directory(root: Path, tmp_path: Path) -> None:
     backend = LocalBackend(root)
     identity = await _identity(root)
     (root / 'a.txt').write_text('one')
@@ -65,7 +65,7 @@ async def test_changes_keep_the_identity_of_a_directory(root: Path, tmp_path: Pa
     assert await SandboxBackend(root).has_identity(identity) is True
 
 
-async def test_a_renamed_directory_is_the_same_and_its_copy_is_not(root: Path, tmp_path: Path) -> None:
+async def test_renamed_directory_keeps_its_identity_but_its_copy_differs(root: Path, tmp_path: Path) -> None:
     (root / 'a.txt').write_text('one')
     identity = await _identity(root)
     aside = tmp_path / 'aside'
@@ -79,7 +79,7 @@ async def test_a_renamed_directory_is_the_same_and_its_copy_is_not(root: Path, t
     assert await LocalBackend(root).has_identity(identity) is True
 
 
-async def test_a_directory_that_is_made_again_is_another_one_though_it_has_the_same_inode(root: Path) -> None:
+async def test_recreated_directory_with_the_same_inode_is_different(root: Path) -> None:
     backend = LocalBackend(root)
     identity = await _identity(root)
     while json.loads(identity)['changed_ns'] == json.loads(identity)['born_ns']:  # the clock ticks every few ms
@@ -95,7 +95,7 @@ async def test_a_directory_that_is_made_again_is_another_one_though_it_has_the_s
             break
 
 
-async def test_another_machine_has_another_directory(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_directory_on_another_machine_is_different(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     identity = await _identity(root)
     id_file = root / 'machine-id'
     monkeypatch.setattr(module, '_MACHINE_IDS', (str(root / 'missing'), str(id_file)))
@@ -112,17 +112,17 @@ async def test_another_machine_has_another_directory(root: Path, monkeypatch: py
     assert len(set(found)) == 3
 
 
-async def test_a_disk_that_was_set_back_has_another_directory(root: Path) -> None:
+async def test_directory_on_a_rolled_back_disk_is_different(root: Path) -> None:
     identity = json.loads(await _identity(root))
     later = json.dumps({**identity, 'changed_ns': identity['changed_ns'] + 1})
     assert await LocalBackend(root).has_identity(later) is False
 
 
 @pytest.mark.parametrize('reason', ['no statx', 'refused', 'not told', 'never'])
-async def test_without_moments_of_birth_nothing_proves_that_a_directory_is_the_same(
+async def test_identity_is_unproven_without_birth_times(
     root: Path, monkeypatch: pytest.MonkeyPatch, reason: str
 ) -> None:
-    """`never` is what directories have that were put into the image of a disk."""
+    """`never` is the birth time of directories in a disk image."""
 
     def statx(_directory: int, _name: bytes, _flags: int, _mask: int, found: ctypes.Array[ctypes.c_char]) -> int:
         found[0:4] = (0x7FF if reason == 'not told' else 0xFFF).to_bytes(4, sys.byteorder)
@@ -142,9 +142,7 @@ async def test_without_moments_of_birth_nothing_proves_that_a_directory_is_the_s
     assert await backend.has_identity(json.dumps(later)) is False
 
 
-async def test_where_there_is_no_statx_the_status_says_when_a_directory_was_made(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_birth_time_comes_from_fstat_without_statx(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, 'platform', 'darwin')
     identity = json.loads(await _identity(root))
     assert identity['born_ns'] is None
@@ -158,7 +156,7 @@ async def test_where_there_is_no_statx_the_status_says_when_a_directory_was_made
 
 
 @pytest.mark.parametrize('make', [LocalBackend, SandboxBackend])
-async def test_a_directory_that_is_missing_is_made_and_is_another_one(
+async def test_missing_root_is_recreated_with_another_identity(
     root: Path, make: type[LocalBackend] | type[SandboxBackend]
 ) -> None:
     backend = make(root)
@@ -177,7 +175,7 @@ async def test_a_directory_that_is_missing_is_made_and_is_another_one(
     assert await backend.identity() is None
 
 
-async def test_what_is_only_read_is_identified_and_never_made(root: Path) -> None:
+async def test_read_only_backend_has_an_identity_but_never_creates_the_root(root: Path) -> None:
     backend = ReadOnlyBackend(LocalBackend(root))
     assert isinstance(backend, SupportsIdentity)
     identity = await backend.identity()
@@ -189,7 +187,7 @@ async def test_what_is_only_read_is_identified_and_never_made(root: Path) -> Non
     assert not root.exists()
 
 
-async def test_the_place_of_a_composite_is_that_of_all_its_parts(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_composite_identity_covers_all_parts(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mounted = root.parent / 'mounted'
     mounted.mkdir()
     backend = CompositeBackend(LocalBackend(root), {'/memory': StateBackend(), '/shared': LocalBackend(mounted)})
@@ -197,8 +195,8 @@ async def test_the_place_of_a_composite_is_that_of_all_its_parts(root: Path, mon
     identity = await backend.identity()
     assert identity is not None
     assert await backend.has_identity(identity) is True
-    told = {**json.loads(identity), '/shared': 'of another form'}
-    assert await backend.has_identity(json.dumps(told)) is None
+    other_identity = {**json.loads(identity), '/shared': 'of another form'}
+    assert await backend.has_identity(json.dumps(other_identity)) is None
     mounted.rmdir()
     assert await backend.identity() is None
     assert await backend.has_identity(identity) is False
@@ -208,7 +206,7 @@ async def test_the_place_of_a_composite_is_that_of_all_its_parts(root: Path, mon
     assert await backend.has_identity(identity) is False
 
 
-def test_files_in_memory_and_overlays_have_no_place() -> None:
+def test_state_and_overlay_backends_have_no_identity() -> None:
     assert not isinstance(StateBackend(), SupportsIdentity)
     assert not isinstance(CompositeBackend(StateBackend(), {'/a': StateBackend()}), SupportsIdentity)
     assert not isinstance(ReadOnlyBackend(StateBackend()), SupportsIdentity)

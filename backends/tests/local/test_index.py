@@ -1,4 +1,4 @@
-"""`LocalBackend`: what a snapshot holds, when it reads a file again, and what a restore does to the directory."""
+"""`LocalBackend`: contents of a snapshot, and when a file is read again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def backend(tmp_path: Path) -> LocalBackend:
     return LocalBackend(tmp_path)
 
 
-async def test_a_snapshot_holds_contents_size_and_the_right_to_execute(backend: LocalBackend, tmp_path: Path) -> None:
+async def test_snapshot_records_contents_size_and_executable_bit(backend: LocalBackend, tmp_path: Path) -> None:
     await backend.write_bytes('/.git/config', b'hidden')
     await backend.write_bytes('/run', b'#!')
     (tmp_path / 'run').chmod(0o700)
@@ -45,7 +45,7 @@ async def test_a_file_of_terabytes_is_not_hashed(backend: LocalBackend, tmp_path
     assert (caught.value.errno, caught.value.filename) == (errno.EFBIG, '/d/sparse')
 
 
-def test_a_file_that_grows_without_end_is_not_read_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_growing_file_is_read_up_to_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('pydantic_deep_backends.files._operations.MAX_READ_BYTES', 10)
     (tmp_path / 'f').write_bytes(b'x' * 11)
     with (tmp_path / 'f').open('rb') as file:
@@ -56,7 +56,7 @@ def test_a_file_that_grows_without_end_is_not_read_without_end(tmp_path: Path, m
 
 
 class Readings:
-    """A clock of the file system that counts how often it is asked: once for each file that is read."""
+    """File system clock that counts its calls: one for each file that is read."""
 
     def __init__(self, ahead_nanoseconds: int, now: Callable[[], int] = time.time_ns) -> None:
         self.count = 0
@@ -68,7 +68,7 @@ class Readings:
         return self._now() + self._ahead
 
 
-async def test_files_that_did_not_change_are_not_read_again(backend: LocalBackend, tmp_path: Path) -> None:
+async def test_unchanged_files_are_not_read_again(backend: LocalBackend, tmp_path: Path) -> None:
     for name in map(str, range(20)):
         await backend.write_bytes(f'/{name}', b'old')
     clock = Readings(ahead_nanoseconds=2 * RACY_NANOSECONDS)
@@ -85,7 +85,7 @@ async def test_files_that_did_not_change_are_not_read_again(backend: LocalBacken
     assert third.tree == await backend.snapshot()
 
 
-async def test_a_change_that_leaves_size_and_mtime_alone_is_seen(tmp_path: Path) -> None:
+async def test_change_with_equal_size_and_mtime_is_detected(tmp_path: Path) -> None:
     (tmp_path / 'f').write_text('old')
     os.utime(tmp_path / 'f', ns=(1, 1))
     with ConfinedRoot(path=str(tmp_path)).open() as root:
@@ -95,7 +95,7 @@ async def test_a_change_that_leaves_size_and_mtime_alone_is_seen(tmp_path: Path)
         assert first.scan(root).tree.get('/f') == FileVersion(digest=digest_of(b'new'), size=3)
 
 
-async def test_a_file_that_changed_shortly_before_it_was_read_is_read_again(tmp_path: Path) -> None:
+async def test_file_changed_shortly_before_reading_is_read_again(tmp_path: Path) -> None:
     (tmp_path / 'f').write_text('old')
     written_at = (tmp_path / 'f').stat().st_ctime_ns
     clock = Readings(RACY_NANOSECONDS, now=lambda: written_at)
@@ -104,7 +104,7 @@ async def test_a_file_that_changed_shortly_before_it_was_read_is_read_again(tmp_
     assert clock.count == 2
 
 
-async def test_what_vanishes_or_becomes_a_link_while_it_is_captured_is_left_out(tmp_path: Path) -> None:
+async def test_paths_that_vanish_or_become_links_during_a_scan_are_omitted(tmp_path: Path) -> None:
     (tmp_path / 'f').write_text('old')
     (tmp_path / 'd').mkdir()
 
@@ -121,7 +121,7 @@ async def test_what_vanishes_or_becomes_a_link_while_it_is_captured_is_left_out(
         assert len(SnapshotIndex(clock=unlink_f).scan(root, lambda: next(checkpoints)()).tree) == 0
 
 
-async def test_changes_says_what_differs(backend: LocalBackend) -> None:
+async def test_changes_returns_the_differences(backend: LocalBackend) -> None:
     await backend.write_bytes('/same', b'')
     await backend.write_bytes('/changed', b'')
     await backend.write_bytes('/removed', b'')

@@ -1,4 +1,4 @@
-"""A process that is killed while it writes leaves the old file or the new one, whole."""
+"""A process killed during a write leaves either the old file or the new one, complete."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pydantic_deep_backends import LocalBackend
 pytestmark = [pytest.mark.anyio, pytest.mark.soak, pytest.mark.slow]
 
 ROUNDS = int(os.environ.get('SOAK_ROUNDS', '800')) // 100
-"""Rounds of the suite; a soak has more. Each starts a process, which takes some tenths of a second."""
+"""Rounds of the suite. A soak has more. Each starts a process, which takes some tenths of a second."""
 
 SIZE_BYTES = 2_000_000
 
@@ -34,20 +34,20 @@ anyio.run(main)
 
 
 @pytest.mark.parametrize('round_number', range(ROUNDS))
-async def test_a_killed_writer_leaves_a_whole_file(round_number: int, tmp_path: Path) -> None:
+async def test_killed_writer_leaves_a_complete_file(round_number: int, tmp_path: Path) -> None:
     acknowledged = write_until_killed(tmp_path, count=1 + round_number % 4)
     backend = LocalBackend(tmp_path)
     data = await backend.read_bytes('/f')
     assert len(data) == SIZE_BYTES
     assert data == data[:4] * (SIZE_BYTES // 4)
-    assert int.from_bytes(data[:4]) >= acknowledged  # what was acknowledged is there, or something later
+    assert int.from_bytes(data[:4]) >= acknowledged  # the last acknowledged write or a later one
     assert [entry.name for entry in await backend.list_dir('/')] == ['f']
     assert list(await backend.snapshot()) == ['/f']
 
 
 def write_until_killed(root: Path, *, count: int) -> int:
-    """Kill a writer at whatever it does after `count` writes; return the number of the last one that it acknowledged."""
-    # Not measured for coverage: a killed process leaves half a file of figures.
+    """Kill a writer after `count` writes, and return the number of its last acknowledged write."""
+    # Not measured for coverage: a killed process writes a truncated data file.
     env = {name: value for name, value in os.environ.items() if not name.startswith('COVERAGE_')}
     env['PYTHONPATH'] = os.pathsep.join(sys.path)
     command = [sys.executable, '-c', WRITER, str(root), str(SIZE_BYTES)]

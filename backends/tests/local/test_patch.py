@@ -1,4 +1,4 @@
-"""Restores: many files changed at once, or none."""
+"""Restores: all files change, or none."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def mode_of(path: Path) -> int:
 
 
 class Blobs:
-    """Contents by digest, as a store has them."""
+    """Contents by digest, like a store."""
 
     def __init__(self, *contents: bytes) -> None:
         self.fetched: list[str] = []
@@ -64,23 +64,21 @@ async def test_restore_makes_the_files_equal_to_the_tree(backend: LocalBackend, 
     assert mode_of(tmp_path / 'run') == 0o750
 
 
-async def test_restore_takes_contents_from_files_that_have_them(backend: LocalBackend) -> None:
+async def test_restore_takes_contents_from_existing_files(backend: LocalBackend) -> None:
     await backend.write_bytes('/a', b'data')
     tree = (await backend.snapshot()).set('/b', FileVersion(digest=digest_of(b'data'), size=4)).remove('/a')
     await backend.restore(tree)
     assert await backend.snapshot() == tree
 
 
-async def test_restore_takes_contents_from_a_tree_that_carries_them(backend: LocalBackend) -> None:
+async def test_restore_takes_contents_from_the_tree(backend: LocalBackend) -> None:
     tree = await StateBackend({'/a': 'one', '/d/b': 'two'}).snapshot()
     await backend.restore(tree)
     assert await backend.snapshot() == tree
     assert await backend.read_bytes('/d/b') == b'two'
 
 
-async def test_restore_takes_the_right_to_execute_away_and_gives_new_files_it(
-    backend: LocalBackend, tmp_path: Path
-) -> None:
+async def test_restore_clears_and_sets_the_executable_bit(backend: LocalBackend, tmp_path: Path) -> None:
     await backend.write_bytes('/was', b'data')
     (tmp_path / 'was').chmod(0o755)
     tree = Tree.of(
@@ -109,7 +107,7 @@ async def test_restore_changes_nothing_when_contents_are_missing(backend: LocalB
     assert await backend.snapshot() == before
 
 
-async def test_restore_refuses_contents_that_are_not_what_the_digest_says(backend: LocalBackend) -> None:
+async def test_restore_refuses_contents_with_a_wrong_digest(backend: LocalBackend) -> None:
     async def wrong(digest: str) -> bytes:
         return b'wrong'
 
@@ -119,7 +117,7 @@ async def test_restore_refuses_contents_that_are_not_what_the_digest_says(backen
 
 
 @pytest.mark.parametrize('change', ['changed', 'gone'])
-async def test_restore_does_not_trust_a_file_that_changes_meanwhile(
+async def test_restore_ignores_contents_of_a_concurrently_changed_file(
     backend: LocalBackend, tmp_path: Path, change: str
 ) -> None:
     await backend.write_bytes('/a', b'first')
@@ -141,13 +139,13 @@ async def test_restore_does_not_trust_a_file_that_changes_meanwhile(
     assert await backend.snapshot() == tree
 
 
-async def test_restore_refuses_a_tree_with_a_path_that_cannot_be_asked_for(backend: LocalBackend) -> None:
+async def test_restore_refuses_a_tree_with_an_invalid_path(backend: LocalBackend) -> None:
     tree = Tree.of({'/a\nb': FileVersion(digest=digest_of(b''), size=0)})
     with pytest.raises(InvalidPathError):
         await backend.restore(tree, Blobs(b''))
 
 
-async def test_restore_writes_where_the_tree_says_and_never_through_links(
+async def test_restore_never_writes_through_links(
     backend: LocalBackend, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     outside = tmp_path_factory.mktemp('outside')
@@ -170,7 +168,7 @@ async def test_restore_writes_where_the_tree_says_and_never_through_links(
     assert not any((tmp_path / name).is_symlink() for name in ('d', 'file', 'was-file'))
 
 
-async def test_restore_leaves_alone_what_a_snapshot_leaves_out(backend: LocalBackend, tmp_path: Path) -> None:
+async def test_restore_preserves_paths_outside_of_snapshots(backend: LocalBackend, tmp_path: Path) -> None:
     await backend.make_dir('/d/empty')
     (tmp_path / 'd' / 'link').symlink_to('nowhere')
     (tmp_path / 'two\nlines').touch()
@@ -180,7 +178,7 @@ async def test_restore_leaves_alone_what_a_snapshot_leaves_out(backend: LocalBac
     assert sorted(os.listdir(tmp_path / 'd')) == ['empty', 'link']
 
 
-async def test_restore_is_content_with_a_file_that_is_gone_already(backend: LocalBackend, tmp_path: Path) -> None:
+async def test_restore_tolerates_files_already_removed(backend: LocalBackend, tmp_path: Path) -> None:
     for path in ('/a/f', '/b/f'):
         await backend.write_bytes(path, b'')
 
@@ -194,7 +192,7 @@ async def test_restore_is_content_with_a_file_that_is_gone_already(backend: Loca
     assert sorted(os.listdir(tmp_path)) == ['b', 'c']
 
 
-async def test_links_and_special_files_are_occupants_but_no_files(local: LocalBackend, tmp_path: Path) -> None:
+async def test_occupants_include_links_and_special_files(local: LocalBackend, tmp_path: Path) -> None:
     (tmp_path / 'link').symlink_to('d1')
     (tmp_path / 'd').mkdir()
     os.mkfifo(tmp_path / 'd' / 'fifo')
@@ -205,7 +203,7 @@ async def test_links_and_special_files_are_occupants_but_no_files(local: LocalBa
     ]
 
 
-async def test_what_cannot_be_looked_at_is_an_error_and_not_free(
+async def test_unreadable_path_raises_instead_of_being_free(
     local: LocalBackend, fail: Callable[[str, int], None]
 ) -> None:
     fail('d1', errno.EACCES)
@@ -213,7 +211,7 @@ async def test_what_cannot_be_looked_at_is_an_error_and_not_free(
         await local.occupants(['/d1/1'])
 
 
-async def test_directories_that_lose_their_last_file_go(local: LocalBackend, tmp_path: Path) -> None:
+async def test_directories_without_files_are_removed(local: LocalBackend, tmp_path: Path) -> None:
     await local.write_bytes('/one/two/x', b'')
     await local.write_bytes('/one/y', b'')
     tree = (await track(local).capture(Tree())).tree.remove('/one/two/x')
@@ -226,7 +224,7 @@ async def test_directories_that_lose_their_last_file_go(local: LocalBackend, tmp
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the disk is asked to be sure of."""
+    """Record the calls of fsync and sync."""
     asked: list[str] = []
     fsync, sync = os.fsync, os.sync
 
@@ -249,34 +247,32 @@ def many(count: int) -> tuple[Tree, dict[str, bytes]]:
     return Tree.of(versions), {digest_of(text): text for text in data.values()}
 
 
-async def test_few_files_are_made_durable_one_by_one(tmp_path: Path, disk: list[str]) -> None:
+async def test_few_files_are_synced_individually(tmp_path: Path, disk: list[str]) -> None:
     tree, data = many(20)
     await LocalBackend(tmp_path).patch(tree, list(tree), data)
     assert disk == ['file'] * 20 + ['directory']
 
 
-async def test_many_files_are_made_durable_together(
-    tmp_path: Path, disk: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_many_files_are_synced_together(tmp_path: Path, disk: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('pydantic_deep_backends.local._patch.MAX_CHUNK_FILES', 200)
     tree, data = many(400)
     backend = LocalBackend(tmp_path)
     await backend.patch(tree, list(tree), data)
-    assert disk == ['all'] * 4  # before the files of each chunk take their names, and after
+    assert disk == ['all'] * 4  # before and after the files of each chunk are renamed
     assert (await track(backend).capture(Tree())).tree == tree
     disk.clear()
     await backend.patch(Tree(), list(tree), {})
     assert disk == ['directory']
 
 
-async def test_files_of_a_view_are_not_made_durable(tmp_path: Path, disk: list[str]) -> None:
+async def test_files_of_a_view_are_not_synced(tmp_path: Path, disk: list[str]) -> None:
     tree, data = many(200)
     await LocalBackend(tmp_path).patch(tree, list(tree), data, is_durable=False)
     assert disk == []
 
 
 @pytest.mark.parametrize('failing', ['open', 'rename'])
-async def test_a_patch_that_fails_leaves_each_file_as_it_was_or_as_it_will_be(
+async def test_failed_patch_leaves_each_file_old_or_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     backend = LocalBackend(tmp_path)
@@ -308,9 +304,7 @@ async def test_a_patch_that_fails_leaves_each_file_as_it_was_or_as_it_will_be(
     assert (await tracker.capture(here)).tree == tree
 
 
-async def test_a_directory_that_is_gone_takes_its_unfinished_writes_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_removed_directory_leaves_no_temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tree, data = many(2)
     tree = Tree().graft('/d', tree)
     real = os.rename

@@ -33,7 +33,7 @@ ADDITIONS = 50
 
 
 class Attack(threading.Thread):
-    """Swaps a name inside of the root between what belongs there and a link outside, until it is stopped."""
+    """Swaps a name inside the root between its own contents and a link outside, until stopped."""
 
     def __init__(self, victim: Path, target: Path, make: Callable[[Path], object]) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Attack(threading.Thread):
                 os.unlink(victim)
             try:
                 os.rename(hidden, victim)
-            except OSError:  # it was removed, or an operation made a new one meanwhile: begin anew
+            except OSError:  # it was removed, or an operation created a new one: start again
                 with suppress(OSError):
                     self._make(self._victim)
 
@@ -97,7 +97,7 @@ def outside(tmp_path: Path) -> Path:
 
 
 def state_of(directory: Path) -> dict[str, tuple[int, int, int, bytes]]:
-    """What nobody may change: names, times, modes and contents."""
+    """State that must not change: names, times, modes and contents."""
     return {
         str(path): (status.st_mtime_ns, status.st_ino, status.st_mode, path.read_bytes() if path.is_file() else b'')
         for path in (directory, *sorted(directory.rglob('*')))
@@ -180,12 +180,12 @@ OPERATIONS: dict[str, Callable[[LocalBackend, str], Awaitable[bool]]] = {
     'snapshot': _snapshot,
     'restore': _restore,
 }
-"""Each says whether it saw something of what is outside."""
+"""Each returns whether it saw anything outside of the root."""
 
 
 @pytest.mark.parametrize('operation', OPERATIONS.values(), ids=OPERATIONS)
 @pytest.mark.parametrize('kind', ['directory', 'file'])
-async def test_no_operation_escapes_through_a_link_swapped_in_meanwhile(
+async def test_no_operation_escapes_through_a_concurrently_swapped_link(
     tmp_path: Path, outside: Path, operation: Callable[[LocalBackend, str], Awaitable[bool]], kind: str
 ) -> None:
     root = tmp_path / 'root'
@@ -214,7 +214,7 @@ async def test_no_operation_escapes_through_a_link_swapped_in_meanwhile(
 
 
 async def add_lines(backend: LocalBackend, path: str, name: str) -> int:
-    """Append lines by reading, adding, and writing only over what was read; return how often that was refused."""
+    """Append lines by compare-and-swap, and return the number of refused swaps."""
     refused = 0
     for number in range(ADDITIONS):
         while True:
@@ -251,7 +251,7 @@ anyio.run(main, *sys.argv[1:])
 """
 
 
-async def test_eight_writers_through_different_spellings_lose_nothing(tmp_path: Path) -> None:
+async def test_eight_writers_through_different_spellings_lose_no_line(tmp_path: Path) -> None:
     root = tmp_path / 'root'
     (root / 'd').mkdir(parents=True)
     (root / 'a.txt').touch()
@@ -278,7 +278,7 @@ async def test_eight_writers_through_different_spellings_lose_nothing(tmp_path: 
     assert sorted((root / 'a.txt').read_text().splitlines()) == expected
 
 
-async def test_readers_see_the_old_contents_or_the_new_and_nothing_between(tmp_path: Path) -> None:
+async def test_readers_see_either_old_or_new_contents(tmp_path: Path) -> None:
     backend = LocalBackend(tmp_path)
     await backend.write_bytes('/f', b'0' * 100_000)
     torn: list[int] = []
@@ -296,8 +296,8 @@ async def test_readers_see_the_old_contents_or_the_new_and_nothing_between(tmp_p
     assert torn == []
 
 
-async def test_a_tree_can_be_removed_while_others_write_into_it(tmp_path: Path) -> None:
-    """The remove succeeds, or says that somebody wrote meanwhile; a later one leaves nothing."""
+async def test_tree_can_be_removed_while_others_write_into_it(tmp_path: Path) -> None:
+    """Each removal succeeds or raises because of a concurrent write. A later removal leaves nothing."""
     backend = LocalBackend(tmp_path)
     async with anyio.create_task_group() as tasks:
         for number in range(20):

@@ -1,4 +1,4 @@
-"""Trackers of a directory: what they look at, and that they see every change."""
+"""Trackers of a directory: which files they read, and that they detect every change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Looks:
-    """Counts what a capture does to files."""
+    """Counts the reads and listings of a capture."""
 
     def __init__(self) -> None:
         self.read: list[str] = []
@@ -43,7 +43,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
     return looks
 
 
-async def test_only_what_was_written_is_read_and_nothing_is_listed(local: LocalBackend, looks: Looks) -> None:
+async def test_capture_reads_only_written_files_and_lists_nothing(local: LocalBackend, looks: Looks) -> None:
     tracker = track(local)
     before = (await tracker.capture(Tree())).tree
     looks.read, looks.listed = [], 0
@@ -56,7 +56,7 @@ async def test_only_what_was_written_is_read_and_nothing_is_listed(local: LocalB
     assert (await tracker.capture(before)).tree is before
 
 
-async def test_a_file_that_was_written_twice_is_read_once(local: LocalBackend, looks: Looks) -> None:
+async def test_file_written_twice_is_read_once(local: LocalBackend, looks: Looks) -> None:
     tracker = track(local)
     before = (await tracker.capture(Tree())).tree
     looks.read = []
@@ -66,7 +66,7 @@ async def test_a_file_that_was_written_twice_is_read_once(local: LocalBackend, l
     assert looks.read == ['1']
 
 
-async def test_a_tracker_that_is_told_the_files_does_not_look_at_them(local: LocalBackend, looks: Looks) -> None:
+async def test_tracker_started_from_a_tree_does_not_read_its_files(local: LocalBackend, looks: Looks) -> None:
     before = (await track(local).capture(Tree())).tree
     looks.read, looks.listed = [], 0
     tracker = track(local, tree=before)
@@ -75,7 +75,7 @@ async def test_a_tracker_that_is_told_the_files_does_not_look_at_them(local: Loc
     assert (looks.read, looks.listed) == (['new'], 0)
 
 
-async def test_files_that_did_not_change_are_not_read_again(
+async def test_unchanged_files_are_not_read_again(
     local: LocalBackend, tmp_path: Path, looks: Looks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for path in tmp_path.glob('d*/*'):
@@ -89,14 +89,14 @@ async def test_files_that_did_not_change_are_not_read_again(
     assert list(captured.blobs.values()) == [b'changed by somebody else']
 
 
-async def test_contents_that_the_caller_does_not_have_are_read_again(local: LocalBackend, looks: Looks) -> None:
+async def test_contents_unknown_to_the_caller_are_read_again(local: LocalBackend, looks: Looks) -> None:
     first = await track(local).capture(Tree())
     looks.read = []
     assert (await track(local).capture(Tree())).blobs == first.blobs
     assert len(looks.read) == 50
 
 
-async def test_what_others_change_is_seen_by_a_full_capture_only(local: LocalBackend, tmp_path: Path) -> None:
+async def test_external_changes_are_seen_only_by_a_full_capture(local: LocalBackend, tmp_path: Path) -> None:
     tracker = track(local)
     before = (await tracker.capture(Tree())).tree
     (tmp_path / 'other').write_text('x')
@@ -104,16 +104,14 @@ async def test_what_others_change_is_seen_by_a_full_capture_only(local: LocalBac
     assert sorted((await tracker.capture(before, is_full=True)).tree.diff(before).removed) == ['/other']
 
 
-async def test_a_directory_that_is_left_out_is_not_entered(local: LocalBackend, tmp_path: Path, looks: Looks) -> None:
+async def test_ignored_directory_is_not_entered(local: LocalBackend, tmp_path: Path, looks: Looks) -> None:
     (tmp_path / '.gitignore').write_text('d0 d1 d2 d3')
     captured = await track(local).capture(Tree())
     assert len(captured.tree) == 11
-    assert (looks.listed, len(looks.read)) == (2, 12)  # the ignore file is read for its rules, and as a file
+    assert (looks.listed, len(looks.read)) == (2, 12)  # the ignore file is read twice: for its rules and as a file
 
 
-async def test_a_write_below_a_directory_that_is_left_out_is_not_read(
-    local: LocalBackend, tmp_path: Path, looks: Looks
-) -> None:
+async def test_write_below_an_ignored_directory_is_not_read(local: LocalBackend, tmp_path: Path, looks: Looks) -> None:
     (tmp_path / '.gitignore').write_text('build')
     tracker = track(local)
     before = (await tracker.capture(Tree())).tree
@@ -124,7 +122,7 @@ async def test_a_write_below_a_directory_that_is_left_out_is_not_read(
     assert set(looks.read) <= {'.gitignore'}
 
 
-async def test_a_change_through_a_link_is_noted_where_it_happened(local: LocalBackend, tmp_path: Path) -> None:
+async def test_change_through_a_link_is_recorded_at_its_target(local: LocalBackend, tmp_path: Path) -> None:
     (tmp_path / 'link').symlink_to('d1')
     (tmp_path / 'd2' / 'file').symlink_to('../d1/1')
     tracker = track(local)
@@ -137,7 +135,7 @@ async def test_a_change_through_a_link_is_noted_where_it_happened(local: LocalBa
     assert (await tracker.capture(captured.tree)).tree == captured.tree
 
 
-async def test_what_a_command_did_is_seen(tmp_path: Path) -> None:
+async def test_changes_by_commands_are_captured(tmp_path: Path) -> None:
     backend = LocalBackend(tmp_path, allow_commands=True)
     run: Callable[..., Awaitable[object]] = vars(backend)['run']
     await backend.write_bytes(f'{tmp_path}/x', b'1')
@@ -149,7 +147,7 @@ async def test_what_a_command_did_is_seen(tmp_path: Path) -> None:
     assert second.tree['/x'].mode == 0o755
 
 
-async def test_a_closed_tracker_does_not_hinder_the_others(local: LocalBackend) -> None:
+async def test_closing_a_tracker_does_not_affect_others(local: LocalBackend) -> None:
     closed, open_ = track(local), track(local)
     before = (await open_.capture(Tree())).tree
     closed.close()
@@ -157,7 +155,7 @@ async def test_a_closed_tracker_does_not_hinder_the_others(local: LocalBackend) 
     assert sorted((await open_.capture(before)).tree.diff(before).removed) == ['/x']
 
 
-async def test_after_a_capture_that_failed_everything_is_looked_at(tmp_path: Path) -> None:
+async def test_capture_after_a_failure_reads_everything(tmp_path: Path) -> None:
     root = tmp_path / 'root'
     root.mkdir()
     backend = LocalBackend(root)
@@ -171,14 +169,14 @@ async def test_after_a_capture_that_failed_everything_is_looked_at(tmp_path: Pat
     assert sorted((await tracker.capture(before)).tree) == ['/x']
 
 
-async def test_what_others_remove_is_seen_by_a_full_capture(local: LocalBackend, tmp_path: Path) -> None:
+async def test_external_removals_are_seen_by_a_full_capture(local: LocalBackend, tmp_path: Path) -> None:
     tracker = track(local)
     before = (await tracker.capture(Tree())).tree
     (tmp_path / 'd1' / '1').unlink()
     assert before.diff((await tracker.capture(before, is_full=True)).tree).removed == ('/d1/1',)
 
 
-async def test_a_backend_of_another_directory_has_the_same_settings(tmp_path: Path) -> None:
+async def test_in_directory_copies_the_settings(tmp_path: Path) -> None:
     limits = SandboxLimits(processes=7)
     sandbox = SandboxBackend(tmp_path, network=True, env={'A': 'b'}, read_only={'/opt/x': '/usr'}, limits=limits)
     (tmp_path / 'other').mkdir()

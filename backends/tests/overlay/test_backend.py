@@ -1,6 +1,7 @@
-"""`OverlayBackend`: the rules of all backends, what is seen, and what goes to another process.
+"""`OverlayBackend`: the conformance rules, visible files, and links.
 
-The merge is in `test_merge`.
+`test_merge` covers merges.
+
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class TestOverlayOfLocal(BackendSuite):
 
 
 class TestOverlayOfFilesInTheBase(BackendSuite):
-    """The files that the rules begin with are in the base; what they change is not."""
+    """Conformance with the initial files in the base and the changes in the overlay."""
 
     @pytest.fixture
     def base(self, tmp_path: Path) -> LocalBackend:
@@ -60,7 +61,7 @@ class TestOverlayOfFilesInTheBase(BackendSuite):
 
 
 class TestOverlayOfReadOnlyWithoutSearch(BackendSuite):
-    """Over a base that can neither search nor write."""
+    """Over a base that supports neither search nor writes."""
 
     @pytest.fixture
     def base(self) -> StateBackend:
@@ -91,7 +92,7 @@ class TestMountedOverlay(BackendSuite):
 
 
 class Slow(StateBackend):
-    """Lets others run before it answers."""
+    """Yields to other tasks before it answers."""
 
     async def read_bytes(self, path: str) -> bytes:
         await anyio.lowlevel.checkpoint()
@@ -106,7 +107,7 @@ class Slow(StateBackend):
         return await super().list_dir(path)
 
 
-def test_it_has_the_capabilities_that_it_says() -> None:
+def test_overlay_supports_search_and_swap_but_no_commands_or_snapshots() -> None:
     overlay = OverlayBackend(StateBackend())
     assert isinstance(overlay, SupportsSearch)
     assert isinstance(overlay, SupportsCompareAndSwap)
@@ -114,7 +115,7 @@ def test_it_has_the_capabilities_that_it_says() -> None:
     assert not isinstance(overlay, SupportsSnapshots)
 
 
-async def test_the_base_sees_nothing_before_the_merge() -> None:
+async def test_base_is_unchanged_before_the_merge() -> None:
     base = StateBackend({'/a': '1', '/d/b': '2'})
     before = await base.snapshot()
     overlay = OverlayBackend(base)
@@ -127,7 +128,7 @@ async def test_the_base_sees_nothing_before_the_merge() -> None:
     assert repr(overlay) == '<OverlayBackend of 3 changed files over <StateBackend of 2 files, 2 bytes>>'
 
 
-async def test_what_others_change_is_seen_where_nothing_was_touched() -> None:
+async def test_base_changes_are_visible_in_untouched_files() -> None:
     base = StateBackend({'/mine': '1', '/theirs': '1'})
     overlay = OverlayBackend(base)
     await overlay.write_bytes('/mine', b'2')
@@ -142,14 +143,14 @@ async def test_what_others_change_is_seen_where_nothing_was_touched() -> None:
     ]
 
 
-async def test_what_is_written_back_as_it_was_is_no_change() -> None:
+async def test_writing_back_the_original_contents_is_no_change() -> None:
     overlay = OverlayBackend(StateBackend({'/a': '1'}))
     await overlay.write_bytes('/a', b'2')
     await overlay.write_bytes('/a', b'1')
     assert overlay.changed_paths == ()
 
 
-async def test_a_directory_in_the_place_of_a_removed_one_shows_nothing_of_it() -> None:
+async def test_recreated_directory_hides_the_removed_one() -> None:
     base = StateBackend({'/d/old/x': '1', '/f': 'file'})
     overlay = OverlayBackend(base)
     await overlay.remove('/d')
@@ -166,7 +167,7 @@ async def test_a_directory_in_the_place_of_a_removed_one_shows_nothing_of_it() -
     assert not await overlay.exists('/f/g')
 
 
-async def test_a_directory_with_changes_stays_seen_when_the_base_loses_it() -> None:
+async def test_directory_with_changes_stays_visible_when_the_base_removes_it() -> None:
     base = StateBackend({'/d/a': '1', '/d/b': '2'})
     overlay = OverlayBackend(base)
     await overlay.write_bytes('/d/a', b'new')
@@ -186,7 +187,7 @@ async def test_a_directory_with_changes_stays_seen_when_the_base_loses_it() -> N
     assert not await overlay.exists('/d')
 
 
-async def test_a_made_directory_shows_what_others_put_there() -> None:
+async def test_created_directory_shows_files_added_to_the_base() -> None:
     base = StateBackend()
     overlay = OverlayBackend(base)
     await overlay.make_dir('/d')
@@ -197,7 +198,7 @@ async def test_a_made_directory_shows_what_others_put_there() -> None:
     assert not await overlay.exists('/d/theirs')
 
 
-async def test_nothing_is_below_a_file_of_the_overlay() -> None:
+async def test_overlay_file_has_no_children() -> None:
     overlay = OverlayBackend(StateBackend())
     await overlay.write_bytes('/f', b'1')
     for operation in (overlay.read_bytes, overlay.list_dir, overlay.stat, overlay.remove, overlay.make_dir):
@@ -210,14 +211,14 @@ async def test_nothing_is_below_a_file_of_the_overlay() -> None:
     assert not await overlay.exists('/f/x')
 
 
-async def test_a_directory_is_seen_without_what_was_removed_far_below() -> None:
+async def test_directory_with_removed_descendants_stays_visible() -> None:
     overlay = OverlayBackend(StateBackend({'/d/e/f': '1'}))
     await overlay.remove('/d/e/f')
     assert [entry.path for entry in await overlay.list_dir('/')] == ['/d']
     assert (await overlay.glob('**')).paths == ()
 
 
-async def test_an_empty_directory_is_searched_and_removed_with_what_the_base_has_there() -> None:
+async def test_created_directory_is_searched_and_removed_with_its_base_files() -> None:
     base = StateBackend()
     overlay = OverlayBackend(base)
     await overlay.make_dir('/d/e')
@@ -228,7 +229,7 @@ async def test_an_empty_directory_is_searched_and_removed_with_what_the_base_has
     assert not await overlay.exists('/d/e/f')
 
 
-async def test_nothing_is_made_below_a_file_of_a_base_that_finds_nothing_there() -> None:
+async def test_nothing_is_created_below_a_file_of_an_inexact_base() -> None:
     class Vague(StateBackend):
         async def read_bytes(self, path: str) -> bytes:
             if path.startswith('/f/'):
@@ -247,7 +248,7 @@ async def test_nothing_is_made_below_a_file_of_a_base_that_finds_nothing_there()
         await overlay.make_dir('/f/x/y')
 
 
-async def test_links_of_the_base_lead_where_they_lead(tmp_path: Path) -> None:
+async def test_links_of_the_base_are_followed(tmp_path: Path) -> None:
     (tmp_path / 'd').mkdir()
     (tmp_path / 'd/f').write_text('old')
     (tmp_path / 'l').symlink_to('d')
@@ -271,7 +272,7 @@ async def test_links_of_the_base_lead_where_they_lead(tmp_path: Path) -> None:
     assert overlay.changed_paths == ('/d/f', '/l')
 
 
-async def test_a_link_through_what_was_replaced_is_not_followed_there(tmp_path: Path) -> None:
+async def test_link_through_a_removed_directory_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / 'd/e').mkdir(parents=True)
     (tmp_path / 'd/in').symlink_to('e')
     (tmp_path / 'l').symlink_to('d')
@@ -282,7 +283,7 @@ async def test_a_link_through_what_was_replaced_is_not_followed_there(tmp_path: 
     assert await overlay.realpath('/root') == '/'
 
 
-async def test_a_directory_is_removed_with_its_links_and_not_what_they_lead_to(tmp_path: Path) -> None:
+async def test_removing_a_directory_removes_its_links_but_not_their_targets(tmp_path: Path) -> None:
     (tmp_path / 'keep').mkdir()
     (tmp_path / 'keep/f').write_text('1')
     (tmp_path / 'd').mkdir()
@@ -296,7 +297,7 @@ async def test_a_directory_is_removed_with_its_links_and_not_what_they_lead_to(t
     assert await overlay.read_bytes('/keep/f') == b'1'
 
 
-async def test_what_cannot_be_read_is_not_removed(tmp_path: Path) -> None:
+async def test_unreadable_directory_is_not_removed(tmp_path: Path) -> None:
     class Failing(LocalBackend):
         async def read_bytes(self, path: str) -> bytes:
             raise PermissionError(13, 'Permission denied', path)
@@ -317,7 +318,7 @@ async def test_what_cannot_be_read_is_not_removed(tmp_path: Path) -> None:
         (tmp_path / 'd' / name).unlink()
 
 
-async def test_many_writers_through_one_overlay_lose_nothing() -> None:
+async def test_concurrent_writers_through_one_overlay_lose_nothing() -> None:
     overlay = OverlayBackend(Slow({'/f': ''}))
 
     async def add(line: bytes) -> None:
@@ -337,7 +338,7 @@ async def test_many_writers_through_one_overlay_lose_nothing() -> None:
     assert [e.name for e in await overlay.list_dir('/made')] == [str(number) for number in range(8)]
 
 
-async def test_a_directory_is_removed_with_what_is_written_there_meanwhile() -> None:
+async def test_removed_directory_includes_concurrent_writes() -> None:
     overlay = OverlayBackend(Slow({'/d/a': '1', '/d/b': '2'}))
     async with anyio.create_task_group() as group:
         group.start_soon(overlay.remove, '/d')

@@ -1,4 +1,4 @@
-"""Overlays as JSON for another process, and dumps that are refused."""
+"""Overlays serialized as JSON, and dumps that are refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pydantic_deep_backends.overlay import relocate
 pytestmark = pytest.mark.anyio
 
 
-async def test_another_process_goes_on_where_this_one_was(tmp_path: Path) -> None:
+async def test_dumped_overlay_resumes_in_another_process(tmp_path: Path) -> None:
     (tmp_path / 'd').mkdir()
     (tmp_path / 'd/a').write_text('1')
     (tmp_path / 'd/b').write_text('2')
@@ -48,7 +48,7 @@ async def test_another_process_goes_on_where_this_one_was(tmp_path: Path) -> Non
     assert [path.name for path in (tmp_path / 'd').iterdir()] == ['c']
 
 
-async def test_changes_can_be_kept_with_contents_apart_and_put_back() -> None:
+async def test_changes_can_be_dumped_apart_from_contents_and_restored() -> None:
     base = StateBackend({'/f': 'one\ntwo\nthree\n', '/g': 'g'})
     overlay = OverlayBackend(base)
     await overlay.write_bytes('/f', b'ONE\ntwo\nthree\n')
@@ -74,7 +74,7 @@ async def test_changes_can_be_kept_with_contents_apart_and_put_back() -> None:
     assert await overlay.read_bytes('/h') == b'stays'
 
 
-async def test_a_dump_can_be_loaded_over_the_same_files_in_another_directory(tmp_path: Path) -> None:
+async def test_dump_can_be_relocated_to_another_directory(tmp_path: Path) -> None:
     (tmp_path / 'old').mkdir()
     (tmp_path / 'new').mkdir()
     for place in ('old', 'new'):
@@ -138,19 +138,19 @@ BROKEN_ENTRIES: dict[str, list[dict[str, object]]] = {
 
 
 @pytest.mark.parametrize('value', BROKEN.values(), ids=BROKEN)
-def test_what_no_overlay_wrote_is_refused(value: object) -> None:
+def test_malformed_dump_is_refused(value: object) -> None:
     with pytest.raises(InvalidOverlayError):
         OverlayBackend.load(value, StateBackend())
 
 
 @pytest.mark.parametrize('entries', BROKEN_ENTRIES.values(), ids=BROKEN_ENTRIES)
-def test_an_entry_that_no_overlay_wrote_is_refused(entries: list[object]) -> None:
+def test_malformed_dump_entry_is_refused(entries: list[object]) -> None:
     value = {'format': 1, 'contents': {digest_of(b'x'): _X}, 'entries': entries}
     with pytest.raises(InvalidOverlayError):
         OverlayBackend.load(value, StateBackend())
 
 
-def test_an_overlay_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oversized_dump_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     contents = {digest_of(b'x'): _X}
     monkeypatch.setattr(overlay_dump, 'MAX_LOAD_BYTES', 2)
     with pytest.raises(InvalidOverlayError, match=r'3 bytes of contents\. At most 2 are loaded'):

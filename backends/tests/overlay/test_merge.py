@@ -1,4 +1,4 @@
-"""What `OverlayBackend.merge` makes of the base: what is joined, what is a conflict, and that nothing is lost."""
+"""`OverlayBackend.merge`: merged changes, conflicts, and that no change is lost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TEXT = 'one\ntwo\nthree\nfour\nfive\n'
 
 
 class Plain(StateBackend):
-    """Has neither compare-and-swap nor search."""
+    """Supports neither compare-and-swap nor search."""
 
     compare_and_swap: Any = None
     glob: Any = None
@@ -40,7 +40,7 @@ class Plain(StateBackend):
 
 
 class Yielding(StateBackend):
-    """Lets others run before each operation, never within one."""
+    """Yields to other tasks before each operation, never within one."""
 
     async def read_bytes(self, path: str) -> bytes:
         await anyio.lowlevel.checkpoint()
@@ -52,7 +52,7 @@ class Yielding(StateBackend):
 
 
 class Counting(StateBackend):
-    """Remembers what it was asked."""
+    """Records its reads and listings."""
 
     def __init__(self, files: dict[str, str]) -> None:
         super().__init__(files)
@@ -76,7 +76,7 @@ def _kinds(merged: OverlayMerge) -> dict[str, str]:
 
 
 async def _files(backend: BackendProtocol, directory: str = '/') -> dict[str, str]:
-    """Return all files; of an empty directory, its path with a slash."""
+    """Return all files. An empty directory is represented by its path with a slash."""
     found: dict[str, str] = {}
     entries = await backend.list_dir(directory)
     for entry in entries:
@@ -92,7 +92,7 @@ def base(request: pytest.FixtureRequest) -> StateBackend:
     return request.param({'/text': TEXT, '/d/a': 'a', '/d/e/b': 'b', '/x': 'x'})
 
 
-async def test_nothing_is_merged_where_nothing_was_changed(base: StateBackend) -> None:
+async def test_merge_without_changes_does_nothing(base: StateBackend) -> None:
     overlay = OverlayBackend(base)
     assert await overlay.merge() == _clean()
     await overlay.write_bytes('/x', b'x')
@@ -102,7 +102,7 @@ async def test_nothing_is_merged_where_nothing_was_changed(base: StateBackend) -
     assert await _files(base) == {'/text': TEXT, '/d/a': 'a', '/d/e/b': 'b', '/x': 'x'}
 
 
-async def test_changes_come_into_the_base_and_the_overlay_is_empty_then(base: StateBackend) -> None:
+async def test_merge_applies_changes_and_empties_the_overlay(base: StateBackend) -> None:
     overlay = OverlayBackend(base)
     await overlay.write_bytes('/x', b'new')
     await overlay.write_bytes('/n/m/f', b'made')
@@ -115,7 +115,7 @@ async def test_changes_come_into_the_base_and_the_overlay_is_empty_then(base: St
     assert await overlay.merge() == _clean()
 
 
-async def test_lines_of_both_sides_are_joined(base: StateBackend) -> None:
+async def test_lines_of_both_sides_are_merged(base: StateBackend) -> None:
     overlay = OverlayBackend(base)
     await overlay.write_bytes('/text', TEXT.replace('one', 'ONE').encode())
     await base.write_bytes('/text', TEXT.replace('five', 'FIVE').encode())
@@ -123,7 +123,7 @@ async def test_lines_of_both_sides_are_joined(base: StateBackend) -> None:
     assert await base.read_bytes('/text') == b'ONE\ntwo\nthree\nfour\nFIVE\n'
 
 
-async def test_what_it_was_is_what_was_there_at_the_first_change(base: StateBackend) -> None:
+async def test_merge_base_is_the_state_at_the_first_change(base: StateBackend) -> None:
     overlay = OverlayBackend(base)
     await base.write_bytes('/text', TEXT.replace('five', 'FIVE').encode())
     await overlay.write_bytes('/text', (await overlay.read_bytes('/text')).replace(b'one', b'ONE'))
@@ -133,7 +133,7 @@ async def test_what_it_was_is_what_was_there_at_the_first_change(base: StateBack
     assert await base.read_bytes('/text') == b'ONE\nTWO\nthree\nfour\nlater\n'
 
 
-async def test_a_conflict_leaves_the_base_as_it_is_and_the_change_in_the_overlay(base: StateBackend) -> None:
+async def test_conflict_leaves_the_base_unchanged_and_the_change_in_the_overlay(base: StateBackend) -> None:
     overlay = OverlayBackend(base)
     await overlay.write_bytes('/x', b'mine')
     await overlay.write_bytes('/text', b'mine')
@@ -150,7 +150,7 @@ async def test_a_conflict_leaves_the_base_as_it_is_and_the_change_in_the_overlay
     assert await overlay.merge() == _clean(('/x',))
 
 
-async def test_both_make_the_same_change(base: StateBackend) -> None:
+async def test_identical_changes_do_not_conflict(base: StateBackend) -> None:
     overlay = OverlayBackend(base)
     for backend in (overlay, base):
         await backend.write_bytes('/x', b'same')
@@ -160,7 +160,7 @@ async def test_both_make_the_same_change(base: StateBackend) -> None:
     assert await _files(base) == {'/text': TEXT, '/x': 'same', '/new': 'same'}
 
 
-async def test_a_file_that_both_add_differently_is_a_conflict(base: StateBackend) -> None:
+async def test_different_additions_of_one_file_conflict(base: StateBackend) -> None:
     overlay = OverlayBackend(base)
     await overlay.write_bytes('/new', b'mine')
     await base.write_bytes('/new', b'theirs')
@@ -168,7 +168,7 @@ async def test_a_file_that_both_add_differently_is_a_conflict(base: StateBackend
     assert await base.read_bytes('/new') == b'theirs'
 
 
-async def test_what_one_side_removes_and_the_other_changes_is_a_conflict(base: StateBackend) -> None:
+async def test_removal_and_modification_conflict(base: StateBackend) -> None:
     overlay = OverlayBackend(base)
     await overlay.remove('/x')
     await overlay.write_bytes('/d/a', b'mine')
@@ -179,7 +179,7 @@ async def test_what_one_side_removes_and_the_other_changes_is_a_conflict(base: S
     assert overlay.changed_paths == ('/d/a', '/x')
 
 
-async def test_a_file_that_was_removed_and_made_again_is_joined_by_lines(base: StateBackend) -> None:
+async def test_removed_and_recreated_file_is_merged_by_lines(base: StateBackend) -> None:
     overlay = OverlayBackend(base)
     await overlay.remove('/text')
     await overlay.write_bytes('/text', TEXT.replace('one', 'ONE').encode())
@@ -189,7 +189,7 @@ async def test_a_file_that_was_removed_and_made_again_is_joined_by_lines(base: S
 
 
 @pytest.mark.parametrize('changes_before', [False, True])
-async def test_of_a_removed_directory_contents_are_known_as_long_as_the_base_has_them(changes_before: bool) -> None:
+async def test_removed_directory_merges_while_the_base_has_its_contents(changes_before: bool) -> None:
     base = StateBackend({'/d/text': TEXT})
     overlay = OverlayBackend(base)
     await overlay.remove('/d')
@@ -204,7 +204,7 @@ async def test_of_a_removed_directory_contents_are_known_as_long_as_the_base_has
     assert await _files(base) == {'/d/text': expected}
 
 
-async def test_a_file_of_a_removed_directory_that_is_gone_and_made_again() -> None:
+async def test_recreated_file_of_a_directory_removed_on_both_sides_conflicts() -> None:
     base = StateBackend({'/d/f': 'old'})
     overlay = OverlayBackend(base)
     await overlay.remove('/d')
@@ -216,7 +216,7 @@ async def test_a_file_of_a_removed_directory_that_is_gone_and_made_again() -> No
 # Directories
 
 
-async def test_a_removed_directory_is_gone_with_all_in_it() -> None:
+async def test_merge_removes_a_directory_with_all_its_files() -> None:
     files = {f'/d/{number % 10}/{number}': f'{number}' for number in range(500)}
     base = StateBackend({**files, '/keep': ''})
     await base.make_dir('/d/empty/deep')
@@ -227,7 +227,7 @@ async def test_a_removed_directory_is_gone_with_all_in_it() -> None:
     assert await _files(base) == {'/keep': ''}
 
 
-async def test_a_removed_directory_keeps_what_others_put_or_changed_there(base: StateBackend) -> None:
+async def test_removed_directory_keeps_files_others_added_or_changed(base: StateBackend) -> None:
     overlay = OverlayBackend(base)
     await overlay.remove('/d')
     await base.write_bytes('/d/new', b'theirs')
@@ -239,7 +239,7 @@ async def test_a_removed_directory_keeps_what_others_put_or_changed_there(base: 
     assert not await overlay.exists('/d/e/b')
 
 
-async def test_a_directory_that_others_removed_or_replaced_meanwhile_is_as_they_want(base: StateBackend) -> None:
+async def test_directory_replaced_in_the_base_is_unchanged(base: StateBackend) -> None:
     overlay = OverlayBackend(base)
     await overlay.remove('/d')
     await base.remove('/d')
@@ -248,7 +248,7 @@ async def test_a_directory_that_others_removed_or_replaced_meanwhile_is_as_they_
     assert await base.read_bytes('/d') == b'a file'
 
 
-async def test_a_removed_directory_is_made_again(base: StateBackend) -> None:
+async def test_removed_directory_can_be_recreated(base: StateBackend) -> None:
     overlay = OverlayBackend(base)
     await overlay.remove('/d')
     await overlay.make_dir('/d')
@@ -256,7 +256,7 @@ async def test_a_removed_directory_is_made_again(base: StateBackend) -> None:
     assert await _files(base, '/d') == {'/d/': ''}
 
 
-async def test_a_file_takes_the_place_of_a_directory(base: StateBackend) -> None:
+async def test_file_replaces_a_directory(base: StateBackend) -> None:
     overlay = OverlayBackend(base)
     await overlay.remove('/d')
     await overlay.write_bytes('/d', b'file')
@@ -266,7 +266,7 @@ async def test_a_file_takes_the_place_of_a_directory(base: StateBackend) -> None
 
 
 @pytest.mark.parametrize('path', ['/d/new', '/d/e/new', '/d/a', '/d/e/b'])
-async def test_a_file_never_takes_the_place_of_a_directory_that_changed(base: StateBackend, path: str) -> None:
+async def test_file_never_replaces_a_changed_directory(base: StateBackend, path: str) -> None:
     overlay = OverlayBackend(base)
     await overlay.remove('/d')
     await overlay.write_bytes('/d', b'file')
@@ -278,7 +278,7 @@ async def test_a_file_never_takes_the_place_of_a_directory_that_changed(base: St
     assert await overlay.read_bytes('/d') == b'file'
 
 
-async def test_a_directory_takes_the_place_of_a_file(base: StateBackend) -> None:
+async def test_directory_replaces_a_file(base: StateBackend) -> None:
     overlay = OverlayBackend(base)
     await overlay.remove('/x')
     await overlay.write_bytes('/x/y', b'y')
@@ -286,7 +286,7 @@ async def test_a_directory_takes_the_place_of_a_file(base: StateBackend) -> None
     assert await _files(base, '/x') == {'/x/y': 'y'}
 
 
-async def test_a_directory_never_takes_the_place_of_a_file_that_changed(base: StateBackend) -> None:
+async def test_directory_never_replaces_a_changed_file(base: StateBackend) -> None:
     overlay = OverlayBackend(base)
     await overlay.remove('/x')
     await overlay.write_bytes('/x/y', b'y')
@@ -296,7 +296,7 @@ async def test_a_directory_never_takes_the_place_of_a_file_that_changed(base: St
     assert await overlay.read_bytes('/x/y') == b'y'
 
 
-async def test_a_file_and_a_directory_that_were_made_at_one_path_are_a_conflict(base: StateBackend) -> None:
+async def test_file_and_directory_at_one_path_conflict(base: StateBackend) -> None:
     overlay = OverlayBackend(base)
     await overlay.write_bytes('/one', b'file')
     await overlay.write_bytes('/two/far/f', b'below')
@@ -315,7 +315,7 @@ async def test_a_file_and_a_directory_that_were_made_at_one_path_are_a_conflict(
 # Links
 
 
-async def test_links_are_removed_and_replaced_as_long_as_they_lead_where_they_led(tmp_path: Path) -> None:
+async def test_links_are_removed_and_replaced_only_if_unchanged(tmp_path: Path) -> None:
     for name in ('a', 'b'):
         (tmp_path / name).write_text(name)
     for name in ('gone', 'file', 'dir', 'moved', 'moved_file', 'lost'):
@@ -337,7 +337,7 @@ async def test_links_are_removed_and_replaced_as_long_as_they_lead_where_they_le
     assert [(tmp_path / name).read_text() for name in ('a', 'b', 'file')] == ['a', 'b', 'file']
 
 
-async def test_a_write_through_a_link_comes_to_the_file_that_it_leads_to(tmp_path: Path) -> None:
+async def test_write_through_a_link_is_merged_into_its_target(tmp_path: Path) -> None:
     (tmp_path / 'a').write_text('old')
     (tmp_path / 'l').symlink_to('a')
     overlay = OverlayBackend(LocalBackend(tmp_path))
@@ -347,10 +347,10 @@ async def test_a_write_through_a_link_comes_to_the_file_that_it_leads_to(tmp_pat
     assert (tmp_path / 'a').read_text() == 'new'
 
 
-# Failures, others at work, cost
+# Failures, concurrency, cost
 
 
-async def test_a_merge_that_failed_half_way_is_repeated() -> None:
+async def test_failed_merge_can_be_repeated() -> None:
     class Failing(StateBackend):
         left = 3
 
@@ -373,7 +373,7 @@ async def test_a_merge_that_failed_half_way_is_repeated() -> None:
     assert await _files(base) == {f'/{name}': 'new' for name in 'abcde'}
 
 
-async def test_a_merge_that_was_done_is_done_again_from_an_old_dump(base: StateBackend) -> None:
+async def test_repeating_a_merge_from_an_old_dump_changes_nothing(base: StateBackend) -> None:
     overlay = OverlayBackend(base)
     await overlay.write_bytes('/text', TEXT.replace('one', 'ONE').encode())
     await overlay.write_bytes('/new', b'new')
@@ -387,7 +387,7 @@ async def test_a_merge_that_was_done_is_done_again_from_an_old_dump(base: StateB
 
 
 @pytest.mark.parametrize('kind', [StateBackend, Plain])
-async def test_who_is_slower_merges_again(kind: Callable[[dict[str, str]], StateBackend]) -> None:
+async def test_merge_is_retried_after_a_concurrent_write(kind: Callable[[dict[str, str]], StateBackend]) -> None:
     base = kind({'/text': TEXT})
     overlay = OverlayBackend(base)
     await overlay.write_bytes('/text', TEXT.replace('one', 'ONE').encode())
@@ -407,7 +407,7 @@ async def test_who_is_slower_merges_again(kind: Callable[[dict[str, str]], State
     assert await read('/text') == b'ONE\ntwo\nthree\nfour\nFIVE\n'
 
 
-async def test_a_file_that_others_never_leave_alone_is_an_error() -> None:
+async def test_constantly_changing_file_raises() -> None:
     class Busy(StateBackend):
         async def compare_and_swap(self, path: str, data: bytes, *, expected: str | None) -> None:
             raise FileChangedError(path, expected=expected, actual=None)
@@ -419,7 +419,7 @@ async def test_a_file_that_others_never_leave_alone_is_an_error() -> None:
     assert overlay.changed_paths == ('/f',)
 
 
-async def test_what_is_removed_by_others_at_that_moment_is_gone() -> None:
+async def test_file_removed_concurrently_counts_as_removed() -> None:
     class Gone(StateBackend):
         async def remove(self, path: str) -> None:
             await super().remove(path)
@@ -431,7 +431,7 @@ async def test_what_is_removed_by_others_at_that_moment_is_gone() -> None:
     assert await overlay.merge() == _clean(removed=('/f',))
 
 
-async def test_what_is_written_during_a_merge_is_there_for_the_next() -> None:
+async def test_changes_during_a_merge_remain_for_the_next_one() -> None:
     base = StateBackend({'/text': TEXT})
     overlay = OverlayBackend(base)
     swap = base.compare_and_swap
@@ -450,7 +450,7 @@ async def test_what_is_written_during_a_merge_is_there_for_the_next() -> None:
     assert await base.read_bytes('/text') == TEXT.replace('one', 'ONE').replace('two', 'TWO').encode()
 
 
-async def test_a_merge_asks_the_base_for_what_was_touched_and_nothing_else() -> None:
+async def test_merge_reads_only_touched_paths() -> None:
     base = Counting({f'/{number}/{name}': '1' for number in range(50) for name in 'ab'})
     overlay = OverlayBackend(base)
     await overlay.write_bytes('/3/a', b'2')
@@ -461,11 +461,11 @@ async def test_a_merge_asks_the_base_for_what_was_touched_and_nothing_else() -> 
     assert base.asked == [('read', '/4/b'), ('read', '/3/a')]
 
 
-# Laws
+# Properties
 
 
 async def _edit(backend: BackendProtocol, path: str, line: str, seed: int, may_vanish: set[str]) -> None:
-    """Insert a line, replace one by it, or remove the file; remember what this has seen and taken away."""
+    """Insert a line, replace a line by it, or remove the file. Record the lines that this took away."""
     chance = random.Random(seed)
     try:
         data = await backend.read_bytes(path)
@@ -491,9 +491,7 @@ _EDITS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(_PATHS), st.integ
 @pytest.mark.slow
 @settings(max_examples=300)
 @given(edits=_EDITS, order=st.permutations([0, 1]))
-def test_two_overlays_and_others_lose_no_line_that_nobody_took_away(
-    edits: list[tuple[int, str, int]], order: list[int]
-) -> None:
+def test_two_overlays_and_other_writers_lose_no_line(edits: list[tuple[int, str, int]], order: list[int]) -> None:
     async def run() -> None:
         base = StateBackend({path: ''.join(f'{path}{n}\n' for n in range(12)) for path in ('/a', '/d/b')})
         overlays = [OverlayBackend(base), OverlayBackend(base)]
@@ -527,7 +525,7 @@ def test_two_overlays_and_others_lose_no_line_that_nobody_took_away(
 @pytest.mark.slow
 @settings(max_examples=100)
 @given(places=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40)), max_size=12))
-def test_overlays_that_merge_at_the_same_time_lose_no_line(places: list[tuple[int, int]]) -> None:
+def test_concurrent_overlay_merges_lose_no_line(places: list[tuple[int, int]]) -> None:
     async def run() -> None:
         base = Yielding({'/f': ''.join(f'{n}\n' for n in range(40))})
         overlays = [OverlayBackend(base) for _ in range(3)]
@@ -554,5 +552,5 @@ def test_overlays_that_merge_at_the_same_time_lose_no_line(places: list[tuple[in
     anyio.run(run)
 
 
-def test_the_base_without_compare_and_swap_has_none() -> None:
+def test_plain_base_has_no_compare_and_swap() -> None:
     assert not isinstance(Plain(), SupportsCompareAndSwap)

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def _searched(overlay: OverlayBackend, path: str = '/', limit: int = 1000) -> tuple[GrepResult, GrepResult]:
-    """Return what the overlay finds, and what a walk over all that is seen finds."""
+    """Return the search results of the overlay and of a walk over its files."""
     return (
         await overlay.grep('x', path, limit=limit),
         await grep_backend(overlay, 'x', path, limit=limit),
@@ -22,7 +22,7 @@ async def _searched(overlay: OverlayBackend, path: str = '/', limit: int = 1000)
 
 
 @pytest.mark.parametrize('limit', [0, 1, 3, 5, 100])
-async def test_a_search_finds_what_a_walk_over_the_same_files_finds(limit: int) -> None:
+async def test_search_equals_a_walk_over_the_same_files(limit: int) -> None:
     files = {f'/d/{number}': 'x\n' * 3 for number in range(6)}
     base = StateBackend({**files, '/binary': 'x\0', '/e/1': 'x', '/e/.hidden': 'x', '/f': 'x'})
     overlay = OverlayBackend(base)
@@ -46,7 +46,7 @@ async def test_a_search_finds_what_a_walk_over_the_same_files_finds(limit: int) 
             await overlay.glob('x', path)
 
 
-async def test_problems_of_what_is_not_seen_are_not_reported(tmp_path: Path) -> None:
+async def test_problems_of_hidden_files_are_not_reported(tmp_path: Path) -> None:
     for name in ('a', 'b'):
         (tmp_path / name).write_bytes(b'')
         os.truncate(tmp_path / name, MAX_FILE_BYTES + 1)

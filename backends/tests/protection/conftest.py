@@ -1,4 +1,4 @@
-"""Fixtures and helpers of the tests in this folder."""
+"""Fixtures and helpers for tests of protected files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 
 def git(directory: Path, *arguments: str) -> str:
-    """Run git as a person does, without the configuration of this machine."""
+    """Run git as a user does, without the configuration of this machine."""
     env = {'PATH': os.environ['PATH'], 'HOME': '/nonexistent', 'GIT_CONFIG_NOSYSTEM': '1'}
     done = subprocess.run(['git', *arguments], cwd=directory, env=env, check=True, capture_output=True, text=True)
     return done.stdout
@@ -18,7 +18,7 @@ def git(directory: Path, *arguments: str) -> str:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A directory with a repository, one nested in it, and settings of an editor."""
+    """A directory with a repository, a nested repository and editor settings."""
     root = tmp_path / 'root'
     (root / 'vendor' / 'lib').mkdir(parents=True)
     git(root, 'init', '-q')

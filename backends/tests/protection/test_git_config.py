@@ -1,4 +1,4 @@
-"""Paths that a configuration of git names."""
+"""Paths named by git configuration files."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from pydantic_deep_backends.protection import PROTECTED_FILES, is_protected
 pytestmark = pytest.mark.anyio
 
 
-async def test_what_a_configuration_of_git_names_is_protected(repository: Path, tmp_path: Path):
-    """`core.hooksPath` and included files say what git runs, so they are protected with the configuration."""
+async def test_paths_named_by_a_git_config_are_protected(repository: Path, tmp_path: Path):
+    """`core.hooksPath` and included files decide which programs git runs, so they are protected like the
+    configuration."""
     (repository / '.githooks').mkdir()
     (repository / '.githooks' / 'pre-commit').write_text('#!/bin/sh\n')
     (repository / 'team.cfg').write_text(f'[core]\nhooksPath = {repository}/more\n[include]\npath = ../missing\n')
@@ -34,8 +35,9 @@ async def test_what_a_configuration_of_git_names_is_protected(repository: Path, 
     assert {'/.githooks/pre-commit', '/team.cfg', '/more/x'} <= (await backend.protected_files()).keys()
 
 
-async def test_configurations_that_name_odd_things_end(repository: Path, monkeypatch: pytest.MonkeyPatch):
-    """A directory of git as its own hooks, a link to the root, large files and long chains: all of that is bounded."""
+async def test_odd_git_configs_are_read_within_bounds(repository: Path, monkeypatch: pytest.MonkeyPatch):
+    """A git directory as its own hooks directory, a link to the root, large files and long include chains are
+    bounded."""
     (repository / 'large.cfg').write_bytes(b'#' * (MAX_READ_BYTES + 1) + b'\n[include]\npath = notes.md\n')
     with (repository / '.git' / 'config').open('a') as config:
         config.write('[core]\nhooksPath = .git\n[include]\npath = ../large.cfg\n')
@@ -45,7 +47,7 @@ async def test_configurations_that_name_odd_things_end(repository: Path, monkeyp
     states = await LocalBackend(repository).protected_files()
     assert {'/large.cfg', '/.envrc', '/.husky/_/pre-push'} <= states.keys()
     assert not {'/notes.md', '/.git/HEAD'} & states.keys()
-    monkeypatch.setattr(scan_module, 'MAX_CONFIGS', 1)  # made small: nobody has as many as the number says
+    monkeypatch.setattr(scan_module, 'MAX_CONFIGS', 1)  # lowered, since real configurations never reach the limit
     (repository / 'vendor' / 'more.cfg').write_text('')
     with (repository / 'vendor' / 'lib' / '.git' / 'config').open('a') as config:
         config.write('[include]\npath = ../../more.cfg\n')

@@ -15,8 +15,8 @@ from .conftest import git
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_bare_repository_is_protected_by_what_is_in_it(tmp_path: Path):
-    """A repository need not be called `.git`: what has `HEAD` and `objects` is one."""
+async def test_bare_repository_is_recognized_by_its_contents(tmp_path: Path):
+    """A repository can have any name: a directory with `HEAD` and `objects` is one."""
     git(tmp_path, 'init', '-q', '--bare', 'sub/mirror')
     backend = LocalBackend(tmp_path)
     for name in ('config', 'hooks/post-update', 'info/exclude', 'commondir'):
@@ -25,7 +25,7 @@ async def test_a_bare_repository_is_protected_by_what_is_in_it(tmp_path: Path):
     assert '/sub/mirror/config' in await backend.protected_files()
 
 
-async def test_what_a_protected_link_leads_to_is_protected(repository: Path):
+async def test_target_of_a_protected_link_is_protected(repository: Path):
     (repository / 'AGENTS.md').symlink_to('notes.md')
     (repository / 'settings').mkdir()
     (repository / '.idea').symlink_to('settings')
@@ -36,13 +36,13 @@ async def test_what_a_protected_link_leads_to_is_protected(repository: Path):
     assert {'/notes.md', '/AGENTS.md', '/.idea'} <= states.keys()
 
 
-async def test_a_directory_with_protected_files_in_it_is_protected(repository: Path):
+async def test_directory_with_protected_files_is_protected(repository: Path):
     assert await is_protected(LocalBackend(repository), '/vendor', PROTECTED_FILES)
     assert not await is_protected(LocalBackend(repository), '/.git/objects', PROTECTED_FILES)
     assert not await is_protected(StateBackend({'/a/b': ''}), '/a', PROTECTED_FILES)
 
 
-async def test_a_backend_that_cannot_tell_does_not_hide_what_names_tell():
+async def test_backend_errors_do_not_weaken_protection_by_name():
     class Broken(StateBackend):
         async def exists(self, path: str) -> bool:
             raise OSError
@@ -56,14 +56,14 @@ async def test_a_backend_that_cannot_tell_does_not_hide_what_names_tell():
     assert await is_protected(Broken(), '/.git/config', PROTECTED_FILES)
 
 
-async def test_a_module_without_head_is_a_directory_of_git(repository: Path):
+async def test_git_module_without_head_is_recognized(repository: Path):
     module = repository / '.git' / 'modules' / 'lib'
     module.mkdir(parents=True)
     (module / 'config').write_text('[core]\n')
     assert '/.git/modules/lib/config' in await LocalBackend(repository).protected_files()
 
 
-async def test_a_work_tree_and_a_linked_repository_are_protected(repository: Path):
+async def test_work_tree_and_linked_repository_are_protected(repository: Path):
     git(repository, '-c', 'user.name=a', '-c', 'user.email=b', 'commit', '-q', '--allow-empty', '-m', 'x')
     git(repository, 'worktree', 'add', '-q', 'tree')
     shutil.move(repository / 'vendor' / 'lib' / '.git', repository / 'vendor' / 'real')

@@ -1,4 +1,4 @@
-"""The patterns of protected files: which names they protect."""
+"""Patterns of protected files."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ pytestmark = pytest.mark.anyio
         '/bare/HEAD',
     ],
 )
-async def test_files_that_programs_of_the_host_run_or_obey_are_protected_also_before_they_exist(path: str):
-    """`config`, `hooks/`, `info/` and the like in any `.git`, and settings of editors, shells and agents, at any depth
-    and in any case, are protected, whatever the backend."""
+async def test_files_run_or_obeyed_by_host_programs_are_protected(path: str):
+    """At any depth, in any case, and before they exist: `config`, `hooks/`, `info/` and similar paths in any `.git`,
+    and the settings of editors, shells and agents. On every backend."""
     assert await is_protected(StateBackend(), path, PROTECTED_FILES)
 
 
@@ -72,7 +72,7 @@ async def test_other_files_are_not_protected(path: str):
     assert not await is_protected(StateBackend(), path, PROTECTED_FILES)
 
 
-async def test_the_list_can_be_extended_and_emptied():
+async def test_protected_patterns_can_be_extended_and_emptied():
     patterns = (*PROTECTED_FILES, '/deploy/*.sh', 'secrets.env', 'build/out/')
     assert await is_protected(StateBackend(), '/deploy/a.sh', patterns)
     assert not await is_protected(StateBackend(), '/sub/deploy/a.sh', patterns)
@@ -84,6 +84,6 @@ async def test_the_list_can_be_extended_and_emptied():
 
 
 @pytest.mark.parametrize('pattern', ['', '/', 'a//b', '../x', 'a/./b', '**/x', '$GIT_DIR', 'x/$GIT_DIR/y'])
-def test_a_malformed_pattern_is_refused_where_a_backend_is_made(pattern: str, tmp_path: Path):
+def test_malformed_protected_pattern_is_refused(pattern: str, tmp_path: Path):
     with pytest.raises(ValueError, match='is not a pattern for protected files'):
         LocalBackend(tmp_path, protected=[pattern])

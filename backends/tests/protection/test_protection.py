@@ -1,4 +1,4 @@
-"""Protected files: which they are, that commands of a sandbox cannot change them, and that what changed is known."""
+"""Protected files: patterns, read-only mounts in sandboxes, and detection of changes."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def files_of(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob('*')) if path.is_file()}
 
 
-def test_a_string_is_no_list_of_patterns(tmp_path: Path):
+def test_single_string_of_patterns_is_refused(tmp_path: Path):
     with pytest.raises(TypeError, match='is the string'):
         LocalBackend(tmp_path, protected='.envrc')
 
 
-def test_backends_say_what_they_protect(tmp_path: Path):
+def test_backends_expose_their_protected_patterns(tmp_path: Path):
     local = LocalBackend(tmp_path, protected=['a'])
     assert isinstance(local, SupportsProtection)
     assert local.in_directory(tmp_path).protected == ('a',)
@@ -61,8 +61,8 @@ def test_backends_say_what_they_protect(tmp_path: Path):
     assert not is_git_name('git')
 
 
-async def test_the_state_of_protected_files_tells_every_change(repository: Path):
-    """Contents, the right to be executed, links and kinds are told apart; samples of hooks and other files are not."""
+async def test_protected_file_states_detect_every_change(repository: Path):
+    """States cover contents, the executable bit, links and file types. Sample hooks and unprotected files have none."""
     backend = LocalBackend(repository)
     hooks = repository / '.git' / 'hooks'
     (hooks / 'old').write_text('#!/bin/sh\n')
@@ -93,8 +93,8 @@ async def test_the_state_of_protected_files_tells_every_change(repository: Path)
     assert compare_protected(after, await backend.protected_files()) == ()
 
 
-async def test_what_was_not_changed_is_neither_listed_nor_read_again(repository: Path, monkeypatch: pytest.MonkeyPatch):
-    """A scan after another costs what is new. The clock is the index's own, so that no time must pass."""
+async def test_unchanged_protected_files_are_not_scanned_again(repository: Path, monkeypatch: pytest.MonkeyPatch):
+    """A second scan reads only new files. The index has a fake clock, so that no time has to pass."""
     backend = LocalBackend(repository)
     index = backend._protected_index  # pyright: ignore[reportPrivateUsage] - only its clock is set
     index.clock = lambda: 2**62
@@ -111,12 +111,12 @@ async def test_what_was_not_changed_is_neither_listed_nor_read_again(repository:
         read.append(name)
         return contents(directory, name)
 
-    # Counted where they are used: no public operation tells what was read.
+    # Counted inside the scan module: no public operation reports reads.
     monkeypatch.setattr(scan_module, 'list_entries', counted_list)
     monkeypatch.setattr(scan_module, '_contents', counted_read)
     assert await backend.protected_files() == before
-    assert len(listed) == 5  # what is in protected directories: hooks and info of each repository, and .vscode
-    assert set(read) == {'config'}  # for what it names, and not for its state
+    assert len(listed) == 5  # the protected directories: hooks and info of each repository, and .vscode
+    assert set(read) == {'config'}  # read for the paths that they name, not for their state
     (repository / '.envrc').write_text('new')
     assert compare_protected(before, await backend.protected_files()) == (
         ProtectedChange(path='/.envrc', change='added'),
@@ -124,8 +124,8 @@ async def test_what_was_not_changed_is_neither_listed_nor_read_again(repository:
     assert '.envrc' in read
 
 
-async def test_what_cannot_be_read_has_a_state(repository: Path, monkeypatch: pytest.MonkeyPatch):
-    """Root reads everything, so the failure of a read is made."""
+async def test_unreadable_protected_file_has_a_state(repository: Path, monkeypatch: pytest.MonkeyPatch):
+    """Root can read everything, so the read failure is simulated."""
 
     def fail(directory: int, name: str) -> bytes:
         raise PermissionError(13, 'Permission denied')
@@ -136,8 +136,8 @@ async def test_what_cannot_be_read_has_a_state(repository: Path, monkeypatch: py
 
 
 @needs_bwrap
-async def test_a_commit_works_in_a_sandbox_and_the_configuration_is_read_only(repository: Path):
-    """The sandbox mounts what exists of the protected files read-only, so that `git commit` inside still works."""
+async def test_commit_works_in_a_sandbox_with_a_read_only_git_config(repository: Path):
+    """The sandbox mounts existing protected files read-only, so `git commit` still works."""
     backend = SandboxBackend(repository)
     done = await backend.run(f'git add notes.md && {COMMIT} && git log --format=%s', shell=True)
     assert (done.exit_code, done.stdout) == (0, 'message\n')
@@ -169,8 +169,8 @@ ATTACKS = [
 
 @needs_bwrap
 @pytest.mark.parametrize('command', ATTACKS)
-async def test_a_command_changes_nothing_that_programs_of_the_host_run_or_obey(repository: Path, command: str):
-    """What exists of the protected files stays as it was, whatever a command does to it or to the directories above."""
+async def test_command_cannot_change_existing_protected_files(repository: Path, command: str):
+    """Existing protected files remain unchanged by any command, even if it moves their parent directories."""
     backend = SandboxBackend(repository)
     before = await backend.protected_files()
     await backend.run(command, shell=True)
@@ -182,22 +182,22 @@ async def test_a_command_changes_nothing_that_programs_of_the_host_run_or_obey(r
 
 
 @needs_bwrap
-async def test_new_protected_files_of_a_command_are_told(repository: Path):
-    """What a command makes anew cannot be mounted before: a repository with `core.fsmonitor` is told of."""
+async def test_new_protected_files_of_a_command_are_reported(repository: Path):
+    """Protected files that a command creates cannot be mounted in advance, so they are reported."""
     backend = SandboxBackend(repository)
     before = await backend.protected_files()
     await backend.run('git init -q new && git -C new config core.fsmonitor evil && echo x > .envrc', shell=True)
     changes = compare_protected(before, await backend.protected_files())
     assert [each.path for each in changes] == ['/.envrc', '/new/.git/config', '/new/.git/info/exclude']
-    # From now on they are there, and cannot be changed either.
+    # From now on they exist and are mounted read-only.
     again = await backend.run('git -C new config core.fsmonitor worse; echo y > .envrc', shell=True)
     assert again.exit_code != 0
     assert (repository / '.envrc').read_text() == 'x\n'
 
 
 @needs_bwrap
-async def test_a_rename_above_other_protected_files_is_told(repository: Path):
-    """Directories above the settings of an editor can be moved; what is in their place then is told."""
+async def test_rename_above_protected_files_is_reported(repository: Path):
+    """A parent directory of editor settings can be moved. The changed files are reported."""
     (repository / 'app' / '.vscode').mkdir(parents=True)
     (repository / 'app' / '.vscode' / 'settings.json').write_text('{}')
     backend = SandboxBackend(repository)
@@ -210,7 +210,7 @@ async def test_a_rename_above_other_protected_files_is_told(repository: Path):
 
 
 @needs_bwrap
-async def test_an_empty_list_protects_nothing(repository: Path):
+async def test_empty_list_of_patterns_protects_nothing(repository: Path):
     backend = SandboxBackend(repository, protected=())
     done = await backend.run('git config a.b c && mv .git .git2', shell=True)
     assert done.exit_code == 0
@@ -218,7 +218,7 @@ async def test_an_empty_list_protects_nothing(repository: Path):
 
 
 @needs_bwrap
-async def test_names_that_are_no_text_and_long_paths_are_mounted_or_told(tmp_path: Path):
+async def test_undecodable_names_and_long_paths_are_mounted_or_reported(tmp_path: Path):
     odd = os.fsencode(tmp_path) + b'/\xff \n\\040'
     os.mkdir(odd)
     Path(os.fsdecode(odd), '.envrc').write_text('a')
@@ -239,8 +239,8 @@ async def test_names_that_are_no_text_and_long_paths_are_mounted_or_told(tmp_pat
 
 
 @needs_bwrap
-async def test_the_nearest_files_are_mounted_if_there_are_too_many(repository: Path, monkeypatch: pytest.MonkeyPatch):
-    """Made small: what the number is in truth takes a second of each command."""
+async def test_nearest_protected_files_are_mounted_above_the_limit(repository: Path, monkeypatch: pytest.MonkeyPatch):
+    """The limit is lowered, because the real one adds a second to each command."""
     monkeypatch.setattr(sandbox_module, 'MAX_MOUNTS', 14)
     for place in ('.', 'a', 'b', 'c'):
         (repository / place).mkdir(exist_ok=True)
@@ -256,11 +256,9 @@ async def test_the_nearest_files_are_mounted_if_there_are_too_many(repository: P
 
 
 @needs_bwrap
-async def test_a_link_that_is_put_in_the_way_shows_nothing_of_the_host(
-    repository: Path, monkeypatch: pytest.MonkeyPatch
-):
-    """Another command may put a link in the place of a directory between the look and the mount. The look is replaced,
-    because that moment cannot be hit otherwise."""
+async def test_link_swapped_before_the_mount_exposes_no_host_file(repository: Path, monkeypatch: pytest.MonkeyPatch):
+    """Another command can replace a directory by a link between the scan and the mount. The scan is patched, because
+    that race cannot be triggered reliably."""
     (repository / 'swapped').symlink_to('vendor')
     (repository / 'vendor' / '.envrc').write_text('x')
     backend = SandboxBackend(repository)
@@ -279,7 +277,7 @@ async def test_a_link_that_is_put_in_the_way_shows_nothing_of_the_host(
 
 
 @needs_bwrap
-async def test_a_composite_tells_of_the_directory_in_which_commands_run(repository: Path):
+async def test_composite_reports_protected_files_of_its_parts(repository: Path):
     mounted = CompositeBackend(SandboxBackend(repository), {'/memory': StateBackend()})
     assert isinstance(mounted, SupportsProtection)
     before: Mapping[str, str] = await mounted.protected_files()
@@ -296,8 +294,8 @@ async def test_a_composite_tells_of_the_directory_in_which_commands_run(reposito
     assert '/m/.git/config' in await mounted.protected_files()
 
 
-async def test_what_vanishes_during_a_scan_is_not_there(repository: Path, monkeypatch: pytest.MonkeyPatch):
-    """Removed between the listing and the look: that moment cannot be hit otherwise."""
+async def test_files_that_vanish_during_a_scan_are_absent(repository: Path, monkeypatch: pytest.MonkeyPatch):
+    """Removed between listing and stat. The race is simulated, because it cannot be triggered reliably."""
     (repository / '.envrc').write_text('')
     list_entries = scan_module.list_entries
 

@@ -1,4 +1,4 @@
-"""Fixtures and helpers of the tests in this folder."""
+"""Fixtures and helpers for sandbox tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture
 def fake(tmp_path: Path) -> Iterator[Path]:
-    """A program in the place of bwrap."""
+    """The path of a program that replaces bwrap."""
     (tmp_path / 'root').mkdir()
     yield tmp_path / 'fake-bwrap'
     assert os.listdir(tmp_path / 'root') == []

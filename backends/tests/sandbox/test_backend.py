@@ -1,6 +1,6 @@
-"""`SandboxBackend`: paths, variables, mounts, limits, and what happens where it cannot isolate."""
+"""`SandboxBackend`: paths, variables, mounts, limits, and behavior without isolation."""
 
-# ruff: noqa: ASYNC110, ASYNC220, ASYNC221 - it looks at real processes, from outside
+# ruff: noqa: ASYNC110, ASYNC220, ASYNC221 - inspects real processes from outside
 
 from __future__ import annotations
 
@@ -61,32 +61,32 @@ class TestSandboxBackend(BackendSuite):
 # Construction
 
 
-def test_nothing_is_started_or_looked_up_at_construction(tmp_path: Path) -> None:
+def test_constructor_starts_and_looks_up_nothing(tmp_path: Path) -> None:
     backend = SandboxBackend(tmp_path / 'none', bwrap='/none', network=True, env=['A'], read_only={'/a': '/none'})
     assert isinstance(backend, SandboxProtocol)
     assert repr(backend) == f'SandboxBackend({str(tmp_path / "none")!r})'
 
 
 @pytest.mark.parametrize('path', ['/', '/workspace', '/workspace/a', '/usr/a', '/tmp', '/proc/1', '/dev/null', '/bin'])
-def test_nothing_is_mounted_where_something_is(tmp_path: Path, path: str) -> None:
+def test_reserved_mount_point_is_refused(tmp_path: Path, path: str) -> None:
     with pytest.raises(ValueError, match='Nothing can be mounted at'):
         SandboxBackend(tmp_path, read_only={path: '/etc'})
 
 
 @pytest.mark.parametrize('path', ['a', '/a/../b', '/a\nb'])
-def test_a_malformed_mount_point_is_refused(tmp_path: Path, path: str) -> None:
+def test_malformed_mount_point_is_refused(tmp_path: Path, path: str) -> None:
     with pytest.raises(InvalidPathError):
         SandboxBackend(tmp_path, read_only={path: '/etc'})
 
 
-def test_what_is_mounted_is_absolute(tmp_path: Path) -> None:
+def test_mount_source_must_be_absolute_and_without_nul(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="host path 'relative' is relative"):
         SandboxBackend(tmp_path, read_only={'/a': 'relative'})
-    with pytest.raises(ValueError, match='has a NUL'):  # the options of bwrap are parted by it
+    with pytest.raises(ValueError, match='has a NUL'):  # NUL separates the options of bwrap
         SandboxBackend(tmp_path, read_only={'/a': '/usr\0/b\0--bind\0/\0/host'})
 
 
-def test_names_of_variables_are_a_list(tmp_path: Path) -> None:
+def test_invalid_variable_names_are_refused(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match='Pass a list of names'):
         SandboxBackend(tmp_path, env='PATH')
     with pytest.raises(ValueError, match='cannot be set'):
@@ -96,7 +96,7 @@ def test_names_of_variables_are_a_list(tmp_path: Path) -> None:
 # Paths
 
 
-async def test_the_directory_appears_as_workspace(backend: SandboxBackend, tmp_path: Path) -> None:
+async def test_directory_appears_as_workspace(backend: SandboxBackend, tmp_path: Path) -> None:
     assert await backend.working_dir() == '/workspace'
     await backend.write_bytes('/workspace/d/file', b'needle\n')
     assert (tmp_path / 'd/file').read_bytes() == b'needle\n'
@@ -114,7 +114,7 @@ async def test_the_directory_appears_as_workspace(backend: SandboxBackend, tmp_p
     assert (await backend.glob('other/**')).paths == ()
 
 
-async def test_beside_the_workspace_there_is_nothing(backend: SandboxBackend) -> None:
+async def test_paths_outside_the_workspace_are_inaccessible(backend: SandboxBackend) -> None:
     with pytest.raises(FileNotFoundError, match=r"nothing outside of '/workspace'. Use a path below it"):
         await backend.read_bytes('/etc/passwd')
     with pytest.raises(OutsideRootError, match="'/etc/x' is outside of '/workspace'"):
@@ -125,7 +125,7 @@ async def test_beside_the_workspace_there_is_nothing(backend: SandboxBackend) ->
         await backend.remove('/workspace')
 
 
-async def test_trees_are_those_of_the_directory(backend: SandboxBackend, tmp_path: Path) -> None:
+async def test_snapshots_equal_those_of_the_directory(backend: SandboxBackend, tmp_path: Path) -> None:
     local = LocalBackend(tmp_path)
     await backend.run('mkdir -p a/b; echo x > a/b/c; echo y > d; chmod +x d', shell=True)
     tree = await backend.snapshot()
@@ -134,12 +134,12 @@ async def test_trees_are_those_of_the_directory(backend: SandboxBackend, tmp_pat
     await backend.run('mv d e; rm -r a; cp e f', shell=True)
     assert await backend.changes(tree) == await local.changes(tree)
     await backend.run('mv e d', shell=True)
-    await backend.write_bytes('/workspace/other', b'x\n')  # has the contents of a file that is gone
+    await backend.write_bytes('/workspace/other', b'x\n')  # same contents as a removed file
     await backend.restore(tree)
     assert await local.snapshot() == tree
 
 
-async def test_absolute_links_lead_where_they_lead_for_commands(backend: SandboxBackend, tmp_path: Path) -> None:
+async def test_absolute_links_resolve_like_inside_the_sandbox(backend: SandboxBackend, tmp_path: Path) -> None:
     await backend.run('mkdir d; echo x > d/file; ln -s /workspace/d/file near; ln -s /etc/passwd far', shell=True)
     assert await backend.read_bytes('/workspace/near') == b'x\n'
     assert await backend.realpath('/workspace/near') == '/workspace/d/file'
@@ -148,7 +148,7 @@ async def test_absolute_links_lead_where_they_lead_for_commands(backend: Sandbox
     assert (await backend.run(['cat', 'far'])).stdout.startswith('sandbox:')
 
 
-def test_a_host_path_is_seen_in_the_workspace_or_where_it_is_mounted(tmp_path: Path) -> None:
+def test_path_of_maps_host_paths_into_the_sandbox(tmp_path: Path) -> None:
     for name in ('root/d', 'skills/one', 'other'):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / 'link').symlink_to('skills')
@@ -161,7 +161,7 @@ def test_a_host_path_is_seen_in_the_workspace_or_where_it_is_mounted(tmp_path: P
     assert backend.path_of(tmp_path / 'root2') is None
 
 
-async def test_mounts_are_seen_by_commands_and_cannot_be_changed(tmp_path: Path) -> None:
+async def test_mounts_are_readable_and_read_only(tmp_path: Path) -> None:
     (tmp_path / 'root').mkdir()
     (tmp_path / 'skill').mkdir()
     (tmp_path / 'skill/run').write_text('hello')
@@ -174,15 +174,15 @@ async def test_mounts_are_seen_by_commands_and_cannot_be_changed(tmp_path: Path)
         await backend.read_bytes('/opt/skill/run')
 
 
-# Variables
+# Environment variables
 
 
-async def test_a_command_has_few_variables(backend: SandboxBackend) -> None:
+async def test_command_has_a_minimal_environment(backend: SandboxBackend) -> None:
     result = await backend.run(['/usr/bin/env'])
     assert sorted(line.partition('=')[0] for line in result.stdout.splitlines()) == ['HOME', 'LANG', 'PATH']
 
 
-async def test_variables_are_taken_over_by_name_or_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_variables_are_inherited_by_name_or_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('WANTED', 'a=b\nc')
     monkeypatch.setenv('OTHER', 'secret')
     script = 'printf "%s|%s|%s" "$WANTED" "$OTHER" "$HOME"'
@@ -192,7 +192,7 @@ async def test_variables_are_taken_over_by_name_or_given(tmp_path: Path, monkeyp
     assert (await given.run(script, shell=True, env={'OTHER': 'x'})).stdout == '|x|/workspace'
 
 
-async def test_variables_are_in_no_command_line_and_no_process_but_the_command(backend: SandboxBackend) -> None:
+async def test_variables_appear_only_in_the_environment_of_the_command(backend: SandboxBackend) -> None:
     script = 'grep -la canary /proc/[0-9]*/cmdline /proc/[0-9]*/environ; test "$SECRET" = canary; exec 2>&- sleep 600'
 
     async def host_lines() -> list[str]:
@@ -211,10 +211,10 @@ async def test_variables_are_in_no_command_line_and_no_process_but_the_command(b
     assert not any('SECRET' in line and 'grep' not in line for line in await host_lines())
 
 
-# Users and rights
+# Users and permissions
 
 
-async def test_files_belong_to_this_user_on_both_sides(backend: SandboxBackend, tmp_path: Path) -> None:
+async def test_files_belong_to_the_current_user_on_both_sides(backend: SandboxBackend, tmp_path: Path) -> None:
     await backend.write_bytes('/workspace/ours', b'x')
     result = await backend.run(
         'stat -c %u ours; echo y > ours; echo z > theirs; mkdir d; chmod 700 d; id -u', shell=True
@@ -226,10 +226,10 @@ async def test_files_belong_to_this_user_on_both_sides(backend: SandboxBackend, 
     assert (await backend.run('cat theirs d/new; rm -r ours theirs d; ls -A', shell=True)).stdout == 'ww'
 
 
-# The end
+# Termination
 
 
-async def test_asyncio_itself_cannot_cancel_and_leave_something_behind(backend: SandboxBackend, tmp_path: Path) -> None:
+async def test_asyncio_cancellation_leaves_nothing_behind(backend: SandboxBackend, tmp_path: Path) -> None:
     task = asyncio.create_task(backend.run('setsid sleep 600 & echo > started; sleep 600', shell=True))
     with anyio.fail_after(60):
         while not (tmp_path / 'started').exists():
@@ -244,7 +244,7 @@ async def test_asyncio_itself_cannot_cancel_and_leave_something_behind(backend: 
 
 
 def sandboxes_of(root: Path) -> list[str]:
-    """Return the processes of this machine that have a directory mounted as their workspace."""
+    """Return the processes of this machine that have `root` mounted as their workspace."""
     found: list[str] = []
     for directory in Path('/proc').glob('[0-9]*'):
         try:
@@ -256,7 +256,7 @@ def sandboxes_of(root: Path) -> list[str]:
 
 
 @pytest.mark.slow
-async def test_nothing_stays_open_and_nothing_is_left_in_temporary_directories(
+async def test_sandbox_commands_leave_no_descriptors_or_temporary_files(
     backend: SandboxBackend,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -277,13 +277,13 @@ async def test_nothing_stays_open_and_nothing_is_left_in_temporary_directories(
 
 
 def groups() -> list[Path]:
-    """Return the control groups that this process has made."""
+    """Return the control groups created by this process."""
     found = find_controllers()
     parents = [parent for parent in (found.processes, found.memory) if parent is not None]
     return [path for parent in parents for path in parent.glob(f'{prefix_of("group")}*')]
 
 
-async def test_a_workspace_that_is_removed_meanwhile_is_unavailable(tmp_path: Path) -> None:
+async def test_workspace_removed_during_a_command_is_unavailable(tmp_path: Path) -> None:
     root = tmp_path / 'root'
     backend = SandboxBackend(root)
     with pytest.raises(BackendUnavailableError, match='Create it'):
@@ -302,10 +302,10 @@ async def remove_when_started(root: Path) -> None:
     shutil.rmtree(root)
 
 
-# Where it cannot isolate
+# Without isolation
 
 
-async def test_a_missing_bubblewrap_is_said_and_nothing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_bubblewrap_is_reported_and_nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('PATH', str(tmp_path))
     with pytest.raises(
         SandboxUnavailableError, match=r'no `bwrap` on the PATH. Install it: `apt-get install bubblewrap'
@@ -316,7 +316,7 @@ async def test_a_missing_bubblewrap_is_said_and_nothing_is_run(tmp_path: Path, m
     assert os.listdir(tmp_path) == []
 
 
-async def test_what_bubblewrap_complains_of_is_said(fake: Path) -> None:
+async def test_bubblewrap_errors_are_reported(fake: Path) -> None:
     write_program(fake, 'echo "bwrap: No permissions to create new namespace" >&2; exit 1')
     with pytest.raises(
         SandboxUnavailableError, match=r"did not start: 'bwrap: No permissions.*0\.8 or newer"
@@ -325,14 +325,14 @@ async def test_what_bubblewrap_complains_of_is_said(fake: Path) -> None:
     assert caught.value.failed == ()
 
 
-async def test_a_bubblewrap_that_says_nothing_is_not_waited_for(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unresponsive_bubblewrap_times_out(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bwrap, '_START_SECONDS', 0.1)
     write_program(fake, 'exec sleep 600')
     with pytest.raises(SandboxUnavailableError, match='bwrap did not respond for'):
         await SandboxBackend(fake.parent / 'root', bwrap=fake).run('echo > file', shell=True)
 
 
-async def test_a_sandbox_that_breaks_after_its_first_process_is_there_is_said(tmp_path: Path) -> None:
+async def test_failure_after_the_first_sandbox_process_is_reported(tmp_path: Path) -> None:
     (tmp_path / 'gone').mkdir()
     backend = SandboxBackend(tmp_path, read_only={'/opt': tmp_path / 'gone'})
     await backend.run(['true'])
@@ -341,7 +341,7 @@ async def test_a_sandbox_that_breaks_after_its_first_process_is_there_is_said(tm
         await backend.run(['true'])
 
 
-async def test_where_the_directory_is_is_told_only_where_commands_can_be_isolated(tmp_path: Path) -> None:
+async def test_working_dir_is_returned_only_if_commands_can_be_isolated(tmp_path: Path) -> None:
     with pytest.raises(SandboxUnavailableError, match=r"'/none' cannot be run"):
         await SandboxBackend(tmp_path, bwrap='/none').working_dir()
     with pytest.raises(SandboxUnavailableError, match=r"gone' does not exist, so it cannot be mounted at '/opt'"):
@@ -351,7 +351,7 @@ async def test_where_the_directory_is_is_told_only_where_commands_can_be_isolate
     assert await SandboxBackend(tmp_path).working_dir() == '/workspace'
 
 
-async def test_a_missing_perl_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_perl_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = SandboxBackend(tmp_path)
     await backend.run(['true'])
     monkeypatch.setattr(bwrap, 'PERL', '/usr/bin/no-perl')
@@ -359,7 +359,7 @@ async def test_a_missing_perl_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
         await backend.run(['true'])
 
 
-async def test_an_error_while_limits_are_set_leaves_nothing_behind(
+async def test_error_while_setting_limits_leaves_nothing_behind(
     backend: SandboxBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, descriptors: Callable[[], list[str]]
 ) -> None:
     def fail(*details: object, **more: object) -> None:
@@ -375,7 +375,9 @@ async def test_an_error_while_limits_are_set_leaves_nothing_behind(
     assert sandboxes_of(tmp_path) == []
 
 
-async def test_a_machine_without_a_filter_is_refused(backend: SandboxBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_architecture_without_a_seccomp_filter_is_refused(
+    backend: SandboxBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Machine:
         machine = 'riscv64'
 
@@ -385,10 +387,10 @@ async def test_a_machine_without_a_filter_is_refused(backend: SandboxBackend, mo
         await backend.run(['true'])
 
 
-# The network, where it is shared
+# Shared network
 
 
-async def test_the_network_is_that_of_the_host_where_it_is_asked_for(tmp_path: Path) -> None:
+async def test_host_network_is_shared_only_on_request(tmp_path: Path) -> None:
     script = (
         'use Socket; socket(S, PF_INET, SOCK_STREAM, 0); print connect(S, pack_sockaddr_in(shift, INADDR_LOOPBACK))'
     )
@@ -398,7 +400,7 @@ async def test_the_network_is_that_of_the_host_where_it_is_asked_for(tmp_path: P
         assert (await SandboxBackend(tmp_path).run(command)).stdout == ''
 
 
-async def test_unix_sockets_cannot_be_made_where_the_network_is_shared(tmp_path: Path) -> None:
+async def test_unix_sockets_cannot_be_created_with_a_shared_network(tmp_path: Path) -> None:
     script = 'use Socket; print socket(S, PF_UNIX, SOCK_STREAM, 0) ? 1 : 0, socketpair(A, B, PF_UNIX, SOCK_STREAM, 0)'
     assert (await SandboxBackend(tmp_path, network=True).run(['perl', '-e', script])).stdout == '01'
     assert (await SandboxBackend(tmp_path).run(['perl', '-e', script])).stdout == '11'
@@ -408,9 +410,9 @@ async def test_unix_sockets_cannot_be_made_where_the_network_is_shared(tmp_path:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason='only root can become somebody else')
-def test_it_works_for_who_is_not_root(tmp_path: Path) -> None:
-    """In a process of its own, which stays somebody else."""
-    # Not measured for coverage: it could not write what was measured.
+def test_sandbox_works_for_unprivileged_users(tmp_path: Path) -> None:
+    """Runs in a separate process, which drops its privileges for good."""
+    # Not measured for coverage: the process cannot write its data file.
     env = {name: value for name, value in os.environ.items() if not name.startswith('COVERAGE_')}
     env['PYTHONPATH'] = os.pathsep.join(sys.path)
     directory = tempfile.mkdtemp()
@@ -449,11 +451,11 @@ os.setuid(54321)
 anyio.run(main)
 """
 
-# What a killed process leaves behind
+# Resources of killed processes
 
 
-async def test_a_process_that_is_killed_leaves_nothing_that_the_next_start_does_not_remove(tmp_path: Path) -> None:
-    """Killed while a command runs, and while promises are tried."""
+async def test_resources_of_a_killed_process_are_removed_at_the_next_start(tmp_path: Path) -> None:
+    """The process is killed during a command and during the isolation check."""
     (tmp_path / 'root').mkdir()
     (tmp_path / 'tmp').mkdir()
     env = {name: value for name, value in os.environ.items() if not name.startswith('COVERAGE_')}
@@ -480,7 +482,7 @@ async def test_a_process_that_is_killed_leaves_nothing_that_the_next_start_does_
     found = find_controllers()
     here = Path('/proc/self/ns/pid').stat().st_ino
     parents = [parent for parent in (found.processes, found.memory) if parent is not None]
-    names = [f'pydantic-deep-*-{here}-{owner}-*' for owner in owners]  # other tests kill some of their own meanwhile
+    names = [f'pydantic-deep-*-{here}-{owner}-*' for owner in owners]  # other tests kill processes at the same time
     assert [path for parent in parents for name in names for path in parent.glob(name)] == []
 
 

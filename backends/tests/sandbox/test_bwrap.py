@@ -1,4 +1,4 @@
-"""What a sandbox consists of, and what its first process reports."""
+"""Structure of a sandbox, and the report of its first process."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pydantic_deep_backends.sandbox import _bwrap as bwrap
 from pydantic_deep_backends.sandbox._bwrap import SandboxCommand
 
 
-def test_a_sandbox_that_never_began_is_unavailable_and_no_exit_code() -> None:
+def test_sandbox_that_never_started_is_unavailable() -> None:
     command = object.__new__(SandboxCommand)
 
     with pytest.raises(SandboxUnavailableError, match='no permission'):
         command.exit_code(b'', 'bwrap: no permission')
 
 
-def test_who_may_not_make_devices_makes_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_make_devices_returns_none_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*details: object) -> None:
         raise PermissionError(errno.EPERM, 'Operation not permitted')
 
@@ -32,8 +32,8 @@ def test_who_may_not_make_devices_makes_none(tmp_path: Path, monkeypatch: pytest
     bwrap.remove_devices(None)
 
 
-def test_devices_are_made_for_everybody_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With files in the place of devices, which only root can make."""
+def test_devices_are_created_with_mode_666_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regular files replace the devices, which only root can create."""
     made: dict[str, int] = {}
 
     def make(path: Path, mode: int, device: int) -> None:
@@ -52,14 +52,14 @@ def test_devices_are_made_for_everybody_and_removed(tmp_path: Path, monkeypatch:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_who_owns_no_device_uses_those_of_the_host() -> None:
+def test_host_devices_are_used_without_own_devices() -> None:
     own, hosts = (list(bwrap._kernel_files(1, devices)) for devices in ('/made', None))  # pyright: ignore[reportPrivateUsage]
     assert own.count('--dev-bind') == 6
     assert hosts.count('--dev-bind') == 0
     assert hosts.count('--dev') == 1
 
 
-def test_only_root_needs_most_of_proc_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_most_of_proc_is_hidden_only_for_root(monkeypatch: pytest.MonkeyPatch) -> None:
     hidden = bwrap._hidden.__wrapped__  # pyright: ignore[reportPrivateUsage]
     monkeypatch.setattr(os, 'geteuid', lambda: 1000)
     assert hidden() == ([], ['/proc/cmdline', '/proc/key-users', '/proc/keys'])
@@ -70,7 +70,7 @@ def test_only_root_needs_most_of_proc_hidden(monkeypatch: pytest.MonkeyPatch) ->
     assert '/proc/meminfo' not in files
 
 
-def test_a_system_with_separate_directories_is_shown_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_separate_system_directories_are_mounted_separately(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / 'bin').mkdir()
     (tmp_path / 'lib').symlink_to('usr/lib')
     monkeypatch.setattr(bwrap, '_TOP', tmp_path)

@@ -1,4 +1,4 @@
-"""Control groups: where they are made, and their removal."""
+"""Creation and removal of control groups."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic_deep_backends.sandbox._cgroups import Controllers, find_controller
 
 @pytest.fixture
 def version_2(tmp_path: Path) -> tuple[Path, Path]:
-    """The lists of a kernel with one hierarchy, in which this process is two levels down."""
+    """Kernel files of a single hierarchy, with this process two levels down."""
     mounts, own = tmp_path / 'mounts', tmp_path / 'own'
     mounts.write_text(f'proc /proc proc rw 0 0\ncgroup2 {tmp_path}/top cgroup2 rw,nsdelegate 0 0\n')
     own.write_text('0::/service/worker\n')
@@ -22,7 +22,7 @@ def version_2(tmp_path: Path) -> tuple[Path, Path]:
 
 
 class Kernel:
-    """A directory that makes files in new directories, as the file system of control groups does."""
+    """Creates control files in new directories of `parent`, like the cgroup file system."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, parent: Path, files: tuple[str, ...]) -> None:
         make, remove = Path.mkdir, Path.rmdir
@@ -45,7 +45,7 @@ class Kernel:
 FILES = ('cgroup.procs', 'pids.max', 'memory.max', 'memory.swap.max', 'memory.oom.group')
 
 
-def test_groups_are_made_where_the_controllers_are(
+def test_groups_are_created_where_controllers_are_available(
     version_2: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Kernel(monkeypatch, tmp_path / 'top', FILES)
@@ -63,17 +63,17 @@ def test_groups_are_made_where_the_controllers_are(
     }
     group.remove()
     assert sorted(path.name for path in (tmp_path / 'top').iterdir()) == ['service']
-    group.remove()  # gone already
+    group.remove()  # removed already
 
 
-def test_there_is_none_where_no_group_can_be_made(version_2: tuple[Path, Path], tmp_path: Path) -> None:
+def test_no_controllers_without_writable_groups(version_2: tuple[Path, Path], tmp_path: Path) -> None:
     assert find_controllers(*version_2) == Controllers(processes=None, memory=None)
     (tmp_path / 'mounts').write_text(f'cgroup2 {tmp_path}/none cgroup2 rw 0 0\n')
     assert find_controllers(*version_2) == Controllers(processes=None, memory=None)
     assert make_group(Controllers(processes=None, memory=None), processes=1, memory_bytes=1).directories == ()
 
 
-def test_a_group_that_cannot_be_made_whole_is_not_made(tmp_path: Path) -> None:
+def test_partially_created_group_is_removed(tmp_path: Path) -> None:
     (tmp_path / 'processes').mkdir()
     controllers = Controllers(processes=tmp_path / 'processes', memory=tmp_path / 'none')
     with pytest.raises(FileNotFoundError):
@@ -81,7 +81,7 @@ def test_a_group_that_cannot_be_made_whole_is_not_made(tmp_path: Path) -> None:
     assert list((tmp_path / 'processes').iterdir()) == []
 
 
-def test_a_group_that_is_busy_is_removed_a_moment_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removal_of_a_busy_group_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter([OSError(errno.EBUSY, 'busy'), OSError(errno.EBUSY, 'busy'), None])
     tried: list[Path] = []
 
@@ -95,7 +95,7 @@ def test_a_group_that_is_busy_is_removed_a_moment_later(tmp_path: Path, monkeypa
     assert tried == [tmp_path] * 3
 
 
-def test_a_group_that_stays_busy_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removal_of_a_busy_group_stops_after_the_last_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cgroups, '_REMOVE_ATTEMPTS', 2)
     tried: list[Path] = []
 

@@ -1,4 +1,4 @@
-"""How much of the disk a workspace takes."""
+"""Disk usage of a workspace."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic_deep_backends.sandbox import _disk_usage as disk
 from pydantic_deep_backends.sandbox._disk_usage import measure
 
 
-def test_the_disk_is_measured_no_further_than_needed(tmp_path: Path) -> None:
+def test_disk_usage_is_measured_only_up_to_the_limit(tmp_path: Path) -> None:
     for number in range(20):
         directory = tmp_path / f'd{number}'
         directory.mkdir()
@@ -28,9 +28,7 @@ def test_the_disk_is_measured_no_further_than_needed(tmp_path: Path) -> None:
     assert measure(root, SandboxLimits(disk_files=1))[1] == 2
 
 
-def test_a_disk_with_directories_that_no_path_leads_to_is_not_measured_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_measurement_is_incomplete_below_the_maximum_depth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / 'a/b/c').mkdir(parents=True)
     root = ConfinedRoot(path=str(tmp_path))
     assert measure(root, SandboxLimits())[1:] == (3, True)
@@ -44,18 +42,18 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watched:
 
 
 class Watched:
-    """A directory with 20 files of a page, and a disk whose room is said."""
+    """A directory with 20 files of a page each, and a disk with simulated free space."""
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for number in range(20):
             (directory / f'f{number}').write_bytes(b'x' * 4096)
-        self.room: disk.FreeSpace = (1_000_000, 1000)
+        self.free: disk.FreeSpace = (1_000_000, 1000)
         self.ledger = disk.DiskUsageRecord()
         self._root = ConfinedRoot(path=str(directory))
         monkeypatch.setattr(disk.DiskWatch, '_free_space', self._free_space)
 
     def _free_space(self, *watch: object) -> disk.FreeSpace:
-        return self.room
+        return self.free
 
     def begin(self, limits: SandboxLimits) -> disk.DiskWatch:
         watch = disk.DiskWatch(self._root, limits, self.ledger)
@@ -63,37 +61,37 @@ class Watched:
         return watch
 
 
-def test_what_short_commands_write_one_after_the_other_is_counted(watched: Watched) -> None:
+def test_writes_of_successive_short_commands_accumulate(watched: Watched) -> None:
     limits = SandboxLimits(disk_bytes=16_000)
-    assert watched.begin(limits)() is None  # counted; it has written nothing itself
+    assert watched.begin(limits)() is None  # counted, without own writes
     for lost in (500, 1000):
-        watched.room = (1_000_000 - lost, 1000)
-        assert watched.begin(limits)() is None  # too little since then
+        watched.free = (1_000_000 - lost, 1000)
+        assert watched.begin(limits)() is None  # too little since the count
     watch = watched.begin(limits)
-    watched.room = (1_000_000 - 1001, 1000)
+    watched.free = (1_000_000 - 1001, 1000)
     assert watch() == 'ended: the workspace may take 16,000 bytes on the disk and took more'
 
 
-def test_a_command_may_make_room_in_a_workspace_that_is_too_full(watched: Watched) -> None:
+def test_command_can_free_space_in_an_overfull_workspace(watched: Watched) -> None:
     watch = watched.begin(SandboxLimits(disk_bytes=1, disk_files=1))
-    watched.room = (1_004_096, 1001)
+    watched.free = (1_004_096, 1001)
     assert watch() is None
     watch = watched.begin(SandboxLimits(disk_files=1))
     watched.ledger.counted_at = None
-    watched.room = (1_004_096, 1000)
+    watched.free = (1_004_096, 1000)
     assert watch() == 'ended: the workspace may have 1 files and had more'
 
 
-def test_a_workspace_that_takes_too_long_to_count_is_judged_by_the_disk(
+def test_workspace_that_is_slow_to_count_is_limited_by_free_space(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(disk, '_COUNT_SECONDS', -1.0)
     limits = SandboxLimits(disk_bytes=1000, disk_files=10)
     watch = watched.begin(limits)
     assert watch() is None
-    watched.room = (999_500, 995)
+    watched.free = (999_500, 995)
     assert watch() is None
-    watched.room = (999_500, 989)
+    watched.free = (999_500, 989)
     assert watch() == 'ended: the disk lost 11 files while the command ran'
-    watched.room = (998_999, 989)
+    watched.free = (998_999, 989)
     assert watch() == 'ended: the disk lost 1,001 bytes while the command ran'

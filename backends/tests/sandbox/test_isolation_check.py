@@ -1,4 +1,4 @@
-"""Tests of the isolation, before the first command."""
+"""Isolation checks before the first command."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ pytestmark = [
     ],
     ids=ascii,
 )
-async def test_a_promise_that_is_not_kept_is_named(fake: Path, removed: tuple[str, ...], promise: str) -> None:
-    """The program in the place of bwrap leaves out an option."""
+async def test_failed_isolation_check_names_the_promise(fake: Path, removed: tuple[str, ...], promise: str) -> None:
+    """A program in place of bwrap omits an option."""
     fake.write_text(FORGETFUL.format(python=sys.executable, removed=removed, real=shutil.which('bwrap')))
     fake.chmod(0o755)
     backend = SandboxBackend(fake.parent / 'root', bwrap=fake)
@@ -71,9 +71,7 @@ os.execv({real!r}, [{real!r}, *sys.argv[1:]])
 """
 
 
-async def test_a_device_of_the_host_that_changes_breaks_a_promise_and_is_mended(
-    fake: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_changed_host_device_fails_the_check_and_is_repaired(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     device = fake.parent / 'device'
     device.touch(mode=0o644)
     monkeypatch.setattr(promises, '_DEVICE', device)
@@ -84,7 +82,7 @@ async def test_a_device_of_the_host_that_changes_breaks_a_promise_and_is_mended(
     assert device.stat().st_mode & 0o777 == 0o644
 
 
-async def test_files_that_belong_to_somebody_else_break_a_promise(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_foreign_file_owner_fails_the_check(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_program(fake, f'exec {shutil.which("bwrap")} "$@"')
     monkeypatch.setattr(promises.os, 'geteuid', lambda: 4242)
     with pytest.raises(SandboxUnavailableError) as caught:
@@ -92,7 +90,7 @@ async def test_files_that_belong_to_somebody_else_break_a_promise(fake: Path, mo
     assert caught.value.failed == ('files of commands belong to this user',)
 
 
-async def test_promises_are_tried_once_for_each_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_isolation_is_checked_once_for_each_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[bool] = []
     probe = promises._probe  # pyright: ignore[reportPrivateUsage]
 

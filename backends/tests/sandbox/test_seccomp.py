@@ -1,4 +1,4 @@
-"""The filter of system calls, interpreted as the kernel does."""
+"""The system call filter, interpreted like in the kernel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic_deep_backends.sandbox import _seccomp as seccomp
 
 
 def judged(machine: str, number: int, *arguments: int, network: bool = False, audit: int | None = None) -> int:
-    """Return what a filter answers: the rules of the kernel, for the few instructions that are used."""
+    """Return the result of a filter: an interpreter for the few BPF instructions that it uses."""
     own = {'x86_64': 0xC000003E, 'aarch64': 0xC00000B7}[machine]
     full = (*arguments, *[0] * (6 - len(arguments)))
     facts = struct.pack('=IIQ6Q', number, own if audit is None else audit, 0, *full)
@@ -39,7 +39,7 @@ SOCKET = {'x86_64': (41, 53), 'aarch64': (198, 199)}
 
 
 @MACHINES
-def test_what_the_tables_name_fails_and_all_else_is_allowed(machine: str) -> None:
+def test_listed_system_calls_fail_and_others_are_allowed(machine: str) -> None:
     names = [*seccomp._DENIED, *seccomp._MISSING]  # pyright: ignore[reportPrivateUsage]
     unsupported = seccomp.denied_number('fallocate', machine)
     numbers = {seccomp.denied_number(name, machine) for name in names}
@@ -49,13 +49,13 @@ def test_what_the_tables_name_fails_and_all_else_is_allowed(machine: str) -> Non
         expected = ALLOWED if number not in numbers else FAILED | (errno.ENOSYS if number in missing else errno.EPERM)
         if number == unsupported:
             expected = FAILED | errno.EOPNOTSUPP
-        # A stream socket of Unix, and the same numbers as the arguments of anything else.
+        # A Unix stream socket, and for other calls the same numbers as arguments.
         if number != SOCKET[machine][0] or expected != ALLOWED:
             assert judged(machine, number, 1) == expected
 
 
 @MACHINES
-def test_programs_of_another_architecture_are_ended(machine: str) -> None:
+def test_programs_of_another_architecture_are_killed(machine: str) -> None:
     for audit in (0x40000003, 0x40000028, 0xC000003E, 0xC00000B7):
         assert (judged(machine, 1, audit=audit) == ALLOWED) == (
             audit == {'x86_64': 0xC000003E}.get(machine, 0xC00000B7)
@@ -64,7 +64,7 @@ def test_programs_of_another_architecture_are_ended(machine: str) -> None:
 
 
 @MACHINES
-def test_children_are_allowed_and_new_namespaces_are_not(machine: str) -> None:
+def test_child_processes_are_allowed_but_new_namespaces_are_not(machine: str) -> None:
     clone = {'x86_64': 56, 'aarch64': 220}[machine]
     assert judged(machine, clone, 17) == ALLOWED
     assert judged(machine, clone, 0x3D0F00) == ALLOWED  # a thread
@@ -73,7 +73,7 @@ def test_children_are_allowed_and_new_namespaces_are_not(machine: str) -> None:
 
 
 @MACHINES
-def test_sockets_have_few_families_and_kinds(machine: str) -> None:
+def test_socket_families_and_types_are_restricted(machine: str) -> None:
     number, pair = SOCKET[machine]
     for family in range(64):
         known = family in (1, 2, 10)
@@ -83,11 +83,11 @@ def test_sockets_have_few_families_and_kinds(machine: str) -> None:
         assert judged(machine, pair, family, 1) == (ALLOWED if family == 1 else FAILED | errno.EAFNOSUPPORT)
     for kind in (3, 10, 0x80003, 0x803):
         assert judged(machine, number, 2, kind) == FAILED | errno.EPERM
-    assert judged(machine, number, 2 | 1 << 40, 1) == ALLOWED  # the kernel looks at the low half too
+    assert judged(machine, number, 2 | 1 << 40, 1) == ALLOWED  # the kernel looks only at the low half
 
 
 @MACHINES
-def test_terminals_cannot_be_typed_into_and_disks_not_be_taken(machine: str) -> None:
+def test_terminal_injection_and_preallocation_ioctls_are_refused(machine: str) -> None:
     ioctl = {'x86_64': 16, 'aarch64': 29}[machine]
     assert judged(machine, ioctl, 0, 0x5401) == ALLOWED
     for request in (0x5412, 0x541C, 0x5423, 0x5412 | 1 << 32, 0x40305828, 0x4030582A, 0x40305839):
@@ -95,7 +95,7 @@ def test_terminals_cannot_be_typed_into_and_disks_not_be_taken(machine: str) -> 
 
 
 @MACHINES
-def test_no_file_gets_the_rights_of_its_owner(machine: str) -> None:
+def test_setuid_and_setgid_modes_are_refused(machine: str) -> None:
     places = {'x86_64': {2: 2, 257: 3, 85: 1, 90: 1, 91: 1, 268: 2, 452: 2, 133: 1, 259: 2}}
     for number, place in places.get(machine, {56: 3, 52: 1, 53: 2, 452: 2, 33: 2}).items():
         before = [0] * place

@@ -1,4 +1,4 @@
-"""Directories that killed processes left behind."""
+"""Leftover directories of killed processes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pydantic_deep_backends.sandbox import _stale_resources as leftovers
 from pydantic_deep_backends.sandbox._cgroups import Controllers, remove_stale_groups
 
 
-def test_what_the_dead_left_behind_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of this namespace by the id of the owner; of others, where an id means nothing, when it is old enough."""
+def test_leftovers_of_crashed_processes_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the same PID namespace the id of the owner decides; in others, where ids mean nothing, the age."""
     monkeypatch.setattr('tempfile.tempdir', str(tmp_path))
     here = Path('/proc/self/ns/pid').stat().st_ino
     names = {
@@ -36,11 +36,11 @@ def test_what_the_dead_left_behind_is_removed(tmp_path: Path, monkeypatch: pytes
     leftovers.remove_stale_directories('group', 'probe')
     left = {kind for kind, name in names.items() if (tmp_path / name).exists()}
     assert left == {'ours', 'foreign', 'other'}
-    monkeypatch.setattr(os, 'geteuid', lambda: 4242)  # who does not own it leaves it
+    monkeypatch.setattr(os, 'geteuid', lambda: 4242)  # a user who does not own it cannot remove it
     (tmp_path / names['dead']).mkdir()
     leftovers.remove_stale_directories('group')
     assert (tmp_path / names['dead']).exists()
 
 
-def test_what_somebody_else_removes_meanwhile_is_not_left_over(tmp_path: Path) -> None:
+def test_concurrently_removed_directory_is_not_stale(tmp_path: Path) -> None:
     assert not leftovers._is_stale(tmp_path / 'pydantic-deep-group-1-1-gone')  # pyright: ignore[reportPrivateUsage]

@@ -1,4 +1,4 @@
-"""Fixtures and helpers of the tests in this folder."""
+"""Fixtures and helpers for search tests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ globs = st.lists(glob_components, min_size=1, max_size=4).map('/'.join)
 
 
 class DirectoryTree:
-    """A directory on disk, listed and read as the local backend does it."""
+    """A directory on disk, listed and read like in the local backend."""
 
     def __init__(self, root: Path) -> None:
         self._root = root

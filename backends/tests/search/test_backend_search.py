@@ -1,4 +1,4 @@
-"""Search through any backend, by listing and reading."""
+"""Search of any backend by listing and reading."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Entry:
 
 @dataclass
 class FakeFiles:
-    """A backend without `realpath`, of which some parts fail."""
+    """A backend without `realpath`, with simulated failures."""
 
     directories: dict[str, list[Entry] | OSError]
     contents: dict[str, bytes | OSError] = field(default_factory=dict[str, bytes | OSError])
@@ -60,7 +60,7 @@ class FakeFiles:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize('case', GLOB_CASES, ids=lambda case: f'{case.path}-{case.pattern}')
-async def test_any_workspace_answers_the_table_of_globs(case: GlobCase, glob_root: Path) -> None:
+async def test_glob_backend_matches_the_table_of_globs(case: GlobCase, glob_root: Path) -> None:
     backend = LocalWorkspaceBackend(glob_root)
     result = await glob_backend(backend, case.pattern, str(glob_root / case.path))
     assert tuple(path.removeprefix(f'{glob_root}/') for path in result.paths) == case.expected
@@ -69,7 +69,7 @@ async def test_any_workspace_answers_the_table_of_globs(case: GlobCase, glob_roo
 
 @pytest.mark.anyio
 @pytest.mark.parametrize('case', GREP_CASES, ids=lambda case: f'{case.path}-{case.glob}-{case.pattern}')
-async def test_any_workspace_answers_the_table_of_regular_expressions(case: GrepCase, grep_root: Path) -> None:
+async def test_grep_backend_matches_the_table_of_regexes(case: GrepCase, grep_root: Path) -> None:
     backend = LocalWorkspaceBackend(grep_root)
     result = await grep_backend(backend, case.pattern, str(grep_root / case.path), glob=case.glob)
     found = ((match.path.removeprefix(f'{grep_root}/'), match.line_number, match.line) for match in result.matches)
@@ -78,10 +78,10 @@ async def test_any_workspace_answers_the_table_of_regular_expressions(case: Grep
 
 @pytest.mark.parametrize('search', [StateBackend.grep, grep_backend])
 @pytest.mark.parametrize('path', ['/', '/f'])
-async def test_no_file_is_searched_on_the_event_loop(
+async def test_files_are_not_searched_on_the_event_loop(
     monkeypatch: pytest.MonkeyPatch, search: Callable[[StateBackend, str, str], Awaitable[GrepResult]], path: str
 ) -> None:
-    """An expression may cost seconds for a megabyte."""
+    """A regex may take seconds for a megabyte."""
     threads: list[threading.Thread] = []
     search_text = grep_module.LinePattern.search
 
@@ -96,9 +96,7 @@ async def test_no_file_is_searched_on_the_event_loop(
 
 
 @pytest.mark.parametrize(('limit', 'value'), [('_BATCH_BYTES', 2), ('_BATCH_FILES', 2)])
-async def test_files_are_searched_before_all_of_them_are_read(
-    monkeypatch: pytest.MonkeyPatch, limit: str, value: int
-) -> None:
+async def test_files_are_searched_in_batches(monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None:
     backend = StateBackend({f'/{number}': 'x' for number in range(5)})
     whole = await grep_backend(backend, 'x')
     monkeypatch.setattr(f'pydantic_deep_backends.search._backend_search.{limit}', value)
@@ -106,12 +104,12 @@ async def test_files_are_searched_before_all_of_them_are_read(
     assert len(whole.counts) == 5
 
 
-async def test_a_glob_in_a_file_is_an_error(grep_root: Path) -> None:
+async def test_glob_in_a_file_raises(grep_root: Path) -> None:
     with pytest.raises(NotADirectoryError, match='is a file'):
         await glob_backend(LocalWorkspaceBackend(grep_root), '*', str(grep_root / 'bom.txt'))
 
 
-async def test_a_search_in_what_is_missing_is_an_error(grep_root: Path) -> None:
+async def test_search_in_a_missing_directory_raises(grep_root: Path) -> None:
     backend = LocalWorkspaceBackend(grep_root)
     with pytest.raises(FileNotFoundError):
         await glob_backend(backend, '*', str(grep_root / 'missing'))
@@ -119,7 +117,7 @@ async def test_a_search_in_what_is_missing_is_an_error(grep_root: Path) -> None:
         await grep_backend(backend, 'x', str(grep_root / 'missing'))
 
 
-async def test_a_cycle_of_links_is_not_followed(tmp_path: Path) -> None:
+async def test_cycle_of_links_is_not_followed(tmp_path: Path) -> None:
     write_files(tmp_path, {'real/a.py': b'alpha\n'})
     (tmp_path / 'real' / 'loop').symlink_to('..')
     (tmp_path / 'link').symlink_to('real')
@@ -132,7 +130,7 @@ async def test_a_cycle_of_links_is_not_followed(tmp_path: Path) -> None:
     assert (await grep_backend(backend, 'alpha', str(tmp_path / 'link'))).counts == {str(tmp_path / 'link/a.py'): 1}
 
 
-async def test_parts_of_a_backend_that_fail_are_reported() -> None:
+async def test_failing_parts_of_a_backend_are_reported() -> None:
     backend = FakeFiles(
         {
             '/': [Entry('bad', is_dir=True), Entry('a', size=6), Entry('b'), Entry('huge', size=MAX_FILE_BYTES + 1)],
@@ -149,7 +147,7 @@ async def test_parts_of_a_backend_that_fail_are_reported() -> None:
     assert 'files over 67,108,864 are not searched' in found.problems[2].reason
 
 
-async def test_a_search_of_a_backend_stops_at_its_budget() -> None:
+async def test_backend_search_stops_at_its_budget() -> None:
     backend = FakeFiles({'/': [Entry('a'), Entry('b')]}, {'/a': b'x', '/b': b'x'})
     assert (await glob_backend(backend, '**', max_entries=1)).paths == ('/a',)
     assert len((await grep_backend(backend, 'x', max_entries=1)).problems) == 1

@@ -1,4 +1,4 @@
-"""Globs: the laws of the dialect, and the globs that are refused."""
+"""Globs: properties of the dialect, and invalid patterns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .conftest import DirectoryTree, components, globs, write_files
 
 
 @pytest.mark.parametrize('pattern', INVALID_GLOBS)
-def test_an_invalid_glob_is_refused_with_what_to_do(pattern: str) -> None:
+def test_invalid_glob_is_refused_with_advice(pattern: str) -> None:
     with pytest.raises(InvalidPatternError, match=r'\. \S.*\.$') as caught:
         compile_glob(pattern)
     assert caught.value.pattern == pattern
@@ -32,7 +32,7 @@ files = st.lists(
 
 
 def _expanded(pattern: str) -> set[str]:
-    """Expand innermost braces first, as a shell would: exponential, and only for the comparison."""
+    """Expand innermost braces first, like a shell. Exponential, and used only for comparison."""
     match = re.search(r'\{([^{}]*)\}', pattern)
     if match is None:
         return {pattern}
@@ -45,7 +45,7 @@ def _expanded(pattern: str) -> set[str]:
 @given(paths=files, pattern=globs)
 @example(paths=['a', 'b.py'], pattern='{a,{b,**}}/a')
 @example(paths=['.h/a', 'a/.h/a'], pattern='{.h,*}/a')
-def test_a_glob_finds_what_the_standard_library_finds(
+def test_glob_finds_the_same_as_the_standard_library(
     paths: list[str], pattern: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     root = tmp_path_factory.mktemp('oracle')
@@ -60,13 +60,13 @@ def test_a_glob_finds_what_the_standard_library_finds(
     except InvalidPatternError:
         return
     plain_patterns = _expanded(pattern.replace('**', 'RECURSIVE'))
-    # Two `*` of neighbouring alternatives are no `**` here, and are one to a shell.
+    # Two `*` of adjacent alternatives are no `**` here, but are one in a shell.
     assume(not any('**' in plain for plain in plain_patterns))
-    # Alternatives that leave an empty component, `.` or `..` mean something else to the standard library.
+    # Alternatives with an empty component, `.` or `..` have another meaning in the standard library.
     assume(not any({'', '.', '..'} & set(plain.split('/')) for plain in plain_patterns))
     expected: set[str] = set()
     for plain in plain_patterns:
-        # The standard library knows `[!a]` only, and gives a file `a` as `a/` for `a/**`.
+        # The standard library supports only `[!a]`, and returns file `a` as `a/` for `a/**`.
         names = standard_glob.glob(plain.replace('[^', '[!').replace('RECURSIVE', '**'), root_dir=root, recursive=True)
         expected |= {os.path.normpath(name) for name in names if (root / name).is_file() and not name.endswith('/')}
     assert set(found) == {f'/{name}' for name in expected}
@@ -86,18 +86,18 @@ def test_pruning_never_loses_a_match(paths: list[str], pattern: str) -> None:
 
 
 @given(paths=files, pattern=st.sampled_from(['**', '**/*', '**/*.py', '**/*v']))
-def test_the_short_way_for_suffixes_is_the_regex(paths: list[str], pattern: str) -> None:
+def test_suffix_fast_path_equals_the_regex(paths: list[str], pattern: str) -> None:
     glob = compile_glob(pattern)
     same = compile_glob(pattern.replace('**', '{**,**}', 1))
     assert [glob.matches(path) for path in paths] == [same.matches(path) for path in paths]
 
 
-def test_a_glob_that_compiles_too_large_is_refused() -> None:
+def test_glob_that_compiles_too_large_is_refused() -> None:
     with pytest.raises(InvalidPatternError, match='too large once compiled'):
         compile_glob('{' * 40 + '{' + '?' * 800 + ',b}' + '}/' * 40 + 'a')
 
 
-def test_a_name_that_is_not_unicode_is_no_error() -> None:
+def test_undecodable_name_can_be_matched() -> None:
     assert compile_glob('[a-b]?').matches('a\udcff') is True
 
 
@@ -112,5 +112,5 @@ def test_a_name_that_is_not_unicode_is_no_error() -> None:
         ('{a,b}/c', ''),
     ],
 )
-def test_the_literal_prefix_is_where_a_walk_starts(pattern: str, prefix: str) -> None:
+def test_literal_prefix_is_the_start_of_a_walk(pattern: str, prefix: str) -> None:
     assert compile_glob(pattern).literal_prefix == prefix

@@ -1,4 +1,4 @@
-"""Globs as RE2 expressions: they stay linear in the length of the glob."""
+"""Globs as RE2 expressions: their size is linear in the length of the glob."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pydantic_deep_backends.search._regex import MAX_PROGRAM_SIZE, compile_regex
         '?' * 900,
     ],
 )
-def test_a_glob_stays_linear_in_its_length(pattern: str) -> None:
+def test_compiled_glob_is_linear_in_its_length(pattern: str) -> None:
     nodes = parse_glob(pattern)
     for rendered in (render_files(nodes), render_directories(nodes)):
         assert len(rendered) <= 60 * len(pattern)

@@ -1,4 +1,4 @@
-"""Lines of files, their matches, and the limits of results."""
+"""Matching lines of files, and the limits of results."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_only_a_line_feed_ends_a_line(text: str, lines: list[str]) -> None:
 
 
 @given(st.text(st.sampled_from('ab\r\n\x0c\u2028'), max_size=30))
-def test_lines_of_grep_are_lines_of_split_lines(text: str) -> None:
+def test_grep_lines_equal_split_lines(text: str) -> None:
     expected = [line.removesuffix('\n') for line in split_lines(text.replace('\r\n', '\n'))]
     assert [line for _, line in lines_of('.*', text.encode())] == expected
 
@@ -54,24 +54,24 @@ def test_lines_of_grep_are_lines_of_split_lines(text: str) -> None:
         (b'x\n' * 4096 + b'\0', ['x'] * 4096 + ['\0']),
     ],
 )
-def test_contents_become_lines_or_are_binary(data: bytes, lines: list[str] | None) -> None:
+def test_contents_are_decoded_to_lines_or_binary(data: bytes, lines: list[str] | None) -> None:
     result = grep_file('/f', data, '.*', limit=5000)
     assert result.files_searched == (lines is not None)
     assert [match.line for match in result.matches] == (lines or [])
 
 
-def test_a_binary_file_is_not_counted_as_searched() -> None:
+def test_binary_file_does_not_count_as_searched() -> None:
     assert grep_files('a', b'a\0', b'a').files_searched == 1
 
 
-def test_a_file_over_the_limit_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_above_the_limit_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grep_module, 'MAX_FILE_BYTES', 10)
     result = grep_files('a', b'a' * 11, b'a' * 10)
     assert result.counts == {'/1': 1}
     assert result.problems == (SearchProblem(path='/0', reason='it has 11 bytes; files over 10 are not searched.'),)
 
 
-def test_a_line_of_fifty_megabytes_is_searched_once_and_cut() -> None:
+def test_line_of_fifty_megabytes_is_searched_and_truncated() -> None:
     data = b'x' * 25_000_000 + 'ä needle ö'.encode() + b'y' * 25_000_000
     matches = grep_files('needle', data).matches
     assert len(matches) == 1
@@ -84,7 +84,7 @@ def test_a_line_of_fifty_megabytes_is_searched_once_and_cut() -> None:
 @pytest.mark.parametrize('unit', ['x', 'é', '日', '😀'])
 @pytest.mark.parametrize('before', [0, 5, 199, 201, 1000, 1990, 1998, 5000])
 @pytest.mark.parametrize('after', [0, 5, 201, 1000, 1990, 5000])
-def test_a_long_line_is_cut_around_its_match(unit: str, before: int, after: int) -> None:
+def test_long_line_is_truncated_around_its_match(unit: str, before: int, after: int) -> None:
     line = unit * before + '!' + unit * after
     ((number, shown),) = lines_of('!', b'first\n' + line.encode() + b'\nlast')
     assert number == 2
@@ -99,7 +99,7 @@ def test_a_long_line_is_cut_around_its_match(unit: str, before: int, after: int)
 
 
 @pytest.mark.parametrize('limit', [0, 1, 2, 3, 100])
-def test_the_limit_keeps_the_first_lines_and_complete_counts(limit: int) -> None:
+def test_limit_returns_the_first_lines_and_complete_counts(limit: int) -> None:
     every = [('/a', 1), ('/a', 2), ('/b', 1)]
     for order in permutations([('/a', b'x\nx\n'), ('/b', b'x\n'), ('/c', b'y\n')]):
         builder = GrepBuilder(compile_grep('x'), limit)
@@ -113,7 +113,7 @@ def test_the_limit_keeps_the_first_lines_and_complete_counts(limit: int) -> None
 
 
 @pytest.mark.parametrize('step', [1, -1, 7])
-def test_what_is_kept_meanwhile_is_bounded(step: int) -> None:
+def test_number_of_buffered_matches_is_bounded(step: int) -> None:
     builder = GrepBuilder(compile_grep('x'), 5)
     paths = [f'/{index:04}' for index in range(2000)]
     for index in range(2000):

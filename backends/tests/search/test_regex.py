@@ -1,4 +1,4 @@
-"""Regular expressions that are refused, and hostile ones that stay small."""
+"""Invalid regexes, and the size of hostile ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOSTILE_REGEXES = [
 
 
 @pytest.mark.parametrize('pattern', INVALID_REGEXES)
-def test_an_invalid_regular_expression_is_refused_with_what_to_do(pattern: str) -> None:
+def test_invalid_regex_is_refused_with_advice(pattern: str) -> None:
     with pytest.raises(InvalidPatternError, match=r'\. \S.*\.$') as caught:
         compile_grep(pattern)
     assert caught.value.pattern == pattern
@@ -37,12 +37,12 @@ def test_an_invalid_regular_expression_is_refused_with_what_to_do(pattern: str) 
         (r'\pL{100}', 'too large'),
     ],
 )
-def test_what_re2_has_not_is_named(pattern: str, feature: str) -> None:
+def test_unsupported_regex_feature_is_named(pattern: str, feature: str) -> None:
     with pytest.raises(InvalidPatternError, match=feature):
         compile_grep(pattern)
 
 
 @pytest.mark.parametrize(('pattern', 'matches'), HOSTILE_REGEXES)
-def test_a_hostile_expression_compiles_small_and_answers(pattern: str, matches: bool) -> None:
+def test_hostile_regex_compiles_small_and_matches(pattern: str, matches: bool) -> None:
     assert compile_regex(pattern, shown=pattern, within_lines=True).programsize < 10_000
     assert grep_files(pattern, b'a' * 100_000 + b'!\n').counts == ({'/0': 1} if matches else {})

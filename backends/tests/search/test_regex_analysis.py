@@ -1,4 +1,4 @@
-"""Analysis of a regular expression before a search: the literal that every match contains."""
+"""Analysis of a regex before a search: the literal contained in every match."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ texts = st.text(st.sampled_from('abAé. \n\r\t{'), max_size=20)
 
 @given(pattern=regexes, text=texts)
 @example(pattern=r'\s+', text='a\n\nb')
-def test_each_line_is_matched_as_if_it_were_alone(pattern: str, text: str) -> None:
+def test_each_line_is_matched_independently(pattern: str, text: str) -> None:
     try:
         compiled = compile_grep(pattern)
     except InvalidPatternError:
@@ -79,7 +79,7 @@ def test_every_match_contains_the_required_literal(pattern: str, text: str) -> N
         ('.*', b''),
     ],
 )
-def test_the_required_literal_is_found_only_where_it_is_certain(pattern: str, literal: bytes) -> None:
+def test_required_literal_is_extracted_only_if_certain(pattern: str, literal: bytes) -> None:
     assert required_literal(pattern) == literal
 
 

@@ -1,4 +1,4 @@
-"""Search: the tables of cases, and the type of backends that search."""
+"""Search: tables of cases, and the type of searchable backends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pydantic_deep_backends.search import SearchableFiles
 from pydantic_deep_backends.search._cases import GLOB_CASES, GREP_CASES
 
 
-def test_the_table_is_large_enough_and_sorted() -> None:
+def test_tables_are_large_enough_and_sorted() -> None:
     assert len(GLOB_CASES) >= 60
     assert len(GREP_CASES) >= 40
     for case in GLOB_CASES:
@@ -16,7 +16,7 @@ def test_the_table_is_large_enough_and_sorted() -> None:
         assert list(case.expected) == sorted(case.expected)
 
 
-def test_every_backend_is_searchable_by_its_type() -> None:
+def test_every_backend_is_a_searchable_files() -> None:
     def accepts(backend: BackendProtocol) -> SearchableFiles:
         return backend
 

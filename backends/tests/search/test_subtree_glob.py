@@ -1,4 +1,4 @@
-"""Globs for a subdirectory: they find there what the whole glob finds below it."""
+"""Globs for a subdirectory: they match the same files as the whole glob."""
 
 from __future__ import annotations
 
@@ -36,9 +36,7 @@ def whole(piece: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 @example(path=['a', 'b.py'], depth=1, pattern='[!/]/[^]b].py')
 @example(path=['a', 'b.py'], depth=1, pattern='[a/]/**')
 @example(path=['a', 'b.py'], depth=1, pattern='a/{b*,c/d}*py')
-def test_a_glob_below_a_directory_finds_what_the_whole_one_finds_there(
-    path: list[str], depth: int, pattern: str
-) -> None:
+def test_subtree_glob_matches_the_same_files_as_the_whole_glob(path: list[str], depth: int, pattern: str) -> None:
     try:
         glob = compile_glob(pattern)
     except InvalidPatternError:
@@ -81,5 +79,5 @@ def test_a_glob_below_a_directory_finds_what_the_whole_one_finds_there(
         ('**/m/' * 180 + 'a', None),
     ],
 )
-def test_a_glob_below_a_directory_is_what_one_would_write_there(pattern: str, expected: str | None) -> None:
+def test_subtree_glob_is_rendered_concisely(pattern: str, expected: str | None) -> None:
     assert subtree_glob(pattern, ['m']) == expected

@@ -1,4 +1,4 @@
-"""Search through a tree of files."""
+"""Search of a tree of files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .conftest import DirectoryTree
 
 
 @pytest.mark.parametrize('case', GLOB_CASES, ids=lambda case: f'{case.path}-{case.pattern}')
-def test_a_tree_answers_the_table_of_globs(case: GlobCase, glob_root: Path) -> None:
+def test_tree_search_matches_the_table_of_globs(case: GlobCase, glob_root: Path) -> None:
     result = glob_tree(DirectoryTree(glob_root / case.path), case.pattern, '/base')
     prefix = '' if case.path == '.' else f'{case.path}/'
     assert tuple(prefix + path.removeprefix('/base/') for path in result.paths) == case.expected
@@ -22,7 +22,7 @@ def test_a_tree_answers_the_table_of_globs(case: GlobCase, glob_root: Path) -> N
 
 
 @pytest.mark.parametrize('case', GREP_CASES, ids=lambda case: f'{case.path}-{case.glob}-{case.pattern}')
-def test_a_tree_answers_the_table_of_regular_expressions(case: GrepCase, grep_root: Path) -> None:
+def test_tree_search_matches_the_table_of_regexes(case: GrepCase, grep_root: Path) -> None:
     target = grep_root / case.path
     if target.is_file():
         builder = GrepBuilder(compile_grep(case.pattern), 1000)

@@ -1,4 +1,4 @@
-"""The walk of a search: which directories it lists, and which problems it reports."""
+"""The walk of a search: listed directories and reported problems."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .conftest import DirectoryTree
 
 @dataclass
 class FakeTree:
-    """A tree that answers as it is told: names, contents, and errors in the place of either."""
+    """A tree with configured names, contents and errors."""
 
     directories: dict[str, list[tuple[str, bool]] | OSError]
     contents: bytes | OSError = b'alpha\n'
@@ -35,13 +35,13 @@ class FakeTree:
         return self.contents
 
 
-def test_only_directories_that_may_hold_matches_are_listed(glob_root: Path) -> None:
+def test_only_directories_with_possible_matches_are_listed(glob_root: Path) -> None:
     tree = DirectoryTree(glob_root)
     glob_tree(tree, 'src/*/*.py')
     assert tree.scanned == ['src', 'src/pkg']
 
 
-def test_an_unreadable_directory_is_reported_and_hides_nothing() -> None:
+def test_unreadable_directory_is_reported_and_does_not_hide_others() -> None:
     tree = FakeTree(
         {'': [('bad', True), ('good', True)], 'bad': PermissionError(13, 'Permission denied'), 'good': [('a', False)]}
     )
@@ -51,7 +51,7 @@ def test_an_unreadable_directory_is_reported_and_hides_nothing() -> None:
     assert grep_tree(tree, 'alpha').problems == result.problems
 
 
-def test_an_unreadable_file_is_reported_and_hides_nothing() -> None:
+def test_unreadable_file_is_reported() -> None:
     tree = FakeTree({'': [('a', False)]}, contents=OSError(5, 'Input/output error'))
     result = grep_tree(tree, 'alpha', '/base')
     assert (result.problems, result.files_searched) == (
@@ -60,14 +60,14 @@ def test_an_unreadable_file_is_reported_and_hides_nothing() -> None:
     )
 
 
-def test_a_directory_that_the_glob_names_may_be_missing_but_the_root_may_not() -> None:
+def test_missing_glob_directory_is_ignored_but_a_missing_root_is_reported() -> None:
     assert glob_tree(FakeTree({}), 'src/*.py').problems == ()
     assert glob_tree(FakeTree({}), '*.py', '/r').problems == (
         SearchProblem(path='/r', reason='No such file or directory'),
     )
 
 
-def test_a_walk_stops_at_its_budget_and_says_so() -> None:
+def test_walk_stops_at_its_budget_and_reports_it() -> None:
     tree = FakeTree({'': [('a', False), ('b', True), ('c', False)], 'b': [('d', False), ('e', False)]})
     result = glob_tree(tree, '**', max_entries=4)
     assert result.paths == ('/a', '/b/d', '/c')
@@ -88,24 +88,24 @@ def test_a_walk_stops_at_its_budget_and_says_so() -> None:
         ('a\x85', r'/r/a\x85', '*'),
     ],
 )
-def test_a_name_that_is_no_valid_path_is_reported(name: str, shown: str, pattern: str) -> None:
+def test_invalid_name_is_reported(name: str, shown: str, pattern: str) -> None:
     result = glob_tree(FakeTree({'': [(name, False), ('ok.py', False)]}), pattern, '/r')
     assert result.paths == ('/r/ok.py',)
     assert [problem.path for problem in result.problems] == [shown]
     assert result.problems[0].reason.startswith('not a valid path: it contains')
 
 
-def test_an_invalid_name_that_nobody_asked_for_is_not_reported() -> None:
+def test_invalid_name_that_does_not_match_is_not_reported() -> None:
     assert glob_tree(FakeTree({'': [('a\nb.py', False)]}), '*.js', '/r').problems == ()
 
 
-def test_names_that_are_refused_only_at_the_root_are_reported_there() -> None:
+def test_names_invalid_only_at_the_root_are_reported_there() -> None:
     tree = FakeTree({'': [('~$draft.docx', False), ('C:', True)]})
     assert [problem.path for problem in glob_tree(tree, '**').problems] == ['/C:', '/~$draft.docx']
     assert glob_tree(tree, '*', '/r').paths == ('/r/~$draft.docx',)
 
 
-def test_five_thousand_levels_end_where_paths_end() -> None:
+def test_endless_directories_end_at_the_maximum_path_length() -> None:
     class Endless:
         def scan(self, directory: str) -> list[tuple[str, bool]]:
             return [('d', True), ('f', False)]
@@ -119,14 +119,14 @@ def test_five_thousand_levels_end_where_paths_end() -> None:
     assert all('At most 4,096' in problem.reason for problem in result.problems)
 
 
-def test_unusual_good_names_are_found() -> None:
+def test_unusual_valid_names_are_found() -> None:
     names = ['gnp.\u202eexe', 'é', '~', 'a b', '日本']
     assert glob_tree(FakeTree({'': [(name, False) for name in names]}), '*', '/r').paths == tuple(
         sorted(f'/r/{n}' for n in names)
     )
 
 
-def test_results_do_not_depend_on_the_order_of_listings() -> None:
+def test_results_do_not_depend_on_listing_order() -> None:
     entries = [('a', False), ('a-b', True), ('a.d', True)]
     results = [
         glob_tree(FakeTree({'': list(order), 'a-b': [('x', False)], 'a.d': [('x', False)]}), '**')
@@ -135,7 +135,7 @@ def test_results_do_not_depend_on_the_order_of_listings() -> None:
     assert {result.paths for result in results} == {('/a', '/a-b/x', '/a.d/x')}
 
 
-def test_the_walk_is_open_to_backends_of_one_s_own() -> None:
+def test_walk_can_be_driven_by_custom_backends() -> None:
     walk = Walk(compile_glob('*/x'), '/r')
     assert walk.next_directory() == ''
     assert walk.take([('b', True), ('x', False), ('a', True)]) == []
@@ -148,5 +148,5 @@ def test_the_walk_is_open_to_backends_of_one_s_own() -> None:
     assert walk.problems == [SearchProblem(path='/r/b', reason='odd')]
 
 
-def test_an_error_without_text_is_named_by_its_type() -> None:
+def test_error_without_text_is_named_by_its_type() -> None:
     assert error_reason(TimeoutError()) == 'TimeoutError'

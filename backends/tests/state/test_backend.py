@@ -1,4 +1,4 @@
-"""What only `StateBackend` promises: memory, snapshots that cost nothing, contents that live as long as a tree."""
+"""Behavior of `StateBackend` alone: memory, cheap snapshots, empty directories."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from pydantic_deep_backends.protocol import BackendProtocol, BackendRef
 pytestmark = pytest.mark.anyio
 
 
-def test_it_has_every_capability_but_commands() -> None:
+def test_state_backend_has_every_capability_except_commands() -> None:
     backend = StateBackend()
     for protocol in (BackendProtocol, SupportsSearch, SupportsCompareAndSwap, SupportsSnapshots):
         assert isinstance(backend, protocol)
     assert not isinstance(backend, SupportsCommands)
 
 
-def test_every_instance_has_a_ref_of_its_own() -> None:
+def test_every_instance_has_its_own_ref() -> None:
     one, two = StateBackend(), StateBackend()
     assert isinstance(one.ref, BackendRef)
     assert one.ref == one.ref
@@ -41,7 +41,7 @@ async def test_text_is_stored_as_utf_8() -> None:
     assert await backend.read_bytes('/d/b') == b'\xff'
 
 
-def test_the_first_files_are_checked_like_written_ones() -> None:
+def test_initial_files_are_validated_like_writes() -> None:
     with pytest.raises(InvalidPathError):
         StateBackend({'../a': ''})
     with pytest.raises(NotADirectoryError):
@@ -50,7 +50,7 @@ def test_the_first_files_are_checked_like_written_ones() -> None:
         StateBackend({'/a/b': '', '/a': ''})
 
 
-async def test_contents_cannot_be_changed_from_outside() -> None:
+async def test_contents_cannot_be_changed_through_the_buffer() -> None:
     backend = StateBackend()
     data = bytearray(b'one')
     await backend.write_bytes('/a', data)  # pyright: ignore[reportArgumentType] - callers without a type checker
@@ -58,11 +58,11 @@ async def test_contents_cannot_be_changed_from_outside() -> None:
     assert await backend.read_bytes('/a') == b'one'
 
 
-def test_the_representation_shows_counts_and_no_contents() -> None:
+def test_repr_shows_counts_and_no_contents() -> None:
     assert repr(StateBackend({'/a': 'secret', '/b': b'x' * 1000})) == '<StateBackend of 2 files, 1,006 bytes>'
 
 
-async def test_a_version_of_a_snapshot_shows_no_contents() -> None:
+async def test_repr_of_a_version_shows_no_contents() -> None:
     tree = await StateBackend({'/a': 'secret'}).snapshot()
     assert repr(tree.get('/a')) == f'FileVersion(digest={digest_of(b"secret")!r}, size=6, mode=0o644)'
 
@@ -70,7 +70,7 @@ async def test_a_version_of_a_snapshot_shows_no_contents() -> None:
 # Memory
 
 
-async def test_a_snapshot_is_the_tree_that_is_there() -> None:
+async def test_snapshot_returns_the_current_tree() -> None:
     backend = StateBackend({'/a': '1'})
     assert await backend.snapshot() is await backend.snapshot()
 
@@ -78,7 +78,7 @@ async def test_a_snapshot_is_the_tree_that_is_there() -> None:
 # Restore
 
 
-async def test_a_mode_survives_restore_and_write() -> None:
+async def test_mode_survives_restore_and_write() -> None:
     backend = StateBackend()
     tree = Tree.of({'/run': FileVersion(digest=digest_of(b'x'), size=1, mode=0o755)})
 
@@ -100,7 +100,7 @@ async def names_in(backend: StateBackend, path: str) -> list[str]:
     return [entry.name for entry in await backend.list_dir(path)]
 
 
-async def test_an_empty_directory_is_listed_and_not_part_of_the_tree() -> None:
+async def test_empty_directory_is_listed_but_not_part_of_the_tree() -> None:
     backend = StateBackend()
     await backend.make_dir('/a/b')
     assert await names_in(backend, '/') == ['a']
@@ -109,7 +109,7 @@ async def test_an_empty_directory_is_listed_and_not_part_of_the_tree() -> None:
     assert (await backend.snapshot()) == Tree()
 
 
-async def test_a_directory_stays_when_its_last_file_is_removed() -> None:
+async def test_directory_remains_after_its_last_file_is_removed() -> None:
     backend = StateBackend({'/a/b/c': ''})
     await backend.remove('/a/b/c')
     assert await names_in(backend, '/a') == ['b']
@@ -119,7 +119,7 @@ async def test_a_directory_stays_when_its_last_file_is_removed() -> None:
     assert await names_in(backend, '/') == []
 
 
-async def test_a_directory_with_empty_directories_is_removed_whole() -> None:
+async def test_directory_with_empty_directories_is_removed_completely() -> None:
     backend = StateBackend({'/a/file': ''})
     await backend.make_dir('/a/b/c')
     await backend.make_dir('/a/b/d')
@@ -128,7 +128,7 @@ async def test_a_directory_with_empty_directories_is_removed_whole() -> None:
     assert not await backend.exists('/a/b/c')
 
 
-async def test_an_empty_directory_can_be_filled() -> None:
+async def test_empty_directory_can_be_filled() -> None:
     backend = StateBackend()
     await backend.make_dir('/a')
     await backend.write_bytes('/a/b/c', b'')
@@ -138,7 +138,7 @@ async def test_an_empty_directory_can_be_filled() -> None:
     assert await names_in(backend, '/') == ['a']
 
 
-async def test_a_restored_file_takes_the_place_of_empty_directories() -> None:
+async def test_restored_file_replaces_empty_directories() -> None:
     backend = StateBackend({'/a': '1', '/b/c': '2'})
     before = await backend.snapshot()
     await backend.remove('/a')
@@ -151,7 +151,7 @@ async def test_a_restored_file_takes_the_place_of_empty_directories() -> None:
     assert await backend.read_bytes('/a') == b'1'
 
 
-async def test_directories_that_a_restore_empties_are_gone() -> None:
+async def test_directories_emptied_by_a_restore_are_removed() -> None:
     backend = StateBackend()
     await backend.make_dir('/empty')
     before = await backend.snapshot()
@@ -160,10 +160,10 @@ async def test_directories_that_a_restore_empties_are_gone() -> None:
     assert await names_in(backend, '/') == ['empty']
 
 
-# Search sees one moment
+# Search
 
 
-async def test_a_search_reads_bytes_without_a_copy_and_finds_what_is_there() -> None:
+async def test_search_finds_files_in_memory() -> None:
     backend = StateBackend({'/a.py': 'x = 1\n', '/d/b.py': 'x = 2\n', '/d/c.txt': 'x\n'})
     await backend.make_dir('/empty')
     assert (await backend.glob('**/*.py')).paths == ('/a.py', '/d/b.py')

@@ -1,4 +1,4 @@
-"""Fixtures and helpers of the tests in this folder."""
+"""Fixtures and helpers for tests of trees."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BLOBS = {
 
 
 def without_clashes(files: Mapping[str, FileVersion]) -> dict[str, FileVersion]:
-    """Leave out the files that stand where a parent of another should be."""
+    """Leave out files at the path of another file's parent."""
     parents = {path[:end] for path in files for end in range(len(path)) if path[end] == '/'}
     return {path: version for path, version in files.items() if path not in parents}
 

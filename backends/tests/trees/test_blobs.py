@@ -1,4 +1,4 @@
-"""Contents in memory: stored once, as long as a tree refers to them."""
+"""In-memory contents: stored once, for as long as a tree refers to them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic_deep_backends import FileVersion, MissingBlobError, StateBackend, 
 pytestmark = pytest.mark.anyio
 
 
-async def test_equal_contents_are_kept_once() -> None:
+async def test_equal_contents_are_stored_once() -> None:
     backend = StateBackend()
     for number in range(10):
         await backend.write_bytes(f'/{number}', bytes(bytearray(b'same')))
@@ -20,7 +20,7 @@ async def test_equal_contents_are_kept_once() -> None:
 
 
 @pytest.mark.slow
-async def test_memory_is_little_more_than_the_payload() -> None:
+async def test_memory_use_is_close_to_the_payload() -> None:
     payload = 100 * 10_000
     gc.collect()
     tracemalloc.start()
@@ -37,12 +37,12 @@ async def test_memory_is_little_more_than_the_payload() -> None:
     assert payload <= used <= 1.2 * payload
 
 
-async def test_contents_go_when_no_tree_names_them() -> None:
+async def test_contents_are_released_with_the_last_tree() -> None:
     backend = StateBackend({'/a': 'x' * 1000})
     tree = await backend.snapshot()
     await backend.remove('/a')
     plain = Tree.of({'/a': FileVersion(digest=digest_of(b'x' * 1000), size=1000)})
-    await backend.restore(plain)  # the contents are found, because `tree` still holds them
+    await backend.restore(plain)  # the contents are available, because `tree` still holds them
     assert await backend.snapshot() == tree
     await backend.remove('/a')
     del tree
@@ -51,7 +51,7 @@ async def test_contents_go_when_no_tree_names_them() -> None:
         await backend.restore(plain)
 
 
-async def test_contents_of_a_file_that_goes_are_those_of_a_file_that_comes() -> None:
+async def test_restore_takes_contents_from_a_removed_file() -> None:
     backend = StateBackend({'/a': 'text'})
     wanted = Tree.of({'/b': FileVersion(digest=digest_of(b'text'), size=4)})
     await backend.restore(wanted)
@@ -59,7 +59,7 @@ async def test_contents_of_a_file_that_goes_are_those_of_a_file_that_comes() -> 
     assert await backend.read_bytes('/b') == b'text'
 
 
-async def test_contents_that_came_with_a_tree_of_another_backend_are_found() -> None:
+async def test_contents_restored_from_another_backend_are_available() -> None:
     backend = StateBackend()
     await backend.restore(await StateBackend({'/a': 'text'}).snapshot())
     wanted = Tree.of({'/b': FileVersion(digest=digest_of(b'text'), size=4)})

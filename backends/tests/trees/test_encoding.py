@@ -1,4 +1,4 @@
-"""What a node of a tree refers to, for those who collect garbage."""
+"""References of tree nodes, for garbage collection."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from pydantic_deep_backends.snapshots import FileVersion, Tree, digest_of, node_references
 
 
-def test_the_references_of_all_nodes_are_the_other_nodes_and_all_files() -> None:
+def test_node_references_cover_all_nodes_and_files() -> None:
     files = {f'/d{n % 3}/f{n}': FileVersion(digest=digest_of(b'%d' % n), size=n, mode=0o644) for n in range(5000)}
     tree = Tree.of(files)
     nodes = dict(tree.nodes())
@@ -16,6 +16,6 @@ def test_the_references_of_all_nodes_are_the_other_nodes_and_all_files() -> None
     assert {digest for _, found in references for digest in found} == {file.digest for file in files.values()}
 
 
-def test_what_is_no_node_is_refused() -> None:
+def test_invalid_node_is_refused() -> None:
     with pytest.raises(ValueError, match='node'):
         node_references(b'something else')

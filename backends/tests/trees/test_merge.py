@@ -1,4 +1,4 @@
-"""Three-way merges of trees: their laws, and their conflicts."""
+"""Three-way merges of trees: properties and conflicts."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .conftest import BLOBS, TREES, merge_files, tree_of, version_of
 
 
 @given(TREES, TREES)
-def test_a_merge_with_the_base_is_the_other_side(base: Tree, other: Tree) -> None:
+def test_merge_with_the_base_returns_the_other_side(base: Tree, other: Tree) -> None:
     assert merge_trees(base, other, base, {}).tree == other
     assert merge_trees(base, base, other, {}).tree == other
     assert merge_trees(base, other, other, {}).tree == other
 
 
 @given(TREES, TREES, TREES)
-def test_a_merge_is_symmetric(base: Tree, one: Tree, two: Tree) -> None:
+def test_merge_is_symmetric(base: Tree, one: Tree, two: Tree) -> None:
     forth = merge_trees(base, one, two, BLOBS)
     back = merge_trees(base, two, one, BLOBS)
     assert [c.path for c in forth.conflicts] == [c.path for c in back.conflicts]
@@ -32,7 +32,7 @@ def test_a_merge_is_symmetric(base: Tree, one: Tree, two: Tree) -> None:
 
 
 @given(TREES, TREES, TREES)
-def test_a_conflict_keeps_ours(base: Tree, ours: Tree, theirs: Tree) -> None:
+def test_conflict_keeps_ours(base: Tree, ours: Tree, theirs: Tree) -> None:
     result = merge_trees(base, ours, theirs, BLOBS)
     for conflict in result.conflicts:
         assert result.tree.get(conflict.path) == conflict.ours == ours.get(conflict.path)
@@ -41,7 +41,7 @@ def test_a_conflict_keeps_ours(base: Tree, ours: Tree, theirs: Tree) -> None:
 
 
 @given(TREES, TREES, TREES)
-def test_every_change_of_theirs_is_taken_or_reported(base: Tree, ours: Tree, theirs: Tree) -> None:
+def test_every_change_of_theirs_is_merged_or_reported(base: Tree, ours: Tree, theirs: Tree) -> None:
     result = merge_trees(base, ours, theirs, BLOBS)
     reported = tuple(conflict.path for conflict in result.conflicts)
     diff = base.diff(theirs)
@@ -53,13 +53,13 @@ def test_every_change_of_theirs_is_taken_or_reported(base: Tree, ours: Tree, the
 
 
 @given(TREES, TREES, TREES)
-def test_a_merge_needs_no_other_contents_than_it_says(base: Tree, ours: Tree, theirs: Tree) -> None:
+def test_merge_reads_only_the_needed_contents(base: Tree, ours: Tree, theirs: Tree) -> None:
     needed = needed_for_merge(base, ours, theirs)
     contents = {digest: BLOBS[digest] for digest in needed}
     assert merge_trees(base, ours, theirs, contents).tree == merge_trees(base, ours, theirs, BLOBS).tree
 
 
-def test_a_merge_that_gives_known_contents_makes_no_new_ones() -> None:
+def test_merge_result_with_known_contents_adds_no_blobs() -> None:
     result = merge_files({'/f': b'1\n2\n3\n', '/g': b''}, {'/f': b'1\n2\n', '/g': b''}, {'/f': b'2\n3\n', '/g': b'2\n'})
     assert result.tree == tree_of({'/f': b'2\n', '/g': b'2\n'})
     assert result.blobs == {}
@@ -69,7 +69,7 @@ def kinds_of(base: Mapping[str, bytes], ours: Mapping[str, bytes], theirs: Mappi
     return {conflict.path: conflict.kind for conflict in merge_files(base, ours, theirs).conflicts}
 
 
-def test_changes_of_one_line_are_a_conflict() -> None:
+def test_changes_of_one_line_conflict() -> None:
     result = merge_files({'/f': b'1\n'}, {'/f': b'2\n'}, {'/f': b'3\n'})
     assert result.tree == tree_of({'/f': b'2\n'})
     assert result.conflicts == (
@@ -94,14 +94,14 @@ def test_changes_of_one_line_are_a_conflict() -> None:
         ({'/f/x': b'1'}, {'/f/x': b'2'}, {'/f': b'2'}, {'/f': 'file/directory'}),
     ],
 )
-def test_what_needs_a_decision_is_a_conflict(
+def test_incompatible_changes_conflict(
     base: dict[str, bytes], ours: dict[str, bytes], theirs: dict[str, bytes], kinds: dict[str, str]
 ) -> None:
     assert kinds_of(base, ours, theirs) == kinds
     assert merge_files(base, ours, theirs).tree == tree_of(ours)
 
 
-def test_a_file_that_became_a_directory_on_one_side_is_taken() -> None:
+def test_exchange_of_file_and_directory_on_one_side_is_taken() -> None:
     result = merge_files({'/f': b'1', '/g/x': b'1'}, {'/f': b'1', '/g/x': b'1'}, {'/f/x': b'1', '/g': b'2'})
     assert result.tree == tree_of({'/f/x': b'1', '/g': b'2'})
     assert result.conflicts == ()
@@ -118,13 +118,13 @@ def modes_after(base: int, ours: int, theirs: int) -> tuple[FileVersion | None, 
     return result.tree.get('/f'), result.conflicts
 
 
-def test_a_change_of_mode_joins_a_change_of_contents() -> None:
+def test_mode_change_merges_with_a_content_change() -> None:
     assert modes_after(0o644, 0o644, 0o755) == (version_of(b'1', 0o755), ())
     assert modes_after(0o755, 0o755, 0o644) == (version_of(b'1', 0o644), ())
     assert modes_after(0o755, 0o644, 0o644) == (version_of(b'1', 0o644), ())
 
 
-def test_contents_of_theirs_join_a_mode_of_ours() -> None:
+def test_content_change_of_theirs_merges_with_a_mode_change_of_ours() -> None:
     base, ours, theirs = version_of(b'0'), version_of(b'0', 0o755), version_of(b'1')
     result = merge_trees(Tree.of({'/f': base}), Tree.of({'/f': ours}), Tree.of({'/f': theirs}), {})
     assert result.tree.get('/f') == version_of(b'1', 0o755)
@@ -138,7 +138,7 @@ def test_missing_contents_are_named_by_path() -> None:
     assert needed_for_merge(base, ours, theirs) == {digest_of(data) for data in (b'1', b'2', b'3')}
 
 
-def test_nothing_is_needed_where_one_side_changed() -> None:
+def test_nothing_is_needed_if_only_one_side_changed() -> None:
     base, ours = tree_of({'/f': b'1'}), tree_of({'/f': b'2'})
     assert needed_for_merge(base, ours, base) == frozenset()
     assert needed_for_merge(base, ours, ours) == frozenset()

@@ -1,4 +1,4 @@
-"""Nodes of trees: their encoding, and the nodes that a change or a comparison needs."""
+"""Tree nodes: their encoding, and the nodes needed for a change or a comparison."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .conftest import FILES, NUMBERS, TREES, numbered, tree_of, version_of
 
 
 @given(FILES.flatmap(lambda files: st.tuples(st.just(files), st.permutations(list(files.items())))))
-def test_equal_files_make_equal_trees_whatever_the_order(
+def test_equal_files_make_equal_trees_in_any_order(
     drawn: tuple[dict[str, FileVersion], list[tuple[str, FileVersion]]],
 ) -> None:
     files, shuffled = drawn
@@ -27,7 +27,7 @@ def test_equal_files_make_equal_trees_whatever_the_order(
 
 
 @given(NUMBERS, NUMBERS)
-def test_a_directory_that_grows_and_shrinks_over_the_limit_keeps_one_form(one: set[int], two: set[int]) -> None:
+def test_directory_around_the_split_size_has_one_canonical_form(one: set[int], two: set[int]) -> None:
     tree = numbered(one)
     for number in two - one:
         tree = tree.set(f'/d/{number}', version_of(b'%d' % number))
@@ -45,7 +45,7 @@ def ten_thousand(directory_count: int) -> Tree:
 @pytest.mark.parametrize(
     ('directory_count', 'new_nodes', 'new_bytes'), [(100, 6, 10_000), (1, 5, 5_000)], ids=['many', 'one']
 )
-def test_one_changed_file_among_ten_thousand_costs_a_few_nodes(
+def test_one_changed_file_among_ten_thousand_adds_few_nodes(
     directory_count: int, new_nodes: int, new_bytes: int
 ) -> None:
     tree = ten_thousand(directory_count)
@@ -56,7 +56,7 @@ def test_one_changed_file_among_ten_thousand_costs_a_few_nodes(
     assert sum(len(encoding) for _, encoding in new) <= new_bytes
 
 
-def test_a_comparison_opens_only_what_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_diff_opens_only_unequal_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     module = importlib.import_module('pydantic_deep_backends.trees._tree')
     opened: list[object] = []
     original = module.unequal_parts
@@ -70,17 +70,17 @@ def test_a_comparison_opens_only_what_differs(monkeypatch: pytest.MonkeyPatch) -
     same = ten_thousand(100)
     changed = same.set('/src/d0/file-0.py', version_of(b'changed'))
     assert tree.diff(changed).changed == ('/src/d0/file-0.py',)
-    # The root, /src with its splits, /src/d0 with its splits, and the file itself.
+    # The root, /src with its splits, /src/d0 with its splits, and the file.
     assert len(opened) <= 8
 
 
-def test_a_large_directory_is_split() -> None:
+def test_large_directory_is_split() -> None:
     nodes = dict(numbered(range(10_000)).nodes())
     assert max(len(encoding) for encoding in nodes.values()) < 8_000
 
 
-def test_the_encoding_is_as_documented() -> None:
-    """Spelled out by hand: a change here breaks every store that has trees."""
+def test_encoding_matches_the_documentation() -> None:
+    """Written by hand: a change of the encoding breaks every store with trees."""
     tree = Tree.of({'/a/é': version_of(b'abc', 0o755), '/b': version_of(b'')})
     raw = hashlib.sha256(b'abc').digest()
     below = b'pdt1c' + b'x' + b'\0\2' + 'é'.encode() + b'\6sha256' + b'\x20' + raw + b'\0' * 7 + b'\3'
@@ -91,7 +91,7 @@ def test_the_encoding_is_as_documented() -> None:
     assert tree.digest == digest_of(root)
 
 
-def test_the_encoding_of_a_split_is_as_documented() -> None:
+def test_split_encoding_matches_the_documentation() -> None:
     tree = tree_of({f'/{number}': b'' for number in range(65)})
     nodes = dict(tree.nodes())
     slots: dict[int, dict[str, FileVersion]] = {}
@@ -119,7 +119,7 @@ def test_a_large_tree_comes_back_from_its_nodes(numbers: set[int]) -> None:
     assert len(back) == len(tree)
 
 
-def test_a_tree_like_a_known_one_needs_only_the_nodes_that_it_has_not() -> None:
+def test_tree_is_loaded_from_new_nodes_and_a_known_tree() -> None:
     before = Tree.of({f'/{i % 7}/{i}': FileVersion(digest=digest_of(str(i).encode()), size=i) for i in range(900)})
     after = before.set('/3/new', FileVersion(digest=digest_of(b'new'), size=3)).remove('/0/0')
     new = dict(after.nodes(known=dict(before.nodes())))
@@ -135,13 +135,13 @@ def test_nodes_of_equal_directories_are_yielded_once() -> None:
     assert len(list(tree_of({'/a/x': b'', '/b/x': b''}).nodes())) == 2
 
 
-def test_what_is_known_is_left_out_with_all_below_it() -> None:
+def test_known_nodes_and_their_descendants_are_omitted() -> None:
     tree = tree_of({'/a/b/x': b'', '/c': b''})
     assert list(tree.nodes({tree.digest})) == []
     assert [digest for digest, _ in tree.nodes({tree.subtree('/a').digest})] == [tree.digest]
 
 
-def test_a_missing_node_is_named() -> None:
+def test_missing_node_is_named() -> None:
     tree = tree_of({'/a/x': b''})
     nodes = dict(tree.nodes())
     missing = tree.subtree('/a').digest
@@ -150,7 +150,7 @@ def test_a_missing_node_is_named() -> None:
         Tree.from_nodes(tree.digest, nodes)
 
 
-def test_a_node_with_other_contents_than_its_digest_is_refused() -> None:
+def test_node_with_a_wrong_digest_is_refused() -> None:
     tree = tree_of({'/a': b''})
     with pytest.raises(ValueError, match='do not match its digest'):
         Tree.from_nodes(tree.digest, {tree.digest: b'pdt1c'})
@@ -187,15 +187,15 @@ PART = next(e for _, e in numbered(range(2_000)).nodes() if e.startswith(b'pdt1s
         (PART, 'only a part|a part of one'),
     ],
 )
-def test_nodes_that_no_tree_has_are_refused(node: bytes, message: str) -> None:
+def test_malformed_nodes_are_refused(node: bytes, message: str) -> None:
     nodes = dict(numbered(range(2_000)).nodes())
     nodes |= {digest_of(node): node, digest_of(EMPTY_NODE): EMPTY_NODE}
     with pytest.raises(ValueError, match=message):
         Tree.from_nodes(digest_of(node), nodes)
 
 
-def test_more_files_than_can_be_counted_are_refused() -> None:
-    """A few kilobytes of nodes can name any number of files: each directory holds the one below many times."""
+def test_tree_with_too_many_files_to_count_is_refused() -> None:
+    """A few kilobytes of nodes can describe any number of files: each directory contains the one below many times."""
     node, nodes = b'pdt1cf\0\1a' + DIGEST + b'\0' * 8, dict[str, bytes]()
     for _ in range(12):
         nodes[digest_of(node)] = node

@@ -1,4 +1,4 @@
-"""Merges of texts, line by line."""
+"""Line-by-line merges of texts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic_deep_backends.snapshots import digest_of
 from .conftest import merge_files, tree_of
 
 
-def test_changes_of_different_lines_are_joined() -> None:
+def test_changes_of_different_lines_are_merged() -> None:
     base, ours, theirs = b'1\n2\n3\n4\n5\n', b'one\n2\n3\n4\n5\n', b'1\n2\n3\n4\nfive\n'
     result = merge_files({'/f': base}, {'/f': ours}, {'/f': theirs})
     merged = b'one\n2\n3\n4\nfive\n'
@@ -25,7 +25,7 @@ def test_changes_of_different_lines_are_joined() -> None:
 
 
 @pytest.mark.parametrize('line_count', [300, 3_000])
-def test_changes_far_apart_among_repeated_lines_are_joined(line_count: int) -> None:
+def test_distant_changes_among_repeated_lines_are_merged(line_count: int) -> None:
     base = [b'same\n'] * line_count
     ours, theirs, merged = list(base), list(base), list(base)
     ours[10] = merged[10] = b'ours\n'
@@ -34,7 +34,7 @@ def test_changes_far_apart_among_repeated_lines_are_joined(line_count: int) -> N
     assert list(result.blobs.values()) == [b''.join(merged)]
 
 
-def test_a_change_of_every_fourth_of_many_lines_is_joined() -> None:
+def test_change_of_every_fourth_line_is_merged() -> None:
     """`difflib` alone would compare all pairs of the 60,000 lines."""
     base = [b'%d\n' % number for number in range(60_000)]
     ours = [b'ours ' + line if number % 4 == 0 else line for number, line in enumerate(base)]
@@ -44,13 +44,13 @@ def test_a_change_of_every_fourth_of_many_lines_is_joined() -> None:
     assert list(result.blobs.values()) == [b''.join(merged)]
 
 
-def test_lines_that_changed_places_are_joined_with_a_change_elsewhere() -> None:
+def test_moved_lines_are_merged_with_a_change_elsewhere() -> None:
     base, ours, theirs = b'1\n2\n3\n4\n5\n', b'3\n1\n2\n4\n5\n', b'1\n2\n3\n4\nfive\n'
     result = merge_files({'/f': base}, {'/f': ours}, {'/f': theirs})
     assert list(result.blobs.values()) == [b'3\n1\n2\n4\nfive\n']
 
 
-def test_repeated_lines_that_are_too_many_to_compare_are_a_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_repeated_lines_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
     base = b'x\na\nb\na\nb\na\nb\ny\n'
     ours, theirs = (
         base.replace(b'x\na\n', b'X\nA\n').replace(b'b\ny', b'B\nY'),
@@ -66,11 +66,11 @@ Case: TypeAlias = tuple[str, str, str, str | None]
 
 
 CORPUS: dict[str, list[Case]] = json.loads(Path(__file__).with_name('merge_corpus.json').read_text())
-"""Base, ours, theirs and what they were merged to, `None` for a conflict; `about` says how it was made."""
+"""Base, ours, theirs and the merged text, or `None` for a conflict. `about` describes how the corpus was made."""
 
 
 @pytest.mark.parametrize('kind', ['letters', 'texts'])
-def test_merges_of_lines_are_those_of_the_corpus(kind: str) -> None:
+def test_merges_match_the_corpus(kind: str) -> None:
     """Merging three texts line by line gives, case by case, the text or the conflict that merge3 1.0.0 gave."""
 
     def contents(text: str) -> bytes:
@@ -88,8 +88,8 @@ LINES = st.lists(st.sampled_from([b'a\n', b'b\n', b'\n']), max_size=8)
 
 
 @given(LINES, LINES, LINES, st.integers(0, 8))
-def test_lines_that_one_side_changed_are_taken(head: list[bytes], old: list[bytes], new: list[bytes], cut: int) -> None:
-    """Both sides change another part of a text, with a line between that nothing else equals."""
+def test_lines_changed_on_one_side_are_taken(head: list[bytes], old: list[bytes], new: list[bytes], cut: int) -> None:
+    """Each side changes another part of a text, separated by a unique line."""
     wall = [b'wall\n']
     base, ours = head + wall + old, new[:cut] + wall + old
     theirs, merged = head + wall + new, new[:cut] + wall + new
@@ -98,6 +98,6 @@ def test_lines_that_one_side_changed_are_taken(head: list[bytes], old: list[byte
     assert result.conflicts == ()
 
 
-def test_the_ends_of_lines_stay_as_they_are() -> None:
+def test_line_ends_are_preserved() -> None:
     result = merge_files({'/f': b'1\r\n2\r\n3\n'}, {'/f': b'1!\r\n2\r\n3\n'}, {'/f': b'1\r\n2\r\n3'})
     assert list(result.blobs.values()) == [b'1!\r\n2\r\n3']

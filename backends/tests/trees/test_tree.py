@@ -1,4 +1,4 @@
-"""Trees: the laws of an immutable map, and how two of them compare."""
+"""Trees: properties of an immutable map, and comparison of two trees."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .conftest import FILES, NUMBERS, PATHS, TREES, VERSIONS, numbered, tree_of,
 # Values
 
 
-def test_a_digest_names_its_algorithm() -> None:
+def test_digest_names_its_algorithm() -> None:
     assert digest_of(b'abc') == 'sha256:' + hashlib.sha256(b'abc').hexdigest()
 
 
@@ -30,7 +30,7 @@ def test_a_digest_names_its_algorithm() -> None:
         ('sha256:' + '0' * 64 + '\n', 0, 0o644),
     ],
 )
-def test_a_version_that_no_tree_can_hold_is_refused(digest: str, size: int, mode: int) -> None:
+def test_invalid_version_is_refused(digest: str, size: int, mode: int) -> None:
     with pytest.raises(ValueError, match=r'Use|Give'):
         FileVersion(digest=digest, size=size, mode=mode)
 
@@ -42,17 +42,17 @@ def test_versions_compare_by_value() -> None:
     assert version_of(b'a') != 'a'
 
 
-def test_a_difference_is_true_if_anything_changed() -> None:
+def test_diff_is_true_if_anything_changed() -> None:
     assert not TreeDiff()
     assert TreeDiff(added=('/a',))
     assert TreeDiff(removed=('/a',))
     assert TreeDiff(changed=('/a',))
 
 
-# The map
+# Mapping
 
 
-def test_the_empty_tree_has_no_files() -> None:
+def test_empty_tree_has_no_files() -> None:
     assert len(Tree()) == 0
     assert list(Tree()) == []
     assert Tree() == Tree.of({})
@@ -60,7 +60,7 @@ def test_the_empty_tree_has_no_files() -> None:
 
 
 @given(FILES)
-def test_a_tree_reads_as_the_mapping_it_was_made_of(files: dict[str, FileVersion]) -> None:
+def test_tree_equals_the_mapping_it_was_made_from(files: dict[str, FileVersion]) -> None:
     tree = Tree.of(files)
     assert list(tree.items()) == sorted(files.items())
     assert len(tree) == len(files)
@@ -82,16 +82,16 @@ def test_set_and_remove_agree_with_a_dict(files: dict[str, FileVersion], path: s
 
 
 @given(TREES, TREES)
-def test_trees_are_equal_only_if_their_files_are(one: Tree, two: Tree) -> None:
+def test_trees_are_equal_only_if_their_files_are_equal(one: Tree, two: Tree) -> None:
     assert (one == two) == (dict(one.items()) == dict(two.items()))
 
 
-def test_a_tree_equals_nothing_but_trees() -> None:
+def test_tree_equals_only_trees() -> None:
     assert Tree() != {}
     assert (Tree() == 1) is False
 
 
-def test_a_tree_contains_paths_of_files_only() -> None:
+def test_tree_contains_only_file_paths() -> None:
     tree = tree_of({'/a/b': b'x'})
     assert '/a/b' in tree
     assert '/a' not in tree
@@ -102,13 +102,13 @@ def test_a_tree_contains_paths_of_files_only() -> None:
     assert 1 not in tree
 
 
-def test_a_large_directory_has_the_names_it_was_given_and_no_others() -> None:
+def test_large_directory_contains_exactly_the_given_names() -> None:
     tree = numbered(range(1_200))
     assert [number for number in range(4_000) if f'/d/{number}' in tree] == list(range(1_200))
     assert list(tree) == sorted(f'/d/{number}' for number in range(1_200))
 
 
-def test_the_representation_names_no_file() -> None:
+def test_tree_repr_contains_no_file_name() -> None:
     assert repr(tree_of({'/secret': b'x'})).startswith('<Tree of 1 files, sha256:')
     assert 'secret' not in repr(tree_of({'/secret': b'x'}))
 
@@ -121,7 +121,7 @@ def test_a_malformed_path_is_refused(path: str) -> None:
         Tree.of({path: version_of(b'')})
 
 
-def test_a_path_cannot_be_a_file_and_a_directory() -> None:
+def test_path_cannot_be_a_file_and_a_directory() -> None:
     tree = tree_of({'/a/b': b'x'})
     with pytest.raises(IsADirectoryError, match="'/a' is a directory"):
         tree.set('/a', version_of(b''))
@@ -131,12 +131,12 @@ def test_a_path_cannot_be_a_file_and_a_directory() -> None:
         tree_of({'/a': b'', '/a/b/c': b''})
 
 
-def test_removing_what_is_no_file_is_an_error() -> None:
+def test_removing_a_directory_raises() -> None:
     with pytest.raises(KeyError):
         tree_of({'/a/b': b'x'}).remove('/a')
 
 
-def test_a_path_of_two_thousand_components_is_a_path() -> None:
+def test_path_with_two_thousand_components_is_valid() -> None:
     path = '/a' * 2000
     tree = tree_of({path: b'x'})
     assert list(tree) == [path]
@@ -149,7 +149,7 @@ def test_a_path_of_two_thousand_components_is_a_path() -> None:
 # Directories
 
 
-def test_entries_are_the_names_of_one_directory() -> None:
+def test_entries_returns_the_names_of_one_directory() -> None:
     tree = tree_of({'/b': b'', '/a/x/y': b'1', '/a-b': b'2'})
     assert tree.entries() == {'a': tree_of({'/x/y': b'1'}), 'a-b': version_of(b'2'), 'b': version_of(b'')}
     assert list(tree.entries()) == ['a', 'a-b', 'b']
@@ -158,20 +158,20 @@ def test_entries_are_the_names_of_one_directory() -> None:
     assert tree.entries('/none') == {}
 
 
-def test_directories_are_where_files_are_below() -> None:
+def test_directories_exist_only_above_files() -> None:
     tree = tree_of({'/a/b': b''})
     assert [path for path in ('/', '/a', '/a/b', '/c') if tree.is_dir(path)] == ['/', '/a']
     assert Tree().is_dir('/')
 
 
-def test_a_file_above_a_path_is_found() -> None:
+def test_file_above_returns_the_file_above_a_path() -> None:
     tree = tree_of({'/a/b': b'', '/c': b''})
     assert tree.file_above('/a/b/c/d') == '/a/b'
     assert tree.file_above('/c/d') == '/c'
     assert [tree.file_above(path) for path in ('/', '/a', '/a/b', '/a/x/y', '/x/y/z')] == [None] * 5
 
 
-def test_a_subtree_has_paths_of_its_own() -> None:
+def test_subtree_has_relative_paths() -> None:
     tree = tree_of({'/a/b/c': b'1', '/d': b'2'})
     assert tree.subtree('/a') == tree_of({'/b/c': b'1'})
     assert tree.subtree('/') is not None
@@ -179,7 +179,7 @@ def test_a_subtree_has_paths_of_its_own() -> None:
     assert tree.subtree('/d') == Tree()
 
 
-def test_a_graft_replaces_a_directory() -> None:
+def test_graft_replaces_a_directory() -> None:
     tree = tree_of({'/a/b': b'1', '/c': b'2'})
     assert tree.graft('/a', tree_of({'/x': b'3'})) == tree_of({'/a/x': b'3', '/c': b'2'})
     assert tree.graft('/m/n', tree_of({'/x': b'3'})) == tree_of({'/a/b': b'1', '/c': b'2', '/m/n/x': b'3'})
@@ -189,13 +189,13 @@ def test_a_graft_replaces_a_directory() -> None:
 
 
 @pytest.mark.parametrize('path', ['/c', '/c/d'])
-def test_a_graft_never_replaces_a_file(path: str) -> None:
+def test_graft_never_replaces_a_file(path: str) -> None:
     with pytest.raises(NotADirectoryError):
         tree_of({'/c': b'2'}).graft(path, tree_of({'/x': b'3'}))
 
 
 @given(TREES, TREES)
-def test_what_was_grafted_is_the_subtree(one: Tree, two: Tree) -> None:
+def test_grafted_tree_is_the_subtree(one: Tree, two: Tree) -> None:
     assert one.graft('/mount', two).subtree('/mount') == two
     assert one.graft('/mount', two).graft('/mount', Tree()) == one
 
@@ -204,7 +204,7 @@ def test_what_was_grafted_is_the_subtree(one: Tree, two: Tree) -> None:
 
 
 @given(TREES, TREES)
-def test_a_difference_applied_gives_the_other_tree(one: Tree, two: Tree) -> None:
+def test_applying_a_diff_gives_the_other_tree(one: Tree, two: Tree) -> None:
     diff = one.diff(two)
     result = one
     for path in diff.removed:
@@ -217,7 +217,7 @@ def test_a_difference_applied_gives_the_other_tree(one: Tree, two: Tree) -> None
 
 
 @given(TREES, TREES)
-def test_a_difference_is_what_dicts_say(one: Tree, two: Tree) -> None:
+def test_diff_equals_the_diff_of_dicts(one: Tree, two: Tree) -> None:
     before, after = dict(one.items()), dict(two.items())
     assert one.diff(two) == TreeDiff(
         added=tuple(sorted(after.keys() - before.keys())),
@@ -238,8 +238,8 @@ def test_large_and_small_directories_are_compared(one: set[int], two: set[int]) 
 
 
 @given(TREES, TREES)
-def test_many_changes_at_once_are_the_same_changes_one_by_one(before: Tree, after: Tree) -> None:
-    """Setting and removing files together gives the tree that has them, and those that are not named stay."""
+def test_with_changes_equals_successive_changes(before: Tree, after: Tree) -> None:
+    """Setting and removing files together gives the tree with exactly these changes."""
     diff = before.diff(after)
     changes = dict.fromkeys(diff.removed) | {path: after[path] for path in (*diff.added, *diff.changed)}
     assert before.with_changes(changes) == after
@@ -249,14 +249,14 @@ def test_many_changes_at_once_are_the_same_changes_one_by_one(before: Tree, afte
     assert before.with_changes(dict.fromkeys(diff.removed)) == one_by_one
 
 
-def test_changes_of_a_large_directory_are_made_in_it() -> None:
+def test_with_changes_updates_a_large_directory() -> None:
     before = tree_of({f'/d/{n}': b'' for n in range(3_000)})
     after = before.with_changes({'/d/7': None, '/d/new': version_of(b'1'), '/d/8': version_of(b'2')})
     assert (len(after), after.get('/d/7'), after['/d/new'].size, after['/d/8'].size) == (3_000, None, 1, 1)
     assert after == before.remove('/d/7').set('/d/new', version_of(b'1')).set('/d/8', version_of(b'2'))
 
 
-def test_changes_that_are_a_file_and_a_directory_at_once_are_refused() -> None:
+def test_with_changes_refuses_a_file_and_directory_at_one_path() -> None:
     before, file = tree_of({'/a/b': b'', '/f': b''}), version_of(b'1')
     with pytest.raises(IsADirectoryError, match="'/a' is a directory"):
         before.with_changes({'/a': file})

@@ -1,4 +1,4 @@
-"""How a call that waits looks to the person who is to decide."""
+"""View of a pending call in the approval prompt."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def show(
     return stream.getvalue()
 
 
-def test_all_of_a_call_is_shown_with_the_way_to_it() -> None:
+def test_view_shows_all_arguments_and_the_subagent_path() -> None:
     args: dict[str, JsonValue] = {
         'path': '/poem.txt',
         'old_string': 'violet',
@@ -66,7 +66,7 @@ def test_all_of_a_call_is_shown_with_the_way_to_it() -> None:
 """)
 
 
-def test_a_long_text_that_the_diff_shows_whole_is_not_repeated() -> None:
+def test_long_argument_fully_contained_in_the_diff_is_not_repeated() -> None:
     new_file = diff_of('/a', None, 'one\ntwo\nthree\n')
     assert show({'path': '/a', 'content': 'one\ntwo\nthree\n'}, new_file) == snapshot("""\
 ? edit_file
@@ -82,31 +82,31 @@ def test_a_long_text_that_the_diff_shows_whole_is_not_repeated() -> None:
 
 
 @pytest.mark.parametrize('content', ['rose\nlily\nwhite\noak\n', 'rose\nviolet\noak'])
-def test_either_side_of_a_diff_counts(content: str) -> None:
+def test_argument_is_matched_against_both_sides_of_the_diff(content: str) -> None:
     assert 'content: all of it is in the diff' in show({'content': content}, POEM)
 
 
 @pytest.mark.parametrize(
     'content', ['rose\nlily\noak\n', 'x\nrose\nlily\nwhite\noak\n', 'lily\nwhite\n', 'oak\n\n\n\n']
 )
-def test_a_text_that_the_diff_does_not_show_whole_is_shown(content: str) -> None:
+def test_argument_only_partly_in_the_diff_is_shown(content: str) -> None:
     shown = show({'content': content}, POEM)
     assert '  content: \n' + ''.join(f'  │ {line}\n' for line in content.removesuffix('\n').split('\n')) in shown
 
 
-def test_that_a_file_ends_without_a_newline_is_in_its_diff() -> None:
+def test_missing_final_newline_is_shown_in_the_diff() -> None:
     shown = show({'content': 'a\nb\nc'}, diff_of('/a', None, 'a\nb\nc'))
     assert shown.endswith('  │ +c\n  │ \\ No newline at end of file\n')
     assert 'content: all of it is in the diff' in shown
 
 
-def test_lines_on_both_sides_of_a_gap_are_not_one_text() -> None:
+def test_argument_spanning_two_hunks_is_shown() -> None:
     middle = ''.join(f'{number}\n' for number in range(20))
     gap = diff_of('/f', f'b\n{middle}e\n', f'c\n{middle}f\n')
     assert '  content: \n  │ c\n  │ 0\n  │ 1\n  │ 2\n  │ 17\n' in show({'content': 'c\n0\n1\n2\n17\n'}, gap)
 
 
-def test_a_command_is_shown_once_with_all_its_lines() -> None:
+def test_previewed_command_is_shown_once_with_all_lines() -> None:
     preview = Preview(kind='command', text='ls -la\nrm x')
     assert show({'command': 'ls -la\nrm x', 'timeout_seconds': 5}, preview) == snapshot("""\
 ? edit_file
@@ -116,11 +116,11 @@ def test_a_command_is_shown_once_with_all_its_lines() -> None:
 """)
 
 
-def test_a_command_that_is_not_the_previewed_one_is_shown_too() -> None:
+def test_command_that_differs_from_the_preview_is_shown() -> None:
     assert 'command: ls -l\n' in show({'command': 'ls -l'}, Preview(kind='command', text='ls'))
 
 
-def test_without_a_preview_the_arguments_are_all() -> None:
+def test_view_without_preview_shows_only_the_arguments() -> None:
     assert show({'a': None, 'b': [1, 'ü'], 'c': 'x'}, Preview(kind='call')) == snapshot("""\
 ? edit_file
   a: null
@@ -129,7 +129,7 @@ def test_without_a_preview_the_arguments_are_all() -> None:
 """)
 
 
-def test_a_preview_of_another_kind_is_shown_as_it_is() -> None:
+def test_other_preview_kinds_are_shown_unchanged() -> None:
     assert show({}, Preview(kind='call', text='Sends 2 mails')) == snapshot("""\
 ? edit_file
   │   Sends 2 mails
@@ -139,15 +139,15 @@ def test_a_preview_of_another_kind_is_shown_as_it_is() -> None:
 @pytest.mark.parametrize(
     ('value', 'shown'), [('5', '"5"'), ('true', '"true"'), ('', '""'), (' x', '" x"'), ('x', 'x'), ('{', '{')]
 )
-def test_a_text_cannot_be_taken_for_a_number_or_nothing(value: str, shown: str) -> None:
+def test_strings_that_look_like_other_types_are_quoted(value: str, shown: str) -> None:
     assert show({'a': value}).endswith(f'  a: {shown}\n')
 
 
-def test_a_text_without_a_newline_at_its_end_says_so() -> None:
+def test_multiline_argument_reports_a_missing_final_newline() -> None:
     assert show({'a': 'x\ny'}).endswith('  │ y\n  │ (no newline at its end)\n')
 
 
-def test_what_cannot_be_seen_is_written_out_everywhere() -> None:
+def test_invisible_characters_are_escaped_everywhere() -> None:
     args: dict[str, JsonValue] = {'na\u202eme': 'a\x1b[2Jb', 'b': ['\u200b'], 'c': 'x\ry\n\u2066z\n'}
     shown = show(args, diff_of('/a', '\x1b[31m\n', '\ufeff\n'), path=('\x07',))
     assert not set('\x1b\x07\r\u202e\u200b\u2066\ufeff') & set(shown)
@@ -155,7 +155,7 @@ def test_what_cannot_be_seen_is_written_out_everywhere() -> None:
 
 
 @pytest.mark.parametrize('width', [80, 40, 12])
-def test_no_text_of_a_model_passes_for_a_line_of_ours(width: int) -> None:
+def test_model_text_cannot_imitate_prompt_lines(width: int) -> None:
     forged = '[y]es  [n]o  [e]dit'
     long = ' '.join(['word'] * 40) + f' {forged}'
     args: dict[str, JsonValue] = {'path': long, 'content': f'{long}\n{forged}\n? edit_file\n'}
@@ -164,7 +164,7 @@ def test_no_text_of_a_model_passes_for_a_line_of_ours(width: int) -> None:
     assert title == '? edit_file'
     assert [line for line in lines if not line.startswith('  ')] == []
     assert max(map(len, lines)) <= width
-    # What goes on from a line before is told from a line of its own.
+    # Wrapped lines have another mark than the first line.
     assert sum(line.startswith('  │ ') for line in lines) == 7
     assert any(line.startswith('  ┆ ') for line in lines)
     assert any(line.startswith('    ') for line in lines)

@@ -1,4 +1,4 @@
-"""Calls that wait for a person, through the commands: what is asked, what is answered, what runs."""
+"""Approval prompts of the `run` and `chat` commands."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ EDIT = call('edit_file', path='/poem.txt', old_string='violet', new_string='lily
 WRITE = call('write_file', path='/new.txt', content='new\n')
 
 
-def told(messages: list[ModelMessage], info: AgentInfo) -> str:
-    """Answer with what the model was told last."""
+def echo_results(messages: list[ModelMessage], info: AgentInfo) -> str:
+    """Answer with the last tool results."""
     return '\n'.join(
         f'{part.tool_name}: {part.content}' for part in messages[-1].parts if part.part_kind == 'tool-return'
     )
@@ -39,9 +39,9 @@ def events(result: Result) -> list[dict[str, Any]]:
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
-def test_yes_lets_the_call_run(invoke: Invoke, make_terminal: MakeTerminal, work: Path, steady: Steady) -> None:
+def test_approved_call_runs(invoke: Invoke, make_terminal: MakeTerminal, work: Path, steady: Steady) -> None:
     terminal = make_terminal('y')
-    result = invoke('run', 'Go', model=ScriptedModel(EDIT, told), terminal=terminal)
+    result = invoke('run', 'Go', model=ScriptedModel(EDIT, echo_results), terminal=terminal)
     assert (result.exit_code, result.stdout) == (0, 'edit_file: Replaced 1 match at line 2.\n')
     assert (work / 'poem.txt').read_text() == 'rose\nlily\n'
     assert terminal.shown == snapshot("""\
@@ -67,23 +67,21 @@ version 01234567 in /tmp/state/pydantic-deep/agents.db
 """)
 
 
-def test_no_tells_the_model_why(invoke: Invoke, make_terminal: MakeTerminal, work: Path) -> None:
+def test_denied_call_returns_the_reason_to_the_model(invoke: Invoke, make_terminal: MakeTerminal, work: Path) -> None:
     terminal = make_terminal('no', ' Use an  oak. ')
-    result = invoke('run', 'Go', model=ScriptedModel(EDIT, told), terminal=terminal)
+    result = invoke('run', 'Go', model=ScriptedModel(EDIT, echo_results), terminal=terminal)
     assert result.stdout == 'edit_file: A person denied this call: Use an oak.\n'
     assert (work / 'poem.txt').read_text() == 'rose\nviolet\n'
 
 
-def test_no_needs_no_reason(invoke: Invoke, make_terminal: MakeTerminal) -> None:
-    result = invoke('run', 'Go', model=ScriptedModel(EDIT, told), terminal=make_terminal('N', ''))
+def test_denial_reason_is_optional(invoke: Invoke, make_terminal: MakeTerminal) -> None:
+    result = invoke('run', 'Go', model=ScriptedModel(EDIT, echo_results), terminal=make_terminal('N', ''))
     assert result.stdout == 'edit_file: A person denied this call.\n'
 
 
-def test_what_is_no_answer_and_a_question_mark_are_answered_with_help(
-    invoke: Invoke, make_terminal: MakeTerminal
-) -> None:
+def test_unknown_answer_and_question_mark_show_help(invoke: Invoke, make_terminal: MakeTerminal) -> None:
     terminal = make_terminal('', 'sure', '?', 'y')
-    invoke('run', 'Go', model=ScriptedModel(WRITE, told), terminal=terminal)
+    invoke('run', 'Go', model=ScriptedModel(WRITE, echo_results), terminal=terminal)
     assert terminal.shown.count('[y]es') == 4
     assert terminal.shown[terminal.shown.rindex('yes  ') :] == snapshot("""\
 yes    the call runs as shown
@@ -97,9 +95,7 @@ Ctrl-C stops the turn; no pending call has run.
 """)
 
 
-def test_several_calls_are_one_list_and_run_when_all_are_answered(
-    invoke: Invoke, make_terminal: MakeTerminal, work: Path
-) -> None:
+def test_parallel_calls_run_after_all_are_answered(invoke: Invoke, make_terminal: MakeTerminal, work: Path) -> None:
     seen: list[bool] = []
     terminal = make_terminal('y', 'n', '')
     ask = terminal.ask
@@ -109,14 +105,14 @@ def test_several_calls_are_one_list_and_run_when_all_are_answered(
         return await ask(prompt, **options)
 
     terminal.ask = ask_and_look
-    result = invoke('run', 'Go', model=ScriptedModel([WRITE, EDIT], told), terminal=terminal)
+    result = invoke('run', 'Go', model=ScriptedModel([WRITE, EDIT], echo_results), terminal=terminal)
     assert seen == [False, False, False]
     assert result.stdout == 'write_file: Created /new.txt: 1 line, 4 bytes.\nedit_file: A person denied this call.\n'
     assert ('1 of 2' in terminal.shown, '2 of 2' in terminal.shown) == (True, True)
 
 
 @pytest.mark.parametrize('key', [KeyboardInterrupt(), EOFError()], ids=['Ctrl-C', 'Ctrl-D'])
-def test_who_stops_at_a_question_has_answered_nothing(
+def test_interrupt_at_a_prompt_discards_all_answers(
     invoke: Invoke, make_terminal: MakeTerminal, work: Path, key: BaseException, steady: Steady
 ) -> None:
     result = invoke('run', 'Go', model=ScriptedModel([WRITE, EDIT]), terminal=make_terminal('a', key))
@@ -127,17 +123,13 @@ def test_who_stops_at_a_question_has_answered_nothing(
     )
 
 
-def test_what_is_not_kept_does_not_wait_for_who_stops_at_a_question(
-    invoke: Invoke, make_terminal: MakeTerminal
-) -> None:
+def test_interrupt_without_store_does_not_report_a_pending_version(invoke: Invoke, make_terminal: MakeTerminal) -> None:
     terminal = make_terminal(KeyboardInterrupt())
     result = invoke('run', 'Go', '--no-store', model=ScriptedModel(WRITE), terminal=terminal)
     assert result.stderr.endswith('Interrupted. Completed work is not undone.\n')
 
 
-def test_where_a_file_has_changed_since_it_is_said_before_it_is_asked_again(
-    invoke: Invoke, make_terminal: MakeTerminal, work: Path
-) -> None:
+def test_call_is_asked_again_after_its_file_changed(invoke: Invoke, make_terminal: MakeTerminal, work: Path) -> None:
     terminal = make_terminal('y', 'y')
 
     async def ask_and_change(prompt: str, *, default: str = '', multiline: bool = False) -> str:
@@ -147,17 +139,17 @@ def test_where_a_file_has_changed_since_it_is_said_before_it_is_asked_again(
 
     terminal.ask = ask_and_change
     again = call('write_file', path='/poem.txt', content='oak\n')
-    model = ScriptedModel(call('read_file', path='/poem.txt'), again, told)
+    model = ScriptedModel(call('read_file', path='/poem.txt'), again, echo_results)
     result = invoke('run', 'Go', model=model, terminal=terminal)
     assert terminal.shown.count('? write_file') == 2
     assert result.stderr.count('a file has changed since') == 1
     assert 'Asked again: a file has changed since this call of write_file was answered.\n' in result.stderr
 
 
-def test_always_holds_for_the_tool_and_for_no_other(invoke: Invoke, make_terminal: MakeTerminal, work: Path) -> None:
+def test_always_applies_only_to_the_same_tool(invoke: Invoke, make_terminal: MakeTerminal, work: Path) -> None:
     again = call('write_file', path='/more.txt', content='')
     terminal = make_terminal('a', 'y')
-    result = invoke('run', 'Go', model=ScriptedModel([WRITE, again], WRITE, EDIT, told), terminal=terminal)
+    result = invoke('run', 'Go', model=ScriptedModel([WRITE, again], WRITE, EDIT, echo_results), terminal=terminal)
     assert result.exit_code == 0
     assert (work / 'more.txt').exists()
     assert terminal.shown.count('? write_file') == 1
@@ -165,9 +157,9 @@ def test_always_holds_for_the_tool_and_for_no_other(invoke: Invoke, make_termina
     assert '[a]lways write_file in this conversation' in ' '.join(terminal.shown.split())
 
 
-def test_edited_arguments_run_and_the_model_is_told(invoke: Invoke, make_terminal: MakeTerminal, work: Path) -> None:
+def test_edited_arguments_run_and_reach_the_model(invoke: Invoke, make_terminal: MakeTerminal, work: Path) -> None:
     terminal = make_terminal('e', 'path: /other.txt\ncontent: |\n  other\n')
-    result = invoke('run', 'Go', model=ScriptedModel(WRITE, told), terminal=terminal)
+    result = invoke('run', 'Go', model=ScriptedModel(WRITE, echo_results), terminal=terminal)
     assert (work / 'other.txt').read_text() == 'other\n'
     assert not (work / 'new.txt').exists()
     assert '/other.txt' in result.stdout
@@ -176,7 +168,7 @@ def test_edited_arguments_run_and_the_model_is_told(invoke: Invoke, make_termina
     assert 'Neither VISUAL nor EDITOR names an editor.' in terminal.shown
 
 
-def test_an_editor_that_fails_is_said_and_it_is_asked_again(
+def test_editor_failure_is_reported_and_prompt_repeated(
     invoke: Invoke, make_terminal: MakeTerminal, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(*args: object, **options: object) -> str:
@@ -184,7 +176,7 @@ def test_an_editor_that_fails_is_said_and_it_is_asked_again(
 
     monkeypatch.setattr(_prompter, 'edit_text', fail)
     terminal = make_terminal('e', 'y')
-    invoke('run', 'Go', model=ScriptedModel(WRITE, told), terminal=terminal)
+    invoke('run', 'Go', model=ScriptedModel(WRITE, echo_results), terminal=terminal)
     assert 'The editor exited with code 1; nothing was changed.' in terminal.shown
     assert terminal.shown.count('[y]es') == 2
     assert (work / 'new.txt').read_text() == 'new\n'
@@ -198,33 +190,33 @@ def test_an_editor_that_fails_is_said_and_it_is_asked_again(
         ('- a', 'These are not arguments.'),
     ],
 )
-def test_what_is_no_change_is_said_and_asked_again(
+def test_unchanged_or_invalid_edit_is_reported_and_prompt_repeated(
     invoke: Invoke, make_terminal: MakeTerminal, work: Path, typed: str, sentence: str
 ) -> None:
     terminal = make_terminal('e', typed, 'n', '')
-    invoke('run', 'Go', model=ScriptedModel(WRITE, told), terminal=terminal)
+    invoke('run', 'Go', model=ScriptedModel(WRITE, echo_results), terminal=terminal)
     assert sentence in terminal.shown
     assert terminal.shown.count('[y]es') == 2
     assert not (work / 'new.txt').exists()
 
 
-def test_a_text_that_did_not_parse_is_there_to_be_corrected(invoke: Invoke, make_terminal: MakeTerminal) -> None:
+def test_unparsable_edit_is_offered_again_for_correction(invoke: Invoke, make_terminal: MakeTerminal) -> None:
     terminal = make_terminal('e', 'path: [', 'e', 'path: /b\ncontent: x')
-    invoke('run', 'Go', model=ScriptedModel(WRITE, told), terminal=terminal)
+    invoke('run', 'Go', model=ScriptedModel(WRITE, echo_results), terminal=terminal)
     assert terminal.prompts[3] == ('', 'path: [', True)
 
 
-def test_arguments_that_the_tool_refuses_are_a_failed_call(invoke: Invoke, make_terminal: MakeTerminal) -> None:
+def test_edited_arguments_refused_by_the_tool_fail_the_call(invoke: Invoke, make_terminal: MakeTerminal) -> None:
     terminal = make_terminal('e', 'path: /b\nbody: x')
-    result = invoke('run', 'Go', model=ScriptedModel(WRITE, told), terminal=terminal)
+    result = invoke('run', 'Go', model=ScriptedModel(WRITE, echo_results), terminal=terminal)
     assert (result.exit_code, 'content' in result.stdout) == (0, True)
 
 
-def test_a_subagents_call_is_asked_with_its_way_and_shown_below_its_task(
+def test_subagent_call_prompt_shows_its_path_and_result_below_the_task(
     invoke: Invoke, make_terminal: MakeTerminal, work: Path, steady: Steady
 ) -> None:
     task = call('task', subagent='general-purpose', description='Fix it')
-    model = ScriptedModel(task, call('read_file', path='/poem.txt'), [EDIT, 'Working.'], 'Fixed.', told)
+    model = ScriptedModel(task, call('read_file', path='/poem.txt'), [EDIT, 'Working.'], 'Fixed.', echo_results)
     terminal = make_terminal('y')
     result = invoke('run', 'Go', model=model, terminal=terminal)
     assert (work / 'poem.txt').read_text() == 'rose\nlily\n'
@@ -242,7 +234,7 @@ version 01234567 in /tmp/state/pydantic-deep/agents.db
 """)
 
 
-def test_always_holds_in_subagents_too(invoke: Invoke, make_terminal: MakeTerminal) -> None:
+def test_always_applies_to_subagents(invoke: Invoke, make_terminal: MakeTerminal) -> None:
     task = call('task', subagent='general-purpose', description='Fix it')
     model = ScriptedModel(WRITE, task, call('write_file', path='/b', content='b'), 'Fixed.', 'Done.')
     terminal = make_terminal('a')
@@ -250,7 +242,7 @@ def test_always_holds_in_subagents_too(invoke: Invoke, make_terminal: MakeTermin
     assert terminal.shown.count('[y]es') == 1
 
 
-def test_events_carry_what_waits_and_what_was_answered(invoke: Invoke, make_terminal: MakeTerminal) -> None:
+def test_json_events_contain_pending_approvals_and_answers(invoke: Invoke, make_terminal: MakeTerminal) -> None:
     task = call('task', subagent='general-purpose', description='Fix it')
     model = ScriptedModel([WRITE, task], EDIT, 'Fixed.', 'Done.')
     terminal = make_terminal('e', 'path: /b\ncontent: x', 'n', 'No.')
@@ -387,14 +379,14 @@ def test_events_carry_what_waits_and_what_was_answered(invoke: Invoke, make_term
     )
 
 
-def test_what_a_subagent_says_is_not_the_answer(invoke: Invoke) -> None:
+def test_subagent_text_is_not_part_of_the_answer(invoke: Invoke) -> None:
     task = call('task', subagent='general-purpose', description='Fix it')
     model = ScriptedModel(task, ['Secret words.', call('ls')], 'More words.', 'Done.')
     result = invoke('run', 'Go', '--json', model=model)
     assert [event['text'] for event in events(result) if event['type'] == 'text' and not event['path']] == ['Done.']
 
 
-def test_allow_asks_nobody(invoke: Invoke, make_terminal: MakeTerminal, work: Path) -> None:
+def test_allow_mode_never_prompts(invoke: Invoke, make_terminal: MakeTerminal, work: Path) -> None:
     result = invoke(
         'run', 'Go', '--approvals=allow', '--json', model=ScriptedModel(WRITE, 'Done.'), terminal=make_terminal()
     )
@@ -402,8 +394,8 @@ def test_allow_asks_nobody(invoke: Invoke, make_terminal: MakeTerminal, work: Pa
     assert [event['type'] for event in events(result) if event['type'].startswith('approval')] == []
 
 
-def test_deny_denies_and_says_by_whom(invoke: Invoke, work: Path) -> None:
-    result = invoke('run', 'Go', '--approvals=deny', '--json', model=ScriptedModel(WRITE, told))
+def test_deny_mode_denies_and_reports_the_option_as_decider(invoke: Invoke, work: Path) -> None:
+    result = invoke('run', 'Go', '--approvals=deny', '--json', model=ScriptedModel(WRITE, echo_results))
     assert result.exit_code == 0
     (answer,) = [event for event in events(result) if event['type'] == 'approval_answer']
     assert answer == snapshot(
@@ -421,21 +413,21 @@ def test_deny_denies_and_says_by_whom(invoke: Invoke, work: Path) -> None:
     assert not (work / 'new.txt').exists()
 
 
-def test_without_a_terminal_calls_are_denied_and_that_is_said_once(invoke: Invoke, work: Path) -> None:
-    result = invoke('run', 'Go', model=ScriptedModel(WRITE, EDIT, told))
+def test_calls_are_denied_without_a_terminal_with_one_notice(invoke: Invoke, work: Path) -> None:
+    result = invoke('run', 'Go', model=ScriptedModel(WRITE, EDIT, echo_results))
     assert (result.exit_code, work.joinpath('new.txt').exists()) == (0, False)
     assert result.stderr.count('There is no terminal to ask at') == 1
     assert '--approvals=allow' in result.stderr
     assert result.stdout.startswith('edit_file: Nobody can be asked for approval here.')
 
 
-def test_with_events_the_notice_is_on_standard_error(invoke: Invoke) -> None:
+def test_json_output_prints_the_notice_to_stderr(invoke: Invoke) -> None:
     result = invoke('run', 'Go', '--json', model=ScriptedModel(WRITE, EDIT, 'Done.'))
     assert result.stderr.count('\n') == 1
     assert result.stderr.startswith('There is no terminal to ask at')
 
 
-def test_answers_are_part_of_one_budget(invoke: Invoke, make_terminal: MakeTerminal) -> None:
+def test_resumed_calls_share_one_token_budget(invoke: Invoke, make_terminal: MakeTerminal) -> None:
     writes = [call('write_file', path=f'/{number}', content='') for number in range(5)]
     terminal = make_terminal('y', 'y', 'y', 'y', 'y')
     result = invoke(
@@ -445,7 +437,7 @@ def test_answers_are_part_of_one_budget(invoke: Invoke, make_terminal: MakeTermi
     assert [events(result)[-1]['usage'][name] for name in ('requests', 'tool_calls', 'input_tokens')] == [3, 2, 300]
 
 
-def test_a_chat_asks_and_remembers_until_it_begins_anew(invoke: Invoke, make_terminal: MakeTerminal) -> None:
+def test_chat_remembers_always_until_a_new_conversation(invoke: Invoke, make_terminal: MakeTerminal) -> None:
     terminal = make_terminal('a', 'y')
     model = ScriptedModel(WRITE, 'One.', WRITE, 'Two.', WRITE, 'Three.')
     result = invoke('chat', model=model, terminal=terminal, stdin='1\n2\n/new\n3\n')
@@ -454,9 +446,7 @@ def test_a_chat_asks_and_remembers_until_it_begins_anew(invoke: Invoke, make_ter
     assert terminal.shown.count('? write_file') == 2
 
 
-def test_a_chat_goes_on_after_a_turn_that_was_stopped_at_a_question(
-    invoke: Invoke, make_terminal: MakeTerminal
-) -> None:
+def test_chat_continues_after_an_interrupted_prompt(invoke: Invoke, make_terminal: MakeTerminal) -> None:
     model = ScriptedModel(['Writing.', WRITE], 'Here I am.')
     result = invoke('chat', model=model, terminal=make_terminal(KeyboardInterrupt()), stdin='1\n2\n')
     assert (result.exit_code, result.stdout) == (0, 'Here I am.\n')
@@ -465,7 +455,7 @@ def test_a_chat_goes_on_after_a_turn_that_was_stopped_at_a_question(
 
 
 @pytest.mark.parametrize('command', ['run', 'chat'])
-def test_a_mode_that_is_none_is_refused_in_our_own_words(invoke: Invoke, command: str) -> None:
+def test_unknown_approval_mode_is_usage_error(invoke: Invoke, command: str) -> None:
     task = ['Go'] if command == 'run' else []
     result = invoke(command, *task, '--approvals=never', model=ScriptedModel())
     assert result.exit_code == 2
@@ -473,12 +463,12 @@ def test_a_mode_that_is_none_is_refused_in_our_own_words(invoke: Invoke, command
 
 
 @pytest.mark.parametrize('mode', ['pause', 'perhaps'])
-def test_a_chat_cannot_pause(invoke: Invoke, mode: str) -> None:
+def test_chat_refuses_pause_mode(invoke: Invoke, mode: str) -> None:
     assert invoke('chat', f'--approvals={mode}', model=ScriptedModel()).exit_code == 2
 
 
-@pytest.mark.skipif(shutil.which('bwrap') is None, reason='commands are isolated by bubblewrap')
-def test_in_a_sandbox_a_command_asks_and_always_means_this_very_line(
+@pytest.mark.skipif(shutil.which('bwrap') is None, reason='bubblewrap is not installed')
+def test_sandbox_command_prompts_and_always_matches_the_exact_command(
     invoke: Invoke, make_terminal: MakeTerminal, work: Path
 ) -> None:
     run = call('execute', command='echo a >> made.txt; ls /skills')
@@ -492,17 +482,17 @@ def test_in_a_sandbox_a_command_asks_and_always_means_this_very_line(
     assert 'created /workspace/made.txt +2 -0\n' in result.stderr
 
 
-@pytest.mark.skipif(shutil.which('bwrap') is None, reason='commands are isolated by bubblewrap')
-def test_always_for_a_grant_is_for_the_commands_that_were_shown(
+@pytest.mark.skipif(shutil.which('bwrap') is None, reason='bubblewrap is not installed')
+def test_always_for_a_skill_grant_applies_only_to_its_commands(
     invoke: Invoke, make_terminal: MakeTerminal, tmp_path: Path
 ) -> None:
-    """A skill that names commands asks when it is loaded and shows them; `always` is no answer for another skill."""
+    """Loading a skill with `allowed-tools` prompts and shows the commands; `always` does not apply to another skill."""
     for name, command in (('one', 'ls:*'), ('two', 'rm:*')):
         (tmp_path / 'mine' / name).mkdir(parents=True)
         text = f'---\nname: {name}\ndescription: x\nallowed-tools: Bash Bash({command})\n---\nDo it.'
         (tmp_path / 'mine' / name / 'SKILL.md').write_text(text)
     terminal = make_terminal('a', 'n', '')
-    model = ScriptedModel(call('load_skill', name='one'), call('load_skill', name='two'), told)
+    model = ScriptedModel(call('load_skill', name='one'), call('load_skill', name='two'), echo_results)
     result = invoke('run', 'Go', '--sandbox', '--skills', str(tmp_path / 'mine'), model=model, terminal=terminal)
     assert (result.exit_code, terminal.typed) == (0, [])
     assert ('  │     ls *\n' in terminal.shown, '  │     rm *\n' in terminal.shown) == (True, True)
@@ -510,7 +500,7 @@ def test_always_for_a_grant_is_for_the_commands_that_were_shown(
 
 
 @pytest.mark.parametrize('command', [('run', 'Go'), ('chat',)])
-def test_where_commands_cannot_be_isolated_it_does_not_begin(
+def test_run_refuses_to_start_when_commands_cannot_be_isolated(
     invoke: Invoke, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
 ) -> None:
     monkeypatch.setenv('PATH', '')

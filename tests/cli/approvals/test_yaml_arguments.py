@@ -1,4 +1,4 @@
-"""The arguments of a call as a text that a person edits."""
+"""Tool call arguments as editable YAML."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ VALUES: st.SearchStrategy[JsonValue] = st.recursive(
 @given(st.dictionaries(TEXTS, VALUES, max_size=4))
 @example({'a': '\ufffe\nb'})
 @example({'k' * 200: 'a\nb'})
-def test_what_is_rendered_reads_as_the_same(args: dict[str, JsonValue]) -> None:
+def test_rendered_arguments_parse_back_unchanged(args: dict[str, JsonValue]) -> None:
     assert parse_arguments(render_arguments(args)) == args
 
 
-def test_a_text_of_lines_is_a_block() -> None:
+def test_multiline_strings_are_rendered_as_blocks() -> None:
     args: dict[str, JsonValue] = {
         'path': '/Makefile',
         'content': 'all:\n  cc x.c  \n\n  done ü\n',
@@ -63,7 +63,7 @@ deep:
 """)
 
 
-def test_what_cannot_be_seen_is_escaped() -> None:
+def test_invisible_characters_are_escaped_in_yaml() -> None:
     text = render_arguments({'a': 'x\n\u202ey\u200b\n', 'b': '\x1b'})
     assert text == snapshot("""\
 a: "x\\n\\u202Ey\\u200B\\n"
@@ -80,7 +80,7 @@ b: "\\e"
         ('a: |\n  x\n  y\n', {'a': 'x\ny\n'}),
     ],
 )
-def test_a_person_writes_what_json_has(text: str, args: dict[str, JsonValue]) -> None:
+def test_yaml_scalars_are_parsed_with_json_types(text: str, args: dict[str, JsonValue]) -> None:
     assert parse_arguments(text) == args
 
 
@@ -98,7 +98,7 @@ def test_a_person_writes_what_json_has(text: str, args: dict[str, JsonValue]) ->
         ('[' * 5000, 'This is not YAML: '),
     ],
 )
-def test_what_is_no_arguments_is_said(text: str, problem: str) -> None:
+def test_invalid_arguments_raise_with_the_reason(text: str, problem: str) -> None:
     with pytest.raises(InvalidArgumentsError) as caught:
         parse_arguments(text)
     assert str(caught.value).startswith(problem)
@@ -134,16 +134,16 @@ SCHEMA = {
         ({'path': '/a', 'is_all': 1}, "The argument 'is_all' is 1, and must be of type boolean."),
     ],
 )
-def test_what_does_not_fit_a_tool_is_found(args: dict[str, JsonValue], misfit: str | None) -> None:
+def test_schema_errors_are_found(args: dict[str, JsonValue], misfit: str | None) -> None:
     assert find_schema_error(args, SCHEMA) == misfit
 
 
-def test_a_schema_that_says_little_takes_anything() -> None:
+def test_empty_schema_accepts_any_arguments() -> None:
     assert find_schema_error({'a': 1}, {}) is None
 
 
-def test_arguments_that_cannot_be_read_again_are_rendered_even_so() -> None:
-    """Lists that are nested deeper than arguments may be: the person sees them, and an edit of them is refused."""
+def test_deeply_nested_arguments_are_rendered_but_not_parsed() -> None:
+    """Arguments nested deeper than the limit are displayed, but an edit of them is refused."""
     deep: JsonValue = []
     for _ in range(300):
         deep = [deep]

@@ -43,12 +43,12 @@ def document(result: Result) -> Any:
 
 @pytest.fixture
 def waiting(invoke: Invoke) -> list[str]:
-    """The ids of two approvals of one version."""
+    """The ids of two pending approvals of one version."""
     invoke('run', 'Go', '--approvals=pause', model=ScriptedModel([WRITE, EDIT]))
     return [row['id'] for row in document(invoke('approvals', 'list', '--json'))]
 
 
-def test_a_list_shows_all_that_a_call_would_do(invoke: Invoke, waiting: list[str], work: Path) -> None:
+def test_list_shows_the_full_view_of_each_call(invoke: Invoke, waiting: list[str], work: Path) -> None:
     text = invoke('approvals', 'list').stdout
     digests = [row['view']['digest'] for row in document(invoke('approvals', 'list', '--json'))]
     for number, (id, digest) in enumerate(zip(waiting, digests, strict=True)):
@@ -82,9 +82,7 @@ in /work
 """)
 
 
-def test_answers_are_given_one_by_one_and_resume_asks_nothing_again(
-    invoke: Invoke, waiting: list[str], work: Path
-) -> None:
+def test_resume_uses_answers_given_one_by_one(invoke: Invoke, waiting: list[str], work: Path) -> None:
     first = invoke('approvals', 'answer', waiting[0][-8:], '--approve', variables={'USER': 'anna'})
     version = document(invoke('log', '--json'))[0]['id'][-8:]
     assert first.stdout == f'approved write_file by anna\nVersion {version} has 1 more to answer.\n'
@@ -99,7 +97,7 @@ def test_answers_are_given_one_by_one_and_resume_asks_nothing_again(
     assert (work / 'new.txt').exists()
 
 
-def test_what_has_no_answer_yet_is_asked_by_resume(
+def test_resume_prompts_only_for_unanswered_approvals(
     invoke: Invoke, waiting: list[str], work: Path, make_terminal: Callable[..., Any]
 ) -> None:
     invoke('approvals', 'answer', waiting[0], '--approve')
@@ -111,7 +109,7 @@ def test_what_has_no_answer_yet_is_asked_by_resume(
     assert [(row['status'], row['decided_by']) for row in rows] == [('approved', 'person'), ('denied', 'person')]
 
 
-def test_later_calls_pause_also_if_all_before_was_answered_in_the_list(
+def test_resume_pauses_at_later_calls_after_all_answers_were_given(
     invoke: Invoke, waiting: list[str], work: Path
 ) -> None:
     for id in waiting:
@@ -121,7 +119,7 @@ def test_later_calls_pause_also_if_all_before_was_answered_in_the_list(
     assert not (work / 'new.txt').exists()
 
 
-def test_other_arguments_and_an_answer_in_the_place_of_the_tool(invoke: Invoke, waiting: list[str], work: Path) -> None:
+def test_answer_with_edited_arguments_and_with_a_response(invoke: Invoke, waiting: list[str], work: Path) -> None:
     row = document(invoke('approvals', 'answer', waiting[0], '--edit', '{"path": "/b.txt", "content": "b"}', '--json'))
     assert (row['id'], row['status'], row['reason']) == (waiting[0], 'edited', None)
     assert invoke('approvals', 'answer', waiting[1], '--respond', 'It is fine as it is.').exit_code == 0
@@ -130,7 +128,7 @@ def test_other_arguments_and_an_answer_in_the_place_of_the_tool(invoke: Invoke, 
     assert (work / 'b.txt').read_text() == 'b'
 
 
-def test_a_list_shows_what_was_answered(invoke: Invoke, waiting: list[str], work: Path) -> None:
+def test_list_shows_edited_arguments_and_denial_reasons(invoke: Invoke, waiting: list[str], work: Path) -> None:
     edit = '{"path": "/b.txt", "content": "b\\nc\\n"}'
     invoke('approvals', 'answer', waiting[0], '--edit', edit, '--by', 'anna')
     invoke('approvals', 'answer', waiting[1], '--deny', 'Keep violet.', '--by', 'bob')
@@ -151,15 +149,13 @@ edited to
     assert second.splitlines()[-1] == 'because Keep violet.'
 
 
-def test_why_a_call_was_denied_at_the_question_is_in_the_list(
-    invoke: Invoke, make_terminal: Callable[..., Any]
-) -> None:
+def test_denial_reason_from_the_prompt_is_listed(invoke: Invoke, make_terminal: Callable[..., Any]) -> None:
     invoke('run', 'Go', model=ScriptedModel(WRITE, 'Done.'), terminal=make_terminal('n', 'Not now.'))
     (row,) = document(invoke('approvals', 'list', '--status', 'all', '--json'))
     assert row['reason'] == 'Not now.'
 
 
-def test_who_denied_a_call_may_have_said_no_reason(invoke: Invoke, make_terminal: Callable[..., Any]) -> None:
+def test_denial_without_reason_lists_no_reason(invoke: Invoke, make_terminal: Callable[..., Any]) -> None:
     invoke('run', 'Go', model=ScriptedModel(WRITE, 'Done.'), terminal=make_terminal('n', ''))
     assert document(invoke('approvals', 'list', '--status', 'all', '--json'))[0]['reason'] is None
     assert 'because' not in invoke('approvals', 'list', '--status', 'all').stdout
@@ -173,7 +169,7 @@ def test_who_denied_a_call_may_have_said_no_reason(invoke: Invoke, make_terminal
         ('{"path": "/b"}', "The argument 'content' is missing."),
     ],
 )
-def test_arguments_that_the_tool_does_not_take_are_no_answer(
+def test_edit_with_arguments_invalid_for_the_tool_is_refused(
     invoke: Invoke, waiting: list[str], edit: str, sentence: str
 ) -> None:
     result = invoke('approvals', 'answer', waiting[0], '--edit', edit)
@@ -183,8 +179,9 @@ def test_arguments_that_the_tool_does_not_take_are_no_answer(
 
 
 @pytest.fixture
-def waiting_below(invoke: Invoke) -> str:
-    """The id of the approval of a subagent whose `task` call has a slash in its id, after another one was answered."""
+def subagent_approval_id(invoke: Invoke) -> str:
+    """The id of a pending approval in a subagent. The id of its `task` call has a slash, and an approval before it was
+    answered."""
     task = ToolCallPart('task', {'subagent': 'general-purpose', 'description': 'Write'}, tool_call_id='a/%b')
     invoke('run', 'Go', '--approvals=pause', model=ScriptedModel(task, EDIT))
     (row,) = document(invoke('approvals', 'list', '--json'))
@@ -195,32 +192,32 @@ def waiting_below(invoke: Invoke) -> str:
     return row['id']
 
 
-def test_arguments_that_the_tool_of_a_subagent_does_not_take_are_no_answer(
-    invoke: Invoke, waiting_below: str, work: Path
+def test_edit_with_arguments_invalid_for_a_subagent_tool_is_refused(
+    invoke: Invoke, subagent_approval_id: str, work: Path
 ) -> None:
-    result = invoke('approvals', 'answer', waiting_below, '--edit', '{"pth": 3}')
+    result = invoke('approvals', 'answer', subagent_approval_id, '--edit', '{"pth": 3}')
     assert result.exit_code == 2
     sentence = "write_file does not accept these arguments. There is no argument 'pth'. Known: content, path."
     assert sentence in ' '.join(result.stderr.replace('│', '').split())
     edit = '{"path": "/b.txt", "content": "b"}'
-    assert invoke('approvals', 'answer', waiting_below, '--edit', edit).exit_code == 0
+    assert invoke('approvals', 'answer', subagent_approval_id, '--edit', edit).exit_code == 0
     invoke('resume', model=ScriptedModel('Written.', 'Done.'))
     assert (work / 'b.txt').read_text() == 'b'
 
 
 @pytest.mark.anyio
-async def test_arguments_for_a_subagent_of_which_nothing_is_kept_are_left_to_its_tool(
-    invoke: Invoke, waiting_below: str, tmp_path: Path
+async def test_subagent_arguments_are_not_validated_without_a_stored_version(
+    invoke: Invoke, subagent_approval_id: str, tmp_path: Path
 ) -> None:
     async with open_store(f'sqlite:///{tmp_path}/state/pydantic-deep/agents.db') as store:
         for record in await store.versions(VersionFilter(agent_name='general-purpose')):
             await store.delete(record.id)
-    edit = ('approvals', 'answer', waiting_below, '--edit', '{"pth": 3}')
+    edit = ('approvals', 'answer', subagent_approval_id, '--edit', '{"pth": 3}')
     assert (await run_sync(partial(invoke, *edit))).exit_code == 0
 
 
 @pytest.mark.anyio
-async def test_a_list_says_where_the_files_of_a_program_are(invoke: Invoke, tmp_path: Path, work: Path) -> None:
+async def test_list_shows_the_backend_of_each_approval(invoke: Invoke, tmp_path: Path, work: Path) -> None:
     url = f'sqlite:///{tmp_path}/program.db'
     agent = create_deep_agent(ScriptedModel(WRITE, WRITE), interrupt_on={'write_file': True})
     async with open_store(url) as store:
@@ -231,7 +228,7 @@ async def test_a_list_says_where_the_files_of_a_program_are(invoke: Invoke, tmp_
     assert (directory, memory.partition(':')[0]) == (str(work), 'state')
 
 
-def test_what_was_answered_is_listed_after_its_version_was_deleted(
+def test_answered_approvals_are_listed_after_their_version_was_deleted(
     invoke: Invoke, waiting: list[str], tmp_path: Path
 ) -> None:
     async def delete(version_id: str) -> None:
@@ -245,13 +242,13 @@ def test_what_was_answered_is_listed_after_its_version_was_deleted(
     assert document(invoke('approvals', 'list', '--json')) == []
 
 
-def test_a_status_that_is_none_is_refused(invoke: Invoke, waiting: list[str]) -> None:
+def test_unknown_approval_status_is_refused(invoke: Invoke, waiting: list[str]) -> None:
     result = invoke('approvals', 'list', '--status', 'lost')
     assert result.exit_code == 2
     assert "'lost' is not one of pending, approved," in result.stderr
 
 
-def test_a_second_answer_is_told_who_was_first(invoke: Invoke, waiting: list[str]) -> None:
+def test_second_answer_is_refused_and_names_the_first_decider(invoke: Invoke, waiting: list[str]) -> None:
     invoke('approvals', 'answer', waiting[0], '--approve', '--by', 'anna')
     result = invoke('approvals', 'answer', waiting[0], '--deny', 'No.')
     assert (result.exit_code, result.stdout) == (1, '')
@@ -260,8 +257,8 @@ def test_a_second_answer_is_told_who_was_first(invoke: Invoke, waiting: list[str
     assert re.match(f'{waiting[0][-8:]}:[0-9a-f]{{8}} approved by anna now', listed)
 
 
-def test_an_answer_is_for_the_call_that_the_list_has_shown(invoke: Invoke, waiting: list[str]) -> None:
-    """`list` shows the digest of a call, and `answer` refuses a call with another one: nothing is answered."""
+def test_answer_is_refused_when_the_digest_does_not_match(invoke: Invoke, waiting: list[str]) -> None:
+    """`list` shows a digest for each call, and `answer` refuses a call with another digest without recording an answer."""
     shown = document(invoke('approvals', 'list', '--json'))
     names = [f'{row["id"][-8:]}:{row["view"]["digest"][:8]}' for row in shown]
     for wrong in ('', shown[0]['view']['digest'][:7], shown[1]['view']['digest'][:8]):
@@ -272,7 +269,7 @@ def test_an_answer_is_for_the_call_that_the_list_has_shown(invoke: Invoke, waiti
     assert invoke('approvals', 'answer', names[0].upper(), '--approve').exit_code == 0
 
 
-def test_a_list_can_be_of_one_agent_and_short(invoke: Invoke, waiting: list[str]) -> None:
+def test_list_filters_by_agent_and_limit(invoke: Invoke, waiting: list[str]) -> None:
     assert len(document(invoke('approvals', 'list', '--agent', 'command-line', '-n', '1', '--json'))) == 1
     assert document(invoke('approvals', 'list', '--agent', 'nobody', '--json')) == []
     assert invoke('approvals', 'list', '--status', 'denied').stderr == 'No approvals found.\n'
@@ -287,7 +284,7 @@ def test_a_list_can_be_of_one_agent_and_short(invoke: Invoke, waiting: list[str]
         (('--edit', '[]'), 'the arguments must be a JSON object.'),
     ],
 )
-def test_an_answer_that_is_none_is_refused(
+def test_invalid_answer_options_are_refused(
     invoke: Invoke, waiting: list[str], options: tuple[str, ...], sentence: str
 ) -> None:
     result = invoke('approvals', 'answer', waiting[0], *options)
@@ -296,12 +293,12 @@ def test_an_answer_that_is_none_is_refused(
     assert len(document(invoke('approvals', 'list', '--json'))) == 2
 
 
-def test_an_approval_that_is_not_there_is_said(invoke: Invoke, waiting: list[str]) -> None:
+def test_unknown_approval_id_is_reported(invoke: Invoke, waiting: list[str]) -> None:
     result = invoke('approvals', 'answer', 'ffffffff', '--approve')
     assert (result.exit_code, result.stderr) == (2, "There is no approval 'ffffffff' in this store.\n")
 
 
-def test_the_way_to_a_call_ends_where_a_version_knows_no_more() -> None:
+def test_delegation_path_is_empty_without_matching_pending_requests() -> None:
     approval = sample_approval(Dialogue(cast('Store', None)).version())._replace(pending_id='one/two/three')
     assert list(delegation_path(approval, None)) == []
     assert list(delegation_path(approval, DeferredToolRequests())) == []

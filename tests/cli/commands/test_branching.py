@@ -1,4 +1,4 @@
-"""The commands that go somewhere from a version."""
+"""The `rewind`, `checkout`, `branch` and `merge` commands."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ def document(result: Result) -> Any:
 
 
 def ids(invoke: Invoke) -> list[str]:
-    """Return the versions of the directory, oldest first."""
+    """Return the version ids of the directory, oldest first."""
     return [row['id'] for row in reversed(document(invoke('log', '--json')))]
 
 
 @pytest.fixture
 def two_turns(invoke: Invoke) -> list[str]:
-    """The ids of a root, a turn that edits the poem and one that writes a file."""
+    """The ids of a root version, a turn that edits the poem and a turn that writes a file."""
     invoke('run', 'Fix', ALLOW, model=ScriptedModel(EDIT, 'Fixed.'))
     invoke('run', 'Write', '-c', ALLOW, model=ScriptedModel(WRITE, 'Wrote.'))
     return ids(invoke)
 
 
-def test_rewind_brings_back_the_files_and_the_conversation(invoke: Invoke, two_turns: list[str], work: Path) -> None:
+def test_rewind_restores_files_and_conversation(invoke: Invoke, two_turns: list[str], work: Path) -> None:
     result = invoke('rewind', 'HEAD~')
     first, second = two_turns[1][-8:], two_turns[2][-8:]
     assert (result.exit_code, result.stderr) == (0, '')
@@ -57,7 +57,7 @@ def test_rewind_brings_back_the_files_and_the_conversation(invoke: Invoke, two_t
     assert len(model.requests[0].messages) == 5
 
 
-def test_rewind_keeps_what_was_edited_as_a_version(invoke: Invoke, two_turns: list[str], work: Path) -> None:
+def test_rewind_stores_uncommitted_edits_as_a_version(invoke: Invoke, two_turns: list[str], work: Path) -> None:
     (work / 'poem.txt').write_text('mine\n')
     done = document(invoke('rewind', two_turns[0][-8:], '--json'))
     assert (work / 'poem.txt').read_text() == 'rose\nviolet\n'
@@ -70,7 +70,7 @@ def test_rewind_keeps_what_was_edited_as_a_version(invoke: Invoke, two_turns: li
     assert result.stdout == f'HEAD is {kept["id"][-8:]}: edited without the agent\n'
 
 
-def test_rewind_names_the_first_of_many(invoke: Invoke) -> None:
+def test_rewind_lists_only_the_first_undone_versions(invoke: Invoke) -> None:
     invoke('run', 'Turn', model=ScriptedModel('Done.'))
     for _ in range(6):
         invoke('run', 'Turn', '-c', model=ScriptedModel('Done.'))
@@ -80,7 +80,7 @@ def test_rewind_names_the_first_of_many(invoke: Invoke) -> None:
 
 @contextmanager
 def without_rights(directory: Path) -> Generator[None]:
-    """Give a directory and what is in it to somebody without the rights of root, whom no directory refuses; be that."""
+    """Change the owner of a directory tree to an unprivileged user, and run as that user."""
     if os.geteuid() != 0:
         yield
         return
@@ -93,8 +93,8 @@ def without_rights(directory: Path) -> Generator[None]:
         os.seteuid(0)
 
 
-def test_what_cannot_be_brought_back_is_named_and_can_be_later(invoke: Invoke) -> None:
-    with tempfile.TemporaryDirectory() as directory:  # those of tests are in one that only their owner may enter
+def test_rewind_names_unrestorable_files_and_can_be_repeated(invoke: Invoke) -> None:
+    with tempfile.TemporaryDirectory() as directory:  # only the owner may enter the tmp_path of pytest
         poem = Path(directory) / 'work' / 'sub' / 'poem.txt'
         poem.parent.mkdir(parents=True)
         poem.write_text('rose\n')
@@ -115,9 +115,7 @@ def test_what_cannot_be_brought_back_is_named_and_can_be_later(invoke: Invoke) -
         assert poem.read_text() == 'rose\n'
 
 
-def test_checkout_does_not_overwrite_edits_unless_they_are_kept(
-    invoke: Invoke, two_turns: list[str], work: Path
-) -> None:
+def test_checkout_refuses_to_overwrite_edits_without_force(invoke: Invoke, two_turns: list[str], work: Path) -> None:
     (work / 'poem.txt').write_text('mine\n')
     result = invoke('checkout', two_turns[0])
     assert (result.exit_code, result.stdout) == (1, '')
@@ -133,7 +131,7 @@ def test_checkout_does_not_overwrite_edits_unless_they_are_kept(
     assert (work / 'poem.txt').read_text() == 'rose\nviolet\n'
 
 
-def test_checkout_says_what_no_version_can_hold(invoke: Invoke, two_turns: list[str], work: Path) -> None:
+def test_checkout_lists_the_first_conflicting_files(invoke: Invoke, two_turns: list[str], work: Path) -> None:
     (work / 'new.txt').unlink()
     (work / 'new.txt').symlink_to('poem.txt')
     invoke('checkout', two_turns[0], '--force')
@@ -147,12 +145,12 @@ def test_checkout_says_what_no_version_can_hold(invoke: Invoke, two_turns: list[
     assert ' and 2 more are in no version, and the checkout' in result.stderr
 
 
-def test_checkout_json_has_the_version(invoke: Invoke, two_turns: list[str]) -> None:
+def test_checkout_json_contains_the_version(invoke: Invoke, two_turns: list[str]) -> None:
     done = document(invoke('checkout', 'HEAD~2', '--json'))
     assert (done['version']['id'], done['edits'], done['detached']) == (two_turns[0], None, [])
 
 
-def test_after_a_checkout_the_next_turn_goes_on_from_there(invoke: Invoke, two_turns: list[str], work: Path) -> None:
+def test_turn_after_checkout_continues_from_that_version(invoke: Invoke, two_turns: list[str], work: Path) -> None:
     invoke('checkout', 'HEAD~2')
     model = ScriptedModel(WRITE, 'Wrote.')
     result = invoke('run', 'Else', '--continue', ALLOW, model=model)
@@ -161,7 +159,7 @@ def test_after_a_checkout_the_next_turn_goes_on_from_there(invoke: Invoke, two_t
     assert invoke('log').stdout.count('HEAD') == 1
 
 
-def test_a_version_of_another_directory_is_refused(invoke: Invoke, two_turns: list[str], tmp_path: Path) -> None:
+def test_checkout_refuses_a_version_of_another_directory(invoke: Invoke, two_turns: list[str], tmp_path: Path) -> None:
     other = tmp_path / 'other'
     other.mkdir()
     result = invoke('checkout', two_turns[0], '--dir', str(other))
@@ -170,9 +168,7 @@ def test_a_version_of_another_directory_is_refused(invoke: Invoke, two_turns: li
     assert list(other.iterdir()) == []
 
 
-def test_a_branch_is_a_turn_on_a_copy_until_it_is_checked_out(
-    invoke: Invoke, two_turns: list[str], work: Path, steady: Steady
-) -> None:
+def test_branch_runs_on_a_copy_until_checkout(invoke: Invoke, two_turns: list[str], work: Path, steady: Steady) -> None:
     write = call('write_file', path='/other.txt', content='1\n2\n')
     result = invoke('branch', 'side', '-', '--from', 'HEAD~', ALLOW, stdin='Else', model=ScriptedModel(write, 'Else.'))
     assert (result.exit_code, result.stdout) == (0, 'Else.\n')
@@ -191,7 +187,7 @@ The agent worked on a copy; the directory is unchanged. To check out the files: 
     assert sorted(path.name for path in work.iterdir()) == ['other.txt', 'poem.txt']
 
 
-def test_a_branch_from_head_works_in_the_directory(invoke: Invoke, two_turns: list[str], work: Path) -> None:
+def test_branch_from_head_runs_in_the_directory(invoke: Invoke, two_turns: list[str], work: Path) -> None:
     write = call('write_file', path='/other.txt', content='1\n')
     events = invoke('branch', 'side', 'Else', ALLOW, '--json', model=ScriptedModel(write, 'Else.')).stdout.splitlines()
     last = json.loads(events[-1])
@@ -199,7 +195,7 @@ def test_a_branch_from_head_works_in_the_directory(invoke: Invoke, two_turns: li
     assert document(invoke('log', '--json'))[0]['branch'] == 'side'
 
 
-def test_the_name_of_a_branch_is_used_once(invoke: Invoke, two_turns: list[str]) -> None:
+def test_branch_name_must_be_unique(invoke: Invoke, two_turns: list[str]) -> None:
     model = ScriptedModel()
     result = invoke('branch', 'main', 'Else', model=model)
     assert (result.exit_code, result.stdout) == (2, '')
@@ -207,7 +203,7 @@ def test_the_name_of_a_branch_is_used_once(invoke: Invoke, two_turns: list[str])
     assert ids(invoke) == two_turns
 
 
-def test_merge_has_the_files_of_both(invoke: Invoke, two_turns: list[str], work: Path) -> None:
+def test_merge_contains_the_files_of_both_versions(invoke: Invoke, two_turns: list[str], work: Path) -> None:
     write = call('write_file', path='/other.txt', content='1\n')
     invoke('branch', 'side', 'Else', '--from', 'HEAD~', ALLOW, model=ScriptedModel(write, 'Else.'))
     side = ids(invoke)[-1]
@@ -225,7 +221,7 @@ def test_merge_has_the_files_of_both(invoke: Invoke, two_turns: list[str], work:
     assert f'from         {two_turns[2]} and {side}' in details
 
 
-def test_a_merge_of_what_both_changed_makes_nothing(invoke: Invoke, two_turns: list[str]) -> None:
+def test_conflicting_merge_creates_no_version(invoke: Invoke, two_turns: list[str]) -> None:
     other = call('write_file', path='/new.txt', content='other\n')
     invoke('branch', 'side', 'Else', '--from', 'HEAD~', ALLOW, model=ScriptedModel(other, 'Else.'))
     side = ids(invoke)[-1]
@@ -238,7 +234,7 @@ def test_a_merge_of_what_both_changed_makes_nothing(invoke: Invoke, two_turns: l
     assert [each['path'] for each in json.loads(found.stdout)['conflicts']] == ['/new.txt']
 
 
-def test_a_merge_with_what_it_has_already_makes_nothing(invoke: Invoke, two_turns: list[str]) -> None:
+def test_merge_of_an_ancestor_creates_no_version(invoke: Invoke, two_turns: list[str]) -> None:
     write = call('write_file', path='/other.txt', content='1\n')
     invoke('branch', 'side', 'Else', '--from', 'HEAD~', ALLOW, model=ScriptedModel(write, 'Else.'))
     invoke('checkout', document(invoke('merge', 'HEAD', 'side', '--json'))['version']['id'])
@@ -253,7 +249,7 @@ def test_a_merge_with_what_it_has_already_makes_nothing(invoke: Invoke, two_turn
     assert forward['version']['kind'] == 'merge'
 
 
-def test_versions_of_two_conversations_have_nothing_to_merge(invoke: Invoke, two_turns: list[str]) -> None:
+def test_merge_refuses_versions_without_a_common_ancestor(invoke: Invoke, two_turns: list[str]) -> None:
     invoke('run', 'Another', model=ScriptedModel('Done.'))
     result = invoke('merge', two_turns[2], 'HEAD')
     assert result.exit_code == 1
@@ -261,13 +257,13 @@ def test_versions_of_two_conversations_have_nothing_to_merge(invoke: Invoke, two
 
 
 def make_anew(work: Path) -> None:
-    """Let another directory be at the path, and work there."""
+    """Replace the working directory with a new one at the same path."""
     shutil.rmtree(work)
     work.mkdir()
     os.chdir(work)
 
 
-def test_in_a_directory_that_was_made_anew_a_turn_begins_with_the_files_of_head(
+def test_turn_in_a_recreated_directory_restores_the_files_of_head(
     invoke: Invoke, two_turns: list[str], work: Path
 ) -> None:
     make_anew(work)
@@ -280,7 +276,7 @@ def test_in_a_directory_that_was_made_anew_a_turn_begins_with_the_files_of_head(
 
 
 @pytest.mark.parametrize('command', ['checkout', 'rewind'])
-def test_a_missing_directory_is_made_for_the_files(
+def test_checkout_and_rewind_create_a_missing_directory(
     invoke: Invoke, two_turns: list[str], work: Path, command: str
 ) -> None:
     os.chdir(work.parent)
@@ -291,7 +287,7 @@ def test_a_missing_directory_is_made_for_the_files(
     assert ids(invoke) == two_turns
 
 
-def test_other_files_in_a_directory_that_was_made_anew_are_refused_and_can_be_kept(
+def test_recreated_directory_with_other_files_is_refused_until_forced(
     invoke: Invoke, two_turns: list[str], work: Path
 ) -> None:
     make_anew(work)
@@ -311,10 +307,10 @@ def test_other_files_in_a_directory_that_was_made_anew_are_refused_and_can_be_ke
     assert [path.name for path in work.iterdir()] == ['mine.txt']
 
 
-def test_too_many_files_are_a_sentence_with_the_number(
+def test_too_many_files_are_reported_with_the_limit(
     invoke: Invoke, two_turns: list[str], work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A turn and a checkout end with the exit code 1 and change nothing."""
+    """A turn and a checkout exit with code 1 and change nothing."""
     for number in range(10):
         (work / f'{number}.txt').write_text('')
     monkeypatch.setattr(_scan_budget, 'MAX_SCAN_ENTRIES', 5)
@@ -325,7 +321,7 @@ def test_too_many_files_are_a_sentence_with_the_number(
     assert len(list(work.iterdir())) == 12
 
 
-def test_what_stands_in_the_way_in_a_directory_that_was_made_anew_is_to_be_moved(
+def test_unstorable_file_in_a_recreated_directory_must_be_moved(
     invoke: Invoke, two_turns: list[str], work: Path
 ) -> None:
     make_anew(work)

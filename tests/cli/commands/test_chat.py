@@ -1,4 +1,4 @@
-"""A dialogue without a terminal: each line of standard input is a turn."""
+"""The `chat` command without a terminal: each line of standard input is a turn."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def test_each_line_is_a_turn_of_one_conversation(invoke: Invoke) -> None:
     assert len(model.requests[1].messages) == 3
 
 
-def test_quit_ends_it(invoke: Invoke) -> None:
+def test_quit_ends_the_chat(invoke: Invoke) -> None:
     model = ScriptedModel('First.')
     assert invoke('chat', model=model, stdin='/quit\nOne\n').exit_code == 0
     assert model.remaining == 1
 
 
-def test_new_forgets_the_conversation_and_the_plan(invoke: Invoke) -> None:
+def test_new_resets_the_conversation_and_the_plan(invoke: Invoke) -> None:
     model = ScriptedModel(call('write_todos', todos=PLAN), 'First.', 'Second.')
     result = invoke('chat', model=model, stdin='One\n/todos\n/new\n/todos\nTwo\n')
     assert '▸ Write it\nStarted a new conversation.' in result.stderr
@@ -54,14 +54,14 @@ def test_new_forgets_the_conversation_and_the_plan(invoke: Invoke) -> None:
     assert len(model.requests[2].messages) == 1
 
 
-def test_files_lists_what_changed_since_the_chat_began(invoke: Invoke) -> None:
+def test_files_lists_changes_since_the_chat_started(invoke: Invoke) -> None:
     model = ScriptedModel(call('write_file', path='/a.txt', content='a\n'), 'First.')
     result = invoke('chat', '--approvals=allow', model=model, stdin='/files\nOne\n/files\n')
     assert result.stderr.startswith('No file has changed.\n')
     assert result.stderr.endswith('created /a.txt +1 -0\n')
 
 
-def test_a_turn_tells_of_its_own_files_only(invoke: Invoke) -> None:
+def test_each_turn_reports_only_its_own_files(invoke: Invoke) -> None:
     once, twice = [call('write_file', path=path, content=text) for path, text in (('/a', 'a\n'), ('/a', 'a\nb\n'))]
     model = ScriptedModel(once, call('write_file', path='/c', content=''), 'First.', twice, 'Second.', 'Third.')
     result = invoke('chat', '--approvals=allow', model=model, stdin='One\nTwo\nThree\n/files\n')
@@ -79,7 +79,7 @@ def test_a_turn_tells_of_its_own_files_only(invoke: Invoke) -> None:
     'raised', [ZeroDivisionError('a defect'), ExceptionGroup('g', [KeyError('x')]), RuntimeError()]
 )
 def test_a_chat_survives_any_exception_of_a_turn(invoke: Invoke, raised: Exception) -> None:
-    """Whatever a turn raises, the chat says so and takes the next line; the last turn gives the exit code."""
+    """The chat prints any exception that a turn raises and reads the next line. The last turn sets the exit code."""
     result = invoke('chat', model=ScriptedModel('First.', raised, 'Third.'), stdin='One\nTwo\nThree\n')
     assert (result.exit_code, result.stdout) == (0, 'First.\nThird.\n')
     assert f'Unexpected error: {type(raised).__name__}: ' in result.stderr
@@ -87,12 +87,12 @@ def test_a_chat_survives_any_exception_of_a_turn(invoke: Invoke, raised: Excepti
 
 
 def test_a_chat_survives_a_command_that_fails(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command of the chat that raises does not end it either."""
+    """A chat command that raises does not end the chat."""
 
     async def fail(self: ChangeTrackingBackend) -> None:
         raise OSError('the disk is gone')
 
-    monkeypatch.setattr(ChangeTrackingBackend, 'all_changes', fail)  # nothing else makes it fail
+    monkeypatch.setattr(ChangeTrackingBackend, 'all_changes', fail)  # no input makes this command fail
     result = invoke('chat', model=ScriptedModel('First.'), stdin='/files\nOne\n')
     assert (result.exit_code, result.stdout) == (0, 'First.\n')
     assert 'Unexpected error: OSError: the disk is gone The chat continues.' in result.stderr
@@ -105,13 +105,13 @@ def test_an_unknown_command_is_not_sent_to_the_model(invoke: Invoke) -> None:
     assert 'There is no command /hepl\\x1b. /help lists them, /skills the skills.' in result.stderr
 
 
-def test_a_turn_that_fails_does_not_end_the_chat_and_the_last_turn_gives_the_exit_code(invoke: Invoke) -> None:
+def test_chat_continues_after_a_failed_turn_and_exits_with_the_last_code(invoke: Invoke) -> None:
     fails = [ModelConnectionError('m', 'No.')] * 3
     model = ScriptedModel(*fails, 'Second.', *fails)
     result = invoke('chat', model=model, stdin='One\nTwo\nThree\n')
     assert (result.exit_code, result.stdout) == (1, 'Second.\n')
     assert result.stderr.count("'m' cannot be reached: No.") == 2
-    # What the person said first is still there.
+    # The first prompt is still in the history.
     assert 'One' in str(model.requests[3].messages)
 
 
@@ -119,11 +119,11 @@ def test_a_turn_that_fails_does_not_end_the_chat_and_the_last_turn_gives_the_exi
     ('variables', 'expected'),
     [({'XDG_STATE_HOME': '/state'}, '/state/pydantic-deep'), ({}, '~/.local/state/pydantic-deep')],
 )
-def test_lines_are_kept_where_the_xdg_specification_says(variables: dict[str, str], expected: str) -> None:
+def test_chat_history_is_stored_in_the_xdg_state_directory(variables: dict[str, str], expected: str) -> None:
     assert Environment(variables=variables).state_directory == Path(expected).expanduser()
 
 
-def test_the_file_of_lines_is_private(tmp_path: Path) -> None:
+def test_chat_history_file_is_private(tmp_path: Path) -> None:
     environment = Environment(variables={'XDG_STATE_HOME': str(tmp_path)})
     history = open_history(environment, Console())
     history.store_string('secret plan')
@@ -132,7 +132,7 @@ def test_the_file_of_lines_is_private(tmp_path: Path) -> None:
     assert list(open_history(environment, Console()).load_history_strings()) == ['secret plan']
 
 
-def test_where_lines_cannot_be_kept_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unwritable_chat_history_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / 'state').write_text('a file')
     history = open_history(Environment(variables={'XDG_STATE_HOME': str(tmp_path / 'state')}), Console())
     assert isinstance(history, InMemoryHistory)
@@ -141,14 +141,14 @@ def test_where_lines_cannot_be_kept_it_says_so(tmp_path: Path, capsys: pytest.Ca
 
 @pytest.fixture
 def haiku(tmp_path: Path) -> Path:
-    """A skill in the person's home."""
+    """A skill in the user's home directory."""
     folder = tmp_path / 'home' / '.agents' / 'skills' / 'haiku'
     folder.mkdir(parents=True)
     (folder / 'SKILL.md').write_text('---\nname: haiku\ndescription: Write a haiku.\n---\nFive, seven, five.\n')
     return folder
 
 
-def test_skills_are_listed_those_at_home_and_those_given_too(invoke: Invoke, haiku: Path, tmp_path: Path) -> None:
+def test_skills_lists_user_skills_and_given_skills(invoke: Invoke, haiku: Path, tmp_path: Path) -> None:
     given = tmp_path / 'given' / 'sonnet'
     given.mkdir(parents=True)
     (given / 'SKILL.md').write_text('---\nname: sonnet\ndescription: Write a sonnet.\n---\nFourteen lines.\n')
@@ -158,12 +158,12 @@ def test_skills_are_listed_those_at_home_and_those_given_too(invoke: Invoke, hai
     assert any(line.startswith('/writing-skills  ') for line in lines)
 
 
-def test_the_skills_at_home_can_be_left_out(invoke: Invoke, haiku: Path) -> None:
+def test_no_user_skills_omits_the_skills_at_home(invoke: Invoke, haiku: Path) -> None:
     result = invoke('chat', '--no-user-skills', model=ScriptedModel(), stdin='/skills\n')
     assert '/haiku' not in result.stderr
 
 
-def test_a_skill_goes_with_the_next_prompt_and_with_no_other(invoke: Invoke, haiku: Path) -> None:
+def test_skill_applies_only_to_the_next_prompt(invoke: Invoke, haiku: Path) -> None:
     model = ScriptedModel('First.', 'Second.')
     result = invoke('chat', model=model, stdin='/haiku\nOn rain\nAgain\n')
     last = [request.messages[-1].parts for request in model.requests]
@@ -174,19 +174,19 @@ def test_a_skill_goes_with_the_next_prompt_and_with_no_other(invoke: Invoke, hai
     assert prompts[1] == 'Again'
 
 
-def test_a_skill_and_a_prompt_fit_one_line(invoke: Invoke, haiku: Path) -> None:
+def test_skill_and_prompt_on_one_line(invoke: Invoke, haiku: Path) -> None:
     model = ScriptedModel('First.')
     assert invoke('chat', model=model, stdin='/haiku On rain\n').stdout == 'First.\n'
     assert 'Five, seven, five.' in str(model.requests[0].messages)
 
 
-def test_a_new_conversation_forgets_a_skill_that_waits(invoke: Invoke, haiku: Path) -> None:
+def test_new_conversation_drops_a_selected_skill(invoke: Invoke, haiku: Path) -> None:
     model = ScriptedModel('First.')
     invoke('chat', model=model, stdin='/haiku\n/new\nHello\n')
     assert 'Five, seven, five.' not in str(model.requests[0].messages)
 
 
-def test_a_skill_that_cannot_be_read_any_more_is_said(invoke: Invoke, haiku: Path, tmp_path: Path) -> None:
+def test_deleted_skill_is_reported(invoke: Invoke, haiku: Path, tmp_path: Path) -> None:
     def remove(messages: list[ModelMessage], info: AgentInfo) -> str:
         (haiku / 'SKILL.md').unlink()
         return 'First.'
@@ -197,7 +197,7 @@ def test_a_skill_that_cannot_be_read_any_more_is_said(invoke: Invoke, haiku: Pat
 
 
 @pytest.mark.anyio
-async def test_skills_of_a_directory_that_is_gone_are_said(make_conversation: MakeConversation, tmp_path: Path) -> None:
+async def test_missing_skills_directory_is_reported(make_conversation: MakeConversation, tmp_path: Path) -> None:
     conversation = make_conversation(ScriptedModel())
     conversation.runtime = replace(conversation.runtime, skills=Skills([tmp_path / 'gone']))
     console = Console(file=StringIO())
@@ -213,13 +213,13 @@ async def test_skills_of_a_directory_that_is_gone_are_said(make_conversation: Ma
     assert console.file.getvalue().count('gone') == 2
 
 
-def test_a_list_of_files_with_holes_says_so(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incomplete_file_list_is_reported(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ChangeTrackingBackend, 'has_all_changes', False)
     result = invoke('chat', model=ScriptedModel(), stdin='/files\n')
     assert 'Commands may have changed more files' in result.stderr
 
 
-def test_who_stops_at_a_question_goes_on_and_nothing_waits(
+def test_chat_continued_after_an_interrupt_has_no_pending_version(
     invoke: Invoke, make_terminal: Callable[..., Any], work: Path
 ) -> None:
     write = call('write_file', path='/a.txt', content='a\n')
@@ -233,9 +233,7 @@ def test_who_stops_at_a_question_goes_on_and_nothing_waits(
     assert waiting.stderr == f'No version of {work} has pending approvals.\n'
 
 
-def test_a_conversation_that_went_on_without_answers_stays_on_its_branch(
-    invoke: Invoke, make_terminal: Callable[..., Any]
-) -> None:
+def test_chat_continued_without_answers_stays_on_its_branch(invoke: Invoke, make_terminal: Callable[..., Any]) -> None:
     look, write = call('ls'), call('write_file', path='/a.txt', content='a\n')
     model = ScriptedModel([look, write], 'Second.', 'Third.')
     invoke('chat', model=model, stdin='One\nTwo\nThree\n', terminal=make_terminal(KeyboardInterrupt()))
@@ -246,7 +244,7 @@ def test_a_conversation_that_went_on_without_answers_stays_on_its_branch(
     assert [part.outcome for part in model.requests[1].tool_returns] == ['success', 'interrupted']
 
 
-def test_it_goes_on_from_an_earlier_one(invoke: Invoke) -> None:
+def test_chat_continues_an_earlier_conversation(invoke: Invoke) -> None:
     invoke('chat', model=ScriptedModel(call('write_todos', todos=PLAN), 'First.'), stdin='One\n')
     model = ScriptedModel('Second.')
     result = invoke('chat', '--continue', model=model, stdin='/todos\nTwo\n')

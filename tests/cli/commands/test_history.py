@@ -1,4 +1,4 @@
-"""The commands that read a store: no model is needed for them."""
+"""The `log`, `show`, `diff`, `replay`, `sql` and `gc` commands."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def document(result: Result) -> Any:
 
 
 def delete(tmp_path: Path, id: str) -> None:
-    """Delete a version, as a program does."""
+    """Delete a version with the API of the store."""
 
     async def do() -> None:
         async with open_store(f'sqlite:///{tmp_path}/state/pydantic-deep/agents.db') as store:
@@ -63,7 +63,7 @@ def history(invoke: Invoke) -> list[str]:
     return [row['id'] for row in reversed(rows)]
 
 
-def test_log_draws_the_versions_of_the_directory(invoke: Invoke, history: list[str]) -> None:
+def test_log_draws_the_version_graph_of_the_directory(invoke: Invoke, history: list[str]) -> None:
     result = invoke('log')
     assert result.exit_code == 0
     text = result.stdout
@@ -79,7 +79,7 @@ def test_log_draws_the_versions_of_the_directory(invoke: Invoke, history: list[s
 """)
 
 
-def test_log_shows_steps_before_the_turn_that_they_led_to(invoke: Invoke, history: list[str]) -> None:
+def test_log_shows_steps_below_their_turn(invoke: Invoke, history: list[str]) -> None:
     lines = invoke('log', '--steps', HEAD := 'HEAD').stdout.splitlines()
     assert HEAD in lines[0]
     lines = invoke('log', '--steps', '--limit', '3').stdout.splitlines()
@@ -87,13 +87,13 @@ def test_log_shows_steps_before_the_turn_that_they_led_to(invoke: Invoke, histor
     assert lines[2].endswith('now  calls task')
 
 
-def test_log_of_a_version_is_its_line(invoke: Invoke, history: list[str]) -> None:
+def test_log_of_a_version_lists_its_ancestors(invoke: Invoke, history: list[str]) -> None:
     rows = document(invoke('log', history[2][-8:], '--json'))
     assert [row['id'] for row in rows] == [history[2], history[0]]
     assert [row['prompt'] for row in rows] == ['Write \x1b[31mnew', None]
 
 
-def test_log_json_has_all_of_a_version(invoke: Invoke, history: list[str]) -> None:
+def test_log_json_contains_all_fields_of_a_version(invoke: Invoke, history: list[str]) -> None:
     row = document(invoke('log', '--json'))[0]
     created_at, run_id, conversation_id = row.pop('created_at'), row.pop('run_id'), row.pop('conversation_id')
     assert datetime.fromisoformat(created_at).tzinfo == UTC
@@ -121,7 +121,7 @@ def test_log_json_has_all_of_a_version(invoke: Invoke, history: list[str]) -> No
     )
 
 
-def test_log_of_one_conversation_and_of_all(invoke: Invoke, history: list[str], tmp_path: Path) -> None:
+def test_log_filters_by_conversation_or_shows_all(invoke: Invoke, history: list[str], tmp_path: Path) -> None:
     other = tmp_path / 'other'
     other.mkdir()
     invoke('run', 'Elsewhere', '--dir', str(other), model=ScriptedModel('Done.'))
@@ -134,15 +134,13 @@ def test_log_of_one_conversation_and_of_all(invoke: Invoke, history: list[str], 
     assert len(conversations) == 3  # here, there, and that of the subagent
 
 
-def test_log_of_a_directory_without_versions_says_so(invoke: Invoke, history: list[str], tmp_path: Path) -> None:
+def test_log_without_versions_prints_a_message(invoke: Invoke, history: list[str], tmp_path: Path) -> None:
     result = invoke('log', '--dir', str(tmp_path))
     assert (result.exit_code, result.stdout) == (0, '')
     assert result.stderr == 'There is no version of this directory. --all shows those of other directories.\n'
 
 
-def test_on_a_terminal_each_version_is_one_line_and_what_changed_stays_in_sight(
-    invoke: Invoke, history: list[str]
-) -> None:
+def test_log_truncates_prompts_to_the_terminal_width(invoke: Invoke, history: list[str]) -> None:
     rows = [Version(**row) for row in document(invoke('log', '--json'))]
     screen = Console(file=StringIO(), width=40, force_terminal=True, color_system=None)
     print_log(screen, [row for row in rows if row.kind == 'turn'], {})
@@ -152,7 +150,7 @@ def test_on_a_terminal_each_version_is_one_line_and_what_changed_stays_in_sight(
     assert lines[1].endswith('…  1 file')
 
 
-def test_in_a_pipe_each_version_is_one_line_and_nothing_is_cut_out(invoke: Invoke) -> None:
+def test_log_in_a_pipe_prints_one_untruncated_line_per_version(invoke: Invoke) -> None:
     words = 'https://example.com/a/very/long/address/that/does/not/fit/in/eighty/columns/of/a/terminal and then more'
     invoke('run', words, model=ScriptedModel('Done.'))
     lines = invoke('log').stdout.splitlines()
@@ -160,12 +158,12 @@ def test_in_a_pipe_each_version_is_one_line_and_nothing_is_cut_out(invoke: Invok
 
 
 @pytest.mark.parametrize(('seconds', 'age'), [(0, 'now'), (59, 'now'), (61, '1m'), (7_300, '2h'), (200_000, '2d')])
-def test_ages_are_in_one_unit(seconds: int, age: str) -> None:
+def test_ages_use_one_unit(seconds: int, age: str) -> None:
     now = datetime(2026, 1, 5, tzinfo=UTC)
     assert describe_age(now - timedelta(seconds=seconds), now) == age
 
 
-def test_show_tells_a_turn(invoke: Invoke, history: list[str]) -> None:
+def test_show_prints_calls_answer_files_todos_and_requests(invoke: Invoke, history: list[str]) -> None:
     text = re.sub(r'\d+\.\d s', '0.0 s', invoke('show', history[2][-8:]).stdout)
     assert text.startswith(f'version {history[2]}\n')
     assert '\nbranch       side\n' in text
@@ -200,7 +198,7 @@ def test_show_of_a_root_has_neither_parent_nor_prompt(invoke: Invoke, history: l
     assert lines[-1] == '0 requests, 0 tool calls, 0 tokens in, 0 out so far'
 
 
-def test_a_version_whose_parent_was_deleted_is_a_beginning(invoke: Invoke, history: list[str], tmp_path: Path) -> None:
+def test_version_with_a_deleted_parent_is_shown_as_a_root(invoke: Invoke, history: list[str], tmp_path: Path) -> None:
     delete(tmp_path, history[0])
     rows = document(invoke('log', '--json'))
     assert [(row['prompt'], row['parent_id'], row['files_changed']) for row in rows[2:]] == [
@@ -210,13 +208,13 @@ def test_a_version_whose_parent_was_deleted_is_a_beginning(invoke: Invoke, histo
     assert document(invoke('show', history[1], '--json'))['files'] == []
 
 
-def test_show_is_of_head_and_tells_what_waits(invoke: Invoke, history: list[str]) -> None:
+def test_show_defaults_to_head_and_lists_pending_calls(invoke: Invoke, history: list[str]) -> None:
     text = invoke('show').stdout
     assert text.startswith(f'version {history[4]} (HEAD)\nmade         pause, pending, ')
     assert '\nPending\n· edit_file /poem.txt\n' in text
 
 
-def test_show_tells_whom_a_turn_delegated_to(invoke: Invoke, history: list[str]) -> None:
+def test_show_lists_subagents(invoke: Invoke, history: list[str]) -> None:
     (subagent,) = document(invoke('show', history[3], '--json'))['subagents']
     assert (subagent['subagent'], subagent['state'], subagent['intent']) == (
         'general-purpose',
@@ -227,14 +225,14 @@ def test_show_tells_whom_a_turn_delegated_to(invoke: Invoke, history: list[str])
     assert f'general-purpose {subagent["version_id"][-8:]} complete  Look at it' in text
 
 
-def test_show_tells_the_whole_of_a_turn_that_was_resumed(invoke: Invoke, history: list[str]) -> None:
+def test_show_of_a_resumed_turn_contains_the_whole_turn(invoke: Invoke, history: list[str]) -> None:
     invoke('resume', '--approvals=deny', model=ScriptedModel('Well then.'))
     details = document(invoke('show', '--json'))
     assert [(each['name'], each['outcome']) for each in details['tool_calls']] == [('edit_file', 'denied')]
     assert (details['output'], details['prompt']) == ('Well then.', 'Wait')
 
 
-def test_show_tells_why_a_turn_failed(invoke: Invoke) -> None:
+def test_show_prints_the_error_of_a_failed_turn(invoke: Invoke) -> None:
     invoke('run', 'Go', '--max-tokens', '1', model=ScriptedModel(call('ls')))
     details = document(invoke('show', '--json'))
     assert details['error'].startswith('BudgetExceededError: ')
@@ -242,8 +240,8 @@ def test_show_tells_why_a_turn_failed(invoke: Invoke) -> None:
     assert ' failed now  Go' in invoke('log').stdout
 
 
-@pytest.mark.skipif(shutil.which('bwrap') is None, reason='commands are isolated by bubblewrap')
-def test_the_exit_code_of_a_command_is_kept_and_told_again(invoke: Invoke) -> None:
+@pytest.mark.skipif(shutil.which('bwrap') is None, reason='bubblewrap is not installed')
+def test_exit_code_of_a_command_is_stored_and_shown(invoke: Invoke) -> None:
     model = ScriptedModel(call('execute', command='echo no; exit 3'), 'Done.')
     result = invoke('run', 'Go', '--sandbox', '--approvals=allow', model=model)
     assert '✗ execute echo no; exit 3  exit code 3: no\n' in result.stderr
@@ -253,7 +251,7 @@ def test_the_exit_code_of_a_command_is_kept_and_told_again(invoke: Invoke) -> No
     assert invoke('replay', model=ScriptedModel()).exit_code == 0
 
 
-def test_diff_is_with_the_parent(invoke: Invoke, history: list[str]) -> None:
+def test_diff_compares_with_the_parent(invoke: Invoke, history: list[str]) -> None:
     result = invoke('diff', history[1])
     assert result.stdout.startswith(f'{history[0]} → {history[1]}\n')
     assert result.stdout.partition('\n')[2] == snapshot("""\
@@ -277,7 +275,7 @@ Messages
 """)
 
 
-def test_diff_shows_short_messages_whole_and_of_long_ones_how_much_is_left_out(invoke: Invoke) -> None:
+def test_diff_truncates_long_messages_and_reports_the_omitted_length(invoke: Invoke) -> None:
     long = '\n'.join(f'line {number}' for number in range(12))
     model = ScriptedModel(call('write_file', path='/a', content='x' * 1000), f'Good.\n\n{long}')
     invoke('run', 'Fix the poem,\n  please\x1b\n', '--approvals=allow', model=model)
@@ -306,7 +304,7 @@ Messages
 """)
 
 
-def test_diff_of_two_tells_what_only_one_has(invoke: Invoke, history: list[str]) -> None:
+def test_diff_of_two_versions_lists_items_of_only_one(invoke: Invoke, history: list[str]) -> None:
     text = invoke('diff', history[2], history[1]).stdout
     assert '\n- tool-call write_todos: ' in text
     assert '\nTodos\n- Write it (completed)\n' in text
@@ -317,11 +315,11 @@ def test_diff_of_two_tells_what_only_one_has(invoke: Invoke, history: list[str])
     assert used == {'requests': -1, 'tool_calls': -1, 'input_tokens': -100, 'output_tokens': -10}
 
 
-def test_diff_of_the_same_says_so(invoke: Invoke, history: list[str]) -> None:
+def test_diff_of_equal_versions_prints_a_message(invoke: Invoke, history: list[str]) -> None:
     assert invoke('diff', 'HEAD', 'HEAD').stdout.endswith('The messages and the files are the same.\n')
 
 
-def test_files_that_are_no_text_have_sizes(invoke: Invoke, work: Path) -> None:
+def test_diff_shows_sizes_of_binary_files(invoke: Invoke, work: Path) -> None:
     invoke('run', 'One', model=ScriptedModel('First.'))
     (work / 'poem.txt').write_bytes(b'\0\xff')
     (work / 'image').write_bytes(b'\0\1\xff')
@@ -332,13 +330,13 @@ def test_files_that_are_no_text_have_sizes(invoke: Invoke, work: Path) -> None:
     assert 'edited without the agent  2 files' in invoke('log').stdout
 
 
-def test_replay_of_a_turn_is_exact(invoke: Invoke, history: list[str]) -> None:
+def test_replay_matches_the_recording(invoke: Invoke, history: list[str]) -> None:
     for number, requests in ((1, 'all 2 requests match'), (2, 'all 3 requests match'), (4, 'the request matches')):
         result = invoke('replay', history[number], model=ScriptedModel())
         assert (result.exit_code, result.stdout) == (0, f'{history[number][-8:]}: {requests} the recording.\n')
 
 
-def test_replay_of_a_turn_that_was_resumed_is_exact(invoke: Invoke, history: list[str]) -> None:
+def test_replay_of_a_resumed_turn_matches_the_recording(invoke: Invoke, history: list[str]) -> None:
     invoke('resume', '--approvals=allow', model=ScriptedModel(WRITE, 'Done.'))
     assert document(invoke('replay', '--json', model=ScriptedModel())) | {'version': ''} == snapshot(
         {
@@ -352,7 +350,7 @@ def test_replay_of_a_turn_that_was_resumed_is_exact(invoke: Invoke, history: lis
     )
 
 
-def test_replay_that_is_not_exact_tells_the_first_difference(
+def test_replay_reports_the_first_difference(
     invoke: Invoke, history: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr('pydantic_deep.cli.turn._runtime.INSTRUCTIONS', 'Speak like a \x1b pirate.')
@@ -367,14 +365,14 @@ def test_replay_that_is_not_exact_tells_the_first_difference(
     assert (found.exit_code, json.loads(found.stdout)['difference_part']) == (1, 'instructions')
 
 
-def test_replay_needs_the_end_of_a_turn_and_a_model(invoke: Invoke, history: list[str]) -> None:
+def test_replay_requires_the_end_of_a_turn_and_a_model(invoke: Invoke, history: list[str]) -> None:
     result = invoke('replay', history[0], model=ScriptedModel())
     assert result.exit_code == 2
     assert 'is not the end of a turn' in result.stderr
     assert invoke('replay', history[1], '--model', 'nobody').exit_code == 3
 
 
-def test_sql_answers_as_a_table_as_json_and_as_csv(invoke: Invoke, history: list[str]) -> None:
+def test_sql_prints_a_table_json_or_csv(invoke: Invoke, history: list[str]) -> None:
     query = "SELECT kind, count(*) AS n, NULL AS nothing FROM versions WHERE kind <> 'step' GROUP BY 1 ORDER BY 1"
     assert invoke('sql', query).stdout == snapshot("""\
 kind   n  nothing
@@ -387,13 +385,13 @@ turn   4  null
     assert invoke('sql', '-', '--csv', stdin=query).stdout.splitlines()[:2] == ['kind,n,nothing', 'pause,1,']
 
 
-def test_sql_answers_in_one_form(invoke: Invoke) -> None:
+def test_sql_refuses_json_with_csv(invoke: Invoke) -> None:
     result = invoke('sql', 'SELECT 1', '--json', '--csv')
     assert (result.exit_code, result.stdout) == (2, '')
     assert 'choose one of --json and --csv.' in result.stderr
 
 
-def test_sql_writes_every_kind_of_value(invoke: Invoke, history: list[str]) -> None:
+def test_sql_serializes_every_value_type(invoke: Invoke, history: list[str]) -> None:
     query = (
         "SELECT 'a\x1bb' AS text, TIMESTAMP '2026-01-02 03:04:05' AS moment, DATE '2026-01-02' AS day, "
         "{'a': [1, 2]} AS nested, '\\x01'::BLOB AS bytes, 1.5::DECIMAL(3,1) AS number, true AS yes"
@@ -417,7 +415,7 @@ def test_sql_writes_every_kind_of_value(invoke: Invoke, history: list[str]) -> N
     assert shown.endswith('1 row\n')
 
 
-def test_on_a_terminal_long_cells_are_folded() -> None:
+def test_table_folds_long_cells_on_a_terminal() -> None:
     screen = Console(file=StringIO(), width=20, force_terminal=True, color_system=None)
     render_table(screen, Table(columns=('name', 'n'), rows=(('x' * 40, 1),)))
     assert isinstance(screen.file, StringIO)
@@ -426,25 +424,25 @@ def test_on_a_terminal_long_cells_are_folded() -> None:
     assert sum(line.count('x') for line in lines) == 40
 
 
-def test_the_number_of_rows_is_on_one_line_whatever_the_width_of_the_table(invoke: Invoke, history: list[str]) -> None:
+def test_sql_row_count_is_on_one_line(invoke: Invoke, history: list[str]) -> None:
     assert invoke('sql', 'SELECT 1 AS a').stdout == 'a\n1\n1 row\n'
     assert invoke('sql', 'SELECT 1 AS a, 2 AS b WHERE false').stdout == 'a  b\n0 rows\n'
 
 
-def test_on_a_terminal_no_rows_have_all_the_names_of_their_columns() -> None:
+def test_empty_table_on_a_terminal_shows_all_column_names() -> None:
     screen = Console(file=StringIO(), width=20, force_terminal=True, color_system=None)
     render_table(screen, Table(columns=('number', 'parent_number', 'conversation'), rows=()))
     assert isinstance(screen.file, StringIO)
     assert screen.file.getvalue().split() == ['number', 'parent_number', 'conversation', '0', 'rows']
 
 
-def test_a_query_that_fails_is_said(invoke: Invoke, history: list[str]) -> None:
+def test_failed_sql_query_is_reported(invoke: Invoke, history: list[str]) -> None:
     result = invoke('sql', 'SELECT * FROM nowhere')
     assert (result.exit_code, result.stdout) == (1, '')
     assert 'nowhere' in result.stderr
 
 
-def test_sql_without_duckdb_says_what_to_install(
+def test_sql_without_duckdb_names_the_extra_to_install(
     invoke: Invoke, history: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(name: str) -> None:
@@ -456,7 +454,7 @@ def test_sql_without_duckdb_says_what_to_install(
     assert result.stderr == "Analytics need DuckDB. Install the extra: `pip install 'pydantic-deep[duckdb]'`.\n"
 
 
-def test_gc_says_what_it_removed(invoke: Invoke, history: list[str]) -> None:
+def test_gc_reports_removed_objects(invoke: Invoke, history: list[str]) -> None:
     result = invoke('gc', '--grace', '0')
     assert result.exit_code == 0
     assert result.stdout.startswith('Removed ')
@@ -464,7 +462,7 @@ def test_gc_says_what_it_removed(invoke: Invoke, history: list[str]) -> None:
     assert set(document(invoke('gc', '--json'))) == {'removed', 'condemned', 'freed_bytes'}
 
 
-def test_the_prompt_of_a_turn_is_found_though_it_was_summarized(invoke: Invoke, work: Path, tmp_path: Path) -> None:
+def test_summarized_turns_are_listed_with_their_prompts(invoke: Invoke, work: Path, tmp_path: Path) -> None:
     (work / 'long.txt').write_text('some words\n' * 1_600)
     used = RequestUsage(input_tokens=30_000, output_tokens=10)
     reads = [call('read_file', path='/long.txt') for _ in range(3)]
@@ -480,7 +478,7 @@ def test_the_prompt_of_a_turn_is_found_though_it_was_summarized(invoke: Invoke, 
     ]
     assert [row['branch'] for row in rows if row['kind'] == 'turn'][-1] == 'main'
     assert rows[0]['branch'].startswith('main.')
-    kept = ['read_file']  # the summary stands for the others
+    kept = ['read_file']  # the summary replaces the other calls
     assert [each['name'] for each in document(invoke('show', '--json'))['tool_calls']] == kept
     delete(tmp_path, rows[0]['parent_id'])
     details = document(invoke('show', '--json'))

@@ -1,4 +1,4 @@
-"""A version that waits, and goes on in another process: here, another run of the command."""
+"""The `resume` command: answer pending approvals and continue the turn in another process."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ WRITE = call('write_file', path='/new.txt', content='new\n')
 TASK = call('task', subagent='general-purpose', description='Fix it')
 
 
-def told(messages: list[ModelMessage], info: AgentInfo) -> str:
-    """Answer with what the model was told last."""
+def echo_results(messages: list[ModelMessage], info: AgentInfo) -> str:
+    """Answer with the last tool results."""
     return '\n'.join(
         f'{part.tool_name}: {part.content}' for part in messages[-1].parts if part.part_kind == 'tool-return'
     )
@@ -39,14 +39,14 @@ def events(result: Result) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def paused(invoke: Invoke) -> str:
-    """A version that waits for two calls, one of a subagent."""
+    """The id of a version with two pending calls, one of them in a subagent."""
     model = ScriptedModel(call('write_todos', todos=PLAN), [WRITE, TASK], EDIT)
     result = invoke('run', 'Write and fix', '--approvals=pause', '--json', model=model)
     assert result.exit_code == 5
     return events(result)[-1]['version_id']
 
 
-def test_a_pause_says_what_waits_and_how_to_answer(invoke: Invoke, work: Path, steady: Steady) -> None:
+def test_pause_lists_pending_calls_and_the_resume_command(invoke: Invoke, work: Path, steady: Steady) -> None:
     result = invoke('run', 'Go', '--approvals=pause', model=ScriptedModel([WRITE, EDIT]))
     assert (result.exit_code, result.stdout) == (5, '')
     assert steady(result.stderr) == snapshot("""\
@@ -60,19 +60,19 @@ Paused: 2 calls need approval. Answer with: pydantic-deep resume 01234567
     assert not (work / 'new.txt').exists()
 
 
-def test_the_last_events_of_a_pause_are_all_that_is_pending_and_the_end(invoke: Invoke) -> None:
+def test_json_events_of_a_pause_end_with_approval_required_and_end(invoke: Invoke) -> None:
     result = invoke('run', 'Go', '--approvals=pause', '--json', model=ScriptedModel(WRITE))
-    *_, asked, last = [event for event in events(result) if event['type'] != 'usage']
-    assert (last['status'], len(last['version_id']), asked['type']) == ('awaiting_approval', 36, 'approval_required')
-    assert [approval['tool'] for approval in asked['approvals']] == ['write_file']
+    *_, required, last = [event for event in events(result) if event['type'] != 'usage']
+    assert (last['status'], len(last['version_id']), required['type']) == ('awaiting_approval', 36, 'approval_required')
+    assert [approval['tool'] for approval in required['approvals']] == ['write_file']
 
 
-def test_it_goes_on_where_it_was(
+def test_resume_continues_in_the_original_directory(
     invoke: Invoke, make_terminal: MakeTerminal, paused: str, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir('/')
     terminal = make_terminal('y', 'y')
-    model = ScriptedModel('Fixed.', told)
+    model = ScriptedModel('Fixed.', echo_results)
     result = invoke('resume', paused, model=model, terminal=terminal)
     assert (result.exit_code, result.stdout) == (0, 'write_file: Created /new.txt: 1 line, 4 bytes.\ntask: Fixed.\n')
     assert (work / 'poem.txt').read_text() == 'rose\nlily\n'
@@ -81,7 +81,7 @@ def test_it_goes_on_where_it_was(
     assert 'Write and fix' in str(model.requests[1].messages)
 
 
-def test_without_a_name_it_is_the_newest_that_waits(invoke: Invoke, paused: str, work: Path) -> None:
+def test_resume_defaults_to_the_newest_pending_version(invoke: Invoke, paused: str, work: Path) -> None:
     invoke('run', 'Another', model=ScriptedModel('Done.'))
     result = invoke('resume', '--approvals=allow', model=ScriptedModel('Fixed.', 'Done.'))
     assert (result.exit_code, result.stdout) == (0, 'Done.\n')
@@ -90,7 +90,7 @@ def test_without_a_name_it_is_the_newest_that_waits(invoke: Invoke, paused: str,
     assert (again.exit_code, again.stderr) == (2, f'No version of {work} has pending approvals.\n')
 
 
-def test_usage_and_todos_go_on(invoke: Invoke, paused: str) -> None:
+def test_resume_continues_usage_and_todos(invoke: Invoke, paused: str) -> None:
     result = invoke('resume', paused, '--approvals=allow', '--json', model=ScriptedModel('Fixed.', 'Done.'))
     first, *_, last = events(result)
     assert (first['prompt'], last['status']) == ('Write and fix', 'complete')
@@ -98,7 +98,7 @@ def test_usage_and_todos_go_on(invoke: Invoke, paused: str) -> None:
     assert last['todos'] == PLAN
 
 
-def test_the_budget_goes_on_and_can_be_raised(invoke: Invoke) -> None:
+def test_resume_continues_or_raises_the_budget(invoke: Invoke) -> None:
     small = ('--approvals=pause', '--max-tokens', '150')
     invoke('run', 'Go', *small, model=ScriptedModel(WRITE))
     result = invoke('resume', '--approvals=deny', model=ScriptedModel(call('ls')))
@@ -109,7 +109,7 @@ def test_the_budget_goes_on_and_can_be_raised(invoke: Invoke) -> None:
     assert (result.exit_code, result.stdout) == (0, 'Done.\n')
 
 
-def test_the_budget_is_that_of_a_turn_and_not_of_the_turns_before(invoke: Invoke) -> None:
+def test_resumed_budget_excludes_earlier_turns(invoke: Invoke) -> None:
     small = ('--approvals=pause', '--max-tokens', '250')
     invoke('run', 'One', *small, model=ScriptedModel('First.'))
     invoke('run', 'Two', '--continue', *small, model=ScriptedModel(WRITE))
@@ -118,7 +118,7 @@ def test_the_budget_is_that_of_a_turn_and_not_of_the_turns_before(invoke: Invoke
     assert result.exit_code == 0
 
 
-def test_it_can_wait_again(invoke: Invoke, make_terminal: MakeTerminal, work: Path) -> None:
+def test_resumed_turn_can_pause_again(invoke: Invoke, make_terminal: MakeTerminal, work: Path) -> None:
     invoke('run', 'Go', '--approvals=pause', model=ScriptedModel(WRITE))
     result = invoke('resume', '--approvals=pause', model=ScriptedModel(EDIT), terminal=make_terminal('y'))
     assert result.exit_code == 5
@@ -128,14 +128,14 @@ def test_it_can_wait_again(invoke: Invoke, make_terminal: MakeTerminal, work: Pa
     assert (work / 'poem.txt').read_text() == 'rose\nlily\n'
 
 
-def test_another_model_can_go_on(invoke: Invoke, paused: str) -> None:
+def test_resume_with_another_model(invoke: Invoke, paused: str) -> None:
     result = invoke('resume', paused, '--approvals=deny', '--model', 'nobody')
     assert result.exit_code == 3
     assert result.stderr.startswith("'nobody' cannot be used.")
     assert invoke('resume', paused, '--approvals=deny', model=ScriptedModel('No.', 'Done.')).exit_code == 0
 
 
-def test_who_stops_at_a_question_has_answered_nothing(invoke: Invoke, make_terminal: MakeTerminal, paused: str) -> None:
+def test_interrupt_during_resume_discards_all_answers(invoke: Invoke, make_terminal: MakeTerminal, paused: str) -> None:
     result = invoke('resume', paused, model=ScriptedModel(), terminal=make_terminal('y', KeyboardInterrupt()))
     assert result.exit_code == 130
     resume = f'answer with `pydantic-deep resume {paused[-8:]}`, or continue in a chat with another prompt.'
@@ -144,15 +144,13 @@ def test_who_stops_at_a_question_has_answered_nothing(invoke: Invoke, make_termi
 
 
 @pytest.mark.parametrize('mode', ['ask', 'pause'])
-def test_without_a_terminal_nothing_is_answered(invoke: Invoke, paused: str, mode: str) -> None:
+def test_resume_without_a_terminal_records_no_answers(invoke: Invoke, paused: str, mode: str) -> None:
     result = invoke('resume', paused, f'--approvals={mode}', model=ScriptedModel())
     assert (result.exit_code, result.stdout) == (2, '')
     assert result.stderr.startswith('There is no terminal to ask at.')
 
 
-def test_a_turn_that_fails_after_the_answers_says_what_may_have_run_and_goes_on_from_there(
-    invoke: Invoke, paused: str, work: Path
-) -> None:
+def test_failure_after_answers_reports_possibly_executed_calls(invoke: Invoke, paused: str, work: Path) -> None:
     model = ScriptedModel(ModelConnectionError('m', 'No.'), ModelConnectionError('m', 'No.'))
     result = invoke('resume', paused, '--approvals=allow', model=model)
     assert result.exit_code == 1
@@ -169,13 +167,13 @@ def test_a_turn_that_fails_after_the_answers_says_what_may_have_run_and_goes_on_
     assert (on.exit_code, on.stdout) == (0, 'Done.\n')
 
 
-def test_a_turn_that_fails_before_anything_is_asked_says_that_it_waits_on(invoke: Invoke, paused: str) -> None:
+def test_approvals_remain_pending_after_an_early_failure(invoke: Invoke, paused: str) -> None:
     result = invoke('resume', paused, '--approvals=allow', '--max-tokens', '1', model=ScriptedModel())
     assert result.exit_code == 4
     assert result.stderr.endswith(f'No answers given; {paused[-8:]} is still pending.\n')
 
 
-def test_who_stops_at_a_later_question_is_not_told_that_everything_may_have_run(
+def test_interrupt_at_a_later_prompt_does_not_warn_about_executed_calls(
     invoke: Invoke, make_terminal: MakeTerminal, paused: str
 ) -> None:
     model = ScriptedModel('Fixed.', WRITE)
@@ -186,7 +184,7 @@ def test_who_stops_at_a_later_question_is_not_told_that_everything_may_have_run(
     assert f'The version {newest} is still pending' in result.stderr
 
 
-def test_a_version_that_waits_is_no_place_to_go_on_from(invoke: Invoke, paused: str) -> None:
+def test_continue_from_a_pending_version_is_refused(invoke: Invoke, paused: str) -> None:
     result = invoke('run', 'Else', '--continue', model=ScriptedModel())
     short = paused[-8:]
     assert (result.exit_code, result.stderr) == (
@@ -197,20 +195,20 @@ def test_a_version_that_waits_is_no_place_to_go_on_from(invoke: Invoke, paused: 
     assert invoke('run', 'Else', '--from', f'{short}~', model=ScriptedModel('Done.')).exit_code == 0
 
 
-def test_a_version_that_waits_for_nothing_is_said(invoke: Invoke) -> None:
+def test_resume_of_a_complete_version_is_refused(invoke: Invoke) -> None:
     invoke('run', 'Go', model=ScriptedModel('Done.'))
     result = invoke('resume', 'HEAD', model=ScriptedModel())
     assert result.exit_code == 2
     assert result.stderr.endswith(' has no pending approvals: it is complete.\n')
 
 
-def test_a_turn_that_is_not_kept_cannot_wait(invoke: Invoke) -> None:
+def test_pause_mode_requires_a_store(invoke: Invoke) -> None:
     result = invoke('run', 'Go', '--approvals=pause', '--no-store', model=ScriptedModel())
     assert result.exit_code == 2
     assert 'a paused turn has to be stored.' in ' '.join(result.stderr.replace('│', '').split())
 
 
-def test_a_directory_that_is_gone_is_said_and_nothing_is_lost(invoke: Invoke, paused: str, work: Path) -> None:
+def test_resume_in_a_missing_directory_fails_and_can_be_repeated(invoke: Invoke, paused: str, work: Path) -> None:
     work.rename(work.with_name('elsewhere'))
     result = invoke('resume', paused, '--approvals=allow', model=ScriptedModel())
     assert result.exit_code == 2

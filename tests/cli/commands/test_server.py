@@ -1,4 +1,4 @@
-"""`serve` and `keys`: a server in a process of its own, and who may ask it."""
+"""The `serve` and `keys` commands: a server in a separate process, and its API keys."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ bad = {'a b': create_deep_agent(ScriptedModel())}
 
 
 @pytest.fixture
-def house(work: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def agents_module(work: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A module with agents in the working directory."""
     (work / 'house_of_agents.py').write_text(MODULE)
     monkeypatch.setattr(sys, 'path', [*sys.path])
@@ -40,7 +40,7 @@ def house(work: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @contextmanager
 def running(work: Path, *arguments: str) -> Generator[tuple[str, IO[str], subprocess.Popen[str]]]:
-    """Serve in a process, and yield where."""
+    """Start a server process; yield its first line of output, its stderr and the process."""
     program = 'import sys; from pydantic_deep.cli import main; sys.exit(main())'
     command = [sys.executable, '-c', program, 'serve', '--port', '0', *arguments]
     variables = {**os.environ, 'HOME': str(work), 'XDG_STATE_HOME': str(work / 'state')}
@@ -55,10 +55,10 @@ def running(work: Path, *arguments: str) -> Generator[tuple[str, IO[str], subpro
 
 
 @pytest.mark.slow
-def test_agents_of_a_module_are_served_until_a_signal_comes(house: Path, invoke: Invoke) -> None:
-    """From the first start without a key to an answer, and to the end without an error."""
-    store = f'sqlite:///{house}/agents.db'
-    with running(house, '--agents', 'house_of_agents:agents', '--store', store) as (first, rest, process):
+def test_serve_runs_agents_of_a_module_until_sigterm(agents_module: Path, invoke: Invoke) -> None:
+    """A server started without keys accepts a key created later, answers, and exits without an error."""
+    store = f'sqlite:///{agents_module}/agents.db'
+    with running(agents_module, '--agents', 'house_of_agents:agents', '--store', store) as (first, rest, process):
         found = re.fullmatch(r'Serving analyst, writer at (http://127\.0\.0\.1:\d+)', first)
         assert found, first + rest.read()
         assert rest.readline() == f'versions in ~{"/agents.db"}\n'
@@ -75,15 +75,15 @@ def test_agents_of_a_module_are_served_until_a_signal_comes(house: Path, invoke:
             assert client.get('/api/me').status_code == 401
         process.send_signal(signal.SIGTERM)
         assert (rest.read(), process.wait(PATIENCE_SECONDS)) == ('', 0)
-    with running(house, '--agents', 'house_of_agents:agents', '--store', store) as (_, rest, process):
+    with running(agents_module, '--agents', 'house_of_agents:agents', '--store', store) as (_, rest, process):
         rest.readline()
         process.send_signal(signal.SIGTERM)
-        assert (rest.read(), process.wait(PATIENCE_SECONDS)) == ('', 0)  # somebody has a key: nothing is said of it
+        assert (rest.read(), process.wait(PATIENCE_SECONDS)) == ('', 0)  # a key exists, so no hint is printed
 
 
 @pytest.mark.slow
-def test_a_deep_agent_is_served_where_none_is_named(work: Path) -> None:
-    (work / 'server.toml').write_text('port = 1\nstore = "memory:"\n')  # `--port` counts before it
+def test_serve_without_agents_serves_a_deep_agent(work: Path) -> None:
+    (work / 'server.toml').write_text('port = 1\nstore = "memory:"\n')  # `--port` takes precedence
     with running(work, '--model', 'test', '--config', 'server.toml') as (first, rest, process):
         found = re.fullmatch(r'Serving deep-agent at (http://\S+)', first)
         assert found, first + rest.read()
@@ -93,7 +93,7 @@ def test_a_deep_agent_is_served_where_none_is_named(work: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ('arguments', 'code', 'said'),
+    ('arguments', 'code', 'message'),
     [
         (('--agents', 'house_of_agents'), 2, 'Write `package.module:attribute`'),
         (('--agents', 'house_of_agents:bad'), 2, "'a b' cannot be the name of a served agent"),
@@ -106,17 +106,17 @@ def test_a_deep_agent_is_served_where_none_is_named(work: Path) -> None:
         (('--agents', 'house_of_agents:agents', '--host', '192.0.2.1'), 1, 'Cannot assign requested address'),
     ],
 )
-def test_what_cannot_be_served_is_told(
-    house: Path, invoke: Invoke, arguments: tuple[str, ...], code: int, said: str
+def test_serve_reports_invalid_arguments(
+    agents_module: Path, invoke: Invoke, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
-    (house / 'wrong.toml').write_text('prot = 1\n')
+    (agents_module / 'wrong.toml').write_text('prot = 1\n')
     given = arguments if arguments[:1] != ('--store',) else (*arguments, '--agents', 'house_of_agents:agents')
     store = () if '--store' in given else ('--store', 'memory:')
     result = invoke('serve', *given, *store)
-    assert (result.exit_code, said in ' '.join(result.stderr.split())) == (code, True), result.stderr
+    assert (result.exit_code, message in ' '.join(result.stderr.split())) == (code, True), result.stderr
 
 
-def test_a_key_is_printed_alone_and_once(invoke: Invoke) -> None:
+def test_new_key_is_printed_alone_on_stdout(invoke: Invoke) -> None:
     created = invoke('keys', 'create', 'laptop')
     assert re.fullmatch(r'pd_[0-9a-f-]{36}_[A-Za-z0-9_-]{43}\n', created.stdout)
     assert created.stderr == 'Store it: it is not shown again.\n'
@@ -125,7 +125,7 @@ def test_a_key_is_printed_alone_and_once(invoke: Invoke) -> None:
     assert 'digest' not in listed
 
 
-def test_a_key_has_what_was_asked_for(invoke: Invoke) -> None:
+def test_key_has_the_requested_scopes_owner_and_expiry(invoke: Invoke) -> None:
     invoke('keys', 'create', 'first')
     options = ('--scope', 'audit', '--scope', 'run', '--owner', 'ada', '--agent', 'analyst', '--expires-in', '1.5')
     invoke('keys', 'create', 'second', *options)
@@ -137,7 +137,7 @@ def test_a_key_has_what_was_asked_for(invoke: Invoke) -> None:
     assert lasts == timedelta(days=1.5)
 
 
-def test_keys_are_listed_in_a_table(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_list_prints_a_table(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('COLUMNS', '200')
     invoke('keys', 'create', 'laptop', '--owner', 'ada', '--agent', 'analyst', '--expires-in', '10')
     invoke('keys', 'create', 'phone\x1b[31m', '--owner', 'bob', '--scope', 'admin')
@@ -152,18 +152,18 @@ def test_keys_are_listed_in_a_table(invoke: Invoke, monkeypatch: pytest.MonkeyPa
     assert '\x1b' not in rows[1]
 
 
-def test_no_keys_are_told(invoke: Invoke) -> None:
+def test_keys_list_without_keys_prints_a_hint(invoke: Invoke) -> None:
     assert invoke('keys', 'list').stderr == 'There is no key. Create one: pydantic-deep keys create NAME\n'
 
 
-def test_revoking_says_which(invoke: Invoke) -> None:
+def test_revoke_prints_the_key_name(invoke: Invoke) -> None:
     invoke('keys', 'create', 'laptop')
     [key] = json.loads(invoke('keys', 'list', '--json').stdout)
     assert invoke('keys', 'revoke', key['id']).stderr == 'laptop is revoked.\n'
 
 
 @pytest.mark.parametrize(
-    ('arguments', 'code', 'said'),
+    ('arguments', 'code', 'message'),
     [
         (('create', ' '), 1, 'name: it is empty'),
         (('create', 'a', '--scope', 'root'), 2, "'root' is not one of"),
@@ -171,19 +171,23 @@ def test_revoking_says_which(invoke: Invoke) -> None:
         (('revoke', 'nobody'), 1, "no ApiKey with the key 'nobody'"),
     ],
 )
-def test_a_key_that_cannot_be_is_told(invoke: Invoke, arguments: tuple[str, ...], code: int, said: str) -> None:
+def test_invalid_key_arguments_are_reported(
+    invoke: Invoke, arguments: tuple[str, ...], code: int, message: str
+) -> None:
     result = invoke('keys', *arguments)
-    assert (result.exit_code, said in re.sub(r'[\s│]+', ' ', result.stderr)) == (code, True), result.stderr
+    assert (result.exit_code, message in re.sub(r'[\s│]+', ' ', result.stderr)) == (code, True), result.stderr
 
 
-def test_settings_name_the_store_of_keys_too(work: Path, invoke: Invoke) -> None:
+def test_keys_use_the_store_of_the_config_file(work: Path, invoke: Invoke) -> None:
     (work / 'server.toml').write_text(f'store = "sqlite:///{work}/served.db"\n')
     invoke('keys', 'create', 'laptop', '--config', 'server.toml')
     assert (work / 'served.db').exists()
     assert 'There is no key' in invoke('keys', 'list').stderr
 
 
-def test_without_the_extra_it_says_what_to_install(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_commands_without_the_extra_print_how_to_install(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in [name for name in sys.modules if name.startswith('pydantic_deep.server')]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, 'prometheus_client', None)
@@ -192,5 +196,5 @@ def test_without_the_extra_it_says_what_to_install(invoke: Invoke, monkeypatch: 
         assert (result.exit_code, "pip install 'pydantic-deep[server]'" in result.stderr) == (2, True)
 
 
-def test_the_scopes_of_the_command_are_those_of_the_server() -> None:
+def test_cli_scopes_match_server_scopes() -> None:
     assert tuple(Scope) == SCOPES

@@ -1,4 +1,4 @@
-"""The commands about skills."""
+"""The `skills new`, `skills list`, `skills show` and `skills validate` commands."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def run(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command in a directory, with a home that is empty."""
+    """Run a skills command with an empty home directory."""
     monkeypatch.chdir(work)
     monkeypatch.setenv('COLUMNS', '200')
     environment = Environment(variables={'HOME': str(tmp_path / 'home')})
@@ -40,8 +40,8 @@ def write(directory: Path, name: str, description: str = 'Use this skill when yo
 
 
 class TestNew:
-    def test_it_writes_a_skill_that_is_valid_where_a_chat_looks(self, run: Run, tmp_path: Path) -> None:
-        """Without `--dir` a new skill is made where `chat` and `run` look, and `list` shows it as used."""
+    def test_new_writes_a_valid_skill_to_the_user_skills(self, run: Run, tmp_path: Path) -> None:
+        """Without `--dir`, the skill is created in the directory that `chat`, `run` and `list` read."""
         folder = tmp_path / 'home/.agents/skills/my-skill'
         result = run('new', 'my-skill')
         assert (result.exit_code, result.stdout) == (
@@ -55,18 +55,18 @@ class TestNew:
         assert 'my-skill' in discover_skills(sources).skills
         assert 'my-skill  ' in run('list').stdout
 
-    def test_it_goes_where_it_is_told(self, run: Run, work: Path) -> None:
+    def test_new_writes_to_the_given_directory(self, run: Run, work: Path) -> None:
         assert run('new', 'my-skill', '--dir', 'mine').exit_code == 0
         assert (work / 'mine/my-skill/SKILL.md').read_text().startswith('---\nname: my-skill\n')
 
     @pytest.mark.parametrize('name', ['My Skill', '../x', 'a--b', '', 'x' * 65])
-    def test_a_name_that_is_none_is_wrong_usage(self, run: Run, work: Path, name: str) -> None:
+    def test_new_refuses_an_invalid_name(self, run: Run, work: Path, name: str) -> None:
         result = run('new', name)
         assert result.exit_code == 2
         assert "'NAME': the name of a skill" in result.stderr
         assert not (work / '.agents').exists()
 
-    def test_what_is_there_stays(self, run: Run, tmp_path: Path) -> None:
+    def test_new_does_not_overwrite_an_existing_skill(self, run: Run, tmp_path: Path) -> None:
         folder = write(tmp_path / 'home/.agents/skills', 'mine')
         before = (folder / 'SKILL.md').read_bytes()
         result = run('new', 'mine')
@@ -76,13 +76,13 @@ class TestNew:
         )
         assert (folder / 'SKILL.md').read_bytes() == before
 
-    def test_a_place_that_cannot_be_written_is_said(self, run: Run) -> None:
+    def test_new_reports_an_unwritable_directory(self, run: Run) -> None:
         result = run('new', 'mine', '--dir', 'poem.txt')
         assert (result.exit_code, result.stderr) == (1, 'poem.txt/mine/SKILL.md cannot be written: Not a directory.\n')
 
 
 class TestList:
-    def test_the_bundled_ones_are_there(self, run: Run) -> None:
+    def test_list_contains_the_bundled_skills(self, run: Run) -> None:
         result = run('list')
         assert (result.exit_code, result.stderr) == (0, '')
         rows = [line.split()[:2] for line in result.stdout.splitlines()]
@@ -93,9 +93,7 @@ class TestList:
             ['writing-skills', 'bundled'],
         ]
 
-    def test_those_of_a_project_are_untrusted_until_somebody_vouches(
-        self, run: Run, work: Path, tmp_path: Path
-    ) -> None:
+    def test_project_skills_are_untrusted_without_trust_option(self, run: Run, work: Path, tmp_path: Path) -> None:
         write(work / '.agents/skills', 'same')
         write(tmp_path / 'home/.agents/skills', 'same')
         listed = [(s['name'], s['scope'], s['is_trusted']) for s in json.loads(run('list', '--json').stdout)]
@@ -106,7 +104,7 @@ class TestList:
         assert listed[0] == ('same', 'project', True)
         assert all(is_trusted for _, _, is_trusted in listed)
 
-    def test_a_directory_can_be_named(self, run: Run, work: Path) -> None:
+    def test_list_reads_the_given_directories(self, run: Run, work: Path) -> None:
         write(work / 'a', 'one', extra='allowed-tools: Read\ndisable-model-invocation: true\n')
         write(work / 'b', 'two')
         assert json.loads(run('list', '--dir', 'a', '--dir', 'b', '--json').stdout) == [
@@ -131,7 +129,7 @@ class TestList:
         ]
         assert run('list', '--dir', 'none').exit_code == 2
 
-    def test_what_is_wrong_goes_to_standard_error(self, run: Run, work: Path) -> None:
+    def test_list_prints_diagnostics_to_stderr(self, run: Run, work: Path) -> None:
         write(work / 'a', 'good')
         (work / 'a/bad').mkdir()
         (work / 'a/bad/SKILL.md').write_text('nothing')
@@ -144,7 +142,7 @@ class TestList:
 
 
 class TestShow:
-    def test_it_prints_what_the_agent_reads(self, run: Run, work: Path) -> None:
+    def test_show_prints_the_text_for_the_agent(self, run: Run, work: Path) -> None:
         folder = write(work / '.agents/skills', 'mine')
         (folder / 'a.md').write_text('x')
         result = run('show', 'mine')
@@ -159,11 +157,11 @@ class TestShow:
 """),
         )
 
-    def test_an_unknown_one_is_an_error(self, run: Run) -> None:
+    def test_show_of_an_unknown_skill_fails(self, run: Run) -> None:
         result = run('show', 'writing-skill')
         assert (result.exit_code, result.stderr) == (1, "No skill named 'writing-skill'. Similar: writing-skills.\n")
 
-    def test_one_that_is_no_text_is_an_error(self, run: Run, work: Path) -> None:
+    def test_show_of_a_binary_file_fails(self, run: Run, work: Path) -> None:
         folder = write(work / 'a', 'mine')
         with (folder / 'SKILL.md').open('ab') as file:
             file.write(bytes(Random(0).choices(range(1, 256), k=5_000)))
@@ -175,7 +173,7 @@ class TestShow:
 
 
 class TestValidate:
-    def test_errors_end_with_1(self, run: Run, work: Path) -> None:
+    def test_validate_exits_with_1_on_errors(self, run: Run, work: Path) -> None:
         write(work / 'a', 'Bad', 'Does things.')
         result = run('validate', 'a/Bad')
         assert (result.exit_code, result.stdout) == (
@@ -186,7 +184,7 @@ a/Bad/SKILL.md: warning: The description does not say when to use the skill. Beg
 """),
         )
 
-    def test_advice_does_not(self, run: Run, work: Path) -> None:
+    def test_validate_exits_with_0_on_warnings(self, run: Run, work: Path) -> None:
         write(work / 'a', 'good', 'Does things.')
         result = run('validate', 'a/good', '--json')
         assert (result.exit_code, json.loads(result.stdout)) == (
@@ -204,6 +202,6 @@ a/Bad/SKILL.md: warning: The description does not say when to use the skill. Beg
             ),
         )
 
-    def test_nothing_is_said_to_be_nothing(self, run: Run, work: Path) -> None:
+    def test_validate_without_problems_prints_a_message(self, run: Run, work: Path) -> None:
         write(work / 'a', 'good')
         assert run('validate', 'a/good').stdout == 'a/good: no problems found.\n'

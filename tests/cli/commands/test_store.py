@@ -1,4 +1,4 @@
-"""The commands about a store as a whole: `store check`, `store backup` and `store restore`."""
+"""The `store check`, `store backup` and `store restore` commands."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def _damage(path: Path, *statements: str) -> None:
         raw.commit()
 
 
-def test_a_whole_store_has_no_damage(agents: Path, invoke: Invoke) -> None:
-    """`store check` of a store that is whole says so, and ends with 0."""
+def test_check_of_an_undamaged_store_exits_with_0(agents: Path, invoke: Invoke) -> None:
+    """`store check` of an undamaged store prints a message and exits with 0."""
     done = invoke('store', 'check', '--store', f'sqlite:///{agents}')
     assert (done.exit_code, done.stdout) == (0, f'{agents}: no damage.\n')
 
 
-def test_damage_is_listed_with_what_depends_on_it(agents: Path, invoke: Invoke) -> None:
-    """`store check` lists every damaged row with its table, and the versions and conversations that need it; its exit
-    code is 1 then, with --json too."""
+def test_check_lists_damaged_rows_and_their_dependents(agents: Path, invoke: Invoke) -> None:
+    """`store check` prints every damaged row with its table and the versions and conversations that depend on it. The
+    exit code is 1, also with `--json`."""
     _damage(agents, 'DELETE FROM message WHERE number = 1', "UPDATE version SET state = 'failed' WHERE number = 1")
     done = invoke('store', 'check', '--store', f'sqlite:///{agents}')
     assert done.exit_code == 1
@@ -56,8 +56,8 @@ def test_damage_is_listed_with_what_depends_on_it(agents: Path, invoke: Invoke) 
     assert all(row['versions'] and row['conversations'] for row in rows if row['row'] is not None)
 
 
-def test_many_dependents_are_counted(tmp_path: Path, invoke: Invoke, agents: Path) -> None:
-    """Of many versions that need one row the first are named, and --json names all."""
+def test_check_truncates_long_lists_of_dependents(tmp_path: Path, invoke: Invoke, agents: Path) -> None:
+    """Only the first dependent versions are named; `--json` contains all of them."""
     for _ in range(6):
         invoke('run', 'More', '--continue', '--store', f'sqlite:///{agents}', model=ScriptedModel('Hello.'))
     _damage(agents, "UPDATE conversation SET agent_name = 'x'")
@@ -65,8 +65,8 @@ def test_many_dependents_are_counted(tmp_path: Path, invoke: Invoke, agents: Pat
     assert ' more, conversation' in done.stdout
 
 
-def test_a_store_that_cannot_be_opened_is_damage(agents: Path, invoke: Invoke) -> None:
-    """`store check` of a store whose mark is damaged reports that, instead of failing."""
+def test_check_reports_a_store_that_cannot_be_opened(agents: Path, invoke: Invoke) -> None:
+    """`store check` reports a damaged `meta` table instead of failing."""
     _damage(agents, "DELETE FROM meta WHERE key = 'version'")
     done = invoke('store', 'check', '--store', f'sqlite:///{agents}')
     assert done.exit_code == 1
@@ -74,17 +74,17 @@ def test_a_store_that_cannot_be_opened_is_damage(agents: Path, invoke: Invoke) -
     assert done.stdout.endswith(f'{agents}: 1 damaged row.\n')
 
 
-def test_a_store_that_is_none_is_wrong_usage(tmp_path: Path, invoke: Invoke) -> None:
-    """What is no store is not damaged."""
+def test_check_of_another_file_is_usage_error(tmp_path: Path, invoke: Invoke) -> None:
+    """A file that is not a SQLite database is not reported as damaged."""
     (tmp_path / 'notes.txt').write_text('no database ' * 100)
     done = invoke('store', 'check', '--store', f'sqlite:///{tmp_path}/notes.txt')
     assert (done.exit_code, done.stdout) == (2, '')
     assert 'not a SQLite database' in done.stderr
 
 
-def test_a_backup_is_restored_to_another_place(agents: Path, tmp_path: Path, invoke: Invoke) -> None:
-    """`store backup` writes one file, `store restore` brings it to a new store, both say on standard error where they
-    are, and what was there is there."""
+def test_backup_is_restored_to_another_store(agents: Path, tmp_path: Path, invoke: Invoke) -> None:
+    """`store backup` writes one file and `store restore` loads it into a new store. Both print their progress to
+    stderr, and the restored store has the same versions."""
     backup, copy = tmp_path / 'agents.backup', f'sqlite:///{tmp_path}/copy.db'
     done = invoke('store', 'backup', str(backup), '--store', f'sqlite:///{agents}')
     assert done.exit_code == 0, done.stderr
@@ -99,16 +99,16 @@ def test_a_backup_is_restored_to_another_place(agents: Path, tmp_path: Path, inv
     assert invoke('store', 'check', '--store', copy).exit_code == 0
 
 
-def test_a_backup_goes_to_the_persons_own_store(agents: Path, tmp_path: Path, invoke: Invoke) -> None:
-    """Without --store a backup is restored to the person's own store, whose directory is made."""
+def test_restore_defaults_to_the_user_store(agents: Path, tmp_path: Path, invoke: Invoke) -> None:
+    """Without `--store`, a backup is restored to the user's own store. Its directory is created."""
     backup = tmp_path / 'agents.backup'
     invoke('store', 'backup', str(backup), '--store', f'sqlite:///{agents}')
     assert invoke('store', 'restore', str(backup)).exit_code == 0
     assert invoke('store', 'restore', str(backup)).exit_code == 1
 
 
-def test_what_only_reads_needs_no_right_to_write(agents: Path, invoke: Invoke) -> None:
-    """Commands that only read open the store for reading only: another process may be inside a write."""
+def test_reading_commands_work_while_another_process_writes(agents: Path, invoke: Invoke) -> None:
+    """Reading commands open the store read-only, so they do not wait for the write lock of another process."""
     with closing(sqlite3.connect(agents, isolation_level=None)) as raw:
         raw.execute('BEGIN IMMEDIATE')
         for command in ('log', 'show', 'sql'):
@@ -118,8 +118,8 @@ def test_what_only_reads_needs_no_right_to_write(agents: Path, invoke: Invoke) -
         assert not list(agents.with_name('agents.db.owners').iterdir())
 
 
-def test_a_store_of_an_older_release_is_brought_up_to_date_by_who_reads_it(agents: Path, invoke: Invoke) -> None:
-    """A reading command opens older tables as well, which then are the newest."""
+def test_reading_command_migrates_an_older_store(agents: Path, invoke: Invoke) -> None:
+    """A reading command opens tables of an older release and migrates them."""
     with closing(sqlite3.connect(agents)) as raw:
         for sql in set_back(1):
             raw.execute(sql)

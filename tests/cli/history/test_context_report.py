@@ -1,4 +1,4 @@
-"""`/context` in a chat, and `context`: what a conversation takes of the model's window."""
+"""The `/context` chat command and the `context` command: token usage of a conversation by part."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def lines_of(usage: UsageReport, *, width: int | None, is_exact: bool = False) -
     return [line.plain for line in render_context(report, width=width)]
 
 
-def test_a_terminal_gets_a_bar_of_the_window_and_a_legend() -> None:
+def test_context_on_a_terminal_shows_a_bar_and_a_legend() -> None:
     assert '\n'.join(lines_of(USAGE, width=40)) == snapshot("""\
 ██████████░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░
 █ system      2,000    1%  instructions
@@ -70,7 +70,7 @@ Cost so far: $0.1234, without 2 requests.\
 """)
 
 
-def test_colours_tell_the_parts_of_the_bar() -> None:
+def test_context_bar_has_one_color_per_part() -> None:
     bar = render_context(ContextReport(version='v', usage=USAGE, is_exact=False), width=40)[0]
 
     assert [(str(span.style), span.end - span.start) for span in bar.spans] == [
@@ -81,7 +81,7 @@ def test_colours_tell_the_parts_of_the_bar() -> None:
     ]
 
 
-def test_elsewhere_there_is_no_bar() -> None:
+def test_context_without_a_terminal_has_no_bar() -> None:
     assert '\n'.join(lines_of(USAGE, width=None, is_exact=True)) == snapshot("""\
 system      2,000    1%  instructions
 tools       8,000    4%  schemas of tools
@@ -95,12 +95,12 @@ Cost so far: $0.1234, without 2 requests.\
 """)
 
 
-def test_a_bar_is_never_longer_than_the_terminal_however_full_the_window() -> None:
+def test_context_bar_is_limited_to_the_terminal_width() -> None:
     assert lines_of(replace(USAGE, context_window=20_000), width=30)[0] == '█' * 30
     assert len(lines_of(USAGE, width=500)[0]) == 72
 
 
-def test_without_a_window_the_shares_are_of_what_is_counted() -> None:
+def test_shares_without_a_context_window_refer_to_the_counted_tokens() -> None:
     lines = lines_of(replace(USAGE, context_window=None, last=None, cost=None), width=30)
 
     assert lines[0] == '█' * 30
@@ -108,17 +108,17 @@ def test_without_a_window_the_shares_are_of_what_is_counted() -> None:
     assert lines[-1] == '50,000 tokens, estimated. The context window of the model is unknown.'
 
 
-def test_nothing_at_all_is_no_error() -> None:
+def test_context_of_an_empty_conversation_is_rendered() -> None:
     nothing = replace(USAGE, tools=None, system=None, files=0, history=0, counted=0, context_window=None)
 
     assert lines_of(nothing, width=10)[0] == '░' * 10
 
 
-def test_a_cost_that_is_whole_says_nothing_of_requests() -> None:
+def test_complete_cost_does_not_mention_unpriced_requests() -> None:
     assert lines_of(replace(USAGE, unpriced_requests=0), width=None)[-1] == 'Cost so far: $0.1234.'
 
 
-def test_a_chat_shows_it_in_words_where_no_terminal_is(invoke: Invoke) -> None:
+def test_context_in_a_chat_without_a_terminal_is_plain_text(invoke: Invoke) -> None:
     model = ScriptedModel(call('ls'), 'First.')
     result = invoke('chat', model=model, stdin='/context\nOne\n/context\n')
     before, _, after = result.stderr.partition('One') if 'One' in result.stderr else result.stderr.partition('\n')
@@ -129,24 +129,24 @@ def test_a_chat_shows_it_in_words_where_no_terminal_is(invoke: Invoke) -> None:
     assert '█' not in after
 
 
-async def test_a_chat_on_a_terminal_shows_the_bar(make_conversation: MakeConversation) -> None:
+async def test_context_in_a_chat_on_a_terminal_shows_the_bar(make_conversation: MakeConversation) -> None:
     output = StringIO()
     console = Console(file=output, force_terminal=True, width=60, color_system=None)
     prompter = ApprovalPrompter(environment=Environment())
     model = ScriptedModel('First.')
     conversation = make_conversation(model)
     chat = ChatSession(conversation, console, prompter, decider_for(ApprovalMode.deny, prompter), prints_answers=True)
-    said = iter(['One', '/context', '/quit'])
+    prompts = iter(['One', '/context', '/quit'])
 
     async def ask() -> str:
-        return next(said)
+        return next(prompts)
 
     await chat.run(ask)
 
     assert '█' in output.getvalue()
 
 
-def test_the_context_of_a_version_is_one_document(invoke: Invoke) -> None:
+def test_context_json_contains_tokens_by_part(invoke: Invoke) -> None:
     invoke('run', 'Look', model=ScriptedModel(call('ls'), 'Done.'))
     found: dict[str, Any] = json.loads(invoke('context', '--json').stdout)
 
@@ -158,7 +158,7 @@ def test_the_context_of_a_version_is_one_document(invoke: Invoke) -> None:
     assert found['last_request']['output_tokens'] == 10
 
 
-def test_the_context_of_a_version_is_shown(invoke: Invoke) -> None:
+def test_context_of_a_version_is_printed(invoke: Invoke) -> None:
     invoke('run', 'Look', model=ScriptedModel('Done.'))
     result = invoke('context')
 
@@ -166,7 +166,7 @@ def test_the_context_of_a_version_is_shown(invoke: Invoke) -> None:
     assert invoke('context', 'HEAD~').stdout.startswith('system        not known')
 
 
-def test_a_document_has_null_where_nothing_is_known() -> None:
+def test_context_json_has_null_for_unknown_values() -> None:
     usage = replace(USAGE, last=None, cost=None)
 
     document = context_document(ContextReport(version='v', usage=usage, is_exact=False))
@@ -175,18 +175,18 @@ def test_a_document_has_null_where_nothing_is_known() -> None:
 
 
 @pytest.mark.parametrize(('model', 'is_exact'), [('gpt-5', True), ('claude-opus-5-5', False), (None, False)])
-async def test_the_tokenizer_of_the_model_counts_where_there_is_one(model: str | None, is_exact: bool) -> None:
+async def test_context_uses_the_tokenizer_of_the_model_if_available(model: str | None, is_exact: bool) -> None:
     assert (await load_context_report(version_of(model))).is_exact is is_exact
 
 
-async def test_without_the_extra_everything_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_context_without_the_tokenizer_extra_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, 'pydantic_deep.tokenizers', None)
 
     assert (await load_context_report(version_of('gpt-5'))).is_exact is False
 
 
 def version_of(model: str | None) -> Any:
-    """Return a version without anything, that a model has answered."""
+    """Return an empty version whose last response came from `model`."""
 
     class Empty:
         id = 'v'

@@ -1,4 +1,4 @@
-"""A turn that was asked about is one step for a person, however many versions it has."""
+"""Turns with pauses and steps: several versions shown as one turn."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def document(result: Result) -> Any:
 
 
 def ids_of(invoke: Invoke, *options: str) -> list[str]:
-    """Return the versions of the directory, oldest first."""
+    """Return the version ids of the directory, oldest first."""
     return [row['id'] for row in reversed(document(invoke('log', '--json', *options)))]
 
 
 def named(text: str, ids: Sequence[str]) -> str:
-    """Write versions as their place in a list."""
+    """Replace version ids in the text with `version` and their index."""
     for number, id in enumerate(ids):
         text = text.replace(id, f'version{number}').replace(id[-8:], f'version{number}')
     return text
@@ -60,7 +60,7 @@ def named(text: str, ids: Sequence[str]) -> str:
 
 @pytest.fixture
 def in_store(tmp_path: Path) -> InStore:
-    """Do something with the store of the command line."""
+    """Run a function with the store of the command line."""
 
     def do(work: Callable[[Store], Awaitable[None]]) -> None:
         async def run() -> None:
@@ -74,7 +74,7 @@ def in_store(tmp_path: Path) -> InStore:
 
 @pytest.fixture
 def asked(invoke: Invoke, make_terminal: MakeTerminal) -> list[str]:
-    """The ids of a root, of the two pauses of a turn that writes two files, and of its end."""
+    """The ids of the root, the two pauses of a turn that writes two files, and the end of the turn."""
     model = ScriptedModel(call('write_todos', todos=PLAN), TASK, 'Looked.', WRITE_A, WRITE_B, 'Wrote both.')
     result = invoke('run', 'Write both', model=model, terminal=make_terminal('y', 'y'))
     assert (result.exit_code, result.stdout) == (0, 'Wrote both.\n')
@@ -83,21 +83,21 @@ def asked(invoke: Invoke, make_terminal: MakeTerminal) -> list[str]:
 
 @pytest.fixture
 def left_at_a_step(invoke: Invoke) -> list[str]:
-    """The ids of a root, of the steps of a turn, and of its end; the directory has the second step, as after a crash."""
+    """The ids of the root, the steps of a turn, and its end. The second step is checked out, as after a crash."""
     invoke('run', 'Write both', ALLOW, model=ScriptedModel(WRITE_A, WRITE_B, READ, 'Wrote both.'))
     ids = ids_of(invoke, '--steps')
     assert invoke('checkout', ids[2]).exit_code == 0
     return ids
 
 
-def test_diff_is_of_the_whole_turn(invoke: Invoke, asked: list[str]) -> None:
+def test_diff_covers_the_whole_turn(invoke: Invoke, asked: list[str]) -> None:
     difference = document(invoke('diff', '--json'))
     assert (difference['before'], [file['path'] for file in difference['files']]) == (asked[0], ['/a.txt', '/b.txt'])
     of_a_pause = document(invoke('diff', asked[2], '--json'))
     assert (of_a_pause['before'], [file['path'] for file in of_a_pause['files']]) == (asked[0], ['/a.txt'])
 
 
-def test_the_version_before_is_that_before_the_turn(invoke: Invoke, asked: list[str], work: Path) -> None:
+def test_parent_revision_is_the_version_before_the_turn(invoke: Invoke, asked: list[str], work: Path) -> None:
     result = invoke('rewind', 'HEAD~')
     assert named(result.stdout, asked) == snapshot("""\
 HEAD is version0: a conversation begins
@@ -109,7 +109,7 @@ HEAD is version0: a conversation begins
     assert len(model.requests[0].messages) == 1
 
 
-def test_what_was_edited_while_a_turn_waited_is_within_it(invoke: Invoke, work: Path) -> None:
+def test_edits_during_a_pause_belong_to_the_turn(invoke: Invoke, work: Path) -> None:
     invoke('run', 'Write', PAUSE, model=ScriptedModel(WRITE_A))
     (work / 'poem.txt').write_text('mine\n')
     invoke('resume', ALLOW, model=ScriptedModel('Wrote.'))
@@ -118,7 +118,7 @@ def test_what_was_edited_while_a_turn_waited_is_within_it(invoke: Invoke, work: 
     assert document(invoke('diff', '--json'))['before'] == ids[0]
 
 
-def test_each_version_of_a_turn_has_its_prompt(invoke: Invoke, asked: list[str]) -> None:
+def test_each_version_of_a_turn_has_the_prompt(invoke: Invoke, asked: list[str]) -> None:
     assert [row['prompt'] for row in document(invoke('log', '--json'))] == [*['Write both'] * 3, None]
     assert [row['prompt'] for row in document(invoke('log', '--json', '--steps'))] == [*['Write both'] * 5, None]
     assert named(invoke('log').stdout, asked) == snapshot("""\
@@ -129,7 +129,7 @@ def test_each_version_of_a_turn_has_its_prompt(invoke: Invoke, asked: list[str])
 """)
 
 
-def test_what_a_person_changed_is_not_what_a_person_said(invoke: Invoke, make_terminal: MakeTerminal) -> None:
+def test_edited_arguments_do_not_change_the_prompt(invoke: Invoke, make_terminal: MakeTerminal) -> None:
     terminal = make_terminal('e', "path: /z.txt\ncontent: 'z'\n", KeyboardInterrupt())
     invoke('run', 'Write both', model=ScriptedModel(WRITE_A, WRITE_B), terminal=terminal)
     rows = document(invoke('log', '--json'))
@@ -143,7 +143,7 @@ def test_what_a_person_changed_is_not_what_a_person_said(invoke: Invoke, make_te
     assert json.loads(resumed.stdout.splitlines()[0])['prompt'] == 'Write both'
 
 
-def test_show_is_of_the_whole_turn(invoke: Invoke, asked: list[str]) -> None:
+def test_show_covers_the_whole_turn(invoke: Invoke, asked: list[str]) -> None:
     text = invoke('show').stdout
     assert named(text[: text.index('\nSubagents')], asked).splitlines()[4:] == snapshot(
         [
@@ -186,7 +186,7 @@ Requests
 
 
 @pytest.mark.anyio
-async def test_show_names_the_model_of_another_program_as_it_answered(store: Store) -> None:
+async def test_show_prints_the_stored_model_of_another_agent(store: Store) -> None:
     agent = VersionedAgent(create_deep_agent(ScriptedModel('Done.'), name='other'), store)
     version = await (await agent.create()).advance('Go')
     reader = VersionReader(revisions=Revisions(store=store, directory='/'))
@@ -195,7 +195,7 @@ async def test_show_names_the_model_of_another_program_as_it_answered(store: Sto
     )
 
 
-def test_a_pause_that_was_answered_waits_for_nothing(invoke: Invoke, asked: list[str]) -> None:
+def test_answered_pause_has_no_pending_calls(invoke: Invoke, asked: list[str]) -> None:
     text = invoke('show', asked[1]).stdout
     assert '\nmade         pause, answered, ' in text
     assert '\nPending\n' not in text
@@ -204,7 +204,7 @@ def test_a_pause_that_was_answered_waits_for_nothing(invoke: Invoke, asked: list
     assert len(details['requests']) == 3
 
 
-def test_a_turn_is_told_by_its_messages_where_what_it_began_from_was_deleted(
+def test_turn_with_deleted_parents_is_rebuilt_from_its_messages(
     invoke: Invoke, make_terminal: MakeTerminal, in_store: InStore
 ) -> None:
     model = ScriptedModel(READ, READ, 'One.', READ, 'Two.', WRITE_A, WRITE_B, 'Three.')
@@ -230,7 +230,7 @@ def test_a_turn_is_told_by_its_messages_where_what_it_began_from_was_deleted(
 
 
 @pytest.mark.anyio
-async def test_show_tells_how_far_an_answer_came_that_was_stopped(
+async def test_show_prints_the_partial_answer_of_a_stopped_turn(
     make_conversation: MakeConversation, store: Store
 ) -> None:
     stop = CancellationToken()
@@ -251,7 +251,7 @@ async def test_show_tells_how_far_an_answer_came_that_was_stopped(
     assert shown[shown.index('\nPartial answer') + 1] == details.output
 
 
-# Going on from a version that waited
+# Continuing from a version with pending approvals
 
 
 def refused(invoke: Invoke, *options: str) -> str:
@@ -260,7 +260,7 @@ def refused(invoke: Invoke, *options: str) -> str:
     return result.stderr
 
 
-def test_who_goes_on_from_what_was_answered_learns_what_went_on(invoke: Invoke, asked: list[str]) -> None:
+def test_continue_from_an_answered_pause_names_its_successor(invoke: Invoke, asked: list[str]) -> None:
     said = refused(invoke, '--from', asked[1])
     assert named(said, asked) == snapshot(
         'The version version1 was answered, and version3 continues it. Continue from that version with `--from version3`, or continue before it with `--from version1~`.\n'
@@ -271,7 +271,7 @@ def test_who_goes_on_from_what_was_answered_learns_what_went_on(invoke: Invoke, 
     assert refused(invoke, '-c') == said
 
 
-def test_who_goes_on_from_what_waits_learns_how_to_answer(invoke: Invoke) -> None:
+def test_continue_from_a_pending_pause_names_the_resume_command(invoke: Invoke) -> None:
     invoke('run', 'Write both', PAUSE, model=ScriptedModel(WRITE_A))
     ids = ids_of(invoke)
     assert named(refused(invoke, '-c'), ids) == snapshot(
@@ -280,7 +280,7 @@ def test_who_goes_on_from_what_waits_learns_how_to_answer(invoke: Invoke) -> Non
     assert invoke('run', 'Else', '--from', f'{ids[1]}~', model=ScriptedModel('Done.')).exit_code == 0
 
 
-def test_what_went_on_may_wait_itself(invoke: Invoke, make_terminal: MakeTerminal) -> None:
+def test_continue_from_an_answered_pause_names_a_pending_successor(invoke: Invoke, make_terminal: MakeTerminal) -> None:
     invoke('run', 'Write both', PAUSE, model=ScriptedModel(WRITE_A))
     invoke('resume', PAUSE, model=ScriptedModel(WRITE_B), terminal=make_terminal('y'))
     ids = ids_of(invoke)
@@ -290,7 +290,7 @@ def test_what_went_on_may_wait_itself(invoke: Invoke, make_terminal: MakeTermina
     assert invoke('resume', ids[2], ALLOW, model=ScriptedModel('Done.')).exit_code == 0
 
 
-def test_what_was_answered_may_have_no_version_yet(invoke: Invoke, in_store: InStore) -> None:
+def test_continue_from_a_claimed_pause_without_a_version_is_refused(invoke: Invoke, in_store: InStore) -> None:
     invoke('run', 'Write both', PAUSE, model=ScriptedModel(WRITE_A))
     ids = ids_of(invoke)
 
@@ -304,7 +304,7 @@ def test_what_was_answered_may_have_no_version_yet(invoke: Invoke, in_store: InS
     assert invoke('run', 'Else', '--from', f'{ids[1]}~', model=ScriptedModel('Done.')).exit_code == 0
 
 
-def test_what_was_answered_and_edited_went_on_after_the_edit(invoke: Invoke, work: Path) -> None:
+def test_answered_pause_with_an_edit_names_the_final_version(invoke: Invoke, work: Path) -> None:
     invoke('run', 'Write', PAUSE, model=ScriptedModel(WRITE_A))
     (work / 'poem.txt').write_text('mine\n')
     invoke('resume', ALLOW, model=ScriptedModel('Wrote.'))
@@ -312,10 +312,10 @@ def test_what_was_answered_and_edited_went_on_after_the_edit(invoke: Invoke, wor
     assert 'version3 continues it' in named(refused(invoke, '--from', ids[1]), ids)
 
 
-# Steps that stand for their turns
+# Steps shown in the place of their turns
 
 
-def test_log_shows_the_step_at_which_a_turn_was_left(invoke: Invoke, left_at_a_step: list[str]) -> None:
+def test_log_shows_a_checked_out_step(invoke: Invoke, left_at_a_step: list[str]) -> None:
     assert named(invoke('log').stdout, left_at_a_step) == snapshot("""\
 ● version4 (main) now  Write both  2 files
 · version2 (HEAD) step now  Write both  1 file
@@ -329,7 +329,7 @@ def test_log_shows_the_step_at_which_a_turn_was_left(invoke: Invoke, left_at_a_s
     assert (details['steps'], len(details['requests'])) == (left_at_a_step[1:2], 2)
 
 
-def test_log_shows_the_step_that_a_turn_went_on_from(invoke: Invoke, left_at_a_step: list[str]) -> None:
+def test_log_shows_a_step_that_another_turn_continues(invoke: Invoke, left_at_a_step: list[str]) -> None:
     invoke('run', 'Go on', '-c', model=ScriptedModel('Done.'))
     ids = [*left_at_a_step, ids_of(invoke)[-1]]
     assert named(invoke('log').stdout, ids) == snapshot("""\
@@ -346,14 +346,14 @@ def test_log_shows_the_step_that_a_turn_went_on_from(invoke: Invoke, left_at_a_s
     assert len(document(invoke('log', '--conversation', another, '--json'))) == 2
 
 
-def test_what_was_edited_after_a_step_is_said_to_be_so(invoke: Invoke, left_at_a_step: list[str], work: Path) -> None:
+def test_log_labels_an_edit_after_a_step(invoke: Invoke, left_at_a_step: list[str], work: Path) -> None:
     (work / 'poem.txt').write_text('mine\n')
     invoke('run', 'Go on', '-c', model=ScriptedModel('Done.'))
     assert 'edited without the agent  1 file\n' in invoke('log').stdout
 
 
 @pytest.mark.anyio
-async def test_attempts_at_a_turn_are_one_turn(store: Store) -> None:
+async def test_attempts_of_one_turn_have_one_lineage(store: Store) -> None:
     agent = VersionedAgent(create_deep_agent(ScriptedModel(READ, READ, 'Done.')), store)
     root = await agent.create()
     turn = await root.advance('Go')

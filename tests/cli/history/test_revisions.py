@@ -1,4 +1,4 @@
-"""Revisions: HEAD, ids, branches and names."""
+"""Resolution of revisions: HEAD, ids, branches and names."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def document(result: Result) -> Any:
 
 
 async def make_versions(store: Store, work: Path, answers: int) -> list[str]:
-    """Make a conversation of a program, and return its versions, the root first."""
+    """Create a conversation through the Python API and return its version ids, root first."""
     agent = VersionedAgent(create_deep_agent(ScriptedModel(*['Done.'] * answers), name='house'), store)
     version = await agent.create(backend=LocalBackend(work))
     found = [version.id]
@@ -43,7 +43,7 @@ async def make_versions(store: Store, work: Path, answers: int) -> list[str]:
     return found
 
 
-async def test_names_mean_versions(store: Store, work: Path) -> None:
+async def test_revisions_resolve_to_versions(store: Store, work: Path) -> None:
     ids = await make_versions(store, work, 3)
     revisions = Revisions(store=store, directory=str(work))
     expected = {
@@ -71,16 +71,14 @@ async def test_names_mean_versions(store: Store, work: Path) -> None:
         ('', "'' names no version."),
     ],
 )
-async def test_a_name_that_means_nothing_is_said(store: Store, work: Path, name: str, sentence: str) -> None:
+async def test_unknown_revision_raises_with_a_reason(store: Store, work: Path, name: str, sentence: str) -> None:
     await make_versions(store, work, 1)
     with pytest.raises(UnknownVersionError) as caught:
         await Revisions(store=store, directory=str(work)).find(name)
     assert str(caught.value).startswith(sentence)
 
 
-async def test_an_end_that_several_ids_have_is_refused(
-    store: Store, work: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_ambiguous_id_suffix_is_refused(store: Store, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = await make_versions(store, work, 1)
     revisions = Revisions(store=store, directory=str(work))
     records = [await store.version(id) for id in ids]
@@ -96,7 +94,7 @@ async def test_an_end_that_several_ids_have_is_refused(
         await revisions.find('01234567')
 
 
-async def test_head_is_the_newest_conversation_where_the_held_version_was_deleted(store: Store, work: Path) -> None:
+async def test_head_falls_back_to_the_newest_version_after_deletion(store: Store, work: Path) -> None:
     agent = VersionedAgent(create_deep_agent(ScriptedModel('Done.')), store)
     root = await agent.create(metadata={DIRECTORY: str(work)}, backend=LocalBackend(work))
     revisions = Revisions(store=store, directory=str(work))
@@ -109,13 +107,13 @@ async def test_head_is_the_newest_conversation_where_the_held_version_was_delete
         await revisions.find('HEAD')
 
 
-def test_an_id_is_shown_by_its_end_as_far_as_it_takes() -> None:
+def test_short_id_is_the_shortest_unique_suffix() -> None:
     assert short_id('0199c8a1-2b3c-7def-8abc-0123456789ab') == '456789ab'
     assert short_id('a-1112345678', ['a-1112345678', 'b-1212345678', 'c-99']) == '112345678'
     assert short_id('x-12345678', ['y-12345678']) == 'x-12345678'
 
 
-async def test_a_branch_is_its_newest_version(store: Store, work: Path) -> None:
+async def test_branch_resolves_to_its_newest_version(store: Store, work: Path) -> None:
     agent = VersionedAgent(create_deep_agent(ScriptedModel(*['Done.'] * 6)), store)
     revisions = Revisions(store=store, directory=str(work))
     options: dict[str, Any] = {'metadata': {DIRECTORY: str(work)}, 'backend': LocalBackend(work)}
@@ -135,7 +133,7 @@ async def test_a_branch_is_its_newest_version(store: Store, work: Path) -> None:
         await revisions.find('side')
 
 
-async def test_a_name_that_versions_were_given_is_the_newest_of_them(store: Store, work: Path, tmp_path: Path) -> None:
+async def test_version_name_resolves_to_the_newest_match(store: Store, work: Path, tmp_path: Path) -> None:
     agent = VersionedAgent(create_deep_agent(ScriptedModel('Done.', 'Done.')), store)
     elsewhere = Revisions(store=store, directory=str(tmp_path))
     here = Revisions(store=store, directory=str(work))
@@ -146,14 +144,14 @@ async def test_a_name_that_versions_were_given_is_the_newest_of_them(store: Stor
     assert [(await revisions.find('good')).id for revisions in (here, elsewhere)] == [named.id] * 2
 
 
-async def test_what_came_from_a_version_that_was_deleted_has_none_before_it(store: Store, work: Path) -> None:
+async def test_parent_of_a_version_with_a_deleted_parent_raises(store: Store, work: Path) -> None:
     ids = await make_versions(store, work, 2)
     await store.delete(ids[1])
     with pytest.raises(UnknownVersionError, match='continues a version that was deleted'):
         await Revisions(store=store, directory=str(work)).find('HEAD~')
 
 
-async def test_the_versions_of_a_program_can_be_read_and_checked_out(
+async def test_versions_of_the_python_api_can_be_logged_and_checked_out(
     invoke: Invoke, work: Path, tmp_path: Path
 ) -> None:
     url = f'sqlite:///{tmp_path}/house.db'

@@ -1,4 +1,4 @@
-"""Which store the versions are in."""
+"""Selection of the store for versions."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def document(result: Result) -> Any:
 
 
 def last(result: Result) -> dict[str, Any]:
-    """Return the event `result`."""
+    """Return the last event."""
     return json.loads(result.stdout.splitlines()[-1])
 
 
-def test_the_own_store_is_for_this_user_alone(invoke: Invoke, tmp_path: Path) -> None:
+def test_default_store_is_private_to_the_user(invoke: Invoke, tmp_path: Path) -> None:
     url = last(invoke('run', 'Go', '--json', model=ScriptedModel('Done.')))['workspace']['store']
     state = tmp_path / 'state' / 'pydantic-deep'
     assert url == f'sqlite:///{state}/agents.db'
     assert (state.stat().st_mode & 0o777, (state / 'agents.db').stat().st_mode & 0o777) == (0o700, 0o600)
 
 
-def test_an_option_and_a_variable_name_another(invoke: Invoke, work: Path, tmp_path: Path) -> None:
+def test_store_is_selected_by_option_or_variable(invoke: Invoke, work: Path, tmp_path: Path) -> None:
     outside = f'sqlite:///{tmp_path}/a.db'
     invoke('run', 'Go', '--store', outside, model=ScriptedModel('Done.'))
     variables = {'PYDANTIC_DEEP_STORE': outside}
@@ -48,7 +48,7 @@ def test_an_option_and_a_variable_name_another(invoke: Invoke, work: Path, tmp_p
     assert (tmp_path / 'a.db').exists()
 
 
-def test_a_store_that_is_not_there_is_not_made_by_reading(invoke: Invoke, tmp_path: Path) -> None:
+def test_reading_command_does_not_create_a_missing_store(invoke: Invoke, tmp_path: Path) -> None:
     result = invoke('log', '--store', f'sqlite:///{tmp_path}/none.db')
     assert (result.exit_code, result.stdout) == (2, '')
     assert result.stderr.startswith(
@@ -58,7 +58,7 @@ def test_a_store_that_is_not_there_is_not_made_by_reading(invoke: Invoke, tmp_pa
 
 
 @pytest.mark.parametrize('command', [('run', 'Go'), ('chat',), ('log',), ('resume',)])
-def test_what_is_no_store_is_said(invoke: Invoke, command: tuple[str, ...], work: Path) -> None:
+def test_invalid_store_is_reported(invoke: Invoke, command: tuple[str, ...], work: Path) -> None:
     result = invoke(*command, '--store', 'poem.txt', model=ScriptedModel())
     assert result.exit_code == 2
     assert result.stderr.startswith("The store cannot be opened: There is no store at 'poem.txt'.")
@@ -67,14 +67,14 @@ def test_what_is_no_store_is_said(invoke: Invoke, command: tuple[str, ...], work
     assert damaged.stderr.startswith('The store cannot be opened: ')
 
 
-def test_a_state_directory_that_cannot_be_made_is_said(invoke: Invoke, tmp_path: Path) -> None:
+def test_unwritable_state_directory_is_reported(invoke: Invoke, tmp_path: Path) -> None:
     (tmp_path / 'state').write_text('a file')
     result = invoke('run', 'Go', model=ScriptedModel())
     assert result.exit_code == 2
     assert result.stderr.startswith('The store cannot be opened: ')
 
 
-def test_without_a_store_nothing_is_kept_and_no_file_is_read(
+def test_no_store_stores_nothing_and_skips_the_size_check(
     invoke: Invoke, tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_size_check, 'MAX_FILES', -1)
@@ -85,7 +85,7 @@ def test_without_a_store_nothing_is_kept_and_no_file_is_read(
     assert not (tmp_path / 'state').exists()
 
 
-def test_a_chat_without_a_store_goes_on_turn_by_turn(invoke: Invoke) -> None:
+def test_chat_without_a_store_continues_in_memory(invoke: Invoke) -> None:
     model = ScriptedModel('First.', 'Second.')
     result = invoke('chat', '--no-store', model=model, stdin='One\nTwo\n')
     assert result.stdout == 'First.\nSecond.\n'
@@ -102,15 +102,13 @@ def test_a_chat_without_a_store_goes_on_turn_by_turn(invoke: Invoke) -> None:
         (('--no-store', '--from', 'HEAD'), 'Choose one of --from and --no-store.'),
     ],
 )
-def test_options_that_contradict_each_other_are_refused(
-    invoke: Invoke, options: tuple[str, ...], sentence: str
-) -> None:
+def test_contradicting_store_options_are_refused(invoke: Invoke, options: tuple[str, ...], sentence: str) -> None:
     result = invoke('run', 'Go', *options, model=ScriptedModel())
     assert result.exit_code == 2
     assert sentence in ' '.join(result.stderr.replace('│', '').split())
 
 
-def test_a_store_is_shown_by_its_path() -> None:
+def test_store_label_is_its_path() -> None:
     environment = Environment(variables={'HOME': '/home/anna'})
     assert store_label('sqlite:////home/anna/x/agents.db', environment) == '~/x/agents.db'
     assert store_label('sqlite:////srv/agents.db', environment) == '/srv/agents.db'

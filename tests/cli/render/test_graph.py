@@ -1,4 +1,4 @@
-"""The graph of versions as text."""
+"""The version graph as text."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pydantic_deep.cli.render._graph import GraphNode, draw_graph
 
 
 def drawn(*nodes: tuple[str, str]) -> str:
-    """Draw nodes, newest first: each its name, and those of its parents."""
+    """Draw nodes, newest first. Each is given as its name and the names of its parents."""
     graph = draw_graph(GraphNode(id=name, parents=parents.split(), mark='*') for name, parents in nodes)
     return '\n'.join(f'{row.graph} {row.id or ""}'.rstrip() for row in graph)
 
 
-def test_one_line_is_one_column() -> None:
+def test_linear_history_is_one_column() -> None:
     assert drawn(('c', 'b'), ('b', 'a'), ('a', '')) == '* c\n* b\n* a'
 
 
-def test_two_children_of_one_are_two_columns_that_come_together() -> None:
+def test_two_children_are_two_columns_that_join() -> None:
     assert drawn(('d', 'b'), ('c', 'b'), ('b', 'a'), ('a', '')) == snapshot("""\
 * d
 │ * c
@@ -27,7 +27,7 @@ def test_two_children_of_one_are_two_columns_that_come_together() -> None:
 """)
 
 
-def test_many_children_come_together_on_one_line() -> None:
+def test_many_children_join_on_one_line() -> None:
     assert drawn(('d', 'a'), ('c', 'a'), ('b', 'a'), ('a', '')) == snapshot("""\
 * d
 │ * c
@@ -37,7 +37,7 @@ def test_many_children_come_together_on_one_line() -> None:
 """)
 
 
-def test_a_merge_has_two_columns_below_it() -> None:
+def test_merge_opens_two_columns() -> None:
     assert drawn(('m', 'b c'), ('c', 'a'), ('b', 'a'), ('a', '')) == snapshot("""\
 * m
 ├─╮
@@ -48,7 +48,7 @@ def test_a_merge_has_two_columns_below_it() -> None:
 """)
 
 
-def test_a_merge_of_what_has_a_column_already_leads_there() -> None:
+def test_merge_connects_to_the_existing_column_of_its_parent() -> None:
     assert drawn(('d', 'b'), ('m', 'c b'), ('c', 'a'), ('b', 'a'), ('a', '')) == snapshot("""\
 * d
 │ * m
@@ -60,11 +60,11 @@ def test_a_merge_of_what_has_a_column_already_leads_there() -> None:
 """)
 
 
-def test_a_merge_with_its_own_parent_needs_no_second_column() -> None:
+def test_merge_with_its_own_parent_has_one_column() -> None:
     assert drawn(('m', 'a a'), ('a', '')) == '* m\n* a'
 
 
-def test_a_line_crosses_what_lies_between() -> None:
+def test_join_line_crosses_other_columns() -> None:
     graph = drawn(('e', 'a'), ('d', 'b'), ('c', 'a'), ('a', ''), ('b', ''))
     assert graph == snapshot("""\
 * e
@@ -76,7 +76,7 @@ def test_a_line_crosses_what_lies_between() -> None:
 """)
 
 
-def test_a_column_that_ended_is_used_again_and_an_empty_one_is_passed() -> None:
+def test_ended_column_is_reused_and_an_empty_one_is_skipped() -> None:
     graph = drawn(('f', 'a'), ('e', ''), ('d', 'a'), ('c', ''), ('b', 'a'), ('a', ''))
     assert graph == snapshot("""\
 * f
@@ -89,7 +89,7 @@ def test_a_column_that_ended_is_used_again_and_an_empty_one_is_passed() -> None:
 """)
 
 
-def test_a_join_passes_a_column_that_has_ended() -> None:
+def test_join_skips_an_ended_column() -> None:
     graph = drawn(('f', 'a'), ('e', 'x'), ('d', 'a'), ('x', ''), ('a', ''))
     assert graph == snapshot("""\
 * f
@@ -101,7 +101,7 @@ def test_a_join_passes_a_column_that_has_ended() -> None:
 """)
 
 
-def test_what_lies_to_the_left_and_to_the_right_of_a_join_goes_on() -> None:
+def test_columns_beside_a_join_continue() -> None:
     graph = drawn(('f', 'z'), ('e', 'a'), ('d', 'a'), ('c', 'y'), ('a', ''), ('y', ''), ('z', ''))
     assert graph == snapshot("""\
 * f
@@ -115,7 +115,7 @@ def test_what_lies_to_the_left_and_to_the_right_of_a_join_goes_on() -> None:
 """)
 
 
-def test_a_column_that_is_free_is_taken_before_a_new_one() -> None:
+def test_free_column_is_used_before_a_new_one() -> None:
     graph = drawn(('f', 'a'), ('e', 'x'), ('d', 'a'), ('x', ''), ('g', 'a'), ('a', ''))
     assert graph == snapshot("""\
 * f

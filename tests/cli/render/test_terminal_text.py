@@ -1,4 +1,4 @@
-"""Text of others on its way to a terminal."""
+"""Escaping of untrusted text for a terminal."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from pydantic_deep.cli.render._terminal_text import escape_invisible, first_line
         ("it's", "it's"),
     ],
 )
-def test_what_cannot_be_seen_or_drives_a_terminal_is_written_out(text: str, shown: str) -> None:
+def test_invisible_and_control_characters_are_escaped(text: str, shown: str) -> None:
     assert escape_invisible(text) == shown
 
 
 @given(st.text())
-def test_nothing_is_left_that_drives_a_terminal(text: str) -> None:
+def test_escaped_text_has_no_control_characters(text: str) -> None:
     shown = escape_invisible(text)
     assert all(ord(c) >= 32 or c in '\n\t' for c in shown)
     assert '\x7f' not in shown
@@ -42,5 +42,5 @@ def test_nothing_is_left_that_drives_a_terminal(text: str) -> None:
     ('text', 'line'),
     [('', ''), ('\n\n  two words \nmore', 'two words'), ('a\tb', 'a b'), ('12345', '12345'), ('123456', '1234…')],
 )
-def test_the_first_line_is_short_and_one_line(text: str, line: str) -> None:
+def test_first_line_is_truncated_to_one_line(text: str, line: str) -> None:
     assert first_line(text, 5 if text.startswith('1') else 20) == line

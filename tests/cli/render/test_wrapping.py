@@ -1,4 +1,4 @@
-"""Sentences with commands on a narrow terminal."""
+"""Wrapping of sentences that contain commands."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def printed(text: str, width: int, *, is_terminal: bool = True) -> list[str]:
         ('first line\nthen: pydantic-deep run --continue', ['pydantic-deep run --continue']),
     ],
 )
-def test_a_command_is_never_broken(sentence: str, commands: list[str], width: int) -> None:
-    """A hint of a command stands on one line, however narrow the terminal is, and nothing of the sentence is lost."""
+def test_commands_are_never_wrapped(sentence: str, commands: list[str], width: int) -> None:
+    """A command in a hint is on one line at any terminal width, and no word of the sentence is lost."""
     lines = printed(sentence, width)
     assert all(any(command in line for line in lines) for command in commands)
     assert ' '.join(lines).split() == sentence.split()
     assert all(len(line.rstrip()) <= width or any(command in line for command in commands) for line in lines)
 
 
-def test_other_lines_and_other_readers_are_as_before() -> None:
-    """A sentence without a command is folded by words; where no terminal reads, nothing is folded."""
+def test_text_without_commands_is_wrapped_only_on_a_terminal() -> None:
+    """A sentence without a command is wrapped at words. Output to other streams is not wrapped."""
     assert printed('one two three', 8) == ['one two ', 'three']
     assert printed('a `pydantic-deep log` b', 8, is_terminal=False) == ['a `pydantic-deep log` b']

@@ -1,4 +1,4 @@
-"""A text in the person's own editor."""
+"""Editing of text in the user's editor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MakeEditor = Callable[[str], str]
 
 @pytest.fixture
 def terminal(tmp_path: Path) -> Generator[Terminal]:
-    """Files in the place of a terminal: an editor that reads nothing and draws nothing has enough of them."""
+    """A terminal with files as its streams. The test editors neither read nor draw."""
     (tmp_path / 'keys').touch()
     with (tmp_path / 'keys').open() as stdin, (tmp_path / 'screen').open('w') as stdout:
         yield Terminal(stdin=stdin, stdout=stdout)
@@ -27,7 +27,7 @@ def terminal(tmp_path: Path) -> Generator[Terminal]:
 
 @pytest.fixture
 def make_editor(tmp_path: Path) -> MakeEditor:
-    """Make an editor of a program that knows the file as `path`."""
+    """Create an editor that runs a program with the path of the file in `path`."""
 
     def make(program: str) -> str:
         script = tmp_path / 'the editor.py'
@@ -38,19 +38,19 @@ def make_editor(tmp_path: Path) -> MakeEditor:
 
 
 @pytest.mark.parametrize('variable', ['VISUAL', 'EDITOR'])
-async def test_the_text_is_as_the_editor_leaves_it(terminal: Terminal, make_editor: MakeEditor, variable: str) -> None:
+async def test_edited_text_is_returned(terminal: Terminal, make_editor: MakeEditor, variable: str) -> None:
     editor = make_editor("path.write_text(f'{path.name} {oct(path.parent.stat().st_mode)[-3:]} {path.read_text()}!')")
     text = await edit_text('über', name='a.yaml', terminal=terminal, variables={variable: editor})
     assert text == 'a.yaml 700 über!'
 
 
-async def test_visual_counts_before_editor(terminal: Terminal, make_editor: MakeEditor) -> None:
+async def test_visual_takes_precedence_over_editor(terminal: Terminal, make_editor: MakeEditor) -> None:
     variables = {'VISUAL': make_editor("path.write_text('v')"), 'EDITOR': 'nothing-like-it'}
     assert await edit_text('', name='a', terminal=terminal, variables=variables) == 'v'
 
 
 @pytest.mark.parametrize('variables', [{}, {'EDITOR': ''}, {'EDITOR': 'no-such-editor -x'}])
-async def test_an_editor_that_is_not_there_is_said(terminal: Terminal, variables: dict[str, str]) -> None:
+async def test_missing_editor_is_reported(terminal: Terminal, variables: dict[str, str]) -> None:
     with pytest.raises(NoEditorError, match=r'VISUAL|no-such-editor'):
         await edit_text('', name='a', terminal=terminal, variables=variables)
 
@@ -63,7 +63,7 @@ async def test_an_editor_that_is_not_there_is_said(terminal: Terminal, variables
         ('path.unlink()', 'cannot be read'),
     ],
 )
-async def test_an_editor_that_fails_changes_nothing(
+async def test_failed_editor_changes_nothing(
     terminal: Terminal, make_editor: MakeEditor, program: str, sentence: str
 ) -> None:
     with pytest.raises(EditingFailedError, match=sentence):

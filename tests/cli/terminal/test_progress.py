@@ -1,4 +1,4 @@
-"""What a person sees of a turn, event by event."""
+"""Progress of a turn on the console, by event."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def show(*events: StreamEvent, shows_answer: bool = False) -> str:
 WRITE = ToolCallEvent(id='2', name='write_file', args=json.dumps({'path': '/a'}))
 
 
-def test_an_answer_of_somebody_who_was_faster_is_told_and_its_arguments_run() -> None:
+def test_earlier_answer_of_another_person_is_reported_and_used() -> None:
     answer = ApprovalAnswerEvent(id='2', decision='edit', by='person', args={'path': '/b'}, answered_by='ada')
     done = ToolResultEvent(id='2', name='write_file', outcome='success', content='Created /b.')
     assert show(WRITE, answer, done) == snapshot("""\
@@ -72,7 +72,7 @@ ada has already edited the call of write_file; the first answer counts.
     assert show(replace(answer, id='9')) == snapshot('ada has already edited a call; the first answer counts.\n')
 
 
-def test_a_call_that_fails_says_why_in_its_line() -> None:
+def test_failed_call_shows_the_reason_in_its_line() -> None:
     failed = ToolResultEvent(id='2', name='write_file', outcome='failed', content='It is not valid:\n1 error\npath')
     assert show(WRITE, failed) == snapshot('✗ write_file /a  It is not valid:\n')
 
@@ -85,23 +85,23 @@ def test_a_call_that_fails_says_why_in_its_line() -> None:
         (7, 'boo\nhoo\n\n[exit code 7]', '✗ execute make  exit code 7: hoo'),
     ],
 )
-def test_a_command_that_fails_says_its_exit_code(code: int, text: str, line: str) -> None:
+def test_failed_command_shows_its_exit_code(code: int, text: str, line: str) -> None:
     made = ToolCallEvent(id='3', name='execute', args=json.dumps({'command': 'make'}))
     result = ToolResultEvent(id='3', name='execute', outcome='success', content=text, exit_code=code)
     assert show(made, result) == f'{line}\n'
 
 
-def test_what_another_program_reads_is_not_folded() -> None:
+def test_output_to_a_pipe_is_not_wrapped() -> None:
     start = StartEvent(prompt='Go', directory='/a' * 60, model='given')
     assert show(start) == f'given in {"/a" * 60}\n'
 
 
-def test_an_answer_to_a_call_that_was_never_announced_is_no_news() -> None:
+def test_answer_to_an_unannounced_call_is_ignored() -> None:
     answer = ApprovalAnswerEvent(id='9', decision='edit', by='person', args={'path': '/a'})
     assert show(answer, END) == show(END)
 
 
-def test_the_plan_stays_at_the_end_where_a_block_showed_it() -> None:
+def test_plan_remains_on_screen_after_the_live_display_ends() -> None:
     stream = StringIO()
     console = Console(file=stream, width=60, force_terminal=True, color_system=None, _environ={'TERM': 'xterm'})
     with ProgressDisplay(console, clock=FakeClock().monotonic, shows_answer=False) as progress:
@@ -112,7 +112,7 @@ def test_the_plan_stays_at_the_end_where_a_block_showed_it() -> None:
     assert (plan, error) == ('  ▸ Write it', 'Interrupted.')
 
 
-def test_a_call_that_never_ended_is_shown_at_the_end() -> None:
+def test_unfinished_call_is_shown_at_the_end() -> None:
     assert show(CALL, ERROR, END) == snapshot("""\
 · grep a /src
 0 requests, 0 tool calls, 0 tokens in, 0 out, 1 s
@@ -120,11 +120,11 @@ Interrupted.
 """)
 
 
-def test_a_result_without_its_call_is_shown() -> None:
+def test_result_without_a_call_is_shown() -> None:
     assert show(RESULT) == snapshot('✓ grep  /src/a.py: 3\n')
 
 
-def test_what_the_model_says_between_calls_is_shown_and_the_answer_is_left_to_others() -> None:
+def test_text_between_calls_is_shown_without_the_answer() -> None:
     done = EndEvent(status='complete', output='Done.', usage=UsageEvent(), seconds=0.0)
     events = [TextEvent(text='I l'), TextEvent(text='ook.\n'), CALL, RESULT, TextEvent(text='Done.'), done]
     assert show(*events) == snapshot("""\
@@ -140,7 +140,7 @@ Done.
 """)
 
 
-def test_the_files_are_named_at_the_end() -> None:
+def test_changed_files_are_shown() -> None:
     change = FileEvent(path='/a.md', change='created', added_lines=3, removed_lines=0)
     usage = UsageEvent(requests=1, tool_calls=1, input_tokens=12_345, output_tokens=1_234_567)
     end = EndEvent(status='complete', output='', usage=usage, files=[change], seconds=61.4, workspace=WORKSPACE)
@@ -162,23 +162,23 @@ created /a.md +3 -0
         ({'command': '[red]x[/red]'}, '· t [red]x[/red]'),
     ],
 )
-def test_a_call_says_what_it_is_about(args: dict[str, str | int], line: str) -> None:
+def test_call_line_shows_the_main_arguments(args: dict[str, str | int], line: str) -> None:
     assert render_call(ToolCallEvent(id='1', name='t', args=json.dumps(args))).plain == line
 
 
 @pytest.mark.parametrize('args', ['{"path": ', '["x"]'])
-def test_arguments_that_are_no_object_are_shown_as_they_are(args: str) -> None:
+def test_arguments_that_are_not_an_object_are_shown_unchanged(args: str) -> None:
     assert render_call(ToolCallEvent(id='1', name='t', args=args)).plain == f'· t {args.strip()}'
 
 
 @pytest.mark.parametrize(
     ('text', 'summary'), [('', ''), ('one\n', 'one'), ('a\nb\n', '2 lines'), ('x' * 300, 'x' * 199 + '…')]
 )
-def test_a_long_result_is_a_count(text: str, summary: str) -> None:
+def test_long_result_is_shown_as_a_line_count(text: str, summary: str) -> None:
     assert summarize_result(text) == summary
 
 
-def test_a_file_name_with_a_newline_stays_on_its_line() -> None:
+def test_newline_in_a_file_name_is_escaped() -> None:
     change = FileEvent(path='/a\nb', change='changed', added_lines=1, removed_lines=2)
     assert render_file(change).plain == 'changed /a\\nb +1 -2'
 
@@ -186,18 +186,18 @@ def test_a_file_name_with_a_newline_stays_on_its_line() -> None:
 @pytest.mark.parametrize(
     ('tokens', 'shown'), [(0, '0'), (9_999, '9999'), (10_000, '10k'), (999_499, '999k'), (1_250_000, '1.2M')]
 )
-def test_tokens_are_short(tokens: int, shown: str) -> None:
+def test_token_counts_are_abbreviated(tokens: int, shown: str) -> None:
     assert f', {shown} tokens in, ' in render_usage(UsageEvent(input_tokens=tokens), 0).plain
 
 
-def test_where_a_link_leads_is_shown() -> None:
+def test_link_targets_are_shown() -> None:
     stream = StringIO()
     Console(file=stream, width=60, force_terminal=True).print(render_answer('[here](http://evil.example) \x1b]0;t\x07'))
     assert 'http://evil.example' in stream.getvalue()
     assert '\x1b]' not in stream.getvalue()
 
 
-def test_calls_of_subagents_stand_below_their_task() -> None:
+def test_subagent_calls_are_shown_below_their_task() -> None:
     task = ToolCallEvent(id='t', name='task', args=json.dumps({'subagent': 'researcher'}))
     child = ToolCallEvent(id='t/1', name='grep', path=['researcher'], args=json.dumps({'pattern': 'a'}))
     found = ToolResultEvent(id='t/1', name='grep', path=['researcher'], outcome='success', content='1')
@@ -210,7 +210,7 @@ def test_calls_of_subagents_stand_below_their_task() -> None:
 """)
 
 
-def test_of_several_subagents_at_once_each_call_says_whose_it_is() -> None:
+def test_calls_of_parallel_subagents_are_prefixed_with_the_subagent() -> None:
     events: list[StreamEvent] = []
     for name in ('one', 'a name that is much too long'):
         events.append(ToolCallEvent(id=name, name='task', args=json.dumps({'subagent': name})))
@@ -232,23 +232,23 @@ Interrupted.
 """)
 
 
-def test_an_answer_to_a_call_that_is_not_shown_is_no_news() -> None:
+def test_answer_with_edited_arguments_before_its_call_is_ignored() -> None:
     edited = ApprovalAnswerEvent(id='1', decision='edit', by='person', args={'pattern': 'b'})
     assert show(edited, CALL, edited, RESULT) == snapshot('✓ grep b  /src/a.py: 3\n')
 
 
-def test_a_file_that_a_command_changed_has_no_counts() -> None:
+def test_file_changed_by_a_command_has_no_line_counts() -> None:
     change = FileEvent(path='/a', change='changed', added_lines=None, removed_lines=None)
     assert render_file(change).plain == 'changed /a by a command'
 
 
-def test_a_list_of_files_with_holes_says_so() -> None:
+def test_incomplete_file_list_is_reported_at_the_end() -> None:
     assert 'Commands may have changed more files' in show(
         replace(END, workspace=replace(WORKSPACE, has_all_changes=False)), shows_answer=True
     )
 
 
-def test_skills_are_a_line_each_and_what_is_wrong_with_others() -> None:
+def test_skills_and_diagnostics_print_one_line_each() -> None:
     wrong = SkillDiagnostic(severity='error', path='/s/\x1b', line=2, message='It is broken.', code='broken')
     catalog = SkillCatalog(skills={'haiku': Skill('haiku', 'Write\x1b one.\nNow.', body='x')}, diagnostics=[wrong])
     assert [line.plain for line in render_skills(catalog)] == snapshot(
@@ -256,7 +256,7 @@ def test_skills_are_a_line_each_and_what_is_wrong_with_others() -> None:
     )
 
 
-def test_on_a_terminal_running_calls_stand_below_their_task(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_running_calls_are_drawn_below_their_task(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('TERM', 'xterm')
     stream = StringIO()
     console = Console(file=stream, width=60, force_terminal=True, color_system=None)
@@ -278,7 +278,7 @@ SUMMARIZED = SummarizedEvent(
 BUDGET = BudgetEvent(kind='warning', measure='tokens', limit=2_000_000, used=1_600_500, model=None)
 
 
-def test_what_the_rooms_tell_is_a_line_each() -> None:
+def test_capability_events_print_one_line_each() -> None:
     plain = replace(SUMMARIZED, is_plain=True, error='ModelHTTPError: no\x1b[31m\nmore', path=['researcher', 'reader'])
     cost = replace(BUDGET, kind='last_answer', measure='cost', limit=0.5, used=0.4512)
     unknown = replace(BUDGET, kind='unknown', limit=None, used=None, model='m')
@@ -295,7 +295,7 @@ the tokens of an answer are unknown and not counted against the budget
 """)
 
 
-def test_in_a_run_the_words_of_a_failed_attempt_are_gone() -> None:
+def test_text_of_a_failed_attempt_is_removed_in_a_run() -> None:
     retried = replace(RETRIED, void_text='Half\nan ')
     call = (CALL, RESULT)
     assert show(TextEvent(text='Before. '), TextEvent(text='Half\nan '), retried, TextEvent(text='Now.'), *call) == (
@@ -307,7 +307,7 @@ Before. Now.
     )
 
 
-def test_in_a_chat_unfinished_words_are_gone_and_whole_lines_are_said_to_be_void() -> None:
+def test_text_of_a_failed_attempt_is_removed_or_void_in_a_chat() -> None:
     half = replace(RETRIED, void_text='Half an ')
     assert show(TextEvent(text='Half an '), half, TextEvent(text='Whole.'), ERROR, END, shows_answer=True) == snapshot("""\
 attempt 2 of 3 in 2.0 s: rate limited (429)

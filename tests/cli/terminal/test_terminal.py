@@ -1,6 +1,6 @@
-"""The command on a real terminal: a process of its own on a pseudo-terminal, watched and interrupted by a person.
+"""The command line in a separate process on a pseudo-terminal, with scripted key presses.
 
-Nothing here sleeps: a test reads what the terminal shows until it says what it waits for.
+No test sleeps: each reads the output of the terminal until the expected text appears.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 HIDE_CURSOR = '\x1b[?25l'
 
 PROMPT = '\x1b[?2004h'
-"""Switches bracketed paste on: the prompt is there and takes keys."""
+"""Enables bracketed paste. The terminal shows it when the prompt accepts keys."""
 
 PROGRAM = """
 import fcntl, sys, termios
@@ -85,7 +85,7 @@ sys.exit(main(models=SCRIPTS))
 
 
 class Terminal:
-    """What a person sees and types."""
+    """The screen and the keyboard of a pseudo-terminal."""
 
     def __init__(self, process: subprocess.Popen[bytes], descriptor: int) -> None:
         self.process = process
@@ -95,7 +95,7 @@ class Terminal:
         self._decoder = codecs.getincrementaldecoder('utf-8')()  # a read can end inside a character
 
     def wait_for(self, text: str) -> str:
-        """Read until the text is shown after what was waited for before, and return what was shown up to it."""
+        """Read until `text` appears after the previous match, and return the output before it."""
         give_up = time.monotonic() + PATIENCE_SECONDS
         while (found := self.shown.find(text, self._read_to)) < 0:
             ready, _, _ = select.select([self._descriptor], [], [], max(0, give_up - time.monotonic()))
@@ -110,7 +110,7 @@ class Terminal:
         os.write(self._descriptor, keys.encode())
 
     def wait_for_end(self) -> int:
-        """Read to the end, and return the exit code."""
+        """Read to the end of the output and return the exit code."""
         while data := self._read():
             self.shown += self._decoder.decode(data)
         return self.process.wait(PATIENCE_SECONDS)
@@ -118,7 +118,7 @@ class Terminal:
     def _read(self) -> bytes:
         try:
             return os.read(self._descriptor, 65536)
-        except OSError:  # how Linux says that nobody has the terminal open any more
+        except OSError:  # Linux raises this when no process has the terminal open
             return b''
 
 
@@ -149,7 +149,7 @@ ConversationStart = Callable[..., Terminal]
 
 @pytest.fixture
 def start(work: Path, tmp_path: Path) -> Generator[ConversationStart]:
-    """Start the command in the directory, on a terminal of 80 columns."""
+    """Start a command in the `work` directory, on a terminal of 80 columns by default."""
     with ExitStack() as stack:
 
         def start(
@@ -164,11 +164,11 @@ def start(work: Path, tmp_path: Path) -> Generator[ConversationStart]:
 
 
 def plain(shown: str) -> str:
-    """Return what was shown without the sequences that move the cursor and colour the text."""
+    """Return the output without the sequences that move the cursor or set colors."""
     return re.sub(r'\x1b\[[0-9;?]*[A-Za-z]|\r', '', shown)
 
 
-def test_a_terminal_shows_the_work_while_it_goes_on(start: ConversationStart) -> None:
+def test_progress_is_shown_while_the_turn_runs(start: ConversationStart) -> None:
     terminal = start('run', 'waits', 'Go')
     terminal.wait_for('2 tool calls')
     shown = plain(terminal.shown)
@@ -179,7 +179,7 @@ def test_a_terminal_shows_the_work_while_it_goes_on(start: ConversationStart) ->
     assert 'Interrupted. Completed work is not undone.' in terminal.shown
 
 
-def test_the_answer_is_rendered_and_no_block_stays_behind(start: ConversationStart) -> None:
+def test_answer_is_rendered_and_the_live_display_is_removed(start: ConversationStart) -> None:
     terminal = start('run', 'answers', 'Go')
     assert terminal.wait_for_end() == 0
     assert '# Flowers' not in terminal.shown
@@ -188,7 +188,7 @@ def test_the_answer_is_rendered_and_no_block_stays_behind(start: ConversationSta
 
 
 @pytest.mark.parametrize('columns', [80, 40])
-def test_lines_of_the_work_fit_the_terminal(start: ConversationStart, columns: int) -> None:
+def test_progress_lines_fit_the_terminal_width(start: ConversationStart, columns: int) -> None:
     terminal = start('run', 'answers', 'Go', columns=columns)
     terminal.wait_for_end()
     calls = re.findall('✓.*', plain(terminal.shown))
@@ -196,20 +196,20 @@ def test_lines_of_the_work_fit_the_terminal(start: ConversationStart, columns: i
     assert max(map(len, calls)) <= columns
 
 
-def test_no_color_leaves_no_colour(start: ConversationStart) -> None:
+def test_no_color_disables_colors(start: ConversationStart) -> None:
     terminal = start('run', 'answers', 'Go', NO_COLOR='1')
     terminal.wait_for_end()
     assert not re.search(r'\x1b\[[0-9;]*3[0-7]', terminal.shown)
 
 
-def test_a_terminal_that_cannot_move_its_cursor_gets_lines(start: ConversationStart) -> None:
+def test_dumb_terminal_gets_plain_lines(start: ConversationStart) -> None:
     terminal = start('run', 'answers', 'Go', TERM='dumb')
     assert terminal.wait_for_end() == 0
     assert '\x1b[' not in terminal.shown
     assert '▸ Read the poem' in terminal.shown
 
 
-def test_ctrl_c_stops_the_turn_and_the_chat_goes_on(start: ConversationStart) -> None:
+def test_ctrl_c_stops_the_turn_and_the_chat_continues(start: ConversationStart) -> None:
     terminal = start('chat', 'waits, then answers')
     terminal.wait_for(PROMPT)
     terminal.type('Go\r')
@@ -224,7 +224,7 @@ def test_ctrl_c_stops_the_turn_and_the_chat_goes_on(start: ConversationStart) ->
     assert terminal.wait_for_end() == 0
 
 
-def test_ctrl_c_at_the_prompt_drops_the_line(start: ConversationStart) -> None:
+def test_ctrl_c_at_the_prompt_clears_the_line(start: ConversationStart) -> None:
     terminal = start('chat', 'echoes')
     terminal.wait_for(PROMPT)
     terminal.type('Never mi')
@@ -235,7 +235,7 @@ def test_ctrl_c_at_the_prompt_drops_the_line(start: ConversationStart) -> None:
     assert 'answer' not in terminal.shown
 
 
-def test_lines_of_an_earlier_chat_come_back(start: ConversationStart) -> None:
+def test_prompts_of_an_earlier_chat_are_in_the_history(start: ConversationStart) -> None:
     first = start('chat', 'echoes')
     first.wait_for(PROMPT)
     first.type('Say it\r')
@@ -254,7 +254,7 @@ def test_lines_of_an_earlier_chat_come_back(start: ConversationStart) -> None:
     assert second.wait_for_end() == 0
 
 
-def test_a_second_ctrl_c_ends_a_turn_that_hangs(start: ConversationStart) -> None:
+def test_second_ctrl_c_kills_a_hanging_turn(start: ConversationStart) -> None:
     terminal = start('run', 'hangs', 'Go')
     terminal.wait_for('hanging')
     terminal.type('\x03')
@@ -264,7 +264,7 @@ def test_a_second_ctrl_c_ends_a_turn_that_hangs(start: ConversationStart) -> Non
     assert terminal.shown.rfind(SHOW_CURSOR) > terminal.shown.rfind(HIDE_CURSOR)
 
 
-def test_an_interrupt_without_a_terminal_stops_the_run_too(work: Path) -> None:
+def test_sigint_without_a_terminal_stops_the_run(work: Path) -> None:
     program = PROGRAM.replace('fcntl.ioctl(2, termios.TIOCSCTTY, 0)', '')
     args = ['run', 'Go', '--dir', str(work), '--model', 'hangs once']
     process = subprocess.Popen([sys.executable, '-c', program, *args], stderr=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -279,11 +279,11 @@ def test_an_interrupt_without_a_terminal_stops_the_run_too(work: Path) -> None:
 
 
 QUESTION = 'conversation'
-"""Near the end of the line that says what may be typed."""
+"""Appears near the end of the line of allowed answers."""
 
 
 @pytest.mark.parametrize(('term', 'prompt'), [('xterm-256color', PROMPT), ('dumb', '> ')])
-def test_a_question_shows_the_diff_and_yes_lets_the_call_run(
+def test_approval_prompt_shows_the_diff_and_yes_runs_the_call(
     start: ConversationStart, work: Path, term: str, prompt: str
 ) -> None:
     terminal = start('run', 'edits', 'Go', TERM=term)
@@ -299,7 +299,7 @@ def test_a_question_shows_the_diff_and_yes_lets_the_call_run(
     assert ('\x1b[32m' in terminal.shown) == (term != 'dumb')  # the diff has colours
 
 
-def test_no_and_its_reason_reach_the_model(start: ConversationStart, work: Path) -> None:
+def test_denial_and_its_reason_reach_the_model(start: ConversationStart, work: Path) -> None:
     terminal = start('run', 'edits', 'Go')
     terminal.wait_for(QUESTION)
     terminal.wait_for(PROMPT)
@@ -312,7 +312,7 @@ def test_no_and_its_reason_reach_the_model(start: ConversationStart, work: Path)
 
 
 @pytest.mark.parametrize('columns', [80, 40])
-def test_a_question_fits_the_terminal(start: ConversationStart, columns: int) -> None:
+def test_approval_prompt_fits_the_terminal_width(start: ConversationStart, columns: int) -> None:
     terminal = start('run', 'edits', 'Go', columns=columns)
     terminal.wait_for(QUESTION)
     shown = plain(terminal.shown)
@@ -320,7 +320,7 @@ def test_a_question_fits_the_terminal(start: ConversationStart, columns: int) ->
     assert max(map(len, lines)) <= columns
 
 
-def test_ctrl_c_at_a_question_stops_the_turn_and_the_chat_goes_on(start: ConversationStart, work: Path) -> None:
+def test_ctrl_c_at_an_approval_stops_the_turn_and_the_chat_continues(start: ConversationStart, work: Path) -> None:
     terminal = start('chat', 'edits twice')
     terminal.wait_for(PROMPT)
     terminal.type('Go\r')
@@ -337,7 +337,7 @@ def test_ctrl_c_at_a_question_stops_the_turn_and_the_chat_goes_on(start: Convers
     assert terminal.wait_for_end() == 0
 
 
-def test_ctrl_c_after_a_question_stops_the_turn_too(start: ConversationStart, work: Path) -> None:
+def test_ctrl_c_after_an_approval_stops_the_turn(start: ConversationStart, work: Path) -> None:
     terminal = start('run', 'edits, then waits', 'Go')
     terminal.wait_for(QUESTION)
     terminal.wait_for(PROMPT)
@@ -348,13 +348,13 @@ def test_ctrl_c_after_a_question_stops_the_turn_too(start: ConversationStart, wo
     assert (work / 'poem.txt').read_text() == 'rose\nlily\n'
 
 
-def test_what_is_typed_before_a_question_does_not_answer_it(start: ConversationStart, work: Path) -> None:
+def test_keys_typed_before_an_approval_prompt_are_discarded(start: ConversationStart, work: Path) -> None:
     terminal = start('run', 'waits for keys, then edits', 'Go')
     terminal.wait_for('type now')
     terminal.type('y\r')
     terminal.wait_for(QUESTION)
     terminal.wait_for(PROMPT)
-    terminal.type('n\ry\r')  # nor does what comes with the answer answer the next question
+    terminal.type('n\ry\r')  # input after the first line does not answer the next prompt either
     terminal.wait_for('Why?')
     terminal.type('No.\r')
     assert terminal.wait_for_end() == 0
@@ -362,7 +362,7 @@ def test_what_is_typed_before_a_question_does_not_answer_it(start: ConversationS
     assert (work / 'poem.txt').read_text() == 'rose\nviolet\n'
 
 
-def test_the_editor_changes_the_arguments(start: ConversationStart, work: Path, tmp_path: Path) -> None:
+def test_editor_changes_the_arguments(start: ConversationStart, work: Path, tmp_path: Path) -> None:
     script = tmp_path / 'editor.py'
     script.write_text(
         "import pathlib, sys; p = pathlib.Path(sys.argv[1]); p.write_text(p.read_text().replace('lily', 'oak'))"
@@ -375,7 +375,7 @@ def test_the_editor_changes_the_arguments(start: ConversationStart, work: Path, 
     assert (work / 'poem.txt').read_text() == 'rose\noak\n'
 
 
-def test_an_editor_that_fails_is_said_and_the_question_stays(start: ConversationStart, work: Path) -> None:
+def test_failed_editor_is_reported_and_the_prompt_repeated(start: ConversationStart, work: Path) -> None:
     terminal = start('run', 'edits', 'Go', EDITOR='false')
     terminal.wait_for(QUESTION)
     terminal.wait_for(PROMPT)
@@ -388,7 +388,7 @@ def test_an_editor_that_fails_is_said_and_the_question_stays(start: Conversation
     assert (work / 'poem.txt').read_text() == 'rose\nlily\n'
 
 
-def test_without_an_editor_the_arguments_are_changed_at_the_prompt(start: ConversationStart, work: Path) -> None:
+def test_arguments_are_edited_at_the_prompt_without_an_editor(start: ConversationStart, work: Path) -> None:
     terminal = start('run', 'edits', 'Go')
     terminal.wait_for(QUESTION)
     terminal.wait_for(PROMPT)
@@ -400,7 +400,7 @@ def test_without_an_editor_the_arguments_are_changed_at_the_prompt(start: Conver
     assert (work / 'poem.txt').read_text() == 'rose\nlioak\n'
 
 
-def test_where_standard_input_is_a_pipe_the_controlling_terminal_is_asked(start: ConversationStart, work: Path) -> None:
+def test_approval_prompt_uses_the_controlling_terminal_if_stdin_is_a_pipe(start: ConversationStart, work: Path) -> None:
     ours, theirs = os.pipe()
     terminal = start('run', 'edits', '-', stdin=ours)
     os.close(ours)
@@ -413,7 +413,7 @@ def test_where_standard_input_is_a_pipe_the_controlling_terminal_is_asked(start:
     assert (work / 'poem.txt').read_text() == 'rose\nlily\n'
 
 
-def test_without_any_terminal_nothing_hangs_and_nothing_is_allowed(work: Path) -> None:
+def test_run_without_any_terminal_denies_calls(work: Path) -> None:
     program = PROGRAM.replace('fcntl.ioctl(2, termios.TIOCSCTTY, 0)', '')
     done = subprocess.run(
         [sys.executable, '-c', program, 'run', 'Go', '--dir', str(work), '--model', 'edits', '--no-user-skills'],

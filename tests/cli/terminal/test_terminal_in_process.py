@@ -1,6 +1,6 @@
-"""The terminal, inside this process: a pseudo-terminal to read and print at, and keys from a pipe.
+"""The terminal in this process: a pseudo-terminal as its streams and keys from a pipe.
 
-The same with a process of its own, and a person before it, is in `test_terminal`.
+`test_terminal` runs the command line in a separate process.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ COLUMNS = 61
 
 
 class Screen(StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that reports to be a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -52,7 +52,7 @@ class Screen(StringIO):
 
 @contextmanager
 def open_pty() -> Generator[tuple[int, Terminal]]:
-    """Yield where a person types, and the terminal."""
+    """Yield the descriptor of the keyboard and the terminal."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (40, COLUMNS))
     with open(os.dup(theirs), encoding='utf-8') as stdin, open(theirs, 'w', encoding='utf-8') as stdout:
@@ -60,21 +60,21 @@ def open_pty() -> Generator[tuple[int, Terminal]]:
     os.close(ours)
 
 
-async def test_what_is_typed_is_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ask_returns_the_typed_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('PROMPT_TOOLKIT_NO_CPR', '1')
     with open_pty() as (ours, terminal), create_pipe_input() as keys:
-        terminal.__dict__['_input'] = keys  # in place of the one that reads the pseudo-terminal
+        terminal.__dict__['_input'] = keys  # replaces the input that reads the pseudo-terminal
         keys.send_text('es\r')
         assert await terminal.ask('> ', default='y') == 'yes'
         assert b'> ' in os.read(ours, 65536)
 
 
-def test_lines_are_as_wide_as_the_terminal() -> None:
+def test_console_has_the_width_of_the_terminal() -> None:
     with open_pty() as (_, terminal):
         assert terminal.console.width == COLUMNS
 
 
-def test_what_was_typed_before_is_dropped() -> None:
+def test_discard_input_drops_typed_keys() -> None:
     with open_pty() as (ours, terminal):
         os.write(ours, b'y\n')
         assert select.select([terminal.stdin], [], [], 30)[0] == [terminal.stdin]
@@ -82,14 +82,14 @@ def test_what_was_typed_before_is_dropped() -> None:
         assert select.select([terminal.stdin], [], [], 0)[0] == []
 
 
-def test_standard_input_and_error_are_the_terminal_if_both_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_terminal_uses_stdin_and_stderr_if_both_are_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, 'stdin', Screen())
     monkeypatch.setattr(sys, 'stderr', Screen())
     with open_terminal() as terminal:
         assert terminal == Terminal(stdin=sys.stdin, stdout=sys.stderr)
 
 
-def test_else_it_is_the_one_that_controls_the_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_open_terminal_falls_back_to_the_controlling_terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     tty = tmp_path / 'tty'
     tty.touch()
     monkeypatch.setattr(_terminal, 'TTY', tty)
@@ -100,14 +100,14 @@ def test_else_it_is_the_one_that_controls_the_process(monkeypatch: pytest.Monkey
     assert (terminal.stdin.closed, terminal.stdout.closed) == (True, True)
 
 
-def test_there_may_be_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_open_terminal_returns_none_without_a_terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(_terminal, 'TTY', tmp_path / 'none')
     monkeypatch.setattr(sys, 'stdin', StringIO())
     with open_terminal() as terminal:
         assert terminal is None
 
 
-async def test_a_chat_at_a_terminal_goes_on_after_ctrl_c_at_the_prompt(
+async def test_chat_continues_after_ctrl_c_at_the_prompt(
     make_conversation: MakeConversation,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -126,7 +126,7 @@ async def test_a_chat_at_a_terminal_goes_on_after_ctrl_c_at_the_prompt(
 
 
 @pytest.mark.parametrize('is_persistent', [True, False])
-async def test_a_chat_at_a_terminal_says_where_versions_are_if_anywhere(
+async def test_chat_prints_the_store_only_if_persistent(
     make_conversation: MakeConversation,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -142,7 +142,7 @@ async def test_a_chat_at_a_terminal_says_where_versions_are_if_anywhere(
     assert ('versions in memory:' in capsys.readouterr().out) is is_persistent
 
 
-async def test_a_chat_at_a_terminal_says_what_it_goes_on_from(
+async def test_chat_prints_the_continued_version(
     make_conversation: MakeConversation,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -160,7 +160,7 @@ async def test_a_chat_at_a_terminal_says_what_it_goes_on_from(
 
 
 @pytest.mark.parametrize('stream', [StringIO, Screen])
-async def test_ctrl_c_stops_the_turn_and_shows_the_cursor_of_a_terminal(
+async def test_ctrl_c_stops_the_turn_and_restores_the_cursor(
     monkeypatch: pytest.MonkeyPatch, stream: type[StringIO]
 ) -> None:
     monkeypatch.setattr(sys, 'stderr', shown := stream())
@@ -168,12 +168,12 @@ async def test_ctrl_c_stops_the_turn_and_shows_the_cursor_of_a_terminal(
         signal.raise_signal(signal.SIGINT)
         while not interrupts.stop.cancelled:
             await anyio.lowlevel.checkpoint()
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL  # a second one ends the process
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL  # a second Ctrl-C kills the process
     assert shown.getvalue() == (SHOW_CURSOR if shown.isatty() else '')
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_run_that_is_interrupted_ends_with_130(invoke: Invoke) -> None:
+def test_interrupted_run_exits_with_130(invoke: Invoke) -> None:
     async def interrupt(messages: list[ModelMessage], info: AgentInfo) -> str:
         signal.raise_signal(signal.SIGINT)
         await anyio.sleep_forever()
@@ -184,8 +184,8 @@ def test_a_run_that_is_interrupted_ends_with_130(invoke: Invoke) -> None:
     assert result.stderr.endswith('Interrupted. Completed work is not undone.\n')
 
 
-async def test_an_interrupt_that_arrives_as_a_prompt_begins_stops_nothing() -> None:
-    """The handler schedules its work in the event loop. A prompt, or the end of the turn, may come before that."""
+async def test_interrupt_just_before_a_prompt_does_not_stop_the_turn() -> None:
+    """The signal handler schedules a callback in the event loop. A prompt or the end of the turn can come before it."""
     with stop_on_interrupt() as interrupts:
         signal.raise_signal(signal.SIGINT)
         with interrupts.suspended():

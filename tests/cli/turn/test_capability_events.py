@@ -39,15 +39,15 @@ async def run(conversation: Conversation) -> tuple[list[StreamEvent], TurnReport
     return events, await run_turn(conversation, 'Go', stop=CancellationToken(), observer=observer)
 
 
-def told(events: list[StreamEvent]) -> list[dict[str, Any]]:
+def emitted(events: list[StreamEvent]) -> list[dict[str, Any]]:
     """Return the events of capabilities, without delays, which are random."""
     dumped = [STREAM_EVENTS.dump_python(event) for event in events]
     news = [each for each in dumped if each['type'] in ('summarized', 'retried', 'budget')]
     return [{name: value for name, value in each.items() if name != 'delay_seconds'} for each in news]
 
 
-def breaking(*answers: list[str | DeltaToolCalls | Exception]) -> FunctionModel:
-    """Return a model that streams these pieces, and breaks where there is an error."""
+def streaming_model(*answers: list[str | DeltaToolCalls | Exception]) -> FunctionModel:
+    """Return a model that streams these pieces and raises those that are exceptions."""
     remaining = list(answers)
 
     async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
@@ -63,15 +63,15 @@ LOST = ModelConnectionError('m', 'Connection error.')
 
 
 @pytest.mark.anyio
-async def test_a_retry_says_what_of_the_text_is_void(make_conversation: MakeConversation) -> None:
-    model = breaking(
+async def test_retry_event_contains_the_void_text(make_conversation: MakeConversation) -> None:
+    model = streaming_model(
         ['Looking.', {1: DeltaToolCall(name='ls', json_args='{}', tool_call_id='x')}],
         ['Half an ', LOST],
         [LOST],
         ['A whole ', 'answer.'],
     )
     events, turn = await run(make_conversation(model))
-    assert told(events) == snapshot(
+    assert emitted(events) == snapshot(
         [
             {
                 'type': 'retried',
@@ -91,18 +91,18 @@ async def test_a_retry_says_what_of_the_text_is_void(make_conversation: MakeConv
             },
         ]
     )
-    said = ''
+    answer_text = ''
     for event in events:
         if isinstance(event, TextEvent):
-            said += event.text
+            answer_text += event.text
         elif isinstance(event, RetriedEvent):
-            said = said.removesuffix(event.void_text)
-    assert said == 'Looking.A whole answer.'
+            answer_text = answer_text.removesuffix(event.void_text)
+    assert answer_text == 'Looking.A whole answer.'
     assert turn.end.output == 'A whole answer.'
 
 
 @pytest.mark.anyio
-async def test_a_retry_of_a_subagent_has_its_path_and_text(make_conversation: MakeConversation) -> None:
+async def test_subagent_retry_has_its_path_and_text(make_conversation: MakeConversation) -> None:
     task: DeltaToolCalls = {
         0: DeltaToolCall(
             name='task',
@@ -110,18 +110,18 @@ async def test_a_retry_of_a_subagent_has_its_path_and_text(make_conversation: Ma
             tool_call_id='t',
         )
     }
-    events, turn = await run(make_conversation(breaking([task], ['Half', LOST], ['Seen.'], ['Done.'])))
+    events, turn = await run(make_conversation(streaming_model([task], ['Half', LOST], ['Seen.'], ['Done.'])))
     assert turn.end.output == 'Done.'
-    assert [(each['path'], each['void_text']) for each in told(events)] == [(['general-purpose'], 'Half')]
+    assert [(each['path'], each['void_text']) for each in emitted(events)] == [(['general-purpose'], 'Half')]
 
 
 @pytest.mark.anyio
-async def test_a_last_answer_is_told_and_the_turn_ends_with_limit(
+async def test_last_answer_event_precedes_a_turn_that_ends_with_limit(
     make_conversation: MakeConversation,
 ) -> None:
     conversation = make_conversation(ScriptedModel(WRITE, call('ls'), call('ls'), 'Not done.'), max_tokens=500)
     events, turn = await run(conversation)
-    assert told(events) == snapshot(
+    assert emitted(events) == snapshot(
         [
             {
                 'type': 'budget',
@@ -151,7 +151,7 @@ async def test_a_last_answer_is_told_and_the_turn_ends_with_limit(
 
 
 @pytest.mark.anyio
-async def test_a_turn_after_one_that_used_up_its_budget_has_one_of_its_own(
+async def test_each_turn_has_its_own_budget(
     make_conversation: MakeConversation,
 ) -> None:
     model = ScriptedModel(call('ls'), call('ls'), 'First.', call('ls'), 'Second.')
@@ -162,19 +162,19 @@ async def test_a_turn_after_one_that_used_up_its_budget_has_one_of_its_own(
 
 
 @pytest.mark.anyio
-async def test_subagents_count_in_the_budget(make_conversation: MakeConversation) -> None:
+async def test_subagents_count_toward_the_budget(make_conversation: MakeConversation) -> None:
     task = call('task', subagent='general-purpose', description='Look')
     model = ScriptedModel(task, *[call('ls')] * 3, then=lambda messages, info: call('ls'))
     events, turn = await run(make_conversation(model, max_tokens=500))
     assert turn.exit_code == 4
-    assert ['general-purpose'] in [each['path'] for each in told(events)]
+    assert ['general-purpose'] in [each['path'] for each in emitted(events)]
 
 
 @pytest.mark.anyio
-async def test_what_a_budget_cannot_count_is_told(make_conversation: MakeConversation) -> None:
+async def test_unknown_usage_emits_a_budget_event(make_conversation: MakeConversation) -> None:
     events, turn = await run(make_conversation(ScriptedModel('Done.'), max_cost=Decimal('0.5')))
     assert turn.exit_code == 0
-    assert told(events) == snapshot(
+    assert emitted(events) == snapshot(
         [
             {
                 'type': 'budget',
@@ -190,8 +190,8 @@ async def test_what_a_budget_cannot_count_is_told(make_conversation: MakeConvers
     )
 
 
-def test_the_news_of_a_run_are_those_of_its_turn() -> None:
-    """A run after a pause has what is left; a person knows the whole."""
+def test_budget_events_of_a_resumed_run_refer_to_the_turn() -> None:
+    """A run after a pause has the remaining budget as its limit; its events report the budget of the whole turn."""
     cost = BudgetWarningEvent(scope='run', measure='cost', limit=Decimal('0.2'), used=Decimal('0.15'))
     event = capability_event(cost)
     assert isinstance(event, BudgetEvent)
@@ -200,7 +200,7 @@ def test_the_news_of_a_run_are_those_of_its_turn() -> None:
     assert BUDGET.to_turn_event(unknown) == unknown
 
 
-def test_a_budget_has_left_what_the_turn_has_not_used() -> None:
+def test_remaining_budget_excludes_earlier_turns() -> None:
     budget = TurnBudget(tokens=1000, cost=Decimal('0.5'))
     used = RunUsage(input_tokens=5000, output_tokens=100, cost=Decimal(2))
     assert budget.remaining(used).limits == {'tokens': 1000, 'cost': Decimal('0.5')}
@@ -214,7 +214,7 @@ def test_a_budget_has_left_what_the_turn_has_not_used() -> None:
     assert (caught.value.measure, caught.value.limit, caught.value.used) == ('cost', Decimal('0.5'), 2)
 
 
-def test_a_turn_that_waits_with_nothing_left_asks_nobody_and_says_how_to_go_on(
+def test_paused_turn_with_exhausted_budget_prints_the_resume_command(
     invoke: Invoke, steady: Callable[[str], str]
 ) -> None:
     small = ('--max-tokens', '100')
@@ -228,7 +228,7 @@ def test_a_turn_that_waits_with_nothing_left_asks_nobody_and_says_how_to_go_on(
     assert (result.exit_code, result.stdout) == (0, 'Done.\n')
 
 
-def test_a_cost_is_dollars(invoke: Invoke) -> None:
+def test_max_cost_is_in_dollars(invoke: Invoke) -> None:
     result = invoke('run', 'Go', '--max-cost', '0', model=ScriptedModel())
     assert result.exit_code == 2
     assert "'0' is not an amount of US dollars above 0" in result.stderr
@@ -237,45 +237,43 @@ def test_a_cost_is_dollars(invoke: Invoke) -> None:
     assert 'the cost of an answer of scripted is unknown and not counted against the budget\n' in result.stderr
 
 
-def test_where_nothing_is_kept_nothing_is_said_of_going_on(invoke: Invoke) -> None:
+def test_exhausted_budget_without_a_store_suggests_no_continuation(invoke: Invoke) -> None:
     result = invoke('run', 'Go', '--no-store', '--max-tokens', '1', model=ScriptedModel(call('ls')))
     assert result.stderr.endswith('is used up: 110 tokens used. --max-tokens raises it.\n')
 
 
-def test_json_has_a_retry_before_the_answer(invoke: Invoke) -> None:
+def test_json_events_have_a_retry_before_the_answer(invoke: Invoke) -> None:
     result = invoke('run', 'Go', '--json', model=ScriptedModel(LOST, 'Done.'))
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert [line['type'] for line in lines] == ['start', 'retried', 'text', 'usage', 'end']
 
 
-def test_every_retry_is_told_where_no_answer_comes(invoke: Invoke) -> None:
+def test_every_retry_of_a_failed_run_is_printed(invoke: Invoke) -> None:
     result = invoke('run', 'Go', model=ScriptedModel(LOST, LOST, LOST))
-    told = re.sub(r'in \d+\.\d s', 'in 0.5 s', result.stderr)
-    assert told.startswith(
+    emitted = re.sub(r'in \d+\.\d s', 'in 0.5 s', result.stderr)
+    assert emitted.startswith(
         'given in .\nattempt 2 of 3 in 0.5 s: connection lost\nattempt 3 of 3 in 0.5 s: connection lost\n'
     )
     assert result.exit_code == 1
 
 
 @pytest.mark.anyio
-async def test_a_retry_is_told_before_the_wait_for_subagents_too(
-    make_conversation: MakeConversation, clock: FakeClock
-) -> None:
+async def test_retry_event_is_emitted_before_the_delay(make_conversation: MakeConversation, clock: FakeClock) -> None:
     task = call('task', subagent='general-purpose', description='Look')
     conversation = make_conversation(ScriptedModel(LOST, task, LOST, 'Seen.', 'Done.'))
-    told: list[tuple[list[str], bool]] = []
+    emitted: list[tuple[list[str], bool]] = []
     waited = [0.0]
 
     def show(event: StreamEvent) -> None:
         if isinstance(event, RetriedEvent):
-            told.append((event.path, clock.monotonic() == sum(waited)))
+            emitted.append((event.path, clock.monotonic() == sum(waited)))
             waited.append(event.delay_seconds)
 
     await run_turn(conversation, 'Go', stop=CancellationToken(), observer=TurnObserver(show=show, decide=allow_all))
-    assert told == [([], True), (['general-purpose'], True)]
+    assert emitted == [([], True), (['general-purpose'], True)]
 
 
-def test_a_turn_that_was_told_to_end_is_replayed_exactly(invoke: Invoke) -> None:
+def test_turn_with_a_last_answer_is_replayed_exactly(invoke: Invoke) -> None:
     result = invoke('run', 'Go', '--max-tokens', '330', model=ScriptedModel(call('ls'), call('ls'), 'Not done.'))
     assert (result.exit_code, result.stdout) == (4, 'Not done.\n')
     assert 'budget: 220 of 330 tokens used; one answer left\n' in result.stderr

@@ -1,4 +1,4 @@
-"""Which files a turn changed."""
+"""Detection of the files that a turn changed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pydantic_deep_backends.protocol import Command, CommandResult
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_change_is_taken_once_and_counted_from_the_beginning(work: Path) -> None:
+async def test_changes_are_taken_once_and_counted_from_the_start(work: Path) -> None:
     backend = ChangeTrackingBackend(str(work))
     await backend.write_bytes('/poem.txt', b'rose\nlily\n')
     first = await backend.take_changes()
@@ -39,7 +39,7 @@ async def test_a_change_is_taken_once_and_counted_from_the_beginning(work: Path)
     assert await backend.take_changes() == []
 
 
-async def test_a_swap_is_a_change_and_a_refused_one_is_not(work: Path) -> None:
+async def test_compare_and_swap_is_a_change_unless_refused(work: Path) -> None:
     backend = ChangeTrackingBackend(str(work))
     await backend.compare_and_swap('/new.txt', b'a\n', expected=None)
     with pytest.raises(FileChangedError):
@@ -47,7 +47,7 @@ async def test_a_swap_is_a_change_and_a_refused_one_is_not(work: Path) -> None:
     assert await backend.all_changes() == [FileEvent(path='/new.txt', change='created', added_lines=1, removed_lines=0)]
 
 
-async def test_two_spellings_of_a_path_are_one_file(work: Path) -> None:
+async def test_symlink_and_target_are_one_changed_file(work: Path) -> None:
     (work / 'link.txt').symlink_to('poem.txt')
     backend = ChangeTrackingBackend(str(work))
     await backend.write_bytes('/link.txt', b'oak\n')
@@ -55,7 +55,7 @@ async def test_two_spellings_of_a_path_are_one_file(work: Path) -> None:
     assert [(c.path, c.added_lines, c.removed_lines) for c in await backend.all_changes()] == [('/poem.txt', 2, 2)]
 
 
-async def test_a_file_that_is_as_it_was_has_not_changed(work: Path) -> None:
+async def test_restored_file_is_not_a_change(work: Path) -> None:
     backend = ChangeTrackingBackend(str(work))
     await backend.write_bytes('/poem.txt', b'')
     await backend.write_bytes('/poem.txt', b'rose\nviolet\n')
@@ -76,14 +76,14 @@ async def test_a_file_that_is_as_it_was_has_not_changed(work: Path) -> None:
         (b'\xff\n', b'\xfe\n', ('changed', 1, 1)),
     ],
 )
-def test_lines_are_counted(before: bytes | None, after: bytes | None, expected: tuple[str, int, int] | None) -> None:
+def test_change_counts_lines(before: bytes | None, after: bytes | None, expected: tuple[str, int, int] | None) -> None:
     change = describe_change('/f', before, after)
     assert (change and (change.change, change.added_lines, change.removed_lines)) == expected
 
 
 @pytest.fixture
-def untried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sandbox that says where its directory is without a try whether bubblewrap works."""
+def skip_bwrap_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sandbox that knows its working directory without testing bubblewrap."""
     monkeypatch.setattr(SandboxBackend, 'working_dir', LocalBackend.working_dir)
 
 
@@ -92,12 +92,12 @@ def untried(monkeypatch: pytest.MonkeyPatch) -> None:
         'pretended',
         pytest.param(
             'isolated',
-            marks=pytest.mark.skipif(shutil.which('bwrap') is None, reason='commands are isolated by bubblewrap'),
+            marks=pytest.mark.skipif(shutil.which('bwrap') is None, reason='bubblewrap is not installed'),
         ),
     ]
 )
 def sandbox(request: pytest.FixtureRequest, work: Path, monkeypatch: pytest.MonkeyPatch) -> ChangeTrackingSandbox:
-    """A sandbox, and one that runs commands where bubblewrap is missing too: what is watched is the directory."""
+    """A sandbox. The `pretended` one runs commands without bubblewrap; both track the directory."""
 
     async def run(self: SandboxBackend, command: str, **options: object) -> CommandResult:
         if not work.is_dir():
@@ -106,13 +106,13 @@ def sandbox(request: pytest.FixtureRequest, work: Path, monkeypatch: pytest.Monk
         return CommandResult(exit_code=done.returncode, stdout='', stderr='')
 
     if request.param == 'pretended':
-        request.getfixturevalue('untried')
+        request.getfixturevalue('skip_bwrap_check')
         monkeypatch.setattr(SandboxBackend, 'run', run)
-    monkeypatch.setattr(_change_tracker, 'SCAN_SECONDS', 600.0)  # what can be seen in three is a matter of the machine
+    monkeypatch.setattr(_change_tracker, 'SCAN_SECONDS', 600.0)  # the default of three seconds depends on the machine
     return ChangeTrackingSandbox(str(work), read_only={})
 
 
-async def test_what_a_command_changes_is_noticed(sandbox: ChangeTrackingSandbox, work: Path) -> None:
+async def test_files_changed_by_a_command_are_detected(sandbox: ChangeTrackingSandbox, work: Path) -> None:
     (work / 'old.txt').write_text('old\n')
     await sandbox.run('echo a > new.txt; echo lily >> poem.txt; rm old.txt', shell=True)
     expected = [
@@ -124,9 +124,7 @@ async def test_what_a_command_changes_is_noticed(sandbox: ChangeTrackingSandbox,
     assert (await sandbox.all_changes(), sandbox.has_all_changes) == (expected, True)
 
 
-async def test_what_a_tool_had_changed_before_a_command_did_is_counted(
-    sandbox: ChangeTrackingSandbox, work: Path
-) -> None:
+async def test_lines_changed_by_a_tool_before_a_command_are_counted(sandbox: ChangeTrackingSandbox, work: Path) -> None:
     await sandbox.write_bytes('/workspace/poem.txt', b'rose\n')
     await sandbox.run('echo oak > poem.txt', shell=True)
     assert [(c.path, c.added_lines, c.removed_lines) for c in await sandbox.all_changes()] == [
@@ -134,7 +132,7 @@ async def test_what_a_tool_had_changed_before_a_command_did_is_counted(
     ]
 
 
-async def test_before_it_begins_one_command_is_tried(
+async def test_check_runtime_runs_one_command(
     make_runtime: Callable[..., AgentRuntime], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: list[Command] = []
@@ -149,22 +147,22 @@ async def test_before_it_begins_one_command_is_tried(
     assert tried == [['true']]
 
 
-@pytest.mark.usefixtures('untried')
-async def test_what_a_command_changed_before_its_time_was_over_is_noticed(
+@pytest.mark.usefixtures('skip_bwrap_check')
+async def test_files_changed_by_a_command_that_timed_out_are_detected(
     work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def run_too_long(self: SandboxBackend, command: Command, **options: object) -> CommandResult:
         (work / 'new.txt').write_text('a\n')
         raise CommandTimeoutError('It took too long.', stdout='', stderr='')
 
-    monkeypatch.setattr(SandboxBackend, 'run', run_too_long)  # a real one would take as long as it may
+    monkeypatch.setattr(SandboxBackend, 'run', run_too_long)  # avoids a real timeout
     backend = ChangeTrackingSandbox(str(work), read_only={})
     with pytest.raises(CommandTimeoutError):
         await backend.run(['anything'])
     assert [change.path for change in await backend.all_changes()] == ['/workspace/new.txt']
 
 
-async def test_lines_of_a_file_that_is_too_large_are_not_counted(
+async def test_lines_of_a_large_file_are_not_counted(
     sandbox: ChangeTrackingSandbox, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_change_tracker, 'MAX_COUNTED_BYTES', 3)
@@ -173,7 +171,7 @@ async def test_lines_of_a_file_that_is_too_large_are_not_counted(
 
 
 @pytest.mark.parametrize('limit', [('MAX_FILES', 1), ('SCAN_SECONDS', 0)])
-async def test_more_than_can_be_looked_through_is_said(
+async def test_exceeded_scan_limit_is_reported(
     sandbox: ChangeTrackingSandbox, work: Path, monkeypatch: pytest.MonkeyPatch, limit: tuple[str, int]
 ) -> None:
     monkeypatch.setattr(_change_tracker, *limit)
@@ -183,7 +181,7 @@ async def test_more_than_can_be_looked_through_is_said(
     assert len(await sandbox.all_changes()) == (1 if limit[0] == 'MAX_FILES' else 0)
 
 
-async def test_a_directory_that_is_gone_is_not_all_seen(sandbox: ChangeTrackingSandbox, work: Path) -> None:
+async def test_missing_directory_is_reported_as_incomplete(sandbox: ChangeTrackingSandbox, work: Path) -> None:
     await sandbox.run('echo a > a', shell=True)
     shutil.rmtree(work)
     with pytest.raises(BackendUnavailableError):

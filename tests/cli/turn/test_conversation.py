@@ -1,4 +1,4 @@
-"""What a conversation continues, in its directory and on a copy."""
+"""Continuation of conversations in the directory and on a copy."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ALLOW = '--approvals=allow'
 
 
 async def turn(conversation: Conversation, decide: Decider = allow_all) -> TurnReport:
-    """Run a turn that nobody watches."""
+    """Run a turn without an observer of its events."""
     observer = TurnObserver(show=lambda event: None, decide=decide)
     return await run_turn(conversation, 'Go', stop=CancellationToken(), observer=observer)
 
@@ -53,11 +53,11 @@ def document(result: Result) -> Any:
 
 
 def last(result: Result) -> dict[str, Any]:
-    """Return the event `result`."""
+    """Return the last event."""
     return json.loads(result.stdout.splitlines()[-1])
 
 
-def test_what_was_edited_between_turns_is_a_version(invoke: Invoke, work: Path) -> None:
+def test_edits_between_turns_are_stored_as_a_version(invoke: Invoke, work: Path) -> None:
     invoke('run', 'One', model=ScriptedModel('First.'))
     (work / 'poem.txt').write_text('mine\n')
     invoke('run', 'Two', '--continue', model=ScriptedModel('Second.'))
@@ -65,7 +65,7 @@ def test_what_was_edited_between_turns_is_a_version(invoke: Invoke, work: Path) 
     assert [(row['kind'], row['files_changed']) for row in rows[:2]] == [('turn', []), ('edit', ['/poem.txt'])]
 
 
-def test_a_conversation_goes_on_in_the_directory_whatever_another_has_done_there(invoke: Invoke, work: Path) -> None:
+def test_resume_works_in_a_directory_changed_by_another_conversation(invoke: Invoke, work: Path) -> None:
     def meanwhile(messages: list[ModelMessage], info: AgentInfo) -> str:
         return 'First.'
 
@@ -77,7 +77,7 @@ def test_a_conversation_goes_on_in_the_directory_whatever_another_has_done_there
     assert (work / 'new.txt').exists()
 
 
-def test_a_turn_that_waits_on_a_copy_goes_on_there(invoke: Invoke, work: Path) -> None:
+def test_turn_paused_on_a_copy_resumes_on_the_copy(invoke: Invoke, work: Path) -> None:
     invoke('run', 'One', ALLOW, model=ScriptedModel(EDIT, 'First.'))
     invoke('branch', 'side', 'Two', '--from', 'HEAD~', '--approvals=pause', model=ScriptedModel(WRITE))
     result = invoke('resume', ALLOW, '--json', model=ScriptedModel('Done.'))
@@ -86,14 +86,14 @@ def test_a_turn_that_waits_on_a_copy_goes_on_there(invoke: Invoke, work: Path) -
     assert not (work / 'new.txt').exists()
 
 
-def test_other_settings_are_kept_for_who_resumes(invoke: Invoke) -> None:
+def test_changed_settings_are_stored_for_resume(invoke: Invoke) -> None:
     invoke('run', 'One', model=ScriptedModel('First.'))
     invoke('run', 'Two', '--continue', '--max-tokens', '150', '--approvals=pause', model=ScriptedModel(WRITE))
     assert 'edit now  settings changed' in invoke('log').stdout
     assert invoke('resume', '--approvals=deny', model=ScriptedModel(call('ls'))).exit_code == 4
 
 
-async def test_where_another_works_in_the_directory_a_turn_works_on_a_copy(
+async def test_turn_runs_on_a_copy_while_another_run_uses_the_directory(
     make_conversation: Callable[..., Conversation], store: Store, work: Path
 ) -> None:
     ours = make_conversation(ScriptedModel('First.', WRITE, 'Second.'))
@@ -107,7 +107,7 @@ async def test_where_another_works_in_the_directory_a_turn_works_on_a_copy(
     assert [(file.path, file.change) for file in second.end.files or ()] == [('/new.txt', 'created')]
 
 
-async def test_other_settings_on_a_copy_leave_the_directory_alone(
+async def test_changed_settings_on_a_copy_do_not_affect_the_directory(
     make_conversation: Callable[..., Conversation], work: Path
 ) -> None:
     first = make_conversation(ScriptedModel(WRITE, 'First.'))
@@ -123,7 +123,7 @@ async def test_other_settings_on_a_copy_leave_the_directory_alone(
     assert (await first.revisions.find('HEAD')).id == first.tip.id
 
 
-async def test_what_a_turn_has_used_is_known_as_far_as_its_line_is(
+async def test_usage_before_a_turn_with_a_deleted_parent_is_zero(
     make_conversation: Callable[..., Conversation], store: Store
 ) -> None:
     conversation = make_conversation(ScriptedModel(WRITE), approvals=ApprovalMode.pause)
@@ -135,7 +135,7 @@ async def test_what_a_turn_has_used_is_known_as_far_as_its_line_is(
     assert await conversation.usage_before(waiting) == RunUsage()
 
 
-async def test_only_a_program_goes_on_with_what_waits_in_it(invoke: Invoke, work: Path, tmp_path: Path) -> None:
+async def test_resume_refuses_a_version_of_another_program(invoke: Invoke, work: Path, tmp_path: Path) -> None:
     url = f'sqlite:///{tmp_path}/house.db'
     async with open_store(url) as store:
         agent = create_deep_agent(ScriptedModel(WRITE), name='house', interrupt_on={'write_file': True})
@@ -152,15 +152,13 @@ async def test_only_a_program_goes_on_with_what_waits_in_it(invoke: Invoke, work
     assert replay.exit_code == 2
 
 
-def test_prompts_with_media_say_so() -> None:
+def test_media_in_a_prompt_is_shown_as_a_placeholder() -> None:
     assert prompt_text(['Look at', {'kind': 'binary'}]) == 'Look at\n[media]'
     assert (prompt_text('Hi'), prompt_text(None)) == ('Hi', '')
 
 
-def test_a_turn_whose_end_the_store_cannot_take_is_suspended_and_not_failed(
-    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The status, the exit code and the sentence say that the turn may continue, and the next one does."""
+def test_turn_with_an_unstored_end_is_suspended(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The status, the exit code and the message report a suspended turn, and the next turn continues it."""
     commit = SqlStore.commit
 
     async def lose_ends(self: SqlStore, batch: Commit) -> Committed:
@@ -168,7 +166,7 @@ def test_a_turn_whose_end_the_store_cannot_take_is_suspended_and_not_failed(
             raise StoreUnavailableError('The disk is full.')
         return await commit(self, batch)
 
-    with monkeypatch.context() as full:  # a disk that is full when the turn ends
+    with monkeypatch.context() as full:  # simulates a disk that fills up during the turn
         full.setattr(SqlStore, 'commit', lose_ends)
         result = invoke('run', 'One', '--json', ALLOW, model=ScriptedModel(WRITE, 'Lost.'))
     *_, error, end = map(json.loads, result.stdout.splitlines())
@@ -179,7 +177,7 @@ def test_a_turn_whose_end_the_store_cannot_take_is_suspended_and_not_failed(
 
 
 @pytest.mark.filterwarnings('default')
-def test_show_lists_the_files_that_no_version_has(invoke: Invoke, work: Path) -> None:
+def test_show_lists_files_omitted_from_the_version(invoke: Invoke, work: Path) -> None:
     (work / '~notes').write_text('mine')
     invoke('run', 'One', model=ScriptedModel('First.'))
 

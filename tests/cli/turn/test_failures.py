@@ -1,4 +1,4 @@
-"""What a person is told about a turn without an answer."""
+"""Messages and exit codes of failed turns."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ MISSPELT = ModelHTTPError.for_category(
         (UnexpectedModelBehavior('It said\x1b[31m nothing.'), 1, 'It said\x1b[31m nothing.'),
     ],
 )
-def test_a_sentence_and_an_exit_code(error: Exception, code: int, sentence: str) -> None:
+def test_failures_have_a_message_and_an_exit_code(error: Exception, code: int, sentence: str) -> None:
     event = describe_failure(error)
     end = EndEvent(status='interrupted' if isinstance(error, RunCancelled) else 'failed')
     assert (exit_code_of_turn(end, event), event.message) == (code, sentence)

@@ -1,4 +1,4 @@
-"""Which model answers, and what `models` says."""
+"""Selection of the model, and the `models` command."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ Invoke = Callable[..., Result]
         (None, {'GEMINI_API_KEY': 'k'}, DEFAULT_MODELS['GEMINI_API_KEY']),
     ],
 )
-def test_the_option_goes_before_the_variable_before_the_key(
+def test_model_option_precedes_the_variable_and_the_key(
     named: str | None, variables: dict[str, str], chosen: str
 ) -> None:
     assert choose_model(named, variables) == chosen
 
 
-def test_without_any_it_says_what_to_set() -> None:
+def test_missing_model_names_the_variables_to_set() -> None:
     with pytest.raises(UnusableModelError, match=r'^No model to use\. Set ANTHROPIC_API_KEY, OPENAI_API_KEY or'):
         choose_model(None, {'OPENAI_BASE_URL': 'http://127.0.0.1:1/v1'})
 
 
-def test_every_default_is_a_name_that_pydantic_ai_knows() -> None:
+def test_default_models_are_known_to_pydantic_ai() -> None:
     assert set(DEFAULT_MODELS.values()) <= set(known_model_names())
 
 
@@ -65,9 +65,7 @@ def test_every_default_is_a_name_that_pydantic_ai_knows() -> None:
         ('groq:x', "'groq:x' needs a package that is not installed. Install it: pip install 'pydantic-ai-slim[groq]'"),
     ],
 )
-def test_a_model_that_cannot_be_opened_is_a_sentence_with_what_to_do(
-    name: str, sentence: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unusable_model_error_contains_a_remedy(name: str, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for provider in PROVIDERS.values():
         for variable in provider.variables:
             monkeypatch.delenv(variable, raising=False)
@@ -76,7 +74,7 @@ def test_a_model_that_cannot_be_opened_is_a_sentence_with_what_to_do(
     assert str(caught.value) == sentence
 
 
-def test_whatever_a_providers_package_raises_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_provider_error_becomes_an_unusable_model_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(name: str) -> None:
         raise OSError('no credentials')
 
@@ -85,14 +83,14 @@ def test_whatever_a_providers_package_raises_is_a_sentence(monkeypatch: pytest.M
         open_model('a:b', {})
 
 
-def test_names_of_the_program_go_first() -> None:
+def test_custom_models_take_precedence() -> None:
     own = TestModel()
     assert open_model('test', {'test': own}) is own
     assert open_model('test', {}) is not own
 
 
 @pytest.mark.parametrize('name', ['anthropic', 'google', 'openai', 'openai-chat', 'deepseek', 'moonshotai', 'zai'])
-def test_the_table_says_what_pydantic_ai_says(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_provider_variables_match_pydantic_ai(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     provider = PROVIDERS[name]
     for variable in provider.variables:
         monkeypatch.delenv(variable, raising=False)
@@ -104,13 +102,13 @@ def test_the_table_says_what_pydantic_ai_says(name: str, monkeypatch: pytest.Mon
             assert infer_model(f'{name}:x').model_name == 'x'
 
 
-def test_a_package_is_found_without_being_imported() -> None:
+def test_provider_package_is_detected_without_import() -> None:
     assert describe_provider('anthropic', {}, []).is_installed is True
     assert describe_provider('groq', {}, []).is_installed is False
     assert describe_provider('never-heard-of', {}, []).is_installed is None
 
 
-def test_a_package_whose_parent_is_missing_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_provider_with_a_missing_parent_package_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     def find_spec(name: str) -> object:
         raise ModuleNotFoundError(name)
 
@@ -118,7 +116,7 @@ def test_a_package_whose_parent_is_missing_is_missing(monkeypatch: pytest.Monkey
     assert describe_provider('google', {}, []).is_installed is False
 
 
-def test_a_key_makes_a_provider_ready_and_its_value_is_nowhere() -> None:
+def test_key_makes_a_provider_ready_without_exposing_its_value() -> None:
     states = list_providers({'ANTHROPIC_API_KEY': 'sk-secret'})
     ready = [state for state in states if state.is_ready]
     assert [(state.name, state.set_variable) for state in ready] == [('anthropic', 'ANTHROPIC_API_KEY')]
@@ -126,7 +124,7 @@ def test_a_key_makes_a_provider_ready_and_its_value_is_nowhere() -> None:
     assert 'sk-secret' not in repr(states)
 
 
-def test_the_table_shows_the_ready_ones_first(invoke: Invoke) -> None:
+def test_models_table_lists_ready_providers_first(invoke: Invoke) -> None:
     result = invoke('models', variables={'OPENAI_API_KEY': 'sk-secret'})
     lines = result.stdout.splitlines()
     assert result.exit_code == 0
@@ -136,19 +134,19 @@ def test_the_table_shows_the_ready_ones_first(invoke: Invoke) -> None:
     assert 'sk-secret' not in result.stdout
 
 
-def test_a_provider_shows_its_names(invoke: Invoke) -> None:
+def test_models_of_a_provider_are_listed(invoke: Invoke) -> None:
     result = invoke('models', 'anthropic')
     names = result.stdout.split()
     assert 'anthropic:claude-opus-5-5' in names
     assert names == sorted(name for name in known_model_names() if name.startswith('anthropic:'))
 
 
-def test_an_unknown_provider_is_wrong_usage(invoke: Invoke) -> None:
+def test_unknown_provider_is_usage_error(invoke: Invoke) -> None:
     result = invoke('models', 'antropic')
     assert result.exit_code == 2
     assert 'there is no provider' in result.stderr
 
 
-def test_the_list_as_json(invoke: Invoke) -> None:
+def test_models_json_contains_provider_states(invoke: Invoke) -> None:
     (state,) = json.loads(invoke('models', 'anthropic', '--json', variables={'ANTHROPIC_API_KEY': 'k'}).stdout)
     assert (state['name'], state['is_ready'], state['set_variable']) == ('anthropic', True, 'ANTHROPIC_API_KEY')

@@ -1,4 +1,4 @@
-"""One turn: the events that it tells, and the conversation that it leaves."""
+"""A single turn: its events and the resulting conversation."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def run(conversation: Conversation, task: str = 'Go') -> tuple[list[Stream
     return events, turn
 
 
-async def test_the_events_of_a_turn(make_conversation: MakeConversation, work: Path, clock: FakeClock) -> None:
+async def test_turn_emits_all_events(make_conversation: MakeConversation, work: Path, clock: FakeClock) -> None:
     def answer(messages: list[ModelMessage], info: AgentInfo) -> str:
         clock.advance(2.5)
         return 'Done.'
@@ -139,14 +139,14 @@ async def test_the_events_of_a_turn(make_conversation: MakeConversation, work: P
     assert (work / 'poem.txt').read_text() == 'rose\nlily\noak\n'
 
 
-async def test_a_failed_call_is_told_as_failed(make_conversation: MakeConversation) -> None:
+async def test_failed_call_has_the_outcome_failed(make_conversation: MakeConversation) -> None:
     events, _ = await run(make_conversation(ScriptedModel(call('read_file', path='/nothing.txt'), 'No.')))
     (result,) = [event for event in events if isinstance(event, ToolResultEvent)]
     assert (result.name, result.outcome) == ('read_file', 'failed')
     assert '/nothing.txt does not exist' in result.content
 
 
-async def test_arguments_that_are_no_json_are_shown_as_they_are(make_conversation: MakeConversation) -> None:
+async def test_arguments_with_invalid_json_are_emitted_unchanged(make_conversation: MakeConversation) -> None:
     async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | dict[int, DeltaToolCall]]:
         if len(messages) == 1:
             yield {0: DeltaToolCall(name='ls', json_args='{"path": ', tool_call_id='x')}
@@ -158,7 +158,7 @@ async def test_arguments_that_are_no_json_are_shown_as_they_are(make_conversatio
     assert asked.args == '{"path": '
 
 
-async def test_the_next_turn_knows_the_one_before(make_conversation: MakeConversation) -> None:
+async def test_next_turn_contains_the_history(make_conversation: MakeConversation) -> None:
     model = ScriptedModel('First.', 'Second.')
     conversation = make_conversation(model)
     await run(conversation, 'One')
@@ -168,13 +168,13 @@ async def test_the_next_turn_knows_the_one_before(make_conversation: MakeConvers
     assert conversation.tip.message_count == 4
 
 
-async def test_a_turn_runs_as_long_as_its_budget_and_not_fifty_requests(make_conversation: MakeConversation) -> None:
+async def test_turn_is_limited_by_its_budget_not_by_a_request_count(make_conversation: MakeConversation) -> None:
     model = ScriptedModel(*[call('ls')] * 60, 'Done.')
     _, turn = await run(make_conversation(model))
     assert (turn.end.status, requests_of(turn)) == ('complete', 61)
 
 
-async def test_a_used_up_budget_ends_the_turn_and_keeps_what_was_done(
+async def test_exhausted_budget_fails_the_turn_and_reports_its_files(
     make_conversation: MakeConversation, work: Path
 ) -> None:
     model = ScriptedModel(call('write_file', path='/a.txt', content='a\n'), then=lambda messages, info: call('ls'))
@@ -184,7 +184,7 @@ async def test_a_used_up_budget_ends_the_turn_and_keeps_what_was_done(
     assert [file.path for file in files_of(turn)] == ['/a.txt']
 
 
-async def test_a_stopped_turn_leaves_a_conversation_that_goes_on(make_conversation: MakeConversation) -> None:
+async def test_conversation_continues_after_a_stopped_turn(make_conversation: MakeConversation) -> None:
     stop = CancellationToken()
 
     async def wait_until_stopped(messages: list[ModelMessage], info: AgentInfo) -> str:
@@ -204,7 +204,7 @@ async def test_a_stopped_turn_leaves_a_conversation_that_goes_on(make_conversati
     assert second.end.output == 'Here I am.'
 
 
-async def test_a_call_that_was_stopped_is_closed_so_that_the_next_turn_works(
+async def test_interrupted_call_is_closed_for_the_next_turn(
     make_conversation: MakeConversation,
 ) -> None:
     stop = CancellationToken()
@@ -221,7 +221,7 @@ async def test_a_call_that_was_stopped_is_closed_so_that_the_next_turn_works(
     assert [(part.tool_name, part.outcome) for part in model.requests[1].tool_returns] == [('ls', 'interrupted')]
 
 
-async def test_a_turn_that_is_stopped_before_it_begins_keeps_the_history(make_conversation: MakeConversation) -> None:
+async def test_turn_stopped_before_its_first_request_preserves_history(make_conversation: MakeConversation) -> None:
     conversation = make_conversation(ScriptedModel('First.'))
     await run(conversation)
     assert conversation.tip is not None
@@ -233,7 +233,7 @@ async def test_a_turn_that_is_stopped_before_it_begins_keeps_the_history(make_co
     assert (await conversation.tip.messages())[: len(history)] == history
 
 
-async def test_a_turn_that_cannot_be_kept_fails_and_the_conversation_goes_on(
+async def test_conversation_continues_after_a_turn_with_a_taken_branch_name(
     make_conversation: MakeConversation,
 ) -> None:
     conversation = make_conversation(ScriptedModel('First.', 'Third.'))
@@ -248,7 +248,7 @@ async def test_a_turn_that_cannot_be_kept_fails_and_the_conversation_goes_on(
     assert third.end.output == 'Third.'
 
 
-async def test_pieces_without_text_are_no_news(make_conversation: MakeConversation) -> None:
+async def test_empty_text_deltas_emit_no_events(make_conversation: MakeConversation) -> None:
     async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
         for piece in ('', 'Do', '', 'ne.'):
             yield piece
@@ -257,7 +257,7 @@ async def test_pieces_without_text_are_no_news(make_conversation: MakeConversati
     assert [event.text for event in events if isinstance(event, TextEvent)] == ['Do', 'ne.']
 
 
-async def test_a_defect_ends_the_events_and_is_raised(make_conversation: MakeConversation) -> None:
+async def test_unexpected_exception_ends_the_events_and_is_raised(make_conversation: MakeConversation) -> None:
     events: list[StreamEvent] = []
     conversation = make_conversation(ScriptedModel(ZeroDivisionError('a defect')))
     with pytest.raises(ZeroDivisionError):
@@ -268,7 +268,7 @@ async def test_a_defect_ends_the_events_and_is_raised(make_conversation: MakeCon
     assert (end.status, error.kind) == ('failed', 'run_failed')
 
 
-async def test_a_directory_that_is_gone_is_a_failure_and_its_files_are_removed(
+async def test_deleted_directory_fails_the_turn_and_reports_removed_files(
     make_conversation: MakeConversation, work: Path
 ) -> None:
     def remove(messages: list[ModelMessage], info: AgentInfo) -> str:
@@ -284,7 +284,7 @@ async def test_a_directory_that_is_gone_is_a_failure_and_its_files_are_removed(
     assert [(file.change, file.removed_lines) for file in files_of(turn)] == [('removed', 2)]
 
 
-def test_an_event_is_one_line_of_ascii_and_reads_back() -> None:
+def test_event_is_one_line_of_ascii_json() -> None:
     event = TextEvent(text='\x1b[31m\x9b "Ω"\n\udce9')
     line = render_json(event)
     assert line.isascii()
@@ -292,9 +292,7 @@ def test_an_event_is_one_line_of_ascii_and_reads_back() -> None:
     assert STREAM_EVENTS.validate_python(json.loads(line)) == event
 
 
-async def test_a_turn_that_is_stopped_while_it_is_answered_runs_nothing(
-    make_conversation: MakeConversation, work: Path
-) -> None:
+async def test_turn_stopped_during_an_approval_runs_no_call(make_conversation: MakeConversation, work: Path) -> None:
     stop = CancellationToken()
 
     async def stop_and_allow(pending: Sequence[PendingApproval]) -> Mapping[str, CallAnswer]:
@@ -311,7 +309,7 @@ async def test_a_turn_that_is_stopped_while_it_is_answered_runs_nothing(
     assert [event.type for event in events if event.type.startswith('approval')] == ['approval_required']
 
 
-async def test_a_turn_that_waits_is_a_version_that_waits(make_conversation: MakeConversation) -> None:
+async def test_pending_turn_is_a_pending_version(make_conversation: MakeConversation) -> None:
     write = call('write_file', path='/a.txt', content='a\n')
     conversation = make_conversation(ScriptedModel(write), approvals=ApprovalMode.ask)
     observer = TurnObserver(show=lambda event: None, decide=pause_all)
@@ -324,25 +322,25 @@ async def test_a_turn_that_waits_is_a_version_that_waits(make_conversation: Make
 A, B = (call('write_file', path=f'/{name}.txt', content='1\n') for name in 'ab')
 
 
-def faster(store: Store, *decisions: Decision, by: str | None = 'ada') -> Decider:
-    """Allow all calls, the first of which somebody else has answered by then."""
-    left = list(decisions)
+def answered_by_another(store: Store, *decisions: Decision, by: str | None = 'ada') -> Decider:
+    """Approve all calls after another person has answered the first ones."""
+    remaining = list(decisions)
 
     async def decide(pending: Sequence[PendingApproval]) -> Mapping[str, CallAnswer]:
-        waiting = await store.approvals()
-        for each in waiting[: len(decisions)]:
-            await ApprovalInbox(store).answer(each.id, left.pop(0), by=by)
+        pending_approvals = await store.approvals()
+        for each in pending_approvals[: len(decisions)]:
+            await ApprovalInbox(store).answer(each.id, remaining.pop(0), by=by)
         return {pending_call.id: CallAnswer(decision=Approve(), by='person') for pending_call in pending}
 
     return decide
 
 
-async def test_where_somebody_was_faster_that_answer_counts_and_the_others_as_well(
+async def test_earlier_answer_of_another_person_is_used_with_the_other_answers(
     make_conversation: MakeConversation, store: Store, work: Path
 ) -> None:
     conversation = make_conversation(ScriptedModel([A, B], 'Done.'), approvals=ApprovalMode.ask)
     events: list[StreamEvent] = []
-    observer = watch(events.append, faster(store, Deny('No a.')))
+    observer = watch(events.append, answered_by_another(store, Deny('No a.')))
     turn = await run_turn(conversation, 'Go', stop=CancellationToken(), observer=observer)
     assert (turn.end.status, turn.end.output) == ('complete', 'Done.')
     assert [(work / name).exists() for name in ('a.txt', 'b.txt')] == [False, True]
@@ -357,14 +355,17 @@ async def test_where_somebody_was_faster_that_answer_counts_and_the_others_as_we
 
 
 @pytest.mark.parametrize('by', ['ada', None])
-async def test_where_somebody_has_answered_all_the_turn_goes_on_with_that(
+async def test_turn_resumes_if_another_person_answered_all_calls(
     make_conversation: MakeConversation, store: Store, work: Path, by: str | None
 ) -> None:
     conversation = make_conversation(ScriptedModel(A, 'Done.'), approvals=ApprovalMode.ask)
     events: list[StreamEvent] = []
     edit = Edit({'path': '/c.txt', 'content': 'c'})
     turn = await run_turn(
-        conversation, 'Go', stop=CancellationToken(), observer=watch(events.append, faster(store, edit, by=by))
+        conversation,
+        'Go',
+        stop=CancellationToken(),
+        observer=watch(events.append, answered_by_another(store, edit, by=by)),
     )
     assert turn.end.status == 'complete'
     assert ((work / 'a.txt').exists(), (work / 'c.txt').read_text()) == (False, 'c')
@@ -372,9 +373,9 @@ async def test_where_somebody_has_answered_all_the_turn_goes_on_with_that(
     assert (last.args, last.answered_by) == ({'path': '/c.txt', 'content': 'c'}, by or 'somebody')
 
 
-@pytest.mark.parametrize('goes_on', [True, False])
-async def test_where_a_run_has_gone_on_meanwhile_it_says_where_to_look(
-    make_conversation: MakeConversation, store: Store, goes_on: bool
+@pytest.mark.parametrize('has_version', [True, False])
+async def test_turn_resumed_by_another_run_names_the_show_command(
+    make_conversation: MakeConversation, store: Store, has_version: bool
 ) -> None:
     conversation = make_conversation(ScriptedModel(A, 'Done by another.'), approvals=ApprovalMode.ask)
     tips: list[str] = []
@@ -383,7 +384,7 @@ async def test_where_a_run_has_gone_on_meanwhile_it_says_where_to_look(
         assert conversation.tip is not None
         tips.append(conversation.tip.id)
         decisions: dict[str, Decision] = {each.id: Approve() for each in pending}
-        if goes_on:
+        if has_version:
             other = await conversation.tip.resume(decisions, by='ada')
             tips.append(other.id)
         else:
@@ -394,14 +395,14 @@ async def test_where_a_run_has_gone_on_meanwhile_it_says_where_to_look(
 
     turn = await run_turn(conversation, 'Go', stop=CancellationToken(), observer=watch(lambda event: None, decide))
     assert (turn.end.status, turn.has_next_command) == ('failed', True)
-    look = f'show {short_id(tips[1])}' if goes_on else 'log --steps'
+    look = f'show {short_id(tips[1])}' if has_version else 'log --steps'
     assert message_of(turn) == (
         f'The version {short_id(tips[0])} was answered by ada, and a run has resumed it. Show its progress with: '
         f'pydantic-deep {look}'
     )
 
 
-async def test_an_answer_that_nobody_else_has_given_is_no_reason_to_try_again(
+async def test_refused_answer_without_another_answer_fails_the_turn(
     make_conversation: MakeConversation, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     conversation = make_conversation(ScriptedModel(A), approvals=ApprovalMode.ask)
@@ -409,7 +410,7 @@ async def test_an_answer_that_nobody_else_has_given_is_no_reason_to_try_again(
     async def decide(decisions: Sequence[StoreDecision]) -> None:
         raise ApprovalAnsweredError(decisions[0].approval_id, 'not open any more', None, None)
 
-    monkeypatch.setattr(store, 'decide', decide)  # a store that refuses what is open: no other way leads here
+    monkeypatch.setattr(store, 'decide', decide)  # simulates a store that refuses answers to pending approvals
     _, turn = await run(conversation)
     assert turn.end.status == 'failed'
     assert 'is not open any more' in str(message_of(turn))

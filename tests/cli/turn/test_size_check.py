@@ -1,4 +1,4 @@
-"""Files of directories that are too large are in no version."""
+"""Directories that are too large: their files are not stored in versions."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def document(result: Result) -> Any:
 
 
 def last(result: Result) -> dict[str, Any]:
-    """Return the event `result`."""
+    """Return the last event."""
     return json.loads(result.stdout.splitlines()[-1])
 
 
-async def test_a_directory_is_measured_by_what_versions_have(work: Path) -> None:
+async def test_size_check_counts_only_versioned_files(work: Path) -> None:
     (work / '.git').mkdir()
     (work / '.git' / 'object').write_bytes(b'x' * 100)
     (work / '.gitignore').write_text('out/\n*.log\n')
@@ -50,7 +50,7 @@ async def test_a_directory_is_measured_by_what_versions_have(work: Path) -> None
     assert not await fits_in_versions(backend, max_files=3, max_bytes=32)
 
 
-async def test_what_cannot_be_looked_into_counts_nothing(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unreadable_directory_counts_as_empty(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path) -> None:
         raise PermissionError(path)
 
@@ -58,7 +58,7 @@ async def test_what_cannot_be_looked_into_counts_nothing(work: Path, monkeypatch
     assert await fits_in_versions(LocalBackend(work), max_files=0, max_bytes=0)
 
 
-def test_of_a_directory_that_is_too_large_only_the_conversation_is_kept(
+def test_large_directory_stores_only_the_conversation(
     invoke: Invoke, monkeypatch: pytest.MonkeyPatch, work: Path
 ) -> None:
     monkeypatch.setattr(_size_check, 'MAX_FILES', 0)

@@ -1,4 +1,4 @@
-"""No key, no answer; and what is answered says nothing of what there is."""
+"""Authentication: every request requires a key, and refusals disclose nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UNAUTHENTICATED = 'This requires a valid API key. Send it as `Authorization: Bea
     ('header', 'form'),
     [('authorization', 'Bearer {}'), ('authorization', 'bearer {}'), ('x-api-key', '{}'), ('x-goog-api-key', '{}')],
 )
-async def test_a_key_is_taken_as_each_kind_of_client_sends_it(
+async def test_key_is_accepted_in_the_header_of_each_client(
     served: Served, nobody: httpx.AsyncClient, header: str, form: str
 ) -> None:
     key = await served.key()
@@ -51,26 +51,26 @@ async def test_a_key_is_taken_as_each_kind_of_client_sends_it(
         {'cookie': 'key={key}'},
     ],
 )
-async def test_anything_else_is_no_key(served: Served, nobody: httpx.AsyncClient, headers: dict[str, str]) -> None:
+async def test_malformed_key_is_refused(served: Served, nobody: httpx.AsyncClient, headers: dict[str, str]) -> None:
     key = await served.key()
     answer = await nobody.get('/api/me', headers={name: value.format(key=key) for name, value in headers.items()})
     assert (answer.status_code, answer.headers['www-authenticate']) == (401, 'Bearer')
     assert answer.json() == {'error': {'type': 'unauthenticated', 'message': UNAUTHENTICATED}}
 
 
-async def test_a_path_without_a_route_needs_a_key_too(nobody: httpx.AsyncClient, make_client: MakeClient) -> None:
+async def test_unknown_path_requires_a_key(nobody: httpx.AsyncClient, make_client: MakeClient) -> None:
     assert (await nobody.get('/api/nothing')).status_code == 401
     client = await make_client()
     assert (await client.get('/api/nothing')).json()['error']['type'] == 'not_found'
 
 
-async def test_the_openapi_document_needs_a_key(nobody: httpx.AsyncClient, make_client: MakeClient) -> None:
+async def test_openapi_document_requires_a_key(nobody: httpx.AsyncClient, make_client: MakeClient) -> None:
     assert (await nobody.get('/openapi.json')).status_code == 401
     client = await make_client()
     assert (await client.get('/openapi.json')).status_code == 200
 
 
-async def test_nothing_is_read_of_a_body_before_the_key(nobody: httpx.AsyncClient) -> None:
+async def test_body_is_not_read_before_authentication(nobody: httpx.AsyncClient) -> None:
     read: list[bytes] = []
 
     async def body() -> AsyncIterator[bytes]:
@@ -100,12 +100,12 @@ async def test_nothing_is_read_of_a_body_before_the_key(nobody: httpx.AsyncClien
         ('/ag-ui/analyst', {'error': {'type': 'unauthenticated', 'message': UNAUTHENTICATED}}),
     ],
 )
-async def test_a_refusal_has_the_form_of_the_api(nobody: httpx.AsyncClient, path: str, body: object) -> None:
+async def test_refusal_has_the_error_format_of_the_api(nobody: httpx.AsyncClient, path: str, body: object) -> None:
     answer = await nobody.post(path)
     assert (answer.status_code, answer.json()) == (401, body)
 
 
-async def test_a_revoked_key_is_refused_with_the_next_request(served: Served, make_client: MakeClient) -> None:
+async def test_revoked_key_is_refused_immediately(served: Served, make_client: MakeClient) -> None:
     client = await make_client()
     assert (await client.get('/api/me')).status_code == 200
     [key] = await list_api_keys(served.store)
@@ -113,13 +113,13 @@ async def test_a_revoked_key_is_refused_with_the_next_request(served: Served, ma
     assert (await client.get('/api/me')).status_code == 401
 
 
-async def test_a_key_of_another_store_is_none(served: Served, nobody: httpx.AsyncClient) -> None:
+async def test_key_with_a_wrong_secret_is_refused(served: Served, nobody: httpx.AsyncClient) -> None:
     key = await served.key()
     forged = key[:-1] + ('a' if key[-1] != 'a' else 'b')
     assert (await nobody.get('/api/me', headers={'x-api-key': forged})).status_code == 401
 
 
-async def test_a_scope_that_is_missing_is_named_and_admin_has_all(make_client: MakeClient) -> None:
+async def test_missing_scope_is_named_and_admin_has_all(make_client: MakeClient) -> None:
     answer = await (await make_client('run', 'approve')).get('/api/audit')
     assert (answer.status_code, answer.json()['error']) == (
         403,
@@ -129,7 +129,7 @@ async def test_a_scope_that_is_missing_is_named_and_admin_has_all(make_client: M
     assert (await (await make_client('admin')).get('/api/audit')).status_code == 200
 
 
-async def test_an_agent_that_a_key_may_not_use_is_not_there(make_client: MakeClient) -> None:
+async def test_agent_outside_the_key_is_not_found(make_client: MakeClient) -> None:
     client = await make_client(agents=['writer'])
     missing = await client.get('/api/agents/nobody')
     hidden = await client.get('/api/agents/analyst')
@@ -138,7 +138,7 @@ async def test_an_agent_that_a_key_may_not_use_is_not_there(make_client: MakeCli
     assert (await client.get('/api/me')).json()['agents'] == ['writer']
 
 
-async def test_asking_too_often_is_refused_with_how_long_to_wait(serve: Serve) -> None:
+async def test_rate_limit_returns_retry_after(serve: Serve) -> None:
     async with (
         serve(settings=ServerSettings(requests_per_second=0.1, request_burst=2)) as served,
         served.client(await served.key()) as client,
@@ -151,7 +151,7 @@ async def test_asking_too_often_is_refused_with_how_long_to_wait(serve: Serve) -
         assert (await other.get('/api/me')).status_code == 200
 
 
-async def test_wrong_keys_do_not_use_up_what_a_key_may_ask(serve: Serve) -> None:
+async def test_wrong_keys_do_not_consume_the_rate_limit_of_a_key(serve: Serve) -> None:
     async with serve(settings=ServerSettings(requests_per_second=0.1, request_burst=1)) as served:
         key = await served.key()
         async with served.client() as nobody, served.client(key) as client:
@@ -160,8 +160,8 @@ async def test_wrong_keys_do_not_use_up_what_a_key_may_ask(serve: Serve) -> None
             assert (await client.get('/api/me')).status_code == 200
 
 
-async def test_wrong_keys_of_one_address_are_limited_and_right_ones_pass(serve: Serve) -> None:
-    """After some wrong keys an address is told to wait; a right key of the same address is never locked out by that."""
+async def test_wrong_keys_are_limited_per_address_without_locking_out_valid_ones(serve: Serve) -> None:
+    """After several wrong keys, an address receives 429. Valid keys from the same address are still accepted."""
     async with serve(settings=ServerSettings(wrong_keys_per_minute=1, wrong_key_burst=3)) as served:
         key = await served.key()
         async with served.client() as nobody, served.client(key) as client:
@@ -170,11 +170,11 @@ async def test_wrong_keys_of_one_address_are_limited_and_right_ones_pass(serve: 
             assert [each.status_code for each in answers] == [401, 401, 401, 429, 429, 429]
             assert answers[-1].headers['retry-after'] == '60'
             assert answers[-1].json()['error']['type'] == 'rate_limited'
-            assert (await nobody.get('/api/me')).status_code == 401, 'without any key there is nothing to guess'
+            assert (await nobody.get('/api/me')).status_code == 401, 'requests without a key are not counted'
             assert (await client.get('/api/me')).status_code == 200
 
 
-async def test_a_store_that_is_away_is_no_wrong_key(served: Served, make_client: MakeClient) -> None:
+async def test_unavailable_store_is_not_reported_as_a_wrong_key(served: Served, make_client: MakeClient) -> None:
     client = await make_client()
     await served.state.keys.keys.aclose()
     answer = await client.get('/v1/models')
@@ -182,8 +182,8 @@ async def test_a_store_that_is_away_is_no_wrong_key(served: Served, make_client:
     assert answer.json()['error']['code'] == 'unavailable'
 
 
-async def test_google_clients_may_send_the_key_in_the_address_and_no_log_sees_it(served: Served) -> None:
-    """The scope that servers write their access logs from has lost it."""
+async def test_google_key_in_the_query_is_removed_from_the_scope(served: Served) -> None:
+    """Access logs are written from the scope, so it must not contain the key."""
     key = await served.key()
     scope: Scope = {
         'type': 'http', 'method': 'GET', 'path': '/v1beta/nothing', 'raw_path': b'/v1beta/nothing',
@@ -198,18 +198,18 @@ async def test_google_clients_may_send_the_key_in_the_address_and_no_log_sees_it
         sent.append(message)
 
     await served.app(scope, receive, send)
-    assert sent[0]['status'] == 404  # and not 401
+    assert sent[0]['status'] == 404  # not 401
     assert scope['query_string'] == b'alt=sse&a=b%20c'
 
 
-async def test_a_key_in_the_address_is_taken_nowhere_else(served: Served, nobody: httpx.AsyncClient) -> None:
+async def test_key_in_the_query_is_refused_for_other_apis(served: Served, nobody: httpx.AsyncClient) -> None:
     key = await served.key()
     assert (await nobody.get('/api/me', params={'key': key})).status_code == 401
     assert (await nobody.get('/v1/models', params={'key': key})).status_code == 401
 
 
 @pytest.mark.parametrize('key', ['é', '%00', '%0d%0ax-evil:1', ''])
-async def test_an_address_cannot_put_anything_else_into_headers(key: str) -> None:
+async def test_key_in_the_query_cannot_inject_headers(key: str) -> None:
     seen: list[Scope] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -229,7 +229,7 @@ async def test_an_address_cannot_put_anything_else_into_headers(key: str) -> Non
     assert seen[0]['headers'] == [(b'x-goog-api-key', b'real')]
 
 
-async def test_no_secret_is_logged(served: Served, make_client: MakeClient, caplog: pytest.LogCaptureFixture) -> None:
+async def test_keys_are_not_logged(served: Served, make_client: MakeClient, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     key = await served.key('admin')
     async with served.client(key) as client:
@@ -240,7 +240,7 @@ async def test_no_secret_is_logged(served: Served, make_client: MakeClient, capl
     assert [line for line in ours if key[40:] in line] == []
 
 
-async def test_below_another_application_paths_are_the_same(served: Served) -> None:
+async def test_mounted_application_serves_the_same_paths(served: Served) -> None:
     outer = Starlette(routes=[Mount('/deep', served.app)])
     async with httpx.AsyncClient(transport=httpx.ASGITransport(outer), base_url='http://localhost') as client:
         assert (await client.get('/deep/health')).status_code == 200
@@ -251,7 +251,7 @@ async def test_below_another_application_paths_are_the_same(served: Served) -> N
         assert (await client.get('/deep/v1beta/none', headers=key)).json()['error']['status'] == 'NOT_FOUND'
 
 
-async def test_an_application_that_has_not_started_says_so(serve: Serve) -> None:
+async def test_application_without_lifespan_raises(serve: Serve) -> None:
     async with serve() as served:
         app: FastAPI = served.app
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url='http://localhost') as client:
@@ -260,11 +260,11 @@ async def test_an_application_that_has_not_started_says_so(serve: Serve) -> None
 
 
 @pytest.mark.parametrize('is_away', [False, True])
-async def test_a_stream_ends_with_its_key_and_its_run_goes_on(
+async def test_stream_ends_when_its_key_is_revoked_and_the_run_continues(
     serve: Serve, gate: Gate, listen: Listen, monkeypatch: pytest.MonkeyPatch, is_away: bool
 ) -> None:
     async def away(ring: KeyRing, sent: str) -> None:
-        monkeypatch.undo()  # once
+        monkeypatch.undo()  # only once
         raise StoreUnavailableError('The store is away.')
 
     agent = create_deep_agent(ScriptedModel([call('hold')], 'Done.'), tools=[gate.hold])

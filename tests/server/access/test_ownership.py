@@ -1,7 +1,7 @@
-"""The matrix: every route, asked by nobody, by a key without the scope, by another owner, and by a key for other agents.
+"""Access matrix: every route is requested without a key, without the scope, by another owner and for another agent.
 
-It is made from the routers of the application. A route that it does not know how to call fails it: add how an id comes
-about to `make_ids`, and what a call sends to `CALLS`.
+The matrix is built from the routers of the application. A route that it cannot call fails the test: add its ids to
+`make_ids` and its request to `CALLS`.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ pytestmark = pytest.mark.anyio
 
 Ids: TypeAlias = Mapping[str, str]
 Values: TypeAlias = Callable[[Ids], object]
-"""Returns what a call sends, from the ids of whoever's things it is about."""
+"""Returns the JSON body of a call for the ids of one owner."""
 
 UNKNOWN = '00000000-0000-7000-8000-000000000000'
-"""An id that nothing has."""
+"""An id that does not exist."""
 
 FREE = {'name', 'path', 'pending', 'digest', 'thread'}
-"""What is within something that has an id, and names nothing by itself; a thread is of whoever asks."""
+"""Names that belong to a resource with an id and identify nothing alone. Threads are separate for each owner."""
 
 OPEN = {'GET /health', 'GET /', 'GET /static/{name}'}
-"""What needs no key. Nothing else is to come here."""
+"""The only routes that require no key."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """What a route is called with, beside its path."""
+    """The request of a route, without its path."""
 
     json: Values | None = None
     content: bytes | None = None
     query: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Of a parameter, which of the ids it has."""
+    """Query parameters, and the id used for each."""
     headers: Callable[[Ids], dict[str, str]] = lambda ids: {}
     path: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Which of the ids a parameter of the path has, if not the one of its name."""
+    """Path parameters that use an id of another name."""
 
 
 _SAID: list[object] = [{'role': 'user', 'content': 'Hi'}]
@@ -67,7 +67,7 @@ _AG_UI: dict[str, object] = {
     'context': [],
     'forwardedProps': {},
 }
-"""Threads are named by clients: the same name is another thread for another owner."""
+"""Clients choose thread ids: the same id is another thread for another owner."""
 _VERCEL: dict[str, object] = {
     'id': 'mine',
     'trigger': 'submit-message',
@@ -112,25 +112,25 @@ CALLS: Mapping[str, Call] = {
     'POST /vercel/{agent}': Call(json=lambda ids: _VERCEL),
     'GET /vercel/{agent}/{thread}/stream': Call(headers=lambda ids: {'last-event-id': f'{ids["ui_run"]}.x.1'}),
 }
-"""By method and path. A route that is not here is called without anything, if it is a `GET`."""
+"""Requests by method and path. A `GET` route that is missing here is called without options."""
 
 
-# The routes
+# Routes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tried:
-    """A route, and how it is called."""
+    """A route and its request."""
 
     name: str
     method: str
     path: str
     scopes: frozenset[KeyScope | None]
-    """What it asks for; `None` is any key."""
+    """The required scopes; `None` stands for any key."""
     call: Call
 
     def request(self, ids: Ids) -> dict[str, Any]:
-        """Return what `httpx` sends."""
+        """Return the arguments for `httpx`."""
         path = re.sub(r'\{(\w+)\}', lambda found: ids[self.call.path.get(found[1], found[1])], self.path)
         request: dict[str, Any] = {
             'method': self.method,
@@ -145,14 +145,14 @@ class Tried:
         return request
 
     def slots(self, ids: Ids) -> list[str]:
-        """Return the ids that a call names."""
+        """Return the ids that the request uses."""
         used = _Noting(ids)
         self.request(used)
         return sorted(used.seen - FREE)
 
 
 class _Noting(dict[str, str]):
-    """Notes which of its keys were asked for."""
+    """A dictionary that records the keys that are read."""
 
     def __init__(self, ids: Ids) -> None:
         super().__init__(ids)
@@ -167,17 +167,17 @@ def routes() -> Iterator[Tried]:
     """Yield all routes of the application."""
     for router in ROUTERS:
         for route in router.routes:
-            assert isinstance(route, APIRoute), f'{route} has no dependencies: the matrix cannot know what it asks for.'
+            assert isinstance(route, APIRoute), f'{route} has no dependencies: its scope is unknown.'
             for method in sorted(route.methods or ()):
                 path = re.sub(r':\w+\}', '}', route.path)
                 name = f'{method} {path}'
                 known = CALLS.get(name, Call() if method == 'GET' else None)
-                assert known is not None, f'The matrix does not know how to call {name!r}: add it to CALLS.'
+                assert known is not None, f'The request for {name!r} is unknown: add it to CALLS.'
                 yield Tried(name=name, method=method, path=path, scopes=asked(route.dependant), call=known)
 
 
 def asked(dependant: Dependant) -> frozenset[KeyScope | None]:
-    """Return the scopes that a route asks for."""
+    """Return the scopes that a route requires."""
     found: set[KeyScope | None] = {dependant.call.scope} if isinstance(dependant.call, Require) else set()
     for each in dependant.dependencies:
         found |= asked(each)
@@ -187,7 +187,7 @@ def asked(dependant: Dependant) -> frozenset[KeyScope | None]:
 ROUTES = [each for each in routes() if each.name not in OPEN]
 
 
-async def test_every_route_of_the_application_is_in_the_matrix(document: dict[str, Any]) -> None:
+async def test_every_documented_route_is_in_the_matrix(document: dict[str, Any]) -> None:
     documented = {
         f'{method.upper()} {re.sub(r":path}", "}", path)}'
         for path, methods in document['paths'].items()
@@ -197,24 +197,24 @@ async def test_every_route_of_the_application_is_in_the_matrix(document: dict[st
     assert documented - OPEN <= {each.name for each in ROUTES}
 
 
-def test_what_needs_no_key_is_a_short_list() -> None:
+def test_public_paths_are_exactly_the_open_routes() -> None:
     names = {each.name for each in routes()}
     assert {name for name in names if is_public(name.partition(' ')[2])} == names & OPEN
 
 
-def test_every_route_asks_for_one_scope() -> None:
+def test_every_route_requires_exactly_one_scope() -> None:
     assert [each.name for each in ROUTES if len(each.scopes) != 1] == []
 
 
-def test_nothing_is_known_of_routes_that_are_gone() -> None:
+def test_calls_contain_no_removed_routes() -> None:
     assert set(CALLS) - {each.name for each in ROUTES} == set()
 
 
-# Whose things there are
+# Resources of an owner
 
 
 def _write(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """Want to write a file, and say so when that has been answered."""
+    """Request to write a file, then answer `Done.`."""
     if len(messages) == 1:
         return ModelResponse(parts=[call('write_file', path='/a.txt', content='x')])
     return ModelResponse(parts=[TextPart('Done.')])
@@ -222,7 +222,7 @@ def _write(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
 
 @pytest.fixture
 def matrix_agents(agents: Mapping[str, AnyAgent]) -> dict[str, AnyAgent]:
-    """One that echoes, one that must ask, and one that nobody has talked to."""
+    """An agent that echoes, one that requires approval, and one without conversations."""
     asker = create_deep_agent(ScriptedModel(then=_write), interrupt_on={'write_file': True})
     return {'analyst': agents['analyst'], 'asker': asker, 'writer': agents['writer']}
 
@@ -239,7 +239,7 @@ async def document(world: Served) -> dict[str, Any]:
 
 
 async def make_ids(world: Served, owner: str) -> dict[str, str]:
-    """Make one of everything that has an id, and return the ids by what routes call them."""
+    """Create one resource of each kind and return the ids by parameter name."""
     async with world.client(await world.key('run', 'approve', 'audit', owner=owner)) as client:
         conversation = await created(client, 'analyst')
         await ok(client.put(f'/api/conversations/{conversation}/uploads/a.csv', content=b'a,b\n'))
@@ -277,7 +277,7 @@ async def created(client: Client, agent: str) -> str:
 
 
 async def ok(answer: Any) -> Any:
-    """Return the JSON of an answer that is none of an error."""
+    """Return the JSON of a successful response."""
     done: httpx.Response = await answer
     assert done.is_success, done.text
     return done.json()
@@ -285,24 +285,24 @@ async def ok(answer: Any) -> Any:
 
 @pytest.fixture
 async def ids(world: Served) -> dict[str, str]:
-    """What belongs to ada."""
+    """The ids of resources of ada."""
     return await make_ids(world, 'ada')
 
 
 ALL: tuple[KeyScope, ...] = ('run', 'approve', 'audit')
-"""Every scope that is about things of an owner."""
+"""Every scope that concerns resources of an owner."""
 
 
-# What each is told
+# Responses
 
 
-async def test_without_a_key_nothing_is_answered(world: Served, ids: Ids) -> None:
+async def test_every_route_requires_a_key(world: Served, ids: Ids) -> None:
     async with world.client() as nobody:
         answers = {each.name: await nobody.request(**each.request(ids)) for each in ROUTES}
     assert {name: answer.status_code for name, answer in answers.items() if answer.status_code != 401} == {}
 
 
-async def test_without_the_scope_nothing_is_answered(world: Served, ids: Ids) -> None:
+async def test_every_route_requires_its_scope(world: Served, ids: Ids) -> None:
     told: dict[str, int] = {}
     for scope in get_args(KeyScope):
         others: list[KeyScope] = [each for each in get_args(KeyScope) if each not in (scope, 'admin')]
@@ -314,8 +314,8 @@ async def test_without_the_scope_nothing_is_answered(world: Served, ids: Ids) ->
     assert {name: status for name, status in told.items() if status != 403} == {}
 
 
-async def test_what_is_of_another_owner_is_not_there(world: Served, ids: Ids) -> None:
-    """Whichever id of a call it is, in the path, the query or the body: the answer is that of an id that nothing has."""
+async def test_resources_of_another_owner_are_not_found(world: Served, ids: Ids) -> None:
+    """The response for a foreign id in the path, the query or the body equals the response for an unknown id."""
     own = await make_ids(world, 'bob')
     tried: list[str] = []
     wrong: list[object] = []
@@ -332,7 +332,7 @@ async def test_what_is_of_another_owner_is_not_there(world: Served, ids: Ids) ->
     assert len(tried) > 30
 
 
-async def test_what_is_of_an_agent_that_the_key_may_not_use_is_not_there(world: Served, ids: Ids) -> None:
+async def test_resources_of_agents_outside_the_key_are_not_found(world: Served, ids: Ids) -> None:
     tried: list[str] = []
     wrong: list[object] = []
     async with world.client(await world.key(*ALL, owner='ada', agents=['writer'])) as client:
@@ -349,14 +349,14 @@ async def test_what_is_of_an_agent_that_the_key_may_not_use_is_not_there(world: 
 
 
 def is_hidden(foreign: httpx.Response, unknown: httpx.Response) -> bool:
-    """Return whether two answers tell nothing, and the same."""
+    """Return whether both responses are the same and disclose nothing."""
     is_same = (foreign.status_code, foreign.text) == (unknown.status_code, unknown.text)
     is_nothing = foreign.status_code in (204, 404) or (foreign.is_success and foreign.json()['items'] == [])
     return is_same and is_nothing
 
 
-async def test_asking_changes_nothing_of_another_owner(world: Served, ids: Ids) -> None:
-    """After all that bob tries, what ada has is what it was."""
+async def test_requests_of_another_owner_change_nothing(world: Served, ids: Ids) -> None:
+    """The resources of ada are unchanged after all requests of bob."""
     before = await everything(world, ids)
     async with world.client(await world.key(*ALL, owner='bob')) as bob:
         for each in ROUTES:
@@ -366,7 +366,7 @@ async def test_asking_changes_nothing_of_another_owner(world: Served, ids: Ids) 
 
 
 async def everything(world: Served, ids: Ids) -> list[object]:
-    """Return what ada sees."""
+    """Return all resources that ada can read."""
     async with world.client(await world.key(*ALL, owner='ada')) as ada:
         return [
             await ok(ada.get(path, params=query))
@@ -380,14 +380,14 @@ async def everything(world: Served, ids: Ids) -> list[object]:
         ]
 
 
-async def test_the_owner_is_answered(world: Served, ids: Ids) -> None:
-    """The calls of the matrix are such that work: what is refused above is refused for whose it is."""
+async def test_requests_of_the_owner_succeed(world: Served, ids: Ids) -> None:
+    """Proves that the requests of the matrix are valid, so the refusals above are due to ownership."""
     refused: list[object] = []
     admin = await world.key('admin', owner='ada')
     last = {'GET': 0, 'PUT': 1, 'PATCH': 2, 'POST': 3, 'DELETE': 4}
 
     def order(each: Tried) -> float:
-        # An upload is deleted while it is at the head, before anything moves that.
+        # Delete the upload while its version is the head.
         return 1.5 if each.method == 'DELETE' and '/uploads/' in each.path else last[each.method]
 
     async with world.client(admin) as ada:

@@ -1,4 +1,4 @@
-"""What clients of other APIs send, as words, decisions and settings; and which version it belongs to."""
+"""Requests of other APIs as prompts, decisions and settings, and their lookup by history."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ IMAGE = BinaryContent(b'\x89PNG\r\n\x1a\n', media_type='image/png')
 
 
 class Wire(Protocol):
-    """One of the three APIs."""
+    """The parser of one of the three APIs."""
 
     def __call__(self, said: list[tuple[str, str]], **more: Any) -> Dialogue: ...
 
@@ -64,7 +64,7 @@ def wire(request: pytest.FixtureRequest) -> Wire:
     return request.param
 
 
-def test_the_last_words_of_the_user_are_new_and_all_else_was_said(wire: Wire) -> None:
+def test_last_user_messages_are_the_prompt_and_the_rest_is_history(wire: Wire) -> None:
     found = wire([('user', 'Hello'), ('assistant', 'Hi.'), ('user', 'Read'), ('user', 'this')])
 
     assert found.prompt == ('Read', 'this')
@@ -75,12 +75,12 @@ def test_the_last_words_of_the_user_are_new_and_all_else_was_said(wire: Wire) ->
     assert found.decisions == {}
 
 
-def test_a_dialogue_that_ends_with_the_agent_has_nothing_to_answer(wire: Wire) -> None:
+def test_request_that_ends_with_the_assistant_is_refused(wire: Wire) -> None:
     with pytest.raises(ServerError, match='last message must come from the user'):
         wire([('user', 'Hello'), ('assistant', 'Hi')])
 
 
-def test_who_says_nothing_is_not_heard(wire: Wire) -> None:
+def test_empty_messages_are_dropped(wire: Wire) -> None:
     found = wire([('user', 'One'), ('assistant', ''), ('user', 'Two')])
 
     assert found.messages == [DialogueMessage(role='user', content=('One',))]
@@ -95,7 +95,7 @@ def test_who_says_nothing_is_not_heard(wire: Wire) -> None:
         (google, {'systemInstruction': {'parts': [{'text': 'Be brief.'}]}}),
     ],
 )
-def test_what_the_client_wants_the_agent_told_is_the_system_text(read: Wire, given: dict[str, Any]) -> None:
+def test_system_messages_become_the_system_text(read: Wire, given: dict[str, Any]) -> None:
     assert read([('user', 'Hi')], **given).system == 'Be brief.'
 
 
@@ -131,7 +131,7 @@ def test_what_the_client_wants_the_agent_told_is_the_system_text(read: Wire, giv
         ),
     ],
 )
-def test_settings_have_the_names_of_pydantic_ai(read: Wire, given: dict[str, Any]) -> None:
+def test_settings_are_mapped_to_names_of_pydantic_ai(read: Wire, given: dict[str, Any]) -> None:
     assert read([('user', 'Hi')], **given).model_settings == {
         'temperature': 0.5,
         'top_p': 0.9,
@@ -143,7 +143,7 @@ def test_settings_have_the_names_of_pydantic_ai(read: Wire, given: dict[str, Any
     }
 
 
-def test_settings_of_anthropic_and_top_k() -> None:
+def test_settings_of_anthropic_and_top_k_are_mapped() -> None:
     found = anthropic([('user', 'Hi')], temperature=0, top_p=1, top_k=4, stop_sequences=['A', 'B'])
 
     assert found.model_settings == {
@@ -158,7 +158,7 @@ def test_settings_of_anthropic_and_top_k() -> None:
 
 
 @pytest.mark.parametrize(
-    ('read', 'given', 'told'),
+    ('read', 'given', 'match'),
     [
         (openai, {'n': 2}, '`n` is 2'),
         (openai, {'logprobs': True}, '`logprobs`'),
@@ -173,8 +173,8 @@ def test_settings_of_anthropic_and_top_k() -> None:
         (google, {'generationConfig': {'responseMimeType': 'application/json'}}, '`responseMimeType`'),
     ],
 )
-def test_what_no_agent_here_does_is_refused_by_its_name(read: Wire, given: dict[str, Any], told: str) -> None:
-    with pytest.raises(ServerError, match=told):
+def test_unsupported_options_are_refused_by_name(read: Wire, given: dict[str, Any], match: str) -> None:
+    with pytest.raises(ServerError, match=match):
         read([('user', 'Hi')], **given)
 
 
@@ -188,7 +188,7 @@ def test_what_no_agent_here_does_is_refused_by_its_name(read: Wire, given: dict[
         (google, {'generationConfig': {'candidateCount': 1, 'responseMimeType': 'text/plain'}}),
     ],
 )
-def test_what_changes_nothing_is_taken(read: Wire, given: dict[str, Any]) -> None:
+def test_options_without_effect_are_accepted(read: Wire, given: dict[str, Any]) -> None:
     assert read([('user', 'Hi')], **given).prompt == ('Hi',)
 
 
@@ -239,11 +239,11 @@ def file_messages(part: Mapping[str, object]) -> list[dict[str, object]]:
         (google, {'contents': [{'parts': [{'fileData': {'fileUri': f'data:image/png;base64,{PIXEL}'}}]}]}),
     ],
 )
-def test_files_come_with_the_request(read: Wire, given: dict[str, Any]) -> None:
+def test_inline_files_are_part_of_the_prompt(read: Wire, given: dict[str, Any]) -> None:
     assert read([], **given).prompt == (IMAGE,)
 
 
-def test_a_recording_a_document_as_text_and_a_url_without_base64() -> None:
+def test_audio_text_documents_and_plain_data_urls_are_read() -> None:
     audio = {'type': 'input_audio', 'input_audio': {'data': 'AAAA', 'format': 'wav'}}
     document = {'type': 'document', 'source': {'type': 'text', 'media_type': 'text/plain', 'data': 'Words'}}
     plain = {'type': 'image_url', 'image_url': {'url': 'data:,A%20b'}}
@@ -259,8 +259,8 @@ SECRETS = 'http://169.254.169.254/latest/meta-data'
 @pytest.mark.parametrize(
     'url', [SECRETS, 'https://example.org/a.png', 'file:///etc/passwd', 'ftp://h/a', '//h/a', 'a.png', ' data:,a']
 )
-def test_no_url_is_fetched_whatever_it_is(wire: Wire, url: str) -> None:
-    """SSRF: nothing that a client names is connected to."""
+def test_urls_are_never_fetched(wire: Wire, url: str) -> None:
+    """SSRF: no host named by a client is contacted."""
     given: dict[Callable[..., Dialogue], dict[str, Any]] = {
         openai: {'messages': file_messages({'type': 'image_url', 'image_url': {'url': url}})},
         anthropic: {'messages': file_messages({'type': 'document', 'source': {'type': 'url', 'url': url}})},
@@ -271,7 +271,7 @@ def test_no_url_is_fetched_whatever_it_is(wire: Wire, url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ('part', 'told'),
+    ('part', 'match'),
     [
         ({'type': 'image_url', 'image_url': {'url': 'data:image/png'}}, 'no comma'),
         ({'type': 'image_url', 'image_url': {'url': 'data:image/png;base64,!!'}}, 'not valid base64'),
@@ -279,13 +279,13 @@ def test_no_url_is_fetched_whatever_it_is(wire: Wire, url: str) -> None:
         ({'type': 'file', 'file': {'file_id': 'file-1'}}, 'by id'),
     ],
 )
-def test_a_file_that_cannot_be_read_is_refused(part: dict[str, object], told: str) -> None:
-    with pytest.raises(ServerError, match=told):
+def test_unreadable_file_is_refused(part: dict[str, object], match: str) -> None:
+    with pytest.raises(ServerError, match=match):
         openai([], messages=file_messages(part))
 
 
 def answered(text: str) -> dict[Wire, dict[str, Any]]:
-    """Return requests that decide over the approval `a-1`."""
+    """Return requests that answer the approval `a-1`."""
     call = {'id': 'a-1', 'type': 'function', 'function': {'name': 'approval_required', 'arguments': '{}'}}
     return {
         openai: {
@@ -325,7 +325,7 @@ def answered(text: str) -> dict[Wire, dict[str, Any]]:
     }
 
 
-def test_the_result_of_the_last_call_is_a_decision(wire: Wire) -> None:
+def test_result_of_the_last_call_is_a_decision(wire: Wire) -> None:
     found = wire([], **answered('approve')[wire])
 
     assert found.decisions == {'a-1': Approve()}
@@ -345,7 +345,7 @@ def test_the_result_of_the_last_call_is_a_decision(wire: Wire) -> None:
         ('{"decision": "respond", "content": [1]}', Respond([1])),
     ],
 )
-def test_a_decision_is_a_word_or_json(text: str, decision: Decision) -> None:
+def test_decision_is_a_word_or_json(text: str, decision: Decision) -> None:
     assert parse_decision(text) == decision
 
 
@@ -353,7 +353,7 @@ def test_a_decision_is_a_word_or_json(text: str, decision: Decision) -> None:
     'text',
     ['', 'ok', 'yes', 'approve: but carefully', '{"decision": "approve", "args": {}}', '{"decision": "edit"}', '[]'],
 )
-def test_what_decides_nothing_approves_nothing(text: str) -> None:
+def test_invalid_decision_is_refused(text: str) -> None:
     with pytest.raises(ServerError, match='must be a decision'):
         parse_decision(text)
 
@@ -367,11 +367,11 @@ def test_what_decides_nothing_approves_nothing(text: str) -> None:
         {'decision': 'deny', 'reason': 'no'},
     ],
 )
-def test_a_decision_as_json_may_lie_within_a_result(value: JsonValue) -> None:
+def test_json_decision_may_be_nested_in_a_result(value: JsonValue) -> None:
     assert parse_decision_value(value) == Deny('no')
 
 
-def test_a_decision_and_new_words_do_not_come_together() -> None:
+def test_decision_with_a_prompt_is_refused() -> None:
     request = answered('approve')[anthropic]
     request['messages'][-1]['content'].append({'type': 'text', 'text': 'And then?'})
 
@@ -379,14 +379,14 @@ def test_a_decision_and_new_words_do_not_come_together() -> None:
         anthropic([], **request)
 
 
-def test_a_google_decision_names_its_call() -> None:
+def test_google_decision_without_call_id_is_refused() -> None:
     parts = [{'functionResponse': {'name': 'approval_required', 'response': {'result': 'approve'}}}]
 
     with pytest.raises(ServerError, match="'approval_required' has no `id`"):
         google([], contents=[{'role': 'user', 'parts': parts}])
 
 
-def test_results_of_calls_long_past_are_not_looked_at(wire: Wire) -> None:
+def test_results_of_earlier_calls_are_ignored(wire: Wire) -> None:
     request = answered('whatever another model made of it')[wire]
     (messages,) = request.values()
     role, key = ('model', 'parts') if wire is google else ('assistant', 'content')
@@ -400,14 +400,14 @@ def test_results_of_calls_long_past_are_not_looked_at(wire: Wire) -> None:
     assert found.prompt == ('Thanks',)
 
 
-def test_thoughts_are_not_words() -> None:
+def test_thoughts_are_dropped() -> None:
     thought = {'role': 'model', 'parts': [{'text': 'Hm.', 'thought': True}, {'text': 'Yes.'}]}
     found = google([], contents=[{'parts': [{'text': 'A?'}]}, thought, {'parts': [{'text': 'B?'}]}])
 
     assert found.messages[1] == DialogueMessage(role='assistant', content=('Yes.',))
 
 
-def test_the_clients_own_id_is_found() -> None:
+def test_session_id_of_the_client_is_found() -> None:
     said = [{'role': 'user', 'content': 'Hi'}]
 
     def of_openai(**more: object) -> str | None:
@@ -423,7 +423,7 @@ def test_the_clients_own_id_is_found() -> None:
     assert of_anthropic() is None
 
 
-def test_a_body_without_messages_is_none() -> None:
+def test_request_without_messages_is_invalid() -> None:
     for model, field in ((ChatCompletionRequest, 'messages'), (MessagesRequest, 'messages')):
         with pytest.raises(ValidationError, match=field):
             model.model_validate({'model': 'a', 'messages': []})
@@ -431,7 +431,7 @@ def test_a_body_without_messages_is_none() -> None:
         GenerateContentRequest.model_validate({'contents': []})
 
 
-def test_what_was_said_becomes_words_of_a_history_and_no_calls(wire: Wire) -> None:
+def test_history_becomes_text_messages_without_calls(wire: Wire) -> None:
     known = wire([('user', 'A'), ('assistant', 'B'), ('user', 'C')])
     messages = to_model_messages(Dialogue(system='S', messages=known.messages))
 
@@ -445,7 +445,7 @@ def test_what_was_said_becomes_words_of_a_history_and_no_calls(wire: Wire) -> No
     assert (system.content, user.content, answer.content) == ('S', ['A'], 'B')
 
 
-def test_a_dialogue_that_only_begins_brings_its_system_text() -> None:
+def test_dialogue_without_history_contains_only_its_system_text() -> None:
     (message,) = to_model_messages(openai([('user', 'A')], messages=[
         {'role': 'system', 'content': 'S'}, {'role': 'user', 'content': 'A'},
     ]))  # fmt: skip
@@ -462,7 +462,7 @@ async def version_of(threads: MemoryRepository[Thread], owner: str, agent: str, 
     return None if found is None else found.version_id
 
 
-async def test_a_dialogue_is_known_by_what_the_client_has_seen(wire: Wire) -> None:
+async def test_thread_is_found_by_its_history(wire: Wire) -> None:
     threads = MemoryRepository(Thread, fields=THREAD_FIELDS)
     first = wire([('user', 'Write it')])
     assert await find_thread(threads, 'o', 'a', first) is None
@@ -476,7 +476,7 @@ async def test_a_dialogue_is_known_by_what_the_client_has_seen(wire: Wire) -> No
     assert await version_of(threads, 'o', 'a', last) == 'v2'
 
 
-async def test_another_owner_agent_history_or_session_knows_nothing_of_it() -> None:
+async def test_thread_of_another_owner_agent_history_or_session_is_not_found() -> None:
     threads = MemoryRepository(Thread, fields=THREAD_FIELDS)
     await store_thread(threads, 'o', 'a', openai([('user', 'Hi')]), answer='Yes.', version_id='v1')
     then = openai([('user', 'Hi'), ('assistant', 'Yes.'), ('user', 'More')])
@@ -489,8 +489,8 @@ async def test_another_owner_agent_history_or_session_knows_nothing_of_it() -> N
     assert await find_thread(threads, 'o', 'a', then, session_id='s') is None
 
 
-async def test_a_turn_after_decisions_goes_on_from_the_answers_together() -> None:
-    """The user decided, and said nothing: the texts before and after the pause are one answer."""
+async def test_thread_after_decisions_is_found_by_the_joined_answers() -> None:
+    """A message with decisions has no text, so the texts before and after the pause form one answer."""
     threads = MemoryRepository(Thread, fields=THREAD_FIELDS)
     paused = openai([], **answered('approve')[openai])
     await store_thread(threads, 'o', 'a', paused, answer='Written.', version_id='v2')
@@ -501,7 +501,7 @@ async def test_a_turn_after_decisions_goes_on_from_the_answers_together() -> Non
     assert await version_of(threads, 'o', 'a', openai([], **request)) == 'v2'
 
 
-def test_a_file_is_told_apart_by_its_bytes() -> None:
+def test_files_are_distinguished_by_their_content() -> None:
     def with_file(data: bytes) -> str:
         said = [DialogueMessage(role='user', content=('Look', BinaryContent(data, media_type='image/png')))]
         return thread_id('o', 'a', Dialogue(messages=said))
@@ -511,7 +511,7 @@ def test_a_file_is_told_apart_by_its_bytes() -> None:
     assert len(json.dumps(with_file(b'1'))) == 66
 
 
-def test_what_tools_of_a_dialogue_from_elsewhere_did_is_not_looked_at() -> None:
+def test_tool_results_in_a_foreign_history_are_ignored() -> None:
     image = {'type': 'image', 'source': {'type': 'base64', 'media_type': 'image/png', 'data': PIXEL}}
     by_anthropic: list[dict[str, object]] = [
         {'role': 'user', 'content': 'A'},
@@ -542,7 +542,7 @@ def test_what_tools_of_a_dialogue_from_elsewhere_did_is_not_looked_at() -> None:
         assert (found.prompt, found.decisions) == (('C',), {})
 
 
-def test_the_words_of_a_result_decide() -> None:
+def test_text_of_a_tool_result_is_the_decision() -> None:
     def decided(*parts: dict[str, object]) -> Dialogue:
         result = {'type': 'tool_result', 'tool_use_id': 't', 'content': [*parts]}
         return anthropic([], messages=[{'role': 'user', 'content': 'A'}, {'role': 'assistant', 'content': 'B'}, {'role': 'user', 'content': [result]}])  # fmt: skip
@@ -552,7 +552,7 @@ def test_the_words_of_a_result_decide() -> None:
         decided({'type': 'image'})
 
 
-def test_a_refused_answer_is_words_too() -> None:
+def test_refusal_is_text_of_the_history() -> None:
     refused = [{'type': 'refusal', 'refusal': 'No.'}]
     messages: list[dict[str, object]] = [
         {'role': 'user', 'content': [{'type': 'text', 'text': 'A'}, {'type': 'text', 'text': ''}]},
@@ -567,8 +567,8 @@ def test_a_refused_answer_is_words_too() -> None:
     ]
 
 
-async def test_another_system_text_is_the_same_dialogue_and_is_known_to_be_another() -> None:
-    """Clients write the time into it."""
+async def test_changed_system_text_finds_the_thread_and_is_detected() -> None:
+    """Clients may insert the current time into the system text."""
     threads = MemoryRepository(Thread, fields=THREAD_FIELDS)
     first = Dialogue(system='It is 12:01.', prompt=('Hi',))
     await store_thread(threads, 'o', 'a', first, answer='Yes.', version_id='v1')

@@ -1,4 +1,4 @@
-"""Turns of other APIs' clients, where nobody drives an official client: silence, failures, structured answers."""
+"""Turns of the compatible APIs without an official client: keep-alives, failures and structured output."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Sum(BaseModel):
-    """A structured answer."""
+    """A structured output."""
 
     value: int
 
@@ -49,7 +49,7 @@ def text_of(stream: str) -> str:
     return ''.join(delta.get('content') or '' for delta in deltas)
 
 
-async def test_a_structured_answer_is_text_and_can_be_gone_on_from(serve: Any) -> None:
+async def test_structured_output_is_text_and_can_be_continued(serve: Any) -> None:
     answer = call('final_result', value=3)
     agent = create_deep_agent(ScriptedModel(answer, answer), output_type=ToolOutput(Sum))
     async with serve({'adder': agent}) as served, served.client(await served.key('run')) as client:
@@ -61,8 +61,8 @@ async def test_a_structured_answer_is_text_and_can_be_gone_on_from(serve: Any) -
         assert len(await served.store.conversations()) == 1
 
 
-async def test_a_client_gets_blank_lines_while_a_run_is_silent(serve: Any, gate: Any, listen: Any) -> None:
-    """Comments would end a stream for the client of Google, which takes each line that is not data for an error."""
+async def test_silent_run_sends_blank_lines(serve: Any, gate: Any, listen: Any) -> None:
+    """The client of Google treats each line that is not data as an error, so comments cannot serve as keep-alives."""
     then = ScriptedModel(['Begun.', call('hold')], 'Done.')
     settings = ServerSettings(keepalive_seconds=0.01)
     async with (
@@ -84,7 +84,7 @@ async def test_a_client_gets_blank_lines_while_a_run_is_silent(serve: Any, gate:
     assert text.endswith('data: [DONE]\n\n')
 
 
-async def test_a_client_gets_blank_lines_while_a_model_writes_a_long_call(serve: Any, gate: Any, listen: Any) -> None:
+async def test_long_tool_call_sends_blank_lines(serve: Any, gate: Any, listen: Any) -> None:
     async def write(messages: list[ModelMessage], info: AgentInfo) -> AsyncGenerator[str | DeltaToolCalls]:
         if any(isinstance(part, ToolReturnPart) for message in messages for part in message.parts):
             yield 'Done.'
@@ -115,7 +115,7 @@ async def test_a_client_gets_blank_lines_while_a_model_writes_a_long_call(serve:
     assert text_of(text) == 'Begun.\n\nDone.'
 
 
-async def test_a_run_that_fails_before_its_first_word_is_an_http_error_in_a_stream_too(serve: Any, gate: Any) -> None:
+async def test_failure_before_the_first_text_is_an_http_error_in_streams(serve: Any, gate: Any) -> None:
     def fail(messages: Sequence[ModelMessage], info: AgentInfo) -> str:
         raise ValueError('inside')
 
@@ -129,7 +129,7 @@ async def test_a_run_that_fails_before_its_first_word_is_an_http_error_in_a_stre
 
 
 @pytest.mark.slow
-async def test_no_client_sends_what_failed_again_of_its_own_accord(serve: Any, listen: Any) -> None:
+async def test_clients_do_not_retry_failed_runs(serve: Any, listen: Any) -> None:
     asked: list[int] = []
 
     def fail(messages: Sequence[ModelMessage], info: AgentInfo) -> str:
@@ -150,9 +150,7 @@ async def test_no_client_sends_what_failed_again_of_its_own_accord(serve: Any, l
         assert len(await served.store.conversations()) == 2
 
 
-async def test_the_same_request_while_it_works_is_a_conflict_that_no_client_sends_again(
-    serve: Any, gate: Any, listen: Any
-) -> None:
+async def test_repeated_request_during_its_run_is_a_conflict_without_retry(serve: Any, gate: Any, listen: Any) -> None:
     agent = create_deep_agent(ScriptedModel('Hello.', [call('hold')], 'Done.'), tools=[gate.hold])
     texts: list[str | None] = []
     async with (
@@ -178,7 +176,7 @@ async def test_the_same_request_while_it_works_is_a_conflict_that_no_client_send
     assert texts == ['Hello.', 'Done.']
 
 
-async def test_a_run_that_fails_in_the_middle_ends_as_an_error(serve: Any) -> None:
+async def test_failure_during_a_stream_is_sent_as_an_error(serve: Any) -> None:
     def fail(messages: Sequence[ModelMessage], info: AgentInfo) -> Any:
         if len(messages) > 1:
             raise ValueError('inside')
@@ -194,7 +192,7 @@ async def test_a_run_that_fails_in_the_middle_ends_as_an_error(serve: Any) -> No
     assert count == 0
 
 
-async def test_a_log_that_was_forgotten_is_an_error_and_no_answer(served: Any) -> None:
+async def test_discarded_log_is_an_error(served: Any) -> None:
     async with served.client(await served.key('run')) as client:
         await ask(client, body('analyst', 'Hi'))
     (run,) = served.state.runs.runs_of('ada')
@@ -210,7 +208,7 @@ async def test_a_log_that_was_forgotten_is_an_error_and_no_answer(served: Any) -
     assert '"error"' in ''.join([str(chunk) async for chunk in streamed.body_iterator])
 
 
-async def test_silence_is_no_news() -> None:
+async def test_stream_starts_after_the_first_content() -> None:
     told = [StartEvent(), None, TextEvent(text='Hi'), TextEvent(text=' there')]
 
     async def events() -> AsyncGenerator[StreamEvent | None]:
@@ -220,7 +218,7 @@ async def test_silence_is_no_news() -> None:
     assert [event async for event in _until_first_content(events())] == [StartEvent(), TextEvent(text='Hi')]
 
 
-async def test_decisions_over_several_answers_do_not_come_together(serve: Any) -> None:
+async def test_decisions_for_several_responses_are_refused(serve: Any) -> None:
     write = [call('write_file', path='/a', content='a')]
     agent = create_deep_agent(ScriptedModel(write, write), interrupt_on={'write_file': True})
     async with serve({'careful': agent}) as served, served.client(await served.key('run', 'approve')) as client:
@@ -239,7 +237,7 @@ async def test_decisions_over_several_answers_do_not_come_together(serve: Any) -
         assert 'must belong to one response of this model' in response.text
 
 
-async def test_google_streams_are_events_only(served: Any) -> None:
+async def test_google_streams_support_only_sse(served: Any) -> None:
     async with served.client(await served.key('run')) as client:
         sent = {'contents': [{'parts': [{'text': 'Hi'}]}]}
         response = await client.post('/v1beta/models/analyst:streamGenerateContent?alt=json', json=sent)
@@ -247,7 +245,7 @@ async def test_google_streams_are_events_only(served: Any) -> None:
         assert response.status_code == 404
 
 
-async def test_several_pieces_of_a_prompt_stay_pieces(served: Any) -> None:
+async def test_parts_of_a_prompt_remain_separate(served: Any) -> None:
     async with served.client(await served.key('run')) as client:
         content = [{'type': 'text', 'text': 'One'}, {'type': 'text', 'text': 'Two'}]
         sent = {'model': 'analyst', 'messages': [{'role': 'user', 'content': content}]}
@@ -256,7 +254,7 @@ async def test_several_pieces_of_a_prompt_stay_pieces(served: Any) -> None:
         assert answer['choices'][0]['message']['content'] == "You said: ['One', 'Two']"
 
 
-async def test_null_is_as_good_as_nothing_where_clients_send_it(served: Any) -> None:
+async def test_null_options_are_treated_as_absent(served: Any) -> None:
     async with served.client(await served.key('run')) as client:
         sent = {**body('analyst', 'Hi'), 'stream': None, 'stream_options': {'include_usage': None}, 'stop': None}
         answer = (await ask(client, sent)).json()
@@ -264,7 +262,7 @@ async def test_null_is_as_good_as_nothing_where_clients_send_it(served: Any) -> 
         assert answer['choices'][0]['message']['content'] == 'You said: Hi'
 
 
-async def test_decisions_that_are_sent_again_get_the_answer_that_they_have(serve: Any) -> None:
+async def test_repeated_decisions_return_the_stored_answer(serve: Any) -> None:
     write = [call('write_file', path='/a', content='a')]
     agent = create_deep_agent(ScriptedModel(write, 'Written.'), interrupt_on={'write_file': True})
     async with serve({'careful': agent}) as served, served.client(await served.key('run', 'approve')) as client:
@@ -285,7 +283,7 @@ async def test_decisions_that_are_sent_again_get_the_answer_that_they_have(serve
         assert (other.status_code, forgotten.status_code) == (409, 409)
 
 
-async def test_a_system_text_that_changes_keeps_the_conversation_and_is_told(served: Any) -> None:
+async def test_changed_system_text_is_sent_to_the_agent(served: Any) -> None:
     async with served.client(await served.key('run')) as client:
 
         async def say(system: str, *said: str) -> str:
@@ -302,7 +300,7 @@ async def test_a_system_text_that_changes_keeps_the_conversation_and_is_told(ser
     assert len(await served.store.conversations()) == 1
 
 
-async def test_people_behind_one_key_who_say_the_same_have_conversations_of_their_own(served: Any) -> None:
+async def test_users_of_one_key_have_separate_conversations(served: Any) -> None:
     async with served.client(await served.key('run')) as client:
         for user in ('ben', 'eva'):
             first = (await ask(client, body('analyst', 'Hi', stream=False) | {'user': user})).json()

@@ -1,4 +1,4 @@
-"""The routes about the server itself."""
+"""Routes about the server: health, keys, agents, metrics, audit records and SQL."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ NOT_FOUND = {
 }
 
 
-async def test_health_needs_no_key(nobody: httpx.AsyncClient) -> None:
+async def test_health_requires_no_key(nobody: httpx.AsyncClient) -> None:
     answer = await nobody.get('/health')
     assert (answer.status_code, answer.json()) == (200, {'status': 'ok'})
 
 
-async def test_health_says_that_the_server_stops(served: Served, nobody: httpx.AsyncClient) -> None:
+async def test_health_reports_a_stopping_server(served: Served, nobody: httpx.AsyncClient) -> None:
     served.state.runs.close()
     answer = await nobody.get('/health')
     assert (answer.status_code, answer.json()) == (503, {'status': 'stopping'})
 
 
-async def test_a_key_is_told_what_it_may_do(make_client: MakeClient) -> None:
+async def test_me_returns_owner_scopes_and_agents_of_the_key(make_client: MakeClient) -> None:
     client = await make_client('run', 'approve', owner='ada', agents=['writer', 'analyst'])
     assert (await client.get('/api/me')).json() == {
         'owner': 'ada',
@@ -48,7 +48,7 @@ async def test_a_key_is_told_what_it_may_do(make_client: MakeClient) -> None:
     }
 
 
-async def test_agents_are_told_with_their_models(serve: Serve) -> None:
+async def test_agents_are_listed_with_their_models(serve: Serve) -> None:
     described = create_deep_agent(TestModel())
     described.description = 'Reads tables.'
     agents = {'b': described, 'a': Agent('openai:gpt-5.2', defer_model_check=True), 'c': create_deep_agent()}
@@ -64,7 +64,7 @@ async def test_agents_are_told_with_their_models(serve: Serve) -> None:
         assert (await client.get('/api/agents/d')).json() == NOT_FOUND
 
 
-async def test_skills_are_told_without_where_they_are(serve: Serve, tmp_path: Path) -> None:
+async def test_skills_are_listed_without_their_paths(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / 'reading').mkdir()
     (tmp_path / 'reading' / 'SKILL.md').write_text(
         '---\nname: reading\ndescription: Use this skill to read.\n---\nRead.'
@@ -105,7 +105,7 @@ async def test_metrics_count_requests_and_runs(served: Served, make_client: Make
     assert values['pydantic_deep_log_memory_bytes'] == run.log.memory_bytes
 
 
-async def test_two_applications_count_apart(serve: Serve) -> None:
+async def test_applications_have_separate_metrics(serve: Serve) -> None:
     async with serve() as one, serve() as other, one.client() as client:
         await client.get('/health')
         assert b'/health' in one.state.metrics.render()
@@ -129,7 +129,7 @@ def record(number: int, **fields: object) -> AuditRecord:
 
 @pytest.fixture
 async def audited(served: Served) -> Served:
-    """Five records: four of ada, one of bob."""
+    """Five audit records: four of ada, one of bob."""
     for each in (
         record(1),
         record(2, status='failed', conversation_id='c2'),
@@ -152,7 +152,7 @@ async def audited(served: Served) -> Served:
         ({'agent': "x' or 1=1 --"}, []),
     ],
 )
-async def test_records_of_the_owner_are_listed_newest_first(
+async def test_audit_records_of_the_owner_are_listed_newest_first(
     audited: Served, make_client: MakeClient, asked: dict[str, str], ids: list[int]
 ) -> None:
     client = await make_client('audit')
@@ -162,7 +162,7 @@ async def test_records_of_the_owner_are_listed_newest_first(
 
 
 @pytest.mark.parametrize(('asked', 'ids'), [({}, [3]), ({'agent': 'writer'}, [3]), ({'agent': 'analyst'}, [])])
-async def test_a_key_for_some_agents_sees_the_records_of_these(
+async def test_key_for_some_agents_sees_only_their_audit_records(
     audited: Served, make_client: MakeClient, asked: dict[str, str], ids: list[int]
 ) -> None:
     client = await make_client('audit', agents=['writer'])
@@ -171,20 +171,20 @@ async def test_a_key_for_some_agents_sees_the_records_of_these(
     assert (await client.get('/api/audit/00000001')).json() == NOT_FOUND
 
 
-async def test_pages_of_records_follow_each_other(audited: Served, make_client: MakeClient) -> None:
+async def test_audit_records_are_paginated(audited: Served, make_client: MakeClient) -> None:
     client = await make_client('audit')
     first = (await client.get('/api/audit', params={'limit': 3})).json()
     second = (await client.get('/api/audit', params={'limit': 3, 'cursor': first['cursor']})).json()
     assert ([len(first['items']), len(second['items'])], second['cursor']) == ([3, 1], None)
 
 
-async def test_an_admin_sees_the_records_of_all(audited: Served, make_client: MakeClient) -> None:
+async def test_admin_sees_audit_records_of_all_owners(audited: Served, make_client: MakeClient) -> None:
     client = await make_client('admin', owner='root')
     assert len((await client.get('/api/audit')).json()['items']) == 5
     assert (await client.get('/api/audit/00000004')).json()['owner'] == 'bob'
 
 
-async def test_a_record_is_whole_and_that_of_another_is_not_there(audited: Served, make_client: MakeClient) -> None:
+async def test_audit_record_of_another_owner_is_not_found(audited: Served, make_client: MakeClient) -> None:
     client = await make_client('audit')
     assert (await client.get('/api/audit/00000001')).json()['messages'] == [{'kind': 'request'}]
     missing = await client.get('/api/audit/99999999')
@@ -197,12 +197,12 @@ async def test_a_record_is_whole_and_that_of_another_is_not_there(audited: Serve
     'asked',
     [{'cursor': 'x'}, {'limit': '0'}, {'limit': '201'}, {'status': 'done'}, {'since': '2026-01-01'}, {'agent': 'a\0'}],
 )
-async def test_a_question_that_cannot_be_is_refused(make_client: MakeClient, asked: dict[str, str]) -> None:
+async def test_invalid_audit_query_is_refused(make_client: MakeClient, asked: dict[str, str]) -> None:
     answer = await (await make_client('audit')).get('/api/audit', params=asked)
     assert (answer.status_code, answer.json()['error']['type']) == (422, 'invalid')
 
 
-async def test_sql_is_answered_as_json(served: Served, make_client: MakeClient) -> None:
+async def test_sql_returns_rows_as_json(served: Served, make_client: MakeClient) -> None:
     client = await make_client('admin')
     await served.state.agents['analyst'].create(name='Q3')
     query = "select name, number, 1.50::decimal(4,2) as d, 'nan'::double as n, from_hex('ff') as b from versions where name = ?"
@@ -214,13 +214,13 @@ async def test_sql_is_answered_as_json(served: Served, make_client: MakeClient) 
     }
 
 
-async def test_sql_takes_named_parameters(make_client: MakeClient) -> None:
+async def test_sql_accepts_named_parameters(make_client: MakeClient) -> None:
     client = await make_client('admin')
     answer = await client.post('/api/sql', json={'query': 'select $a as a', 'parameters': {'a': 3}})
     assert answer.json()['rows'] == [[3]]
 
 
-async def test_sql_returns_no_more_rows_than_the_operator_allows(serve: Serve) -> None:
+async def test_sql_rows_are_limited_by_the_setting(serve: Serve) -> None:
     async with (
         serve(settings=ServerSettings(max_sql_rows=2)) as served,
         served.client(await served.key('admin')) as client,
@@ -241,21 +241,19 @@ async def test_sql_returns_no_more_rows_than_the_operator_allows(serve: Serve) -
         ({'query': 'select 1', 'limit': 3}, 'body.limit: Extra inputs are not permitted'),
     ],
 )
-async def test_sql_that_is_not_taken_is_told_why(make_client: MakeClient, body: dict[str, object], said: str) -> None:
+async def test_invalid_sql_request_is_refused(make_client: MakeClient, body: dict[str, object], said: str) -> None:
     answer = await (await make_client('admin')).post('/api/sql', json=body)
     assert (answer.status_code, answer.json()['error']['type']) == (422, 'invalid')
     assert said in answer.json()['error']['message']
 
 
-async def test_what_was_sent_is_not_said_back(make_client: MakeClient) -> None:
+async def test_validation_errors_do_not_echo_the_input(make_client: MakeClient) -> None:
     answer = await (await make_client('admin')).post('/api/sql', json={'query': ['hunter2']})
     assert 'hunter2' not in answer.text
 
 
-async def test_a_run_writes_a_record_of_its_owner_under_the_served_name(
-    served: Served, make_client: MakeClient
-) -> None:
-    """004-24: the record has the owner that nobody had to pass on."""
+async def test_run_writes_an_audit_record_with_owner_and_agent(served: Served, make_client: MakeClient) -> None:
+    """004-24: the audit record contains the owner of the conversation without an argument."""
     root = await served.state.agents['analyst'].create(metadata={'server.owner': 'ada'})
     run = served.state.runs.start(root, TurnOptions(prompt='Hello', moves_head=True), owner='ada', session_id='s-1')
     await run.wait()
@@ -267,7 +265,7 @@ async def test_a_run_writes_a_record_of_its_owner_under_the_served_name(
     assert (item['question'], item['output']) == ('Hello', 'You said: Hello')
 
 
-async def test_a_failed_run_writes_a_record_too(serve: Serve) -> None:
+async def test_failed_run_writes_an_audit_record(serve: Serve) -> None:
     async with serve(agents={'analyst': create_deep_agent(ScriptedModel())}) as served:
         root = await served.state.agents['analyst'].create(metadata={'server.owner': 'ada'})
         run = served.state.runs.start(root, TurnOptions(prompt='Hello', moves_head=True), owner='ada')
@@ -277,12 +275,12 @@ async def test_a_failed_run_writes_a_record_too(serve: Serve) -> None:
 
 
 HOG = 'select count(*) from range(10_000_000) a, range(10_000_000) b where a.range + b.range = 3'
-"""Hours of work."""
+"""A query that would take hours."""
 
 
 def forks_of(served: Served) -> int:
-    """Return how many queries run in forks of the process with the replica."""
-    analytics = served.store._analytics  # pyright: ignore[reportPrivateUsage] - no door says which process it is
+    """Return the number of forked processes that run a query on the replica."""
+    analytics = served.store._analytics  # pyright: ignore[reportPrivateUsage] - no public API returns it
     opened = None if analytics is None else analytics._opened  # pyright: ignore[reportPrivateUsage]
     if opened is None:
         return 0
@@ -296,7 +294,7 @@ async def until_forks(served: Served, count: int) -> None:
             await anyio.sleep(0.01)
 
 
-async def test_sql_ends_when_its_time_is_over(serve: Serve) -> None:
+async def test_sql_query_is_killed_at_its_timeout(serve: Serve) -> None:
     async with (
         serve(settings=ServerSettings(sql_timeout_seconds=0.2)) as served,
         served.client(await served.key('admin')) as client,
@@ -307,7 +305,7 @@ async def test_sql_ends_when_its_time_is_over(serve: Serve) -> None:
         await until_forks(served, 0)
 
 
-async def test_sql_has_bounds_for_memory_and_answers(serve: Serve) -> None:
+async def test_sql_query_is_limited_in_memory_and_result_size(serve: Serve) -> None:
     settings = ServerSettings(sql_memory_bytes=64 * 2**20, max_sql_bytes=1000)
     async with serve(settings=settings) as served, served.client(await served.key('admin')) as client:
         answer = await client.post('/api/sql', json={'query': "select repeat('x', 1000000000)"})
@@ -316,7 +314,7 @@ async def test_sql_has_bounds_for_memory_and_answers(serve: Serve) -> None:
         assert (answer.status_code, 'more than 1,000 bytes' in answer.json()['error']['message']) == (422, True)
 
 
-async def test_sql_ends_when_its_client_leaves(serve: Serve, listen: Listen) -> None:
+async def test_sql_query_is_killed_when_the_client_disconnects(serve: Serve, listen: Listen) -> None:
     async with (
         serve() as served,
         listen(served.app) as url,
@@ -329,7 +327,7 @@ async def test_sql_ends_when_its_client_leaves(serve: Serve, listen: Listen) -> 
         assert (await client.post(f'{url}/api/sql', json={'query': 'select 1'}, timeout=60)).json()['rows'] == [[1]]
 
 
-async def test_sql_is_refused_while_as_many_as_may_run_at_once(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sql_query_is_refused_at_the_concurrency_limit(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('pydantic_deep.server.routes._admin._SQL_WAIT_SECONDS', 0.01)
     async with (
         serve(settings=ServerSettings(max_sql_at_once=1)) as served,

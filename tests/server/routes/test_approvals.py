@@ -1,4 +1,4 @@
-"""Calls that wait for a person, answered over HTTP: once, by whoever is first, and the turn goes on."""
+"""Approvals over HTTP: pending calls are answered once, and the turn resumes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 
 
 def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
-    """Write two files, or let somebody else do it, and say what came of it."""
+    """Write two files or delegate to a subagent, then answer with the outcomes."""
     last = messages[-1]
     assert isinstance(last, ModelRequest)
     results = [part for part in last.parts if isinstance(part, ToolReturnPart)]
@@ -45,18 +45,19 @@ async def ada(make_client: MakeClient) -> Client:
 
 
 async def pause(client: Client, prompt: str = 'write') -> tuple[str, dict[str, Any]]:
-    """Begin a turn that waits, and return the path of its conversation and the run."""
+    """Start a turn that pauses, and return the path of its conversation and the run."""
     path = (await client.post('/api/conversations', json={'agent': 'analyst'})).headers['location']
     return path, (await client.post(f'{path}/turns', json={'prompt': prompt})).json()
 
 
 def approve(approval: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answer of a person who was shown an approval."""
+    """Return the approval of a person who saw the current view."""
     return {'decision': 'approve', 'digest': approval['view']['digest']}
 
 
-async def test_what_waits_is_told_with_a_preview_and_in_the_stream(ada: Client):
-    """C24"""
+async def test_pending_approvals_are_listed_and_streamed_with_a_preview(ada: Client):
+    """C24: Results hidden by default; approvals always visible (`event: approval_required`), stream ends, resume by
+    `deferred_tool_results`."""
     path, run = await pause(ada)
 
     waiting = (await ada.get('/api/approvals')).json()['items']
@@ -78,7 +79,7 @@ async def test_what_waits_is_told_with_a_preview_and_in_the_stream(ada: Client):
     assert frames[-1][1]['status'] == 'awaiting_approval'
 
 
-async def test_answers_go_on_with_the_turn(ada: Client):
+async def test_resume_with_answers_continues_the_turn(ada: Client):
     path, run = await pause(ada)
     first, second = (each['pending_id'] for each in run['approvals'])
     edited = {'path': '/c.txt', 'content': 'c\n'}
@@ -99,7 +100,7 @@ async def test_answers_go_on_with_the_turn(ada: Client):
     assert [(each['status'], each['decided_by']) for each in done] == [('edited', 'ada'), ('denied', 'ada')]
 
 
-async def test_each_is_answered_once_and_who_is_late_learns_by_whom(ada: Client, make_client: MakeClient):
+async def test_second_answer_is_a_conflict_that_names_the_first_decider(ada: Client, make_client: MakeClient):
     _, run = await pause(ada)
     first, second = (f'/api/approvals/{each["id"]}' for each in run['approvals'])
 
@@ -121,7 +122,7 @@ async def test_each_is_answered_once_and_who_is_late_learns_by_whom(ada: Client,
     assert events[-1][1]['output'] == 'success success'
 
 
-async def test_resuming_acts_on_what_the_inbox_has(ada: Client):
+async def test_resume_uses_answers_of_the_inbox(ada: Client):
     path, run = await pause(ada)
     unanswered = await ada.post(f'{path}/resume', json={})
     await ada.post(f'/api/approvals/{run["approvals"][0]["id"]}', json=approve(run['approvals'][0]))
@@ -135,7 +136,7 @@ async def test_resuming_acts_on_what_the_inbox_has(ada: Client):
     assert again.status_code == 409
 
 
-async def test_answers_that_do_not_fit_change_nothing(ada: Client):
+async def test_invalid_answers_change_nothing(ada: Client):
     path, run = await pause(ada)
     id, shown = run['approvals'][0]['pending_id'], approve(run['approvals'][0])
 
@@ -156,9 +157,9 @@ async def test_answers_that_do_not_fit_change_nothing(ada: Client):
     assert len((await ada.get('/api/approvals')).json()['items']) == 2
 
 
-async def test_an_answer_is_for_what_was_shown_and_for_nothing_else(ada: Client):
-    """An approval posts the digest of what was shown, and the server refuses it (409) if the call is another one:
-    another call, other arguments, or one that was answered already. Nothing runs, and it still waits."""
+async def test_answer_with_another_digest_is_a_conflict(ada: Client):
+    """An approval contains the digest of the shown view. If it belongs to another call, to other arguments or to an
+    answered call, the server answers 409; no call runs, and the approval remains pending."""
     path, run = await pause(ada)
     first, second = run['approvals']
     assert first['view']['digest'] != second['view']['digest']
@@ -178,7 +179,7 @@ async def test_an_answer_is_for_what_was_shown_and_for_nothing_else(ada: Client)
     assert (late.status_code, late.json()['error']['status']) == (409, 'approved')
 
 
-async def test_arguments_are_shown_in_the_order_of_the_model_and_what_nobody_sees_is_written_out(serve: Serve):
+async def test_view_preserves_argument_order_and_escapes_invisible_characters(serve: Serve):
     hidden = {'z': 'a\u202eb\r', 'content': '\u200b', 'a': {'\U000e0041': ['\x00']}}
     agent = create_deep_agent(
         ScriptedModel(call('odd', **hidden)), tools=[Tool(odd, requires_approval=True)], interrupt_on={}
@@ -200,11 +201,11 @@ async def test_arguments_are_shown_in_the_order_of_the_model_and_what_nobody_see
 
 
 def odd(z: str, content: str, a: dict[str, Any]) -> str:
-    """Do something odd."""
+    """Return the arguments as one text."""
     return z + content + str(a)
 
 
-async def test_a_call_that_takes_no_such_decision_is_not_answered(serve: Serve):
+async def test_decision_that_the_rule_forbids_is_refused(serve: Serve):
     rule = ApprovalRule(decisions=['approve'])
     agent = create_deep_agent(ScriptedModel(then=answer), interrupt_on={'write_file': rule})
     async with serve(agents={'analyst': agent}) as served:
@@ -218,7 +219,7 @@ async def test_a_call_that_takes_no_such_decision_is_not_answered(serve: Serve):
         await ada.aclose()
 
 
-async def test_what_a_subagent_waits_for_is_answered_the_same_way(ada: Client):
+async def test_approvals_of_a_subagent_can_be_answered(ada: Client):
     _, run = await pause(ada, 'delegate')
 
     assert [each['path'] for each in run['approvals']] == [['scribe'], ['scribe']]
@@ -229,8 +230,8 @@ async def test_what_a_subagent_waits_for_is_answered_the_same_way(ada: Client):
     assert events[-1][1]['status'] == 'complete'
 
 
-async def test_answering_needs_its_own_scope(ada: Client, make_client: MakeClient):
-    """004-09"""
+async def test_answering_requires_the_approve_scope(ada: Client, make_client: MakeClient):
+    """004-09: Authentication/authorization flows."""
     path, run = await pause(ada)
     id = run['approvals'][0]['id']
     runner, approver, bob = (
@@ -251,13 +252,13 @@ async def test_answering_needs_its_own_scope(ada: Client, make_client: MakeClien
     assert (await approver.post(f'/api/approvals/{id}', json=yes)).status_code == 200
 
 
-async def test_a_version_that_waits_for_nothing_is_not_resumed(ada: Client):
+async def test_resume_without_pending_approvals_is_a_conflict(ada: Client):
     path = (await ada.post('/api/conversations', json={'agent': 'analyst'})).headers['location']
 
     assert (await ada.post(f'{path}/resume', json={})).status_code == 409
 
 
-async def test_approvals_come_in_pages_of_whole_versions(
+async def test_pages_of_approvals_contain_whole_versions(
     ada: Client, make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
 ):
     runs = [(await pause(ada))[1] for _ in range(3)]

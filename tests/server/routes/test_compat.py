@@ -1,4 +1,4 @@
-"""The official clients of OpenAI, Anthropic and Google against the server itself, over loopback."""
+"""The official clients of OpenAI, Anthropic and Google against the server on loopback."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 @dataclass
 class Reply:
-    """What a client got."""
+    """The response as seen by a client."""
 
     text: str
     finish: str
     calls: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list[tuple[str, str, dict[str, Any]]])
-    """The id, the name and the arguments of each."""
+    """The id, name and arguments of each call."""
     tokens: tuple[int, int] = (0, 0)
 
 
 @dataclass
 class Chat:
-    """A client of one API, and its dialogue."""
+    """A client of one API and its history."""
 
     base_url: str
     key: str
@@ -46,12 +46,12 @@ class Chat:
     history: list[Any] = field(default_factory=list[Any])
 
     async def say(self, text: str) -> Reply:
-        """Say something."""
+        """Send a user message."""
         self.history.append(self.user(text))
         return await self.ask()
 
     async def decide(self, id: str, text: str) -> Reply:
-        """Answer an approval."""
+        """Send a decision for an approval."""
         self.history.append(self.result(id, text))
         return await self.ask()
 
@@ -66,7 +66,7 @@ class Chat:
 
 
 class OpenaiChat(Chat):
-    """By the package `openai`."""
+    """A client based on the package `openai`."""
 
     def result(self, id: str, text: str) -> Any:
         return {'role': 'tool', 'tool_call_id': id, 'content': text}
@@ -89,7 +89,7 @@ class OpenaiChat(Chat):
 
 
 class AnthropicChat(Chat):
-    """By the package `anthropic`."""
+    """A client based on the package `anthropic`."""
 
     def result(self, id: str, text: str) -> Any:
         return {'role': 'user', 'content': [{'type': 'tool_result', 'tool_use_id': id, 'content': text}]}
@@ -108,7 +108,7 @@ class AnthropicChat(Chat):
 
 
 class GoogleChat(Chat):
-    """By the package `google-genai`."""
+    """A client based on the package `google-genai`."""
 
     def user(self, text: str) -> Any:
         return google_types.Content(role='user', parts=[google_types.Part(text=text)])
@@ -145,7 +145,7 @@ def _json(text: str) -> dict[str, Any]:
 
 
 def answer(messages: Sequence[ModelMessage], info: AgentInfo) -> list[Any] | str:
-    """Write a file when asked to, read it when asked for it, and else say what was said."""
+    """Script of the agents: write a file on `write`, read it on `read`, raise on `fail`, and echo anything else."""
     last = messages[-1]
     assert isinstance(last, ModelRequest)
     returned = [part for part in last.parts if isinstance(part, ToolReturnPart)]
@@ -172,7 +172,7 @@ def agents() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Live:
-    """The application, served on loopback."""
+    """The application served on loopback."""
 
     url: str
     served: Any
@@ -180,7 +180,7 @@ class Live:
 
 @pytest.fixture
 async def live(served: Any, listen: Any) -> AsyncGenerator[Live]:
-    """Serve the application on a port of loopback."""
+    """Serve the application on a loopback port."""
     async with listen(served.app) as url:
         yield Live(url, served)
 
@@ -195,7 +195,7 @@ def streamed(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture(params=[OpenaiChat, AnthropicChat, GoogleChat], ids=['openai', 'anthropic', 'google'])
 async def make_chat(request: pytest.FixtureRequest, live: Any, streamed: bool) -> MakeChat:
-    """Return a client of the application, with a key that may do everything with its own conversations."""
+    """Return a function that creates a client with a key of the scopes `run` and `approve`."""
 
     async def make(model: str = 'writer', *, key: str | None = None, owner: str = 'ada') -> Chat:
         key = await live.served.key('run', 'approve', owner=owner) if key is None else key
@@ -204,8 +204,8 @@ async def make_chat(request: pytest.FixtureRequest, live: Any, streamed: bool) -
     return make
 
 
-async def test_a_client_talks_to_an_agent_as_to_a_model(make_chat: MakeChat) -> None:
-    """004-12, 004-27: text, the reason for the end, usage."""
+async def test_client_uses_an_agent_as_a_model(make_chat: MakeChat) -> None:
+    """004-12, 004-27: text, finish reason and usage."""
     reply = await (await make_chat()).say('Hi')
 
     assert reply.text == 'You said: Hi, after 0 messages.'
@@ -215,8 +215,8 @@ async def test_a_client_talks_to_an_agent_as_to_a_model(make_chat: MakeChat) -> 
     assert reply.tokens[1] > 0
 
 
-async def test_a_dialogue_goes_on_where_it_was_with_its_files(make_chat: MakeChat, live: Live) -> None:
-    """A client that only sends words finds the files of the turns before: it is one conversation."""
+async def test_conversation_continues_with_its_files(make_chat: MakeChat, live: Live) -> None:
+    """A client that sends only text finds the files of earlier turns, because all turns belong to one conversation."""
     chat = await make_chat()
     wrote = await chat.say('Please write')
     read = await chat.say('Now read')
@@ -226,15 +226,15 @@ async def test_a_dialogue_goes_on_where_it_was_with_its_files(make_chat: MakeCha
     assert len(await live.served.store.conversations()) == 1
 
 
-async def test_what_tools_do_is_hidden(make_chat: MakeChat) -> None:
-    """004-22: a client sees words only."""
+async def test_tool_activity_is_hidden(make_chat: MakeChat) -> None:
+    """004-22: clients receive only text."""
     reply = await (await make_chat()).say('Please write')
 
     assert reply.calls == []
     assert 'write_file' not in reply.text
 
 
-async def test_an_edited_dialogue_is_a_branch(make_chat: MakeChat, live: Live) -> None:
+async def test_edited_history_creates_a_branch(make_chat: MakeChat, live: Live) -> None:
     chat = await make_chat()
     await chat.say('One')
     kept = list(chat.history)
@@ -248,7 +248,7 @@ async def test_an_edited_dialogue_is_a_branch(make_chat: MakeChat, live: Live) -
     assert len(await live.served.store.branches(conversation.id)) == 2
 
 
-async def test_a_dialogue_of_elsewhere_is_told_to_the_agent_as_words(make_chat: MakeChat, live: Live) -> None:
+async def test_foreign_history_is_given_to_the_agent_as_text(make_chat: MakeChat, live: Live) -> None:
     chat = await make_chat()
     other = await make_chat()
     await chat.say('One')
@@ -261,7 +261,7 @@ async def test_a_dialogue_of_elsewhere_is_told_to_the_agent_as_words(make_chat: 
     assert len(await live.served.store.conversations()) == 2
 
 
-async def test_an_approval_is_a_call_and_its_result_the_decision(make_chat: MakeChat) -> None:
+async def test_approval_is_a_tool_call_and_its_result_the_decision(make_chat: MakeChat) -> None:
     chat = await make_chat('careful')
     asked = await chat.say('Please write')
 
@@ -301,7 +301,7 @@ async def test_an_approval_is_answered_once(make_chat: MakeChat) -> None:
     again = list(chat.history)
     first = await chat.decide(id, 'approve')
     chat.history[:] = again
-    assert await chat.decide(id, 'approve') == first  # as after a lost connection: nothing runs again
+    assert await chat.decide(id, 'approve') == first  # a retry after a lost connection runs nothing again
     chat.history[:] = again
 
     with pytest.raises(ERRORS) as caught:
@@ -318,7 +318,7 @@ async def test_who_goes_on_talking_is_told_what_waits(make_chat: MakeChat) -> No
     assert status_of(caught.value) == 409
 
 
-async def test_nobody_decides_over_what_is_anothers(make_chat: MakeChat, live: Live) -> None:
+async def test_approval_of_another_owner_cannot_be_answered(make_chat: MakeChat, live: Live) -> None:
     chat = await make_chat('careful')
     ((id, _, _),) = (await chat.say('Please write')).calls
     for key, status in (
@@ -332,7 +332,7 @@ async def test_nobody_decides_over_what_is_anothers(make_chat: MakeChat, live: L
         assert status_of(caught.value) == status
 
 
-async def test_a_wrong_key_and_an_unknown_model_are_the_errors_of_the_api(make_chat: MakeChat) -> None:
+async def test_wrong_key_and_unknown_model_are_errors_of_the_api(make_chat: MakeChat) -> None:
     nobody = await make_chat(key='pd_none')
     with pytest.raises(ERRORS) as caught:
         await nobody.say('Hi')
@@ -343,16 +343,16 @@ async def test_a_wrong_key_and_an_unknown_model_are_the_errors_of_the_api(make_c
     assert status_of(caught.value) == 404
 
 
-async def test_a_run_that_fails_is_an_error_and_no_answer(make_chat: MakeChat) -> None:
-    """peers: every failure ended as a normal stop."""
+async def test_failed_run_is_an_error_of_the_api(make_chat: MakeChat) -> None:
+    """A failed run must not end with a normal finish reason."""
     with pytest.raises(ERRORS) as caught:
         await (await make_chat()).say('Please fail')
     assert status_of(caught.value) == 500
     assert 'inside of the server' not in str(caught.value)
 
 
-async def test_a_client_that_leaves_changes_nothing(make_chat: MakeChat, live: Live) -> None:
-    """The run goes on, and who has the whole answer goes on from it, in another client too."""
+async def test_run_continues_after_the_client_disconnects(make_chat: MakeChat, live: Live) -> None:
+    """The run completes, and another client with the full answer continues the conversation."""
     chat = await make_chat()
     headers = {'authorization': f'Bearer {chat.key}'}
     async with httpx.AsyncClient(base_url=live.url, headers=headers, timeout=60) as client:
@@ -380,7 +380,7 @@ async def test_a_client_that_leaves_changes_nothing(make_chat: MakeChat, live: L
     assert 'Hello' in done.choices[0].message.content
 
 
-async def test_agents_are_models(live: Live) -> None:
+async def test_agents_are_listed_as_models(live: Live) -> None:
     key = await live.served.key('run', agents=['writer'])
     async with openai.AsyncOpenAI(api_key=key, base_url=f'{live.url}/v1') as client:
         assert [each.id async for each in client.models.list()] == ['writer']
@@ -393,7 +393,7 @@ async def test_agents_are_models(live: Live) -> None:
         assert (await client.models.get(model='writer')).display_name == 'writer'
 
 
-async def test_what_was_deleted_is_told_to_the_agent_again(make_chat: MakeChat, live: Live) -> None:
+async def test_deleted_conversation_is_rebuilt_from_the_request(make_chat: MakeChat, live: Live) -> None:
     chat = await make_chat()
     await chat.say('One')
     (conversation,) = await live.served.store.conversations()

@@ -1,4 +1,4 @@
-"""Conversations over HTTP: begun, found, read and deleted, by their owner alone."""
+"""Conversations over HTTP: create, list, read, rename and delete, restricted to their owner."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.server.conftest import MakeClient, Serve, Served
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_conversation_begins_empty_and_is_there(make_client: MakeClient):
-    """004-12"""
+async def test_created_conversation_is_empty_and_readable(make_client: MakeClient):
+    """004-12: SSE streaming with tool calls, auditing, multi-model schemes, as one experience."""
     ada = await make_client('run')
 
     created = await ada.post('/api/conversations', json={'agent': 'analyst', 'name': 'Sales', 'metadata': {'a': [1]}})
@@ -35,8 +35,8 @@ async def test_a_conversation_begins_empty_and_is_there(make_client: MakeClient)
     assert (await ada.get(created.headers['location'])).json() == body
 
 
-async def test_a_conversation_has_instructions_of_its_own(make_client: MakeClient, served: Served):
-    """`POST /api/conversations` takes `instructions`, which the agent is told in all turns; a blank text is refused."""
+async def test_conversation_has_its_own_instructions(make_client: MakeClient, served: Served):
+    """`POST /api/conversations` accepts `instructions`, which apply to all turns. A blank text is refused."""
     ada = await make_client('run')
     created = await ada.post('/api/conversations', json={'agent': 'analyst', 'instructions': 'Speak like a pirate.'})
     assert created.status_code == 201
@@ -49,7 +49,7 @@ async def test_a_conversation_has_instructions_of_its_own(make_client: MakeClien
     assert (blank.status_code, blank.json()['error']['field']) == (422, 'instructions')
 
 
-async def test_a_turn_is_in_the_transcript(make_client: MakeClient):
+async def test_transcript_contains_the_messages_of_a_turn(make_client: MakeClient):
     ada = await make_client('run')
     path = (await ada.post('/api/conversations', json={'agent': 'analyst'})).headers['location']
     root = (await ada.get(path)).json()['head']
@@ -80,7 +80,7 @@ async def test_conversations_are_listed_newest_first_in_pages(make_client: MakeC
     assert (await ada.get('/api/conversations', params={'cursor': 'x'})).status_code == 422
 
 
-async def test_a_page_is_full_whatever_it_leaves_out(make_client: MakeClient):
+async def test_pages_are_full_after_filtering_by_agents_of_the_key(make_client: MakeClient):
     ada = await make_client('run')
     for agent in ('analyst', 'writer', 'writer', 'analyst', 'writer', 'analyst'):
         await ada.post('/api/conversations', json={'agent': agent})
@@ -93,8 +93,8 @@ async def test_a_page_is_full_whatever_it_leaves_out(make_client: MakeClient):
     assert ([each['agent'] for each in rest['items']], rest['cursor']) == (['analyst'], None)
 
 
-async def test_a_conversation_belongs_to_its_owner_whatever_the_client_writes(make_client: MakeClient, served: Served):
-    """004-09"""
+async def test_conversation_is_accessible_only_to_its_owner(make_client: MakeClient, served: Served):
+    """004-09: Authentication/authorization flows."""
     ada, bob, again = await make_client('run'), await make_client('run', owner='bob'), await make_client('run')
     path = (await ada.post('/api/conversations', json={'agent': 'analyst'})).headers['location']
 
@@ -110,7 +110,7 @@ async def test_a_conversation_belongs_to_its_owner_whatever_the_client_writes(ma
     assert (await narrow.post('/api/conversations', json={'agent': 'analyst'})).status_code == 404
 
 
-async def test_a_conversation_that_was_not_begun_here_is_nobody_s(make_client: MakeClient, served: Served):
+async def test_conversation_without_an_owner_is_not_found(make_client: MakeClient, served: Served):
     root = await served.state.agents['analyst'].create()
     ada = await make_client('run')
 
@@ -119,7 +119,7 @@ async def test_a_conversation_that_was_not_begun_here_is_nobody_s(make_client: M
     assert (await ada.get('/api/conversations/x')).status_code == 404
 
 
-async def test_deleting_takes_all_versions_and_those_of_subagents(serve: Serve, store: SqlStore):
+async def test_deletion_removes_versions_of_subagents(serve: Serve, store: SqlStore):
     model = ScriptedModel(call('task', subagent='scout', description='look'), 'Seen.', 'Done.', 'More.')
     scout = Subagent(name='scout', description='Looks around.', instructions='Look.')
     async with serve(agents={'analyst': create_deep_agent(model, subagents=[scout])}) as served:
@@ -139,8 +139,8 @@ async def test_deleting_takes_all_versions_and_those_of_subagents(serve: Serve, 
         await ada.aclose()
 
 
-async def test_runs_are_listed_after_the_conversation_of_one_was_deleted(make_client: MakeClient):
-    """Its log is kept for a while."""
+async def test_runs_of_a_deleted_conversation_are_not_listed(make_client: MakeClient):
+    """The log of the run still exists for a while."""
     ada = await make_client('run')
     paths = [(await ada.post('/api/conversations', json={'agent': 'analyst'})).headers['location'] for _ in range(2)]
     runs = [(await ada.post(f'{path}/turns', json={'prompt': 'Hi'})).json()['id'] for path in paths]
@@ -150,7 +150,7 @@ async def test_runs_are_listed_after_the_conversation_of_one_was_deleted(make_cl
     assert (await ada.get(f'/api/runs/{runs[1]}')).status_code == 404
 
 
-async def test_a_conversation_whose_head_was_deleted_can_be_given_another(make_client: MakeClient, served: Served):
+async def test_conversation_without_a_head_accepts_a_new_one(make_client: MakeClient, served: Served):
     ada = await make_client('run')
     path = (await ada.post('/api/conversations', json={'agent': 'analyst', 'name': 'Kept'})).headers['location']
     root = (await ada.get(path)).json()['head']
@@ -172,7 +172,7 @@ async def test_a_conversation_whose_head_was_deleted_can_be_given_another(make_c
 
 
 async def _behead(store: SqlStore, conversation_id: str) -> None:
-    """Take the head away, as deleting a version without a parent does."""
+    """Set the head to null, as the deletion of a version without a parent does."""
 
     def forget() -> Operation[None]:
         (row,) = yield Statement(f'SELECT {_rows.CONVERSATION}, number FROM conversation', ())
@@ -196,20 +196,21 @@ RESOURCES = {
     'skills': 'L',
     'audit': 'L R',
 }
-"""What can be created, listed, read, updated and deleted. A run is created by a turn and updated by cancelling it."""
+"""Supported operations per resource: create, list, read, update, delete. A turn creates a run, and cancelling updates
+it."""
 
 ABSENT = {
-    'agents C U D': 'they are code, and change with it',
-    'messages C R U D': 'they come by turns alone: what a client writes is never history',
-    'uploads R': 'its bytes are a file of each version, read as one',
-    'runs D': 'they go with their conversation',
-    'versions U D': 'a version never changes; one alone is not deleted, because others came from it',
-    'files C U D': 'files change by turns and uploads, each in a version',
-    'approvals C D': 'they come with a pause and stay as the record of who answered what',
-    'audit C U D': 'records are written by the server, and outlive what they tell of',
-    'skills C R U D': 'they are files of the application, and their text is for the model',
+    'agents C U D': 'agents are defined in code',
+    'messages C R U D': 'messages are created only by turns: clients cannot write history',
+    'uploads R': 'uploads are files of each version, and are read with the routes of files',
+    'runs D': 'runs are deleted with their conversation',
+    'versions U D': 'versions are immutable, and are deleted only with their conversation',
+    'files C U D': 'files are changed by turns and uploads',
+    'approvals C D': 'approvals are created by a pause, and remain as a record of the decisions',
+    'audit C U D': 'audit records are written by the server, and remain after their runs are deleted',
+    'skills C R U D': 'skills are files of the application, and their text is for the model',
 }
-"""What is absent on purpose, and why."""
+"""Operations that are absent on purpose, with the reason."""
 
 ROUTES = {
     'agents': {'GET /api/agents', 'GET /api/agents/{agent}'},
@@ -248,13 +249,13 @@ ROUTES = {
     'skills': {'GET /api/agents/{agent}/skills'},
     'audit': {'GET /api/audit', 'GET /api/audit/{record}'},
 }
-"""The routes of each."""
+"""Routes per resource."""
 
 BESIDE = {'GET /api/me', 'POST /api/sql'}
-"""Routes of our own that are about no resource."""
+"""Routes under `/api` that belong to no resource."""
 
 
-async def test_every_operation_is_there_or_absent_on_purpose(served: Served):
+async def test_every_crud_operation_exists_or_is_absent_on_purpose(served: Served):
     """004-07: The routes of the API are audited for missing CRUD operations."""
     ours = {f'{method} {path}' for path, method in _routes(served) if path.startswith('/api')}
     assert ours == set().union(*ROUTES.values()) | BESIDE
@@ -262,7 +263,7 @@ async def test_every_operation_is_there_or_absent_on_purpose(served: Served):
     explained = {name.split()[0]: set(name.split()[1:]) for name in ABSENT}
     for resource, operations in RESOURCES.items():
         if resource in {'turns', 'heads', 'archives'}:
-            continue  # these are no things of their own, and have only the operations that they are for
+            continue  # they are not resources of their own, and support only their own operations
         known = set(operations.split())
         assert set('CLRUD') - known == explained.get(resource, set()), resource
         routes = ROUTES[resource]
@@ -279,8 +280,9 @@ def _routes(served: Served) -> list[tuple[str, str]]:
     return [(path[:-1] + ':path}' if path in greedy else path, method) for path, method in found]
 
 
-async def test_every_route_says_what_it_takes_and_answers(served: Served):
-    """004-02, 004-03"""
+async def test_every_route_documents_its_input_and_responses(served: Served):
+    """004-02: Layers: routes / services / repository / models, small single-purpose units. 004-03: Docstrings, type
+    hints, input validation; Pydantic request/response schemas."""
     document = served.app.openapi()
     for path, methods in document['paths'].items():
         if not path.startswith('/api/'):
@@ -300,7 +302,7 @@ async def test_every_route_says_what_it_takes_and_answers(served: Served):
                 assert document['components']['schemas'][name]['examples'], (method, path)
 
 
-async def test_a_conversation_is_renamed(make_client: MakeClient):
+async def test_conversation_can_be_renamed(make_client: MakeClient):
     ada = await make_client('run')
     path = (await ada.post('/api/conversations', json={'agent': 'analyst', 'name': 'Old'})).headers['location']
     await ada.put(f'{path}/uploads/a', content=b'a')

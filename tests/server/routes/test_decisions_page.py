@@ -1,4 +1,4 @@
-"""The page where a person decides: all of a call is shown, and only what is shown is answered. In Chromium."""
+"""Approvals on the web page in Chromium: the whole call is shown, and only the shown call is answered."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pydantic_deep.versions import ProtectedFilesWarning
 
 CHROMIUM = shutil.which('chromium')
 
-expect.set_options(timeout=60_000)  # five seconds, otherwise: a machine that is busy may need more
+expect.set_options(timeout=60_000)  # the default of five seconds can be too short on a busy machine
 
 pytestmark = [
     pytest.mark.anyio,
@@ -40,31 +40,31 @@ TRICKY = (
     *('\r', '\0', '\x1b[2J', '\u202edetrever', '\u2066', '\u200b', '\ufeff', '\xad', '\xa0', '\u2028', '\u3000'),
     *('\ufe0f', '\U000e0041', '\u115f', '\x85', 'é', '日本', '👩', '\\u202e', 'x' * 300),
 )
-"""What lines are made of: what looks like a diff, like HTML, or like nothing at all."""
+"""Parts of lines that resemble a diff, HTML or escapes, or are invisible."""
 
 
 def text_of(rng: random.Random, lines: int) -> str:
-    """Return a text of some lines, most of them tricky."""
+    """Return a random text with the given number of lines."""
     made = [''.join(rng.choices(TRICKY, k=rng.randint(1, 3))) for _ in range(lines)]
     return '\n'.join(made) + rng.choice(['', '\n'])
 
 
 SHOWN = """async (root) => [...root.querySelectorAll('.argument')].map((each) => [
     each.querySelector('.name').textContent, each.querySelector('.value').textContent])"""
-"""Returns the names and values of the arguments of a card, as they are in the DOM."""
+"""Returns the names and values of the arguments of a card from the DOM."""
 
 LINES = """(root) => [...root.querySelectorAll('.diff tr:not(.hunk)')].map((row) => [
     [...row.querySelectorAll('.number')].map((each) => each.textContent), row.lastElementChild.textContent, row.className])"""
-"""Returns the lines of a diff that is one below the other: the numbers, the text, what became of it."""
+"""Returns the lines of a unified diff: line numbers, text and change."""
 
 
 def odd(first: str, second: str, other: dict[str, Any]) -> str:
-    """Do something odd."""
+    """Return the arguments as one text."""
     return first + second + str(other)
 
 
-class Says:
-    """A model that calls what a test says."""
+class Script:
+    """A model with a settable next response."""
 
     def __init__(self) -> None:
         self.next: Any = 'Nothing.'
@@ -77,17 +77,17 @@ class Says:
 
 
 @pytest.fixture
-def says() -> Says:
-    return Says()
+def script() -> Script:
+    return Script()
 
 
 @pytest.fixture
-def agents(says: Says) -> Mapping[str, AnyAgent]:
+def agents(script: Script) -> Mapping[str, AnyAgent]:
     gated = {'write_file': True, 'edit_file': True}
     tools = [Tool(odd, requires_approval=True)]
     return {
-        'careful': create_deep_agent(ScriptedModel(then=says), interrupt_on=gated, tools=tools),
-        'bold': create_deep_agent(ScriptedModel(then=says)),
+        'careful': create_deep_agent(ScriptedModel(then=script), interrupt_on=gated, tools=tools),
+        'bold': create_deep_agent(ScriptedModel(then=script)),
     }
 
 
@@ -109,7 +109,7 @@ async def client(make_client: Any) -> httpx.AsyncClient:
 
 @pytest.fixture
 async def open_page(browser: Browser, served: Any, listen: Any) -> AsyncGenerator[OpenPage]:
-    """Open the page; nothing may go wrong on it."""
+    """Return a function that opens the page. The fixture fails on JavaScript errors."""
     problems: list[str] = []
     async with listen(served.app) as url:
 
@@ -126,9 +126,9 @@ async def open_page(browser: Browser, served: Any, listen: Any) -> AsyncGenerato
     assert problems == []
 
 
-async def ask(client: httpx.AsyncClient, says: Says, *calls: Any, agent: str = 'careful') -> dict[str, Any]:
-    """Let an agent make calls in a conversation of its own, and return the run."""
-    says.next = list(calls)
+async def ask(client: httpx.AsyncClient, script: Script, *calls: Any, agent: str = 'careful') -> dict[str, Any]:
+    """Make an agent call tools in a new conversation, and return the run."""
+    script.next = list(calls)
     path = (await client.post('/api/conversations', json={'agent': agent})).headers['location']
     run = (await client.post(f'{path}/turns', json={'prompt': 'go'})).json()
     return run | {'path': path}
@@ -139,7 +139,7 @@ def card_of(page: Page, approval: Mapping[str, Any]) -> Locator:
 
 
 async def check_card(page: Page, approval: Mapping[str, Any], args: Mapping[str, Any]) -> None:
-    """Check that each character of each argument is in the card, in order, and written out where it cannot be seen."""
+    """Check that the card contains every character of every argument in order, with invisible ones escaped."""
     card = card_of(page, approval)
     await expect(card).to_be_visible()
     shown = await card.evaluate(SHOWN)
@@ -156,7 +156,7 @@ async def check_card(page: Page, approval: Mapping[str, Any], args: Mapping[str,
 
 
 async def check_diff(root: Locator, before: str | None, after: str) -> None:
-    """Check that the lines of a file are those that the diff shows, with their numbers."""
+    """Check that the diff shows the lines of the file with their numbers."""
     rows = await root.evaluate(LINES)
     new = [(numbers[1], text) for numbers, text, _ in rows if numbers[1]]
     assert [int(number) for number, _ in new] == [*range(1, len(new) + 1)]
@@ -164,12 +164,12 @@ async def check_diff(root: Locator, before: str | None, after: str) -> None:
     assert ([row for row in rows if row[2] == 'removed'] == []) is (before is None)
 
 
-async def decide_round(page: Page, client: httpx.AsyncClient, says: Says, rng: random.Random, lines: int) -> None:
-    """Ask about a new file and an odd call, and look at both."""
+async def decide_round(page: Page, client: httpx.AsyncClient, script: Script, rng: random.Random, lines: int) -> None:
+    """Request approval of a new file and of an odd call, and check both cards."""
     content, first = text_of(rng, lines), text_of(rng, rng.randint(1, 9))
     args = {'first': first, 'second': rng.choice(TRICKY), 'other': {rng.choice(TRICKY): [rng.choice(TRICKY), 1.5]}}
     run = await ask(
-        client, says, call('write_file', path=f'/{rng.randint(0, 99)}.txt', content=content), call('odd', **args)
+        client, script, call('write_file', path=f'/{rng.randint(0, 99)}.txt', content=content), call('odd', **args)
     )
     await page.reload()
     written, odd_call = run['approvals']
@@ -181,26 +181,26 @@ async def decide_round(page: Page, client: httpx.AsyncClient, says: Says, rng: r
         await client.post(f'/api/approvals/{each["id"]}', json={'decision': 'deny'})
 
 
-async def test_every_character_of_every_argument_is_in_the_card(
-    open_page: OpenPage, client: httpx.AsyncClient, says: Says
+async def test_card_contains_every_character_of_every_argument(
+    open_page: OpenPage, client: httpx.AsyncClient, script: Script
 ) -> None:
-    """For random contents (lines that look like headers of a diff, CR, NUL, bidi) every character of every argument can be
-    reached in the DOM, in order, escaped where invisible."""
+    """Random contents include lines like diff headers, CR, NUL and bidi characters. Every character of every argument
+    is in the DOM, in order, escaped if invisible."""
     page = await open_page()
     for seed in range(3):
-        await decide_round(page, client, says, random.Random(seed), 30)
+        await decide_round(page, client, script, random.Random(seed), 30)
 
 
-async def test_every_character_is_in_the_card_however_much_there_is(
-    open_page: OpenPage, client: httpx.AsyncClient, says: Says
+async def test_card_contains_every_character_of_large_arguments(
+    open_page: OpenPage, client: httpx.AsyncClient, script: Script
 ) -> None:
-    """The same for many contents, for 10,000 lines, and for lines of 100 kB."""
+    """The same for many contents, 10,000 lines and lines of 100 kB."""
     page = await open_page()
     for seed in range(10, 40):
-        await decide_round(page, client, says, random.Random(seed), 60)
-    await decide_round(page, client, says, random.Random(40), 10_000)
+        await decide_round(page, client, script, random.Random(seed), 60)
+    await decide_round(page, client, script, random.Random(40), 10_000)
     long = '+++ ' + 'ab\u200b ' * 25_000
-    run = await ask(client, says, call('write_file', path='/long.txt', content=f'{long}\n--- {long}\n\0\n'))
+    run = await ask(client, script, call('write_file', path='/long.txt', content=f'{long}\n--- {long}\n\0\n'))
     await page.reload()
     [written] = run['approvals']
     await check_card(page, written, written['args'])
@@ -208,16 +208,16 @@ async def test_every_character_is_in_the_card_however_much_there_is(
 
 
 @pytest.mark.parametrize('size', [30, 10_000])
-async def test_what_changed_and_compare_show_every_line(
-    open_page: OpenPage, client: httpx.AsyncClient, says: Says, size: int
+async def test_version_diffs_show_every_line(
+    open_page: OpenPage, client: httpx.AsyncClient, script: Script, size: int
 ) -> None:
-    """What changed and Compare show the same typed lines: nothing that looks like a header of a diff is left out."""
+    """`What changed` and `Compare with head` show the same lines, including those that resemble diff headers."""
     rng = random.Random(size)
     texts = [text_of(rng, size), text_of(rng, size)]
-    says.next = [call('write_file', path='/a.txt', content=texts[0])]
+    script.next = [call('write_file', path='/a.txt', content=texts[0])]
     path = (await client.post('/api/conversations', json={'agent': 'bold'})).headers['location']
     await client.post(f'{path}/turns', json={'prompt': 'one'})
-    says.next = [call('write_file', path='/a.txt', content=texts[1])]
+    script.next = [call('write_file', path='/a.txt', content=texts[1])]
     await client.post(f'{path}/turns', json={'prompt': 'two'})
     page = await open_page()
     for version, button in (('two', 'What changed'), ('one', 'Compare with head')):
@@ -233,11 +233,11 @@ async def test_what_changed_and_compare_show_every_line(
         await page.click('#shown button')
 
 
-async def test_a_key_answers_nothing_that_has_not_the_focus(
-    open_page: OpenPage, client: httpx.AsyncClient, says: Says
+async def test_keys_do_nothing_without_a_focused_card(
+    open_page: OpenPage, client: httpx.AsyncClient, script: Script
 ) -> None:
     """Keys act only on a focused card."""
-    run = await ask(client, says, call('write_file', path='/a.txt', content='a'))
+    run = await ask(client, script, call('write_file', path='/a.txt', content='a'))
     page = await open_page()
     await expect(card_of(page, run['approvals'][0])).to_be_visible()
     await page.evaluate('document.activeElement.blur()')
@@ -249,23 +249,24 @@ async def test_a_key_answers_nothing_that_has_not_the_focus(
     assert [each['id'] for each in (await client.get('/api/approvals')).json()['items']] == [run['approvals'][0]['id']]
 
 
-async def test_a_new_card_takes_neither_the_place_nor_the_focus_of_another(
-    open_page: OpenPage, client: httpx.AsyncClient, says: Says
+async def test_new_card_does_not_move_or_blur_existing_cards(
+    open_page: OpenPage, client: httpx.AsyncClient, script: Script
 ) -> None:
-    """Focus is kept by id when the list is rebuilt; a new card comes last, and an answered one leaves its place to none."""
-    first = (await ask(client, says, call('write_file', path='/first.txt', content='1')))['approvals'][0]
+    """Focus is restored by id when the list is rebuilt. New cards are appended, and the place of an answered card stays
+    empty."""
+    first = (await ask(client, script, call('write_file', path='/first.txt', content='1')))['approvals'][0]
     page = await open_page()
     await expect(card_of(page, first)).to_be_visible()
-    await page.keyboard.press('c')  # a new conversation: the one that waits can only be answered
+    await page.keyboard.press('c')  # starts a new conversation; the pending approval can only be answered
     await page.evaluate('document.activeElement.blur()')
     await page.keyboard.press('a')
     await expect(card_of(page, first)).to_be_focused()
     place = await card_of(page, first).bounding_box()
 
-    second = (await ask(client, says, call('write_file', path='/second.txt', content='2')))['approvals'][0]
-    says.next = 'Nothing.'
+    second = (await ask(client, script, call('write_file', path='/second.txt', content='2')))['approvals'][0]
+    script.next = 'Nothing.'
     await page.evaluate("document.getElementById('prompt').value = 'hello'")
-    await page.evaluate("document.getElementById('say').requestSubmit()")  # the list is rebuilt when the run ends
+    await page.evaluate("document.getElementById('say').requestSubmit()")  # the list is rebuilt at the end of the run
     await expect(card_of(page, second)).to_be_visible()
     await expect(card_of(page, first)).to_be_focused()
     assert await card_of(page, first).bounding_box() == place
@@ -279,7 +280,7 @@ async def test_a_new_card_takes_neither_the_place_nor_the_focus_of_another(
     await page.keyboard.press('y')
     box = await page.locator('#approvals .settled .main').bounding_box()
     assert box is not None
-    await page.mouse.dblclick(box['x'] + 5, box['y'] + 5)  # nothing has come under the pointer
+    await page.mouse.dblclick(box['x'] + 5, box['y'] + 5)  # no other card has moved under the pointer
     waiting = (await client.get('/api/approvals')).json()['items']
     assert [each['id'] for each in waiting] == [second['id']]
     await page.keyboard.press('j')
@@ -287,12 +288,12 @@ async def test_a_new_card_takes_neither_the_place_nor_the_focus_of_another(
     await expect(page.locator('#approvals .settled')).to_have_count(0)
 
 
-async def test_a_long_call_is_approved_by_a_key_only_at_its_end(
-    open_page: OpenPage, client: httpx.AsyncClient, says: Says
+async def test_key_approves_a_long_call_only_when_scrolled_to_its_end(
+    open_page: OpenPage, client: httpx.AsyncClient, script: Script
 ) -> None:
-    """A reviewer does not approve by a key what is below the edge of the screen: the key scrolls on, and says so."""
+    """If the card continues below the screen, the key scrolls down and a message explains it."""
     content = ''.join(f'line {number}\n' for number in range(60))
-    approval = (await ask(client, says, call('write_file', path='/a.txt', content=content)))['approvals'][0]
+    approval = (await ask(client, script, call('write_file', path='/a.txt', content=content)))['approvals'][0]
     page = await open_page()
     await expect(card_of(page, approval)).to_be_visible()
     await page.keyboard.press('a')
@@ -305,11 +306,11 @@ async def test_a_long_call_is_approved_by_a_key_only_at_its_end(
     assert (await client.get('/api/approvals', params={'all': True})).json()['items'][0]['status'] == 'approved'
 
 
-async def test_what_is_posted_is_the_digest_of_what_was_shown(
-    open_page: OpenPage, client: httpx.AsyncClient, says: Says
+async def test_approval_sends_the_digest_of_the_shown_call(
+    open_page: OpenPage, client: httpx.AsyncClient, script: Script
 ) -> None:
-    """An approval posts the digest of what was shown; where the call is not that one any more it is not answered."""
-    approval = (await ask(client, says, call('write_file', path='/a.txt', content='a')))['approvals'][0]
+    """The page sends the digest of the shown view. A call with another digest is not answered."""
+    approval = (await ask(client, script, call('write_file', path='/a.txt', content='a')))['approvals'][0]
     page = await open_page()
     card = card_of(page, approval)
     await expect(card).to_have_attribute('data-digest', approval['view']['digest'])
@@ -319,11 +320,11 @@ async def test_what_is_posted_is_the_digest_of_what_was_shown(
     assert [each['status'] for each in (await client.get('/api/approvals')).json()['items']] == ['pending']
 
 
-async def test_arguments_are_edited_as_json_in_which_nothing_hides(
-    open_page: OpenPage, client: httpx.AsyncClient, says: Says
+async def test_arguments_are_edited_as_json_with_escaped_characters(
+    open_page: OpenPage, client: httpx.AsyncClient, script: Script
 ) -> None:
     args: dict[str, Any] = {'first': 'a\u202eb\x00é', 'second': '\U000e0041 \u3000', 'other': {}}
-    approval = (await ask(client, says, call('odd', **args)))['approvals'][0]
+    approval = (await ask(client, script, call('odd', **args)))['approvals'][0]
     page = await open_page()
     await card_of(page, approval).get_by_role('button', name='Edit').click()
     text = await page.input_value('#asked textarea')
@@ -332,32 +333,33 @@ async def test_arguments_are_edited_as_json_in_which_nothing_hides(
     assert 'é' in text
 
 
-async def test_an_edit_changes_no_number_that_the_person_did_not(
-    open_page: OpenPage, client: httpx.AsyncClient, says: Says
+async def test_edit_preserves_numbers_that_were_not_changed(
+    open_page: OpenPage, client: httpx.AsyncClient, script: Script
 ) -> None:
-    """Numbers that JavaScript cannot hold are in the form, and in the call, as the model wrote them."""
+    """Numbers outside the range of JavaScript have their original text in the form and in the call."""
     other = {'big': 12345678901234567890, 'real': 1.0, 'small': 5e-324, 'long': 0.1, 'deep': [{'x': 2**70}]}
-    approval = (await ask(client, says, call('odd', first='a', second='b', other=other)))['approvals'][0]
+    approval = (await ask(client, script, call('odd', first='a', second='b', other=other)))['approvals'][0]
     page = await open_page()
     await card_of(page, approval).get_by_role('button', name='Edit').click()
     text = await page.input_value('#asked textarea')
     assert json.loads(text)['other'] == other
     await page.fill('#asked textarea', text.replace('"b"', '"c"'))
-    says.next = 'Edited.'  # the model is told of the edit
+    script.next = 'Edited.'  # the model receives the edit
     await page.click('#asked button[value=yes]')
     await expect(page.locator('#approvals .settled')).to_contain_text('Answered: edited.')
     await expect(page.locator('#dialogue > li').last).to_have_text('Edited.')
-    # While the run goes on, too, which says the call once more.
+    # The run emits the call again; the page still shows it once.
     assert await page.locator('#dialogue .call').count() == 1
     call_shown, result_shown = await page.locator('#dialogue .call pre').all_text_contents()
     assert json.loads(call_shown)['other'] == other
     assert result_shown == f'ac{other}'
 
 
-async def test_protected_files_that_a_turn_changed_are_shown_before_anything_else_is_approved(
-    browser: Browser, serve: Any, listen: Any, says: Says, tmp_path: Path
+async def test_changed_protected_files_are_shown_beside_the_dialogue(
+    browser: Browser, serve: Any, listen: Any, script: Script, tmp_path: Path
 ) -> None:
-    """Beside the dialogue and under What changed: no diff shows `.git/config`, and no name hides a character."""
+    """They are listed beside the dialogue and under `What changed`, because no diff contains `.git/config`. Invisible
+    characters of names are escaped."""
 
     def open_files(owner: str, id: str) -> LocalBackend:
         return LocalBackend(tmp_path)
@@ -369,13 +371,13 @@ async def test_protected_files_that_a_turn_changed_are_shown_before_anything_els
         (tmp_path / 'a\u202eb' / '.envrc').write_bytes(b'\xff\0')
         return 'ok'
 
-    agents = {'plain': create_deep_agent(ScriptedModel(then=says), tools=[sneak])}
+    agents = {'plain': create_deep_agent(ScriptedModel(then=script), tools=[sneak])}
     async with (
         serve(agents, make_backend=open_files) as served,
         served.client(key := await served.key('run')) as client,
         listen(served.app) as url,
     ):
-        says.next = [call('sneak')]
+        script.next = [call('sneak')]
         path = (await client.post('/api/conversations', json={'agent': 'plain'})).headers['location']
         with pytest.warns(ProtectedFilesWarning):
             await client.post(f'{path}/turns', json={'prompt': 'go'})
@@ -392,7 +394,7 @@ async def test_protected_files_that_a_turn_changed_are_shown_before_anything_els
             '/a\\u202eb/.envrc (added): no text in UTF-8, or more than 1 MB.'
         )
         await page.click('#shown button')
-        says.next = 'Nothing.'
+        script.next = 'Nothing.'
         await page.fill('#prompt', 'more')
         await page.press('#prompt', 'Control+Enter')
         await expect(page.locator('#graph .version:has-text("more")')).to_be_visible()
@@ -400,7 +402,8 @@ async def test_protected_files_that_a_turn_changed_are_shown_before_anything_els
 
 
 HIDDEN = 'a\u202eb\u200bc\U000e0041d\u2764\ufe0fe\x07f\xadg'
-"""What hides: an override of the direction, a zero width, a tag, a variation selector, a bell, a soft hyphen."""
+"""Invisible characters: a direction override, a zero-width space, a tag, a variation selector, a bell and a soft
+hyphen."""
 
 SHOWN_HIDDEN = visible(HIDDEN)
 
@@ -415,11 +418,11 @@ HIDES = r"""() => {
     }
     return found;
 }"""
-"""Returns each text of the page, and each attribute that is shown, in which something cannot be seen."""
+"""Returns the texts and visible attributes of the page that contain invisible characters."""
 
 
-async def test_the_page_writes_out_the_characters_that_the_server_writes_out(open_page: OpenPage) -> None:
-    """One list for the page, the terminal and approvals: of all characters of Unicode, the page writes out the same."""
+async def test_page_escapes_the_same_characters_as_the_server(open_page: OpenPage) -> None:
+    """The page, the terminal and approvals use one list. This test compares it for all characters of Unicode."""
     page = await open_page()
     digest = """async ([ranges, name]) => {
         const { split } = await import('/static/elements.js');
@@ -429,26 +432,26 @@ async def test_the_page_writes_out_the_characters_that_the_server_writes_out(ope
         const bytes = new TextEncoder().encode(split(every, unseen[name]).join('\\0'));
         return [...new Uint8Array(await crypto.subtle.digest('SHA-256', bytes))];
     }"""
-    # A low surrogate behind a high one would be one character in JavaScript.
+    # In JavaScript, a high surrogate before a low one would form one character.
     ranges = [(0xDC00, 0xE000), (0, 0xDC00), (0xE000, sys.maxunicode + 1)]
     every = ''.join(chr(code) for first, end in ranges for code in range(first, end))
     for name, one_line in (('IN_LINE', True), ('IN_LINES', False)):
         written = '\0'.join(escape(every, one_line=one_line))
         assert bytes(await page.evaluate(digest, [ranges, name])) == hashlib.sha256(written.encode()).digest()
-        ranges, every = [(0, 0x100)], every[0x400:0x500]  # what lines differ by is among the first
+        ranges, every = [(0, 0x100)], every[0x400:0x500]  # the lists for lines differ only within this range
 
 
 @pytest.mark.slow
-async def test_nothing_hides_in_what_a_person_reads_to_decide(
-    open_page: OpenPage, client: httpx.AsyncClient, says: Says
+async def test_page_contains_no_invisible_characters(
+    open_page: OpenPage, client: httpx.AsyncClient, script: Script
 ) -> None:
-    """Titles, prompts, answers while they come and afterwards, calls and results, todos, files, differences, conflicts of a
-    merge, errors and dialogs: no character of them hides, and all of them are there."""
+    """Checks titles, prompts, streamed and stored answers, calls, results, todos, files, diffs, merge conflicts, errors
+    and dialogs: invisible characters are escaped, and none is missing."""
     page = await open_page()
-    name = f'/{HIDDEN} x  y.txt'.replace('\x07', '')  # no path has a control character
+    name = f'/{HIDDEN} x  y.txt'.replace('\x07', '')  # paths have no control characters
 
     async def say(*told: Any) -> None:
-        says.next = list(told)
+        script.next = list(told)
         count = await page.locator('#graph .version').count()
         await page.evaluate('(text) => { document.getElementById("prompt").value = text; }', f'go {HIDDEN}')
         await page.evaluate('document.getElementById("say").requestSubmit()')
@@ -470,7 +473,7 @@ async def test_nothing_hides_in_what_a_person_reads_to_decide(
     await expect(page.locator('#conversations button').first).to_contain_text(f'go {SHOWN_HIDDEN}')
     await expect(page.locator('#graph .version').first).to_contain_text(f'go {SHOWN_HIDDEN}')
     file = page.locator('#files button')
-    await expect(file).to_have_text(visible(name), use_inner_text=True)  # two spaces are two
+    await expect(file).to_have_text(visible(name), use_inner_text=True)  # double spaces are preserved
     assert await page.evaluate(HIDES) == []
 
     await file.click()
@@ -490,7 +493,7 @@ async def test_nothing_hides_in_what_a_person_reads_to_decide(
     assert await page.evaluate(HIDES) == []
     await page.click('#shown button')
 
-    [approval] = (await ask(client, says, call('write_file', path=name, content=HIDDEN)))['approvals']
+    [approval] = (await ask(client, script, call('write_file', path=name, content=HIDDEN)))['approvals']
     await page.reload()
     await card_of(page, approval).get_by_role('button', name='Edit').click()
     assert visible(await page.input_value('#asked textarea')) == await page.input_value('#asked textarea')
@@ -498,15 +501,15 @@ async def test_nothing_hides_in_what_a_person_reads_to_decide(
     await page.fill('#asked textarea', HIDDEN)
     await page.click('#asked button[value=yes]')
     await expect(page.locator('#problem')).to_contain_text(f"Invalid JSON: Unexpected token 'a', \"{SHOWN_HIDDEN[:20]}")
-    await page.evaluate("document.querySelector('#asked textarea').value = ''")  # the person wrote it
+    await page.evaluate("document.querySelector('#asked textarea').value = ''")  # typed by the user, so not escaped
     assert await page.evaluate(HIDES) == []
 
 
 @pytest.mark.slow
-async def test_a_file_that_is_no_text_or_too_long_is_said_to_be(
-    open_page: OpenPage, client: httpx.AsyncClient, says: Says
+async def test_binary_or_large_file_is_not_shown(
+    open_page: OpenPage, client: httpx.AsyncClient, script: Script
 ) -> None:
-    """Bytes that are no text would look like other ones, and a text of many megabytes would hold the page up."""
+    """Binary bytes would be shown as other ones, and a text of many megabytes would block the page."""
     path = (await client.post('/api/conversations', json={'agent': 'bold'})).headers['location']
     for name, content in (('a.bin', b'a\xff\0'), ('b.txt', b'a' * 1_000_001)):
         assert (await client.put(f'{path}/uploads/{name}', content=content)).status_code == 201
@@ -518,8 +521,8 @@ async def test_a_file_that_is_no_text_or_too_long_is_said_to_be(
 
 
 @pytest.mark.slow
-async def test_a_conversation_is_named_by_whole_characters(open_page: OpenPage, says: Says) -> None:
-    says.next = 'Nothing.'
+async def test_conversation_title_is_cut_between_characters(open_page: OpenPage, script: Script) -> None:
+    script.next = 'Nothing.'
     page = await open_page()
     await page.select_option('#agents', 'bold')
     await page.fill('#prompt', 'x' * 59 + '👩👩\nmore')

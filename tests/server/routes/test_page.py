@@ -1,4 +1,4 @@
-"""The page in Chromium: a dialogue, its versions, what waits for a person; by keys, on a phone, in the dark."""
+"""The web page in Chromium: dialogue, versions, approvals, keyboard use, small screens and dark mode."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pydantic_deep.testing import ScriptedModel, call
 
 CHROMIUM = shutil.which('chromium')
 
-expect.set_options(timeout=60_000)  # five seconds, otherwise: a machine that is busy may need more
+expect.set_options(timeout=60_000)  # the default of five seconds can be too short on a busy machine
 
 pytestmark = [
     pytest.mark.anyio,
@@ -32,7 +32,7 @@ TODOS = [{'content': 'Read the table', 'status': 'completed'}, {'content': 'Writ
 
 
 def answer(messages: Sequence[ModelMessage], info: AgentInfo) -> Any:
-    """Plan and write when asked to write, wait when asked to wait, and else repeat what was said."""
+    """Plan on `plan`, write on `write`, hold on `wait`, raise on `fail`, and echo anything else."""
     last = messages[-1]
     assert isinstance(last, ModelRequest)
     requests = [each for each in messages if isinstance(each, ModelRequest)]
@@ -62,13 +62,13 @@ def agents(gate: Any) -> dict[str, AnyAgent]:
 
 @dataclass(frozen=True)
 class Seen:
-    """The page, and what was said of it in the browser's console."""
+    """The page and the errors of its console."""
 
     page: Page
     problems: list[str]
 
     async def say(self, text: str, *, until: str) -> None:
-        """Say something, and wait until the dialogue has this."""
+        """Send a prompt and wait for the last item of the dialogue."""
         version = self.page.locator('#graph .version')
         count = await version.count()
         await self.page.fill('#prompt', text)
@@ -77,12 +77,12 @@ class Seen:
         await expect(self.page.locator('#dialogue > li').last).to_have_text(until)
 
     async def press(self, key: str) -> None:
-        """Press a key where nobody types."""
+        """Press a key without a focused element."""
         await self.page.evaluate('document.activeElement.blur()')
         await self.page.keyboard.press(key)
 
     def versions(self) -> Locator:
-        """Return what the graph shows, newest first."""
+        """Return the versions in the graph, newest first."""
         return self.page.locator('#graph .version > span:first-child')
 
 
@@ -99,7 +99,7 @@ async def browser() -> AsyncGenerator[Browser]:
 
 @pytest.fixture
 async def open_page(browser: Browser, served: Any, listen: Any) -> AsyncGenerator[OpenPage]:
-    """Open the page with a key, as a browser of some size."""
+    """Return a function that opens the page with a key and a viewport size."""
     async with listen(served.app) as url:
 
         async def open(*, key: str | None = None, width: int = 1280, height: int = 800, dark: bool = False) -> Seen:
@@ -119,7 +119,7 @@ async def open_page(browser: Browser, served: Any, listen: Any) -> AsyncGenerato
             await context.close()
 
 
-async def test_a_turn_is_seen_with_its_plan_its_calls_and_its_files(open_page: OpenPage) -> None:
+async def test_turn_shows_plan_calls_and_files(open_page: OpenPage) -> None:
     seen = await open_page()
     await seen.say('plan a report', until='Done: success.')
 
@@ -132,7 +132,7 @@ async def test_a_turn_is_seen_with_its_plan_its_calls_and_its_files(open_page: O
     assert seen.problems == []
 
 
-async def test_a_conversation_is_named_by_its_first_words_and_found_again(open_page: OpenPage) -> None:
+async def test_conversation_is_titled_by_its_first_prompt_and_can_be_reopened(open_page: OpenPage) -> None:
     seen = await open_page()
     await seen.say('Hello there', until='You said: <b>Hello there</b>')
     await seen.press('c')
@@ -144,7 +144,7 @@ async def test_a_conversation_is_named_by_its_first_words_and_found_again(open_p
     await expect(seen.page.locator('#dialogue > li')).to_have_text(['Hello there', 'You said: <b>Hello there</b>'])
 
 
-async def test_what_a_model_says_is_text_and_never_a_page(open_page: OpenPage) -> None:
+async def test_model_text_is_never_rendered_as_html(open_page: OpenPage) -> None:
     seen = await open_page()
     await seen.say('<img src=x onerror=alert(1)>', until='You said: <b><img src=x onerror=alert(1)></b>')
 
@@ -152,7 +152,7 @@ async def test_what_a_model_says_is_text_and_never_a_page(open_page: OpenPage) -
     assert seen.problems == []
 
 
-async def test_rewind_and_branch_are_one_click(open_page: OpenPage) -> None:
+async def test_rewind_and_branch_from_the_graph(open_page: OpenPage) -> None:
     seen = await open_page()
     await seen.say('write one', until='Done: success.')
     await seen.say('write two', until='Done: success.')
@@ -174,7 +174,7 @@ async def test_rewind_and_branch_are_one_click(open_page: OpenPage) -> None:
     assert seen.problems == []
 
 
-async def test_differences_are_side_by_side(open_page: OpenPage) -> None:
+async def test_diffs_are_side_by_side(open_page: OpenPage) -> None:
     seen = await open_page()
     await seen.say('write one', until='Done: success.')
     await seen.say('write two', until='Done: success.')
@@ -193,7 +193,7 @@ async def test_differences_are_side_by_side(open_page: OpenPage) -> None:
         ('e', '{"path": "/other.md", "content": "Edited"}', 'Done: success.'),
     ],
 )
-async def test_what_waits_is_answered_by_keys(open_page: OpenPage, key: str, filled: str | None, ends: str) -> None:
+async def test_approvals_are_answered_by_keys(open_page: OpenPage, key: str, filled: str | None, ends: str) -> None:
     seen = await open_page()
     await seen.page.select_option('#agents', 'careful')
     await seen.page.fill('#prompt', 'write it')
@@ -213,7 +213,7 @@ async def test_what_waits_is_answered_by_keys(open_page: OpenPage, key: str, fil
     assert seen.problems == []
 
 
-async def test_a_run_that_was_begun_elsewhere_is_seen_and_stopped(open_page: OpenPage, gate: Any) -> None:
+async def test_run_started_on_another_page_can_be_watched_and_stopped(open_page: OpenPage, gate: Any) -> None:
     first = await open_page()
     await first.page.fill('#prompt', 'wait for me')
     await first.page.press('#prompt', 'Control+Enter')
@@ -227,7 +227,7 @@ async def test_a_run_that_was_begun_elsewhere_is_seen_and_stopped(open_page: Ope
         await expect(seen.page.locator('#graph circle.interrupted')).to_have_count(1)
 
 
-async def test_a_phone_shows_one_thing_at_a_time(open_page: OpenPage) -> None:
+async def test_small_screen_shows_one_view_at_a_time(open_page: OpenPage) -> None:
     seen = await open_page(width=390, height=760)
     await seen.say('Hello', until='You said: <b>Hello</b>')
 
@@ -240,14 +240,14 @@ async def test_a_phone_shows_one_thing_at_a_time(open_page: OpenPage) -> None:
         assert await seen.page.evaluate('document.documentElement.scrollWidth') <= 390
 
 
-async def test_the_page_is_dark_where_the_system_is(open_page: OpenPage) -> None:
+async def test_page_follows_the_system_color_scheme(open_page: OpenPage) -> None:
     color = 'getComputedStyle(document.body).backgroundColor'
 
     assert await (await open_page()).page.evaluate(color) == 'rgb(255, 255, 255)'
     assert await (await open_page(dark=True)).page.evaluate(color) == 'rgb(22, 20, 27)'
 
 
-async def test_a_wrong_key_is_asked_for_again_and_none_is_in_the_address(open_page: OpenPage, served: Any) -> None:
+async def test_wrong_key_is_requested_again_and_removed_from_the_url(open_page: OpenPage, served: Any) -> None:
     seen = await open_page(key='pd_wrong')
     await expect(seen.page.locator('#problem')).to_contain_text('API key')
     assert 'pd_wrong' not in seen.page.url
@@ -257,7 +257,7 @@ async def test_a_wrong_key_is_asked_for_again_and_none_is_in_the_address(open_pa
     await expect(seen.page.locator('#agents option')).to_have_text(['analyst', 'careful'])
 
 
-async def test_only_what_the_page_is_made_of_is_served(nobody: httpx.AsyncClient) -> None:
+async def test_only_static_files_of_the_page_are_served(nobody: httpx.AsyncClient) -> None:
     for path, kind in (('/', 'text/html'), ('/static/page.js', 'javascript'), ('/static/icon.svg', 'image/svg')):
         response = await nobody.get(path)
         assert response.status_code == 200
@@ -266,7 +266,7 @@ async def test_only_what_the_page_is_made_of_is_served(nobody: httpx.AsyncClient
         assert (await nobody.get(path)).status_code in (401, 404)
 
 
-async def test_a_run_that_fails_says_why_and_what_was_said_can_be_said_again(open_page: OpenPage) -> None:
+async def test_failed_run_shows_its_error_and_restores_the_prompt(open_page: OpenPage) -> None:
     seen = await open_page()
     await seen.page.fill('#prompt', 'fail now')
     await seen.page.press('#prompt', 'Control+Enter')
@@ -277,7 +277,7 @@ async def test_a_run_that_fails_says_why_and_what_was_said_can_be_said_again(ope
     await expect(seen.versions()).to_have_text(['fail now', 'Beginning'])
 
 
-async def test_a_conversation_that_is_opened_again_while_it_works_is_watched_on(open_page: OpenPage, gate: Any) -> None:
+async def test_reopened_conversation_follows_its_active_run(open_page: OpenPage, gate: Any) -> None:
     seen = await open_page()
     await seen.page.fill('#prompt', 'wait for me')
     await seen.page.press('#prompt', 'Control+Enter')
@@ -292,7 +292,7 @@ async def test_a_conversation_that_is_opened_again_while_it_works_is_watched_on(
     assert seen.problems == []
 
 
-async def test_what_is_sent_twice_by_mistake_is_said_once(open_page: OpenPage, served: Any) -> None:
+async def test_double_submit_sends_one_prompt(open_page: OpenPage, served: Any) -> None:
     seen = await open_page()
     await seen.page.fill('#prompt', 'Hello')
     await seen.page.evaluate("for (let i = 0; i < 2; i += 1) document.getElementById('say').requestSubmit()")
@@ -301,7 +301,7 @@ async def test_what_is_sent_twice_by_mistake_is_said_once(open_page: OpenPage, s
     assert len(await served.store.conversations()) == 1
 
 
-async def test_a_key_that_may_not_approve_is_not_told_so_all_the_time(open_page: OpenPage, served: Any) -> None:
+async def test_key_without_approve_scope_sees_no_inbox_and_no_error(open_page: OpenPage, served: Any) -> None:
     seen = await open_page(key=await served.key('run'))
     await seen.say('Hello', until='You said: <b>Hello</b>')
 
@@ -310,7 +310,7 @@ async def test_a_key_that_may_not_approve_is_not_told_so_all_the_time(open_page:
     assert seen.problems == []
 
 
-async def test_nothing_is_approved_that_is_not_seen(open_page: OpenPage) -> None:
+async def test_key_approves_nothing_before_the_card_is_visible(open_page: OpenPage) -> None:
     seen = await open_page(width=390, height=760)
     await seen.page.click('nav [data-goes=list]')
     await seen.page.select_option('#agents', 'careful')
@@ -327,7 +327,7 @@ async def test_nothing_is_approved_that_is_not_seen(open_page: OpenPage) -> None
     await expect(seen.page.locator('#approvals [data-approval]')).to_have_count(0)
 
 
-async def test_who_cannot_watch_a_run_any_more_can_go_on(open_page: OpenPage, served: Any, gate: Any) -> None:
+async def test_prompt_is_enabled_after_run_events_are_gone(open_page: OpenPage, served: Any, gate: Any) -> None:
     seen = await open_page()
     gone = {'error': {'type': 'not_found', 'message': 'Gone.'}}
     await seen.page.route('**/api/runs/*/events*', lambda route: route.fulfill(status=404, json=gone))
@@ -339,7 +339,7 @@ async def test_who_cannot_watch_a_run_any_more_can_go_on(open_page: OpenPage, se
     gate.opened.set()
 
 
-async def test_a_lost_connection_is_said_and_comes_back(open_page: OpenPage, gate: Any) -> None:
+async def test_lost_connection_is_reported_and_restored(open_page: OpenPage, gate: Any) -> None:
     seen = await open_page()
     events = '**/api/runs/*/events*'
     await seen.page.route(events, lambda route: route.fulfill(status=503, json={}))
@@ -353,7 +353,7 @@ async def test_a_lost_connection_is_said_and_comes_back(open_page: OpenPage, gat
     await expect(seen.page.locator('#dialogue > li').last).to_have_text('Done: success.')
 
 
-async def test_an_approval_that_somebody_else_answered_leaves_the_inbox(open_page: OpenPage, served: Any) -> None:
+async def test_approval_answered_elsewhere_disappears(open_page: OpenPage, served: Any) -> None:
     seen = await open_page()
     await seen.page.select_option('#agents', 'careful')
     await seen.page.fill('#prompt', 'write it')
@@ -369,7 +369,7 @@ async def test_an_approval_that_somebody_else_answered_leaves_the_inbox(open_pag
     await expect(seen.page.locator('#approvals .settled .says')).to_contain_text('No longer pending')
 
 
-async def test_a_version_is_acted_on_by_keys_alone(open_page: OpenPage) -> None:
+async def test_version_actions_are_usable_by_keyboard(open_page: OpenPage) -> None:
     seen = await open_page()
     await seen.say('write one', until='Done: success.')
     await seen.say('write two', until='Done: success.')
@@ -384,10 +384,8 @@ async def test_a_version_is_acted_on_by_keys_alone(open_page: OpenPage) -> None:
     await expect(seen.page.locator('#graph .version >> nth=1')).to_contain_text('head')
 
 
-async def test_a_link_with_another_key_asks_before_it_replaces_the_one_that_is_used(
-    open_page: OpenPage, served: Any
-) -> None:
-    """A key in a link replaces a stored key only after a person has agreed, and none stays in the address."""
+async def test_link_with_another_key_asks_before_replacing_the_stored_key(open_page: OpenPage, served: Any) -> None:
+    """A key in a link replaces the stored key only after confirmation, and is removed from the URL."""
     seen = await open_page()
     await expect(seen.page.locator('#agents option')).to_have_count(2)
     stored = await seen.page.evaluate("sessionStorage.getItem('key')")
@@ -408,7 +406,7 @@ async def test_a_link_with_another_key_asks_before_it_replaces_the_one_that_is_u
     await expect(seen.page.locator('#agents option')).to_have_count(2)
 
 
-async def test_a_suspended_run_is_shown_and_a_person_resumes_or_discards_it(
+async def test_suspended_run_can_be_resumed_or_discarded(
     open_page: OpenPage, served: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = await open_page()
@@ -421,7 +419,7 @@ async def test_a_suspended_run_is_shown_and_a_person_resumes_or_discards_it(
         return await commit(batch)
 
     for act, left in (('Discard', 0), ('Resume', 0)):
-        with monkeypatch.context() as full:  # the disk is full when the run ends
+        with monkeypatch.context() as full:  # simulates a disk that fills up during the run
             full.setattr(served.store, 'commit', lose_ends)
             await seen.page.fill('#prompt', 'second')
             await seen.page.press('#prompt', 'Control+Enter')

@@ -1,4 +1,4 @@
-"""Turns over HTTP: as a stream or as one answer, one at a time from a version, and the server's own."""
+"""Turns over HTTP: streamed or as one response, at most one per version, with limits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STREAM = {'accept': 'text/event-stream'}
 
 
 def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
-    """Do what the user said, once."""
+    """Do what the last prompt says, once."""
     last = messages[-1]
     assert isinstance(last, ModelRequest)
     said = [part.content for part in last.parts if isinstance(part, UserPromptPart)]
@@ -46,7 +46,7 @@ def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
 
 
 async def who() -> str:
-    """Say whose run this is."""
+    """Return the session id of the run."""
     return f'session {current_session_id()}'
 
 
@@ -69,8 +69,8 @@ async def ada(make_client: MakeClient) -> Client:
     return await make_client('run', 'approve')
 
 
-async def test_a_turn_is_one_answer_or_a_stream_of_the_same(ada: Client):
-    """004-12"""
+async def test_streamed_turn_equals_the_whole_response(ada: Client):
+    """004-12: SSE streaming with tool calls, auditing, multi-model schemes, as one experience."""
     path = await begin(ada)
 
     whole = await ada.post(f'{path}/turns', json={'prompt': 'one'})
@@ -90,7 +90,7 @@ async def test_a_turn_is_one_answer_or_a_stream_of_the_same(ada: Client):
     assert (await ada.get(f'/api/versions/{head["head"]}')).json()['parent_id'] == run['version_id']
 
 
-async def test_a_stream_is_kept_and_collected_by_nobody_and_each_event_has_a_number(ada: Client):
+async def test_stream_is_not_cached_and_has_numbered_events(ada: Client):
     path = await begin(ada)
 
     response = await ada.post(f'{path}/turns', json={'prompt': 'one two three'}, headers=STREAM)
@@ -107,8 +107,9 @@ async def test_a_stream_is_kept_and_collected_by_nobody_and_each_event_has_a_num
     assert numbers[0] == 1
 
 
-async def test_calls_and_results_are_told_to_who_asks(ada: Client):
-    """004-14, 004-15, 004-22"""
+async def test_tool_calls_and_results_are_streamed_on_request(ada: Client):
+    """004-14: Detects and collects tool-call deltas. 004-15: Optionally emits `event: function_call`. 004-22: results
+    appended to messages, not shown to the user by default."""
     path = await begin(ada)
     body = {'prompt': 'write /a.txt'}
 
@@ -124,7 +125,7 @@ async def test_calls_and_results_are_told_to_who_asks(ada: Client):
     assert dict(full)['tool_result']['outcome'] == 'success'
 
 
-async def test_a_turn_goes_on_without_anybody(ada: Client, gate: Gate):
+async def test_turn_without_waiting_returns_202_and_continues(ada: Client, gate: Gate):
     path = await begin(ada)
 
     begun = await ada.post(f'{path}/turns', json={'prompt': 'hold'}, params={'wait': 'false'})
@@ -144,7 +145,7 @@ async def test_a_turn_goes_on_without_anybody(ada: Client, gate: Gate):
     assert (await ada.get(path)).json()['running'] == []
 
 
-async def test_one_turn_at_a_time_goes_on_from_a_version(ada: Client, gate: Gate):
+async def test_version_accepts_one_turn_at_a_time(ada: Client, gate: Gate):
     path = await begin(ada)
     root = (await ada.get(path)).json()['head']
     first = (await ada.post(f'{path}/turns', json={'prompt': 'one'})).json()['version_id']
@@ -162,8 +163,9 @@ async def test_one_turn_at_a_time_goes_on_from_a_version(ada: Client, gate: Gate
     assert (await ada.get(path)).json()['head'] == (await ada.get(f'/api/runs/{run["id"]}')).json()['version_id']
 
 
-async def test_a_head_that_was_moved_meanwhile_is_told(ada: Client, gate: Gate):
-    """C4"""
+async def test_head_moved_during_a_turn_is_reported_as_a_conflict(ada: Client, gate: Gate):
+    """C4: Commit is compare-and-set on head: loser gets `VersionConflictError(head, yours)`. Nothing is lost either
+    way."""
     path = await begin(ada)
     root = (await ada.get(path)).json()['head']
     first = (await ada.post(f'{path}/turns', json={'prompt': 'one'})).json()['version_id']
@@ -182,8 +184,8 @@ async def test_a_head_that_was_moved_meanwhile_is_told(ada: Client, gate: Gate):
     assert (await ada.get(f'/api/versions/{kept}')).json()['parent_id'] == first
 
 
-async def test_a_run_that_fails_says_so_and_nothing_of_the_inside(ada: Client):
-    """004-32"""
+async def test_failed_run_exposes_no_internal_details(ada: Client):
+    """004-32: Partial JSON or HTTP errors are relayed as SSE (`event: error`)."""
     path = await begin(ada)
     head = (await ada.get(path)).json()['head']
 
@@ -197,12 +199,12 @@ async def test_a_run_that_fails_says_so_and_nothing_of_the_inside(ada: Client):
     assert (await ada.get(path)).json()['head'] == head
 
 
-async def test_iterations_are_bounded_by_the_turn_and_by_the_server(serve: Serve, settings: ServerSettings):
-    """004-19"""
+async def test_iterations_are_limited_by_the_turn_and_the_server(serve: Serve, settings: ServerSettings):
+    """004-19: At most `max_iterations` LLM calls."""
     bounded = settings.model_copy(update={'max_iterations': 2})
     async with serve(settings=bounded) as served, served.client(await served.key()) as ada:
         path = await begin(ada)
-        for _ in range(2):  # the bound is that of a turn, not of the conversation
+        for _ in range(2):  # the limit applies to each turn, not to the conversation
             whole = await ada.post(f'{path}/turns', json={'prompt': 'write /a.txt', 'max_iterations': 1000})
             assert whole.json()['state'] == 'complete'
 
@@ -212,7 +214,7 @@ async def test_iterations_are_bounded_by_the_turn_and_by_the_server(serve: Serve
         assert cut['usage']['requests'] == 1
 
 
-async def test_limits_of_the_deps_hold_beside_those_of_a_turn(serve: Serve):
+async def test_usage_limits_of_the_deps_apply_to_a_turn(serve: Serve):
     def make_deps() -> DeepAgentDeps:
         return DeepAgentDeps(usage_limits=UsageLimits(tool_calls_limit=0))
 
@@ -224,8 +226,8 @@ async def test_limits_of_the_deps_hold_beside_those_of_a_turn(serve: Serve):
         assert (run['state'], run['error']['kind']) == ('failed', 'limit_exceeded')
 
 
-async def test_the_session_of_the_caller_is_known_at_any_depth(ada: Client):
-    """004-33"""
+async def test_session_id_reaches_tools_of_subagents(ada: Client):
+    """004-33: `session_id` and context propagate through recursion and overrides."""
     path = await begin(ada)
     body = {'prompt': 'delegate', 'session_id': 'mine-1'}
 
@@ -239,7 +241,7 @@ async def test_the_session_of_the_caller_is_known_at_any_depth(ada: Client):
     assert 'session None' in other.text
 
 
-async def test_settings_of_a_turn_are_those_that_clients_may_choose(ada: Client, agents: Mapping[str, Any]):
+async def test_model_settings_are_limited_to_allowed_names(ada: Client, agents: Mapping[str, Any]):
     path = await begin(ada)
 
     done = await ada.post(f'{path}/turns', json={'prompt': 'a', 'model_settings': {'temperature': 0, 'max_tokens': 5}})
@@ -253,7 +255,7 @@ async def test_settings_of_a_turn_are_those_that_clients_may_choose(ada: Client,
     assert {name: settings.get(name) for name in ('temperature', 'max_tokens')} == {'temperature': 0, 'max_tokens': 5}
 
 
-async def test_a_run_is_cancelled_and_what_it_has_done_is_kept(ada: Client, gate: Gate):
+async def test_cancelled_run_preserves_completed_steps(ada: Client, gate: Gate):
     path = await begin(ada)
     run = (await ada.post(f'{path}/turns', json={'prompt': 'hold'}, params={'wait': 'false'})).json()
     await gate.reached.wait()
@@ -266,7 +268,7 @@ async def test_a_run_is_cancelled_and_what_it_has_done_is_kept(ada: Client, gate
     assert (await ada.post(f'{path}/turns', json={'prompt': 'go on'})).json()['output'] == 'You said: go on'
 
 
-async def test_a_branch_begins_anywhere_and_has_a_name_of_its_own(ada: Client):
+async def test_branch_starts_at_any_version_with_a_unique_name(ada: Client):
     path = await begin(ada)
     root = (await ada.get(path)).json()['head']
     head = (await ada.post(f'{path}/turns', json={'prompt': 'one'})).json()['version_id']
@@ -293,7 +295,7 @@ async def test_runs_are_listed_newest_first(ada: Client, make_client: MakeClient
     assert (await bob.get('/api/runs')).json()['items'] == []
 
 
-async def test_too_many_runs_of_a_key_or_in_all_are_refused(serve: Serve, settings: ServerSettings, gate: Gate):
+async def test_runs_above_the_limits_of_key_and_server_are_refused(serve: Serve, settings: ServerSettings, gate: Gate):
     few = settings.model_copy(update={'max_runs_per_key': 1, 'max_runs': 2})
     async with serve(settings=few) as served:
         clients = [served.client(await served.key(owner=owner)) for owner in ('ada', 'bob', 'eve')]
@@ -310,7 +312,7 @@ async def test_too_many_runs_of_a_key_or_in_all_are_refused(serve: Serve, settin
             await client.aclose()
 
 
-async def test_a_server_that_stops_begins_nothing_and_lets_turns_end(serve: Serve, gate: Gate):
+async def test_stopping_server_refuses_turns_and_completes_active_ones(serve: Serve, gate: Gate):
     async with serve() as served:
         ada = served.client(await served.key())
         path = await begin(ada)
@@ -328,9 +330,7 @@ async def test_a_server_that_stops_begins_nothing_and_lets_turns_end(serve: Serv
     assert (here.state, here.output) == ('complete', 'Done.')
 
 
-async def test_a_turn_that_takes_longer_than_the_server_waits_is_kept_as_interrupted(
-    serve: Serve, settings: ServerSettings, gate: Gate
-):
+async def test_turn_is_interrupted_at_the_shutdown_timeout(serve: Serve, settings: ServerSettings, gate: Gate):
     async with serve(settings=settings.model_copy(update={'shutdown_seconds': 0})) as served:
         ada = served.client(await served.key())
         path = await begin(ada)
@@ -343,8 +343,8 @@ async def test_a_turn_that_takes_longer_than_the_server_waits_is_kept_as_interru
     assert stored.state == 'interrupted'
 
 
-async def test_what_is_not_there_and_what_is_not_ours_are_the_same(ada: Client, make_client: MakeClient):
-    """004-09"""
+async def test_missing_and_foreign_resources_have_the_same_response(ada: Client, make_client: MakeClient):
+    """004-09: Authentication/authorization flows."""
     path = await begin(ada)
     run = (await ada.post(f'{path}/turns', json={'prompt': 'x'})).json()
     bob = await make_client('run', 'approve', owner='bob')
@@ -364,7 +364,7 @@ async def test_what_is_not_there_and_what_is_not_ours_are_the_same(ada: Client, 
     assert (await bob.post(f'/api/runs/{run["id"]}/cancel')).status_code == 404
 
 
-async def test_a_waiting_version_takes_no_prompt(ada: Client):
+async def test_pending_version_refuses_a_prompt(ada: Client):
     path = await begin(ada, 'careful')
     pause = (await ada.post(f'{path}/turns', json={'prompt': 'write /a.txt'})).json()
 
@@ -375,7 +375,7 @@ async def test_a_waiting_version_takes_no_prompt(ada: Client):
     assert refused.json()['error']['pending'] == [each['pending_id'] for each in pause['approvals']]
 
 
-async def test_logs_are_counted(served: Served, ada: Client):
+async def test_pool_counts_runs_and_log_bytes(served: Served, ada: Client):
     path = await begin(ada)
     await ada.post(f'{path}/turns', json={'prompt': 'x'})
     runs = served.state.runs

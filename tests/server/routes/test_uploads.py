@@ -1,4 +1,4 @@
-"""Uploads over HTTP: raw bytes, kept at once, and found by the next turn, in this process or another."""
+"""Uploads over HTTP: raw bytes that are stored at once and available to the next turn, also in another process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 
 
 def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
-    """Call the tool that the user names, and say what it returned."""
+    """Call the tool named in the prompt, and return its result."""
     last = messages[-1]
     assert isinstance(last, ModelRequest)
     said = [str(part.content) for part in last.parts if isinstance(part, UserPromptPart)]
@@ -55,7 +55,7 @@ async def begin(client: Client, agent: str = 'analyst') -> str:
     return (await client.post('/api/conversations', json={'agent': agent})).headers['location']
 
 
-async def test_an_upload_is_found_by_the_next_turn(ada: Client):
+async def test_upload_is_available_to_the_next_turn(ada: Client):
     path = await begin(ada)
 
     created = await ada.put(f'{path}/uploads/2026/sales.csv', content=b'month,sum\nmay,4\n')
@@ -74,7 +74,7 @@ async def test_an_upload_is_found_by_the_next_turn(ada: Client):
     assert kinds == ['turn', 'edit', 'root']
 
 
-async def test_an_upload_of_the_same_name_replaces_the_one_before(ada: Client):
+async def test_upload_replaces_an_existing_name(ada: Client):
     path = await begin(ada)
     await ada.put(f'{path}/uploads/a', content=b'one')
 
@@ -88,7 +88,7 @@ async def test_an_upload_of_the_same_name_replaces_the_one_before(ada: Client):
     assert (await ada.get(f'/api/versions/{version}/files/uploads/a')).content == b'other'
 
 
-async def test_names_that_leave_the_uploads_are_refused(ada: Client):
+async def test_upload_names_outside_the_directory_are_refused(ada: Client):
     path = await begin(ada)
 
     for name in ('..%2fa', 'a/..%2f..%2f..%2fb', '%2fetc/passwd', '%00'):
@@ -97,7 +97,7 @@ async def test_names_that_leave_the_uploads_are_refused(ada: Client):
     assert (await ada.get(f'{path}/uploads')).json() == {'items': []}
 
 
-async def test_uploads_that_are_too_large_are_refused_before_they_come(serve: Serve, settings: ServerSettings):
+async def test_large_uploads_are_refused(serve: Serve, settings: ServerSettings):
     small = settings.model_copy(update={'max_upload_bytes': 1000, 'max_body_bytes': 500})
 
     async def pieces() -> AsyncGenerator[bytes]:
@@ -116,7 +116,7 @@ async def test_uploads_that_are_too_large_are_refused_before_they_come(serve: Se
         await ada.aclose()
 
 
-async def test_nothing_is_uploaded_while_a_run_works_or_something_waits(ada: Client, gate: Gate):
+async def test_upload_during_a_run_or_a_pending_approval_is_a_conflict(ada: Client, gate: Gate):
     path, careful = await begin(ada), await begin(ada, 'careful')
     await ada.post(f'{careful}/turns', json={'prompt': 'ls /'})
     run = (await ada.post(f'{path}/turns', json={'prompt': 'hold'}, params={'wait': 'false'})).json()
@@ -131,7 +131,7 @@ async def test_nothing_is_uploaded_while_a_run_works_or_something_waits(ada: Cli
     gate.opened.set()
 
 
-async def test_a_conversation_that_moves_on_meanwhile_takes_no_upload(ada: Client):
+async def test_upload_is_refused_if_the_head_moves(ada: Client):
     path = await begin(ada)
 
     async def slowly() -> AsyncGenerator[bytes]:
@@ -143,7 +143,7 @@ async def test_a_conversation_that_moves_on_meanwhile_takes_no_upload(ada: Clien
     assert (await ada.get(f'{path}/uploads')).json() == {'items': []}
 
 
-async def test_a_version_lists_the_protected_files_that_its_turn_changed(serve: Serve, tmp_path: Path):
+async def test_version_lists_protected_files_changed_by_its_turn(serve: Serve, tmp_path: Path):
     def open_files(owner: str, id: str) -> LocalBackend:
         return LocalBackend(tmp_path)
 
@@ -166,7 +166,7 @@ async def test_a_version_lists_the_protected_files_that_its_turn_changed(serve: 
 
 
 def opens(root: Path) -> Callable[[str, str], LocalBackend]:
-    """Return what gives all conversations one directory."""
+    """Return a function that opens the same directory for all conversations."""
 
     def open_files(owner: str, id: str) -> LocalBackend:
         return LocalBackend(root)
@@ -175,10 +175,9 @@ def opens(root: Path) -> Callable[[str, str], LocalBackend]:
 
 
 @pytest.mark.parametrize('api', ['ours', 'branch'])
-async def test_a_turn_into_another_directory_with_other_files_is_refused_before_a_run_is_made(
-    serve: Serve, tmp_path: Path, api: str
-):
-    """409 with what to do, and no run and no change; emptied, the directory is given the files of the version."""
+async def test_turn_in_a_replaced_directory_is_refused_before_a_run_is_created(serve: Serve, tmp_path: Path, api: str):
+    """The response is 409 with instructions; no run is created and no file changes. After the directory is emptied, the
+    turn restores the files of the version."""
     root = tmp_path / 'root'
     root.mkdir()
     (root / 'a.txt').write_text('one')
@@ -205,10 +204,11 @@ async def test_a_turn_into_another_directory_with_other_files_is_refused_before_
         assert [each.name for each in root.iterdir()] == ['a.txt']
 
 
-async def test_where_it_cannot_be_known_before_the_run_of_the_turn_says_so(
+async def test_directory_replaced_after_the_check_fails_the_run(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Somebody may replace the directory between the check and the run, as here by a check that sees nothing."""
+    """The directory may be replaced between the check and the run. The test simulates this with a check that finds
+    nothing."""
     root = tmp_path / 'root'
     root.mkdir()
     (root / 'a.txt').write_text('one')
@@ -230,10 +230,8 @@ async def test_where_it_cannot_be_known_before_the_run_of_the_turn_says_so(
         assert [each.name for each in root.iterdir()] == ['other.txt']
 
 
-async def test_a_version_lists_the_protected_files_that_its_turn_brought_into_a_new_directory(
-    serve: Serve, tmp_path: Path
-):
-    """A version may hold files that programs of the host obey: whoever looks is told that they are there now."""
+async def test_version_lists_protected_files_restored_into_a_new_directory(serve: Serve, tmp_path: Path):
+    """A version may contain files that programs of the host obey. Restoring them is reported like a change."""
     root = tmp_path / 'root'
     root.mkdir()
     (root / '.envrc').write_text('export A=1')
@@ -250,7 +248,7 @@ async def test_a_version_lists_the_protected_files_that_its_turn_brought_into_a_
             assert (await ada.get(f'/api/versions/{run["version_id"]}')).json()['protected_changes'] == changes
 
 
-async def test_files_of_a_conversation_can_be_a_directory_of_the_application(serve: Serve, tmp_path: Path):
+async def test_backend_of_a_conversation_can_be_a_directory(serve: Serve, tmp_path: Path):
     def make_backend(owner: str, conversation_id: str) -> LocalBackend:
         root = tmp_path / owner / conversation_id
         root.mkdir(parents=True, exist_ok=True)
@@ -270,10 +268,10 @@ async def test_files_of_a_conversation_can_be_a_directory_of_the_application(ser
         await ada.aclose()
 
 
-async def test_a_directory_with_too_many_files_is_an_error_with_the_number(
+async def test_too_many_files_are_an_error_with_the_limit(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """A turn fails with the sentence, an upload is a conflict with it, and neither leaves anything behind."""
+    """A turn fails with the message, an upload is a conflict with the same message, and both leave no trace."""
 
     def make_backend(owner: str, id: str) -> LocalBackend:
         return LocalBackend(tmp_path)
@@ -297,8 +295,8 @@ async def test_a_directory_with_too_many_files_is_an_error_with_the_number(
         await ada.aclose()
 
 
-async def test_uploads_of_others_are_not_there(ada: Client, make_client: MakeClient):
-    """004-09"""
+async def test_uploads_of_another_owner_are_not_found(ada: Client, make_client: MakeClient):
+    """004-09: Authentication/authorization flows."""
     path = await begin(ada)
     await ada.put(f'{path}/uploads/a', content=b'x')
     bob = await make_client('run', owner='bob')
@@ -307,7 +305,7 @@ async def test_uploads_of_others_are_not_there(ada: Client, make_client: MakeCli
     assert (await bob.put(f'{path}/uploads/a', content=b'y')).status_code == 404
 
 
-async def test_an_agent_without_our_deps_holds_no_uploads(serve: Serve):
+async def test_agent_without_deep_agent_deps_refuses_uploads(serve: Serve):
     async with (
         serve({'plain': Agent(ScriptedModel('Hi.'))}) as served,
         served.client(await served.key('run')) as client,
@@ -319,8 +317,9 @@ async def test_an_agent_without_our_deps_holds_no_uploads(serve: Serve):
     assert refused.json()['error']['type'] == 'conflict'
 
 
-async def test_one_number_decides_how_large_an_upload_may_be(ada: Client):
-    """What is answered with 201 is in the version, up to the largest file; above it the answer is 413 with the number."""
+async def test_upload_size_limit_equals_the_file_size_limit(ada: Client):
+    """A response of 201 means that the file is in the version, up to the largest size. Above it, the response is 413
+    with the limit."""
     path = await begin(ada)
 
     largest = await ada.put(f'{path}/uploads/a.bin', content=bytes(MAX_FILE_BYTES))
@@ -337,13 +336,13 @@ async def test_one_number_decides_how_large_an_upload_may_be(ada: Client):
         load_settings(max_upload_bytes=MAX_FILE_BYTES + 1)
 
 
-async def test_an_agent_that_takes_less_refuses_with_its_number(ada: Client, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(deps, 'MAX_FILE_BYTES', 3)  # the layer that counts bodies has the real number
+async def test_lower_file_size_limit_of_the_agent_is_reported(ada: Client, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(deps, 'MAX_FILE_BYTES', 3)  # the middleware still has the original limit
     refused = await ada.put(f'{await begin(ada)}/uploads/a', content=b'four')
     assert (refused.status_code, '3' in refused.json()['error']['message']) == (413, True)
 
 
-async def test_an_upload_that_would_be_in_no_version_is_refused(ada: Client):
+async def test_upload_ignored_by_gitignore_is_refused(ada: Client):
     path = await begin(ada)
     await ada.put(f'{path}/uploads/.gitignore', content=b'*.bin\n')
 
@@ -353,8 +352,8 @@ async def test_an_upload_that_would_be_in_no_version_is_refused(ada: Client):
     assert [each['name'] for each in (await ada.get(f'{path}/uploads')).json()['items']] == ['.gitignore']
 
 
-async def test_a_file_that_is_in_no_version_is_told_over_http_and_to_the_model(serve: Serve, tmp_path: Path):
-    """A command leaves a file that is too large: its result says so, and the version has it in a field."""
+async def test_omitted_file_is_reported_over_http_and_to_the_model(serve: Serve, tmp_path: Path):
+    """A command creates a file that is too large. Its result names the file, and the version lists it in a field."""
     size = MAX_FILE_BYTES + 1
     model = ScriptedModel(call('execute', command=f'truncate -s {size} big.bin'), then=answer)
     backend = LocalBackend(tmp_path, allow_commands=True)
@@ -376,8 +375,8 @@ async def test_a_file_that_is_in_no_version_is_told_over_http_and_to_the_model(s
     assert version['omitted_files'] == [{'path': '/big.bin', 'reason': 'too large', 'size_bytes': size}]
 
 
-async def test_the_directory_of_a_conversation_on_another_machine_is_filled_or_left_alone(serve: Serve, tmp_path: Path):
-    """A turn and an upload begin with the files of the version; where there are others, both are refused."""
+async def test_missing_directory_is_restored_and_a_foreign_one_refused(serve: Serve, tmp_path: Path):
+    """A turn and an upload restore the files of the version first. In a directory with other files, both are refused."""
     work = tmp_path / 'work'
     work.mkdir()
     model = ScriptedModel(call('write_file', path='/a.txt', content='one'), then=answer)
@@ -411,7 +410,7 @@ async def test_the_directory_of_a_conversation_on_another_machine_is_filled_or_l
     assert [file.name for file in work.iterdir()] == ['mine.txt']
 
 
-async def test_an_upload_is_deleted_from_the_next_version_and_stays_in_those_before(ada: Client):
+async def test_deleted_upload_remains_in_earlier_versions(ada: Client):
     path = await begin(ada)
     kept = (await ada.put(f'{path}/uploads/a/b.txt', content=b'b')).json()['version_id']
 
@@ -425,7 +424,7 @@ async def test_an_upload_is_deleted_from_the_next_version_and_stays_in_those_bef
     assert (await ada.get(f'/api/versions/{kept}/files/uploads/a/b.txt')).content == b'b'
 
 
-async def test_an_upload_that_the_agent_has_removed_can_be_deleted(ada: Client, serve: Serve):
+async def test_upload_removed_by_the_agent_can_be_deleted(ada: Client, serve: Serve):
     model = ScriptedModel('never')
     async with serve({'analyst': create_deep_agent(model)}) as served, served.client(await served.key()) as client:
         path = await begin(client)
@@ -434,16 +433,16 @@ async def test_an_upload_that_the_agent_has_removed_can_be_deleted(ada: Client, 
         assert await head.remove_upload('a')
         with pytest.raises(UploadNotFoundError, match='no upload'):
             await head.remove_upload('b')
-        gone = StateBackend()
-        own = DeepAgentDeps(backend=gone)
+        empty = StateBackend()
+        own = DeepAgentDeps(backend=empty)
         await own.upload('a', b'a')
-        await gone.remove('/uploads/a')
+        await empty.remove('/uploads/a')
         await own.remove_upload('a')
         assert own.uploads == {}
 
 
 @pytest.mark.parametrize('act', ['delete', 'rename'])
-async def test_nothing_is_deleted_or_renamed_while_something_waits_or_another_was_faster(
+async def test_delete_and_rename_are_conflicts_during_approvals_or_head_moves(
     ada: Client, monkeypatch: pytest.MonkeyPatch, act: str
 ):
     path = await begin(ada, 'careful')
@@ -457,7 +456,7 @@ async def test_nothing_is_deleted_or_renamed_while_something_waits_or_another_wa
     async def conflict(*args: object, **options: object) -> None:
         raise VersionConflictError('head', 'yours')
 
-    with monkeypatch.context() as meanwhile:  # somebody moves the head in between
+    with monkeypatch.context() as meanwhile:  # simulates a concurrent move of the head
         meanwhile.setattr(AgentVersion, 'remove_upload', conflict)
         meanwhile.setattr(VersionedConversation, 'rename', conflict)
         assert await do() == 409

@@ -1,4 +1,4 @@
-"""Versions over HTTP: the history of a conversation, what changed, the files, back and forth, and joined."""
+"""Versions over HTTP: history, diffs, files, moves of the head, branches and merges."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 
 def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
-    """Write what the user says: `path=text path=text`, or wait."""
+    """Write files as in the prompt `path=text path=text`, or call `hold`."""
     last = messages[-1]
     assert isinstance(last, ModelRequest)
     said = [str(part.content) for part in last.parts if isinstance(part, UserPromptPart)]
@@ -46,11 +46,11 @@ async def begin(client: Client) -> str:
 
 
 async def say(client: Client, path: str, prompt: str, **more: Any) -> str:
-    """Say something, and return the version that the turn ended with."""
+    """Run a turn and return the id of its version."""
     return (await client.post(f'{path}/turns', json={'prompt': prompt, **more})).json()['version_id']
 
 
-async def test_the_history_tells_how_each_version_came_to_be(ada: Client):
+async def test_history_lists_kind_prompt_and_changed_files(ada: Client):
     path = await begin(ada)
     first = await say(ada, path, '/a=1 /b=1')
     second = await say(ada, path, '/a=2')
@@ -71,7 +71,7 @@ async def test_the_history_tells_how_each_version_came_to_be(ada: Client):
     assert [each['kind'] for each in steps].count('step') == 2
 
 
-async def test_the_history_comes_in_pages(ada: Client):
+async def test_history_is_paginated(ada: Client):
     path = await begin(ada)
     for number in range(4):
         await say(ada, path, f'{number}')
@@ -88,7 +88,7 @@ async def test_the_history_comes_in_pages(ada: Client):
     assert seen == [each['id'] for each in whole['items']]
 
 
-async def test_a_diff_says_what_is_different(ada: Client):
+async def test_diff_lists_changed_messages_files_and_usage(ada: Client):
     path = await begin(ada)
     first = await say(ada, path, '/a=1')
     second = await say(ada, path, '/a=2')
@@ -107,7 +107,7 @@ async def test_a_diff_says_what_is_different(ada: Client):
     assert (await ada.get(f'/api/versions/{root}/diff')).status_code == 422
 
 
-async def test_files_are_listed_read_and_nothing_to_run(ada: Client):
+async def test_files_are_listed_and_downloaded_as_attachments(ada: Client):
     path = await begin(ada)
     version = await say(ada, path, '/a.html=<script> /dir/b=2')
 
@@ -128,7 +128,7 @@ async def test_files_are_listed_read_and_nothing_to_run(ada: Client):
         assert (await ada.get(f'/api/versions/{version}/files/{wrong}')).status_code == 404
 
 
-async def test_names_of_files_end_no_header(ada: Client):
+async def test_file_names_are_escaped_in_headers(ada: Client):
     path = await begin(ada)
     version = await say(ada, path, '/a"é;b=1')
 
@@ -137,7 +137,7 @@ async def test_names_of_files_end_no_header(ada: Client):
     assert page.headers['content-disposition'] == "attachment; filename*=UTF-8''a%22%C3%A9%3Bb"
 
 
-async def test_all_files_come_as_an_archive(ada: Client):
+async def test_files_are_downloaded_as_an_archive(ada: Client):
     path = await begin(ada)
     version = await say(ada, path, '/a=1 /dir/b=2')
 
@@ -150,7 +150,7 @@ async def test_all_files_come_as_an_archive(ada: Client):
     assert contents == {f'version-{version}/a': b'1\n', f'version-{version}/dir/b': b'2\n'}
 
 
-async def test_the_head_goes_back_and_the_next_turn_with_it(ada: Client):
+async def test_next_turn_continues_from_a_moved_head(ada: Client):
     path = await begin(ada)
     first = await say(ada, path, '/a=1')
     second = await say(ada, path, '/a=2 /b=2')
@@ -166,7 +166,7 @@ async def test_the_head_goes_back_and_the_next_turn_with_it(ada: Client):
     assert (await ada.get(f'/api/versions/{second}/files/b')).content == b'2\n'
 
 
-async def test_a_head_that_is_elsewhere_by_now_is_not_moved(ada: Client):
+async def test_head_is_not_moved_after_a_concurrent_change(ada: Client):
     path, other = await begin(ada), await begin(ada)
     root = (await ada.get(path)).json()['head']
     first = await say(ada, path, '/a=1')
@@ -181,7 +181,7 @@ async def test_a_head_that_is_elsewhere_by_now_is_not_moved(ada: Client):
     assert (await ada.get(path)).json()['head'] == first
 
 
-async def test_branches_are_joined_file_by_file(ada: Client):
+async def test_merge_combines_files_of_both_branches(ada: Client):
     path = await begin(ada)
     base = await say(ada, path, '/a=1')
     head = await say(ada, path, '/b=2')
@@ -200,7 +200,7 @@ async def test_branches_are_joined_file_by_file(ada: Client):
     assert (aside['is_head'], (await ada.get(path)).json()['head']) == (False, version['id'])
 
 
-async def test_what_both_changed_is_listed_and_nothing_is_made(ada: Client):
+async def test_merge_conflicts_are_listed_and_no_version_is_created(ada: Client):
     path, other = await begin(ada), await begin(ada)
     base = await say(ada, path, '/a=1')
     head = await say(ada, path, '/a=2')
@@ -216,7 +216,7 @@ async def test_what_both_changed_is_listed_and_nothing_is_made(ada: Client):
     assert len((await ada.get(f'{path}/versions')).json()['items']) == 4
 
 
-async def test_a_head_that_moves_while_versions_are_joined_stays(ada: Client, served: Served):
+async def test_merge_does_not_move_an_unrelated_head(ada: Client, served: Served):
     path = await begin(ada)
     base = await say(ada, path, '/a=1')
     head = await say(ada, path, '/b=2')
@@ -229,8 +229,8 @@ async def test_a_head_that_moves_while_versions_are_joined_stays(ada: Client, se
     assert (await ada.get(path)).json()['head'] == base
 
 
-async def test_versions_of_others_are_not_there(ada: Client, make_client: MakeClient):
-    """004-09"""
+async def test_versions_of_another_owner_are_not_found(ada: Client, make_client: MakeClient):
+    """004-09: Authentication/authorization flows."""
     path = await begin(ada)
     version = await say(ada, path, '/a=1')
     bob = await make_client('run', owner='bob')
@@ -245,7 +245,7 @@ async def test_versions_of_others_are_not_there(ada: Client, make_client: MakeCl
     assert (await bob.get(f'{path}/messages', params={'version': mine})).status_code == 404
 
 
-async def test_a_version_whose_parent_was_deleted_is_there(ada: Client, served: Served):
+async def test_version_with_a_deleted_parent_is_readable(ada: Client, served: Served):
     path = await begin(ada)
     first = await say(ada, path, '/a=1')
     second = await say(ada, path, '/b=2')

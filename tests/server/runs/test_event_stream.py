@@ -1,4 +1,4 @@
-"""Clients that leave and come back: nothing is lost, nothing comes twice, and no run notices."""
+"""Disconnects and reconnects of event streams: no event is lost or repeated, and the run is not affected."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from tests.server.conftest import Client, Gate, Listen, MakeClient, Serve, Serve
 pytestmark = pytest.mark.anyio
 
 WORDS = ' '.join(f'word{number}' for number in range(300))
-"""What the agent says at the end, a piece for each word."""
+"""The last text of the agent, streamed word by word."""
 
 ALL = {'function_calls': 'true', 'tool_results': 'true'}
 
 
 def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
-    """Write twenty files, wait, and say a lot."""
+    """Write twenty files, hold, and answer with a long text."""
     count = len(messages) // 2
     if count < 20:
         return [f'Step {count}. ', call('write_file', path=f'/{count}.txt', content='x' * 500)]
@@ -53,7 +53,7 @@ async def ada(make_client: MakeClient) -> Client:
 
 @pytest.fixture
 async def live(served: Served, listen: Listen) -> AsyncGenerator[Client]:
-    """A client over a socket."""
+    """A client with a real socket."""
     async with listen(served.app) as url:
         headers = {'authorization': f'Bearer {await served.key()}'}
         async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60) as client:
@@ -61,14 +61,14 @@ async def live(served: Served, listen: Listen) -> AsyncGenerator[Client]:
 
 
 async def begin(client: Client) -> str:
-    """Begin a run, and return the path of its events."""
+    """Start a run and return the path of its events."""
     path = (await client.post('/api/conversations', json={'agent': 'analyst'})).headers['location']
     run = await client.post(f'{path}/turns', json={'prompt': 'go'}, params={'wait': 'false'})
     return f'{run.headers["location"]}/events'
 
 
 async def read_until(client: Client, path: str, last: str | None, bytes_wanted: int) -> list[Frame]:
-    """Read about so many bytes of a stream after an event, leave, and return the frames that were whole."""
+    """Read about `bytes_wanted` bytes of a stream after an event, disconnect, and return the complete frames."""
     frames: list[Frame] = []
     reader, seen = FrameReader(), 0
     headers = {} if last is None else {'last-event-id': last}
@@ -82,11 +82,11 @@ async def read_until(client: Client, path: str, last: str | None, bytes_wanted: 
 
 
 @pytest.mark.slow
-async def test_fifty_disconnects_and_reconnects_end_with_the_same_events(live: Client, gate: Gate):
-    """004-12"""
+async def test_fifty_reconnects_deliver_the_same_events(live: Client, gate: Gate):
+    """004-12: SSE streaming with tool calls, auditing, multi-model schemes, as one experience."""
     path = await begin(live)
     chance = random.Random(6)
-    heard: list[list[Frame]] = []
+    received: list[list[Frame]] = []
 
     async def listen(count: int) -> None:
         frames: list[Frame] = []
@@ -98,7 +98,7 @@ async def test_fifty_disconnects_and_reconnects_end_with_the_same_events(live: C
         while not frames or frames[-1].event != 'end':
             gate.opened.set()
             frames += await read_until(live, path, frames[-1].id if frames else None, 1_000_000)
-        heard.append(frames)
+        received.append(frames)
 
     async with anyio.create_task_group() as group:
         for count in (0, 10, 15, 25):
@@ -106,11 +106,11 @@ async def test_fifty_disconnects_and_reconnects_end_with_the_same_events(live: C
 
     whole = frames_in((await live.get(path, params=ALL)).content)
     assert len(whole) > 300
-    assert heard == [whole] * 4
+    assert received == [whole] * 4
     assert said(whole).endswith(WORDS)
 
 
-async def test_a_client_that_reads_nothing_holds_nothing(live: Client, gate: Gate):
+async def test_slow_client_does_not_block_the_run_or_other_readers(live: Client, gate: Gate):
     path = await begin(live)
     gate.opened.set()
 
@@ -122,7 +122,7 @@ async def test_a_client_that_reads_nothing_holds_nothing(live: Client, gate: Gat
         assert frames_in(await slow.aread()) == whole
 
 
-async def test_who_has_read_all_is_told_to_come_no_more(ada: Client, gate: Gate):
+async def test_reconnect_after_the_last_event_returns_204(ada: Client, gate: Gate):
     gate.opened.set()
     path = await begin(ada)
     whole = frames_in((await ada.get(path)).content)
@@ -134,7 +134,7 @@ async def test_who_has_read_all_is_told_to_come_no_more(ada: Client, gate: Gate)
     assert frames_in(by_query.content) == whole[-1:]
 
 
-async def test_ids_that_are_none_are_refused(ada: Client, gate: Gate):
+async def test_invalid_event_ids_are_refused(ada: Client, gate: Gate):
     gate.opened.set()
     path = await begin(ada)
     whole = frames_in((await ada.get(path)).content)
@@ -152,7 +152,7 @@ async def test_ids_that_are_none_are_refused(ada: Client, gate: Gate):
         parse_position(f'{run_id}.{epoch}.1\n', run_id)
 
 
-async def test_an_id_of_another_epoch_begins_anew(ada: Client, gate: Gate):
+async def test_event_id_of_another_epoch_restarts_the_stream(ada: Client, gate: Gate):
     gate.opened.set()
     path = await begin(ada)
     whole = frames_in((await ada.get(path)).content)
@@ -164,7 +164,7 @@ async def test_an_id_of_another_epoch_begins_anew(ada: Client, gate: Gate):
     assert anew[1:] == whole
 
 
-async def test_a_run_whose_log_was_forgotten_is_told_from_the_store(serve: Serve, settings: ServerSettings, gate: Gate):
+async def test_discarded_log_is_rebuilt_from_the_store(serve: Serve, settings: ServerSettings, gate: Gate):
     gate.opened.set()
     async with serve(settings=settings.model_copy(update={'log_retention_seconds': 3600})) as served:
         ada = served.client(await served.key())
@@ -191,7 +191,7 @@ async def test_a_run_whose_log_was_forgotten_is_told_from_the_store(serve: Serve
     assert (run['is_here'], run['state'], run['output'], run['attempts']) == (False, 'complete', WORDS, 1)
 
 
-async def test_silence_is_told_by_comments_and_a_forgotten_log_by_an_early_end():
+async def test_idle_stream_sends_keepalives_until_the_log_is_discarded():
     run_id, log = new_id(), RunLog()
     response = tail_log(log, run_id, None, EventGroup(0), keepalive_seconds=0)
     assert isinstance(response, StreamingResponse)
@@ -208,7 +208,7 @@ async def test_silence_is_told_by_comments_and_a_forgotten_log_by_an_early_end()
     assert [chunk async for chunk in chunks] == []
 
 
-async def test_an_event_is_encoded_once_and_parsed_never_however_many_readers_there_are(
+async def test_events_are_encoded_once_and_never_parsed_for_readers(
     ada: Client, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ):
     gate.opened.set()

@@ -1,4 +1,4 @@
-"""Runs as tasks of the server's own: whoever reads, renders or leaves changes nothing for them."""
+"""Runs as tasks of the server: readers, renderings and disconnects do not affect them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def root_of(store: SqlStore, *steps: Step, **options: Any) -> Version:
     return await VersionedAgent(create_deep_agent(ScriptedModel(*steps), **options), store).create()
 
 
-async def told(run: ServerRun) -> list[StreamEvent]:
+async def events_of(run: ServerRun) -> list[StreamEvent]:
     return [decode_entry(entry) async for _, entry in run.log.tail()]
 
 
@@ -47,8 +47,8 @@ def types(events: list[StreamEvent]) -> list[str]:
     return [event.type for event in events]
 
 
-async def test_a_run_ends_without_anybody(pool: RunPool, store: SqlStore):
-    """004-12"""
+async def test_run_completes_without_readers(pool: RunPool, store: SqlStore):
+    """004-12: SSE streaming with tool calls, auditing, multi-model schemes, as one experience."""
     root = await root_of(store, 'Hello.')
 
     run = pool.start(root, TurnOptions(prompt='hi', moves_head=True), owner='ada')
@@ -59,14 +59,14 @@ async def test_a_run_ends_without_anybody(pool: RunPool, store: SqlStore):
     stored = await store.run(run.id)
     assert stored is not None
     assert (stored.state, stored.base_id) == ('complete', root.id)
-    assert types(await told(run)) == ['start', 'text', 'usage', 'end']
+    assert types(await events_of(run)) == ['start', 'text', 'usage', 'end']
     assert run.log.is_closed
     conversation = await store.conversation(root.conversation_id)
     assert conversation is not None
     assert conversation.head_id == run.version_id
 
 
-async def test_a_run_has_begun_when_the_store_knows_of_it(pool: RunPool, store: SqlStore, gate: Gate):
+async def test_wait_begun_returns_when_the_run_is_stored(pool: RunPool, store: SqlStore, gate: Gate):
     root = await root_of(store, call('hold'), 'Done.', tools=[gate.hold])
     run = pool.start(root, TurnOptions(prompt='hi', moves_head=True), owner='ada')
 
@@ -77,7 +77,7 @@ async def test_a_run_has_begun_when_the_store_knows_of_it(pool: RunPool, store: 
     await run.wait()
 
 
-async def test_what_is_wrong_with_a_turn_is_told_by_the_log(pool: RunPool, store: SqlStore):
+async def test_invalid_turn_is_reported_in_the_log(pool: RunPool, store: SqlStore):
     agent = VersionedAgent(create_deep_agent(ScriptedModel('Hello.')), store)
     root = await agent.create(model='nobody:knows')
 
@@ -86,12 +86,12 @@ async def test_what_is_wrong_with_a_turn_is_told_by_the_log(pool: RunPool, store
     await run.wait_begun()
 
     assert (run.state, run.version_id) == ('failed', None)
-    assert types(await told(run)) == ['start', 'error', 'end']
+    assert types(await events_of(run)) == ['start', 'error', 'end']
     assert run.error is not None
     assert 'nobody' in run.error.message
 
 
-async def test_a_version_that_waits_takes_answers_and_no_prompt(pool: RunPool, store: SqlStore):
+async def test_pending_version_accepts_answers_and_refuses_a_prompt(pool: RunPool, store: SqlStore):
     root = await root_of(store, call('ls', path='/'), 'Done.', interrupt_on={'ls': True})
     first = pool.start(root, TurnOptions(prompt='list', moves_head=True), owner='ada')
     await first.wait()
@@ -112,7 +112,7 @@ async def test_a_version_that_waits_takes_answers_and_no_prompt(pool: RunPool, s
     assert (approval.decided_by, approval.reason) == ('ada', 'Fine.')
 
 
-async def test_one_run_at_a_time_goes_on_from_a_version(pool: RunPool, store: SqlStore, gate: Gate):
+async def test_version_accepts_one_run_at_a_time(pool: RunPool, store: SqlStore, gate: Gate):
     root = await root_of(store, call('hold'), 'Done.', tools=[gate.hold])
     run = pool.start(root, TurnOptions(prompt='hi', moves_head=True), owner='ada')
 
@@ -126,7 +126,7 @@ async def test_one_run_at_a_time_goes_on_from_a_version(pool: RunPool, store: Sq
     assert (pool.run_from(root.id), pool.runs_of('ada'), pool.runs_of('bob')) == (None, [run], [])
 
 
-async def test_runs_are_counted_by_key_and_in_all(store: SqlStore, gate: Gate):
+async def test_runs_are_limited_per_key_and_in_total(store: SqlStore, gate: Gate):
     model = ScriptedModel(*[call('hold')] * 3)
     agent = VersionedAgent(create_deep_agent(model, tools=[gate.hold]), store)
     roots = [await agent.create() for _ in range(4)]
@@ -141,7 +141,7 @@ async def test_runs_are_counted_by_key_and_in_all(store: SqlStore, gate: Gate):
             pool.start(roots[3], TurnOptions(prompt='hi', moves_head=True), owner='bob', key_id='two')
 
 
-async def test_a_closed_pool_begins_nothing(pool: RunPool, store: SqlStore):
+async def test_closed_pool_refuses_runs(pool: RunPool, store: SqlStore):
     root = await root_of(store, 'Hello.')
     pool.close()
 
@@ -150,12 +150,12 @@ async def test_a_closed_pool_begins_nothing(pool: RunPool, store: SqlStore):
     assert pool.is_closed
 
 
-async def test_a_pool_that_is_not_open_has_no_tasks():
+async def test_unopened_pool_has_no_task_group():
     with pytest.raises(RuntimeError, match='async with'):
         _ = RunPool(ServerSettings()).tasks
 
 
-async def test_what_has_no_time_left_is_kept_as_interrupted(store: SqlStore, gate: Gate):
+async def test_run_is_stored_as_interrupted_at_the_shutdown_timeout(store: SqlStore, gate: Gate):
     root = await root_of(store, call('hold'), 'Done.', tools=[gate.hold])
     async with RunPool(ServerSettings(shutdown_seconds=0), metrics=ServerMetrics()) as pool:
         run = pool.start(root, TurnOptions(prompt='hi', moves_head=True), owner='ada')
@@ -165,7 +165,7 @@ async def test_what_has_no_time_left_is_kept_as_interrupted(store: SqlStore, gat
     assert (await store.version(run.version_id or '')).state == 'interrupted'
 
 
-async def test_a_pool_that_is_cancelled_stops_its_runs(store: SqlStore, gate: Gate):
+async def test_cancelled_pool_interrupts_its_runs(store: SqlStore, gate: Gate):
     root = await root_of(store, call('hold'), 'Done.', tools=[gate.hold])
     runs: list[ServerRun] = []
     with anyio.CancelScope() as scope:
@@ -181,13 +181,13 @@ async def test_a_pool_that_is_cancelled_stops_its_runs(store: SqlStore, gate: Ga
 
 
 async def names_of(events: AsyncIterator[Any]) -> AsyncIterator[bytes]:
-    """Render the names of events."""
+    """Render events as the names of their types."""
     async for event in events:
         yield type(event).__name__.encode()
     yield b'end'
 
 
-async def test_a_run_is_rendered_in_other_forms_beside_it(pool: RunPool, store: SqlStore):
+async def test_run_has_additional_renderings(pool: RunPool, store: SqlStore):
     root = await root_of(store, 'Hello there.')
 
     run = pool.start(root, TurnOptions(prompt='hi', moves_head=True), owner='ada', renderings={'names': names_of})
@@ -197,7 +197,7 @@ async def test_a_run_is_rendered_in_other_forms_beside_it(pool: RunPool, store: 
     assert b'PartDeltaEvent' in chunks
 
 
-async def test_a_rendering_that_fails_or_hangs_harms_nobody(
+async def test_failed_or_hanging_rendering_does_not_affect_the_run(
     pool: RunPool, store: SqlStore, caplog: pytest.LogCaptureFixture
 ):
     async def failing(events: AsyncIterator[Any]) -> AsyncIterator[bytes]:
@@ -221,7 +221,7 @@ async def test_a_rendering_that_fails_or_hangs_harms_nobody(
     assert [record.getMessage() for record in caplog.records] == [f"The rendering 'failing' of the run {run.id} failed"]
 
 
-async def test_a_rendering_is_told_that_the_run_failed(
+async def test_rendering_receives_the_error_of_a_failed_run(
     pool: RunPool, store: SqlStore, caplog: pytest.LogCaptureFixture
 ):
     async def careful(events: AsyncIterator[Any]) -> AsyncIterator[bytes]:
@@ -243,7 +243,7 @@ async def test_a_rendering_is_told_that_the_run_failed(
     assert [record.getMessage() for record in caplog.records] == [f'The run {run.id} failed']
 
 
-async def test_a_store_that_goes_away_ends_the_run_with_an_error(pool: RunPool):
+async def test_unavailable_store_fails_the_run(pool: RunPool):
     class Leaving(SqlStore):
         async def commit(self, commit: Commit) -> Committed:
             if commit.runs:
@@ -259,7 +259,7 @@ async def test_a_store_that_goes_away_ends_the_run_with_an_error(pool: RunPool):
     assert 'The disk is full.' in run.error.message
 
 
-async def test_what_ended_is_counted(store: SqlStore):
+async def test_ended_runs_are_counted_in_metrics(store: SqlStore):
     metrics = ServerMetrics()
     async with RunPool(ServerSettings(), metrics=metrics) as pool:
         await pool.start(await root_of(store, 'Hello.'), TurnOptions(prompt='hi', moves_head=True), owner='ada').wait()
@@ -272,7 +272,7 @@ async def test_what_ended_is_counted(store: SqlStore):
         assert pool.log_bytes == 0
 
 
-def make_shelf(clock: FakeClock, **limits: Any) -> LogCache[str]:
+def make_cache(clock: FakeClock, **limits: Any) -> LogCache[str]:
     options: Mapping[str, Any] = {'retention_seconds': 60, 'max_bytes': 1000, **limits}
     return LogCache(clock=clock.monotonic, **options)
 
@@ -284,37 +284,37 @@ def log_of(size: int, **options: Any) -> RunLog:
     return log
 
 
-async def test_logs_are_kept_for_a_while():
+async def test_logs_are_cached_until_their_retention_ends():
     clock = FakeClock()
-    shelf = make_shelf(clock)
+    cache = make_cache(clock)
     log = log_of(10)
 
-    shelf.put('a', 'A', [log])
-    assert (shelf.get('a'), shelf.items(), len(shelf)) == ('A', ['A'], 1)
+    cache.put('a', 'A', [log])
+    assert (cache.get('a'), cache.items(), len(cache)) == ('A', ['A'], 1)
     clock.advance(61)
 
-    assert (shelf.get('a'), len(shelf), log.is_on_disk) == (None, 0, False)
+    assert (cache.get('a'), len(cache), log.is_on_disk) == (None, 0, False)
 
 
-async def test_the_oldest_logs_go_where_all_are_too_large():
-    """004-30"""
-    shelf = make_shelf(FakeClock())
+async def test_oldest_logs_are_evicted_above_the_size_limit():
+    """004-30: Bounded or windowed buffer, or spill to disk, for very large responses."""
+    cache = make_cache(FakeClock())
 
     for name in 'abc':
-        shelf.put(name, name, [log_of(400)])
+        cache.put(name, name, [log_of(400)])
 
-    assert shelf.items() == ['b', 'c']
-    assert sum(log.size_bytes for log in shelf.logs) == 800
-    shelf.clear()
-    assert shelf.items() == []
+    assert cache.items() == ['b', 'c']
+    assert sum(log.size_bytes for log in cache.logs) == 800
+    cache.clear()
+    assert cache.items() == []
 
 
-async def test_no_more_files_are_open_than_a_process_may_have():
-    shelf = make_shelf(FakeClock(), max_bytes=10**9)
+async def test_log_cache_limits_open_files():
+    cache = make_cache(FakeClock(), max_bytes=10**9)
 
     for number in range(MAX_FILES + 3):
-        shelf.put(str(number), str(number), [log_of(100, memory_bytes=10)])
+        cache.put(str(number), str(number), [log_of(100, memory_bytes=10)])
 
-    assert len(shelf) == MAX_FILES
-    assert sum(log.is_on_disk for log in shelf.logs) == MAX_FILES
-    shelf.clear()
+    assert len(cache) == MAX_FILES
+    assert sum(log.is_on_disk for log in cache.logs) == MAX_FILES
+    cache.clear()

@@ -1,4 +1,4 @@
-"""A log of a run: any number of readers, each at its own pace, and nobody waits for anybody."""
+"""Run logs: any number of readers, each at its own pace, without blocking."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def read_all(log: RunLog, after: int = 0) -> list[tuple[int, bytes]]:
     return [numbered async for numbered in log.tail(after)]
 
 
-async def test_entries_are_numbered_from_one_and_read_as_they_were_written(make_log: Callable[..., RunLog]):
+async def test_entries_are_numbered_from_one(make_log: Callable[..., RunLog]):
     log = make_log()
 
     assert [log.append(entry) for entry in (b'a', b'', b'ccc')] == [1, 2, 3]
@@ -42,13 +42,13 @@ async def test_entries_are_numbered_from_one_and_read_as_they_were_written(make_
     assert len(log) == 3
 
 
-async def test_readers_get_what_comes_and_end_when_the_log_is_closed(make_log: Callable[..., RunLog]):
-    """004-12"""
+async def test_readers_receive_new_entries_until_the_log_is_closed(make_log: Callable[..., RunLog]):
+    """004-12: SSE streaming with tool calls, auditing, multi-model schemes, as one experience."""
     log = make_log()
-    heard: dict[int, list[tuple[int, bytes]]] = {}
+    received: dict[int, list[tuple[int, bytes]]] = {}
 
     async def listen(after: int) -> None:
-        heard[after] = await read_all(log, after)
+        received[after] = await read_all(log, after)
 
     async with anyio.create_task_group() as group:
         for after in range(4):
@@ -57,14 +57,14 @@ async def test_readers_get_what_comes_and_end_when_the_log_is_closed(make_log: C
             await anyio.wait_all_tasks_blocked()
             log.append(entry)
         await anyio.wait_all_tasks_blocked()
-        assert heard == {}
+        assert received == {}
         log.close()
 
     whole = [(1, b'1'), (2, b'2'), (3, b'3'), (4, b'4')]
-    assert heard == {after: whole[after:] for after in range(4)}
+    assert received == {after: whole[after:] for after in range(4)}
 
 
-async def test_a_reader_that_stops_holds_neither_the_writer_nor_others(make_log: Callable[..., RunLog]):
+async def test_stalled_reader_blocks_neither_writer_nor_readers(make_log: Callable[..., RunLog]):
     log = make_log()
     log.append(b'first')
     stalled = log.tail()
@@ -79,8 +79,8 @@ async def test_a_reader_that_stops_holds_neither_the_writer_nor_others(make_log:
     await stalled.aclose()
 
 
-async def test_a_log_that_grows_is_in_a_file_and_reads_the_same(make_log: Callable[..., RunLog]):
-    """004-30"""
+async def test_large_log_is_moved_to_disk(make_log: Callable[..., RunLog]):
+    """004-30: Bounded or windowed buffer, or spill to disk, for very large responses."""
     log = make_log(memory_bytes=1000)
     chance = random.Random(1)
     entries = [chance.randbytes(chance.randrange(200)) for _ in range(500)]
@@ -97,7 +97,7 @@ async def test_a_log_that_grows_is_in_a_file_and_reads_the_same(make_log: Callab
     assert (log.memory_bytes, log.size_bytes) == (8 * 500, sum(map(len, entries)) + 8 * 500)
 
 
-async def test_batches_are_as_large_as_one_write_and_hold_one_entry_at_least(make_log: Callable[..., RunLog]):
+async def test_batches_are_limited_in_size_but_have_at_least_one_entry(make_log: Callable[..., RunLog]):
     log = make_log()
     for size in (10, BATCH_BYTES - 10, 1, 2 * BATCH_BYTES, 1):
         log.append(b'x' * size)
@@ -106,7 +106,7 @@ async def test_batches_are_as_large_as_one_write_and_hold_one_entry_at_least(mak
     assert [[number for number, _ in batch] async for batch in log.batches()] == [[1, 2], [3], [4], [5]]
 
 
-async def test_silence_is_told(make_log: Callable[..., RunLog]):
+async def test_idle_log_yields_empty_batches(make_log: Callable[..., RunLog]):
     log = make_log()
     log.append(b'1')
     batches = log.batches(idle_seconds=0)
@@ -119,7 +119,7 @@ async def test_silence_is_told(make_log: Callable[..., RunLog]):
     assert [batch async for batch in batches] == []
 
 
-async def test_a_closed_log_takes_nothing(make_log: Callable[..., RunLog]):
+async def test_closed_log_refuses_entries(make_log: Callable[..., RunLog]):
     log = make_log()
     log.close()
 
@@ -128,7 +128,7 @@ async def test_a_closed_log_takes_nothing(make_log: Callable[..., RunLog]):
         log.append(b'late')
 
 
-async def test_a_forgotten_log_tells_its_readers_and_takes_no_memory(make_log: Callable[..., RunLog]):
+async def test_discarded_log_raises_in_readers_and_frees_memory(make_log: Callable[..., RunLog]):
     log = make_log(memory_bytes=10)
     for _ in range(3):
         log.append(b'x' * BATCH_BYTES)
@@ -143,5 +143,5 @@ async def test_a_forgotten_log_tells_its_readers_and_takes_no_memory(make_log: C
     assert (log.is_on_disk, log.size_bytes, log.memory_bytes) == (False, 24, 24)
 
 
-async def test_epochs_tell_logs_apart(make_log: Callable[..., RunLog]):
+async def test_epochs_are_unique(make_log: Callable[..., RunLog]):
     assert len({make_log().epoch for _ in range(100)}) == 100

@@ -1,4 +1,4 @@
-"""Runs that are not of this process: told from the store, as far as they are, and left alone."""
+"""Events of runs of other processes, read from the store."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ALL = {'function_calls': 'true', 'tool_results': 'true'}
 
 
 def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
-    """Look around, wait, look again, or fail."""
+    """List files, hold, and answer; or raise on the prompt `fail`."""
     last = messages[-1]
     assert isinstance(last, ModelRequest)
     prompts = [str(part.content) for part in last.parts if isinstance(part, UserPromptPart)]
@@ -49,7 +49,7 @@ def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
 
 
 class FullStore(SqlStore):
-    """A store whose disk may have no room for ends."""
+    """A store that can be full, and then refuses the ends of runs."""
 
     is_full = False
 
@@ -67,7 +67,7 @@ async def store(tmp_path: Path) -> AsyncGenerator[FullStore]:
 
 @pytest.fixture
 async def other(tmp_path: Path, store: SqlStore) -> AsyncGenerator[SqlStore]:
-    """The same store, as another process has it."""
+    """The same store, opened by another process."""
     async with open_store(f'sqlite:///{tmp_path}/a.db') as store:
         yield store
 
@@ -86,10 +86,10 @@ async def begin(client: Client, agent: str = 'analyst') -> str:
     return (await client.post('/api/conversations', json={'agent': agent})).headers['location']
 
 
-async def test_a_run_of_another_process_is_watched_and_nothing_is_done_beside_it(
+async def test_run_of_another_process_is_streamed_and_blocks_changes(
     ada: Client, agents: Mapping[str, Any], other: SqlStore, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ):
-    """004-12"""
+    """004-12: SSE streaming with tool calls, auditing, multi-model schemes, as one experience."""
     monkeypatch.setattr(_turns, 'POLL_SECONDS', 0)
     path = await begin(ada)
     head = (await ada.get(path)).json()['head']
@@ -132,10 +132,10 @@ async def test_a_run_of_another_process_is_watched_and_nothing_is_done_beside_it
         assert (await ada.get(path)).json()['head'] == ended['version_id']
 
 
-async def test_a_run_that_failed_elsewhere_says_of_what_kind_and_no_more(
+async def test_failed_run_of_another_process_exposes_only_the_error_type(
     ada: Client, served: Served, caplog: pytest.LogCaptureFixture
 ):
-    """004-32"""
+    """004-32: Partial JSON or HTTP errors are relayed as SSE (`event: error`)."""
     path = await begin(ada)
     run = (await ada.post(f'{path}/turns', json={'prompt': 'fail'})).json()
     served.state.runs.clear_logs()
@@ -149,7 +149,7 @@ async def test_a_run_that_failed_elsewhere_says_of_what_kind_and_no_more(
     assert [event for event, _ in events][-2:] == ['error', 'end']
 
 
-async def test_a_run_that_was_cancelled_says_so(ada: Client, served: Served, gate: Gate):
+async def test_stored_cancelled_run_reports_its_cancellation(ada: Client, served: Served, gate: Gate):
     path = await begin(ada)
     run = (await ada.post(f'{path}/turns', json={'prompt': 'go'}, params={'wait': 'false'})).json()
     await gate.reached.wait()
@@ -161,8 +161,9 @@ async def test_a_run_that_was_cancelled_says_so(ada: Client, served: Served, gat
     assert (stored['state'], stored['error']['kind']) == ('interrupted', 'cancelled')
 
 
-async def test_a_run_that_waits_tells_for_what(serve: Serve):
-    """C24"""
+async def test_stored_pending_run_streams_its_approvals(serve: Serve):
+    """C24: Results hidden by default; approvals always visible (`event: approval_required`), stream ends, resume by
+    `deferred_tool_results`."""
     agent = create_deep_agent(ScriptedModel(call('ls', path='/'), 'Done.'), interrupt_on={'ls': True})
     async with serve(agents={'analyst': agent}) as served:
         ada = served.client(await served.key('run', 'approve'))
@@ -189,10 +190,12 @@ async def _summarize(messages: Sequence[ModelMessage]) -> str:
     return 'What was before.'
 
 
-async def test_what_a_summary_replaced_within_a_run_is_told_all_the_same(serve: Serve):
+async def test_stored_run_streams_messages_replaced_by_a_summary(serve: Serve):
     model = ScriptedModel(*[[f'Step {number}. ', call('ls', path='/')] for number in range(8)], 'Done.')
-    room = Summarization(trigger=Messages(5), keep=Messages(2), summarizer=_summarize)
-    async with serve(agents={'analyst': create_deep_agent(model, summarization=False, capabilities=[room])}) as served:
+    summarization = Summarization(trigger=Messages(5), keep=Messages(2), summarizer=_summarize)
+    async with serve(
+        agents={'analyst': create_deep_agent(model, summarization=False, capabilities=[summarization])}
+    ) as served:
         ada = served.client(await served.key())
         path = await begin(ada)
         run = (await ada.post(f'{path}/turns', json={'prompt': 'go'})).json()
@@ -210,7 +213,7 @@ async def test_what_a_summary_replaced_within_a_run_is_told_all_the_same(serve: 
     assert ids[0] == ids[1]
 
 
-async def test_an_agent_without_deps_is_served_without_files(serve: Serve):
+async def test_agent_without_deps_is_served_without_files(serve: Serve):
     agent = Agent(ScriptedModel('Hello.', 'Again.'), output_type=str)
     async with serve(agents={'plain': agent}) as served:
         ada = served.client(await served.key())
@@ -225,7 +228,7 @@ async def test_an_agent_without_deps_is_served_without_files(serve: Serve):
         await ada.aclose()
 
 
-async def test_a_prompt_with_media_is_shown_by_its_words(ada: Client, served: Served, gate: Gate):
+async def test_prompt_with_media_is_shown_as_text(ada: Client, served: Served, gate: Gate):
     gate.opened.set()
     path = await begin(ada)
     head = (await ada.get(path)).json()['head']
@@ -243,8 +246,8 @@ async def drain(stream: TurnStream[Any, Any]) -> None:
             pass
 
 
-class DyingStore(SqlStore):
-    """A store whose process dies where its second step would be kept."""
+class CrashingStore(SqlStore):
+    """A store of a process that crashes when its second step is committed."""
 
     steps = 0
 
@@ -255,16 +258,16 @@ class DyingStore(SqlStore):
         return await super().commit(commit)
 
 
-async def test_a_run_that_a_dead_process_left_is_recovered_at_start_and_told_under_its_id(
+async def test_crashed_run_is_recovered_at_startup_under_its_id(
     serve: Serve, agents: Mapping[str, Any], tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ):
-    """004-12"""
+    """004-12: SSE streaming with tool calls, auditing, multi-model schemes, as one experience."""
     monkeypatch.setattr(_turns, 'POLL_SECONDS', 0)
     async with serve() as served, served.client(await served.key()) as ada:
         path = await begin(ada)
         head = (await ada.get(path)).json()['head']
-    async with DyingStore(await open_engine(f'sqlite:///{tmp_path}/a.db')) as dying:
-        left = (await VersionedAgent(agents['analyst'], dying).load(head)).advance_stream('go', moves_head=True)
+    async with CrashingStore(await open_engine(f'sqlite:///{tmp_path}/a.db')) as crashing:
+        left = (await VersionedAgent(agents['analyst'], crashing).load(head)).advance_stream('go', moves_head=True)
         with pytest.raises(StoreUnavailableError):
             await drain(left)
 
@@ -288,7 +291,7 @@ async def test_a_run_that_a_dead_process_left_is_recovered_at_start_and_told_und
         assert beside.status_code == 200
 
 
-async def test_a_run_whose_end_could_not_be_written_is_suspended_and_resumed_by_the_next_server(
+async def test_run_with_an_unwritten_end_is_suspended_and_resumed_at_startup(
     serve: Serve, store: FullStore, gate: Gate
 ):
     gate.opened.set()
@@ -308,12 +311,12 @@ async def test_a_run_whose_end_could_not_be_written_is_suspended_and_resumed_by_
         assert stored['error']['message'].startswith('The store did not take the end of the run')
         assert (frames[-1][0], frames[-1][1]['status']) == ('end', 'suspended')
         await recover(served.state)
-        gone_on = (await ada.get(f'/api/runs/{lost["id"]}')).json()
-        assert (gone_on['state'], gone_on['attempts']) == ('complete', 2)
+        resumed = (await ada.get(f'/api/runs/{lost["id"]}')).json()
+        assert (resumed['state'], resumed['attempts']) == ('complete', 2)
         assert (await ada.delete(path)).status_code == 204
 
 
-async def test_a_run_that_died_before_its_first_step_is_told_as_what_it_is(
+async def test_run_that_crashed_before_its_first_step_is_streamed(
     ada: Client, agents: Mapping[str, Any], other: SqlStore, gate: Gate
 ):
     path = await begin(ada)

@@ -1,4 +1,4 @@
-"""Which runs of a conversation are suspended, as a server reads it from the store."""
+"""Suspended runs of a conversation, read from the store."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def store_and_pool(runs: list[Any], orphans: list[Any], *, is_recovering: bool) 
     return store, SimpleNamespace(resuming=set[str](), is_recovering=is_recovering)
 
 
-async def test_a_run_that_a_starting_server_is_about_to_resume_counts_as_one_that_works(
+async def test_run_being_recovered_counts_as_running(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Orphans of other conversations do not count; while the server recovers, its own do not wait for a person."""
+    """Orphans of other conversations are ignored. While the server recovers runs, its own orphans are not suspended."""
 
     async def stays(store: object, run: object) -> bool:
         return False
 
-    monkeypatch.setattr(_stored_runs, 'has_moved_on', stays)  # which asks a whole store
+    monkeypatch.setattr(_stored_runs, 'has_moved_on', stays)  # the real function needs a store
     mine, elsewhere = run('mine'), run('elsewhere')
     starting = store_and_pool([mine], [elsewhere, mine], is_recovering=True)
     started = store_and_pool([mine], [elsewhere, mine], is_recovering=False)

@@ -1,4 +1,4 @@
-"""Runs whose end the store could not take: they are suspended, never failed, and end or resume when somebody says so."""
+"""Suspended runs: the store did not accept their end. They are never failed, and are resumed or discarded on request."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ T = TypeVar('T')
 
 
 class Outage:
-    """Whether the database can be reached."""
+    """Availability of the database."""
 
     is_on = False
 
 
-class AwayStore(SqlStore):
-    """A store whose whole database can be away, for reads and writes."""
+class OutageStore(SqlStore):
+    """A store with a simulated outage of its database for reads and writes."""
 
     def __init__(self, engine: SqliteEngine) -> None:
         super().__init__(engine)
@@ -57,15 +57,15 @@ class AwayStore(SqlStore):
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncGenerator[AwayStore]:
+async def store(tmp_path: Path) -> AsyncGenerator[OutageStore]:
     engine = await open_engine(f'sqlite:///{tmp_path}/a.db')
     assert isinstance(engine, SqliteEngine)
-    async with AwayStore(engine) as store:
+    async with OutageStore(engine) as store:
         yield store
 
 
 class Effects:
-    """What tools did outside, which nobody can undo."""
+    """Records tool calls with effects outside the store."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -82,7 +82,7 @@ def effects() -> Effects:
 
 
 def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
-    """For each prompt: wait at the gate, then send the prompt, then answer."""
+    """For each prompt: call `hold`, call `send` with the prompt, and answer."""
     prompt, count = '', 0
     for message in messages:
         if not isinstance(message, ModelRequest):
@@ -111,8 +111,8 @@ async def begin(client: Client) -> str:
     return (await client.post('/api/conversations', json={'agent': 'analyst'})).headers['location']
 
 
-async def suspend(client: Client, path: str, store: AwayStore, gate: Gate) -> str:
-    """Begin a turn, let the database go away in the middle of it, and return the run when the database is back."""
+async def suspend(client: Client, path: str, store: OutageStore, gate: Gate) -> str:
+    """Start a turn, simulate an outage during it, and return the id of the run after the outage."""
     answers: list[dict[str, Any]] = []
 
     async def say() -> None:
@@ -124,12 +124,13 @@ async def suspend(client: Client, path: str, store: AwayStore, gate: Gate) -> st
         store.outage.is_on = True
         gate.opened.set()
     store.outage.is_on = False
-    assert answers[0]['state'] == 'suspended', 'who waits is told so, although the store is away'
+    assert answers[0]['state'] == 'suspended', 'the response reports the suspension although the store is unavailable'
     return answers[0]['id']
 
 
-async def test_a_run_that_may_continue_is_never_called_failed(ada: Client, store: AwayStore, gate: Gate) -> None:
-    """A run whose end the store could not take has a state of its own, in the run, the conversation and the events."""
+async def test_run_with_an_unaccepted_end_is_suspended_not_failed(ada: Client, store: OutageStore, gate: Gate) -> None:
+    """The run, the conversation and the events report the state `suspended` for a run whose end the store did not
+    accept."""
     path = await begin(ada)
 
     run_id = await suspend(ada, path, store, gate)
@@ -147,10 +148,10 @@ async def test_a_run_that_may_continue_is_never_called_failed(ada: Client, store
     assert listed['state'] == 'suspended'
 
 
-async def test_a_cancelled_run_never_continues_at_the_next_start(
-    serve: Serve, store: AwayStore, gate: Gate, effects: Effects
+async def test_cancelled_run_is_not_resumed_at_startup(
+    serve: Serve, store: OutageStore, gate: Gate, effects: Effects
 ) -> None:
-    """Cancelling is durable before it is acknowledged: the answer is 200 only if the store has the end of the run."""
+    """A cancellation is acknowledged with 200 only after the store has the end of the run."""
     async with serve() as served, served.client(await served.key()) as ada:
         path = await begin(ada)
         run_id = await suspend(ada, path, store, gate)
@@ -175,10 +176,10 @@ async def test_a_cancelled_run_never_continues_at_the_next_start(
     assert (conversation['suspended'], head['state'], head['prompt']) == ([], 'interrupted', 'first')
 
 
-async def test_cancelling_a_run_that_works_while_the_store_is_away_is_no_success(
-    serve: Serve, store: AwayStore, gate: Gate, effects: Effects
+async def test_cancellation_during_an_outage_returns_503(
+    serve: Serve, store: OutageStore, gate: Gate, effects: Effects
 ) -> None:
-    """If the store cannot take the cancellation now, the answer says so, and a later one is durable."""
+    """If the store cannot record the cancellation, the response is 503. A later cancellation succeeds."""
     async with serve() as served, served.client(await served.key()) as ada:
         path = await begin(ada)
         run = (await ada.post(f'{path}/turns', json={'prompt': 'x'}, params={'wait': 'false'})).json()
@@ -191,7 +192,7 @@ async def test_cancelling_a_run_that_works_while_the_store_is_away_is_no_success
             store.outage.is_on = True
             cancel()
 
-        own.cancel = cancel_and_lose  # the database goes away in the moment of the cancellation
+        own.cancel = cancel_and_lose  # simulates an outage at the moment of the cancellation
         refused = await ada.post(f'/api/runs/{run["id"]}/cancel')
         await own.wait()
         store.outage.is_on = False
@@ -209,10 +210,10 @@ async def test_cancelling_a_run_that_works_while_the_store_is_away_is_no_success
     assert effects.done == []
 
 
-async def test_a_run_whose_conversation_has_moved_on_asks_before_it_continues(
-    serve: Serve, store: AwayStore, gate: Gate, effects: Effects
+async def test_run_of_a_continued_conversation_is_resumed_only_on_request(
+    serve: Serve, store: OutageStore, gate: Gate, effects: Effects
 ) -> None:
-    """It stays suspended at the next start, says why, and continues when somebody resumes it."""
+    """At startup it remains suspended with `has_moved_on`, and it continues after a request to resume it."""
     async with serve() as served, served.client(await served.key()) as ada:
         path = await begin(ada)
         run_id = await suspend(ada, path, store, gate)
@@ -236,11 +237,11 @@ async def test_a_run_whose_conversation_has_moved_on_asks_before_it_continues(
     assert (resumed.status_code, resumed.json()['state'], twice.status_code) == (202, 'running', 409)
     assert (run['state'], run['output'], events[-1][1]['status']) == ('complete', 'Sent first.', 'complete')
     assert effects.done == ['second', 'first']
-    assert head == again['version_id'], 'the conversation stays where it has moved to'
+    assert head == again['version_id'], 'the head of the conversation does not move'
 
 
-async def test_a_run_that_cannot_be_resumed_now_stays_suspended(
-    serve: Serve, store: AwayStore, gate: Gate, caplog: pytest.LogCaptureFixture
+async def test_run_that_fails_to_resume_remains_suspended(
+    serve: Serve, store: OutageStore, gate: Gate, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serve() as served, served.client(await served.key()) as ada:
         run_id = await suspend(ada, await begin(ada), store, gate)
@@ -263,10 +264,10 @@ async def test_a_run_that_cannot_be_resumed_now_stays_suspended(
     assert f'The run {run_id} could not be resumed' in caplog.text
 
 
-async def test_a_resumed_run_counts_as_one_that_works(
-    serve: Serve, store: AwayStore, gate: Gate, settings: ServerSettings
+async def test_resumed_run_counts_toward_the_limit_of_runs(
+    serve: Serve, store: OutageStore, gate: Gate, settings: ServerSettings
 ) -> None:
-    """With room for one run a suspended one is not resumed beside another, and no other begins while it is resumed."""
+    """With a limit of one run, a suspended run is not resumed during another, and no other starts while it is resumed."""
     async with serve(settings=settings.model_copy(update={'max_runs': 1})) as served:
         ada = served.client(await served.key())
         path = await begin(ada)
@@ -293,8 +294,8 @@ async def test_a_resumed_run_counts_as_one_that_works(
     assert run['state'] == 'complete'
 
 
-async def test_a_run_whose_conversation_stayed_continues_at_the_next_start(
-    serve: Serve, store: AwayStore, gate: Gate, effects: Effects
+async def test_suspended_run_is_resumed_at_startup(
+    serve: Serve, store: OutageStore, gate: Gate, effects: Effects
 ) -> None:
     async with serve() as served, served.client(await served.key()) as ada:
         path = await begin(ada)
@@ -307,8 +308,8 @@ async def test_a_run_whose_conversation_stayed_continues_at_the_next_start(
     assert (run['state'], events[-1][1]['status'], effects.done) == ('complete', 'complete', ['first'])
 
 
-async def test_a_head_that_was_moved_by_hand_counts_as_moved_on(
-    serve: Serve, store: AwayStore, gate: Gate, effects: Effects
+async def test_run_is_not_resumed_at_startup_after_a_head_move(
+    serve: Serve, store: OutageStore, gate: Gate, effects: Effects
 ) -> None:
     async with serve() as served, served.client(await served.key()) as ada:
         path = await begin(ada)
@@ -324,9 +325,7 @@ async def test_a_head_that_was_moved_by_hand_counts_as_moved_on(
     assert cancelled['state'] == 'interrupted'
 
 
-async def test_a_run_that_never_began_is_not_there_to_continue(
-    ada: Client, store: AwayStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unstored_run_becomes_failed(ada: Client, store: OutageStore, monkeypatch: pytest.MonkeyPatch) -> None:
     path = await begin(ada)
     commit = store.commit
 
@@ -334,7 +333,7 @@ async def test_a_run_that_never_began_is_not_there_to_continue(
         store.outage.is_on = store.outage.is_on or bool(batch.runs)
         return await commit(batch)
 
-    monkeypatch.setattr(store, 'commit', lose)  # the database goes away just before the turn begins
+    monkeypatch.setattr(store, 'commit', lose)  # simulates an outage just before the turn starts
     run = (await ada.post(f'{path}/turns', json={'prompt': 'x'})).json()
     store.outage.is_on = False
 

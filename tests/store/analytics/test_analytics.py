@@ -1,4 +1,4 @@
-"""`store.sql`: what is in the tables, and that they follow the store by reading what is new."""
+"""`store.sql`: contents of the tables, and incremental updates of the replica."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 class Dialogue:
-    """One conversation with one run at a time, written the way that the recorder does."""
+    """One conversation with one run at a time, written like the recorder does."""
 
     def __init__(self, store: SqlStore, agent_name: str = 'analyst', started_at: int = SECOND) -> None:
         self.store = store
@@ -94,7 +94,7 @@ class Dialogue:
         deps: str | None = None,
         tree: Tree | None = None,
     ) -> list[str]:
-        """Append messages with a version after them, which becomes the head; return the ids of the messages."""
+        """Append messages with a version after them, which becomes the head, and return the messages' ids."""
         messages = [NewMessage(id=new_id(), body=json.dumps(body).encode()) for body in bodies]
         digest = None if deps is None else digest_of(deps.encode())
         version = self.version(kind, len(messages), deps=digest, tree=None if tree is None else tree.digest)
@@ -163,26 +163,26 @@ async def dialogue(store: SqlStore) -> Dialogue:
     return begun
 
 
-async def test_a_run_is_there_while_it_runs_and_with_its_end(store: SqlStore, dialogue: Dialogue) -> None:
+async def test_run_is_listed_while_it_runs_and_after_its_end(store: SqlStore, dialogue: Dialogue) -> None:
     assert (await store.sql('SELECT agent_name, state, cost FROM runs')).rows == (('analyst', 'running', None),)
     await dialogue.end()
     rows = await store.sql('SELECT state, cost, requests, tool_calls, input_tokens, output_tokens FROM runs')
     assert rows.rows == (('complete', 0.25, 1, 2, 30, 4),)
 
 
-async def test_an_error_of_a_run_is_two_columns(store: SqlStore, dialogue: Dialogue) -> None:
+async def test_error_of_a_run_has_two_columns(store: SqlStore, dialogue: Dialogue) -> None:
     await dialogue.end(error='{"type":"ValueError","message":"no"}')
     assert (await store.sql('SELECT error_type, error_message FROM runs')).rows == (('ValueError', 'no'),)
 
 
-async def test_messages_have_a_role_a_text_and_a_place(store: SqlStore, dialogue: Dialogue) -> None:
+async def test_messages_have_role_text_and_position(store: SqlStore, dialogue: Dialogue) -> None:
     await dialogue.step(user('List it.'))
     await dialogue.step(asks('ls'), answers(['a', 'b']))
     rows = await store.sql('SELECT seq, role, text, tool_call_count, output_tokens FROM messages ORDER BY seq')
     assert rows.rows == ((0, 'user', 'List it.', 0, None), (1, 'assistant', '', 1, 2), (2, 'tool', 'a\n\nb', 0, None))
 
 
-async def test_a_message_on_two_branches_is_there_once(store: SqlStore, dialogue: Dialogue) -> None:
+async def test_message_on_two_branches_is_listed_once(store: SqlStore, dialogue: Dialogue) -> None:
     [first] = await dialogue.step(user('One.'))
     append = Append(
         branch_id=dialogue.branch_id, at=0, messages=[NewMessage(id=first, body=None)], fork_id=new_id(), is_fork=True
@@ -192,7 +192,7 @@ async def test_a_message_on_two_branches_is_there_once(store: SqlStore, dialogue
     assert (await store.sql('SELECT message_count FROM branches ORDER BY number')).rows == ((1,), (1,))
 
 
-async def test_a_result_is_taken_from_the_message_that_has_it(store: SqlStore, dialogue: Dialogue) -> None:
+async def test_result_of_a_call_is_taken_from_its_message(store: SqlStore, dialogue: Dialogue) -> None:
     for content in ('first', {'second': 2}):  # two calls of one id
         [response] = await dialogue.step(asks('ls'))
         done = dialogue.call(response, 'done', result=json.dumps(content))
@@ -203,7 +203,7 @@ async def test_a_result_is_taken_from_the_message_that_has_it(store: SqlStore, d
     assert rows.rows == (('ls', 'done', '"first"', 2.5), ('ls', 'done', '{"second": 2}', 2.5))
 
 
-async def test_a_call_that_was_started_is_followed(store: SqlStore, dialogue: Dialogue) -> None:
+async def test_status_of_a_started_call_is_updated(store: SqlStore, dialogue: Dialogue) -> None:
     [response] = await dialogue.step(asks('ls'), calls=[])
     await dialogue.step(calls=[dialogue.call(response, 'started')])
     assert await value(store, 'SELECT status FROM tool_calls') == 'started'
@@ -211,7 +211,7 @@ async def test_a_call_that_was_started_is_followed(store: SqlStore, dialogue: Di
     assert (await store.sql('SELECT status, error FROM tool_calls')).rows == (('failed', 'OSError'),)
 
 
-async def test_requests_come_while_their_run_goes_on(store: SqlStore, dialogue: Dialogue) -> None:
+async def test_requests_are_listed_while_their_run_continues(store: SqlStore, dialogue: Dialogue) -> None:
     for number in (1, 2):
         [response] = await dialogue.step(asks('ls'))
         await dialogue.step(requests=[dialogue.request(number, response)])
@@ -222,7 +222,7 @@ async def test_requests_come_while_their_run_goes_on(store: SqlStore, dialogue: 
     assert rows.rows == ((0.2, 1.5, '0'),)
 
 
-async def test_a_head_is_followed_without_a_new_version(store: SqlStore, dialogue: Dialogue) -> None:
+async def test_head_is_updated_without_a_new_version(store: SqlStore, dialogue: Dialogue) -> None:
     await dialogue.step(user('One.'))
     first = dialogue.head
     await dialogue.step(user('Two.'))
@@ -233,7 +233,7 @@ async def test_a_head_is_followed_without_a_new_version(store: SqlStore, dialogu
     assert await value(store, 'SELECT head_id FROM conversations') == first
 
 
-async def test_messages_without_a_version_are_followed(store: SqlStore, dialogue: Dialogue) -> None:
+async def test_messages_without_a_version_are_listed(store: SqlStore, dialogue: Dialogue) -> None:
     await dialogue.step(user('One.'))
     assert await value(store, 'SELECT count(*) FROM messages') == 1
     message = NewMessage(id=new_id(), body=b'{}')
@@ -241,7 +241,7 @@ async def test_messages_without_a_version_are_followed(store: SqlStore, dialogue
     assert await value(store, 'SELECT count(*) FROM messages') == 2
 
 
-async def test_an_approval_is_followed_to_its_end(store: SqlStore, dialogue: Dialogue) -> None:
+async def test_approval_is_updated_until_it_is_resumed(store: SqlStore, dialogue: Dialogue) -> None:
     await dialogue.step(user('Write.'), kind='pause')
     await store.commit(Commit(approvals=[approval(dialogue, 'a')]))
     assert await value(store, 'SELECT status FROM approvals') == 'pending'
@@ -254,7 +254,7 @@ async def test_an_approval_is_followed_to_its_end(store: SqlStore, dialogue: Dia
     assert await value(store, 'SELECT resumed_by FROM approvals') == dialogue.run_id
 
 
-async def test_an_approval_expires_without_anybody_looking(store: SqlStore, dialogue: Dialogue) -> None:
+async def test_approval_expires_without_a_write(store: SqlStore, dialogue: Dialogue) -> None:
     await dialogue.step(user('Write.'), kind='pause')
     await store.commit(Commit(approvals=[approval(dialogue, 'a')._replace(expires_at=2 * SECOND)]))
     assert await value(store, 'SELECT status FROM approvals') == 'expired'
@@ -284,7 +284,7 @@ async def test_delegations_have_their_intent(store: SqlStore, dialogue: Dialogue
     assert rows.rows == (('counter', 'Count.', '1', 'counter'),)
 
 
-async def test_files_are_told_by_what_changed(store: SqlStore, dialogue: Dialogue) -> None:
+async def test_file_changes_are_relative_to_the_previous_version(store: SqlStore, dialogue: Dialogue) -> None:
     first = Tree.of({'/a.txt': file(b'a'), '/b.txt': file(b'b')})
     second = first.set('/a.txt', file(b'aaa')).remove('/b.txt')
     await dialogue.step(user('1'), tree=first)
@@ -303,13 +303,13 @@ async def test_files_are_told_by_what_changed(store: SqlStore, dialogue: Dialogu
     )
 
 
-async def test_trees_of_a_long_line_are_not_all_kept(store: SqlStore, dialogue: Dialogue) -> None:
+async def test_trees_of_a_long_lineage_are_evicted(store: SqlStore, dialogue: Dialogue) -> None:
     for size in range(1, 21):
         await dialogue.step(tree=Tree.of({'/a.txt': file(b'a' * size)}))
     assert await value(store, 'SELECT sum(size_bytes) FROM file_changes') == sum(range(1, 21))
 
 
-async def test_a_tree_like_the_last_is_not_read_again(store: SqlStore, dialogue: Dialogue) -> None:
+async def test_unchanged_subtrees_are_not_read_again(store: SqlStore, dialogue: Dialogue) -> None:
     tree = Tree.of({f'/{number % 20}/{number}.txt': file(b'a') for number in range(2000)})
     await dialogue.step(tree=tree)
     for number in range(5):
@@ -328,7 +328,7 @@ def file(data: bytes) -> FileVersion:
     return FileVersion(digest=digest_of(data), size=len(data))
 
 
-async def test_todos_are_those_of_each_version(store: SqlStore, dialogue: Dialogue) -> None:
+async def test_todos_are_listed_per_version(store: SqlStore, dialogue: Dialogue) -> None:
     plan = json.dumps(
         {'todos': [{'content': 'Read', 'status': 'completed'}, {'content': 'Write', 'status': 'pending'}]}
     )
@@ -339,7 +339,7 @@ async def test_todos_are_those_of_each_version(store: SqlStore, dialogue: Dialog
     assert rows.rows == ((0, 'Read', 'completed', 2), (1, 'Write', 'pending', 2))
 
 
-async def test_what_is_deleted_is_gone(store: SqlStore, dialogue: Dialogue) -> None:
+async def test_deleted_rows_are_removed(store: SqlStore, dialogue: Dialogue) -> None:
     await dialogue.step(user('1'), tree=Tree.of({'/a.txt': file(b'a')}), deps='{"todos": [{"content": "Read"}]}')
     response, _ = await dialogue.step(asks('ls'), answers('x'))
     await dialogue.step(requests=[dialogue.request(1, response)], calls=[dialogue.call(response, 'done')])
@@ -362,7 +362,7 @@ async def test_what_is_deleted_is_gone(store: SqlStore, dialogue: Dialogue) -> N
 
 
 class CountingEngine:
-    """An engine that counts the statements of another one."""
+    """Counts the statements of another engine."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -388,7 +388,7 @@ class CountingEngine:
 
 
 class Counted:
-    """A store whose statements are counted."""
+    """A store that counts its statements."""
 
     def __init__(self, store: SqlStore) -> None:
         self.counting = CountingEngine(store.engine)
@@ -407,7 +407,7 @@ class Counted:
 
 
 @pytest.mark.parametrize('turns', [1, 40])
-async def test_a_call_with_nothing_new_is_one_query(store: SqlStore, turns: int) -> None:
+async def test_query_without_new_rows_takes_one_statement(store: SqlStore, turns: int) -> None:
     for _ in range(turns):
         dialogue = Dialogue(store)
         await dialogue.begin()
@@ -421,7 +421,7 @@ async def test_a_call_with_nothing_new_is_one_query(store: SqlStore, turns: int)
     assert len(counted.counting.statements) == 1
 
 
-async def test_a_step_reads_what_is_new(store: SqlStore, dialogue: Dialogue) -> None:
+async def test_new_step_reads_only_new_rows(store: SqlStore, dialogue: Dialogue) -> None:
     await dialogue.step(*(user(str(number)) for number in range(300)))
     counted = Counted(store)
     async with Analytics(counted) as analytics:
@@ -434,7 +434,7 @@ async def test_a_step_reads_what_is_new(store: SqlStore, dialogue: Dialogue) -> 
     assert sum('FROM wanted' in sql for sql in counted.counting.statements) == 1
 
 
-async def test_a_store_is_followed_in_batches(
+async def test_store_is_followed_in_batches(
     store: SqlStore, dialogue: Dialogue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr('pydantic_deep.store.analytics._store_reads.MAX_MESSAGES', 4)
@@ -455,8 +455,8 @@ async def test_a_store_is_followed_in_batches(
 
 
 @pytest.mark.slow
-async def test_what_comes_late_is_found(store: SqlStore, dialogue: Dialogue) -> None:
-    """On PostgreSQL a row may be visible later than one with a higher number."""
+async def test_rows_that_become_visible_late_are_found(store: SqlStore, dialogue: Dialogue) -> None:
+    """On PostgreSQL a row may become visible later than one with a higher number."""
     await dialogue.step(user('1'))
     await store.sql('SELECT 1')
     late = Dialogue(store, 'late')
@@ -471,7 +471,7 @@ async def test_what_comes_late_is_found(store: SqlStore, dialogue: Dialogue) -> 
     await analytics.aclose()
 
 
-async def test_messages_that_no_branch_has_are_looked_for_once(store: SqlStore, dialogue: Dialogue) -> None:
+async def test_messages_without_a_branch_are_looked_up_once(store: SqlStore, dialogue: Dialogue) -> None:
     await dialogue.step(user('1'))
 
     def strand() -> Operation[None]:
@@ -489,20 +489,20 @@ async def test_messages_that_no_branch_has_are_looked_for_once(store: SqlStore, 
     assert not [sql for sql in counted.counting.statements if 'FROM message)' in sql and 'LIMIT' in sql]
 
 
-async def test_many_calls_at_once_agree(store: SqlStore, dialogue: Dialogue) -> None:
+async def test_concurrent_queries_return_the_same(store: SqlStore, dialogue: Dialogue) -> None:
     await dialogue.step(user('1'))
     tables = await asyncio.gather(*(store.sql('SELECT count(*) FROM messages') for _ in range(8)))
     assert [table.rows for table in tables] == [((1,),)] * 8
 
 
-async def test_a_closed_store_answers_nothing(store: SqlStore) -> None:
+async def test_closed_store_raises(store: SqlStore) -> None:
     await store.sql('SELECT 1')
     await store.aclose()
     with pytest.raises(StoreClosedError, match='were closed'):
         await store.sql('SELECT 1')
 
 
-async def test_macros_answer_the_common_questions(store: SqlStore) -> None:
+async def test_macros_answer_common_questions(store: SqlStore) -> None:
     dialogue = Dialogue(store)
     await dialogue.begin()
     [response] = await dialogue.step(asks('ls'), tree=Tree.of({'/a.txt': file(b'a')}))
@@ -534,13 +534,13 @@ async def test_parameters_are_bound(store: SqlStore, dialogue: Dialogue) -> None
     assert (await store.sql('SELECT $name', {'name': "'; DROP TABLE runs"})).rows == (("'; DROP TABLE runs",),)
 
 
-async def test_moments_are_plain_and_json_is_text(store: SqlStore, dialogue: Dialogue) -> None:
+async def test_timestamps_are_naive_and_json_is_text(store: SqlStore, dialogue: Dialogue) -> None:
     await dialogue.step(user('1'))
     table = await store.sql("SELECT created_at::VARCHAR AS at, metadata, metadata->>'$.team' AS team FROM versions")
     assert table.to_dicts() == [{'at': '1970-01-01 00:00:01', 'metadata': '{"team":"red"}', 'team': 'red'}]
 
 
-def test_a_table_shows_its_first_rows_and_short_cells() -> None:
+def test_table_repr_shows_the_first_rows_and_shortens_cells() -> None:
     rows = tuple((number, 0.1234567, None if number else 'a\nb' + 'c' * 90) for number in range(22))
     text = repr(Table(columns=('n', 'rate', 'text'), rows=rows))
     lines = text.splitlines()
@@ -551,14 +551,14 @@ def test_a_table_shows_its_first_rows_and_short_cells() -> None:
     assert len(lines) == 23
 
 
-def test_a_table_yields_its_rows() -> None:
+def test_table_iterates_over_its_rows() -> None:
     table = Table(columns=('a', 'b'), rows=((1, None), (2, None)))
     assert [a for a, _ in table] == [1, 2]
     assert len(table) == 2
     assert repr(Table(columns=('a',), rows=())) == 'a\n-'
 
 
-async def test_a_moment_with_a_time_zone_is_returned(store: SqlStore) -> None:
+async def test_timestamp_with_a_time_zone_is_returned(store: SqlStore) -> None:
     ((moment,),) = (await store.sql("SELECT '2026-11-22 12:00:00+01'::TIMESTAMPTZ")).rows
 
     assert moment == datetime(2026, 11, 22, 11, tzinfo=UTC)

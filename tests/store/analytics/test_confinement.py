@@ -1,4 +1,4 @@
-"""What the SQL of a caller cannot do: every attempt fails with an error of the store, and changes nothing."""
+"""Operations that SQL queries are not allowed to do: each raises an error of the store and changes nothing."""
 
 from __future__ import annotations
 
@@ -130,11 +130,11 @@ STATE = (
     'SELECT name, value FROM duckdb_settings() ORDER BY ALL',
     'FROM duckdb_variables()',
 )
-"""Everything that a query could have changed."""
+"""All state that a query could change."""
 
 
 @pytest.mark.parametrize('queries', [WRITES, OUTSIDE, SETTINGS, MISTAKES], ids=['write', 'outside', 'set', 'mistake'])
-async def test_a_query_that_does_more_than_read_is_refused(
+async def test_query_that_does_more_than_read_is_refused(
     store: SqlStore, tmp_path: Path, queries: Sequence[str]
 ) -> None:
     before = [(await store.sql(each)).rows for each in STATE]
@@ -161,37 +161,37 @@ async def test_settings_are_locked(store: SqlStore) -> None:
 READS = ('DESCRIBE runs', 'SHOW TABLES', 'SUMMARIZE runs', 'VALUES (1)', 'TABLE runs', 'WITH a AS (SELECT 1) FROM a')
 
 
-async def test_whatever_only_reads_is_answered(store: SqlStore) -> None:
+async def test_every_read_only_statement_is_answered(store: SqlStore) -> None:
     for query in READS:
         assert (await store.sql(query)).columns, query
 
 
-async def test_the_tables_that_are_shown_are_those_that_are_documented(store: SqlStore) -> None:
+async def test_visible_tables_are_the_documented_ones(store: SqlStore) -> None:
     from pydantic_deep.store.analytics._schema import PUBLIC
 
     assert [name for (name,) in await store.sql('SHOW TABLES')] == sorted(PUBLIC)
 
 
-async def test_a_query_that_needs_too_much_memory_fails_alone(store: SqlStore) -> None:
+async def test_query_out_of_memory_does_not_affect_others(store: SqlStore) -> None:
     query = "SELECT count(DISTINCT i::VARCHAR || repeat('x', 400)) FROM range(1_000_000) t(i)"
     with pytest.raises(QueryError, match='Out of Memory'):
         await store.sql(query, limits=SqlLimits(memory_bytes=64 * 2**20))
     assert (await store.sql('SELECT count(*) FROM conversations')).rows == ((1,),)
 
 
-async def test_a_result_has_a_limit(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_number_of_result_rows_is_limited(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_replica, 'MAX_ROWS', 5000)
     assert len(await store.sql('FROM range(5000)')) == 5000
     with pytest.raises(QueryError, match='more than 5,000 rows'):
         await store.sql('FROM range(1_000_000_000_000)')
 
 
-async def test_a_parameter_that_is_none_is_an_error(store: SqlStore) -> None:
+async def test_invalid_parameter_raises(store: SqlStore) -> None:
     with pytest.raises(QueryError):
         await store.sql('SELECT ?', [object()])
 
 
-async def test_a_query_is_interrupted_when_its_task_is_cancelled(store: SqlStore) -> None:
+async def test_cancelled_query_is_interrupted(store: SqlStore) -> None:
     with anyio.move_on_after(0.05) as scope:
         await store.sql(ENDLESS)
     assert scope.cancelled_caught
@@ -204,7 +204,7 @@ async def test_a_query_is_interrupted_when_its_task_is_cancelled(store: SqlStore
     assert (await store.sql('SELECT count(*) FROM conversations')).rows == ((1,),)
 
 
-def test_a_query_that_is_stopped_before_it_runs_does_not_run() -> None:
+def test_query_stopped_before_its_start_does_not_run() -> None:
     query = Query('SELECT 1', (), SqlLimits(), None)
     query.stop()
     replica = Replica()
@@ -213,7 +213,7 @@ def test_a_query_that_is_stopped_before_it_runs_does_not_run() -> None:
     replica.close()
 
 
-async def test_other_tasks_go_on_while_a_query_runs(store: SqlStore) -> None:
+async def test_other_tasks_run_during_a_query(store: SqlStore) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(store.sql, ENDLESS)
         assert (await store.sql('SELECT count(*) FROM conversations')).rows == ((1,),)
@@ -222,7 +222,7 @@ async def test_other_tasks_go_on_while_a_query_runs(store: SqlStore) -> None:
         tasks.cancel_scope.cancel()
 
 
-async def test_nothing_runs_on_the_loop(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_queries_do_not_run_in_the_event_loop_thread(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: set[int] = set()
     run = Query.run
 

@@ -1,4 +1,4 @@
-"""The process that holds a replica, in this one: what it is sent, what it answers and how it ends."""
+"""The process that holds a replica, tested in this process: its messages, answers and shutdown."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-def test_every_value_arrives_as_it_was(value: object) -> None:
+def test_every_value_round_trips(value: object) -> None:
     assert decode(encode(value)) == value
 
 
-def test_values_arrive_as_what_they_were() -> None:
+def test_values_keep_their_types() -> None:
     moment = datetime(2026, 1, 2, 3, 4, 5, 6, UTC)
     values = [
         {'bytes': 'ff'}, {1: (2, [3])}, b'\xff', moment, date(2026, 1, 2), time(3, 4), timedelta(1, 2, 3),
@@ -64,12 +64,12 @@ def test_values_arrive_as_what_they_were() -> None:
 
 
 @pytest.mark.parametrize('value', [object(), [object()], {'a': {object()}}, 1j])
-def test_a_value_that_is_none_is_refused(value: object) -> None:
+def test_unsupported_value_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match='cannot be bound'):
         encode(value)
 
 
-def test_a_value_that_is_nested_too_deep_is_refused() -> None:
+def test_deeply_nested_value_is_refused() -> None:
     value: list[object] = []
     for _ in range(sys.getrecursionlimit() + 10):
         value = [value]
@@ -78,12 +78,12 @@ def test_a_value_that_is_nested_too_deep_is_refused() -> None:
 
 
 @pytest.mark.parametrize('data', [b'', b'{"what": 1}', b'{"date": 1}', b'{"uuid": "x"}', b'{}', b'[' * 100_000])
-def test_what_is_no_message_is_refused(data: bytes) -> None:
+def test_invalid_message_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r'.'):
         decode(data)
 
 
-def test_the_size_of_a_value_has_all_that_is_in_it() -> None:
+def test_size_of_a_value_includes_its_contents() -> None:
     assert size_of({'a': ['x' * 1000, ('y' * 1000,)]}) > 2000
 
 
@@ -95,7 +95,7 @@ def pipe() -> Any:
         os.close(end)
 
 
-def test_a_message_of_a_pipe_has_a_largest_length(pipe: tuple[int, int]) -> None:
+def test_message_over_the_maximum_length_is_refused(pipe: tuple[int, int]) -> None:
     send(pipe[1], 'x' * 100)
     with pytest.raises(ValueError, match='102 bytes'):
         receive(pipe[0], 101)
@@ -107,7 +107,7 @@ ORDER = QueryRequest('SELECT 1 AS a', [], 1, 2**30, 1000, 5, False)
 
 
 def answers(order: QueryRequest, pipe: tuple[int, int], settings: Settings = NO_SETTINGS) -> list[Any]:
-    """Return what a query writes."""
+    """Return everything that a query writes."""
     host = DatabaseServer(None, settings, [])
     process.run_query(host._connection.cursor(), order, pipe[1])  # pyright: ignore[reportPrivateUsage]
     found: list[Any] = []
@@ -131,11 +131,11 @@ def answers(order: QueryRequest, pipe: tuple[int, int], settings: Settings = NO_
         ({'sql': 'SELECT 1; SELECT 2'}, [['failed', 'There are 2 statements; pass one query.']]),
     ],
 )  # fmt: skip
-def test_a_query_is_answered(pipe: tuple[int, int], changes: dict[str, Any], expected: list[object]) -> None:
+def test_query_is_answered(pipe: tuple[int, int], changes: dict[str, Any], expected: list[object]) -> None:
     assert answers(ORDER._replace(**changes), pipe) == expected
 
 
-def test_a_query_that_is_none_or_fails_is_answered(pipe: tuple[int, int]) -> None:
+def test_invalid_or_failing_query_is_answered_with_an_error(pipe: tuple[int, int]) -> None:
     [[kind, text]] = answers(ORDER._replace(sql='DROP TABLE a'), pipe)
     assert kind == 'failed'
     assert str(text).startswith('DROP is not allowed')
@@ -143,7 +143,7 @@ def test_a_query_that_is_none_or_fails_is_answered(pipe: tuple[int, int]) -> Non
     assert (kind, len(str(text))) == ('failed', 10_000)
 
 
-def test_a_query_without_memory_is_answered(pipe: tuple[int, int]) -> None:
+def test_query_out_of_memory_is_answered_with_an_error(pipe: tuple[int, int]) -> None:
     order = ORDER._replace(sql='SELECT count(DISTINCT range) FROM range(10000000)')
     assert answers(order, pipe, {'memory_limit': '10MB', 'temp_directory': ''})[-1] == [
         'memory', Like('Out of Memory Error'),
@@ -151,7 +151,7 @@ def test_a_query_without_memory_is_answered(pipe: tuple[int, int]) -> None:
 
 
 class Like(str):
-    """Equal to every text that begins with it."""
+    """Equal to every text with this prefix."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, str) and other.startswith(str(self))
@@ -160,10 +160,10 @@ class Like(str):
 
 
 def unconfined(connection: object, order: QueryRequest, cancel_pipe: int) -> None:
-    """Leave this process as it is."""
+    """Skip the confinement, which would affect this process."""
 
 
-def test_a_fork_answers_and_ends(pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forked_query_answers_and_exits(pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     def end(status: int) -> None:
         raise SystemExit(status)
 
@@ -178,7 +178,7 @@ def test_a_fork_answers_and_ends(pipe: tuple[int, int], monkeypatch: pytest.Monk
     assert receive(pipe[0], 1000) == ['columns', ['a']]
 
 
-def test_a_fork_is_left_alone(pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parent_does_not_wait_for_its_fork(pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, 'os', SimpleNamespace(fork=lambda: 7, close=os.close))
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -186,7 +186,7 @@ def test_a_fork_is_left_alone(pipe: tuple[int, int], monkeypatch: pytest.MonkeyP
         assert theirs.fileno() != -1
 
 
-def test_a_fork_that_cannot_be_is_said(pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_fork_is_reported(pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> int:
         raise BlockingIOError(11, 'Resource temporarily unavailable')
 
@@ -201,7 +201,7 @@ def test_a_fork_that_cannot_be_is_said(pipe: tuple[int, int], monkeypatch: pytes
 
 
 @pytest.mark.parametrize(('is_read', 'is_folded'), [(False, True), (True, False)])
-def test_a_long_log_is_folded_into_a_file_that_nobody_reads(
+def test_long_log_is_merged_into_a_file_without_readers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_read: bool, is_folded: bool
 ) -> None:
     monkeypatch.setattr(process, 'reap_children', lambda: is_read)
@@ -214,7 +214,7 @@ def test_a_long_log_is_folded_into_a_file_that_nobody_reads(
     assert not (tmp_path / 'a.duckdb.wal').exists()
 
 
-def test_statements_that_fail_are_undone() -> None:
+def test_failed_statements_are_rolled_back() -> None:
     host = DatabaseServer(None, {}, [('CREATE TABLE a (i BIGINT)', ())])
     with pytest.raises(Exception, match='nowhere'):
         host.run([('INSERT INTO a VALUES (1)', ()), ('FROM nowhere', ())])
@@ -222,7 +222,7 @@ def test_statements_that_fail_are_undone() -> None:
 
 
 def waits(results: list[int | None]) -> Callable[..., tuple[int, int]]:
-    """Return a `waitpid` with these results; `None` for no child."""
+    """Return a `waitpid` with these results, where `None` means no child."""
 
     def waitpid(pid: int, options: int) -> tuple[int, int]:
         result = results.pop(0)
@@ -234,13 +234,13 @@ def waits(results: list[int | None]) -> Callable[..., tuple[int, int]]:
 
 
 @pytest.mark.parametrize(('results', 'is_left'), [([None], False), ([7, 8, None], False), ([7, 0], True)])
-def test_who_has_ended_is_buried(monkeypatch: pytest.MonkeyPatch, results: list[int | None], is_left: bool) -> None:
+def test_exited_children_are_reaped(monkeypatch: pytest.MonkeyPatch, results: list[int | None], is_left: bool) -> None:
     monkeypatch.setattr(process, 'os', SimpleNamespace(waitpid=waits(results), WNOHANG=1))
     assert process.reap_children() is is_left
     assert not results
 
 
-def test_a_database_is_closed_after_its_last_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_database_is_closed_after_its_last_fork(monkeypatch: pytest.MonkeyPatch) -> None:
     host = DatabaseServer(None, {}, [])
     results: list[int | None] = [0, 7, 0, None, None]
     monkeypatch.setattr(process, 'os', SimpleNamespace(waitpid=waits(results), WNOHANG=1))
@@ -248,7 +248,7 @@ def test_a_database_is_closed_after_its_last_fork(monkeypatch: pytest.MonkeyPatc
     assert not results
 
 
-def test_what_comes_over_a_socket_is_done_until_it_is_closed(
+def test_server_handles_messages_until_its_socket_is_closed(
     pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[QueryRequest] = []
@@ -276,7 +276,7 @@ def test_what_comes_over_a_socket_is_done_until_it_is_closed(
     assert asked == [ORDER]
 
 
-def test_a_database_that_cannot_be_opened_is_said() -> None:
+def test_database_that_cannot_be_opened_is_reported() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         process.send_to(ours, ['/nowhere/a.duckdb', NO_SETTINGS, NOTHING])
@@ -284,24 +284,24 @@ def test_a_database_that_cannot_be_opened_is_said() -> None:
         assert process.receive_from(ours)[0] == ['failed', Like('IO Error')]
 
 
-def test_memory_is_counted_where_the_kernel_counts_it(tmp_path: Path) -> None:
+def test_memory_is_read_from_the_kernel_if_available(tmp_path: Path) -> None:
     assert process.data_bytes() > 0
     assert process.data_bytes(tmp_path / 'statm') == 0
 
 
-def test_a_database_without_an_interpreter_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_interpreter_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, 'executable', '/nowhere/python')
     with pytest.raises(DatabaseError, match='no process can be started'):
         Database(None, {})
 
 
-def test_a_database_whose_program_does_not_start_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_that_does_not_start_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, 'executable', '/bin/false')
     with pytest.raises(DatabaseError, match='has ended'):
         Database(None, {})
 
 
-def test_a_database_that_has_ended_takes_no_query() -> None:
+def test_ended_database_accepts_no_query() -> None:
     database = Database(None, {})
     database.close()
     with pytest.raises(DatabaseError, match='has ended'):

@@ -1,4 +1,4 @@
-"""Replicas in files, which can be thrown away, and what is exported."""
+"""Replicas in files, which can be deleted and rebuilt, and exports."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def say(store: SqlStore, text: str) -> None:
-    """Begin a conversation of one message."""
+    """Start a conversation with one message."""
     conversation_id, branch_id = new_id(), new_id()
     version = VersionRecord(
         id=new_id(), number=0, parent_id=None, cloned_from=None, merged_from=None, kind='turn', state='complete',
@@ -78,12 +78,12 @@ def path(tmp_path: Path) -> Path:
 
 
 def forget(path: Path, text: str = 'one') -> None:
-    """Take a message out of a replica, which shows who did not build it again."""
+    """Change a message in a replica, to detect whether the replica was rebuilt."""
     with duckdb.connect(str(path)) as connection:
         connection.execute('UPDATE messages SET text = ? WHERE text = ?', ['remembered', text])
 
 
-async def test_a_file_goes_on_where_the_last_process_stopped(store: SqlStore, path: Path) -> None:
+async def test_replica_file_is_continued_by_the_next_process(store: SqlStore, path: Path) -> None:
     async with Analytics(store, path) as analytics:
         assert await texts(analytics) == ['one']
     forget(path)
@@ -92,7 +92,7 @@ async def test_a_file_goes_on_where_the_last_process_stopped(store: SqlStore, pa
         assert await texts(analytics) == ['remembered', 'two']
 
 
-async def test_a_file_that_was_deleted_is_built_again(store: SqlStore, path: Path) -> None:
+async def test_deleted_replica_file_is_rebuilt(store: SqlStore, path: Path) -> None:
     async with Analytics(store, path) as analytics:
         await texts(analytics)
     path.unlink()
@@ -101,7 +101,7 @@ async def test_a_file_that_was_deleted_is_built_again(store: SqlStore, path: Pat
 
 
 @pytest.mark.parametrize('start', [0, 4096, 8192, 12288])
-async def test_a_file_that_is_damaged_is_built_again(store: SqlStore, path: Path, start: int) -> None:
+async def test_damaged_replica_file_is_rebuilt(store: SqlStore, path: Path, start: int) -> None:
     async with Analytics(store, path) as analytics:
         await texts(analytics)
     contents = bytearray(path.read_bytes())
@@ -111,7 +111,7 @@ async def test_a_file_that_is_damaged_is_built_again(store: SqlStore, path: Path
         assert await texts(analytics) == ['one']
 
 
-async def test_a_file_that_ends_too_early_is_built_again(store: SqlStore, path: Path) -> None:
+async def test_truncated_replica_file_is_rebuilt(store: SqlStore, path: Path) -> None:
     async with Analytics(store, path) as analytics:
         await texts(analytics)
     path.write_bytes(path.read_bytes()[:20_000])
@@ -119,7 +119,7 @@ async def test_a_file_that_ends_too_early_is_built_again(store: SqlStore, path: 
         assert await texts(analytics) == ['one']
 
 
-async def test_a_file_of_another_format_is_built_again(store: SqlStore, path: Path) -> None:
+async def test_replica_file_of_another_format_is_rebuilt(store: SqlStore, path: Path) -> None:
     async with Analytics(store, path) as analytics:
         await texts(analytics)
     forget(path)
@@ -129,7 +129,7 @@ async def test_a_file_of_another_format_is_built_again(store: SqlStore, path: Pa
         assert await texts(analytics) == ['one']
 
 
-async def test_a_file_of_another_store_is_built_again(store: SqlStore, path: Path) -> None:
+async def test_replica_file_of_another_store_is_rebuilt(store: SqlStore, path: Path) -> None:
     async with Analytics(store, path) as analytics:
         await texts(analytics)
     async with open_store('memory:') as other:
@@ -139,7 +139,7 @@ async def test_a_file_of_another_store_is_built_again(store: SqlStore, path: Pat
 
 
 @pytest.mark.parametrize('contents', [b'', b'text', b'SQLite format 3\0'])
-async def test_a_file_that_is_something_else_is_left_alone(store: SqlStore, path: Path, contents: bytes) -> None:
+async def test_foreign_file_is_not_overwritten(store: SqlStore, path: Path, contents: bytes) -> None:
     path.write_bytes(contents)
     async with Analytics(store, path) as analytics:
         with pytest.raises(StoreFormatError, match='not a replica'):
@@ -147,7 +147,7 @@ async def test_a_file_that_is_something_else_is_left_alone(store: SqlStore, path
     assert path.read_bytes() == contents
 
 
-async def test_the_file_of_the_store_is_no_replica(store: SqlStore, tmp_path: Path) -> None:
+async def test_file_of_the_store_is_refused_as_a_replica(store: SqlStore, tmp_path: Path) -> None:
     async with Analytics(store, tmp_path / 'agents.db') as analytics:
         with pytest.raises(StoreFormatError):
             await analytics.sql('SELECT 1')
@@ -156,7 +156,7 @@ async def test_the_file_of_the_store_is_no_replica(store: SqlStore, tmp_path: Pa
     connection.close()
 
 
-async def test_a_file_has_one_owner(store: SqlStore, path: Path) -> None:
+async def test_replica_file_has_one_owner(store: SqlStore, path: Path) -> None:
     async with Analytics(store, path) as analytics:
         await texts(analytics)
         async with Analytics(store, path) as second:
@@ -189,7 +189,7 @@ async def test_a_place_that_cannot_be_written_is_said(store: SqlStore, tmp_path:
             await analytics.sql('SELECT 1')
 
 
-async def test_a_replica_that_cannot_be_kept_is_said(
+async def test_failing_replica_raises_and_is_rebuilt(
     store: SqlStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(replica: Replica) -> object:
@@ -203,14 +203,14 @@ async def test_a_replica_that_cannot_be_kept_is_said(
         assert await texts(analytics) == ['one']
 
 
-async def test_a_replica_whose_process_ends_is_built_again(store: SqlStore) -> None:
+async def test_replica_is_rebuilt_after_its_process_ended(store: SqlStore) -> None:
     async with Analytics(store) as analytics:
         await texts(analytics)
         end_process(analytics)
         assert await texts(analytics) == ['one']
 
 
-async def test_a_replica_whose_process_ends_under_a_query_is_built_again(
+async def test_replica_is_rebuilt_after_its_process_ended_during_a_query(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with Analytics(store) as analytics:
@@ -227,15 +227,15 @@ async def test_a_replica_whose_process_ends_under_a_query_is_built_again(
 
 
 def end_process(analytics: Analytics) -> None:
-    """Kill the process that holds a replica, and nothing else."""
-    opened = analytics._opened  # pyright: ignore[reportPrivateUsage] - to break it
+    """Kill only the process that holds a replica."""
+    opened = analytics._opened  # pyright: ignore[reportPrivateUsage] - to kill its process
     assert opened is not None
     process = opened.replica._connection._process  # pyright: ignore[reportPrivateUsage]
     process.kill()
     process.wait()
 
 
-async def test_closed_analytics_answer_nothing(store: SqlStore, path: Path) -> None:
+async def test_closed_analytics_raise(store: SqlStore, path: Path) -> None:
     analytics = Analytics(store, path)
     await analytics.aclose()
     with pytest.raises(StoreClosedError):
@@ -243,7 +243,7 @@ async def test_closed_analytics_answer_nothing(store: SqlStore, path: Path) -> N
     await analytics.aclose()
 
 
-async def test_a_cancelled_pass_leaves_a_replica_that_goes_on(store: SqlStore) -> None:
+async def test_replica_is_usable_after_a_cancelled_update(store: SqlStore) -> None:
     for number in range(30):
         await say(store, str(number))
     async with Analytics(store) as analytics:
@@ -276,14 +276,14 @@ async def test_every_table_is_exported(store: SqlStore, tmp_path: Path) -> None:
     assert rows == [('one',)]
 
 
-async def test_an_export_replaces_the_last_one(store: SqlStore, tmp_path: Path) -> None:
+async def test_export_replaces_the_previous_one(store: SqlStore, tmp_path: Path) -> None:
     target = tmp_path / "it's"
     await export_parquet(store, target)
     await say(store, 'two')
     assert (await export_parquet(store, target))[0].row_count == 2
 
 
-async def test_an_export_that_fails_leaves_the_last_one(
+async def test_failed_export_keeps_the_previous_one(
     store: SqlStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await export_parquet(store, tmp_path / 'out')
@@ -299,7 +299,7 @@ async def test_an_export_that_fails_leaves_the_last_one(
     assert {path: path.read_bytes() for path in (tmp_path / 'out').iterdir()} == before
 
 
-async def test_an_export_without_a_process_is_said(
+async def test_export_without_a_process_raises(
     store: SqlStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, 'executable', '/nowhere/python')
@@ -308,20 +308,20 @@ async def test_an_export_without_a_process_is_said(
     assert list((tmp_path / 'out').iterdir()) == []
 
 
-async def test_an_export_to_a_file_is_said(store: SqlStore, tmp_path: Path) -> None:
+async def test_export_to_a_file_raises(store: SqlStore, tmp_path: Path) -> None:
     (tmp_path / 'out').write_text('')
     with pytest.raises(StoreUnavailableError, match='Nothing can be exported'):
         await export_parquet(store, tmp_path / 'out')
 
 
-async def test_an_error_of_the_store_is_passed_on(store: SqlStore, tmp_path: Path) -> None:
+async def test_closed_store_raises_from_an_export(store: SqlStore, tmp_path: Path) -> None:
     await store.aclose()
     with pytest.raises(StoreClosedError):
         await export_parquet(store, tmp_path / 'out')
     assert list((tmp_path / 'out').iterdir()) == []
 
 
-async def test_a_store_that_is_gone_is_said_in_its_own_words(
+async def test_error_of_the_store_is_raised_unchanged_from_an_export(
     store: SqlStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def gone(follower: Follower) -> None:
@@ -332,7 +332,7 @@ async def test_a_store_that_is_gone_is_said_in_its_own_words(
         await export_parquet(store, tmp_path / 'out')
 
 
-def test_a_change_that_fails_is_undone() -> None:
+def test_failed_change_is_rolled_back() -> None:
     replica = Replica()
     row = (1, 'c', 'analyst', None, 1)
     with pytest.raises(DatabaseError):
@@ -343,7 +343,7 @@ def test_a_change_that_fails_is_undone() -> None:
     replica.close()
 
 
-def test_an_exporting_connection_reaches_its_directory_alone(tmp_path: Path) -> None:
+def test_exporting_connection_can_only_access_its_directory(tmp_path: Path) -> None:
     place = tmp_path / 'place'
     place.mkdir()
     shutil.copy(__file__, tmp_path / 'secret.py')
@@ -355,11 +355,11 @@ def test_an_exporting_connection_reaches_its_directory_alone(tmp_path: Path) -> 
     replica.close()
 
 
-async def test_the_extra_that_is_missing_is_named(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_duckdb_extra_is_named(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.split('.')[0] in ('duckdb', '_duckdb')]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, 'duckdb', None)
-    monkeypatch.setattr(package, 'analytics', analytics)  # an import puts the new module there, too
+    monkeypatch.setattr(package, 'analytics', analytics)  # the import also sets the attribute
     for name in [name for name in sys.modules if name.startswith(analytics.__name__)]:
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(ImportError, match=r"pip install 'pydantic-deep\[duckdb\]'"):

@@ -1,4 +1,4 @@
-"""The guide to analytics names every table, column and macro, and its queries run."""
+"""The analytics guide names every table, column and macro, and its queries run."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ ROWS = {
 }
 
 
-async def test_every_query_runs() -> None:
+async def test_every_query_of_the_guide_runs() -> None:
     async with open_store('memory:') as store:
         for query in QUERIES:
             assert (await store.sql(query)).columns, query
     assert len(QUERIES) == len(MACROS) + 10
 
 
-async def test_every_table_is_described_with_all_columns_but_ids() -> None:
+async def test_guide_describes_every_table_with_all_columns_except_ids() -> None:
     assert [name for name in ROWS if name in PUBLIC] == list(PUBLIC)
     async with open_store('memory:') as store:
         for table in PUBLIC:

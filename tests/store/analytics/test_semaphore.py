@@ -1,4 +1,4 @@
-"""Queries of one replica run in order of arrival, a bounded number at once."""
+"""Queries of one replica run in order of arrival, with a limit on concurrent ones."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ async def test_slots_are_granted_in_order_and_skip_cancelled_tasks() -> None:
 
 
 @pytest.mark.parametrize('moments', range(5))
-async def test_a_slot_granted_to_a_cancelled_task_passes_to_the_next(moments: int) -> None:
-    """A task may be cancelled just before or after its slot is granted: no query runs for a client that has disconnected."""
+async def test_slot_granted_to_a_cancelled_task_passes_to_the_next(moments: int) -> None:
+    """A task may be cancelled just before or after its slot is granted. No query runs for a disconnected client."""
     slots = FairSemaphore()
     first = slots.slot(1)
     await first.__aenter__()

@@ -1,10 +1,10 @@
-"""Makes `b578597.db.gz` and `b578597.json.gz`: a SQLite store with every kind of record, and all that can be read from it.
+"""Makes `b578597.db.gz` and `b578597.json.gz`: a SQLite store with every kind of record, and everything read from it.
 
 Made with version 0.1.0 at commit b578597. The program runs on that commit only, in a checkout with its environment:
-`python make_store.py DIRECTORY`, with `read_store.py` beside it. Nothing here is imported by a test.
+`python make_store.py DIRECTORY`, with `read_store.py` in the same directory. No test imports it.
 
-At the end it checks that each table has a row, each enumeration of the schema each of its values, and each column that
-may be NULL both a NULL and a value; `NEVER` has what cannot be.
+At the end it checks that each table has a row, each enumeration in the schema has each of its values, and each nullable
+column has both a NULL and a value. `NEVER` lists the impossible cases.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ PNG = bytes.fromhex(
 
 
 def priced(*parts: object, cached: int = 0) -> ModelResponse:
-    """Return a response whose price is known."""
+    """Return a response with a known price."""
     return ModelResponse(
         parts=[TextPart(part) if isinstance(part, str) else part for part in parts],
         usage=RequestUsage(
@@ -93,7 +93,7 @@ def die(*_: object) -> str:
 
 
 async def report(store) -> None:
-    """A conversation with a name, an id of its own, files, uploads, todos, branches, merges, edits and deletions."""
+    """A named conversation with a fixed id, files, uploads, todos, branches, merges, edits and deletions."""
     deps = DeepAgentDeps(
         backend=StateBackend({'/report.md': '# Sales\n\nNorth: 120\n\nSouth: 80\n', '/data/north.csv': 'cake,70\n'}),
         metadata={'owner': 'ada', 'tenant': 'bakery'},
@@ -191,7 +191,7 @@ async def report(store) -> None:
 
 
 async def typed(store) -> None:
-    """Agents without deps of ours: another output, tools of each effect, an unnamed conversation, and a replay."""
+    """Agents without deep-agent deps: typed output, tools of each effect, an unnamed conversation, and a replay."""
     built = agents(store, fruit=ScriptedModel(call('weigh', name='pear'), call('final_result', name='pear', grams=120)))
     await (await built['fruit'].create()).advance('Weigh a pear.')
     built = agents(store, plain=ScriptedModel('one', 'two'))
@@ -204,7 +204,7 @@ async def typed(store) -> None:
 
 
 async def stopped(store) -> None:
-    """A turn that its caller leaves, and one that a token cancels."""
+    """An abandoned turn and a cancelled one."""
     agent = VersionedAgent(Agent(ScriptedModel('a b c d e f g', 'h i j k'), name='stopped'), store)
     root = await agent.create(name='Stopped')
     async with root.advance_stream('Speak slowly.', moves_head=True) as stream:
@@ -233,7 +233,7 @@ def asker(store, *steps, **options):
 
 
 async def approvals(store) -> None:
-    """Pauses: answered in each way, in part, in the inbox only, expired, and pending with and without a time."""
+    """Pauses: answered in each way, partly, only in the inbox, expired, and pending with and without a timeout."""
     inbox = ApprovalInbox(store)
     four = [
         call('write_file', path='/a.md', content='A\n'),
@@ -268,7 +268,7 @@ async def approvals(store) -> None:
         await agent.create(name='Pending with a diff', deps=DeepAgentDeps(backend=StateBackend({'/a.md': 'before\n'})))
     ).advance('Write.')
 
-    # An answer that a run has claimed which failed before it made anything is free again, and acted on by the next.
+    # An answer claimed by a run that failed before it stored anything is free again, and used by the next run.
     agent = asker(store, four[1], 'Published after all.')
     paused = await (await agent.create(name='Moved by its resume')).advance('Publish.')
     async with paused.resume_stream({paused.pending[0].id: Approve()}, by='ada', moves_head=True) as stream:
@@ -277,7 +277,7 @@ async def approvals(store) -> None:
 
 
 async def delegations(store) -> None:
-    """Subagents at two levels, a fork that is merged, one that fails, one with data, and one that waits."""
+    """Subagents at two levels: a merged fork, a failed one, one with structured data, and a suspended one."""
 
     def speak(messages, info):
         said = ' '.join(str(getattr(part, 'content', '')) for part in messages[0].parts)
@@ -336,7 +336,7 @@ async def summarized(store) -> None:
 
 
 async def by_hand(store) -> None:
-    """Rows that a program can commit and no agent does by itself: directories, executables, large directories, traces."""
+    """Rows that programs can commit but agents do not: workspaces, executables, large directories, traces."""
     at = 1_767_225_600_000_000
     conversation, branch, root_id = 'by-hand', new_id(), new_id()
     data = b'#!/bin/sh\necho hello\n'
@@ -487,7 +487,7 @@ async def by_hand(store) -> None:
 
 
 async def garbage(store) -> None:
-    """What no version reaches: condemned by a first collection, and not yet gone."""
+    """Unreachable data, marked by a first collection and not removed yet."""
     agent = deep(store, call('write_file', path='/x.md', content='not reached any more\n'), 'x', name='forgotten')
     root = await agent.create(name='Forgotten')
     await agent.delete_line(await root.advance('Write.'))
@@ -495,7 +495,7 @@ async def garbage(store) -> None:
 
 
 async def served(store) -> None:
-    """What a server keeps: keys, their uses, audit records, threads of other APIs, owners and sessions."""
+    """Data of a server: keys and their use, audit records, threads of other APIs, owners and sessions."""
 
     def echo(messages, info):
         words = [str(part.content) for message in messages for part in message.parts if part.part_kind == 'user-prompt']
@@ -535,7 +535,7 @@ async def served(store) -> None:
 
 
 async def rows(store) -> None:
-    """A repository whose fields are of every kind that can be asked by."""
+    """A repository with fields of every supported kind."""
     samples = await SqlRepository.open(store, Sample, fields=SAMPLE_FIELDS)
     moment = datetime(2026, 2, 28, 23, 59, 59, 999_999, UTC)
     for index in range(3):
@@ -557,7 +557,7 @@ async def rows(store) -> None:
 
 
 async def conversed(store) -> None:
-    """A conversation of `pydantic_deep.fluent`, with instructions of its own, and one that goes on."""
+    """A conversation of `pydantic_deep.fluent` with its own instructions, and a continued one."""
     agent = create_deep_agent(ScriptedModel('Hello.', 'Again.'), name='fluent')
     conversation = prompt(agent, store=store, conversation_id='fluent').instructions('Be brief.').user('Hi').start()
     async for _ in conversation:
@@ -567,7 +567,7 @@ async def conversed(store) -> None:
 
 
 async def crash(store, how: str) -> None:
-    """Do what a process did that died in the middle of it."""
+    """Do the work of a process that crashes in the middle of it."""
     built = agents(store, crash=die)
     agent = built[f'crash {how}']
     if how == 'resume':
@@ -611,7 +611,7 @@ async def make(path: Path) -> None:
 
 
 def crash_all(path: Path) -> None:
-    """Let a process of its own die for each crash."""
+    """Crash a separate process for each case."""
 
     async def dying(how: str) -> None:
         async with open_store(f'sqlite:///{path}') as store:
@@ -629,11 +629,11 @@ def crash_all(path: Path) -> None:
 
 
 NEVER = {"approval.status: no 'expired'"}
-"""What no store has: that an approval has expired is seen when it is read."""
+"""Cases that no store contains: expiry of an approval is computed when it is read."""
 
 
 def check(database: sqlite3.Connection) -> None:
-    """Check that nothing was forgotten."""
+    """Check that every case is covered."""
     missing = []
     tables = [
         row[0]

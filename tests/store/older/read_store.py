@@ -1,7 +1,7 @@
-"""Reads all that a store has through the public API, as JSON: the same program on the release that made it and on ours.
+"""Reads everything in a store through the public API, as JSON: the same program in the release that made it and today.
 
-What is read is data only. Histories, contents and rows that many versions share stand once, under `contents`, and are
-referred to by the beginning of their digest.
+Only data are read. Histories, contents and rows shared by many versions are stored once, under `contents`, and are
+referred to by a digest prefix.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from pydantic_deep.versions import AgentVersion, ApprovalInbox, VersionedAgent
 
 ALL: Final = 1_000_000
 MAX_CHARS: Final = 1_000
-"""Of longer texts their beginning, their length and their SHA-256 are compared."""
+"""Longer texts are compared by their prefix, length and SHA-256."""
 
 
 class Fruit(BaseModel):
-    """What one agent answers with."""
+    """The output type of one agent."""
 
     name: str
     grams: int
 
 
 class Sample(BaseModel):
-    """A row of a repository, with fields of every kind that can be asked by, and some that cannot."""
+    """A row of a repository, with fields of every supported kind and some unsupported ones."""
 
     id: str
     text: str
@@ -63,19 +63,19 @@ AnyAgent = VersionedAgent[Any, Any]
 Crash = Callable[[], str]
 
 CRASHES: Final = ('request', 'read', 'send', 'parallel', 'write', 'subagent', 'resume', 'left', 'attempt')
-"""What processes were doing that died: each left the run of an agent of its own."""
+"""What the crashed processes were doing. Each left a run of a separate agent."""
 
 
 def agents(
     store: SqlStore, *, plain: object = None, fruit: object = None, crash: Crash = lambda: 'it ran'
 ) -> dict[str, AnyAgent]:
-    """Return the agents that the store was made by, as far as reading needs them.
+    """Return the agents that made the store, as far as reading needs them.
 
     Args:
         store: The store.
-        plain: The model of the agent without tools.
-        fruit: The model of the agent whose answer has a type.
-        crash: What the tools do that a process died in.
+        plain: Model of the agent without tools.
+        fruit: Model of the agent with a typed output.
+        crash: Body of the tools that crashed their process.
     """
 
     def weigh(name: str) -> int:
@@ -152,7 +152,7 @@ def _crashing(how: str, crash: Crash) -> Agent[DeepAgentDeps, Any]:
 
 
 def plain(value: object) -> Any:
-    """Return a value as JSON has it: records and rows as objects, moments as text, bytes as text or Base64."""
+    """Convert a value to JSON: records and rows to objects, timestamps to text, bytes to text or Base64."""
     fields = getattr(value, '_asdict', None)
     if fields is not None:
         return {name: plain(each) for name, each in fields().items()}
@@ -181,10 +181,10 @@ def plain(value: object) -> Any:
 
 
 class Contents(dict[str, Any]):
-    """What stands once and is referred to often."""
+    """Values that are stored once and referred to several times."""
 
     def refer(self, value: object) -> str:
-        """Return what names a value."""
+        """Return the key of a value."""
         known = plain(value)
         name = hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:12]
         self[name] = known
@@ -192,7 +192,7 @@ class Contents(dict[str, Any]):
 
 
 def _told(message: ModelMessage) -> Any:
-    """Return what a message says, in fields that every release of pydantic-ai has."""
+    """Return the contents of a message, in fields that every release of pydantic-ai has."""
     parts: list[dict[str, Any]] = []
     for part in message.parts:
         said: dict[str, Any] = {'kind': part.part_kind}
@@ -268,7 +268,7 @@ async def read_store(store: SqlStore) -> dict[str, Any]:
 
 
 PLACES: Final = ('report', 'unknown', 'cut-off')
-"""Names of the directories that the program has put into the store by hand."""
+"""Keys of the workspaces that the program adds to the store by hand."""
 
 INBOX: Final = (
     'id', 'version_id', 'pending_id', 'conversation_id', 'agent_name', 'path', 'tool', 'arguments', 'preview', 'status',
@@ -280,7 +280,7 @@ THREAD: Final = ('conversation_id', 'subagent', 'intent', 'arguments', 'tool_cal
 
 
 def _place(description: str) -> str:
-    """Return the key under which a store knows the directory of a backend."""
+    """Return the key under which a store has the workspace of a backend."""
     said = json.loads(description)
     provider = 'directory' if said['provider'] in ('local', 'sandbox') else said['provider']
     return json.dumps({'id': said['id'], 'provider': provider}, separators=(',', ':'))
@@ -294,7 +294,7 @@ def _threads(threads: Sequence[Any]) -> list[Any]:
 
 
 async def _versions(store: SqlStore, contents: Contents) -> dict[str, Any]:
-    """Return each version, by id, and the lists that each agent has of them."""
+    """Return each version by id, and the lists of versions of each agent."""
     built = agents(store)
     found: dict[str, Any] = {}
     listed: dict[str, Any] = {}
@@ -419,7 +419,7 @@ MACROS: Final = (
 
 
 async def _sql(store: SqlStore, contents: Contents) -> dict[str, Any]:
-    """Return the tables and the macros of `store.sql`, each row as an object."""
+    """Return the tables and macros of `store.sql`, each row as an object."""
     return {
         name: [plain(row) for row in (await store.sql(f'SELECT * FROM {name} ORDER BY ALL')).to_dicts()]
         for name in (*TABLES, *MACROS)
@@ -427,7 +427,7 @@ async def _sql(store: SqlStore, contents: Contents) -> dict[str, Any]:
 
 
 async def read_recovered(store: SqlStore) -> dict[str, Any]:
-    """Let the runs go on that crashed, and return what came of them, without what is new each time."""
+    """Recover the crashed runs and return the results, without values that differ each time."""
     built = agents(store)
     found: dict[str, Any] = {}
     for how in CRASHES:

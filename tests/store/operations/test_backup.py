@@ -1,4 +1,4 @@
-"""Backups, and what they are restored to: any engine, row by row the same, and nothing that is not whole."""
+"""Backups restore every row on any engine, and incomplete or foreign backup files are refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def _rows(store: SqlStore) -> dict[str, list[Row]]:
-    """Return all rows of all tables, by table."""
+    """Return all rows of all tables, keyed by table."""
     engine = store.engine
     assert isinstance(engine, SupportsTables)
     dialect = engine.dialect
@@ -40,9 +40,8 @@ async def _rows(store: SqlStore) -> dict[str, list[Row]]:
     return await engine.read(read)
 
 
-async def test_a_backup_goes_from_sqlite_to_postgres_and_back_row_by_row(tmp_path: Path, postgres_url: str) -> None:
-    """What `backup` wrote of a store on one engine, `restore_store` brings into one on the other, every row of every
-    table the same; both go on with new rows."""
+async def test_backup_between_sqlite_and_postgresql_preserves_every_row(tmp_path: Path, postgres_url: str) -> None:
+    """A backup of a store on one engine is restored on the other with every row unchanged, and both accept new rows."""
     await make_sample(tmp_path / 'agents.db')
     async with open_store(f'sqlite:///{tmp_path}/agents.db') as first:
         before = await _rows(first)
@@ -63,10 +62,10 @@ async def test_a_backup_goes_from_sqlite_to_postgres_and_back_row_by_row(tmp_pat
 
 
 @pytest.mark.parametrize('is_postgres', [False, True])
-async def test_what_a_store_lacks_is_missed_where_its_backup_is_restored(
+async def test_missing_rows_are_still_detected_in_a_restored_backup(
     tmp_path: Path, is_postgres: bool, request: pytest.FixtureRequest
 ) -> None:
-    """A backup of a damaged store says how many rows were written: the copy does not pass for whole."""
+    """A backup of a damaged store has its original row counts, so the copy is reported as damaged too."""
     await make_sample(tmp_path / 'agents.db')
     with closing(sqlite3.connect(tmp_path / 'agents.db')) as raw:
         raw.execute('DELETE FROM message WHERE number = (SELECT MAX(number) FROM message)')
@@ -83,8 +82,8 @@ async def test_what_a_store_lacks_is_missed_where_its_backup_is_restored(
             await copy.sql('SELECT 1')
 
 
-async def test_a_backup_that_is_made_while_others_write_is_of_one_moment(tmp_path: Path) -> None:
-    """A backup under load has nothing that refers to what is not in it, and a whole number of turns."""
+async def test_backup_during_writes_is_a_consistent_snapshot(tmp_path: Path) -> None:
+    """A backup under load has no dangling references, and only complete turns."""
     url = f'sqlite:///{tmp_path}/agents.db'
     async with open_store(url) as store:
         dialogue = Dialogue(store)
@@ -108,9 +107,10 @@ class Note(BaseModel):
     stars: int
 
 
-async def test_a_backup_has_the_repositories_of_its_database(tmp_path: Path, postgres_url: str) -> None:
-    """Audit records and keys of a server are rows of repositories: their tables are in the backup, on either engine,
-    and can be asked by the same fields afterwards."""
+async def test_backup_includes_repositories_of_the_database(tmp_path: Path, postgres_url: str) -> None:
+    """Tables of repositories, such as audit records and server keys, are in the backup on either engine, and can be
+    queried by the same fields after restoring.
+    """
     notes = [Note(id=f'n{number:04}', stars=number % 5) for number in range(1200)]
     async with open_store(f'sqlite:///{tmp_path}/agents.db') as first:
         repository = await SqlRepository.open(first, Note, fields={'stars'})
@@ -131,8 +131,8 @@ async def test_a_backup_has_the_repositories_of_its_database(tmp_path: Path, pos
 
 
 @pytest.mark.parametrize('damage', ['cut off', 'flipped', 'longer', 'empty', 'something else', 'of a newer release'])
-async def test_a_backup_that_is_not_whole_is_refused(tmp_path: Path, damage: str) -> None:
-    """A file that was cut off, has a flipped bit anywhere or is something else is refused before anything is made."""
+async def test_incomplete_or_damaged_backup_is_refused(tmp_path: Path, damage: str) -> None:
+    """A truncated backup, one with a flipped bit, or another kind of file is refused before anything is created."""
     path, backup = tmp_path / 'agents.db', tmp_path / 'store.backup'
     await make_sample(path)
     async with open_store(f'sqlite:///{path}') as store:
@@ -157,12 +157,12 @@ def _flipped(data: bytes, place: int) -> bytes:
     return data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :]
 
 
-async def test_tables_of_a_newer_release_are_not_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A backup says which tables it has, and a release that does not know them refuses it."""
+async def test_backup_of_a_newer_release_is_not_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backup lists its tables, and a release that does not know them refuses it."""
     from pydantic_deep.store.operations import _backup
     from pydantic_deep.store.sql import _migrations
 
-    # A newer release cannot be had here, so this one says that it was older.
+    # To simulate a newer release, this one pretends to be older.
     async with open_store('memory:') as store:
         await store.backup(tmp_path / 'store.backup')
     monkeypatch.setattr(_backup, 'MIGRATIONS', _migrations.MIGRATIONS[:-1])
@@ -170,8 +170,8 @@ async def test_tables_of_a_newer_release_are_not_restored(tmp_path: Path, monkey
         await restore_store(f'sqlite:///{tmp_path}/copy.db', tmp_path / 'store.backup')
 
 
-async def test_a_store_that_has_something_is_not_restored_to(tmp_path: Path) -> None:
-    """A backup is restored to an empty store only, and one that is refused changes nothing."""
+async def test_backup_is_restored_only_to_an_empty_store(tmp_path: Path) -> None:
+    """A refused restore changes nothing."""
     await make_sample(tmp_path / 'agents.db')
     url = f'sqlite:///{tmp_path}/agents.db'
     async with open_store(url) as store:
@@ -189,8 +189,8 @@ async def test_a_store_that_has_something_is_not_restored_to(tmp_path: Path) -> 
         await restore_store(f'sqlite:///{tmp_path}/text.db', tmp_path / 'store.backup')
 
 
-async def test_a_backup_appears_whole_and_for_its_user_alone(tmp_path: Path) -> None:
-    """Nothing is under the name of a backup before it is whole; a file that is there is not replaced."""
+async def test_backup_file_appears_only_when_complete_and_is_private(tmp_path: Path) -> None:
+    """The target name is used only for a complete backup, and an existing file is not replaced."""
     path = tmp_path / 'backups' / 'store.backup'
     path.parent.mkdir()
     seen: list[list[str]] = []
@@ -211,8 +211,8 @@ async def test_a_backup_appears_whole_and_for_its_user_alone(tmp_path: Path) -> 
         assert path.read_bytes() == data
 
 
-async def test_a_backup_that_fails_leaves_no_file(tmp_path: Path) -> None:
-    """What was begun of a backup is gone when it fails."""
+async def test_failed_backup_leaves_no_file(tmp_path: Path) -> None:
+    """A partial backup is removed on failure."""
 
     def fail(_table: str, _rows: int) -> None:
         raise OSError('the disk is full')
@@ -224,8 +224,8 @@ async def test_a_backup_that_fails_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_backup_of_a_process_that_stops_is_none(tmp_path: Path) -> None:
-    """A process that is stopped in the middle of a backup leaves nothing under its name."""
+async def test_interrupted_backup_leaves_no_file_under_its_name(tmp_path: Path) -> None:
+    """A process stopped during a backup leaves no file with the target name."""
 
     async def back_up(stop: Callable[[], None]) -> None:  # pragma: no cover - in another process
         def stop_there(_table: str, _rows: int) -> None:
@@ -239,11 +239,11 @@ async def test_a_backup_of_a_process_that_stops_is_none(tmp_path: Path) -> None:
         assert not (tmp_path / 'store.backup').exists()
 
 
-async def test_large_rows_are_written_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Contents are read by their sizes, so that a backup never holds many large ones."""
+async def test_large_rows_are_written_in_small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Contents are read by size, so that a backup never holds many large ones in memory."""
     from pydantic_deep.store.operations import _backup
 
-    # Contents of megabytes would make the test slow.
+    # Real contents of several megabytes would be slow.
     monkeypatch.setattr(_backup, '_PAGE_BYTES', 300)
     monkeypatch.setattr(_backup, '_PAGE', 4)
     await make_sample(tmp_path / 'agents.db')

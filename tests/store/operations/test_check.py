@@ -1,4 +1,4 @@
-"""What `check` reports of a damaged store."""
+"""Damage reported by `check`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def _check(path: Path, statement: str) -> list[Damage]:
-    """Return what a check reports after a statement, which is undone."""
+    """Return the report of a check after a statement, which is then undone."""
     data = path.read_bytes()
     with closing(sqlite3.connect(path)) as raw:
         changed = raw.execute(statement).rowcount
@@ -28,17 +28,17 @@ async def _check(path: Path, statement: str) -> list[Damage]:
 
 
 async def test_every_changed_value_is_reported(tmp_path: Path) -> None:
-    """Whatever value of whatever row is not the one that was written: a check reports it."""
+    """If any value in any row was changed, a check reports it."""
     await make_sample(tmp_path / 'agents.db')
     by_column = {each.partition(' WHERE')[0].rpartition(' = ')[0]: each for each in changes(tmp_path / 'agents.db')}
     assert len(by_column) > 100
     for column, statement in by_column.items():
-        if not column.endswith('SET number'):  # which says nothing by itself
+        if not column.endswith('SET number'):  # has no effect by itself
             assert await _check(tmp_path / 'agents.db', statement), statement
 
 
 async def test_every_missing_row_is_reported(tmp_path: Path) -> None:
-    """Whatever row of whatever table is gone: a check reports it."""
+    """If any row of any table is missing, a check reports it."""
     await make_sample(tmp_path / 'agents.db')
     statements = list(deletions(tmp_path / 'agents.db'))
     assert len(statements) > 50
@@ -46,9 +46,8 @@ async def test_every_missing_row_is_reported(tmp_path: Path) -> None:
         assert await _check(tmp_path / 'agents.db', statement), statement
 
 
-async def test_a_check_names_table_row_and_all_that_depends_on_it(tmp_path: Path) -> None:
-    """Of a damaged message, a check names the versions that have it in their history, on all branches, and no
-    others."""
+async def test_check_names_the_row_and_everything_that_depends_on_it(tmp_path: Path) -> None:
+    """For a damaged message, a check names the versions with it in their history, on all branches, and no others."""
     async with open_store(f'sqlite:///{tmp_path}/agents.db') as store:
         dialogue = Dialogue(store)
         root = await dialogue.begin()
@@ -76,8 +75,8 @@ async def test_a_check_names_table_row_and_all_that_depends_on_it(tmp_path: Path
         ]
 
 
-async def test_a_check_of_damaged_pages_goes_on_with_the_other_tables(tmp_path: Path) -> None:
-    """A page that cannot be read is reported, and so is what is wrong elsewhere."""
+async def test_check_of_damaged_pages_continues_with_other_tables(tmp_path: Path) -> None:
+    """An unreadable page is reported together with other damage."""
     path = tmp_path / 'agents.db'
     await make_sample(path)
     with closing(sqlite3.connect(path)) as raw:
@@ -93,8 +92,8 @@ async def test_a_check_of_damaged_pages_goes_on_with_the_other_tables(tmp_path: 
     assert {None, 'message', 'run'} <= tables
 
 
-async def test_a_whole_store_on_postgres_has_no_damage(tmp_path: Path, postgres_url: str) -> None:
-    """A check of PostgreSQL finds nothing in a whole store, and what was changed in one that is not."""
+async def test_undamaged_store_on_postgresql_has_no_damage(tmp_path: Path, postgres_url: str) -> None:
+    """A check of PostgreSQL reports nothing for an undamaged store, and a changed row otherwise."""
     async with open_store(postgres_url) as store:
         dialogue = Dialogue(store)
         turn = await dialogue.add(await dialogue.begin(metadata='{"a":1}'), b'{"first":1}', b'{"second":2}')
@@ -110,9 +109,10 @@ def _change():
     yield Statement("UPDATE version SET state = 'failed' WHERE kind = 'turn'")
 
 
-async def test_a_count_that_is_not_the_one_of_the_rows_is_reported(tmp_path: Path) -> None:
-    """A count of one run, conversation or version that is too high, too low or no number is damage that a check
-    names, and the check goes on with what else there is."""
+async def test_wrong_count_is_reported(tmp_path: Path) -> None:
+    """A count of a run, conversation or version that is too high, too low or not a number is reported, together with
+    other damage.
+    """
     await make_sample(tmp_path / 'agents.db')
     for table in ('run', 'request', 'tool_call', 'edge', 'version', 'reference'):
         of_one = "parent <> x''" if table != 'reference' else '1 = 1'
@@ -132,14 +132,14 @@ async def test_a_count_that_is_not_the_one_of_the_rows_is_reported(tmp_path: Pat
         ('reference', 'UPDATE reference SET source = source + 1000000'),
     ],
 )
-async def test_a_value_of_another_type_or_place_is_reported(tmp_path: Path, table: str, statement: str) -> None:
-    """A check lists what it cannot compute with as damage of its table, instead of ending there."""
+async def test_value_of_another_type_is_reported(tmp_path: Path, table: str, statement: str) -> None:
+    """A check reports values that it cannot process as damage of their table, instead of failing."""
     await make_sample(tmp_path / 'agents.db')
     assert table in {damage.table for damage in await _check(tmp_path / 'agents.db', statement)}
 
 
-async def test_nothing_is_collected_where_rows_are_missing(tmp_path: Path) -> None:
-    """What a missing row referred to would look like garbage: a collection refuses, and removes nothing."""
+async def test_garbage_collection_is_refused_if_rows_are_missing(tmp_path: Path) -> None:
+    """Targets of a missing row would look like garbage, so a collection raises and removes nothing."""
     await make_sample(tmp_path / 'agents.db')
     for statement in ('DELETE FROM reference', 'DELETE FROM entry WHERE seq = 0', 'DELETE FROM edge'):
         data = (tmp_path / 'agents.db').read_bytes()
@@ -152,8 +152,8 @@ async def test_nothing_is_collected_where_rows_are_missing(tmp_path: Path) -> No
         (tmp_path / 'agents.db').write_bytes(data)
 
 
-async def test_a_damaged_schema_is_damage(tmp_path: Path) -> None:
-    """A column or table that the database does not know any more is damage, and no reason to open the store again."""
+async def test_damaged_schema_is_reported_as_damage(tmp_path: Path) -> None:
+    """A column or table that is missing from the database is damage, and reopening the store is not suggested."""
     await make_sample(tmp_path / 'agents.db')
     with closing(sqlite3.connect(tmp_path / 'agents.db')) as raw:
         raw.execute('ALTER TABLE asset RENAME COLUMN digest TO diges')

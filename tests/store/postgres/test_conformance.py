@@ -1,4 +1,4 @@
-"""PostgreSQL keeps what every store promises."""
+"""The contract of `Store`, for PostgreSQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine of PostgreSQL while nothing fails: turns, consistent reads, owners, what it makes of statements."""
+"""The PostgreSQL engine without failures: queueing, consistent reads, owners, and translation of statements."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def engine(postgres_url: str) -> AsyncGenerator[PostgresEngine]:
 
 
 def doing(*statements: Statement) -> Callable[[], Operation[list[list[Row]]]]:
-    """An operation of statements, which returns the rows of each."""
+    """Return an operation of statements that returns the rows of each."""
 
     def operation() -> Operation[list[list[Row]]]:
         rows: list[list[Row]] = []
@@ -70,7 +70,7 @@ def doing(*statements: Statement) -> Callable[[], Operation[list[list[Row]]]]:
 async def until_dead(engine: PostgresEngine, owner: str) -> None:
     """Wait until the server has noticed that a connection ended."""
     with anyio.fail_after(60):
-        while await engine.living_owners([owner]):  # noqa: ASYNC110 - the server tells nobody
+        while await engine.living_owners([owner]):  # noqa: ASYNC110 - the server sends no notification
             await asyncio.sleep(0.01)
 
 
@@ -78,7 +78,7 @@ def version() -> Commit:
     return Commit(versions=[BASE._replace(id=new_id())])
 
 
-async def test_values_come_back_as_they_went_in(engine: PostgresEngine) -> None:
+async def test_values_round_trip(engine: PostgresEngine) -> None:
     values: tuple[Value, ...] = ('ä', 2**62, 0.5, b'\0\xff', None)
     await engine.write(doing(Statement('CREATE TABLE x (t TEXT, i BIGINT, f DOUBLE PRECISION, b BYTEA, n BIGINT)')))
     insert = Statement('INSERT INTO x VALUES (?1, ?2, ?3, ?4, ?5)', values)
@@ -86,7 +86,7 @@ async def test_values_come_back_as_they_went_in(engine: PostgresEngine) -> None:
     assert (await engine.write(doing(insert, select)))[1] == [values]
 
 
-async def test_many_runs_a_statement_for_each(engine: PostgresEngine) -> None:
+async def test_many_runs_a_statement_for_each_set_of_parameters(engine: PostgresEngine) -> None:
     many = Statement('INSERT INTO x VALUES (?1)', (), [(1,), (2,)])
     rows = await engine.write(
         doing(Statement('CREATE TABLE x (i BIGINT)'), many, Statement('SELECT i FROM x ORDER BY i'))
@@ -94,24 +94,24 @@ async def test_many_runs_a_statement_for_each(engine: PostgresEngine) -> None:
     assert rows == [[], [], [(1,), (2,)]]
 
 
-async def test_a_value_that_is_too_large_is_refused(engine: PostgresEngine) -> None:
+async def test_value_that_is_too_large_is_refused(engine: PostgresEngine) -> None:
     with pytest.raises(ValueError, match=r'PostgreSQL cannot store a value: .*out of int64 range'):
         await engine.read(doing(Statement('SELECT CAST(?1 AS BIGINT)', (2**64,))))
 
 
-async def test_an_operation_without_statements_needs_no_server(engine: PostgresEngine) -> None:
+async def test_operation_without_statements_needs_no_server(engine: PostgresEngine) -> None:
     assert await engine.read(doing()) == []
     assert await engine.write(doing()) == []
 
 
-async def test_a_read_of_one_statement_needs_no_transaction(engine: PostgresEngine) -> None:
+async def test_read_of_one_statement_needs_no_transaction(engine: PostgresEngine) -> None:
     isolation = Statement('SHOW transaction_isolation')
     assert await engine.read(doing(isolation)) == [[('read committed',)]]
     assert (await engine.read(doing(isolation, isolation)))[1] == [('repeatable read',)]
     assert await engine.read(doing(isolation)) == [[('repeatable read',)]], 'such operations have had several'
 
 
-async def test_a_read_is_of_one_state_whatever_is_written_meanwhile(engine: PostgresEngine) -> None:
+async def test_read_is_consistent_during_concurrent_writes(engine: PostgresEngine) -> None:
     async with open_store(engine.url) as store:
         await store.commit(START)
         count = Statement('SELECT COUNT(*) FROM version')
@@ -125,7 +125,7 @@ async def test_a_read_is_of_one_state_whatever_is_written_meanwhile(engine: Post
             yield Statement('SELECT pg_advisory_unlock_shared(1)')
             return before, after
 
-        await engine.read(operation)  # such operations have several statements: from now on it begins once
+        await engine.read(operation)  # later runs know that it needs a transaction
         write.clear()
         connection = await connect(engine.url)
         await connection.execute('SELECT pg_advisory_lock(1)')
@@ -136,13 +136,13 @@ async def test_a_read_is_of_one_state_whatever_is_written_meanwhile(engine: Post
         assert await read == ([(0,)], [(0,)])
 
 
-async def test_a_read_cannot_write(engine: PostgresEngine) -> None:
+async def test_read_operation_cannot_write(engine: PostgresEngine) -> None:
     table = Statement('CREATE TABLE x (i BIGINT)')
     with pytest.raises(StoreUnavailableError, match='read-only transaction'):
         await engine.read(doing(Statement('SELECT 1'), table))
 
 
-async def test_what_an_operation_raises_undoes_what_it_did(engine: PostgresEngine) -> None:
+async def test_operation_that_raises_is_rolled_back(engine: PostgresEngine) -> None:
     def operation() -> Operation[None]:
         yield Statement('CREATE TABLE x (i BIGINT)')
         raise LookupError('no')
@@ -152,7 +152,7 @@ async def test_what_an_operation_raises_undoes_what_it_did(engine: PostgresEngin
     assert await engine.read(doing(Statement("SELECT 1 FROM pg_tables WHERE tablename = 'x'"))) == [[]]
 
 
-async def test_a_write_that_nobody_waits_for_any_more_ends(postgres_url: str) -> None:
+async def test_write_with_a_cancelled_caller_completes(postgres_url: str) -> None:
     engine = await PostgresEngine.open(postgres_url)
     task = asyncio.create_task(engine.write(doing(Statement('CREATE TABLE x (i BIGINT)'))))
     refused = asyncio.create_task(engine.write(doing(Statement('SELECT no'))))
@@ -167,7 +167,7 @@ async def test_a_write_that_nobody_waits_for_any_more_ends(postgres_url: str) ->
     await again.aclose()
 
 
-async def test_writes_happen_in_the_order_in_which_they_were_asked_for(engine: PostgresEngine) -> None:
+async def test_writes_run_in_the_order_of_their_calls(engine: PostgresEngine) -> None:
     await engine.write(doing(Statement('CREATE TABLE x (number BIGSERIAL, i BIGINT)')))
     statements = [Statement('INSERT INTO x (i) VALUES (?1)', (i,)) for i in range(40)]
     await asyncio.gather(*(engine.write(doing(statement)) for statement in statements))
@@ -175,7 +175,7 @@ async def test_writes_happen_in_the_order_in_which_they_were_asked_for(engine: P
     assert [row[0] for row in rows] == list(range(40))
 
 
-async def test_128_commits_at_once_from_two_stores_are_all_there(postgres_url: str) -> None:
+async def test_concurrent_commits_of_two_stores_are_all_applied(postgres_url: str) -> None:
     async with open_store(postgres_url) as one, open_store(postgres_url) as other:
         await one.commit(START)
         commits = [version() for _ in range(128)]
@@ -185,7 +185,7 @@ async def test_128_commits_at_once_from_two_stores_are_all_there(postgres_url: s
         assert sorted(numbers.values()) == list(range(1, 129))
 
 
-async def test_who_follows_numbers_misses_none(postgres_url: str) -> None:
+async def test_reader_that_follows_version_numbers_misses_none(postgres_url: str) -> None:
     async with open_store(postgres_url) as one, open_store(postgres_url) as other:
         await one.commit(START)
         followed: list[Value] = []
@@ -203,13 +203,13 @@ async def test_who_follows_numbers_misses_none(postgres_url: str) -> None:
         assert followed == list(range(1, 101))
 
 
-async def test_stores_that_open_at_once_make_the_tables_once(postgres_url: str) -> None:
+async def test_stores_opened_concurrently_create_the_tables_once(postgres_url: str) -> None:
     engines = await asyncio.gather(*(PostgresEngine.open(postgres_url) for _ in range(8)))
     assert len({engine.owner for engine in engines}) == 8
     await asyncio.gather(*(engine.aclose() for engine in engines))
 
 
-async def test_a_database_of_something_else_is_refused(postgres_url: str) -> None:
+async def test_foreign_postgresql_database_is_refused(postgres_url: str) -> None:
     connection = await connect(postgres_url)
     await connection.execute('CREATE TABLE guests (name TEXT)')
     with pytest.raises(StoreFormatError, match="has a table 'guests'"):
@@ -221,7 +221,7 @@ async def test_a_database_of_something_else_is_refused(postgres_url: str) -> Non
     await engine.aclose()
 
 
-async def test_a_commit_is_durable_also_where_others_are_not(postgres_url: str) -> None:
+async def test_commit_is_durable_even_if_the_url_disables_synchronous_commit(postgres_url: str) -> None:
     engine = await PostgresEngine.open(f'{postgres_url}&synchronous_commit=off')
     assert await engine.read(doing(Statement('SHOW synchronous_commit'))) == [[('on',)]]
     await engine.aclose()
@@ -230,7 +230,7 @@ async def test_a_commit_is_durable_also_where_others_are_not(postgres_url: str) 
     await engine.aclose()
 
 
-async def test_a_closed_store_says_so(postgres_url: str) -> None:
+async def test_closed_engine_raises(postgres_url: str) -> None:
     engine = await PostgresEngine.open(postgres_url)
     await engine.aclose()
     await engine.aclose()
@@ -239,7 +239,7 @@ async def test_a_closed_store_says_so(postgres_url: str) -> None:
 
 
 @pytest.mark.slow
-async def test_an_owner_lives_until_its_process_is_killed(engine: PostgresEngine) -> None:
+async def test_owner_is_alive_until_its_process_is_killed(engine: PostgresEngine) -> None:
     async with await anyio.open_process([sys.executable, '-c', OTHER_PROCESS, engine.url]) as process:
         assert process.stdout is not None
         owner = (await process.stdout.receive()).decode().strip()
@@ -249,13 +249,13 @@ async def test_an_owner_lives_until_its_process_is_killed(engine: PostgresEngine
     assert await engine.living_owners([owner, engine.owner]) == {engine.owner}
 
 
-async def test_an_owner_is_dead_when_its_store_is_closed(engine: PostgresEngine) -> None:
+async def test_owner_is_dead_after_its_store_is_closed(engine: PostgresEngine) -> None:
     async with open_store(engine.url) as store:
         assert await engine.living_owners([store.owner]) == {store.owner}
     assert await engine.living_owners([store.owner]) == set()
 
 
-async def test_the_password_opens_the_store_and_is_never_shown(postgres_url: str) -> None:
+async def test_password_opens_the_store_and_is_never_shown(postgres_url: str) -> None:
     password = quote('secret/#?@', safe='')
     connection = await connect(postgres_url)
     await connection.execute('GRANT CREATE ON SCHEMA public TO locked')
@@ -266,7 +266,7 @@ async def test_the_password_opens_the_store_and_is_never_shown(postgres_url: str
 
 
 @pytest.mark.slow
-def test_without_its_driver_it_says_what_to_install() -> None:
+def test_missing_driver_import_suggests_installing_it() -> None:
     program = "import sys; sys.modules['asyncpg'] = None; import pydantic_deep.store.postgres"
     done = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True, check=False)
     assert "pip install 'pydantic-deep[postgres]'" in done.stderr

@@ -1,4 +1,4 @@
-"""PostgreSQL when something fails: connections, servers, passwords, disks. What was acknowledged is there."""
+"""PostgreSQL with lost connections, crashed servers, wrong passwords and full disks. Acknowledged commits survive."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Moment = Literal[
 ]
 
 COMMIT = b'Q\0\0\0\x0bCOMMIT\0'
-"""The message, as the protocol of PostgreSQL frames a query."""
+"""The message, as a framed query of the PostgreSQL protocol."""
 
 END_OTHERS = 'SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()'
 BASE = VersionRecord(
@@ -49,7 +49,7 @@ BASE = VersionRecord(
 
 
 class Proxy:
-    """A way over TCP to a server, which is cut at a chosen moment, once."""
+    """TCP proxy in front of a server that drops the connection once, at a chosen moment."""
 
     def __init__(self, url: str) -> None:
         self._socket = Path(parse_qs(urlsplit(url).query)['host'][0]) / '.s.PGSQL.5432'
@@ -67,7 +67,7 @@ class Proxy:
             self.cut_all()
 
     def cut_all(self) -> None:
-        """Cut all ways that are open now."""
+        """Drop all open connections."""
         for writer in self._ways:
             writer.transport.abort()
 
@@ -137,16 +137,16 @@ def step(index: int) -> Commit:
 
 
 async def ended(url: str) -> None:
-    """Have the server end all other connections to a database, as an administrator does."""
+    """Make the server terminate all other connections to a database, as an administrator would."""
     connection = await connect(url)
     await connection.fetch(f'{END_OTHERS} AND pid <> pg_backend_pid()')
     others = 'SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()'
-    while await connection.fetch(others):  # they are told, and end when they look up
+    while await connection.fetch(others):  # terminated connections end asynchronously
         pass
     await connection.close()
 
 
-async def test_a_commit_whose_answer_is_lost_is_no_success_and_no_failure(proxy: Proxy) -> None:
+async def test_commit_with_a_lost_answer_raises_unknown_commit(proxy: Proxy) -> None:
     async with open_store(proxy.url) as store:
         await store.commit(beginning())
         commit = step(0)
@@ -160,7 +160,7 @@ async def test_a_commit_whose_answer_is_lost_is_no_success_and_no_failure(proxy:
         assert len(await store.branches('c')) == 1
 
 
-async def test_a_commit_that_never_reached_the_server_can_be_made_again(proxy: Proxy) -> None:
+async def test_commit_that_did_not_reach_the_server_can_be_repeated(proxy: Proxy) -> None:
     async with open_store(proxy.url) as store:
         await store.commit(beginning())
         commit = step(0)
@@ -172,7 +172,7 @@ async def test_a_commit_that_never_reached_the_server_can_be_made_again(proxy: P
         assert await store.count() == 1
 
 
-async def test_a_commit_that_was_acknowledged_before_the_connection_ended_is_made_once(proxy: Proxy) -> None:
+async def test_commit_acknowledged_before_the_connection_ended_is_applied_once(proxy: Proxy) -> None:
     async with open_store(proxy.url) as store:
         await store.commit(beginning())
         for index in range(5):
@@ -181,7 +181,7 @@ async def test_a_commit_that_was_acknowledged_before_the_connection_ended_is_mad
         assert await store.count() == 5
 
 
-async def test_a_connection_that_is_lost_before_a_commit_is_replaced_silently(proxy: Proxy) -> None:
+async def test_connection_lost_before_a_commit_is_replaced_silently(proxy: Proxy) -> None:
     async with open_store(proxy.url) as store:
         await store.commit(beginning())
         for index in range(3):
@@ -191,7 +191,7 @@ async def test_a_connection_that_is_lost_before_a_commit_is_replaced_silently(pr
         assert await store.count() == 3
 
 
-async def test_a_connection_that_is_lost_in_an_operation_has_it_begun_anew(postgres_url: str) -> None:
+async def test_operation_is_restarted_if_its_connection_is_lost(postgres_url: str) -> None:
     engine = await PostgresEngine.open(postgres_url)
     begun: list[int] = []
 
@@ -207,7 +207,7 @@ async def test_a_connection_that_is_lost_in_an_operation_has_it_begun_anew(postg
     await engine.aclose()
 
 
-async def test_a_server_that_cannot_be_reached_is_an_error_until_it_can(proxy: Proxy) -> None:
+async def test_unreachable_server_raises_until_it_is_back(proxy: Proxy) -> None:
     async with open_store(proxy.url) as store:
         await store.commit(beginning())
         proxy.cut = 'always'
@@ -232,7 +232,7 @@ async def test_a_server_that_cannot_be_reached_is_an_error_until_it_can(proxy: P
         ('22012', 'See the log of the server'),
     ],
 )
-async def test_what_the_server_says_comes_with_what_to_do(postgres_url: str, code: str, advice: str) -> None:
+async def test_server_errors_include_advice(postgres_url: str, code: str, advice: str) -> None:
     async with open_store(postgres_url) as store:
         await store.commit(beginning())
         connection = await connect(postgres_url)
@@ -250,7 +250,7 @@ async def test_what_the_server_says_comes_with_what_to_do(postgres_url: str, cod
         await store.commit(step(0))
 
 
-async def test_a_transaction_that_met_another_is_repeated_five_times(postgres_url: str) -> None:
+async def test_conflicting_transaction_is_tried_five_times(postgres_url: str) -> None:
     engine = await PostgresEngine.open(postgres_url)
     begun: list[int] = []
 
@@ -269,7 +269,7 @@ async def test_a_transaction_that_met_another_is_repeated_five_times(postgres_ur
     await engine.aclose()
 
 
-async def test_a_server_that_may_only_read_says_which_to_name(postgres_url: str) -> None:
+async def test_read_only_server_raises_with_advice(postgres_url: str) -> None:
     async with open_store(postgres_url) as store:
         await store.commit(beginning())
     async with open_store(f'{postgres_url}&default_transaction_read_only=on') as store:
@@ -280,24 +280,24 @@ async def test_a_server_that_may_only_read_says_which_to_name(postgres_url: str)
         await PostgresEngine.open(f'{postgres_url}&target_session_attrs=standby')
 
 
-async def test_a_wrong_password_is_not_repeated_to_anybody(postgres_url: str) -> None:
+async def test_wrong_password_is_not_shown(postgres_url: str) -> None:
     with pytest.raises(StoreUnavailableError, match='password authentication failed') as caught:
         await PostgresEngine.open(postgres_url.replace('postgres@', 'locked:not%23this@'))
     assert 'Check the role and its password' in str(caught.value)
     assert 'this' not in str(caught.value)
 
 
-async def test_a_role_without_rights_is_told_so(postgres_url: str) -> None:
+async def test_role_without_permissions_raises_with_advice(postgres_url: str) -> None:
     with pytest.raises(StoreUnavailableError, match='Let the role create tables in the schema'):
         await PostgresEngine.open(postgres_url.replace('postgres@', 'locked:secret%2F%23%3F%40@'))
 
 
-async def test_a_database_that_is_not_there_is_not_made(postgres_url: str) -> None:
+async def test_missing_database_is_not_created(postgres_url: str) -> None:
     with pytest.raises(StoreUnavailableError, match=r'database "nowhere" does not exist\. Create it'):
         await PostgresEngine.open(postgres_url.replace(urlsplit(postgres_url).path, '/nowhere'))
 
 
-async def test_runs_stay_ours_when_the_server_ends_our_connections(postgres_url: str) -> None:
+async def test_terminated_connections_do_not_lose_ownership_of_runs(postgres_url: str) -> None:
     async with open_store(postgres_url) as store, open_store(postgres_url) as other:
         await store.commit(beginning())
         await ended(postgres_url)
@@ -306,7 +306,7 @@ async def test_runs_stay_ours_when_the_server_ends_our_connections(postgres_url:
         assert not await other.claim_run('r')
 
 
-async def test_a_run_that_was_taken_over_while_we_were_cut_off_is_not_ours(postgres_url: str, proxy: Proxy) -> None:
+async def test_run_taken_over_during_a_disconnect_is_lost(postgres_url: str, proxy: Proxy) -> None:
     async with open_store(postgres_url) as other, open_store(proxy.url) as store:
         await store.commit(beginning())
         await store.commit(Commit(runs=[run('kept')]))
@@ -322,8 +322,8 @@ async def test_a_run_that_was_taken_over_while_we_were_cut_off_is_not_ours(postg
         await store.commit(Commit(fence='kept'))
 
 
-async def test_what_was_acknowledged_survives_crashes_of_the_server(ask_durable_postgres: Ask) -> None:
-    """Four writers commit while the server crashes three times; each goes on until its commits are there."""
+async def test_acknowledged_commits_survive_server_crashes(ask_durable_postgres: Ask) -> None:
+    """Four writers commit while the server crashes three times. Each repeats its commits until they are applied."""
     url = ask_durable_postgres('database')
     acknowledged: list[str] = []
 
@@ -361,14 +361,14 @@ async def test_what_was_acknowledged_survives_crashes_of_the_server(ask_durable_
 
 
 async def until_it_is_there(store: SqlStore, commit: Commit) -> None:
-    """Commit, again with the same ids if the answer was lost or the server was away."""
+    """Commit, and repeat with the same ids if the answer was lost or the server was down."""
     with anyio.fail_after(60):
         while True:
             try:
                 await store.commit(commit)
             except StoreUnavailableError:
                 await asyncio.sleep(0.01)
-            except ValueError:  # there is such a version already
+            except ValueError:  # the version exists already
                 return
             else:
                 return

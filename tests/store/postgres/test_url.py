@@ -1,4 +1,4 @@
-"""How URLs of PostgreSQL are read, and that no piece of a password is shown."""
+"""Parsing of PostgreSQL URLs, without showing any part of a password."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from pydantic_deep.store.postgres._url import without_password
         ('postgresql://', 'postgresql://'),
     ],
 )
-def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
+def test_url_is_shown_without_its_password(url: str, shown: str) -> None:
     assert without_password(url) == shown
 
 
 @pytest.mark.parametrize('character', '@/?#[\u2100')
 @pytest.mark.parametrize('digits', ['', '5'])
-def test_a_password_that_is_not_encoded_is_refused_and_not_shown(character: str, digits: str) -> None:
+def test_unencoded_password_is_refused_and_not_shown(character: str, digits: str) -> None:
     with pytest.raises(ValueError, match='percent-encode') as caught:
         without_password(f'postgresql://ann:{digits or "hu"}{character}sh@db/agents')
     assert 'sh@' not in str(caught.value)
@@ -39,6 +39,6 @@ def test_a_password_that_is_not_encoded_is_refused_and_not_shown(character: str,
     ('url', 'reason'),
     [('mysql://db/agents', 'begins with `postgresql://`'), ('postgresql://db/agents?sslmode=maybe', 'sslmode')],
 )
-async def test_a_url_that_cannot_be_used_is_refused(url: str, reason: str) -> None:
+async def test_unusable_url_is_refused(url: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         await PostgresEngine.open(url)

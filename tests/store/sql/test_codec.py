@@ -1,4 +1,4 @@
-"""How contents and ids lie in the database."""
+"""Encoding of contents and ids in the database."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _TEXT = st.text(st.characters(exclude_categories=['Cs'], exclude_characters='\0'
 
 
 @given(st.binary(max_size=2000))
-def test_what_is_encoded_is_decoded(data: bytes) -> None:
+def test_encoding_round_trips(data: bytes) -> None:
     assert decode(encode(data)) == data
     assert len(encode(data)) <= len(data) + 1
 
 
-def test_each_way_is_taken_where_it_is_shortest() -> None:
+def test_shortest_encoding_is_chosen() -> None:
     noise = random.Random(1).randbytes(300_000)
     message = DICTIONARY_V1[-400:]
     for data, way in ((b'', 0), (b'{}', 0), (noise, 0), (noise[:5000], 0), (message, 2), (b'word ' * 50_000, 1)):
@@ -38,37 +38,37 @@ def test_each_way_is_taken_where_it_is_shortest() -> None:
     'stored',
     [b'', b'\x09data', b'\x01not zlib', b'\x02not zlib', encode(DICTIONARY_V1[-400:])[:-3], b'\x01' + zlib.compress(b'x')[:-1]],
 )  # fmt: skip
-def test_damaged_contents_are_an_error(stored: bytes) -> None:
+def test_damaged_contents_raise(stored: bytes) -> None:
     with pytest.raises(StoreUnavailableError, match='damaged'):
         decode(stored)
 
 
-def test_a_uuid_takes_sixteen_bytes_and_a_digest_one_more_than_its_own() -> None:
+def test_uuid_takes_16_bytes_and_a_digest_33() -> None:
     assert len(pack_id(new_id())) == 16
     assert len(pack_digest(digest_of(b''))) == 33
 
 
 @given(_TEXT)
-def test_any_other_text_comes_back_too(text: str) -> None:
+def test_other_text_round_trips(text: str) -> None:
     assert unpack_id(pack_id(text)) == text
     assert unpack_digest(pack_digest(text)) == text
 
 
 @given(st.text('abcdef0123456789-', min_size=15, max_size=36))
-def test_text_never_looks_like_a_uuid(text: str) -> None:
+def test_packed_text_is_never_mistaken_for_a_uuid(text: str) -> None:
     assert unpack_id(pack_id(text)) == text
     assert unpack_id(pack_id(new_id())) != text
 
 
 @pytest.mark.parametrize('text', ['a\0', '\ud800'])
-def test_text_that_no_database_keeps_is_refused(text: str) -> None:
+def test_text_that_databases_cannot_store_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match='cannot be stored'):
         pack_id(text)
     with pytest.raises(ValueError, match='cannot be stored'):
         pack_digest(text)
 
 
-def test_a_prefix_is_the_beginning_of_a_uuid_as_it_is_written() -> None:
+def test_prefix_range_covers_uuids_with_the_prefix() -> None:
     id = '01a201af-6fb3-7cc7-ac20-66031b213132'
     for length in range(8, 37):
         span = prefix_range(id[:length])
@@ -80,8 +80,8 @@ def test_a_prefix_is_the_beginning_of_a_uuid_as_it_is_written() -> None:
     assert undashed == prefix_range('01a201af-6fb3')
 
 
-def test_a_seal_stays_what_it_is_in_stores_that_are_there() -> None:
-    """The seal of a row never changes, also where a field is added that old rows have as `None`."""
+def test_seal_does_not_change_between_releases() -> None:
+    """The seal of a row never changes, not even if a field is added that old rows have as `None`."""
     assert seal(('a', 1, None, 'b')) == 2359383764
     assert seal(('a', 1, None, 'b', None)) == 2359383764
     assert entry_seal('branch', 3, 'message') == seal(('branch', 3, 'message'))

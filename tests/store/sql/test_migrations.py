@@ -1,4 +1,4 @@
-"""Stores of older releases are brought up to date when they are opened, with all that they have."""
+"""Migration of stores of older releases, with all their data, when they are opened."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize('version', [1, 2, 3])
-async def test_an_older_store_knows_no_identities_of_directories_and_learns_them(tmp_path: Path, version: int) -> None:
-    """A store of tables 1 to 3 is migrated with every row of it, and keeps identities of directories from then on."""
+async def test_older_store_is_migrated_and_stores_workspace_identities(tmp_path: Path, version: int) -> None:
+    """A store with tables of versions 1 to 3 is migrated with every row, and stores workspace identities afterwards."""
     path = tmp_path / 'agents.db'
     await make_sample(path)
     known = await forget_identity(path)
@@ -36,8 +36,8 @@ async def test_an_older_store_knows_no_identities_of_directories_and_learns_them
         assert await store.check() == []
 
 
-async def test_a_backup_of_an_older_store_is_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A backup that was made by the tables of the release before has no identities, and what restores it adds them."""
+async def test_backup_of_an_older_store_is_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backup with the previous release's tables has no identities, and restoring it adds the column."""
     path = tmp_path / 'agents.db'
     await make_sample(path)
     known = await forget_identity(path)
@@ -55,8 +55,8 @@ async def test_a_backup_of_an_older_store_is_restored(tmp_path: Path, monkeypatc
         assert await store.check() == []
 
 
-async def test_an_older_store_on_postgres_learns_identities_of_directories(postgres_url: str) -> None:
-    """Tables of the release before are migrated on PostgreSQL as they are on SQLite."""
+async def test_older_store_on_postgresql_is_migrated(postgres_url: str) -> None:
+    """Tables of the previous release are migrated on PostgreSQL as on SQLite."""
     known = WorkspaceRecord(PLACE, None, None)
 
     def undo() -> Operation[None]:

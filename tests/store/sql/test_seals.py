@@ -1,4 +1,4 @@
-"""Damage is an error that names the table and the row, and never an answer."""
+"""Damage raises an error that names the table and the row, and never returns a wrong result."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ async def sample(tmp_path: Path) -> Sample:
 
 
 async def _right_answers(sample: Sample) -> dict[str, object]:
-    """Return the answers of a copy of a store, which are those of any other."""
+    """Return the answers of an undamaged copy of a store."""
     copy = sample.path.with_name('right.db')
     shutil.copy(sample.path, copy)
     return await answers_of(sample, copy)
 
 
 async def _wrong_after(sample: Sample, right: Mapping[str, object], statement: str) -> dict[str, object]:
-    """Return the wrong answers of a copy of a store that was damaged by a statement."""
+    """Return the wrong answers of a copy of a store after a damaging statement."""
     copy = sample.path.with_name('copy.db')
     shutil.copy(sample.path, copy)
     with closing(sqlite3.connect(copy)) as raw:
@@ -50,7 +50,7 @@ async def _wrong_after(sample: Sample, right: Mapping[str, object], statement: s
 
 
 def _few(statements: list[str]) -> list[str]:
-    """Return some of the statements, at least one for each column of each table."""
+    """Return a sample of the statements, at least one for each column of each table."""
     random.Random(7).shuffle(statements)
     return list({statement.partition(' WHERE')[0].rpartition(' = ')[0]: statement for statement in statements}.values())
 
@@ -59,31 +59,30 @@ _FILTERS = (
     *('approval SET status', 'approval SET expires_at', 'run SET state', 'delegation SET child_conversation_id'),
     *('config_field', 'config SET folded_name', 'version SET config', 'version SET number', 'conversation SET number'),
 )
-"""Columns by which lists over a whole store find their rows: one that left such a list is found by `check` alone."""
+"""Columns that lists over a whole store filter by. Only `check` finds a row that is missing from such a list."""
 
 
 def _is_in_a_list(statement: str) -> bool:
     return any(f'UPDATE OR IGNORE {each}' in statement for each in _FILTERS)
 
 
-async def test_a_changed_value_is_an_error_and_never_an_answer(sample: Sample) -> None:
-    """Whatever value of whatever row is not the one that was written: every read gives the right answer or
-    `StoreCorruptedError`."""
+async def test_changed_value_raises_and_is_never_returned(sample: Sample) -> None:
+    """If any value in any row was changed, every read returns the right result or raises `StoreCorruptedError`."""
     right = await _right_answers(sample)
     for statement in _few([each for each in changes(sample.path) if not _is_in_a_list(each)]):
         assert await _wrong_after(sample, right, statement) == {}, statement
 
 
 @pytest.mark.slow
-async def test_any_changed_value_is_an_error_and_never_an_answer(sample: Sample) -> None:
+async def test_every_changed_value_raises_and_is_never_returned(sample: Sample) -> None:
     """The same for every value of every row, changed in each way."""
     right = await _right_answers(sample)
     for statement in [each for each in changes(sample.path) if not _is_in_a_list(each)]:
         assert await _wrong_after(sample, right, statement) == {}, statement
 
 
-async def test_a_missing_row_is_an_error_and_never_an_answer(sample: Sample) -> None:
-    """Whatever row of whatever table is gone: no read returns what is left, or that nothing was there."""
+async def test_missing_row_raises_instead_of_an_incomplete_result(sample: Sample) -> None:
+    """If any row of any table is missing, no read returns an incomplete or empty result."""
     right = await _right_answers(sample)
     statements = list(deletions(sample.path))
     assert len(statements) > 50
@@ -116,8 +115,8 @@ async def test_a_missing_row_is_an_error_and_never_an_answer(sample: Sample) -> 
         ("UPDATE node SET data = x'00'", 'node'),
     ],
 )
-async def test_sql_refuses_what_is_damaged(sample: Sample, statement: str, table: str) -> None:
-    """The replica takes no row that is not what was written, and none of a store in which one is missing."""
+async def test_sql_refuses_a_damaged_store(sample: Sample, statement: str, table: str) -> None:
+    """The replica accepts no changed row, and no store with a missing row."""
     with closing(sqlite3.connect(sample.path)) as raw:
         raw.execute(statement)
         raw.commit()
@@ -128,7 +127,7 @@ async def test_sql_refuses_what_is_damaged(sample: Sample, statement: str, table
             assert caught.value.table == table
 
 
-async def test_sql_takes_a_store_that_is_whole_and_checks_what_is_new(sample: Sample) -> None:
+async def test_sql_accepts_an_undamaged_store_and_checks_new_rows(sample: Sample) -> None:
     async with open_store(f'sqlite:///{sample.path}') as store:
         assert (await store.sql('SELECT COUNT(*) FROM versions')).to_dicts() == [{'count_star()': await store.count()}]
         await Dialogue(store).begin()
@@ -140,8 +139,8 @@ async def test_sql_takes_a_store_that_is_whole_and_checks_what_is_new(sample: Sa
         assert (caught.value.table, caught.value.row) == ('version', '7')
 
 
-async def test_deletion_and_garbage_collection_keep_the_counts(tmp_path: Path) -> None:
-    """What was deleted on purpose is not missed."""
+async def test_deletion_and_garbage_collection_update_the_counts(tmp_path: Path) -> None:
+    """Rows that were deleted on purpose are not reported as missing."""
     async with open_store(f'sqlite:///{tmp_path}/agents.db') as store:
         dialogue = Dialogue(store)
         root = await dialogue.begin(metadata='{"a":1}')
@@ -156,8 +155,8 @@ async def test_deletion_and_garbage_collection_keep_the_counts(tmp_path: Path) -
         assert len(await store.versions()) == await store.count()
 
 
-async def test_an_error_of_damage_names_the_table_and_the_row(tmp_path: Path) -> None:
-    """The error says which row of which table is damaged, and what finds the rest."""
+async def test_damage_error_names_the_table_and_the_row(tmp_path: Path) -> None:
+    """The error names the damaged row and its table, and the command that finds further damage."""
     async with open_store(f'sqlite:///{tmp_path}/agents.db') as store:
         dialogue = Dialogue(store)
         turn = await dialogue.add(await dialogue.begin(), b'{"first":1}', b'{"second":2}')
@@ -182,8 +181,8 @@ async def test_an_error_of_damage_names_the_table_and_the_row(tmp_path: Path) ->
         'DELETE FROM meta',
     ],
 )
-async def test_a_damaged_mark_of_the_store_is_damage(sample: Sample, statement: str) -> None:
-    """A store whose format and version are damaged is not taken for something else, or for another release's."""
+async def test_damaged_format_or_version_is_reported_as_damage(sample: Sample, statement: str) -> None:
+    """A store with a damaged format or version is not mistaken for another format or a newer release."""
     with closing(sqlite3.connect(sample.path)) as raw:
         raw.execute(statement)
         raw.commit()
@@ -193,8 +192,8 @@ async def test_a_damaged_mark_of_the_store_is_damage(sample: Sample, statement: 
     assert caught.value.table == 'meta'
 
 
-async def test_a_damaged_header_is_damage_of_a_store_that_was_there(sample: Sample) -> None:
-    """A file that was a store and is no database any more is damaged, and not somebody else's."""
+async def test_damaged_header_of_a_store_is_reported_as_damage(sample: Sample) -> None:
+    """A store file that is no longer a database is damaged, not a foreign file."""
     data = bytearray(sample.path.read_bytes())
     data[0] ^= 1
     sample.path.write_bytes(data)
@@ -203,8 +202,8 @@ async def test_a_damaged_header_is_damage_of_a_store_that_was_there(sample: Samp
             pass
 
 
-async def test_an_index_that_does_not_list_a_row_is_damage(sample: Sample) -> None:
-    """A look-up by a damaged index does not say that nothing is there."""
+async def test_row_missing_from_an_index_is_reported_as_damage(sample: Sample) -> None:
+    """A lookup with a damaged index does not report a missing row as not found."""
     with closing(sqlite3.connect(sample.path)) as raw:
         (page,) = raw.execute("SELECT rootpage FROM sqlite_master WHERE name = 'sqlite_autoindex_run_1'").fetchone()
         (size,) = raw.execute('PRAGMA page_size').fetchone()
@@ -219,8 +218,8 @@ async def test_an_index_that_does_not_list_a_row_is_damage(sample: Sample) -> No
     assert isinstance(found['run 1'], StoreCorruptedError)
 
 
-async def test_text_that_is_no_text_is_damage(sample: Sample) -> None:
-    """Text that is no UTF-8 any more is damage, whoever decodes it."""
+async def test_invalid_utf8_is_reported_as_damage(sample: Sample) -> None:
+    """Text that is no longer valid UTF-8 is damage, wherever it is decoded."""
     with closing(sqlite3.connect(sample.path)) as raw:
         raw.execute("UPDATE conversation SET agent_name = CAST(x'ff' AS TEXT)")
         raw.commit()
@@ -228,8 +227,8 @@ async def test_text_that_is_no_text_is_damage(sample: Sample) -> None:
     assert isinstance(found['conversation 0'], StoreCorruptedError)
 
 
-async def test_a_store_without_seals_gets_them_when_it_is_opened(sample: Sample) -> None:
-    """A store of an older release is brought up to date: it answers as before, and its damage is found from then on."""
+async def test_store_without_seals_gets_them_when_it_is_opened(sample: Sample) -> None:
+    """A migrated store of an older release returns the same results, and later damage is detected."""
     await forget_identity(sample.path)
     right = await answers_of(sample, sample.path)
     with closing(sqlite3.connect(sample.path)) as raw:
@@ -244,9 +243,10 @@ async def test_a_store_without_seals_gets_them_when_it_is_opened(sample: Sample)
     assert isinstance((await answers_of(sample, sample.path))['run 0'], StoreCorruptedError)
 
 
-async def test_the_versions_of_a_run_and_of_a_conversation_are_counted(tmp_path: Path) -> None:
-    """A version that is gone is missed by every list of its run or its conversation, filtered or not, and by their
-    counts: the steps of a turn are such a list."""
+async def test_versions_of_a_run_and_of_a_conversation_are_counted(tmp_path: Path) -> None:
+    """A missing version is detected by every list and count of its run or conversation, filtered or not. The steps of a
+    turn are such a list.
+    """
     url = f'sqlite:///{tmp_path}/agents.db'
     async with open_store(url) as store:
         dialogue, other = Dialogue(store), Dialogue(store)
@@ -260,7 +260,7 @@ async def test_the_versions_of_a_run_and_of_a_conversation_are_counted(tmp_path:
         VersionFilter(conversation_id=dialogue.id, kinds=['turn']),
     )
     async with open_store(url) as store:
-        assert await store.count() == 5  # what was whole when all was counted may be damaged since
+        assert await store.count() == 5  # rows may be damaged after they were counted
         with closing(sqlite3.connect(tmp_path / 'agents.db')) as raw:
             assert raw.execute("DELETE FROM version WHERE kind = 'step'").rowcount == 1
             raw.commit()

@@ -1,4 +1,4 @@
-"""What is particular to SQLite in a file: one sync for many, threads that end, and errors that say what to do."""
+"""The SQLite file engine: group commits, shutdown of threads, and errors with advice."""
 
 # ruff: noqa: ASYNC220 - a process is started once, and talked to in a thread
 
@@ -50,7 +50,7 @@ def _conversation() -> Commit:
     return Commit(conversations=[ConversationRecord(new_id(), 'analyst', None, 1)])
 
 
-async def test_those_who_wait_share_a_transaction(store: SqlStore, tmp_path: Path) -> None:
+async def test_waiting_commits_share_a_transaction(store: SqlStore, tmp_path: Path) -> None:
     other = sqlite3.connect(tmp_path / 'agents.db', isolation_level=None)
     other.execute('BEGIN IMMEDIATE')
     tasks = [asyncio.ensure_future(store.commit(_conversation())) for _ in range(50)]
@@ -65,7 +65,7 @@ async def test_those_who_wait_share_a_transaction(store: SqlStore, tmp_path: Pat
     assert frames < 50
 
 
-async def test_more_than_a_transaction_takes_are_done_by_several(
+async def test_large_groups_of_commits_are_split_into_several_transactions(
     store: SqlStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_threads, '_MAX_GROUP', 20)
@@ -80,7 +80,7 @@ async def test_more_than_a_transaction_takes_are_done_by_several(
     assert len(await store.conversations()) == 50
 
 
-async def test_one_that_fails_undoes_nothing_of_those_beside_it(store: SqlStore) -> None:
+async def test_failed_commit_does_not_undo_others_in_its_transaction(store: SqlStore) -> None:
     root = await Dialogue(store).begin()
     commits = [store.commit(Commit(versions=[root])) if n % 2 else store.commit(_conversation()) for n in range(10)]
     results = await asyncio.gather(*commits, return_exceptions=True)
@@ -97,7 +97,7 @@ async def test_no_thread_is_left_after_closing(tmp_path: Path) -> None:
     assert not list((tmp_path / 'agents.db.owners').iterdir())
 
 
-async def test_closing_brings_the_log_into_the_file(tmp_path: Path) -> None:
+async def test_closing_merges_the_log_into_the_file(tmp_path: Path) -> None:
     for _ in range(20):
         async with SqlStore(await SqliteEngine.open(tmp_path / 'agents.db')) as store:
             await store.commit(_conversation())
@@ -106,11 +106,11 @@ async def test_closing_brings_the_log_into_the_file(tmp_path: Path) -> None:
 
 
 class _Rows:
-    """What an operation returns, and a weak reference can tell of."""
+    """Result of an operation that supports weak references."""
 
 
 @pytest.mark.parametrize('kind', ['read', 'write'])
-async def test_what_an_operation_returned_is_not_kept_until_the_next(tmp_path: Path, kind: str) -> None:
+async def test_engine_does_not_hold_results_of_operations(tmp_path: Path, kind: str) -> None:
     def returns() -> Operation[_Rows]:
         yield Statement('SELECT 1')
         return _Rows()
@@ -125,7 +125,7 @@ async def test_what_an_operation_returned_is_not_kept_until_the_next(tmp_path: P
     await engine.aclose()
 
 
-async def test_what_waits_is_finished_before_closing(tmp_path: Path) -> None:
+async def test_pending_commits_are_finished_before_closing(tmp_path: Path) -> None:
     store = SqlStore(await SqliteEngine.open(tmp_path / 'agents.db'))
     tasks = [asyncio.ensure_future(store.commit(_conversation())) for _ in range(600)]
     await asyncio.sleep(0)
@@ -135,7 +135,7 @@ async def test_what_waits_is_finished_before_closing(tmp_path: Path) -> None:
         assert len(await store.conversations(limit=1000)) == 600
 
 
-async def test_a_waiter_whose_loop_is_gone_stops_nobody(tmp_path: Path) -> None:
+async def test_waiter_with_a_closed_loop_does_not_block_others(tmp_path: Path) -> None:
     store = SqlStore(await SqliteEngine.open(tmp_path / 'agents.db'))
     blocker = sqlite3.connect(tmp_path / 'agents.db', isolation_level=None, check_same_thread=False)
     blocker.execute('BEGIN IMMEDIATE')
@@ -156,7 +156,7 @@ async def test_a_waiter_whose_loop_is_gone_stops_nobody(tmp_path: Path) -> None:
     await store.aclose()
 
 
-async def test_a_full_disk_fails_all_who_wait_and_the_store_goes_on_when_there_is_room(store: SqlStore) -> None:
+async def test_full_disk_fails_all_pending_commits_and_the_store_recovers(store: SqlStore) -> None:
     await store.commit(_conversation())
     await store.engine.write(lambda: _statement('PRAGMA max_page_count = 1'))
     assets = [sample_asset(os.urandom(1_000_000)) for _ in range(3)]
@@ -169,7 +169,7 @@ async def test_a_full_disk_fails_all_who_wait_and_the_store_goes_on_when_there_i
     assert len(await store.has_assets([each.digest for each in assets])) == 3
 
 
-async def test_a_transaction_that_fails_is_not_acknowledged_to_anybody(store: SqlStore, tmp_path: Path) -> None:
+async def test_failed_transaction_is_not_acknowledged(store: SqlStore, tmp_path: Path) -> None:
     other = sqlite3.connect(tmp_path / 'agents.db', isolation_level=None)
     other.execute('BEGIN IMMEDIATE')
     tasks: list[asyncio.Task[Committed] | asyncio.Task[None]] = [
@@ -188,7 +188,7 @@ async def test_a_transaction_that_fails_is_not_acknowledged_to_anybody(store: Sq
     assert len(await store.conversations()) == int(was_acknowledged)
 
 
-async def test_statements_that_sqlite_refuses_are_translated_and_the_store_goes_on(store: SqlStore) -> None:
+async def test_refused_statements_raise_and_the_store_keeps_working(store: SqlStore) -> None:
     for run in (store.engine.read, store.engine.write):
         with pytest.raises(StoreUnavailableError, match='no such table: nowhere') as caught:
             await run(lambda: _statement('SELECT * FROM nowhere'))
@@ -196,14 +196,14 @@ async def test_statements_that_sqlite_refuses_are_translated_and_the_store_goes_
     assert await store.count() == 0
 
 
-async def test_an_operation_that_ends_the_transaction_fails_all_and_leaves_the_store_whole(store: SqlStore) -> None:
+async def test_operation_that_ends_the_transaction_fails_and_the_store_keeps_working(store: SqlStore) -> None:
     with pytest.raises(StoreUnavailableError):
         await store.engine.write(lambda: _statement('ROLLBACK', 'SELECT * FROM nowhere'))
     await store.commit(_conversation())
     assert len(await store.conversations()) == 1
 
 
-async def test_a_damaged_file_says_so(tmp_path: Path) -> None:
+async def test_damaged_file_raises(tmp_path: Path) -> None:
     path = tmp_path / 'agents.db'
     async with SqlStore(await SqliteEngine.open(path)) as store:
         for _ in range(200):
@@ -215,7 +215,7 @@ async def test_a_damaged_file_says_so(tmp_path: Path) -> None:
         await SqliteEngine.open(path)
 
 
-async def test_a_file_that_became_no_database_fails_who_reads_and_who_writes(tmp_path: Path) -> None:
+async def test_file_overwritten_with_other_data_raises_for_reads_and_writes(tmp_path: Path) -> None:
     path = tmp_path / 'agents.db'
     store = SqlStore(await SqliteEngine.open(path))
     path.write_bytes(b'no database any more ' * 1000)
@@ -234,7 +234,7 @@ async def test_a_file_that_became_no_database_fails_who_reads_and_who_writes(tmp
         (sqlite3.SQLITE_PROTOCOL, 'Open the store again'),
     ],
 )  # fmt: skip
-def test_errors_say_what_to_do(code: int, advice: str) -> None:
+def test_errors_include_advice(code: int, advice: str) -> None:
     error = sqlite3.OperationalError('it failed')
     error.sqlite_errorcode = code
     new = translate_error(error)
@@ -242,14 +242,14 @@ def test_errors_say_what_to_do(code: int, advice: str) -> None:
     assert new.__cause__ is error
 
 
-def test_a_file_that_is_no_database_is_a_matter_of_format() -> None:
+def test_file_that_is_not_a_database_is_a_format_error() -> None:
     error = sqlite3.DatabaseError('file is not a database')
     error.sqlite_errorcode = sqlite3.SQLITE_NOTADB
     assert type(translate_error(error)) is StoreFormatError
 
 
 @pytest.mark.slow
-async def test_a_process_that_is_killed_is_dead_at_once(tmp_path: Path, store: SqlStore) -> None:
+async def test_runs_of_a_killed_process_are_orphans_immediately(tmp_path: Path, store: SqlStore) -> None:
     program = (
         'import asyncio, sys\n'
         'from pydantic_deep.store import *\n'
@@ -272,7 +272,7 @@ async def test_a_process_that_is_killed_is_dead_at_once(tmp_path: Path, store: S
     assert await store.claim_run(run_id) is True
 
 
-def test_files_of_the_dead_are_swept_and_those_of_the_living_are_not(tmp_path: Path) -> None:
+def test_owner_files_of_dead_processes_are_removed(tmp_path: Path) -> None:
     living = OwnerLock(tmp_path / 'owners')
     (tmp_path / 'owners' / 'dead').touch()
     other = OwnerLock(tmp_path / 'owners')
@@ -283,9 +283,7 @@ def test_files_of_the_dead_are_swept_and_those_of_the_living_are_not(tmp_path: P
     other.release()
 
 
-def test_a_lock_on_a_file_that_was_swept_meanwhile_is_taken_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_owner_lock_is_retaken_if_its_file_was_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import fcntl
 
     original = fcntl.flock
@@ -305,7 +303,7 @@ def test_a_lock_on_a_file_that_was_swept_meanwhile_is_taken_again(
     lock.release()
 
 
-async def test_orphans_of_strange_families_are_found(tmp_path: Path, store: SqlStore) -> None:
+async def test_orphans_with_cyclic_parents_are_found(tmp_path: Path, store: SqlStore) -> None:
     async with SqlStore(await SqliteEngine.open(tmp_path / 'agents.db')) as dead:
         ids = [new_id() for _ in range(3)]
         runs = [sample_run('c', id=ids[n], parent_run_id=ids[(n + 1) % 3]) for n in range(3)]
@@ -313,13 +311,13 @@ async def test_orphans_of_strange_families_are_found(tmp_path: Path, store: SqlS
     assert {run.id for run in await store.orphans()} == set(ids)
 
 
-async def test_a_large_commit_is_prepared_beside_the_loop(store: SqlStore) -> None:
+async def test_large_commit_is_prepared_in_a_thread(store: SqlStore) -> None:
     asset = sample_asset(b'large ' * 100_000)
     await store.commit(Commit(assets=[asset]))
     assert (await store.asset(asset.digest)).data == asset.data
 
 
-async def test_a_lineage_with_a_hole_that_nobody_deleted_is_damage(store: SqlStore) -> None:
+async def test_lineage_with_a_missing_version_is_damage(store: SqlStore) -> None:
     dialogue = Dialogue(store)
     root = await dialogue.begin()
     middle = await dialogue.add(root, b'1')
@@ -330,7 +328,7 @@ async def test_a_lineage_with_a_hole_that_nobody_deleted_is_damage(store: SqlSto
     assert (caught.value.table, caught.value.row) == ('version', middle.id)
 
 
-async def test_an_asset_that_is_not_what_its_digest_says_is_damage(store: SqlStore) -> None:
+async def test_asset_that_does_not_match_its_digest_is_damage(store: SqlStore) -> None:
     asset = sample_asset(b'right')
     await store.commit(Commit(assets=[asset]))
     await store.engine.write(lambda: _statement("UPDATE asset SET data = x'0077726f6e67'"))

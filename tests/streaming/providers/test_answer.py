@@ -1,4 +1,4 @@
-"""What clients of any provider's API are told of a run, whatever the format: 004-12, 004-22, C24."""
+"""Answers in the format of any provider: 004-12, 004-22, C24."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def encode(encoder: AnswerEncoder, events: Sequence[StreamEvent]) -> list[Frame]
 
 
 def streamed(make: Make, *events: StreamEvent, **options: Any) -> str:
-    """Return the text that a client has in the end."""
+    """Return the complete text that a client has received."""
     encoder = make(**options)
     encode(encoder, events)
     return encoder.text
 
 
 def whole(make: Make, *events: StreamEvent) -> str:
-    """Return the text of an answer that is not streamed."""
+    """Return the text of a response without streaming."""
     body = BODIES[make](events)
     match make.__name__:
         case 'OpenaiEncoder':
@@ -75,13 +75,13 @@ def whole(make: Make, *events: StreamEvent) -> str:
 
 
 @encoders
-def test_an_encoder_is_one(make: Make) -> None:
-    """004-29: whoever adds a format implements the same."""
+def test_encoders_implement_the_protocol(make: Make) -> None:
+    """004-29: a new format implements the same protocol."""
     assert isinstance(make(), Encoder)
 
 
 @encoders
-def test_what_tools_do_is_hidden(make: Make) -> None:
+def test_tool_activity_is_hidden(make: Make) -> None:
     """004-22: results are not shown to the user."""
     events = [
         StartEvent(),
@@ -112,15 +112,15 @@ def test_texts_between_calls_are_paragraphs(make: Make) -> None:
 
 
 @encoders
-def test_a_text_after_a_call_begins_without_a_blank_line_where_it_is_the_first(make: Make) -> None:
+def test_first_text_after_a_call_has_no_blank_line(make: Make) -> None:
     events = [CALL, RESULT, TextEvent(text='Done.'), END]
     assert streamed(make, *events) == whole(make, *events) == 'Done.'
 
 
 @encoders
 @pytest.mark.parametrize('before', [[], [TextEvent(text='Look.'), CALL, RESULT]])
-def test_a_structured_answer_is_told_at_the_end(make: Make, before: list[StreamEvent]) -> None:
-    """004-23: the answer is told also where the model has said no word of it."""
+def test_structured_answer_is_emitted_at_the_end(make: Make, before: list[StreamEvent]) -> None:
+    """004-23: the answer is emitted even if the model sent no text."""
     events = [*before, EndEvent(status='complete', output='{"good":true}')]
     assert streamed(make, *events) == whole(make, *events)
     assert streamed(make, *events).endswith('{"good":true}')
@@ -128,14 +128,14 @@ def test_a_structured_answer_is_told_at_the_end(make: Make, before: list[StreamE
 
 @encoders
 @pytest.mark.parametrize('after', [[], [CALL, RESULT]])
-def test_an_answer_that_was_streamed_is_not_told_twice(make: Make, after: list[StreamEvent]) -> None:
+def test_streamed_answer_is_not_repeated_at_the_end(make: Make, after: list[StreamEvent]) -> None:
     events = [TextEvent(text='Do'), TextEvent(text='ne'), *after, EndEvent(status='complete', output='Done')]
     assert streamed(make, *events) == whole(make, *events) == 'Done'
 
 
 @encoders
-def test_words_that_do_not_count_are_followed_by_a_mark(make: Make) -> None:
-    """No format can take words back; an answer that is not streamed leaves them out."""
+def test_void_text_is_followed_by_a_marker(make: Make) -> None:
+    """No format can retract text. A response without streaming omits it."""
     events = [
         TextEvent(text='First.'),
         CALL,
@@ -150,7 +150,7 @@ def test_words_that_do_not_count_are_followed_by_a_mark(make: Make) -> None:
 
 
 @encoders
-def test_a_void_beginning_leaves_nothing(make: Make) -> None:
+def test_void_text_at_the_start_is_omitted(make: Make) -> None:
     events = [
         TextEvent(text='Hel'),
         RetriedEvent(attempt=2, attempts=3, reason='cut', delay_seconds=0, void_text='Hel'),
@@ -161,18 +161,18 @@ def test_a_void_beginning_leaves_nothing(make: Make) -> None:
 
 
 @encoders
-def test_what_a_retry_voids_in_a_subagent_concerns_nobody(make: Make) -> None:
+def test_retry_in_a_subagent_voids_no_text(make: Make) -> None:
     nested = RetriedEvent(attempt=2, attempts=3, reason='cut', delay_seconds=0, void_text='Hel', path=['helper'])
     assert streamed(make, TextEvent(text='Hel'), nested, END) == 'Hel'
 
 
 @encoders
-def test_the_first_error_is_the_last_that_is_told(make: Make) -> None:
+def test_nothing_is_emitted_after_the_first_error(make: Make) -> None:
     """Peers: every failure ended as a normal stop."""
     encoder = make()
     failed = [ErrorEvent(kind='run_failed', message='No.'), EndEvent(finish_reason='error', status='failed')]
-    told = encode(encoder, [TextEvent(text='Hel'), *failed, TextEvent(text='lo')])
-    assert 'No.' in told[-1].data
+    output = encode(encoder, [TextEvent(text='Hel'), *failed, TextEvent(text='lo')])
+    assert 'No.' in output[-1].data
     assert encoder.text == 'Hel'
 
 
@@ -180,35 +180,35 @@ def test_the_first_error_is_the_last_that_is_told(make: Make) -> None:
 @pytest.mark.parametrize(
     'end', [EndEvent(finish_reason='error'), EndEvent(status='failed'), EndEvent(status='interrupted')]
 )
-def test_a_bad_end_is_an_error(make: Make, end: EndEvent) -> None:
-    told = encode(make(), [TextEvent(text='Hel'), end])
-    assert 'The run ended before its answer.' in told[-1].data
+def test_unsuccessful_end_is_an_error(make: Make, end: EndEvent) -> None:
+    output = encode(make(), [TextEvent(text='Hel'), end])
+    assert 'The run ended before its answer.' in output[-1].data
     assert 'The run ended before its answer.' in json.dumps(BODIES[make]([TextEvent(text='Hel'), end]))
 
 
 @encoders
-def test_a_stream_that_breaks_off_is_an_error(make: Make) -> None:
-    told = encode(make(), [TextEvent(text='Hel')])
-    assert 'The stream ended before it was complete' in told[-1].data
+def test_incomplete_stream_is_an_error(make: Make) -> None:
+    output = encode(make(), [TextEvent(text='Hel')])
+    assert 'The stream ended before it was complete' in output[-1].data
     assert 'The stream ended before it was complete' in json.dumps(BODIES[make]([TextEvent(text='Hel')]))
 
 
 @encoders
-def test_nothing_is_told_after_the_end(make: Make) -> None:
+def test_nothing_is_emitted_after_the_end(make: Make) -> None:
     encoder = make()
     encode(encoder, [TextEvent(text='Hi'), END])
     assert encoder.encode(TextEvent(text='more')) == []
 
 
 @encoders
-def test_a_second_start_changes_nothing(make: Make) -> None:
-    told = encode(make(), [StartEvent(id='one', model='m'), StartEvent(id='two'), TextEvent(text='Hi'), END])
-    assert 'two' not in str(told)
-    assert 'one' in told[0].data
+def test_second_start_is_ignored(make: Make) -> None:
+    output = encode(make(), [StartEvent(id='one', model='m'), StartEvent(id='two'), TextEvent(text='Hi'), END])
+    assert 'two' not in str(output)
+    assert 'one' in output[0].data
 
 
 @encoders
-def test_what_waits_is_a_call_with_all_that_a_person_needs(make: Make) -> None:
+def test_approval_is_a_call_with_its_details(make: Make) -> None:
     """C24: the answer ends with a call for each approval."""
     preview = Preview(kind='command', text='rm -r /tmp/x')
     helper = waiting('a/b', path=('helper',), tool='execute', preview=preview, command='rm -r /tmp/x')
@@ -218,8 +218,8 @@ def test_what_waits_is_a_call_with_all_that_a_person_needs(make: Make) -> None:
         ApprovalRequiredEvent(approvals=approvals),
         EndEvent(finish_reason='tool_call', status='awaiting_approval'),
     ]
-    told = json.dumps(BODIES[make](events))
-    for shown in (told, ''.join(frame.data for frame in encode(make(), events))):
+    output = json.dumps(BODIES[make](events))
+    for shown in (output, ''.join(frame.data for frame in encode(make(), events))):
         assert shown.count('approval_required') == 2
         plain = shown.replace('\\', '')
         assert '"approval_id":"a/b"' in plain.replace(': ', ':')

@@ -1,4 +1,4 @@
-"""`AnthropicDecoder`, on streams that look like the documented ones."""
+"""`AnthropicDecoder`, with streams like the documented ones."""
 
 from __future__ import annotations
 
@@ -66,16 +66,16 @@ def close(index: JsonValue) -> JsonValue:
 STOP: JsonValue = {'type': 'message_stop'}
 
 
-def test_it_is_a_decoder() -> None:
+def test_decoder_implements_the_protocols() -> None:
     assert isinstance(AnthropicDecoder(), Decoder)
     assert isinstance(AnthropicDecoder(), SupportsCallRemoval)
 
 
-def test_text_is_told_and_cached_tokens_are_counted_as_input() -> None:
+def test_cached_tokens_count_as_input() -> None:
     assert decode(frames_of('text')) == [START, usage(2), *TEXTS, usage(12), EndEvent()]
 
 
-def test_calls_arrive_whole() -> None:
+def test_calls_arrive_complete() -> None:
     """peers, streaming proxies: Anthropic tool calls never arrive. 004-28: detected and buffered."""
     assert decode(frames_of('tools')) == [
         START,
@@ -96,8 +96,8 @@ def test_calls_arrive_whole() -> None:
     ]
 
 
-def test_interleaved_blocks_are_told_in_order() -> None:
-    """004-31: the second call is whole first, and waits for the first one; the text between them does not."""
+def test_interleaved_blocks_are_emitted_in_order() -> None:
+    """004-31: the second call completes first, but is emitted after the first one. Text between is not delayed."""
     events = [event for event in decode(frames_of('interleaved')) if isinstance(event, ToolCallEvent | TextEvent)]
 
     assert events == [
@@ -107,7 +107,7 @@ def test_interleaved_blocks_are_told_in_order() -> None:
     ]
 
 
-def test_what_the_provider_runs_itself_is_no_call() -> None:
+def test_server_tools_are_not_calls() -> None:
     assert decode(frames_of('server_tools')) == [
         START,
         usage(2),
@@ -118,14 +118,14 @@ def test_what_the_provider_runs_itself_is_no_call() -> None:
     ]
 
 
-def test_an_error_event_is_the_last_that_is_told() -> None:
+def test_nothing_follows_an_error_event() -> None:
     """peers, streaming proxies: every failure ends as a normal `stop`."""
     error = ErrorEvent(kind='provider_error', message='The provider failed: Overloaded', status=529)
 
     assert decode(frames_of('error')) == [START, usage(2), *TEXTS[:3], error]
 
 
-def test_a_stream_that_ends_early_is_truncated_and_its_open_call_not_told() -> None:
+def test_truncated_stream_is_an_error_without_its_unfinished_call() -> None:
     events = decode(frames_of('truncated'))
 
     assert events[-1] == TRUNCATED
@@ -133,7 +133,7 @@ def test_a_stream_that_ends_early_is_truncated_and_its_open_call_not_told() -> N
     assert not any(isinstance(event, ToolCallEvent) for event in events)
 
 
-def test_input_that_comes_at_once_counts_where_no_delta_does() -> None:
+def test_tool_input_in_the_block_start_is_used_if_there_are_no_deltas() -> None:
     events = decode_bodies(begin(0, 'tool_use', id='a', name='f', input={'x': 'é'}), close(0), STOP)
 
     assert [event for event in events if isinstance(event, ToolCallEvent)] == [
@@ -141,7 +141,7 @@ def test_input_that_comes_at_once_counts_where_no_delta_does() -> None:
     ]
 
 
-def test_input_that_comes_twice_counts_once() -> None:
+def test_repeated_tool_input_counts_once() -> None:
     """peers, streaming proxies: arguments doubled when the first delta already has them."""
     events = decode_bodies(begin(0, 'tool_use', id='a', name='f', input={'x': 1}), piece(0, '{"x": 1}'), close(0), STOP)
 
@@ -150,26 +150,26 @@ def test_input_that_comes_twice_counts_once() -> None:
     ]
 
 
-def test_a_call_that_is_not_closed_is_told_when_the_message_stops() -> None:
+def test_unclosed_call_is_emitted_when_the_message_stops() -> None:
     events = decode_bodies(begin(0, 'tool_use', id='a', name='f'), piece(0, '[]'), STOP)
 
     assert events[-2:] == [ToolCallEvent(id='a', name='f', args='[]', index=0), EndEvent(finish_reason='tool_call')]
 
 
-def test_a_call_without_an_id_gets_one() -> None:
+def test_call_without_an_id_gets_one() -> None:
     events = decode_bodies(begin(0, 'tool_use', name='f'), close(0), STOP)
 
     assert ToolCallEvent(id='call-0', name='f', args='{}', index=0) in events
 
 
-def test_text_and_thoughts_that_come_with_their_block_are_told() -> None:
+def test_text_and_thinking_in_the_block_start_are_emitted() -> None:
     events = decode_bodies(begin(0, 'text', text='Hi'), begin(1, 'thinking', thinking='Hm', signature='s'), STOP)
 
     assert events[:-1] == [TextEvent(text='Hi'), ThinkingEvent(text='Hm', signature='s')]
 
 
-def test_usage_that_a_later_event_leaves_out_stays() -> None:
-    """As null, or without the key."""
+def test_usage_missing_from_a_later_event_is_retained() -> None:
+    """Both if it is null and if the key is missing."""
     first: JsonValue = {'input_tokens': 5, 'output_tokens': 1, 'cache_read_input_tokens': 3}
     later: JsonValue = {'input_tokens': None, 'output_tokens': 9, 'server_tool_use': {'web_search_requests': 1}}
     events = decode_bodies(
@@ -193,18 +193,18 @@ def test_usage_that_a_later_event_leaves_out_stays() -> None:
         ('a_new_one', 'error'),
     ],
 )
-def test_every_stop_reason(reason: str, expected: str) -> None:
+def test_stop_reasons_are_mapped(reason: str, expected: str) -> None:
     (end,) = decode_bodies({'type': 'message_delta', 'delta': {'stop_reason': reason}}, STOP)
 
     assert isinstance(end, EndEvent)
     assert end.finish_reason == expected
 
 
-def test_an_answer_that_has_ended_needs_no_message_stop() -> None:
+def test_stop_reason_is_sufficient_without_message_stop() -> None:
     assert decode_bodies({'type': 'message_delta', 'delta': {'stop_reason': 'end_turn'}}) == [EndEvent()]
 
 
-def test_unknown_types_are_passed_over() -> None:
+def test_unknown_types_are_ignored() -> None:
     bodies: list[JsonValue] = [
         {'type': 'new'},
         begin(0, 'new'),
@@ -232,13 +232,13 @@ def test_frames_of_calls_can_be_removed() -> None:
     ]
 
 
-def test_no_frame_of_a_server_tool_is_removed() -> None:
+def test_frames_of_server_tools_are_not_removed() -> None:
     decoder = AnthropicDecoder()
 
     assert all(decoder.remove_calls(frame) is frame for frame in frames_of('server_tools'))
 
 
-def test_a_block_after_a_removed_one_of_the_same_index_is_kept() -> None:
+def test_block_after_a_removed_one_with_the_same_index_is_preserved() -> None:
     decoder = AnthropicDecoder()
     bodies = [begin(0, 'tool_use'), close(0), begin(0, 'text'), close(0)]
 

@@ -1,4 +1,4 @@
-"""Messages, read by the official SDK: 004-27, 004-28, 004-34."""
+"""Anthropic messages, read by the official SDK: 004-27, 004-28, 004-34."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Read = Callable[..., Any]
 @pytest.fixture
 def read_stream(serve_stream: Callable[[AnthropicEncoder, Sequence[StreamEvent]], httpx2.AsyncClient]) -> Read:
     async def read(events: Sequence[StreamEvent], **options: Any) -> tuple[Message, list[str]]:
-        """Return the message that the SDK puts together, and the types of the events."""
+        """Return the message assembled by the SDK, and the types of its events."""
         http = serve_stream(AnthropicEncoder(**options), events)
         async with (
             AsyncAnthropic(api_key='x', base_url='http://us.test', http_client=http, max_retries=0) as client,
@@ -87,19 +87,19 @@ async def test_text_is_streamed_in_one_block(read_stream: Read) -> None:
     ]
 
 
-async def test_the_caller_names_the_message(read_stream: Read, read_message: Read) -> None:
+async def test_caller_can_set_id_and_model_of_the_message(read_stream: Read, read_message: Read) -> None:
     streamed, _ = await read_stream([START, EndEvent()], id='msg_9', model='claude')
     whole = await read_message(anthropic_message([START, EndEvent()], id='msg_9', model='claude'))
     assert (streamed.id, streamed.model) == (whole.id, whole.model) == ('msg_9', 'claude')
     assert streamed.content == whole.content == []
 
 
-async def test_a_message_without_a_name_has_one(read_stream: Read) -> None:
+async def test_id_and_model_of_a_message_have_defaults(read_stream: Read) -> None:
     message, _ = await read_stream([TextEvent(text='x'), EndEvent()])
     assert (message.id, message.model) == ('msg', 'agent')
 
 
-async def test_usage_is_counted_as_anthropic_counts(read_stream: Read, read_message: Read) -> None:
+async def test_usage_excludes_cached_tokens_from_input(read_stream: Read, read_message: Read) -> None:
     events, body = both([START, TextEvent(text='Hi'), USAGE, EndEvent()])
     streamed, _ = await read_stream(events)
     whole = await read_message(body)
@@ -109,15 +109,17 @@ async def test_usage_is_counted_as_anthropic_counts(read_stream: Read, read_mess
 
 
 @pytest.mark.parametrize(
-    ('reason', 'told'), [('stop', 'end_turn'), ('length', 'max_tokens'), ('content_filter', 'refusal')]
+    ('reason', 'encoded'), [('stop', 'end_turn'), ('length', 'max_tokens'), ('content_filter', 'refusal')]
 )
-async def test_the_stop_reason_is_told(read_stream: Read, read_message: Read, reason: FinishReason, told: str) -> None:
+async def test_stop_reason_is_encoded(
+    read_stream: Read, read_message: Read, reason: FinishReason, encoded: str
+) -> None:
     events, body = both([START, TextEvent(text='Hi'), EndEvent(finish_reason=reason)])
-    assert (await read_stream(events))[0].stop_reason == told
-    assert (await read_message(body)).stop_reason == told
+    assert (await read_stream(events))[0].stop_reason == encoded
+    assert (await read_message(body)).stop_reason == encoded
 
 
-async def test_an_approval_is_a_tool_use_after_the_text(read_stream: Read, read_message: Read) -> None:
+async def test_approval_is_a_tool_use_after_the_text(read_stream: Read, read_message: Read) -> None:
     """C24 on the wire."""
     events, body = both([START, TextEvent(text='May I?'), *WAITING])
     streamed, _ = await read_stream(events)
@@ -133,8 +135,8 @@ async def test_an_approval_is_a_tool_use_after_the_text(read_stream: Read, read_
         assert message.stop_reason == 'tool_use'
 
 
-async def test_text_between_calls_is_a_block_of_its_own(read_stream: Read) -> None:
-    """A provider's stream, passed on: 004-34, blocks as Anthropic has them."""
+async def test_text_between_calls_is_a_separate_block(read_stream: Read) -> None:
+    """Proxied streams have Anthropic's blocks (004-34)."""
     call = ToolCallEvent(id='c', name='look', args='{"n": 1}')
     events = [START, TextEvent(text='A'), call, TextEvent(text='B'), EndEvent(finish_reason='tool_call')]
     message, _ = await read_stream(events, tool_calls=True)
@@ -142,7 +144,7 @@ async def test_text_between_calls_is_a_block_of_its_own(read_stream: Read) -> No
     assert message.content[1].input == {'n': 1}
 
 
-async def test_arguments_that_are_no_json_are_told_whole(read_message: Read) -> None:
+async def test_arguments_that_are_not_a_json_object_are_wrapped(read_message: Read) -> None:
     calls = [ToolCallEvent(id='c', name='look', args=args) for args in ('{"n": ', '12', '')]
     body = anthropic_message([START, *calls, EndEvent(finish_reason='tool_call')], tool_calls=True)
     message = await read_message(body)
@@ -155,10 +157,10 @@ async def test_an_error_in_a_stream_is_raised_by_the_sdk(read_stream: Read) -> N
         await read_stream([START, TextEvent(text='Hi'), error, EndEvent(finish_reason='error', status='failed')])
 
 
-async def test_a_stream_that_failed_is_not_stopped() -> None:
+async def test_failed_stream_has_no_message_stop() -> None:
     encoder = AnthropicEncoder()
-    told = encoder.encode(ErrorEvent(kind='run_failed', message='No.'))
-    assert [frame.event for frame in told] == ['error']
+    encoded = encoder.encode(ErrorEvent(kind='run_failed', message='No.'))
+    assert [frame.event for frame in encoded] == ['error']
     assert encoder.finish() == []
 
 
@@ -173,18 +175,18 @@ async def test_a_stream_that_failed_is_not_stopped() -> None:
         (None, 'api_error'),
     ],
 )
-async def test_an_error_has_the_type_that_fits_its_status(status: int | None, kind: str) -> None:
+async def test_error_type_depends_on_its_status(status: int | None, kind: str) -> None:
     body = anthropic_error(ErrorEvent(kind='k', message='No.', status=status))
     assert body == {'type': 'error', 'error': {'type': kind, 'message': 'No.'}}
 
 
-async def test_an_error_without_a_stream_is_raised_by_the_sdk(read_message: Read) -> None:
+async def test_error_without_a_stream_is_raised_by_the_sdk(read_message: Read) -> None:
     body = anthropic_message([START, ErrorEvent(kind='limit_exceeded', message='Too many.', status=429)])
     with pytest.raises(anthropic.RateLimitError, match='Too many'):
         await read_message(body, 429)
 
 
-async def test_signed_thoughts_are_told_to_who_asks(read_stream: Read, read_message: Read) -> None:
+async def test_signed_thinking_is_emitted_on_request(read_stream: Read, read_message: Read) -> None:
     events = [
         START,
         ThinkingEvent(text='H'),
@@ -201,8 +203,8 @@ async def test_signed_thoughts_are_told_to_who_asks(read_stream: Read, read_mess
     assert 'thinking' not in str(anthropic_message(events))
 
 
-async def test_thoughts_without_a_signature_are_left_out(read_stream: Read) -> None:
-    """Anthropic takes no thought back that it has not signed."""
+async def test_unsigned_thinking_is_omitted(read_stream: Read) -> None:
+    """Anthropic accepts no unsigned thinking in later requests."""
     events = [
         START,
         ThinkingEvent(text='unsigned'),

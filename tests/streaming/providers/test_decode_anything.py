@@ -1,4 +1,4 @@
-"""Decoders never raise, whatever a stream holds, and what they tell keeps its laws."""
+"""Decoders do not raise for any stream, and their events are consistent."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ anything: st.SearchStrategy[JsonValue] = st.recursive(
 
 
 def wrong(value: JsonValue) -> st.SearchStrategy[JsonValue]:
-    """The same value, or one in which something is replaced by anything."""
+    """Return the same value, or one with parts replaced by arbitrary JSON."""
     if isinstance(value, dict):
         return anything | st.fixed_dictionaries({key: wrong(inner) for key, inner in value.items()})
     if isinstance(value, list):
@@ -111,25 +111,25 @@ def decode(decoder: SomeDecoder, stream: Sequence[JsonValue]) -> list[StreamEven
 @pytest.mark.parametrize('make', DECODERS)
 @given(stream=streams)
 def test_any_json_is_decoded(make: Callable[[], SomeDecoder], stream: list[JsonValue]) -> None:
-    """It ends once, by an end or an error; all of it is Unicode; each call is told once, as its pieces were."""
+    """There is one end or error, all text is valid Unicode, and each call is emitted once and equals its deltas."""
     events = decode(make(), stream)
     ends = [event for event in events if isinstance(event, ErrorEvent | EndEvent)]
     pieces: dict[int, str] = {}
     for event in events:
         if isinstance(event, ToolCallDeltaEvent):
             pieces[event.index] = pieces.get(event.index, '') + event.args
-    told = [event for event in events if isinstance(event, ToolCallEvent)]
+    decoded_calls = [event for event in events if isinstance(event, ToolCallEvent)]
 
     assert ends == events[-1:]
     assert [STREAM_EVENTS.validate_json(STREAM_EVENTS.dump_json(event)) for event in events] == events
-    assert all(call.index is not None and call.args == pieces[call.index] and call.id for call in told)
-    assert len({call.index for call in told}) == len(told)
+    assert all(call.index is not None and call.args == pieces[call.index] and call.id for call in decoded_calls)
+    assert len({call.index for call in decoded_calls}) == len(decoded_calls)
 
 
 @pytest.mark.parametrize('make', DECODERS)
 @given(stream=streams)
 def test_calls_are_removed_from_any_json(make: Callable[[], SomeDecoder], stream: list[JsonValue]) -> None:
-    """What is left of frames tells nothing of calls."""
+    """The remaining frames contain no calls."""
     decoder = make()
     frames = [Frame(data=json.dumps(body)) for body in stream]
     kept = [frame for frame in map(decoder.remove_calls, frames) if frame]
@@ -148,8 +148,8 @@ def test_any_text_is_decoded(make: Callable[[], SomeDecoder], text: str) -> None
 
 
 @pytest.mark.parametrize('make', DECODERS)
-def test_nesting_of_any_depth_is_decoded(make: Callable[[], SomeDecoder]) -> None:
-    """Python's parser gives up at about a thousand levels, and so does what writes JSON, not at the same one."""
+def test_deeply_nested_json_is_decoded(make: Callable[[], SomeDecoder]) -> None:
+    """Python's JSON parser and its encoder stop at about a thousand levels, but not at the same one."""
     for depth in range(900, 1000):
         nested = '[' * depth + ']' * depth
         for data in (
@@ -163,8 +163,8 @@ def test_nesting_of_any_depth_is_decoded(make: Callable[[], SomeDecoder]) -> Non
 
 
 @pytest.mark.parametrize('make', DECODERS)
-def test_what_decoders_keep_is_bounded(make: Callable[..., SomeDecoder]) -> None:
-    """However long a stream of calls is, it ends by an error when they are larger than allowed."""
+def test_buffered_calls_are_bounded(make: Callable[..., SomeDecoder]) -> None:
+    """An endless stream of calls ends with an error once they exceed the limit."""
     decoder = make(max_call_chars=10_000)
     count = 0
     for index in range(1000):

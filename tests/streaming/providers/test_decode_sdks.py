@@ -1,4 +1,4 @@
-"""The streams that decoders are tested on are real ones: the official SDKs read the same text and calls in them."""
+"""The sample streams are realistic: the official SDKs read the same text and calls from them."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ URL = 'http://provider.test'
 
 
 def names(provider: str) -> list[str]:
-    """The streams of a provider, but those that end early or by an error."""
+    """Return the sample streams of a provider that end normally."""
     found = [path.name for path in STREAMS.glob(f'{provider}_*.sse')]
     return sorted(name for name in found if 'truncated' not in name and 'error' not in name)
 
 
 def client_for(name: str) -> httpx2.AsyncClient:
-    """Answers every request with a stream."""
+    """Return a client whose every response is the stream."""
 
     def answer(request: httpx2.Request) -> httpx2.Response:
         headers = {'content-type': 'text/event-stream'}
@@ -54,7 +54,7 @@ def decoded(name: str, decoder: Decoder) -> tuple[str, list[tuple[str, object]]]
 
 
 @pytest.mark.parametrize('name', names('openai'))
-async def test_the_sdk_of_openai_reads_the_same(name: str) -> None:
+async def test_openai_sdk_reads_the_same(name: str) -> None:
     async with AsyncOpenAI(api_key='x', base_url=URL, http_client=client_for(name)) as client:
         chunks = [chunk async for chunk in await client.chat.completions.create(model='m', messages=[], stream=True)]
     deltas = [choice.delta for chunk in chunks for choice in chunk.choices]
@@ -72,7 +72,7 @@ async def test_the_sdk_of_openai_reads_the_same(name: str) -> None:
 
 
 @pytest.mark.parametrize('name', names('anthropic'))
-async def test_the_sdk_of_anthropic_reads_the_same(name: str) -> None:
+async def test_anthropic_sdk_reads_the_same(name: str) -> None:
     async with (
         AsyncAnthropic(api_key='x', base_url=URL, http_client=client_for(name)) as client,
         client.messages.stream(model='m', max_tokens=5, messages=[{'role': 'user', 'content': 'x'}]) as stream,
@@ -86,9 +86,9 @@ async def test_the_sdk_of_anthropic_reads_the_same(name: str) -> None:
 
 
 @pytest.mark.parametrize('name', names('google'))
-async def test_the_sdk_of_google_reads_the_same(name: str) -> None:
+async def test_google_sdk_reads_the_same(name: str) -> None:
     client = Client(api_key='x', http_options=HttpOptions(base_url=URL, httpx_async_client=client_for(name)))
-    # Its type names PIL's images, which are not installed.
+    # Its type refers to PIL images, which is not installed.
     stream = await client.aio.models.generate_content_stream(model='m', contents='x')  # pyright: ignore[reportUnknownMemberType]
     chunks = [chunk async for chunk in stream]
     await client.aio.aclose()
@@ -103,8 +103,8 @@ async def test_the_sdk_of_google_reads_the_same(name: str) -> None:
 
 
 @pytest.mark.parametrize('make', [OpenaiDecoder, AnthropicDecoder, GoogleDecoder])
-def test_streams_that_break_off_are_errors(make: Callable[[], Decoder]) -> None:
-    """The SDKs take a stream that was cut for a whole one; the decoders do not."""
+def test_incomplete_streams_are_errors(make: Callable[[], Decoder]) -> None:
+    """The SDKs accept a truncated stream as complete; the decoders do not."""
     provider = make.__name__.removesuffix('Decoder').lower()
     for name in ('truncated', 'error'):
         decoder = make()

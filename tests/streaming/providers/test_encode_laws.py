@@ -1,4 +1,4 @@
-"""The law of the formats: what is encoded and decoded is what it was."""
+"""Round trips: decoding an encoded answer returns an equal answer."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ thoughts = st.builds(ThinkingEvent, text=words, signature=st.just('c2ln'))
 
 @st.composite
 def answers(draw: st.DrawFn) -> list[StreamEvent]:
-    """Answers of a provider: pieces, then usage, then the end that fits."""
+    """Generate answers of a provider: parts, usage, and a matching end."""
     pieces: list[StreamEvent] = draw(st.lists(texts | calls | thoughts, max_size=8))
     has_calls = any(isinstance(piece, ToolCallEvent) for piece in pieces)
     reason: FinishReason = 'tool_call' if has_calls else draw(REASONS)
@@ -56,7 +56,7 @@ def answers(draw: st.DrawFn) -> list[StreamEvent]:
 
 
 def meaning(events: Sequence[StreamEvent]) -> dict[str, Any]:
-    """Return what events say, however they are cut into pieces."""
+    """Return the contents of events, independent of their deltas."""
     return {
         'start': [(event.id, event.model) for event in events if isinstance(event, StartEvent)],
         'text': ''.join(event.text for event in events if isinstance(event, TextEvent)),
@@ -69,8 +69,8 @@ def meaning(events: Sequence[StreamEvent]) -> dict[str, Any]:
 
 
 def over_the_wire(encoder: AnswerEncoder, decoder: Decoder, events: Sequence[StreamEvent]) -> list[StreamEvent]:
-    told = [*(frame for event in events for frame in encoder.encode(event)), *encoder.finish()]
-    frames = FrameReader().feed(''.join(map(render_frame, told)).encode())
+    result = [*(frame for event in events for frame in encoder.encode(event)), *encoder.finish()]
+    frames = FrameReader().feed(''.join(map(render_frame, result)).encode())
     return [*(event for frame in frames for event in decoder.decode(frame)), *decoder.finish()]
 
 
@@ -93,22 +93,22 @@ Make = Callable[[], tuple[AnswerEncoder, Decoder]]
 @formats
 @settings(max_examples=60)
 @given(events=answers())
-def test_what_is_encoded_and_decoded_is_what_it_was(make: Make, events: list[StreamEvent]) -> None:
-    """004-27, 004-28: text, thoughts, calls, usage and the end, through each format."""
-    told = meaning(over_the_wire(*make(), events))
+def test_encoded_answers_round_trip(make: Make, events: list[StreamEvent]) -> None:
+    """004-27, 004-28: text, thinking, calls, usage and the end, through each format."""
+    result = meaning(over_the_wire(*make(), events))
     expected = meaning(events)
     if make is google and expected['calls']:
-        assert told['end'] in (['stop'], ['tool_call'])  # Google's word for both is STOP
-        told['end'] = expected['end']
-    assert told == expected
+        assert result['end'] in (['stop'], ['tool_call'])  # Google's word for both is STOP
+        result['end'] = expected['end']
+    assert result == expected
 
 
 @formats
 @settings(max_examples=30)
 @given(events=answers(), at=st.integers(1, 8))
-def test_an_error_stays_an_error(make: Make, events: list[StreamEvent], at: int) -> None:
-    """004-32: nothing that failed ends well on the other side."""
+def test_error_round_trips_as_an_error(make: Make, events: list[StreamEvent], at: int) -> None:
+    """004-32: a failed answer does not end normally after decoding."""
     failed = [*events[:at], ErrorEvent(kind='run_failed', message='No.', status=500)]
-    told = meaning(over_the_wire(*make(), failed if at < len(events) else [*events[:-1], failed[-1]]))
-    assert told['errors'] == ['The provider failed: No.']
-    assert told['end'] == []
+    result = meaning(over_the_wire(*make(), failed if at < len(events) else [*events[:-1], failed[-1]]))
+    assert result['errors'] == ['The provider failed: No.']
+    assert result['end'] == []

@@ -1,4 +1,4 @@
-"""`GoogleDecoder`, on streams that look like the documented ones."""
+"""`GoogleDecoder`, with streams like the documented ones."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def decode_bodies(*bodies: JsonValue) -> list[StreamEvent]:
     return decode([Frame(data=json.dumps(body)) for body in bodies])
 
 
-def test_it_is_a_decoder() -> None:
+def test_decoder_implements_the_protocols() -> None:
     assert isinstance(GoogleDecoder(), Decoder)
     assert isinstance(GoogleDecoder(), SupportsCallRemoval)
 
 
-def test_no_text_is_dropped_where_every_chunk_has_usage() -> None:
+def test_usage_in_every_chunk_drops_no_text() -> None:
     """peers, streaming proxies: text dropped where usage is on every chunk (Gemini). 004-28: `candidates/parts`."""
     events = decode(frames_of('text'))
 
@@ -67,8 +67,8 @@ def test_no_text_is_dropped_where_every_chunk_has_usage() -> None:
     assert events[-2:] == [usage(7), EndEvent()]
 
 
-def test_calls_and_thoughts() -> None:
-    """A call without an id gets a stable one; output counts what the model thought."""
+def test_calls_and_thoughts_are_decoded() -> None:
+    """A call without an id gets a stable one. Output tokens include thinking."""
     assert decode(frames_of('tools')) == [
         START,
         ThinkingEvent(text='Two cities.'),
@@ -88,17 +88,17 @@ def test_calls_and_thoughts() -> None:
     ]
 
 
-def test_the_same_stream_gives_the_same_ids() -> None:
+def test_generated_ids_are_stable() -> None:
     assert decode(frames_of('tools')) == decode(frames_of('tools'))
 
 
-def test_text_and_calls_of_one_chunk_are_told_in_order() -> None:
+def test_text_and_calls_of_one_chunk_are_emitted_in_order() -> None:
     events = decode(frames_of('mixed_chunk'))
 
     assert [event.type for event in events] == ['start', 'text', 'tool_call_delta', 'tool_call', 'text', 'usage', 'end']
 
 
-def test_a_prompt_that_is_blocked_is_a_filtered_answer() -> None:
+def test_blocked_prompt_ends_with_content_filter() -> None:
     assert decode(frames_of('blocked')) == [
         START,
         UsageEvent(input_tokens=30, requests=1),
@@ -106,7 +106,7 @@ def test_a_prompt_that_is_blocked_is_a_filtered_answer() -> None:
     ]
 
 
-def test_an_error_frame_is_the_last_that_is_told() -> None:
+def test_nothing_follows_an_error_frame() -> None:
     message = 'The provider failed: The model is overloaded. Please try again later.'
 
     assert decode(frames_of('error')) == [
@@ -117,7 +117,7 @@ def test_an_error_frame_is_the_last_that_is_told() -> None:
     ]
 
 
-def test_a_stream_that_ends_early_is_truncated() -> None:
+def test_incomplete_stream_is_truncated() -> None:
     events = decode(frames_of('truncated'))
 
     assert [event for event in events if isinstance(event, TextEvent)] == TEXTS[:3]
@@ -137,21 +137,21 @@ def test_a_stream_that_ends_early_is_truncated() -> None:
         ('A_NEW_ONE', 'error'),
     ],
 )
-def test_every_finish_reason(reason: str, expected: str) -> None:
+def test_finish_reasons_are_mapped(reason: str, expected: str) -> None:
     end = decode_bodies(chunk(finishReason=reason))[-1]
 
     assert isinstance(end, EndEvent)
     assert end.finish_reason == expected
 
 
-def test_a_reason_that_is_not_specified_is_none() -> None:
+def test_unspecified_reason_is_ignored() -> None:
     unspecified: JsonValue = {'promptFeedback': {'blockReason': 'BLOCKED_REASON_UNSPECIFIED'}}
 
     assert decode_bodies(unspecified, chunk(finishReason='FINISH_REASON_UNSPECIFIED'))[-1].type == 'error'
 
 
-def test_arguments_in_pieces_are_refused() -> None:
-    """They would make a call with arguments that nobody meant; nothing after it is told."""
+def test_partial_arguments_are_refused() -> None:
+    """They would be emitted as a call with incomplete arguments. No event follows the error."""
     call: JsonValue = {'functionCall': {'name': 'f', 'willContinue': True}}
     events = decode_bodies(chunk({'text': 'Hi'}, call, {'text': 'there'}), chunk(finishReason='STOP'))
 
@@ -160,13 +160,13 @@ def test_arguments_in_pieces_are_refused() -> None:
     assert events[-1].kind == 'unsupported'
 
 
-def test_arguments_of_another_type_are_told_as_they_are() -> None:
+def test_arguments_that_are_not_an_object_are_emitted_unchanged() -> None:
     events = decode_bodies(chunk({'functionCall': {'name': 'f', 'args': ['é']}}), chunk(finishReason='STOP'))
 
     assert ToolCallEvent(id='call-0', name='f', args='["é"]', index=0) in events
 
 
-def test_only_the_first_candidate_is_told() -> None:
+def test_only_the_first_candidate_is_decoded() -> None:
     bodies: JsonValue = {
         'candidates': [
             {'index': 1, 'content': {'parts': [{'text': 'B'}]}, 'finishReason': 'STOP'},
@@ -177,7 +177,7 @@ def test_only_the_first_candidate_is_told() -> None:
     assert [event.type for event in decode_bodies(bodies)] == ['start', 'text', 'error']
 
 
-def test_a_chunk_of_nothing_begins_no_answer() -> None:
+def test_chunk_without_candidates_does_not_start_an_answer() -> None:
     assert GoogleDecoder().decode(Frame(data='{"usageMetadata": {}}')) == []
 
 

@@ -1,4 +1,4 @@
-"""Contents, read by the official SDK: 004-27, 004-28, 004-34."""
+"""Google contents, read by the official SDK: 004-27, 004-28, 004-34."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def read_chunks(serve_stream: Callable[[GoogleEncoder, Sequence[StreamEvent]], h
     async def read(events: Sequence[StreamEvent], **options: Any) -> list[GenerateContentResponse]:
         client = client_of(serve_stream(GoogleEncoder(**options), events))
         try:
-            # Its type names PIL's images, which are not installed.
+            # Its type refers to PIL images, which is not installed.
             stream = await client.aio.models.generate_content_stream(model='m', contents='Hi')  # pyright: ignore[reportUnknownMemberType]
             return [chunk async for chunk in stream]
         finally:
@@ -81,25 +81,25 @@ def read_response(serve_body: Callable[[dict[str, Any], int], httpx2.AsyncClient
     return read
 
 
-async def test_text_is_streamed(read_chunks: Read) -> None:
+async def test_text_is_streamed_in_chunks(read_chunks: Read) -> None:
     chunks = await read_chunks([START, TextEvent(text='Hel'), TextEvent(text='lo'), EndEvent(status='complete')])
     assert [chunk.text for chunk in chunks] == ['Hel', 'lo', '']
     assert [chunk.candidates[0].finish_reason for chunk in chunks] == [None, None, 'STOP']
     assert {(chunk.response_id, chunk.model_version) for chunk in chunks} == {('run-1', 'clerk')}
 
 
-async def test_the_caller_names_the_answer(read_chunks: Read, read_response: Read) -> None:
+async def test_caller_can_set_id_and_model_of_the_answer(read_chunks: Read, read_response: Read) -> None:
     [chunk] = await read_chunks([START, EndEvent()], id='i', model='gemini')
     whole = await read_response(google_response([START, EndEvent()], id='i', model='gemini'))
     assert (chunk.response_id, chunk.model_version) == (whole.response_id, whole.model_version) == ('i', 'gemini')
 
 
-async def test_an_answer_without_a_name_has_one(read_chunks: Read) -> None:
+async def test_id_and_model_of_an_answer_have_defaults(read_chunks: Read) -> None:
     [first, *_] = await read_chunks([TextEvent(text='x'), EndEvent()])
     assert (first.response_id, first.model_version) == ('response', 'agent')
 
 
-async def test_usage_is_told(read_chunks: Read, read_response: Read) -> None:
+async def test_usage_is_encoded(read_chunks: Read, read_response: Read) -> None:
     events = [START, TextEvent(text='Hi'), USAGE, EndEvent()]
     streamed = (await read_chunks(events))[-1]
     whole = await read_response(google_response(events))
@@ -108,16 +108,18 @@ async def test_usage_is_told(read_chunks: Read, read_response: Read) -> None:
         assert usage.cached_content_token_count == 3
 
 
-@pytest.mark.parametrize(('reason', 'told'), [('stop', 'STOP'), ('length', 'MAX_TOKENS'), ('content_filter', 'SAFETY')])
-async def test_the_finish_reason_is_told(
-    read_chunks: Read, read_response: Read, reason: FinishReason, told: str
+@pytest.mark.parametrize(
+    ('reason', 'encoded'), [('stop', 'STOP'), ('length', 'MAX_TOKENS'), ('content_filter', 'SAFETY')]
+)
+async def test_finish_reason_is_encoded(
+    read_chunks: Read, read_response: Read, reason: FinishReason, encoded: str
 ) -> None:
     events = [START, TextEvent(text='Hi'), EndEvent(finish_reason=reason)]
-    assert (await read_chunks(events))[-1].candidates[0].finish_reason == told
-    assert (await read_response(google_response(events))).candidates[0].finish_reason == told
+    assert (await read_chunks(events))[-1].candidates[0].finish_reason == encoded
+    assert (await read_response(google_response(events))).candidates[0].finish_reason == encoded
 
 
-async def test_an_approval_is_a_function_call(read_chunks: Read, read_response: Read) -> None:
+async def test_approval_is_a_function_call(read_chunks: Read, read_response: Read) -> None:
     """C24 on the wire."""
     events = [START, TextEvent(text='May I?'), *WAITING]
     chunks = await read_chunks(events)
@@ -133,7 +135,7 @@ async def test_an_approval_is_a_function_call(read_chunks: Read, read_response: 
     assert whole.candidates[0].content.parts[0].text == 'May I?'
 
 
-async def test_calls_of_a_provider_are_passed_on(read_chunks: Read) -> None:
+async def test_provider_calls_are_passed_on(read_chunks: Read) -> None:
     call = ToolCallEvent(id='c', name='look', args='{"n": 1}')
     chunks = await read_chunks([START, call, EndEvent(finish_reason='tool_call')], tool_calls=True)
     assert [(call.name, call.args) for call in calls_of(chunks)] == [('look', {'n': 1})]
@@ -146,7 +148,7 @@ async def test_an_error_in_a_stream_is_raised_by_the_sdk(read_chunks: Read) -> N
     assert caught.value.code == 429
 
 
-async def test_a_stream_that_failed_has_no_end() -> None:
+async def test_failed_stream_has_no_end() -> None:
     encoder = GoogleEncoder()
     assert len(encoder.encode(ErrorEvent(kind='run_failed', message='No.'))) == 1
     assert encoder.finish() == []
@@ -162,18 +164,18 @@ async def test_a_stream_that_failed_has_no_end() -> None:
         (None, 500, 'INTERNAL'),
     ],
 )
-async def test_an_error_has_the_name_that_fits_its_status(status: int | None, code: int, name: str) -> None:
+async def test_error_name_depends_on_its_status(status: int | None, code: int, name: str) -> None:
     body = google_error(ErrorEvent(kind='k', message='No.', status=status))
     assert body == {'error': {'code': code, 'message': 'No.', 'status': name}}
 
 
-async def test_an_error_without_a_stream_is_raised_by_the_sdk(read_response: Read) -> None:
+async def test_error_without_a_stream_is_raised_by_the_sdk(read_response: Read) -> None:
     body = google_response([START, ErrorEvent(kind='limit_exceeded', message='Too many.', status=429)])
     with pytest.raises(APIError, match='Too many'):
         await read_response(body, 429)
 
 
-async def test_thoughts_are_told_to_who_asks(read_chunks: Read, read_response: Read) -> None:
+async def test_thinking_is_emitted_on_request(read_chunks: Read, read_response: Read) -> None:
     signature = base64.b64encode(b'sig').decode()
     events = [START, ThinkingEvent(text='Hm', signature=signature), TextEvent(text='Hi'), EndEvent()]
     chunks = await read_chunks(events, thinking=True)

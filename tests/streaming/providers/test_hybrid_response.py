@@ -1,4 +1,4 @@
-"""`HybridResponse`: a provider's stream is read and passed on at once, whichever provider it is."""
+"""`HybridResponse` decodes a provider's stream and passes it on at the same time, for any provider."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ CALLS = {
 
 @dataclass
 class Upstream:
-    """The chunks of a body, and what became of them."""
+    """The chunks of a body, with a record of how they were read."""
 
     chunks: Sequence[bytes]
     failure: Exception | None = None
     waits: bool = False
-    """Whether it says nothing more at its end, and does not end."""
+    """Whether it blocks after the last chunk instead of ending."""
     taken: int = 0
     is_closed: bool = False
     waiting: anyio.Event = field(default_factory=anyio.Event)
@@ -96,7 +96,7 @@ def wrap(name: str) -> HybridResponse:
 
 
 def openai(*deltas: dict[str, str], end: bool = True) -> list[bytes]:
-    """Chunks of bytes, one for each frame."""
+    """Return the bytes of each frame."""
     frames = [f'data: {json.dumps({"choices": [{"delta": delta}]})}\n\n'.encode() for delta in deltas]
     return [*frames, b'data: [DONE]\n\n'] if end else frames
 
@@ -110,8 +110,8 @@ async def events_of(response: HybridResponse) -> list[StreamEvent]:
     return [event async for event in response]
 
 
-async def test_a_response_of_an_http_client_is_wrapped() -> None:
-    """004-13, 004-16: what has come is there when the stream has ended, and the connection is closed."""
+async def test_http_response_is_wrapped() -> None:
+    """004-13, 004-16: content and calls are available after the stream has ended, and the connection is closed."""
 
     class Body(httpx.AsyncByteStream):
         is_closed = False
@@ -146,22 +146,22 @@ async def test_a_response_of_an_http_client_is_wrapped() -> None:
 @pytest.mark.parametrize(
     'name', sorted(path.stem for path in STREAMS.glob('*_*.sse') if 'error' not in path.stem and 'tr' not in path.stem)
 )
-async def test_lines_have_the_text_of_the_stream_and_no_calls(name: str) -> None:
-    """004-14, 004-27: of every provider; calls are held back and collected, and no text is lost with them."""
+async def test_lines_contain_the_text_but_no_calls(name: str) -> None:
+    """004-14, 004-27: for every provider, calls are removed and collected without losing text."""
     decoder = DECODERS[name.split('_')[0]]
     whole = wrap(name)
     await events_of(whole)
     passed = HybridResponse(chunks_of(*[render_frame(f).encode() for f in await lines_of(wrap(name))]), decoder())
-    told = await events_of(passed)
+    received = await events_of(passed)
 
     assert await passed.content() == await whole.content()
-    assert [event for event in told if isinstance(event, ToolCallDeltaEvent | ToolCallEvent)] == []
+    assert [event for event in received if isinstance(event, ToolCallDeltaEvent | ToolCallEvent)] == []
     assert passed.usage == whole.usage
 
 
 @pytest.mark.parametrize('name', sorted(path.stem for path in STREAMS.glob('*.sse')))
-async def test_it_does_not_matter_where_chunks_are_cut(name: str) -> None:
-    """004-13: a byte at a time, within characters and line ends, gives the same events and lines."""
+async def test_hybrid_response_does_not_depend_on_chunk_boundaries(name: str) -> None:
+    """004-13: single-byte chunks, splitting characters and line ends, give the same events and lines."""
     chunks = [bytes([byte]) for byte in stream(name)]
     decoder = DECODERS[name.split('_')[0]]
 
@@ -170,27 +170,27 @@ async def test_it_does_not_matter_where_chunks_are_cut(name: str) -> None:
 
 
 @pytest.mark.parametrize('name', ['openai_usage_null', 'anthropic_text', 'anthropic_server_tools', 'google_text'])
-async def test_frames_without_calls_are_passed_on_as_they_came(name: str) -> None:
+async def test_frames_without_calls_are_passed_on_unchanged(name: str) -> None:
     sent = FrameReader().feed(stream(name))
 
     assert await lines_of(wrap(name)) == sent
 
 
 @pytest.mark.parametrize('name', CALLS)
-async def test_calls_are_told_whole_when_asked_for(name: str) -> None:
+async def test_complete_calls_are_emitted_on_request(name: str) -> None:
     """004-15: `event: function_call`, in the order of the answer (004-31), before the end."""
     response = wrap(name)
     frames = await lines_of(response, function_calls=True)
-    told = [json.loads(frame.data) for frame in frames if frame.event == 'function_call']
+    received = [json.loads(frame.data) for frame in frames if frame.event == 'function_call']
 
-    assert [call['id'] for call in told] == CALLS[name]
-    assert told[0] | {'arguments': None} == {'id': CALLS[name][0], 'name': 'get_weather', 'arguments': None}
-    assert json.loads(told[0]['arguments']) == {'city': 'Paris'}
-    assert told == [{'id': c.id, 'name': c.name, 'arguments': c.arguments} for c in response.tool_calls]
+    assert [call['id'] for call in received] == CALLS[name]
+    assert received[0] | {'arguments': None} == {'id': CALLS[name][0], 'name': 'get_weather', 'arguments': None}
+    assert json.loads(received[0]['arguments']) == {'city': 'Paris'}
+    assert received == [{'id': c.id, 'name': c.name, 'arguments': c.arguments} for c in response.tool_calls]
     assert frames[-1].event != 'function_call'
 
 
-async def test_the_end_of_a_stream_comes_after_its_calls() -> None:
+async def test_end_of_the_stream_follows_its_calls() -> None:
     frames = await lines_of(wrap('openai_tools_interleaved'), function_calls=True)
     reasons = [frame.data for frame in frames]
 
@@ -200,7 +200,7 @@ async def test_the_end_of_a_stream_comes_after_its_calls() -> None:
 
 
 class LineDecoder:
-    """The decoder of a provider that does not exist: `say …`, `call name args` and `bye`, several to a frame."""
+    """Decoder of an invented provider: `say …`, `call name args` and `bye`, several per frame."""
 
     def decode(self, frame: Frame) -> Sequence[StreamEvent]:
         return [event for line in frame.data.split('\n') for event in self._line(line)]
@@ -221,8 +221,8 @@ class LineDecoder:
                 return [EndEvent()] if line == 'bye' else []
 
 
-async def test_a_new_provider_is_a_new_decoder() -> None:
-    """004-29: nothing but a decoder is needed; frames that are only calls are held back."""
+async def test_new_provider_only_needs_a_decoder() -> None:
+    """004-29: only a decoder is needed. Frames that contain only calls are removed."""
     body = b'data: say hello\n\ndata: call f {}\n\ndata: ping\n\ndata: say bye\ndata: call g {}\n\ndata: bye\n\n'
     response = HybridResponse(chunks_of(body), LineDecoder())
     frames = await lines_of(response, function_calls=True)
@@ -254,7 +254,7 @@ async def test_a_new_provider_is_a_new_decoder() -> None:
         (500, b'\xff', 'The provider answered with HTTP 500: \N{REPLACEMENT CHARACTER}'),
     ],
 )
-async def test_an_http_error_is_an_event(status: int, body: bytes, message: str) -> None:
+async def test_http_error_is_an_error_event(status: int, body: bytes, message: str) -> None:
     """004-32: relayed as `event: error`, never as a normal end (peers, streaming proxies)."""
     response = HybridResponse(chunks_of(body), OpenaiDecoder(), status=status)
     (frame,) = await lines_of(response)
@@ -269,7 +269,7 @@ async def test_an_http_error_is_an_event(status: int, body: bytes, message: str)
     assert (response.finish_reason, await response.content()) == (None, '')
 
 
-async def test_a_page_that_does_not_end_is_not_read_to_its_end() -> None:
+async def test_endless_error_page_is_read_only_partly() -> None:
     upstream = Upstream([b'x' * 10_000] * 100)
     response = HybridResponse(upstream.read(), OpenaiDecoder(), status=500)
     (event,) = await events_of(response)
@@ -279,7 +279,7 @@ async def test_a_page_that_does_not_end_is_not_read_to_its_end() -> None:
     assert (upstream.taken, upstream.is_closed) == (7, True)
 
 
-async def test_an_http_error_whose_body_breaks_off_is_an_event() -> None:
+async def test_http_error_with_an_incomplete_body_is_an_error_event() -> None:
     upstream = Upstream([b'Gone'], failure=httpx.ReadError('reset'))
     response = HybridResponse(upstream.read(), OpenaiDecoder(), status=500)
 
@@ -288,8 +288,8 @@ async def test_an_http_error_whose_body_breaks_off_is_an_event() -> None:
     assert response.error.message == 'The provider answered with HTTP 500: Gone'
 
 
-async def test_a_connection_that_breaks_off_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
-    """peers, streaming proxies: every failure ends as a normal `stop`. What came before it is there."""
+async def test_lost_connection_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    """peers, streaming proxies: every failure ends as a normal `stop`. Earlier text is preserved."""
     failure = httpx.ReadError('reset by http://provider.test?key=SECRET')
     upstream = Upstream(openai({'content': 'Hel'}, {'content': 'lo'}, end=False), failure=failure)
     response = HybridResponse(upstream.read(), OpenaiDecoder())
@@ -306,8 +306,8 @@ async def test_a_connection_that_breaks_off_is_an_error(caplog: pytest.LogCaptur
 
 
 @pytest.mark.parametrize('provider', DECODERS)
-async def test_a_stream_that_was_cut_ends_by_an_error(provider: str) -> None:
-    """004-32: an unfinished answer never ends as a whole one."""
+async def test_truncated_stream_ends_with_an_error(provider: str) -> None:
+    """004-32: an incomplete answer does not end normally."""
     frames = await lines_of(wrap(f'{provider}_truncated'))
 
     assert [frame.event for frame in frames if frame.event == 'error'] == ['error']
@@ -316,7 +316,7 @@ async def test_a_stream_that_was_cut_ends_by_an_error(provider: str) -> None:
 
 
 @pytest.mark.parametrize('provider', DECODERS)
-async def test_an_error_of_the_provider_is_told_once(provider: str) -> None:
+async def test_error_of_the_provider_is_emitted_once(provider: str) -> None:
     frames = await lines_of(wrap(f'{provider}_error'))
 
     assert (
@@ -330,7 +330,7 @@ async def test_an_error_of_the_provider_is_told_once(provider: str) -> None:
     assert json.loads(frames[-1].data)['kind'] == 'provider_error'
 
 
-async def test_text_that_came_with_an_error_is_passed_on_before_it() -> None:
+async def test_text_that_arrives_with_an_error_is_passed_on_first() -> None:
     body = b'data: {"choices":[{"delta":{"content":"Hi"}}],"error":{"message":"Cut."}}\n\ndata: [DONE]\n\n'
     response = HybridResponse(chunks_of(body), OpenaiDecoder())
 
@@ -338,8 +338,8 @@ async def test_text_that_came_with_an_error_is_passed_on_before_it() -> None:
     assert await response.content() == 'Hi'
 
 
-async def test_partial_json_is_an_error_and_is_not_passed_on() -> None:
-    """004-32."""
+async def test_partial_json_is_an_error_and_not_passed_on() -> None:
+    """004-32: partial JSON or HTTP errors are relayed as SSE (`event: error`)."""
     body = b'data: {"choices":[{"delta":{"content":"Hi"}}]}\n\ndata: {"choices":[{"del\n\ndata: [DONE]\n\n'
     frames = await lines_of(HybridResponse(chunks_of(body), OpenaiDecoder()))
 
@@ -347,21 +347,21 @@ async def test_partial_json_is_an_error_and_is_not_passed_on() -> None:
     assert json.loads(frames[-1].data)['kind'] == 'malformed'
 
 
-async def test_what_is_no_stream_at_all_is_an_error() -> None:
+async def test_body_that_is_not_an_event_stream_is_an_error() -> None:
     response = HybridResponse(chunks_of(b'{\n  "choices": []\n}\n'), OpenaiDecoder())
 
     assert [event.type for event in await events_of(response)] == ['error']
 
 
-async def test_a_last_frame_without_a_blank_line_is_read_if_it_is_whole() -> None:
+async def test_complete_last_frame_without_a_blank_line_is_read() -> None:
     response = HybridResponse(chunks_of(*openai({'content': 'Hi'}, end=False), b'data: [DONE]\n'), OpenaiDecoder())
 
     assert [frame.data for frame in await lines_of(response)][-1] == '[DONE]'
     assert response.finish_reason == 'stop'
 
 
-async def test_a_last_frame_that_is_not_whole_is_truncated() -> None:
-    """Even after the reason of the end: usage may be lost."""
+async def test_incomplete_last_frame_is_truncated() -> None:
+    """Even after the finish reason, because usage may be lost."""
     body = stream('google_text') + b'data: {"usageMetadata":{"promptTo'
     response = HybridResponse(chunks_of(body), GoogleDecoder())
     await events_of(response)
@@ -369,7 +369,7 @@ async def test_a_last_frame_that_is_not_whole_is_truncated() -> None:
     assert (response.error and response.error.kind, response.finish_reason) == ('truncated', None)
 
 
-async def test_a_frame_that_is_too_large_is_an_error() -> None:
+async def test_oversized_frame_is_an_error() -> None:
     body = b'data: {"choices":[{"delta":{"content":"Hi"}}]}\n\ndata: ' + b'x' * 1000
     response = HybridResponse(chunks_of(body), OpenaiDecoder(), max_frame_bytes=200)
 
@@ -378,15 +378,15 @@ async def test_a_frame_that_is_too_large_is_an_error() -> None:
     assert response.error.kind == 'too_large'
 
 
-async def test_nothing_is_read_after_the_end() -> None:
-    """Some servers keep the connection open after `[DONE]`."""
+async def test_stream_is_not_read_after_its_end() -> None:
+    """Some servers do not close the connection after `[DONE]`."""
     upstream = Upstream([*openai({'content': 'Hi'}), b'data: late\n\n'], waits=True)
 
     assert (await events_of(HybridResponse(upstream.read(), OpenaiDecoder())))[-1] == EndEvent()
     assert (upstream.taken, upstream.is_closed) == (2, True)
 
 
-async def test_a_stream_is_read_no_faster_than_it_is_taken() -> None:
+async def test_stream_is_read_on_demand() -> None:
     upstream = Upstream(openai(*[{'content': 'x'}] * 50))
     response = HybridResponse(upstream.read(), OpenaiDecoder())
     async with aclosing(response.iter_lines()) as lines:
@@ -397,8 +397,8 @@ async def test_a_stream_is_read_no_faster_than_it_is_taken() -> None:
     assert upstream.is_closed
 
 
-async def test_a_reader_that_is_cancelled_keeps_what_has_come() -> None:
-    """And the connection is closed."""
+async def test_cancelled_reader_keeps_the_received_content() -> None:
+    """The connection is closed too."""
     upstream = Upstream(openai({'content': 'Hel'}, {'content': 'lo'}, end=False), waits=True)
     response = HybridResponse(upstream.read(), OpenaiDecoder())
     async with anyio.create_task_group() as tasks:
@@ -411,7 +411,7 @@ async def test_a_reader_that_is_cancelled_keeps_what_has_come() -> None:
     assert (response.finish_reason, response.error) == (None, None)
 
 
-async def test_closing_it_closes_the_stream() -> None:
+async def test_closing_the_response_closes_the_stream() -> None:
     upstream = Upstream(openai({'content': 'Hi'}))
     async with HybridResponse(upstream.read(), OpenaiDecoder()) as response:
         events = aiter(response)
@@ -421,7 +421,7 @@ async def test_closing_it_closes_the_stream() -> None:
     await response.aclose()
 
 
-async def test_a_source_without_an_end_to_close_is_read() -> None:
+async def test_source_without_aclose_is_read() -> None:
     class Chunks:
         def __init__(self) -> None:
             self.left = openai({'content': 'Hi'})
@@ -436,7 +436,7 @@ async def test_a_source_without_an_end_to_close_is_read() -> None:
         assert [event.type for event in await events_of(response)] == ['start', 'text', 'end']
 
 
-async def test_it_is_read_once() -> None:
+async def test_hybrid_response_can_be_read_only_once() -> None:
     response = wrap('openai_usage_null')
     await events_of(response)
 
@@ -446,8 +446,8 @@ async def test_it_is_read_once() -> None:
         await lines_of(response)
 
 
-async def test_a_long_answer_is_kept_whole_in_little_memory() -> None:
-    """004-30, C27: `.content` has the window and what was spilled."""
+async def test_long_answer_is_complete_with_a_small_window() -> None:
+    """004-30, C27: `.content` returns the window and the spilled text."""
     pieces = [{'content': f'{number:05d} 北京 '} for number in range(2000)]
     response = HybridResponse(chunks_of(*openai(*pieces)), OpenaiDecoder(), window_bytes=1024)
     await events_of(response)
@@ -455,8 +455,8 @@ async def test_a_long_answer_is_kept_whole_in_little_memory() -> None:
     assert await response.content() == ''.join(piece['content'] for piece in pieces)
 
 
-async def test_memory_is_bounded_however_long_an_answer_is() -> None:
-    """004-30: four megabytes of text in frames of a kilobyte, and never half a megabyte in memory."""
+async def test_memory_is_bounded_for_long_answers() -> None:
+    """004-30: four megabytes of text in frames of a kilobyte, with less than half a megabyte in memory."""
 
     async def chunks() -> AsyncGenerator[bytes]:
         (chunk,) = openai({'content': 'x' * 1000}, end=False)
@@ -477,7 +477,7 @@ async def test_memory_is_bounded_however_long_an_answer_is() -> None:
     assert len(await response.content()) == 4_000_000
 
 
-async def test_a_spill_that_fails_is_an_error() -> None:
+async def test_failing_spill_is_an_error() -> None:
     class Full:
         async def write(self, data: bytes) -> None:
             raise OSError(28, 'No space left on device')
@@ -496,13 +496,13 @@ async def test_a_spill_that_fails_is_an_error() -> None:
     assert await response.content() == 'Hello'
 
 
-async def test_arguments_that_are_no_object_are_refused() -> None:
+async def test_arguments_that_are_not_an_object_are_refused() -> None:
     with pytest.raises(ValueError, match="arguments of 'f' are not a JSON object: '\\[1\\]'"):
         FunctionCall(id='1', name='f', arguments='[1]').parsed()
 
 
 def proxied(name: str) -> httpx2.AsyncClient:
-    """Answers with the lines of a wrapped stream, as a proxy would."""
+    """Return a client that receives the lines of a wrapped stream, as from a proxy."""
 
     async def answer(request: httpx2.Request) -> httpx2.Response:
         body = ''.join([line async for line in wrap(name).iter_lines()])
@@ -512,8 +512,8 @@ def proxied(name: str) -> httpx2.AsyncClient:
 
 
 @pytest.mark.parametrize('name', ['openai_error', 'openai_truncated'])
-async def test_the_sdk_of_openai_raises_what_goes_wrong(name: str) -> None:
-    """004-32: also where the stream was cut, which the SDK does not see by itself."""
+async def test_openai_sdk_raises_proxied_errors(name: str) -> None:
+    """004-32: also for a truncated stream, which the SDK does not detect itself."""
     async with AsyncOpenAI(api_key='x', base_url='http://x', http_client=proxied(name)) as client:
         chunks = await client.chat.completions.create(model='m', messages=[], stream=True)
         with pytest.raises(APIError, match=r'The server had an error|The stream ended'):
@@ -521,8 +521,8 @@ async def test_the_sdk_of_openai_raises_what_goes_wrong(name: str) -> None:
 
 
 @pytest.mark.parametrize('name', ['anthropic_error', 'anthropic_truncated'])
-async def test_the_sdk_of_anthropic_raises_what_goes_wrong(name: str) -> None:
-    """004-32."""
+async def test_anthropic_sdk_raises_proxied_errors(name: str) -> None:
+    """004-32: partial JSON or HTTP errors are relayed as SSE (`event: error`)."""
     async with AsyncAnthropic(api_key='x', base_url='http://x', http_client=proxied(name)) as client:
         with pytest.raises(APIStatusError, match=r'Overloaded|The stream ended'):
             async with client.messages.stream(
@@ -532,10 +532,10 @@ async def test_the_sdk_of_anthropic_raises_what_goes_wrong(name: str) -> None:
 
 
 @pytest.mark.parametrize('name', ['google_error', 'google_truncated'])
-async def test_the_sdk_of_google_raises_when_something_goes_wrong(name: str) -> None:
-    """004-32: it knows no `event:` lines, so it raises at this one."""
+async def test_google_sdk_raises_proxied_errors(name: str) -> None:
+    """004-32: the SDK does not support `event:` lines, so this line makes it raise."""
     client = Client(api_key='x', http_options=HttpOptions(base_url='http://x', httpx_async_client=proxied(name)))
-    # Its type names PIL's images, which are not installed.
+    # Its type refers to PIL images, which is not installed.
     chunks = await client.aio.models.generate_content_stream(model='m', contents='x')  # pyright: ignore[reportUnknownMemberType]
     with pytest.raises(UnknownApiResponseError, match='event: error'):
         [chunk async for chunk in chunks]

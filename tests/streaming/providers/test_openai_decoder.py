@@ -1,4 +1,4 @@
-"""`OpenaiDecoder`, on streams that look like the documented ones."""
+"""`OpenaiDecoder`, with streams like the documented ones."""
 
 from __future__ import annotations
 
@@ -67,20 +67,20 @@ def calls(events: list[StreamEvent]) -> list[ToolCallEvent]:
     return [event for event in events if isinstance(event, ToolCallEvent)]
 
 
-def test_it_is_a_decoder() -> None:
+def test_decoder_implements_the_protocols() -> None:
     assert isinstance(OpenaiDecoder(), Decoder)
     assert isinstance(OpenaiDecoder(), SupportsCallRemoval)
 
 
 @pytest.mark.parametrize('name', ['usage_null', 'crlf_no_space'])
-def test_no_text_is_dropped_where_usage_is_null(name: str) -> None:
+def test_null_usage_drops_no_text(name: str) -> None:
     """peers, streaming proxies: text dropped when a chunk carries `"usage": null`."""
     usage = UsageEvent(input_tokens=21, output_tokens=7, cache_read_tokens=5, requests=1)
 
     assert decode_file(name) == [START, *TEXTS, usage, EndEvent()]
 
 
-def test_no_text_is_dropped_where_every_chunk_has_usage() -> None:
+def test_usage_in_every_chunk_drops_no_text() -> None:
     """peers, streaming proxies: text dropped where usage is on every chunk."""
     events = decode_file('usage_every_chunk')
 
@@ -89,8 +89,8 @@ def test_no_text_is_dropped_where_every_chunk_has_usage() -> None:
     assert events[-1] == EndEvent()
 
 
-def test_interleaved_calls_are_told_in_order() -> None:
-    """004-31: pieces of two calls come in turns; each call is told whole, the first one first."""
+def test_interleaved_calls_are_emitted_in_order() -> None:
+    """004-31: deltas of two calls alternate. Each call is emitted when complete, in order."""
     events = decode_file('tools_interleaved')
 
     assert events == [
@@ -109,8 +109,8 @@ def test_interleaved_calls_are_told_in_order() -> None:
     ]
 
 
-def test_a_call_that_begins_late_is_told_in_its_place() -> None:
-    """004-31: the second call of the answer comes first."""
+def test_call_that_starts_late_is_emitted_in_its_place() -> None:
+    """004-31: the second call of the answer arrives first."""
     events = decode_chunks(
         delta(tool_calls=[piece(1, 'b', 'second', '{}')]),
         delta(tool_calls=[piece(0, 'a', 'first', '{}')]),
@@ -130,7 +130,7 @@ def test_arguments_of_the_first_delta_count_once() -> None:
     ]
 
 
-def test_an_id_and_a_name_that_come_again_begin_no_other_call() -> None:
+def test_repeated_id_and_name_do_not_start_another_call() -> None:
     events = decode_chunks(
         delta(tool_calls=[piece(0, 'a', 'f', '{')]), delta(tool_calls=[piece(0, 'a', 'f', '}')]), delta('tool_calls')
     )
@@ -139,8 +139,8 @@ def test_an_id_and_a_name_that_come_again_begin_no_other_call() -> None:
 
 
 @pytest.mark.parametrize('index', [0, None])
-def test_calls_without_an_index_of_their_own_are_told_apart_by_id(index: int | None) -> None:
-    """As servers send them that give all calls the index 0, or none."""
+def test_calls_without_distinct_indexes_are_distinguished_by_id(index: int | None) -> None:
+    """Some servers send index 0 for every call, or none."""
     events = decode_chunks(
         delta(tool_calls=[piece(index, 'a', 'f', '{}'), piece(index, 'b', 'f', '[')]),
         delta(tool_calls=[piece(index, None, None, ']')]),
@@ -150,14 +150,14 @@ def test_calls_without_an_index_of_their_own_are_told_apart_by_id(index: int | N
     assert [(call.id, call.args, call.index) for call in calls(events)] == [('a', '{}', 0), ('b', '[]', 1)]
 
 
-def test_a_call_without_arguments_has_an_empty_object() -> None:
+def test_call_without_arguments_has_an_empty_object() -> None:
     events = decode_chunks(delta(tool_calls=[piece(0, 'a', 'f', '')]), delta('tool_calls'))
 
     assert calls(events) == [ToolCallEvent(id='a', name='f', args='{}', index=0)]
     assert ToolCallDeltaEvent(index=0, args='{}') in events
 
 
-def test_pieces_after_the_end_of_the_calls_are_left_out() -> None:
+def test_deltas_after_the_end_of_the_calls_are_ignored() -> None:
     events = decode_chunks(
         delta(tool_calls=[piece(0, 'a', 'f', '{}')]), delta('tool_calls'), delta(tool_calls=[piece(0, None, None, '!')])
     )
@@ -165,7 +165,7 @@ def test_pieces_after_the_end_of_the_calls_are_left_out() -> None:
     assert calls(events) == [ToolCallEvent(id='a', name='f', args='{}', index=0)]
 
 
-def test_the_function_call_of_old_is_a_call() -> None:
+def test_legacy_function_call_is_decoded() -> None:
     events = decode_file('function_call')
     id = f'{START.id}-0'
 
@@ -173,7 +173,7 @@ def test_the_function_call_of_old_is_a_call() -> None:
     assert events[-1] == EndEvent(finish_reason='tool_call')
 
 
-def test_a_refusal_is_text_and_a_filtered_answer() -> None:
+def test_refusal_is_text_and_ends_with_content_filter() -> None:
     assert decode_file('refusal') == [
         START,
         TextEvent(text="I'm sorry,"),
@@ -182,7 +182,7 @@ def test_a_refusal_is_text_and_a_filtered_answer() -> None:
     ]
 
 
-def test_reasoning_is_thinking_and_comments_are_nothing() -> None:
+def test_reasoning_is_thinking_and_comments_are_ignored() -> None:
     assert decode_file('reasoning') == [
         START,
         ThinkingEvent(text='Hm'),
@@ -192,11 +192,11 @@ def test_reasoning_is_thinking_and_comments_are_nothing() -> None:
     ]
 
 
-def test_what_filters_say_of_the_prompt_begins_no_answer() -> None:
+def test_prompt_filter_results_do_not_start_an_answer() -> None:
     assert decode_file('azure_filters') == [START, TextEvent(text='Once'), EndEvent(finish_reason='content_filter')]
 
 
-def test_an_error_is_the_last_that_is_told() -> None:
+def test_nothing_follows_an_error() -> None:
     """peers, streaming proxies: every failure ends as a normal `stop` and `[DONE]`."""
     message = 'The provider failed: The server had an error while processing your request.'
 
@@ -207,17 +207,17 @@ def test_an_error_is_the_last_that_is_told() -> None:
     ('error', 'message', 'status'),
     ERRORS,
 )
-def test_errors_are_told_whatever_they_look_like(error: JsonValue, message: str, status: int | None) -> None:
+def test_errors_of_any_shape_are_emitted(error: JsonValue, message: str, status: int | None) -> None:
     assert decode_chunks(error) == [ErrorEvent(kind='provider_error', message=message, status=status)]
 
 
-def test_an_error_frame_of_text_is_an_error() -> None:
+def test_error_frame_with_plain_text_is_an_error() -> None:
     events = decode(b'event: error\ndata: Internal Server Error\n\n')
 
     assert events == [ErrorEvent(kind='provider_error', message='The provider failed: Internal Server Error')]
 
 
-def test_text_that_comes_with_an_error_is_told() -> None:
+def test_text_that_arrives_with_an_error_is_emitted() -> None:
     chunk: JsonValue = {
         'choices': [{'delta': {'content': 'Hi'}, 'finish_reason': 'error'}],
         'error': {'message': 'Cut.'},
@@ -226,21 +226,21 @@ def test_text_that_comes_with_an_error_is_told() -> None:
     assert [event.type for event in decode_chunks(chunk)] == ['start', 'text', 'error']
 
 
-def test_a_stream_that_ends_early_is_truncated() -> None:
+def test_incomplete_stream_is_truncated() -> None:
     assert decode_file('truncated') == [START, *TEXTS[:3], TRUNCATED]
 
 
-def test_calls_of_a_truncated_stream_are_not_told_whole() -> None:
+def test_calls_of_a_truncated_stream_are_not_emitted() -> None:
     events = decode_chunks(delta(tool_calls=[piece(0, 'a', 'rm', '{"path":"/"')]))
 
     assert [event.type for event in events] == ['start', 'tool_call_delta', 'error']
 
 
-def test_an_answer_that_has_ended_needs_no_done() -> None:
+def test_finish_reason_is_sufficient_without_done() -> None:
     assert decode_chunks(delta(content='Hi'), delta('stop'))[-1] == EndEvent()
 
 
-def test_done_ends_an_answer_without_a_reason() -> None:
+def test_done_ends_an_answer_without_a_finish_reason() -> None:
     decoder = OpenaiDecoder()
 
     assert decoder.decode(Frame(data='[DONE]')) == [EndEvent()]
@@ -259,29 +259,29 @@ def test_done_ends_an_answer_without_a_reason() -> None:
         ('insufficient_system_resource', 'error'),
     ],
 )
-def test_every_finish_reason(reason: str, expected: str) -> None:
-    """An unknown one is never told as a normal end."""
+def test_finish_reasons_are_mapped(reason: str, expected: str) -> None:
+    """An unknown reason is never reported as a normal end."""
     end = decode_chunks(delta(reason))[-1]
 
     assert isinstance(end, EndEvent)
     assert end.finish_reason == expected
 
 
-def test_an_answer_with_calls_that_stops_has_calls() -> None:
+def test_stop_with_calls_is_reported_as_tool_call() -> None:
     events = decode_chunks(delta(tool_calls=[piece(0, 'a', 'f', '{}')]), delta('stop'))
 
     assert events[-1] == EndEvent(finish_reason='tool_call')
 
 
-def test_length_stays_length_where_a_call_was_cut() -> None:
+def test_length_with_an_unfinished_call_stays_length() -> None:
     events = decode_chunks(delta(tool_calls=[piece(0, 'a', 'f', '{"x')]), delta('length'))
 
     assert events[-1] == EndEvent(finish_reason='length')
 
 
 @pytest.mark.parametrize('data', ['{"choices": [', '[]', '5', 'null', '"text"', '{"x": NaN}', '[' * 100_000])
-def test_what_is_no_json_object_is_malformed_and_the_last(data: str) -> None:
-    """004-32: partial JSON is an error; what follows is not told, as the answer would have a hole."""
+def test_invalid_json_is_malformed_and_ends_the_answer(data: str) -> None:
+    """004-32: partial JSON is an error. Later frames are ignored, because the answer would be incomplete."""
     decoder = OpenaiDecoder()
     (event,) = decoder.decode(Frame(data=data))
 
@@ -292,11 +292,11 @@ def test_what_is_no_json_object_is_malformed_and_the_last(data: str) -> None:
     assert decoder.finish() == ()
 
 
-def test_frames_without_data_say_nothing() -> None:
+def test_frames_without_data_are_ignored() -> None:
     assert OpenaiDecoder().decode(Frame(event='ping')) == []
 
 
-def test_only_the_first_choice_is_told() -> None:
+def test_only_the_first_choice_is_decoded() -> None:
     chunk: JsonValue = {
         'id': 'x',
         'choices': [{'index': 1, 'delta': {'content': 'B'}}, {'index': 0, 'delta': {'content': 'A'}}],
@@ -305,14 +305,14 @@ def test_only_the_first_choice_is_told() -> None:
     assert [event for event in decode_chunks(chunk) if isinstance(event, TextEvent)] == [TextEvent(text='A')]
 
 
-def test_half_a_character_is_replaced() -> None:
-    """JSON may have one, and no encoding has."""
+def test_lone_surrogate_is_replaced() -> None:
+    """JSON can contain one, but no encoding can."""
     events = decode(b'data: {"choices":[{"delta":{"content":"a\\ud83d"}},{"delta":{"content":"\\ud83c\\udf89"}}]}\n\n')
 
     assert [event.text for event in events if isinstance(event, TextEvent)] == ['a�', '🎉']
 
 
-def test_calls_that_are_too_large_are_an_error() -> None:
+def test_oversized_calls_are_an_error() -> None:
     decoder = OpenaiDecoder(max_call_chars=2000)
     first = decoder.decode(Frame(data=json.dumps(delta(tool_calls=[piece(0, 'a', 'f', 'x' * 1000)]))))
     second = decoder.decode(Frame(data=json.dumps(delta(content='Hi', tool_calls=[piece(0, None, None, 'x' * 1000)]))))
@@ -324,7 +324,7 @@ def test_calls_that_are_too_large_are_an_error() -> None:
     assert decoder.finish() == ()
 
 
-def test_many_calls_are_too_large_however_small_they_are() -> None:
+def test_many_small_calls_are_too_large() -> None:
     decoder = OpenaiDecoder(max_call_chars=2000)
     pieces = [piece(index, '', '', '') for index in range(5)]
 

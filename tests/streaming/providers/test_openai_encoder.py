@@ -72,7 +72,7 @@ def read_completion(serve_body: Callable[[dict[str, Any], int], httpx2.AsyncClie
     return read
 
 
-async def test_text_is_streamed(read_chunks: Chunks) -> None:
+async def test_text_is_streamed_in_chunks(read_chunks: Chunks) -> None:
     chunks = await read_chunks([START, TextEvent(text='Hel'), TextEvent(text='lo'), EndEvent(status='complete')])
     assert [chunk.choices[0].delta.content for chunk in chunks] == ['', 'Hel', 'lo', None]
     assert chunks[0].choices[0].delta.role == 'assistant'
@@ -82,17 +82,17 @@ async def test_text_is_streamed(read_chunks: Chunks) -> None:
     }
 
 
-async def test_the_caller_names_the_answer(read_chunks: Chunks) -> None:
+async def test_caller_can_set_id_and_model_of_the_answer(read_chunks: Chunks) -> None:
     [first, *_] = await read_chunks([START, EndEvent()], id='chatcmpl-9', model='gpt')
     assert (first.id, first.model) == ('chatcmpl-9', 'gpt')
 
 
-async def test_an_answer_without_a_name_has_one(read_chunks: Chunks) -> None:
+async def test_id_and_model_of_an_answer_have_defaults(read_chunks: Chunks) -> None:
     [first, *_] = await read_chunks([TextEvent(text='x'), EndEvent()])
     assert (first.id, first.model) == ('chatcmpl', 'agent')
 
 
-async def test_usage_comes_last_for_who_asked(read_chunks: Chunks) -> None:
+async def test_usage_comes_last_and_only_on_request(read_chunks: Chunks) -> None:
     events = [START, USAGE, TextEvent(text='Hi'), EndEvent()]
     *before, last = await read_chunks(events, include_usage=True)
     assert last.choices == []
@@ -103,17 +103,17 @@ async def test_usage_comes_last_for_who_asked(read_chunks: Chunks) -> None:
 
 
 @pytest.mark.parametrize(
-    ('reason', 'told'), [('stop', 'stop'), ('length', 'length'), ('content_filter', 'content_filter')]
+    ('reason', 'encoded'), [('stop', 'stop'), ('length', 'length'), ('content_filter', 'content_filter')]
 )
-async def test_the_finish_reason_is_told(
-    read_chunks: Chunks, read_completion: Completion, reason: FinishReason, told: str
+async def test_finish_reason_is_encoded(
+    read_chunks: Chunks, read_completion: Completion, reason: FinishReason, encoded: str
 ) -> None:
     events = [START, TextEvent(text='Hi'), EndEvent(finish_reason=reason)]
-    assert (await read_chunks(events))[-1].choices[0].finish_reason == told
-    assert (await read_completion(openai_completion(events))).choices[0].finish_reason == told
+    assert (await read_chunks(events))[-1].choices[0].finish_reason == encoded
+    assert (await read_completion(openai_completion(events))).choices[0].finish_reason == encoded
 
 
-async def test_an_approval_is_a_call_that_the_client_answers(read_chunks: Chunks, read_completion: Completion) -> None:
+async def test_approval_is_a_tool_call_for_the_client(read_chunks: Chunks, read_completion: Completion) -> None:
     """C24 on the wire."""
     events = [START, TextEvent(text='May I?'), *WAITING]
     chunks = await read_chunks(events)
@@ -130,10 +130,10 @@ async def test_an_approval_is_a_call_that_the_client_answers(read_chunks: Chunks
     assert choice.message.content == 'May I?'
 
 
-async def test_the_sdk_puts_the_calls_together(
+async def test_sdk_assembles_proxied_calls(
     serve_stream: Callable[[OpenaiEncoder, Sequence[StreamEvent]], httpx2.AsyncClient],
 ) -> None:
-    """A provider's calls, passed on, are numbered."""
+    """Calls of a proxied provider are numbered."""
     calls = [ToolCallEvent(id=f'c{n}', name='look', args=f'{{"n":{n}}}') for n in range(2)]
     http = serve_stream(OpenaiEncoder(tool_calls=True), [START, *calls, EndEvent(finish_reason='tool_call')])
     async with (
@@ -141,8 +141,8 @@ async def test_the_sdk_puts_the_calls_together(
         client.chat.completions.stream(model='m', messages=[]) as stream,
     ):
         completion = await stream.get_final_completion()
-    told = completion.choices[0].message.tool_calls or []
-    assert [(call.id, call.function.arguments) for call in told] == [('c0', '{"n":0}'), ('c1', '{"n":1}')]
+    encoded = completion.choices[0].message.tool_calls or []
+    assert [(call.id, call.function.arguments) for call in encoded] == [('c0', '{"n":0}'), ('c1', '{"n":1}')]
 
 
 async def test_an_error_in_a_stream_is_raised_by_the_sdk(read_chunks: Chunks) -> None:
@@ -152,7 +152,7 @@ async def test_an_error_in_a_stream_is_raised_by_the_sdk(read_chunks: Chunks) ->
     assert (caught.value.code, caught.value.type) == ('limit_exceeded', 'rate_limit_error')
 
 
-async def test_a_stream_that_failed_is_not_done() -> None:
+async def test_failed_stream_is_not_done() -> None:
     encoder = OpenaiEncoder()
     encoder.encode(ErrorEvent(kind='run_failed', message='No.'))
     assert encoder.finish() == []
@@ -161,18 +161,18 @@ async def test_a_stream_that_failed_is_not_done() -> None:
 @pytest.mark.parametrize(
     ('status', 'kind'), [(429, 'rate_limit_error'), (422, 'invalid_request_error'), (None, 'server_error')]
 )
-async def test_an_error_has_the_type_that_fits_its_status(status: int | None, kind: str) -> None:
+async def test_error_type_depends_on_its_status(status: int | None, kind: str) -> None:
     body = openai_error(ErrorEvent(kind='k', message='No.', status=status))
     assert body == {'error': {'message': 'No.', 'type': kind, 'param': None, 'code': 'k'}}
 
 
-async def test_an_error_without_a_stream_is_raised_by_the_sdk(read_completion: Completion) -> None:
+async def test_error_without_a_stream_is_raised_by_the_sdk(read_completion: Completion) -> None:
     events = [START, ErrorEvent(kind='limit_exceeded', message='Too many.', status=429)]
     with pytest.raises(openai.RateLimitError, match='Too many'):
         await read_completion(openai_completion(events), 429)
 
 
-async def test_an_answer_is_whole_without_a_stream(read_completion: Completion) -> None:
+async def test_answer_is_complete_without_a_stream(read_completion: Completion) -> None:
     completion = await read_completion(
         openai_completion([START, USAGE, TextEvent(text='Hi'), EndEvent()], id='i', model='m', created=5)
     )
@@ -182,13 +182,13 @@ async def test_an_answer_is_whole_without_a_stream(read_completion: Completion) 
     assert (completion.id, completion.model, completion.created, completion.object) == ('i', 'm', 5, 'chat.completion')
 
 
-async def test_an_answer_without_words_has_no_content(read_completion: Completion) -> None:
+async def test_answer_without_text_has_no_content(read_completion: Completion) -> None:
     completion = await read_completion(openai_completion([START, *WAITING]))
     assert completion.choices[0].message.content is None
     assert completion.created > 1_700_000_000
 
 
-async def test_thoughts_are_told_to_who_asks(read_chunks: Chunks) -> None:
+async def test_thinking_is_emitted_on_request(read_chunks: Chunks) -> None:
     events = [
         START,
         ThinkingEvent(text='H'),
@@ -197,8 +197,8 @@ async def test_thoughts_are_told_to_who_asks(read_chunks: Chunks) -> None:
         EndEvent(),
     ]
     chunks = await read_chunks(events, thinking=True)
-    told = [getattr(chunk.choices[0].delta, 'reasoning_content', None) for chunk in chunks]
-    assert told == [None, 'H', 'm', None]
+    encoded = [getattr(chunk.choices[0].delta, 'reasoning_content', None) for chunk in chunks]
+    assert encoded == [None, 'H', 'm', None]
     message: Any = openai_completion(events, thinking=True)['choices']
     assert message[0]['message']['reasoning_content'] == 'Hm'
     assert 'Hm' not in json.dumps(openai_completion(events))

@@ -1,4 +1,4 @@
-"""A provider's stream can be passed on in the format of another: decoders and encoders agree on what events mean."""
+"""A provider's stream can be re-encoded in another provider's format."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def decode(frames: list[Frame], decoder: Decoder) -> list[StreamEvent]:
     return [*(event for frame in frames for event in decoder.decode(frame)), *decoder.finish()]
 
 
-def said(events: list[StreamEvent]) -> tuple[str, list[tuple[str, str]], list[str], bool]:
-    """Text, calls, reason of the end, and whether it failed."""
+def contents_of(events: list[StreamEvent]) -> tuple[str, list[tuple[str, str]], list[str], bool]:
+    """Return text, calls, finish reasons, and whether the stream failed."""
     text = ''.join(event.text for event in events if isinstance(event, TextEvent))
     calls = [(event.name, event.args.replace(' ', '')) for event in events if isinstance(event, ToolCallEvent)]
     reasons = [event.finish_reason for event in events if isinstance(event, EndEvent)]
@@ -53,11 +53,11 @@ def said(events: list[StreamEvent]) -> tuple[str, list[tuple[str, str]], list[st
 
 @pytest.mark.parametrize('spoken', ENCODERS)
 @pytest.mark.parametrize('name', sorted(path.stem for path in STREAMS.glob('*.sse')))
-def test_a_stream_says_the_same_in_another_format(name: str, spoken: str) -> None:
-    """004-27, 004-32: text, calls, why it ended, and that it failed, for every pair of providers."""
+def test_stream_has_the_same_contents_in_another_format(name: str, spoken: str) -> None:
+    """004-27, 004-32: text, calls, finish reason and errors, for every pair of providers."""
     events = decode(FrameReader().feed((STREAMS / f'{name}.sse').read_bytes()), DECODERS[name.split('_')[0]]())
     encoder = ENCODERS[spoken]()
     frames = [*(frame for event in events for frame in encoder.encode(event)), *encoder.finish()]
     read = FrameReader().feed(''.join(map(render_frame, frames)).encode())
 
-    assert said(decode(read, DECODERS[spoken]())) == said(events)
+    assert contents_of(decode(read, DECODERS[spoken]())) == contents_of(events)

@@ -1,4 +1,4 @@
-"""Any agent as a stream, without a store: 004-17 to 004-23, 004-33."""
+"""Streaming any agent without a store: 004-17 to 004-23, 004-33."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def error_of(events: list[StreamEvent]) -> ErrorEvent:
 
 
 def looping() -> tuple[Agent[None, str], ScriptedModel]:
-    """Return an agent that calls a tool again and again, and its model."""
+    """Return an agent that calls a tool forever, and its model."""
     model = ScriptedModel(then=lambda messages, info: call('look'))
     agent = Agent(model)
 
@@ -62,7 +62,7 @@ def looping() -> tuple[Agent[None, str], ScriptedModel]:
 
 
 async def test_any_agent_can_be_streamed() -> None:
-    """004-18: the prompt, what was said before and the instructions make the request; 004-23: the answer comes out."""
+    """004-18: the request has the prompt, the history and the instructions; 004-23: the answer is returned."""
     model = ScriptedModel('Hello there')
     stream = stream_agent(
         Agent(model, instructions='Be kind.'),
@@ -79,8 +79,8 @@ async def test_any_agent_can_be_streamed() -> None:
     assert [part.content for part in parts if isinstance(part, (UserPromptPart, TextPart))] == ['Before', 'Yes', 'Hi']
 
 
-async def test_the_loop_goes_on_until_no_calls_are_left() -> None:
-    """004-22: each call runs and its result goes back to the model."""
+async def test_loop_continues_until_no_calls_are_left() -> None:
+    """004-22: each call runs and its result is returned to the model."""
     agent = create_deep_agent(ScriptedModel(['Look.', call('ls')], call('ls', path='/'), 'Done'))
     stream = stream_agent(agent, 'Go', deps=deps_for_test())
     events = await read(stream)
@@ -89,7 +89,7 @@ async def test_the_loop_goes_on_until_no_calls_are_left() -> None:
     assert [event for event in events if isinstance(event, UsageEvent)][-1].requests == 3
 
 
-async def test_the_conversation_of_a_history_goes_on() -> None:
+async def test_conversation_of_the_history_is_continued() -> None:
     agent = Agent(ScriptedModel('One', 'Two'), name='clerk')
     first = await agent.run('Hi')
     events = await read(stream_agent(agent, 'Again', message_history=first.all_messages()))
@@ -99,8 +99,8 @@ async def test_the_conversation_of_a_history_goes_on() -> None:
     assert start.id
 
 
-async def test_no_more_requests_are_made_than_max_iterations() -> None:
-    """004-19: at most `max_iterations` requests, and the end of them is an error that is told."""
+async def test_number_of_requests_is_limited_by_max_iterations() -> None:
+    """004-19: at most `max_iterations` requests; exceeding it is reported as an error."""
     agent, model = looping()
     stream = stream_agent(agent, 'Go', max_iterations=3)
     events = await read(stream)
@@ -124,19 +124,19 @@ async def test_no_more_requests_are_made_than_max_iterations() -> None:
         (UsageLimits(request_limit=1), None, 1),
     ],
 )
-async def test_the_fewer_requests_hold(limits: UsageLimits, most: int | None, made: int) -> None:
+async def test_lower_of_both_request_limits_applies(limits: UsageLimits, most: int | None, made: int) -> None:
     agent, model = looping()
     await read(stream_agent(agent, 'Go', usage_limits=limits, max_iterations=most))
     assert len(model.requests) == made
 
 
-async def test_more_iterations_than_the_default_of_pydantic_ai_are_possible() -> None:
+async def test_max_iterations_may_exceed_the_default_request_limit() -> None:
     agent, model = looping()
     await read(stream_agent(agent, 'Go', max_iterations=60))
     assert len(model.requests) == 60
 
 
-async def test_the_limits_of_deps_hold() -> None:
+async def test_usage_limits_of_deps_limit_a_stream() -> None:
     model = ScriptedModel(then=lambda messages, info: call('ls'))
     deps = deps_for_test(usage_limits=UsageLimits(request_limit=2))
     await read(stream_agent(create_deep_agent(model), 'Go', deps=deps))
@@ -144,7 +144,7 @@ async def test_the_limits_of_deps_hold() -> None:
 
 
 @pytest.mark.parametrize('most', [0, -1])
-async def test_a_run_asks_at_least_once(most: int) -> None:
+async def test_max_iterations_must_be_at_least_one(most: int) -> None:
     with pytest.raises(ValueError, match='Pass 1 or more'):
         stream_agent(Agent(ScriptedModel()), 'Go', max_iterations=most)
 
@@ -158,7 +158,7 @@ async def test_a_run_asks_at_least_once(most: int) -> None:
         (ToolCallPart('look', '12', tool_call_id='c'), 'truncated'),
     ],
 )
-async def test_an_answer_that_is_too_long_asks_no_model_again(step: Any, kind: str | None) -> None:
+async def test_answer_cut_by_length_causes_no_further_request(step: Any, kind: str | None) -> None:
     """Peers: `finish_reason: length` called the model five times."""
     model = ScriptedModel(ModelResponse(parts=[step], finish_reason='length'))
     agent = Agent(model)
@@ -176,7 +176,7 @@ async def test_an_answer_that_is_too_long_asks_no_model_again(step: Any, kind: s
 
 
 @pytest.mark.parametrize('args', ['{"a": 1}', {'a': 1}])
-async def test_a_call_that_is_whole_runs_whatever_the_finish_reason(args: Any) -> None:
+async def test_complete_call_runs_with_any_finish_reason(args: Any) -> None:
     response = ModelResponse(parts=[ToolCallPart('look', args, tool_call_id='c')], finish_reason='length')
     agent = Agent(ScriptedModel(response, 'Done'))
 
@@ -189,14 +189,14 @@ async def test_a_call_that_is_whole_runs_whatever_the_finish_reason(args: Any) -
     assert stream.content == 'Done'
 
 
-async def test_an_agent_that_cannot_begin_says_why() -> None:
-    """Also what goes wrong before the first event is told, and not raised."""
+async def test_agent_that_cannot_start_reports_the_error() -> None:
+    """An error before the first event is emitted instead of raised."""
     events = await read(stream_agent(Agent(), 'Go'))
     assert [event.type for event in events] == ['start', 'error', 'end']
     assert error_of(events).kind == 'run_failed'
 
 
-async def test_leaving_early_stops_the_run() -> None:
+async def test_leaving_the_stream_early_stops_the_run() -> None:
     reached, stopped = asyncio.Event(), asyncio.Event()
 
     async def hang(messages: object, info: object) -> str:
@@ -221,35 +221,35 @@ async def test_leaving_early_stops_the_run() -> None:
     assert stopped.is_set()
 
 
-async def test_a_stream_that_nobody_reads_runs_nothing() -> None:
+async def test_unread_stream_starts_no_run() -> None:
     model = ScriptedModel('Hello')
     async with stream_agent(Agent(model), 'Go'):
         pass
     assert model.requests == []
 
 
-async def test_a_stream_is_read_once() -> None:
+async def test_stream_can_be_read_only_once() -> None:
     stream = stream_agent(Agent(ScriptedModel('Hello')), 'Go')
     await read(stream)
     with pytest.raises(RuntimeError, match='already'):
         stream.iter_lines()
 
 
-async def test_lines_come_from_the_stream() -> None:
-    """C25: `iter_lines()` stays, over the events of the run."""
+async def test_iter_lines_yields_the_events_of_the_run() -> None:
+    """C25: `iter_lines()` stays, over run events."""
     async with stream_agent(Agent(ScriptedModel('Hello')), 'Go') as stream:
         lines = [line async for line in stream.iter_lines()]
     assert [line.split('\n')[0] for line in lines] == ['event: start', 'event: text', 'event: usage', 'event: end']
     assert stream.content == 'Hello'
 
 
-async def test_lines_speak_the_format_of_an_encoder() -> None:
+async def test_iter_lines_uses_the_format_of_the_encoder() -> None:
     async with stream_agent(Agent(ScriptedModel('Hello')), 'Go') as stream:
         lines = [line async for line in stream.iter_lines(encoder=OpenaiEncoder())]
     assert lines[-1] == 'data: [DONE]\n\n'
 
 
-async def test_leaving_the_lines_early_stops_the_run() -> None:
+async def test_leaving_iter_lines_early_stops_the_run() -> None:
     model = ScriptedModel(call('ls'), 'Done')
     async with stream_agent(create_deep_agent(model), 'Go', deps=deps_for_test()) as stream:
         async for _ in stream.iter_lines():
@@ -257,8 +257,8 @@ async def test_leaving_the_lines_early_stops_the_run() -> None:
     assert len(model.requests) <= 1
 
 
-async def test_closing_the_lines_stops_the_run() -> None:
-    """As a response does that was given only the lines."""
+async def test_closing_iter_lines_stops_the_run() -> None:
+    """As a response does that only received the lines."""
     reached, stopped = asyncio.Event(), asyncio.Event()
     agent = Agent(ScriptedModel(['Look.', call('look')]))
 
@@ -285,7 +285,7 @@ async def test_closing_the_lines_stops_the_run() -> None:
     assert stopped.is_set()
 
 
-async def test_what_waited_goes_on_with_answers() -> None:
+async def test_suspended_run_is_resumed_with_answers() -> None:
     agent = create_deep_agent(
         ScriptedModel(call('write_file', path='/a', content='x'), 'Written'), interrupt_on={'write_file': True}
     )
@@ -305,7 +305,7 @@ async def test_what_waited_goes_on_with_answers() -> None:
     assert 'file' in [event.type for event in events]
 
 
-async def test_words_that_do_not_count_are_no_content() -> None:
+async def test_void_text_is_not_part_of_the_content() -> None:
     attempts: list[int] = []
 
     async def answer(messages: object, info: object) -> AsyncGenerator[str]:
@@ -325,8 +325,8 @@ async def test_words_that_do_not_count_are_no_content() -> None:
     assert (stream.content, stream.result.output) == ('Hello there', 'Hello there')
 
 
-async def test_the_session_id_reaches_events_and_tools_at_any_depth() -> None:
-    """004-33: `session_id` and the caller's context propagate."""
+async def test_session_id_reaches_events_and_tools_at_any_depth() -> None:
+    """004-33: `session_id` and context propagate."""
     seen: list[tuple[str | None, str]] = []
     agent = create_deep_agent(
         ScriptedModel(call('note'), call('task', subagent='general-purpose', description='x'), call('note'), 'a', 'b')
@@ -346,7 +346,7 @@ async def test_the_session_id_reaches_events_and_tools_at_any_depth() -> None:
     assert current_session_id() is None
 
 
-async def test_without_a_session_id_that_of_the_caller_holds() -> None:
+async def test_session_id_defaults_to_that_of_the_caller() -> None:
     seen: list[str | None] = []
     agent = Agent(ScriptedModel(call('note'), 'Done'))
 
@@ -360,7 +360,7 @@ async def test_without_a_session_id_that_of_the_caller_holds() -> None:
     assert seen == ['outer']
 
 
-async def test_two_streams_at_once_have_their_own_session_ids() -> None:
+async def test_concurrent_streams_have_their_own_session_ids() -> None:
     seen: set[tuple[str, str | None]] = set()
 
     async def one(name: str) -> None:
@@ -377,7 +377,7 @@ async def test_two_streams_at_once_have_their_own_session_ids() -> None:
     assert seen == {('a', 'a'), ('b', 'b')}
 
 
-async def test_a_failing_tool_of_the_application_ends_with_an_error() -> None:
+async def test_failing_tool_ends_the_stream_with_an_error() -> None:
     agent = Agent(ScriptedModel(call('look')))
 
     @agent.tool_plain

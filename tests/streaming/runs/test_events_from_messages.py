@@ -1,4 +1,4 @@
-"""What a run has told, made again from its messages."""
+"""Events of a run, projected from its messages."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ steps = st.lists(
 
 
 def coalesced(events: Sequence[StreamEvent]) -> list[StreamEvent]:
-    """Return events with pieces joined, without what only lives and what subagents did."""
+    """Merge text deltas and remove live-only events and those of subagents."""
     joined: list[StreamEvent] = []
     for event in events:
         before = joined[-1] if joined else None
@@ -98,7 +98,7 @@ def coalesced(events: Sequence[StreamEvent]) -> list[StreamEvent]:
 
 
 def _in_order(events: list[StreamEvent]) -> list[StreamEvent]:
-    """Return events with the results of a step in the order of their calls: live, whichever is first is told first."""
+    """Sort the results of a step by their calls, because live results arrive in order of completion."""
     ordered: list[StreamEvent] = []
     for is_result, group in groupby(events, lambda event: isinstance(event, (ToolResultEvent, TodosEvent, FileEvent))):
         if not is_result:
@@ -122,19 +122,19 @@ async def live_and_projected(*script: Step) -> tuple[list[StreamEvent], list[Str
 
 
 def stored(result: AgentRunResult[Any]) -> list[ModelMessage]:
-    """Return the messages of a run as they come back from a store."""
+    """Return the messages of a run as loaded from a store."""
     return ModelMessagesTypeAdapter.validate_json(result.new_messages_json())
 
 
 @settings(max_examples=40)
 @given(script=st.lists(steps, max_size=4))
-def test_what_is_projected_is_what_was_told_live(script: list[Any]) -> None:
-    """The law: a client that comes later is told the same."""
+def test_projected_events_equal_the_live_events(script: list[Any]) -> None:
+    """A client that connects later receives the same events."""
     live, projected = anyio.run(lambda: live_and_projected(*script, 'The answer'))
     assert coalesced(live) == coalesced(projected)
 
 
-def test_the_usage_of_subagents_is_projected_from_their_results() -> None:
+def test_usage_of_subagents_is_projected_from_their_results() -> None:
     script = (call('task', subagent='general-purpose', description='Look'), call('ls'), 'Nothing', 'Done')
     live, projected = anyio.run(lambda: live_and_projected(*script))
 
@@ -145,8 +145,8 @@ def test_the_usage_of_subagents_is_projected_from_their_results() -> None:
     assert last_usage(projected) == UsageEvent(input_tokens=400, output_tokens=40, requests=4, tool_calls=2)
 
 
-def test_a_delegation_is_projected_with_its_thread() -> None:
-    """002-08: the link to the thread of the subagent stands at the call."""
+def test_delegation_is_projected_with_its_thread() -> None:
+    """002-08: the call has the link to the subagent's thread."""
     script = (call('task', subagent='general-purpose', description='Look'), 'Nothing', 'Done')
     _, projected = anyio.run(lambda: live_and_projected(*script))
     [task] = [event for event in projected if isinstance(event, ToolCallEvent)]
@@ -156,7 +156,7 @@ def test_a_delegation_is_projected_with_its_thread() -> None:
     assert task.sub_agent_thread_id
 
 
-def test_a_structured_answer_is_projected_as_it_was_told() -> None:
+def test_structured_answer_is_projected_like_the_live_one() -> None:
     async def both() -> tuple[list[StreamEvent], list[StreamEvent]]:
         agent = Agent(ScriptedModel(['So:', call('final_result', good=True)]), output_type=Verdict)
         async with stream_agent(agent, 'Go') as stream:
@@ -171,8 +171,8 @@ def test_a_structured_answer_is_projected_as_it_was_told() -> None:
 
 
 @pytest.mark.anyio
-async def test_turns_in_a_store_are_projected_as_they_were_told() -> None:
-    """The second turn of a conversation, which pauses and goes on: usage counts from where each run began."""
+async def test_stored_turns_are_projected_like_the_live_ones() -> None:
+    """The second turn of a conversation is suspended and resumed. Usage counts from the start of each run."""
     model = ScriptedModel('Hi', [call('ls'), call('write_file', path='/a', content='x')], 'Written')
     async with open_store('memory:') as store:
         agent = VersionedAgent(create_deep_agent(model, interrupt_on={'write_file': True}), store)
@@ -182,10 +182,10 @@ async def test_turns_in_a_store_are_projected_as_they_were_told() -> None:
 
 
 async def _check(base: AgentVersion[Any, Any], stream: TurnStream[Any, Any]) -> AgentVersion[Any, Any]:
-    """Let a turn run, compare what it tells with its projection, and return its version."""
+    """Run a turn, compare its events with its projection, and return its version."""
     translator = RunEvents(usage=lambda: stream.usage, usage_before=base.usage)
     async with stream:
-        live = [told async for event in stream.events() for told in translator.translate(event)]
+        live = [emitted async for event in stream.events() for emitted in translator.translate(event)]
     after = stream.version
     projected = project_messages(
         await after.messages(),
@@ -200,7 +200,7 @@ async def _check(base: AgentVersion[Any, Any], stream: TurnStream[Any, Any]) -> 
 
 
 @pytest.mark.anyio
-async def test_calls_that_were_answered_begin_the_projection() -> None:
+async def test_projection_starts_with_answered_calls() -> None:
     script = (call('write_file', path='/a', content='x'), 'Written')
     agent = create_deep_agent(ScriptedModel(*script), interrupt_on={'write_file': True})
     deps = deps_for_test()
@@ -218,17 +218,17 @@ async def test_calls_that_were_answered_begin_the_projection() -> None:
     ]  # fmt: skip
 
 
-def test_calls_that_wait_end_the_projection() -> None:
+def test_projection_ends_with_pending_calls() -> None:
     requests = DeferredToolRequests(approvals=[ToolCallPart('pay', {'amount': 1}, tool_call_id='c')])
     messages: list[ModelMessage] = [ModelResponse(parts=[ToolCallPart('pay', {'amount': 1}, tool_call_id='c')])]
-    told = project_messages(messages, status='awaiting_approval', output=requests, version_id='v')
-    assert isinstance(told[-2], ApprovalRequiredEvent)
-    assert told[-1] == EndEvent(
+    emitted = project_messages(messages, status='awaiting_approval', output=requests, version_id='v')
+    assert isinstance(emitted[-2], ApprovalRequiredEvent)
+    assert emitted[-1] == EndEvent(
         finish_reason='tool_call', status='awaiting_approval', version_id='v', usage=UsageEvent(requests=1)
     )
 
 
-def test_a_run_that_goes_on_has_no_end_yet() -> None:
+def test_unfinished_run_is_projected_without_an_end() -> None:
     start = StartEvent(id='r')
     assert project_messages([ModelResponse(parts=[TextPart('Hm')])], start=start) == [
         start,
@@ -237,7 +237,7 @@ def test_a_run_that_goes_on_has_no_end_yet() -> None:
     ]
 
 
-def test_a_run_that_failed_tells_its_error() -> None:
+def test_failed_run_is_projected_with_its_error() -> None:
     error = ErrorEvent(kind='run_failed', message='No.')
     assert project_messages([], status='failed', error=error) == [
         StartEvent(),
@@ -246,12 +246,12 @@ def test_a_run_that_failed_tells_its_error() -> None:
     ]
 
 
-def test_a_run_that_was_interrupted_does_not_end_well() -> None:
-    told = project_messages([ModelResponse(parts=[TextPart('Hm')], finish_reason='stop')], status='interrupted')
-    assert told[-1] == EndEvent(finish_reason='error', status='interrupted', usage=UsageEvent(requests=1))
+def test_interrupted_run_is_projected_with_an_error_end() -> None:
+    emitted = project_messages([ModelResponse(parts=[TextPart('Hm')], finish_reason='stop')], status='interrupted')
+    assert emitted[-1] == EndEvent(finish_reason='error', status='interrupted', usage=UsageEvent(requests=1))
 
 
-def test_what_the_provider_ran_and_what_nobody_reads_is_as_it_was_live() -> None:
+def test_native_calls_are_projected_and_media_and_empty_parts_omitted() -> None:
     response = ModelResponse(
         parts=[
             NativeToolCallPart('web_search', {'q': 'x'}, tool_call_id='n'),
@@ -268,7 +268,7 @@ def test_what_the_provider_ran_and_what_nobody_reads_is_as_it_was_live() -> None
     ]
 
 
-def test_a_result_without_its_call_is_told_all_the_same() -> None:
+def test_result_without_its_call_is_projected() -> None:
     result = ToolReturnPart('write_file', 'ok', tool_call_id='c')
     assert project_messages([ModelRequest(parts=[UserPromptPart('x'), result])])[1:] == [
         ToolResultEvent(id='c', name='write_file', outcome='success', content='ok')
@@ -283,14 +283,14 @@ def test_a_result_without_its_call_is_told_all_the_same() -> None:
         ([ModelResponse(parts=[TextPart('x')]), ModelResponse(parts=[TextPart('y')])], 1),
     ],
 )
-def test_nothing_was_answered_where_nothing_waited(history: list[ModelMessage], since: int) -> None:
-    told = project_messages(history, since=since)
-    assert [event for event in told if isinstance(event, ToolCallEvent)] == []
+def test_calls_are_projected_as_answered_only_if_they_were_pending(history: list[ModelMessage], since: int) -> None:
+    emitted = project_messages(history, since=since)
+    assert [event for event in emitted if isinstance(event, ToolCallEvent)] == []
 
 
 @pytest.mark.parametrize('usage', [None, 'much', {'input_tokens': 'many'}])
 @pytest.mark.anyio
-async def test_usage_that_cannot_be_read_counts_nothing(usage: object) -> None:
+async def test_invalid_usage_metadata_are_ignored(usage: object) -> None:
     agent = Agent(ScriptedModel(call('task'), 'Done'))
 
     @agent.tool_plain

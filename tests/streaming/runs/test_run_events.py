@@ -76,7 +76,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def told_by(*steps: Step, **options: Any) -> list[StreamEvent]:
-    """Return what a deep agent with this script tells."""
+    """Return the events of a deep agent with this script."""
     agent = create_deep_agent(ScriptedModel(*steps), **options)
     async with agent.run_stream_events('Go', deps=deps_for_test()) as run:
         is_begun = False
@@ -97,11 +97,11 @@ def only(kind: type[KindT], events: Sequence[object]) -> list[KindT]:
 
 def translate(*events: AgentStreamEvent | AgentRunResultEvent[Any]) -> list[StreamEvent]:
     translator = RunEvents()
-    return [told for event in events for told in translator.translate(event)]
+    return [emitted for event in events for emitted in translator.translate(event)]
 
 
 def result_of(output: object, *parts: Any, finish_reason: Any = None) -> AgentRunResultEvent[Any]:
-    """Return the last event of a run that returned this, after one response."""
+    """Return the last event of a run with this output, after one response."""
     return AgentRunResultEvent(_result(output, ModelResponse(parts=list(parts), finish_reason=finish_reason)))
 
 
@@ -114,13 +114,13 @@ def _result(output: object, response: ModelResponse) -> AgentRunResult[Any]:
     return Result(output)
 
 
-async def test_text_is_told_piece_by_piece() -> None:
-    """004-20: text reaches the user as it comes."""
+async def test_text_is_emitted_in_deltas() -> None:
+    """004-20: text reaches the user as it arrives."""
     events = await told_by('Hello there')
     assert [event.text for event in only(TextEvent, events)] == ['Hello ', 'there']
 
 
-async def test_a_run_begins_and_ends() -> None:
+async def test_run_has_start_and_end_events() -> None:
     translator = RunEvents(run_id='r', agent_name='a', conversation_id='c', session_id='s')
     assert translator.start() == [StartEvent(id='r', model='a', conversation_id='c', session_id='s')]
     translator.translate(result_of('Done', finish_reason='stop'))
@@ -129,11 +129,11 @@ async def test_a_run_begins_and_ends() -> None:
     ]
 
 
-async def test_empty_pieces_are_not_told() -> None:
+async def test_empty_deltas_are_not_emitted() -> None:
     assert translate(PartStartEvent(index=0, part=TextPart('')), PartDeltaEvent(index=0, delta=TextPartDelta(''))) == []
 
 
-async def test_a_call_is_told_in_pieces_then_whole_then_its_result() -> None:
+async def test_call_is_emitted_in_deltas_then_whole_then_with_its_result() -> None:
     events = await told_by(call('write_todos', todos=[{'content': 'Look', 'status': 'pending'}]), 'Done')
     args = '{"todos":[{"content":"Look","status":"pending"}]}'
     pieces = only(ToolCallDeltaEvent, events)
@@ -144,12 +144,12 @@ async def test_a_call_is_told_in_pieces_then_whole_then_its_result() -> None:
     ]
 
 
-async def test_the_plan_is_told_when_it_was_written() -> None:
+async def test_todos_are_emitted_after_they_were_written() -> None:
     events = await told_by(call('write_todos', todos=[{'content': 'Look', 'status': 'pending'}]), 'Done')
     assert only(TodosEvent, events) == [TodosEvent(todos=[Todo(content='Look', status='pending')])]
 
 
-async def test_a_file_is_told_when_it_was_written_and_not_when_it_could_not_be() -> None:
+async def test_file_event_is_emitted_only_for_a_successful_write() -> None:
     events = await told_by(
         [
             call('write_file', path='notes.md', content='x'),
@@ -162,13 +162,13 @@ async def test_a_file_is_told_when_it_was_written_and_not_when_it_could_not_be()
 
 
 def settled(name: str, args: dict[str, Any], **options: Any) -> list[StreamEvent]:
-    """Return what the result of a call that succeeded tells beyond itself."""
+    """Return the further events after the result of a successful call."""
     translator = RunEvents(**options)
     translator.translate(FunctionToolCallEvent(ToolCallPart(name, args, tool_call_id='c')))
     return translator.translate(FunctionToolResultEvent(ToolReturnPart(name, 'ok', tool_call_id='c')))[1:]
 
 
-async def test_a_relative_path_is_below_the_working_directory() -> None:
+async def test_relative_path_is_resolved_against_the_working_directory() -> None:
     assert settled('edit_file', {'path': 'a/b.py'}, working_dir='/repo') == [
         FileEvent(path='/repo/a/b.py', change='changed')
     ]
@@ -178,11 +178,11 @@ async def test_a_relative_path_is_below_the_working_directory() -> None:
     ('name', 'args'),
     [('write_file', {'path': 'C:\\a'}), ('write_file', {'path': 1}), ('write_todos', {'todos': 'x'}), ('ls', {})],
 )
-async def test_tools_of_others_by_the_same_names_change_nothing_that_is_known(name: str, args: dict[str, Any]) -> None:
+async def test_unrelated_tools_with_known_names_emit_no_extra_events(name: str, args: dict[str, Any]) -> None:
     assert settled(name, args) == []
 
 
-async def test_usage_is_told_after_each_response_before_its_calls() -> None:
+async def test_usage_is_emitted_after_each_response_before_its_calls() -> None:
     events = await told_by(call('ls'), 'Done')
     shown = [event.type for event in events if event.type in ('usage', 'tool_call', 'text', 'end')]
     assert shown == ['usage', 'tool_call', 'text', 'usage', 'end']
@@ -192,7 +192,7 @@ async def test_usage_is_told_after_each_response_before_its_calls() -> None:
     ]
 
 
-async def test_usage_of_a_conversation_counts_from_where_the_run_began() -> None:
+async def test_usage_counts_from_the_start_of_the_run() -> None:
     before = RunUsage(requests=3, input_tokens=30, output_tokens=6, cache_read_tokens=12, cache_write_tokens=9)
     usage = replace(before)
     translator = RunEvents(usage=lambda: usage, usage_before=before)
@@ -204,8 +204,8 @@ async def test_usage_of_a_conversation_counts_from_where_the_run_began() -> None
     )
 
 
-async def test_what_waits_is_told_with_its_preview_and_ends_the_run() -> None:
-    """C24: approvals are always visible, and the stream ends."""
+async def test_approval_is_emitted_with_its_preview_and_ends_the_run() -> None:
+    """C24: approvals always visible, stream ends."""
     events = await told_by(call('write_file', path='/a.txt', content='x'), interrupt_on={'write_file': True})
     [required] = only(ApprovalRequiredEvent, events)
     [approval] = required.approvals
@@ -221,7 +221,7 @@ async def test_what_waits_is_told_with_its_preview_and_ends_the_run() -> None:
     )
 
 
-async def test_what_waits_in_a_subagent_is_told_with_the_way_to_it() -> None:
+async def test_approval_in_a_subagent_is_emitted_with_its_path() -> None:
     events = await told_by(
         call('task', subagent='general-purpose', description='Write'),
         call('write_file', path='/a.txt', content='x'),
@@ -232,15 +232,15 @@ async def test_what_waits_in_a_subagent_is_told_with_the_way_to_it() -> None:
     assert 'call-1/call-2' in [event.id for event in only(ToolCallEvent, events)]
 
 
-async def test_a_call_without_anything_to_preview_is_told_without() -> None:
+async def test_approval_without_a_preview_is_emitted_without_one() -> None:
     requests = DeferredToolRequests(approvals=[ToolCallPart('pay', {'amount': 1}, tool_call_id='c')])
     [event] = translate(result_of(requests))
     assert isinstance(event, ApprovalRequiredEvent)
     assert event.approvals[0].view.preview is None
 
 
-async def test_what_a_subagent_does_is_told_with_the_way_to_it() -> None:
-    """004-33, 002-08: events of nested runs carry their path, and a delegation its intent and its thread."""
+async def test_events_of_a_subagent_are_emitted_with_their_path() -> None:
+    """004-33, 002-08: events of nested runs have a path, and a delegation its intent and thread."""
     events = await told_by(
         call('task', subagent='general-purpose', description='Look around'),
         call('ls'),
@@ -256,7 +256,7 @@ async def test_what_a_subagent_does_is_told_with_the_way_to_it() -> None:
     assert outer.sub_agent_thread_id
 
 
-async def test_the_plan_of_a_subagent_is_not_that_of_the_agent() -> None:
+async def test_todos_of_a_subagent_are_not_emitted() -> None:
     events = await told_by(
         call('task', subagent='general-purpose', description='Plan'),
         [
@@ -270,32 +270,32 @@ async def test_the_plan_of_a_subagent_is_not_that_of_the_agent() -> None:
     assert only(FileEvent, events) == [FileEvent(path='/a', change='created', added_lines=1, removed_lines=0)]
 
 
-async def test_an_id_with_a_slash_cannot_be_taken_for_a_way() -> None:
+async def test_call_ids_containing_a_slash_are_escaped() -> None:
     nested = FunctionToolCallEvent(ToolCallPart('ls', {}, tool_call_id='b/c'))
     event = SubagentEvent(path=('x',), conversation_id='k', event=nested, tool_call_id='a%')
-    assert [told.id for told in only(ToolCallEvent, translate(event))] == ['a%25/b%2Fc']
+    assert [emitted.id for emitted in only(ToolCallEvent, translate(event))] == ['a%25/b%2Fc']
 
 
-async def test_an_intent_that_is_no_text_is_left_out() -> None:
-    [told] = translate(FunctionToolCallEvent(ToolCallPart('task', {'description': 1}, tool_call_id='c')))
-    assert isinstance(told, ToolCallEvent)
-    assert told.intent is None
+async def test_intent_that_is_not_text_is_omitted() -> None:
+    [emitted] = translate(FunctionToolCallEvent(ToolCallPart('task', {'description': 1}, tool_call_id='c')))
+    assert isinstance(emitted, ToolCallEvent)
+    assert emitted.intent is None
 
 
 @pytest.mark.parametrize('metadata', [None, {'sub_agent_thread_id': 1}])
-async def test_a_result_without_a_thread_has_none(metadata: object) -> None:
+async def test_result_without_a_thread_id_has_none(metadata: object) -> None:
     part = ToolReturnPart('task', 'ok', tool_call_id='c', metadata=metadata)
-    [told] = translate(FunctionToolResultEvent(part))
-    assert isinstance(told, ToolResultEvent)
-    assert told.sub_agent_thread_id is None
+    [emitted] = translate(FunctionToolResultEvent(part))
+    assert isinstance(emitted, ToolResultEvent)
+    assert emitted.sub_agent_thread_id is None
 
 
-async def test_a_call_that_is_announced_again_is_told_once() -> None:
+async def test_repeated_call_event_is_emitted_once() -> None:
     event = FunctionToolCallEvent(ToolCallPart('ls', {}, tool_call_id='c'))
     assert len(translate(event, event)) == 1
 
 
-async def test_thoughts_are_told_with_their_signature() -> None:
+async def test_thinking_is_emitted_with_its_signature() -> None:
     assert translate(
         PartStartEvent(index=0, part=ThinkingPart('Hm')),
         PartDeltaEvent(index=0, delta=ThinkingPartDelta(content_delta='m')),
@@ -311,9 +311,9 @@ async def test_thoughts_are_told_with_their_signature() -> None:
     ]
 
 
-async def test_pieces_of_several_calls_are_told_apart() -> None:
-    """004-31: interleaved calls keep their numbers, whatever parts stand between them."""
-    told = translate(
+async def test_deltas_of_interleaved_calls_have_their_own_index() -> None:
+    """004-31: interleaved calls retain their index, regardless of parts between them."""
+    emitted = translate(
         PartStartEvent(index=0, part=TextPart('x')),
         PartStartEvent(index=1, part=ToolCallPart('a', tool_call_id='1')),
         PartStartEvent(index=2, part=ToolCallPart('b', {'x': 1}, tool_call_id='2')),
@@ -323,7 +323,7 @@ async def test_pieces_of_several_calls_are_told_apart() -> None:
         PartDeltaEvent(index=1, delta=ToolCallPartDelta(tool_name_delta='a')),
         FunctionToolCallEvent(ToolCallPart('b', {'x': 1}, tool_call_id='2')),
     )
-    assert told[1:] == [
+    assert emitted[1:] == [
         ToolCallDeltaEvent(index=0, id='1', name='a'),
         ToolCallDeltaEvent(index=1, id='2', name='b', args='{"x":1}'),
         ToolCallDeltaEvent(index=0, args='{"y"'),
@@ -333,7 +333,7 @@ async def test_pieces_of_several_calls_are_told_apart() -> None:
     ]
 
 
-async def test_calls_that_the_provider_runs_are_told_when_they_are_whole() -> None:
+async def test_native_calls_are_emitted_when_they_are_complete() -> None:
     native = NativeToolCallPart('web_search', {'q': 'x'}, tool_call_id='n')
     assert translate(
         PartStartEvent(index=0, part=native),
@@ -346,7 +346,7 @@ async def test_calls_that_the_provider_runs_are_told_when_they_are_whole() -> No
     ]
 
 
-async def test_what_is_no_business_of_a_watcher_is_not_told() -> None:
+async def test_irrelevant_parts_emit_no_events() -> None:
     picture = FilePart(BinaryImage(b'x', media_type='image/png'))
     assert (
         translate(
@@ -358,30 +358,30 @@ async def test_what_is_no_business_of_a_watcher_is_not_told() -> None:
     )
 
 
-async def test_a_retry_tells_what_does_not_count() -> None:
+async def test_retried_event_includes_the_void_text() -> None:
     retried = ModelRetriedEvent(attempt=2, attempts=3, reason='cut', delay_seconds=1.5, is_void=True)
-    told = translate(
+    emitted = translate(
         PartStartEvent(index=0, part=TextPart('Before')),
         PartStartEvent(index=0, part=TextPart('Hel')),
         PartDeltaEvent(index=0, delta=TextPartDelta('lo')),
         retried,
         retried,
     )
-    assert told[3:] == [
+    assert emitted[3:] == [
         RetriedEvent(attempt=2, attempts=3, reason='cut', delay_seconds=1.5, void_text='Hello'),
         RetriedEvent(attempt=2, attempts=3, reason='cut', delay_seconds=1.5),
     ]
 
 
-async def test_a_retry_of_an_answer_that_was_not_begun_voids_nothing() -> None:
+async def test_retry_before_any_text_voids_nothing() -> None:
     retried = ModelRetriedEvent(attempt=2, attempts=3, reason='busy', delay_seconds=0, is_void=False)
-    told = translate(PartStartEvent(index=0, part=TextPart('Hel')), retried)
-    assert told[1] == RetriedEvent(attempt=2, attempts=3, reason='busy', delay_seconds=0)
+    emitted = translate(PartStartEvent(index=0, part=TextPart('Hel')), retried)
+    assert emitted[1] == RetriedEvent(attempt=2, attempts=3, reason='busy', delay_seconds=0)
 
 
 @dataclass(kw_only=True)
 class TideEvent(CapabilityEvent, namespace='streaming_tests', name='tide'):
-    """An event of somebody else's."""
+    """A third-party capability event."""
 
 
 @pytest.mark.parametrize(
@@ -411,7 +411,7 @@ class TideEvent(CapabilityEvent, namespace='streaming_tests', name='tide'):
         (TideEvent(), StatusEvent(kind='streaming_tests.tide', text='streaming_tests.tide happened.')),
     ],
 )
-async def test_events_of_capabilities_are_typed_and_those_of_third_parties_have_a_status(
+async def test_known_capability_events_are_typed_and_others_have_a_status(
     event: CapabilityEvent, expected: SummarizedEvent | BudgetEvent | StatusEvent
 ) -> None:
     nested = SubagentEvent(path=('x',), conversation_id='k', event=event)
@@ -419,8 +419,8 @@ async def test_events_of_capabilities_are_typed_and_those_of_third_parties_have_
 
 
 @pytest.mark.parametrize(('shows_errors', 'expected'), [(False, 'AuthError'), (True, 'AuthError: key sk-1')])
-async def test_messages_of_exceptions_are_in_events_only_on_request(shows_errors: bool, expected: str) -> None:
-    """A summarizer is code of the application, and its exceptions may hold what no client may read."""
+async def test_exception_messages_are_emitted_only_on_request(shows_errors: bool, expected: str) -> None:
+    """Exceptions of a summarizer come from application code, and may contain private data."""
     summarized = HistorySummarizedEvent(
         reason='tokens',
         replaced_messages=8,
@@ -440,8 +440,8 @@ class Verdict(BaseModel):
     good: bool
 
 
-async def test_a_structured_answer_is_told_as_json_at_the_end() -> None:
-    """004-23: the answer is parsed, and told."""
+async def test_structured_answer_is_emitted_as_json_at_the_end() -> None:
+    """004-23: the answer is parsed and emitted."""
     agent = Agent(ScriptedModel(call('final_result', good=True)), output_type=Verdict)
     async with agent.run_stream_events('Go') as run:
         events = [event async for event in stream_events(run)]
@@ -454,7 +454,7 @@ async def test_a_structured_answer_is_told_as_json_at_the_end() -> None:
 
 
 @pytest.mark.parametrize(('output', 'text'), [(None, None), (object, '"<class \'object\'>"'), (['a', 1], '["a",1]')])
-async def test_an_output_is_told_as_text_whatever_it_is(output: object, text: str | None) -> None:
+async def test_output_of_any_type_is_emitted_as_text(output: object, text: str | None) -> None:
     translator = RunEvents()
     translator.translate(result_of(output))
     [end] = translator.end()
@@ -462,8 +462,8 @@ async def test_an_output_is_told_as_text_whatever_it_is(output: object, text: st
     assert end.output == text
 
 
-async def test_an_answer_that_was_too_long_says_so() -> None:
-    """004-19: `length` is an end, and never another request."""
+async def test_answer_cut_by_length_ends_with_that_reason() -> None:
+    """004-19: `length` ends the run without another request."""
     model = ScriptedModel(ModelResponse(parts=[TextPart('Half of')], finish_reason='length'))
     async with Agent(model).run_stream_events('Go') as run:
         events = [event async for event in stream_events(run)]
@@ -476,11 +476,11 @@ async def test_an_answer_that_was_too_long_says_so() -> None:
     assert len(model.requests) == 1
 
 
-async def test_a_run_without_a_result_was_interrupted() -> None:
+async def test_run_without_a_result_is_interrupted() -> None:
     assert RunEvents().end() == [EndEvent(finish_reason='error', status='interrupted', usage=UsageEvent())]
 
 
-async def test_who_knows_better_says_what_became_of_a_run() -> None:
+async def test_status_of_the_end_event_can_be_overridden() -> None:
     translator = RunEvents()
     translator.translate(result_of('x'))
     assert translator.end(status='failed') == [
@@ -493,7 +493,7 @@ async def _raising(error: BaseException) -> AsyncGenerator[AgentStreamEvent]:
     raise error
 
 
-async def test_a_run_that_fails_is_told_so_and_raises_nothing() -> None:
+async def test_failing_run_emits_an_error_and_does_not_raise() -> None:
     events = [event async for event in stream_events(_raising(RunCancelled('Stopped.')))]
     assert events == [
         StartEvent(),
@@ -503,7 +503,7 @@ async def test_a_run_that_fails_is_told_so_and_raises_nothing() -> None:
     ]
 
 
-async def test_a_defect_is_logged_and_its_words_are_kept_inside(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unexpected_exception_is_logged_and_its_message_is_hidden(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR, logger='pydantic_deep'):
         events = [event async for event in stream_events(_raising(KeyError('password=hunter2')))]
     assert events[2] == ErrorEvent(
@@ -514,14 +514,14 @@ async def test_a_defect_is_logged_and_its_words_are_kept_inside(caplog: pytest.L
     assert 'hunter2' in caplog.text
 
 
-async def test_a_failure_tells_the_version_that_keeps_what_was_done() -> None:
+async def test_failure_event_names_the_version_with_the_completed_work() -> None:
     assert RunEvents().fail(ValueError('x'), version_id='v')[-1] == EndEvent(
         finish_reason='error', status='failed', version_id='v', usage=UsageEvent()
     )
 
 
-async def test_arguments_with_half_a_character_are_told() -> None:
-    [told] = translate(FunctionToolCallEvent(ToolCallPart('ls', {'path': '\ud83d'}, tool_call_id='c')))
-    assert isinstance(told, ToolCallEvent)
-    assert told.args == '{"path":"\\ud83d"}'
-    assert replace(told, args='').id == 'c'
+async def test_arguments_with_a_lone_surrogate_are_emitted() -> None:
+    [emitted] = translate(FunctionToolCallEvent(ToolCallPart('ls', {'path': '\ud83d'}, tool_call_id='c')))
+    assert isinstance(emitted, ToolCallEvent)
+    assert emitted.args == '{"path":"\\ud83d"}'
+    assert replace(emitted, args='').id == 'c'

@@ -28,7 +28,7 @@ def returns(messages: list[ModelMessage]) -> list[ToolReturnPart]:
 
 @dataclass
 class PausedWorld:
-    """What happened, over all processes."""
+    """Records calls and requests across all processes."""
 
     ran: list[str] = field(default_factory=list[str])
     asked: list[str] = field(default_factory=list[str])
@@ -45,7 +45,7 @@ class PausedWorld:
         return [Tool(wipe, requires_approval=True), Tool(look)]
 
     def model(self, name: str, *steps: Answer) -> ScriptedModel:
-        """Return a model that has no memory but the history, as in a process of its own."""
+        """Return a model without memory besides the history, as if in its own process."""
 
         def play(messages: list[ModelMessage], info: AgentInfo) -> Answer:
             step = sum(isinstance(message, ModelResponse) for message in messages)
@@ -68,7 +68,7 @@ def task(subagent: str, id: str) -> ToolCallPart:
 
 
 async def pause_of(deps: DeepAgentDeps | None = None, **options: Any) -> tuple[Agent[Any, Any], PausedWorld, Any]:
-    """Return a parent whose child waits, what happened, and the result."""
+    """Return a parent with a paused child, the recorded world, and the result."""
     world = PausedWorld()
     steps = options.pop('steps', [wipe('a', 'a')])
     tools = [*world.tools(), *options.pop('tools', ())]

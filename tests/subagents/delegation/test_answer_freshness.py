@@ -37,7 +37,7 @@ async def test_an_unanswered_delegation_stays_pending_and_does_not_run() -> None
     assert (len(world.asked), world.ran) == (asked, [])
 
 
-async def test_a_bare_approval_of_a_delegation_is_refused_before_anything_runs() -> None:
+async def test_bare_approval_of_a_delegation_is_refused_before_anything_runs() -> None:
     parent, world, first = await pause_of()
     results = first.output.build_results(approve_all=True)
     with pytest.raises(
@@ -47,15 +47,15 @@ async def test_a_bare_approval_of_a_delegation_is_refused_before_anything_runs()
     assert (world.ran, world.asked) == ([], ['top 0', 'flat 0'])
 
 
-async def test_a_bare_approval_given_within_the_run_runs_nothing_again() -> None:
+async def test_bare_approval_within_the_run_fails_the_delegation() -> None:
     world = PausedWorld()
     child = Subagent('flat', 'x', model=world.model('flat', wipe('a', 'a')), tools=world.tools())
 
     async def approve(ctx: Any, requests: DeferredToolRequests) -> Any:
         return requests.build_results(approve_all=True)
 
-    rooms: list[Any] = [Subagents([child]), HandleDeferredToolCalls(approve)]
-    parent = Agent[Any, Any](world.model('top', task('flat', 't')), output_type=OUT, capabilities=rooms)
+    capabilities: list[Any] = [Subagents([child]), HandleDeferredToolCalls(approve)]
+    parent = Agent[Any, Any](world.model('top', task('flat', 't')), output_type=OUT, capabilities=capabilities)
     result = await parent.run('go', deps=DeepAgentDeps())
     assert (world.ran, world.asked) == ([], ['top 0', 'flat 0', 'top 1'])
     [delegated] = returns(result.all_messages())
@@ -64,7 +64,7 @@ async def test_a_bare_approval_given_within_the_run_runs_nothing_again() -> None
 
 
 async def go_on(change: Callable[[dict[str, Any]], None]) -> tuple[str, PausedWorld]:
-    """Return what the parent is told when the stored state of its child is changed."""
+    """Return the output of the parent after a change of the stored state of its child."""
     parent, world, first = await pause_of()
     request = parse_request(first.output.metadata['t'])
     assert isinstance(request, DelegationRequest)
@@ -111,7 +111,7 @@ def answered(value: dict[str, Any]) -> None:
         (answered, 'Tool call results were provided, but the message history does not contain any unprocessed'),
     ],
 )
-async def test_answers_that_do_not_fit_are_a_failed_result(
+async def test_invalid_answers_fail_the_call(
     change: Callable[[dict[str, Any]], None], said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     told, world = await go_on(change)

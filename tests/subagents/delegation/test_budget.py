@@ -37,9 +37,7 @@ def worker(*steps: Answer, usage: RequestUsage | None = None, **options: Any) ->
         (UsageLimits(cost_limit=Decimal('0.5')), 'Exceeded the `cost_limit` of 0.5'),
     ],
 )
-async def test_a_budget_of_its_own_ends_the_child_with_what_it_had_done(
-    ask: Any, limits: UsageLimits, said: str
-) -> None:
+async def test_exceeded_budget_of_a_child_fails_with_a_report(ask: Any, limits: UsageLimits, said: str) -> None:
     used = RequestUsage(input_tokens=100, output_tokens=10, cost=Decimal('0.3'))
     returned = await ask(worker(*[call('ping')] * 9, usage=used, usage_limits=limits), usage=RunUsage(requests=40))
     assert returned.outcome == 'failed'
@@ -47,7 +45,7 @@ async def test_a_budget_of_its_own_ends_the_child_with_what_it_had_done(
     assert '- ping({}): ' in returned.content
 
 
-async def test_calls_at_the_same_time_count_before_they_have_ended(ask: Any) -> None:
+async def test_concurrent_calls_count_before_they_end(ask: Any) -> None:
     ran: list[int] = []
 
     async def slow(i: int) -> str:
@@ -66,14 +64,14 @@ async def test_calls_at_the_same_time_count_before_they_have_ended(ask: Any) -> 
     assert len(ran) == 2
 
 
-async def test_a_call_that_fails_does_not_count(ask: Any) -> None:
+async def test_failed_call_does_not_count(ask: Any) -> None:
     model = ScriptedModel(call('ping', x=1), call('ping'), 'answer')
     child = Subagent('worker', 'x', model=model, tools=[ping], usage_limits=UsageLimits(tool_calls_limit=1))
     returned = await ask(child)
     assert (returned.content, returned.metadata['usage']['tool_calls']) == ('answer', 1)
 
 
-async def test_a_budget_is_not_that_of_a_sibling(parent: Callable[..., Agent[Any, Any]]) -> None:
+async def test_siblings_have_separate_budgets(parent: Callable[..., Agent[Any, Any]]) -> None:
     def play(messages: Any, info: Any) -> Answer:
         return call('ping') if len(messages) < 4 else 'answer'
 
@@ -88,7 +86,7 @@ async def test_a_budget_is_not_that_of_a_sibling(parent: Callable[..., Agent[Any
     assert result.usage.requests == 11
 
 
-async def test_what_is_below_a_child_draws_on_its_budget(ask: Any) -> None:
+async def test_nested_children_draw_on_the_budget_of_their_parent(ask: Any) -> None:
     inner = Subagent('inner', 'x', model=ScriptedModel(*[call('ping')] * 9), tools=[ping])
     task = call('task', subagent='inner', description='x')
     outer = Subagent(

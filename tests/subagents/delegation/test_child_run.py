@@ -1,4 +1,4 @@
-"""A child that does not end well is a failed result with what it had done, never a dead run."""
+"""Failures of a child: a failed result with a report of its work, and the parent run continues."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def said(returned: ToolReturnPart) -> list[str]:
     return str(returned.content).split('\n')
 
 
-async def test_an_exception_of_a_tool(ask: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_exception_in_a_tool_is_reported(ask: Any, caplog: pytest.LogCaptureFixture) -> None:
     assert said(await ask(worker(['hm', call('ping')], call('broken')))) == [
         "The subagent 'worker' failed: LookupError: no such thing",
         'Its tool calls:',
@@ -52,18 +52,18 @@ async def test_an_exception_of_a_tool(ask: Any, caplog: pytest.LogCaptureFixture
     assert caplog.messages == ["Subagent 'worker' failed with LookupError"]
 
 
-async def test_an_exception_of_the_model(ask: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_exception_in_the_model_is_reported(ask: Any, caplog: pytest.LogCaptureFixture) -> None:
     told = said(await ask(worker(ModelAPIError('house', 'down'))))
     assert told == ["The subagent 'worker' failed: ModelAPIError: down", 'It had done nothing.']
 
 
-async def test_a_model_that_cannot_be_made(ask: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_invalid_model_is_reported(ask: Any, caplog: pytest.LogCaptureFixture) -> None:
     told = said(await ask(Subagent('worker', 'x', agent=Agent('no-such-provider:model', defer_model_check=True))))
     assert told[0].startswith("The subagent 'worker' failed: ")
     assert 'no-such-provider' in told[0]
 
 
-async def test_an_answer_that_is_never_valid(ask: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_output_that_is_never_valid_is_reported(ask: Any, caplog: pytest.LogCaptureFixture) -> None:
     agent = Agent(ScriptedModel('a', 'b'))
 
     @agent.output_validator
@@ -75,7 +75,7 @@ async def test_an_answer_that_is_never_valid(ask: Any, caplog: pytest.LogCapture
     assert told[-1] == 'Its last words: b'
 
 
-async def test_a_child_that_takes_too_long(ask: Any, let_time_pass: Callable[[float], None]) -> None:
+async def test_child_that_times_out_is_reported(ask: Any, let_time_pass: Callable[[float], None]) -> None:
     async def dawdle() -> str:
         let_time_pass(600)
         return await wait()
@@ -85,7 +85,7 @@ async def test_a_child_that_takes_too_long(ask: Any, let_time_pass: Callable[[fl
     assert told[:3] == ["The subagent 'worker' ran out of time.", 'Its tool calls:', '- ping({}): success']
 
 
-async def test_a_child_that_cancels_itself(ask: Any) -> None:
+async def test_child_that_cancels_itself_is_reported(ask: Any) -> None:
     def stop(ctx: RunContext[object]) -> str:
         ctx.cancel()
         return 'stopped'
@@ -107,7 +107,7 @@ async def test_the_run_continues_after_a_child_fails(
     assert result.output == 'done'
 
 
-async def test_a_parent_that_is_cancelled_takes_its_child_with_it() -> None:
+async def test_cancelling_a_parent_cancels_its_child() -> None:
     entered, left = anyio.Event(), anyio.Event()
 
     async def hang() -> str:
@@ -128,7 +128,7 @@ async def test_a_parent_that_is_cancelled_takes_its_child_with_it() -> None:
     assert left.is_set()
 
 
-async def test_a_parent_that_cancels_itself_is_cancelled_though_a_child_runs() -> None:
+async def test_parent_cancels_itself_while_a_child_runs() -> None:
     entered = anyio.Event()
 
     async def hang() -> str:
@@ -148,12 +148,12 @@ async def test_a_parent_that_cancels_itself_is_cancelled_though_a_child_runs() -
         await parent.run('go', deps=DeepAgentDeps())
 
 
-async def test_a_parent_that_runs_out_of_time_ends(ask: Any) -> None:
+async def test_parent_that_times_out_ends(ask: Any) -> None:
     with pytest.raises(RunTimedOut):
         await ask(worker(call('wait')), timeout=0.05)
 
 
-async def test_a_retry_of_the_name_that_is_used_up_is_a_failed_result(ask: Any) -> None:
+async def test_unknown_subagent_fails_after_its_retries(ask: Any) -> None:
     model = ScriptedModel(*[call('task', subagent='nobody', description='x')] * 2, 'done')
     await Agent(model, capabilities=[Subagents()]).run('go', deps=DeepAgentDeps())
     assert [part.outcome for part in model.requests[-1].tool_returns] == ['retried', 'failed']

@@ -1,4 +1,4 @@
-"""A child that waits for a person lets its parent wait, and goes on in another process."""
+"""A child with pending approvals pauses its parent, and resumes in another process."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def pending(conversation: Conversation) -> DeferredToolRequests:
 
 
 def tree(world: PausedWorld) -> Agent[Any, Any]:
-    """Return a parent with two branches that pause, one of them three levels deep, with calls that need nobody."""
+    """Return a parent with two pausing branches, one of them three levels deep, and calls without approval."""
     leaf = Subagent(
         'leaf',
         'x',
@@ -71,7 +71,7 @@ def tree(world: PausedWorld) -> Agent[Any, Any]:
     )
 
 
-async def test_three_levels_and_two_branches_are_answered_in_parts_through_json(
+async def test_nested_approvals_are_answered_in_parts_through_json(
     flatten: Flatten, answer: Answering, reload: Reload
 ) -> None:
     world = PausedWorld()
@@ -116,7 +116,7 @@ async def test_three_levels_and_two_branches_are_answered_in_parts_through_json(
     assert result.usage.requests == len(world.asked)
 
 
-async def test_held_calls_of_a_child_do_not_run_though_nothing_else_gates_them(answer: Answering) -> None:
+async def test_held_calls_of_a_child_do_not_run(answer: Answering) -> None:
     world = PausedWorld()
     child = Subagent('flat', 'x', model=world.model('flat', [wipe('a', 'a'), wipe('b', 'b')]), tools=world.tools())
     parent = Agent(world.model('top', task('flat', 't')), output_type=OUT, capabilities=[Subagents([child])])
@@ -136,13 +136,13 @@ async def test_held_calls_of_a_child_do_not_run_though_nothing_else_gates_them(a
     assert (world.ran, third.output) == (['wipe a', 'wipe b'], 'wiped a | wiped b')
 
 
-async def test_the_guard_and_approvals_stand_beside_each_other(reload: Reload) -> None:
+async def test_subagents_and_approvals_capabilities_work_together(reload: Reload) -> None:
     world = PausedWorld()
     child = Subagent('flat', 'x', model=world.model('flat', [wipe('a', 'a'), look('b', 'b')]), tools=world.tools())
 
     def make() -> Agent[Any, Any]:
-        rooms: list[Any] = [Subagents([child]), Approvals(interrupt_on={'look': True, 'task': True})]
-        return Agent(world.model('top', task('flat', 't')), output_type=OUT, capabilities=rooms)
+        capabilities: list[Any] = [Subagents([child]), Approvals(interrupt_on={'look': True, 'task': True})]
+        return Agent(world.model('top', task('flat', 't')), output_type=OUT, capabilities=capabilities)
 
     result = await make().run('go', deps=DeepAgentDeps())
     shown = list[str]()
@@ -158,7 +158,7 @@ async def test_the_guard_and_approvals_stand_beside_each_other(reload: Reload) -
     assert result.output == 'no | saw b'
 
 
-async def test_a_call_of_an_external_tool_of_a_child_rises_and_its_result_comes_back() -> None:
+async def test_external_tool_call_of_a_child_is_deferred_and_answered() -> None:
     def remote() -> str:
         raise CallDeferred(metadata={'queue': 'q'})
 
@@ -178,11 +178,11 @@ async def test_a_call_of_an_external_tool_of_a_child_rises_and_its_result_comes_
     assert second.output == 'far away'
 
 
-async def test_a_task_call_that_was_gated_itself_starts_when_it_is_approved() -> None:
+async def test_gated_task_call_starts_when_it_is_approved() -> None:
     world = PausedWorld()
     child = Subagent('flat', 'x', model=world.model('flat', 'fine'))
-    rooms: list[Any] = [Subagents([child]), Approvals(interrupt_on={'task': True})]
-    parent = Agent(world.model('top', task('flat', 't')), output_type=OUT, capabilities=rooms)
+    capabilities: list[Any] = [Subagents([child]), Approvals(interrupt_on={'task': True})]
+    parent = Agent(world.model('top', task('flat', 't')), output_type=OUT, capabilities=capabilities)
     first = await parent.run('go', deps=DeepAgentDeps())
     assert world.asked == ['top 0']
     [waiting] = pending_approvals(first.output)
@@ -194,8 +194,8 @@ async def test_a_task_call_that_was_gated_itself_starts_when_it_is_approved() ->
 async def test_a_bare_approval_of_a_gated_task_call_starts_it() -> None:
     world = PausedWorld()
     child = Subagent('flat', 'x', model=world.model('flat', 'fine'))
-    rooms: list[Any] = [Subagents([child]), Approvals(interrupt_on={'task': True})]
-    parent = Agent(world.model('top', task('flat', 't')), output_type=OUT, capabilities=rooms)
+    capabilities: list[Any] = [Subagents([child]), Approvals(interrupt_on={'task': True})]
+    parent = Agent(world.model('top', task('flat', 't')), output_type=OUT, capabilities=capabilities)
     first = await parent.run('go', deps=DeepAgentDeps())
     assert isinstance(first.output, DeferredToolRequests)
     results = first.output.build_results(approve_all=True)
@@ -203,7 +203,7 @@ async def test_a_bare_approval_of_a_gated_task_call_starts_it() -> None:
     assert world.asked == ['top 0', 'flat 0', 'top 1']
 
 
-# What goes with a pause, beside the history.
+# State stored with a pause, besides the history.
 
 
 async def test_a_child_resumes_in_its_conversation_with_its_todos(answer: Answering, reload: Reload) -> None:
@@ -226,7 +226,7 @@ async def test_a_child_resumes_in_its_conversation_with_its_todos(answer: Answer
     assert delegated.metadata['usage']['requests'] == 5
 
 
-async def test_what_a_budget_has_left_survives_the_pause(answer: Answering, reload: Reload) -> None:
+async def test_remaining_budget_survives_the_pause(answer: Answering, reload: Reload) -> None:
     steps = [look('1', '1'), wipe('a', 'a'), look('2', '2'), look('3', '3')]
     parent, world, first = await pause_of(steps=steps, usage_limits=UsageLimits(request_limit=3))
     conversation = reload(first.conversation)
@@ -237,7 +237,7 @@ async def test_what_a_budget_has_left_survives_the_pause(answer: Answering, relo
     assert '- wipe({"x":"a"}): success' in second.output
 
 
-async def test_the_settings_of_the_parent_survive_the_pause_but_for_secrets_and_what_json_cannot_hold(
+async def test_model_settings_survive_the_pause_without_secrets_and_unserializable_values(
     answer: Answering, reload: Reload
 ) -> None:
     seen = list[ModelSettings | None]()
@@ -260,7 +260,7 @@ async def test_the_settings_of_the_parent_survive_the_pause_but_for_secrets_and_
     assert seen == [settings, ModelSettings(temperature=0.5)]
 
 
-async def test_deps_that_are_not_ours_pause_and_go_on(answer: Answering, reload: Reload) -> None:
+async def test_child_with_third_party_deps_pauses_and_resumes(answer: Answering, reload: Reload) -> None:
     world = PausedWorld()
     child = Subagent('flat', 'x', model=world.model('flat', wipe('a', 'a')), tools=world.tools())
     parent = Agent[Any, Any](world.model('top', task('flat', 't')), output_type=OUT, capabilities=[Subagents([child])])
@@ -271,7 +271,7 @@ async def test_deps_that_are_not_ours_pause_and_go_on(answer: Answering, reload:
     assert (second.output, world.ran) == ('wiped a', ['wipe a'])
 
 
-async def test_a_structured_child_pauses_and_then_answers_with_data(answer: Answering) -> None:
+async def test_child_with_structured_output_pauses_and_resumes(answer: Answering) -> None:
     class Report(BaseModel):
         text: str
 
@@ -288,7 +288,7 @@ async def test_a_structured_child_pauses_and_then_answers_with_data(answer: Answ
     assert part.content == Report(text='done')
 
 
-async def test_a_pause_that_cannot_be_stored_is_a_failed_result(ask: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_unserializable_pause_fails_the_call(ask: Any, caplog: pytest.LogCaptureFixture) -> None:
     def strange() -> str:
         raise ApprovalRequired(metadata={'handle': object()})
 
@@ -298,7 +298,7 @@ async def test_a_pause_that_cannot_be_stored_is_a_failed_result(ask: Any, caplog
     assert "The subagent 'flat' failed: PydanticSerializationError: " in returned.content
 
 
-# Agents that have output validators.
+# Agents with output validators.
 
 
 def validated(world: PausedWorld, *steps: Answer, output_type: Any) -> Agent[Any, Any]:
@@ -311,12 +311,12 @@ def validated(world: PausedWorld, *steps: Answer, output_type: Any) -> Agent[Any
     return agent
 
 
-async def test_an_agent_with_output_validators_runs_as_it_is(ask: Any) -> None:
+async def test_agent_with_output_validators_runs_unchanged(ask: Any) -> None:
     returned = await ask(Subagent('flat', 'x', agent=validated(PausedWorld(), 'fine', output_type=str)))
     assert returned.content == 'fine'
 
 
-async def test_an_agent_with_output_validators_that_cannot_pause_says_so(ask: Any) -> None:
+async def test_agent_with_output_validators_that_cannot_pause_fails(ask: Any) -> None:
     world = PausedWorld()
     agent = validated(world, wipe('a', 'a'), output_type=str)
     returned = await ask(Subagent('flat', 'x', agent=agent))
@@ -327,7 +327,7 @@ async def test_an_agent_with_output_validators_that_cannot_pause_says_so(ask: An
     assert world.ran == []
 
 
-async def test_an_agent_with_output_validators_may_pause_by_its_own_output_type(answer: Answering) -> None:
+async def test_agent_with_output_validators_pauses_by_its_own_output_type(answer: Answering) -> None:
     world = PausedWorld()
     agent = validated(world, wipe('a', 'a'), 'done', output_type=OUT)
     parent = Agent[Any, Any](

@@ -1,4 +1,4 @@
-"""A child on a copy-on-write view of its parent's files."""
+"""Subagents with a copy-on-write fork of their parent's files."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def contents(deps: DeepAgentDeps, path: str) -> str:
     return (await deps.backend.read_bytes(path)).decode()
 
 
-async def test_a_fork_is_merged_when_the_child_ends_well(ask: Any) -> None:
+async def test_fork_of_a_successful_child_is_merged(ask: Any) -> None:
     deps = await files(old='1', gone='2')
     seen = list[bool]()
 
@@ -101,14 +101,14 @@ async def test_a_merge_conflict_is_reported_and_preserves_the_parents_file(ask: 
     assert await contents(deps, '/a.txt') == 'theirs'
 
 
-async def test_a_conflict_beside_data_leaves_the_data_what_it_is(ask: Any) -> None:
+async def test_structured_output_with_a_conflict_has_a_separate_notice(ask: Any) -> None:
     deps = await files(a='base')
     child = await conflicting(deps, call('final_result', response=5), output_type=int)
     returned = await ask(child, deps=deps)
     assert returned.content == {'result': 5, 'notice': NOTICE}
 
 
-async def test_the_fork_of_a_child_that_fails_is_discarded_and_its_changes_named(
+async def test_fork_of_a_failed_child_is_discarded_and_its_changes_listed(
     ask: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     deps = await files(old='1')
@@ -118,7 +118,7 @@ async def test_the_fork_of_a_child_that_fails_is_discarded_and_its_changes_named
     assert not await deps.backend.exists('/new.txt')
 
 
-async def test_two_forks_at_the_same_time_are_both_merged(parent: Callable[..., Agent[Any, Any]]) -> None:
+async def test_concurrent_forks_are_both_merged(parent: Callable[..., Agent[Any, Any]]) -> None:
     deps = await files()
     children = [worker(call('write', path=f'/{i}.txt', text=i), 'ok', name=f'w{i}') for i in 'ab']
     tasks = [call('task', subagent=each.name, description='x') for each in children]
@@ -126,7 +126,7 @@ async def test_two_forks_at_the_same_time_are_both_merged(parent: Callable[..., 
     assert [await contents(deps, f'/{i}.txt') for i in 'ab'] == ['a', 'b']
 
 
-async def test_a_fork_within_a_fork_is_merged_into_it(ask: Any) -> None:
+async def test_nested_fork_is_merged_into_its_parent_fork(ask: Any) -> None:
     deps = await files()
     deps.max_depth = 2
     inner = worker(call('write', path='/inner.txt', text='x'), 'ok', name='inner')
@@ -136,7 +136,7 @@ async def test_a_fork_within_a_fork_is_merged_into_it(ask: Any) -> None:
     assert await contents(deps, '/inner.txt') == 'x'
 
 
-async def test_a_fork_goes_through_a_pause(answer: Any, reload: Callable[[Conversation], Conversation]) -> None:
+async def test_fork_survives_a_pause(answer: Any, reload: Callable[[Conversation], Conversation]) -> None:
     deps = await files(old='1')
     child = worker(call('write', path='/new.txt', text='kept'), call('confirm'), call('read', path='/new.txt'), 'ok')
     parent = Agent[Any, Any](
@@ -155,7 +155,7 @@ async def test_a_fork_goes_through_a_pause(answer: Any, reload: Callable[[Conver
 
 
 @pytest.mark.parametrize('deps', [None, 'theirs', DeepAgentDeps(backend=None)])  # pyright: ignore[reportArgumentType]
-async def test_deps_that_cannot_be_forked_are_refused_before_the_first_request(deps: object) -> None:
+async def test_unforkable_deps_are_refused_before_the_first_request(deps: object) -> None:
     model = ScriptedModel()
     parent = Agent[Any, Any](model, capabilities=[Subagents([worker()])])
     with pytest.raises(UserError, match=r"The subagent 'worker' has `isolation='fork'`, but `deps` is "):
@@ -163,7 +163,7 @@ async def test_deps_that_cannot_be_forked_are_refused_before_the_first_request(d
     assert model.requests == []
 
 
-async def test_a_merge_that_fails_half_way_names_only_what_is_lost(ask: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_failed_merge_lists_only_the_lost_changes(ask: Any, caplog: pytest.LogCaptureFixture) -> None:
     class Full(StateBackend):
         async def compare_and_swap(self, path: str, data: bytes, *, expected: str | None) -> None:
             if path == '/b.txt':

@@ -1,4 +1,4 @@
-"""What a child has from its parent: limits, usage, model, settings; and what it has of its own."""
+"""Inherited and own settings of a child: limits, usage, model and model settings."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ def worker(*steps: Answer, usage: RequestUsage | None = None, **options: Any) ->
     return Subagent('worker', 'Works.', model=model, tools=[ping], **options)
 
 
-# Shared with the parent.
+# Inherited from the parent.
 
 
-async def test_a_child_is_bound_by_the_limits_of_its_parent_and_not_by_50_requests(ask: Any) -> None:
+async def test_child_has_the_usage_limits_of_its_parent(ask: Any) -> None:
     usage = RunUsage(requests=60)
     returned = await ask(worker('answer'), usage=usage, usage_limits=UsageLimits(request_limit=500))
     assert (returned.content, usage.requests) == ('answer', 63)
 
 
-async def test_what_a_child_uses_counts_in_its_parent(ask: Any) -> None:
+async def test_usage_of_a_child_counts_in_its_parent(ask: Any) -> None:
     usage = RunUsage()
     await ask(worker(call('ping'), call('ping'), 'answer'), usage=usage)
     assert (usage.requests, usage.tool_calls, usage.input_tokens) == (5, 3, 500)
 
 
-async def test_the_limit_of_the_parent_is_a_failed_result_and_then_ends_the_parent() -> None:
+async def test_limit_of_the_parent_fails_the_child_then_the_parent() -> None:
     model = ScriptedModel(call('task', subagent='worker', description='x'), 'done')
     parent = Agent(model, capabilities=[Subagents([worker(*[call('ping')] * 5)])])
     failed: list[str] = []
@@ -60,7 +60,7 @@ async def test_the_limit_of_the_parent_is_a_failed_result_and_then_ends_the_pare
     assert told.startswith("failed: The subagent 'worker' was stopped by a limit: The next request would")
 
 
-async def test_settings_of_the_parent_reach_the_child(ask: Any) -> None:
+async def test_model_settings_of_the_parent_reach_the_child(ask: Any) -> None:
     child = worker('answer')
     settings = ModelSettings(temperature=0.5, max_tokens=7)
     await ask(child, model_settings=settings)
@@ -68,7 +68,7 @@ async def test_settings_of_the_parent_reach_the_child(ask: Any) -> None:
     assert child.model.requests[0].settings == settings
 
 
-async def test_settings_of_the_child_are_above_those_of_the_parent(ask: Any) -> None:
+async def test_model_settings_of_the_child_have_precedence(ask: Any) -> None:
     model = ScriptedModel('answer', settings=ModelSettings(seed=1))
     agent = Agent(model, model_settings=ModelSettings(temperature=0.1))
     await ask(
@@ -77,14 +77,14 @@ async def test_settings_of_the_child_are_above_those_of_the_parent(ask: Any) -> 
     assert model.requests[0].settings == ModelSettings(temperature=0.1, seed=1, max_tokens=3)
 
 
-async def test_a_choice_of_tools_is_not_passed_on(ask: Any) -> None:
+async def test_tool_choice_is_not_inherited(ask: Any) -> None:
     child = worker('answer')
     await ask(child, model_settings=ModelSettings(tool_choice='auto', temperature=0.5))
     assert isinstance(child.model, ScriptedModel)
     assert child.model.requests[0].settings == ModelSettings(temperature=0.5)
 
 
-async def test_the_run_settings_of_the_parent_hold_where_a_child_has_the_model_of_its_parent() -> None:
+async def test_run_settings_of_the_parent_apply_to_an_inherited_model() -> None:
     model = ScriptedModel(
         call('task', subagent='worker', description='x'),
         'answer',
@@ -100,7 +100,7 @@ async def test_the_run_settings_of_the_parent_hold_where_a_child_has_the_model_o
     assert [request.settings for request in model.requests] == [ModelSettings(temperature=0.3, seed=1, top_p=0.5)] * 5
 
 
-async def test_what_a_child_without_a_model_sets_itself_is_its_own() -> None:
+async def test_own_settings_of_a_child_without_a_model_have_precedence() -> None:
     model = ScriptedModel(
         call('task', subagent='worker', description='x'), 'answer', 'done', settings=ModelSettings(temperature=0.1)
     )
@@ -110,31 +110,31 @@ async def test_what_a_child_without_a_model_sets_itself_is_its_own() -> None:
     assert [(request.settings or {}).get('temperature') for request in model.requests] == [0.3, 0.7, 0.3]
 
 
-async def test_a_child_without_a_model_has_that_of_the_parents_run() -> None:
+async def test_child_without_a_model_uses_the_model_of_the_parents_run() -> None:
     model = ScriptedModel(call('task', subagent='worker', description='x'), 'answer', 'done')
     parent = Agent('test', capabilities=[Subagents([Subagent('worker', 'x')])])
     assert (await parent.run('go', deps=DeepAgentDeps(), model=model)).output == 'done'
     assert len(model.requests) == 3
 
 
-async def test_the_general_subagent_has_the_model_of_the_parents_run() -> None:
+async def test_general_purpose_subagent_uses_the_model_of_the_parents_run() -> None:
     model = ScriptedModel(call('task', subagent='general-purpose', description='x'), 'answer', 'done')
     parent = Agent(ScriptedModel(), capabilities=[Subagents()])
     assert (await parent.run('go', deps=DeepAgentDeps(), model=model)).output == 'done'
 
 
-async def test_a_model_beside_a_ready_agent_takes_the_place_of_the_agents_own(ask: Any) -> None:
+async def test_model_of_a_subagent_overrides_the_model_of_its_agent(ask: Any) -> None:
     child = Subagent('worker', 'Works.', agent=Agent(ScriptedModel('own')), model=ScriptedModel('given'))
     assert (await ask(child)).content == 'given'
 
 
-async def test_a_model_that_a_capability_selects_is_the_childs_own(ask: Any) -> None:
+async def test_child_uses_the_model_selected_by_its_capability(ask: Any) -> None:
     selected = ScriptedModel('selected')
     agent = Agent(capabilities=[SelectModel(lambda ctx: selected)])
     assert (await ask(Subagent('worker', 'Works.', agent=agent))).content == 'selected'
 
 
-async def test_a_builder_may_leave_the_model_out(ask: Any) -> None:
+async def test_agent_built_without_a_model_uses_the_model_of_the_subagent(ask: Any) -> None:
     child = Subagent('worker', 'Works.', model=ScriptedModel('described'))
-    room = Subagents([child], build=lambda subagent: Agent(name=subagent.name))
-    assert (await ask(child, room=room)).content == 'described'
+    capability = Subagents([child], build=lambda subagent: Agent(name=subagent.name))
+    assert (await ask(child, capability=capability)).content == 'described'

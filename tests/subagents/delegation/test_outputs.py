@@ -36,13 +36,13 @@ def shout(text: str) -> str:
     'allows',
     [DeferredToolRequests, [str, DeferredToolRequests], [str, [DeferredToolRequests]], str | DeferredToolRequests],
 )
-def test_an_output_type_that_allows_for_a_pause_stays(allows: Any) -> None:
+def test_output_type_that_allows_a_pause_is_unchanged(allows: Any) -> None:
     assert with_pause(allows) is None
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(
-    ('output_type', 'said', 'expected'),
+    ('output_type', 'response', 'expected'),
     [
         (str, 'text', 'text'),
         (Answer, call('final_result', value=1), Answer(value=1)),
@@ -58,10 +58,10 @@ def test_an_output_type_that_allows_for_a_pause_stays(allows: Any) -> None:
     ],
 )
 @pytest.mark.parametrize('is_built', [True, False])
-async def test_structured_results_come_back_as_data(
-    ask: Any, output_type: Any, said: str | ToolCallPart, expected: object, is_built: bool
+async def test_structured_outputs_are_returned_as_data(
+    ask: Any, output_type: Any, response: str | ToolCallPart, expected: object, is_built: bool
 ) -> None:
-    model = ScriptedModel(said)
+    model = ScriptedModel(response)
     worker = (
         Subagent('worker', 'Works.', agent=Agent(model, output_type=output_type))
         if is_built

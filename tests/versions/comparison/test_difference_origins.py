@@ -1,4 +1,4 @@
-"""Replays beside capabilities that rewrite what is sent: exact, or the difference says which capability made it."""
+"""Replays with capabilities that rewrite requests are exact, or the difference names the responsible capability."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ WRITE = call('write_file', path='/a.txt', content='a')
 
 
 async def turns_of(make: MakeAgent, *steps: Any, **options: Any) -> list[AgentVersion[Any, Any]]:
-    """Play two turns, with all approvals, and return the versions that they end with."""
+    """Play two turns with all calls approved, and return the versions at their ends."""
     version = await make(*steps, **options).create()
     found: list[AgentVersion[Any, Any]] = []
     for prompt in ('one', 'two'):
@@ -58,7 +58,7 @@ async def differences(versions: Sequence[AgentVersion[Any, Any]]) -> list[Reques
 
 
 def changed(messages: Sequence[ModelMessage], change: Callable[[Any], Any]) -> list[ModelMessage]:
-    """Return messages whose parts of requests are changed."""
+    """Return messages with changed request parts."""
     return [
         replace(each, parts=[change(part) for part in each.parts]) if isinstance(each, ModelRequest) else each
         for each in messages
@@ -67,7 +67,7 @@ def changed(messages: Sequence[ModelMessage], change: Callable[[Any], Any]) -> l
 
 @dataclass
 class Counts(AbstractCapability[Any]):
-    """Something that is another one each time, as the time is."""
+    """Provides a different value each time, like a clock."""
 
     numbers: Any = field(default_factory=itertools.count, kw_only=True)
 
@@ -133,7 +133,7 @@ class Reorders(Counts):
 
 @dataclass
 class Shuffles(Counts):
-    """Sends tools in another order."""
+    """Sends the tools in a different order."""
 
     async def before_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> Any:
         parameters, place = request_context.model_request_parameters, next(self.numbers) % 5
@@ -152,7 +152,7 @@ class Warms(Counts):
 
 @dataclass
 class Offers(Counts):
-    """A toolset that is another one in each run."""
+    """Provides a different toolset in each run."""
 
     def get_toolset(self) -> Any:
         def offer(_: RunContext[Any]) -> FunctionToolset[Any]:
@@ -176,7 +176,7 @@ class RewritesResults(Counts):
 
 @dataclass
 class Untouched(AbstractCapability[Any]):
-    """Has instructions and hooks too, and changes nothing."""
+    """Has instructions and hooks, and changes nothing."""
 
     def get_instructions(self) -> Any:
         return 'Be brief.'
@@ -201,8 +201,8 @@ class Untouched(AbstractCapability[Any]):
         (Warms, 'settings'),
     ],
 )
-async def test_a_difference_names_the_capability_that_made_it(make: MakeAgent, capability: type[Counts], part: str):
-    """Where a capability sends something else at each run, the difference of a replay names it, and none of the others."""
+async def test_difference_names_the_responsible_capability(make: MakeAgent, capability: type[Counts], part: str):
+    """If a capability sends something different in each run, the difference of a replay names it and no other."""
     versions = await turns_of(make, WRITE, 'done', 'two', capabilities=[Untouched(), capability(), Untouched()])
 
     [difference, *_] = [each for each in await differences(versions) if each is not None]
@@ -213,8 +213,8 @@ async def test_a_difference_names_the_capability_that_made_it(make: MakeAgent, c
     assert f'{part} ({capability.__name__}): ' in str(difference)
 
 
-async def test_a_toolset_that_the_agent_makes_anew_is_named_by_its_function(store: SpyStore):
-    """The tools of a toolset that is a function of the agent itself come from that function, which a difference names."""
+async def test_dynamic_toolset_is_named_by_its_function(store: SpyStore):
+    """Tools of a toolset function of the agent are attributed to that function."""
     agent = Agent[Any, Any](ScriptedModel('done'), capabilities=[Untouched()])
     numbers = itertools.count()
 
@@ -233,13 +233,13 @@ async def test_a_toolset_that_the_agent_makes_anew_is_named_by_its_function(stor
     assert difference.detail.splitlines()[-1] == 'Possibly made by the toolset of tools_of_today.'
 
 
-async def test_a_capability_that_is_wrapped_is_named_itself(make: MakeAgent):
+async def test_wrapped_capability_is_named_itself(make: MakeAgent):
     versions = await turns_of(make, 'done', 'two', capabilities=[PrefixTools(Offers(), prefix='their')])
     [difference, *_] = [each for each in await differences(versions) if each is not None]
     assert difference.capabilities == ('Offers',)
 
 
-async def test_what_prepares_tools_is_named_beside_their_own_capability(make: MakeAgent):
+async def test_prepare_tools_is_named_instead_of_the_capability_of_the_tools(make: MakeAgent):
     numbers = itertools.count()
 
     async def describe(_: RunContext[Any], tools: list[ToolDefinition]) -> list[ToolDefinition]:
@@ -252,7 +252,7 @@ async def test_what_prepares_tools_is_named_beside_their_own_capability(make: Ma
 
 @dataclass
 class Remembers(AbstractCapability[Any]):
-    """Has state that a tool of its own changes."""
+    """Has state that its own tool changes."""
 
     id: str | None = 'remembers'
     noted: list[str] = field(default_factory=list[str])
@@ -276,10 +276,9 @@ class Remembers(AbstractCapability[Any]):
         return request_context
 
 
-async def test_what_only_the_recorded_request_has_names_who_could_have_said_it(make: MakeAgent):
-    """A replay calls no tools, so what a capability knows from its tools is missing: the difference shows what was sent
-    then, and names the capability.
-    """
+async def test_content_missing_from_the_replay_names_possible_sources(make: MakeAgent):
+    """A replay calls no tools, so the state that a capability gets from its tools is missing: the difference shows the
+    recorded content and names the capability."""
     versions = await turns_of(
         make, call('note', text='tea'), WRITE, 'done', 'two', capabilities=[Untouched(), Remembers()],
         interrupt_on={'write_file': True},
@@ -292,7 +291,7 @@ async def test_what_only_the_recorded_request_has_names_who_could_have_said_it(m
     assert rest == [None, None]
 
 
-async def test_a_replay_that_asks_more_often_names_who_could_have_caused_it(make: MakeAgent):
+async def test_additional_replayed_requests_name_the_possible_cause(make: MakeAgent):
     @dataclass
     class Picky(AbstractCapability[Any]):
         is_content: bool = True
@@ -312,7 +311,7 @@ async def test_a_replay_that_asks_more_often_names_who_could_have_caused_it(make
     assert (difference.part, difference.capabilities) == ('count', ('Picky',))
 
 
-async def test_a_replay_in_which_a_capability_answers_more_often_names_it(make: MakeAgent):
+async def test_capability_that_answers_more_often_is_named(make: MakeAgent):
     @dataclass
     class Prolongs(AbstractCapability[Any]):
         async def wrap_model_request(
@@ -326,7 +325,7 @@ async def test_a_replay_in_which_a_capability_answers_more_often_names_it(make: 
     assert (difference.number, difference.part, difference.capabilities) == (2, 'count', ('Prolongs',))
 
 
-async def test_a_request_that_a_capability_holds_back_is_none_of_the_replay(make: MakeAgent):
+async def test_request_held_back_by_a_capability_is_not_replayed(make: MakeAgent):
     @dataclass
     class HoldsBack(AbstractCapability[Any]):
         async def wrap_model_request(
@@ -340,7 +339,7 @@ async def test_a_request_that_a_capability_holds_back_is_none_of_the_replay(make
     assert await differences(turns) == [None, None]
 
 
-async def test_a_change_of_the_agent_itself_is_no_capability(make: MakeAgent):
+async def test_change_of_the_agent_itself_names_no_capability(make: MakeAgent):
     [first, _] = await turns_of(make, 'done', 'two', instructions='Be brief.', capabilities=[Untouched()])
     other = make(instructions='Be long.', capabilities=[Untouched()])
     with pytest.warns(InstructionsWarning):
@@ -377,7 +376,7 @@ def _without_middle(messages: list[ModelMessage]) -> list[ModelMessage]:
 
 @dataclass
 class Adds(AbstractCapability[Any]):
-    """Adds words of the user's role to a request, as `Memory` of the harness does."""
+    """Adds a user prompt part to a request, like `Memory` of the harness."""
 
     async def before_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> Any:
         if ctx.run_step == 1:
@@ -387,7 +386,7 @@ class Adds(AbstractCapability[Any]):
 
 @dataclass
 class Appends(AbstractCapability[Any]):
-    """Adds words of the user's role to the request of the user itself."""
+    """Appends a user prompt part to the user's own request."""
 
     async def before_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> Any:
         if ctx.run_step == 1:
@@ -419,12 +418,11 @@ class Answers(AbstractCapability[Any]):
         Answers(),
     ],
 )
-async def test_replays_beside_capabilities_that_rewrite_the_history_are_exact(
+async def test_replay_with_a_history_rewriting_capability_is_exact(
     make: MakeAgent, capability: AbstractCapability[Any]
 ):
-    """What the user said is not mistaken for what a capability made of it or added to it, results are those of the calls
-    and not what was left of them, and what was replaced in the middle of a turn is replayed too.
-    """
+    """Prompts are distinguished from rewritten or added content, results are those of the calls and not of the
+    shortened history, and history replaced within a turn is replayed too."""
     read = call('read_file', path='/a.txt')
     versions = await turns_of(
         make, WRITE, read, call('ls'), [TextPart('…'), read], 'done', read, 'two', capabilities=[capability],
@@ -433,7 +431,7 @@ async def test_replays_beside_capabilities_that_rewrite_the_history_are_exact(
     assert await differences(versions) == [None] * len(versions)
 
 
-async def test_a_long_prompt_that_was_rewritten_is_replayed_as_it_was_rewritten(make: MakeAgent):
+async def test_rewritten_long_prompt_is_replayed_as_rewritten(make: MakeAgent):
     def shortened(messages: list[ModelMessage]) -> list[ModelMessage]:
         return changed(messages, lambda part: replace(part, content=part.content[:100]) if _is_prompt(part) else part)
 
@@ -441,13 +439,13 @@ async def test_a_long_prompt_that_was_rewritten_is_replayed_as_it_was_rewritten(
     assert (await turn.replay()).difference is None
 
 
-async def test_media_of_a_prompt_are_found_beside_what_a_capability_added(make: MakeAgent):
+async def test_media_of_a_prompt_are_found_beside_added_content(make: MakeAgent):
     turn = await (await make('done', capabilities=[Appends()]).create()).advance(['Look.', TextContent('x')])
     assert (await turn.replay()).difference is None
 
 
 class TestHarness:
-    """Beside capabilities of `pydantic-ai-harness`."""
+    """Replays with capabilities of `pydantic-ai-harness`."""
 
     @pytest.fixture
     def harness(self) -> Any:

@@ -1,4 +1,4 @@
-"""Replays: a turn once more without model and tools, every request compared with what it was."""
+"""Replays: a turn runs again without model and tools, and every request is compared with the recorded one."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def said(messages: Sequence[ModelMessage]) -> list[Sequence[object]]:
     return [message.parts for message in messages if isinstance(message, ModelResponse)]
 
 
-async def test_a_replay_is_exact(make: MakeAgent, store: SpyStore):
+async def test_replay_is_exact(make: MakeAgent, store: SpyStore):
     agent = make(*STEPS, tools=[add])
     turn = await (await agent.create()).advance('go', temperature=0.5)
 
@@ -64,7 +64,7 @@ async def test_a_replay_is_exact(make: MakeAgent, store: SpyStore):
     assert said(replay.messages) == said(await turn.messages())
 
 
-async def test_a_replay_calls_no_model_and_no_tool_and_writes_nothing(make: MakeAgent, store: SpyStore):
+async def test_replay_calls_no_model_and_no_tool_and_writes_nothing(make: MakeAgent, store: SpyStore):
     calls: list[str] = []
 
     def note(text: str) -> str:
@@ -83,7 +83,7 @@ async def test_a_replay_calls_no_model_and_no_tool_and_writes_nothing(make: Make
     assert (len(model.requests), calls, store.commits, store.counting.writes) == (asked, [], [], [])
 
 
-async def test_later_turns_streams_and_other_processes_replay_too(make: MakeAgent):
+async def test_later_turns_and_streams_replay_in_other_processes(make: MakeAgent):
     agent = make('one', *STEPS, tools=[add])
     first = await (await agent.create(model_settings={'temperature': 0})).advance('a')
     stream = first.advance_stream('b', max_tokens=5)
@@ -95,7 +95,7 @@ async def test_later_turns_streams_and_other_processes_replay_too(make: MakeAgen
         assert bool(await (await other.load(version.id)).replay())
 
 
-async def test_turns_of_agents_that_run_commands_replay_without_one(make: MakeAgent, tmp_path: Path):
+async def test_turn_with_commands_replays_without_running_them(make: MakeAgent, tmp_path: Path):
     backend = LocalBackend(tmp_path, allow_commands=True)
     steps = (call('execute', command='echo ran >> ran.txt'), 'done')
     turn = await (await make(*steps).create(backend=backend)).advance('go')
@@ -104,9 +104,7 @@ async def test_turns_of_agents_that_run_commands_replay_without_one(make: MakeAg
     assert (tmp_path / 'ran.txt').read_text() == 'ran\n'
 
 
-async def test_a_turn_replays_with_commands_if_it_had_them_whatever_the_conversation_began_with(
-    make: MakeAgent, tmp_path: Path
-):
+async def test_replay_uses_the_backend_of_the_turn_and_not_of_the_conversation(make: MakeAgent, tmp_path: Path):
     agent = make('one', 'two', 'three')
     root = await agent.create(backend=LocalBackend(tmp_path))
     one = await root.advance('go')
@@ -116,7 +114,7 @@ async def test_a_turn_replays_with_commands_if_it_had_them_whatever_the_conversa
     assert three.record.backend == two.record.backend
 
 
-async def test_a_hook_that_runs_commands_is_told_that_a_replay_runs_none(make: MakeAgent, tmp_path: Path):
+async def test_hook_that_runs_commands_raises_in_a_replay(make: MakeAgent, tmp_path: Path):
     @dataclass
     class Runs(AbstractCapability[Any]):
         async def before_model_request(
@@ -131,7 +129,7 @@ async def test_a_hook_that_runs_commands_is_told_that_a_replay_runs_none(make: M
         await turn.replay()
 
 
-async def test_pauses_and_what_follows_them_replay(make: MakeAgent):
+async def test_pauses_and_resumed_turns_replay(make: MakeAgent):
     agent = make(
         [call('write_file', path='/a', content='1'), call('write_file', path='/b', content='2'), call('ls')], 'done',
         interrupt_on={'write_file': True},
@@ -146,7 +144,7 @@ async def test_pauses_and_what_follows_them_replay(make: MakeAgent):
         assert replay.difference is None
 
 
-async def test_a_turn_that_went_on_in_a_directory_that_was_edited_meanwhile_replays(make: MakeAgent, tmp_path: Path):
+async def test_turn_resumed_in_an_edited_directory_replays(make: MakeAgent, tmp_path: Path):
     agent = make(call('write_file', path='/a', content='1'), 'done', interrupt_on={'write_file': True})
     paused = await (await agent.create(backend=LocalBackend(tmp_path))).advance('go')
     (tmp_path / 'notes.txt').write_text('meanwhile')
@@ -170,7 +168,7 @@ async def test_turns_of_subagents_and_their_pauses_replay(make: MakeAgent):
         assert (await version.replay()).difference is None
 
 
-async def test_failed_and_interrupted_turns_replay_as_far_as_they_went(make: MakeAgent):
+async def test_failed_turn_replays_up_to_its_failure(make: MakeAgent):
     agent = make(call('ls'), RuntimeError('overloaded'))
     with pytest.raises(RuntimeError):
         await (await agent.create()).advance('go')
@@ -193,7 +191,7 @@ async def test_only_the_end_of_a_turn_can_be_replayed(make: MakeAgent, kind: str
 
 
 async def replay_elsewhere(make: MakeAgent, turn: Version, **options: Any) -> tuple[int, str, str]:
-    """Replay a turn with an agent that is different by now, and return the first difference."""
+    """Replay a turn with a changed agent, and return the first difference."""
     options.setdefault('tools', [add])
     with warnings.catch_warnings():
         warnings.simplefilter('ignore', InstructionsWarning)
@@ -203,7 +201,7 @@ async def replay_elsewhere(make: MakeAgent, turn: Version, **options: Any) -> tu
     return replay.difference.number, replay.difference.part, replay.difference.detail
 
 
-async def test_a_changed_instruction_is_named(make: MakeAgent):
+async def test_changed_instruction_is_reported(make: MakeAgent):
     turn = await (await make(*STEPS, tools=[add], instructions='Be brief.').create()).advance('go')
 
     number, part, detail = await replay_elsewhere(make, turn, instructions='Be long.')
@@ -214,7 +212,7 @@ async def test_a_changed_instruction_is_named(make: MakeAgent):
     assert 'Be long.' in detail
 
 
-async def test_a_changed_tool_is_named(make: MakeAgent):
+async def test_changed_tool_is_reported(make: MakeAgent):
     turn = await (await make(*STEPS, tools=[add]).create()).advance('go')
 
     def other(a: int, b: int, c: int = 0) -> int:
@@ -228,7 +226,7 @@ async def test_a_changed_tool_is_named(make: MakeAgent):
     assert '"c"' in detail
 
 
-async def test_a_changed_setting_is_named(make: MakeAgent):
+async def test_changed_setting_is_reported(make: MakeAgent):
     turn = await (await make(*STEPS, tools=[add], model_settings={'seed': 7}).create()).advance('go')
 
     number, part, detail = await replay_elsewhere(make, turn, model_settings={'seed': 8})
@@ -239,7 +237,7 @@ async def test_a_changed_setting_is_named(make: MakeAgent):
 
 
 class Rewriter(AbstractCapability[object]):
-    """Sends parts of the messages otherwise."""
+    """Replaces the content of some parts."""
 
     def __init__(self, part: type[Any], content: str) -> None:
         self.part = part
@@ -258,7 +256,7 @@ class Rewriter(AbstractCapability[object]):
         return replace(message, parts=parts)
 
 
-async def test_a_changed_tool_result_is_named(make: MakeAgent):
+async def test_changed_tool_result_is_reported(make: MakeAgent):
     turn = await (await make(*STEPS, tools=[add]).create()).advance('go')
 
     number, part, detail = await replay_elsewhere(make, turn, capabilities=[Rewriter(ToolReturnPart, 'forged')])
@@ -268,7 +266,7 @@ async def test_a_changed_tool_result_is_named(make: MakeAgent):
     assert 'forged' in detail
 
 
-async def test_a_changed_prompt_is_named(make: MakeAgent):
+async def test_changed_prompt_is_reported(make: MakeAgent):
     turn = await (await make(*STEPS, tools=[add]).create()).advance('the goal')
 
     number, part, detail = await replay_elsewhere(make, turn, capabilities=[Rewriter(UserPromptPart, 'other')])
@@ -278,8 +276,8 @@ async def test_a_changed_prompt_is_named(make: MakeAgent):
     assert 'other' in detail
 
 
-async def test_per_request_trims_are_no_difference(make: MakeAgent):
-    """What was sent was trimmed then, and is trimmed now."""
+async def test_per_request_trims_are_not_a_difference(make: MakeAgent):
+    """The request was trimmed when it was recorded, and is trimmed in the replay."""
     trim = Rewriter(UserPromptPart, 'short')
     turn = await (await make(*STEPS, tools=[add], capabilities=[trim]).create()).advance('a long prompt')
 
@@ -289,7 +287,7 @@ async def test_per_request_trims_are_no_difference(make: MakeAgent):
     assert detail
 
 
-async def test_one_request_fewer_is_named(make: MakeAgent):
+async def test_missing_request_is_reported(make: MakeAgent):
     class Impatient(AbstractCapability[object]):
         async def after_model_request(
             self, ctx: Any, *, request_context: Any, response: ModelResponse
@@ -304,7 +302,7 @@ async def test_one_request_fewer_is_named(make: MakeAgent):
     assert detail == '3 requests were recorded, and the replay made 1.'
 
 
-async def test_one_request_more_is_named(make: MakeAgent):
+async def test_additional_request_is_reported(make: MakeAgent):
     class Picky(AbstractCapability[object]):
         async def after_model_request(
             self, ctx: Any, *, request_context: Any, response: ModelResponse
@@ -321,7 +319,7 @@ async def test_one_request_more_is_named(make: MakeAgent):
     assert detail.startswith('3 requests were recorded, and the replay made')
 
 
-async def test_a_replay_tells_what_it_answers(make: MakeAgent):
+async def test_replay_returns_output_and_messages(make: MakeAgent):
     turn = await (await make(*STEPS, tools=[add]).create()).advance('go')
 
     replay = await turn.replay()
@@ -330,7 +328,7 @@ async def test_a_replay_tells_what_it_answers(make: MakeAgent):
     assert len(replay.messages) == turn.message_count == 6
 
 
-async def test_a_turn_that_is_streamed_is_replayed_as_it_was() -> None:
+async def test_turn_with_an_event_stream_replays() -> None:
     async def watch(_: RunContext[Any], events: AsyncIterable[Any]) -> None:
         async for _event in events:
             pass
@@ -353,12 +351,11 @@ def _introduced(messages: list[ModelMessage]) -> list[ModelMessage]:
 
 
 @pytest.mark.parametrize('process', [_shortened, _introduced])
-async def test_a_replay_beside_a_history_processor_is_exact(
+async def test_replay_with_a_history_processor_is_exact(
     make_plain: MakeAgent, process: Callable[[list[ModelMessage]], list[ModelMessage]]
 ):
-    """A turn of an agent whose history pydantic-ai's `ProcessHistory` rewrites, in the middle of the turn too, replays
-    without a difference: what was replaced is read from where it was before.
-    """
+    """A turn whose history pydantic-ai's `ProcessHistory` rewrites, also within the turn, replays without a difference:
+    replaced messages are read from the old branch."""
     agent = make_plain(call('add', a=1, b=2), call('add', a=3, b=4), 'end', 'more', tools=[add],
                        capabilities=[ProcessHistory(process)])  # fmt: skip
     turn = await (await agent.create()).advance('go')

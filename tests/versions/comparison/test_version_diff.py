@@ -1,4 +1,4 @@
-"""What is different between the files of two versions."""
+"""Differences between the files of two versions."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ async def diff(before: str, after: str) -> str | None:
     return found.diff
 
 
-async def test_a_diff_is_made_in_time_whatever_the_lines() -> None:
-    """difflib takes half a minute for these, and an agent could write them to stop whoever looks."""
+async def test_diff_takes_bounded_time_for_any_lines() -> None:
+    """difflib takes half a minute for these lines, which an agent could write to block a reviewer."""
     before = ''.join(f'{place % 150}\n' for place in range(20_000))
     after = ''.join(f'{place * 7 % 150}\n' for place in range(20_000))
 
@@ -37,7 +37,7 @@ async def test_a_diff_is_made_in_time_whatever_the_lines() -> None:
     assert 'cut here' not in found
 
 
-async def test_a_file_that_can_be_executed_now_has_no_other_lines() -> None:
+async def test_mode_change_has_an_empty_diff() -> None:
     digest = digest_of(b'echo\n')
     before, after = (Tree.of({'/a': FileVersion(digest=digest, size=5, mode=mode)}) for mode in (0o644, 0o755))
 
@@ -49,7 +49,7 @@ async def test_a_file_that_can_be_executed_now_has_no_other_lines() -> None:
     assert (found.kind, found.diff) == ('changed', '')
 
 
-async def test_a_version_of_an_agent_without_our_deps_has_no_uploads() -> None:
+async def test_version_without_our_deps_has_no_uploads() -> None:
     async with open_store('memory:') as store:
         version = await VersionedAgent(Agent(ScriptedModel('Hi.')), store).create()
 

@@ -1,4 +1,4 @@
-"""Checkout: the files of a version, and nothing lost that no version has."""
+"""Checkout writes the files of a version and loses no unversioned work."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Blobs:
-    """Contents by digest, as a store has them."""
+    """Contents by digest, like a store."""
 
     def __init__(self) -> None:
         self.data: dict[str, bytes] = {}
@@ -84,7 +84,7 @@ TWO = {'/a': '2', '/d': 'a file now', '/new/x': '2', '/b': '1'}
 
 
 @pytest.mark.parametrize('kind', ['local', 'sandbox', 'state', 'composite', 'mounted'])
-async def test_the_files_become_those_of_the_version_and_back(tmp_path: Path, blobs: Blobs, kind: str) -> None:
+async def test_checkout_writes_the_files_of_a_version_and_back(tmp_path: Path, blobs: Blobs, kind: str) -> None:
     backends: dict[str, BackendProtocol] = {
         'local': LocalBackend(tmp_path),
         'sandbox': SandboxBackend(tmp_path),
@@ -106,7 +106,7 @@ async def test_the_files_become_those_of_the_version_and_back(tmp_path: Path, bl
     )
 
 
-async def test_edits_that_no_version_has_are_refused(local: LocalBackend, tmp_path: Path, blobs: Blobs) -> None:
+async def test_unversioned_edits_are_refused(local: LocalBackend, tmp_path: Path, blobs: Blobs) -> None:
     one, two = blobs.tree(ONE), blobs.tree(TWO)
     edited = {'/a': 'edited', '/d/c': '1', '/d/e/f': '1', '/mine': 'mine'}  # changed, removed, made
     put(tmp_path, edited)
@@ -118,7 +118,7 @@ async def test_edits_that_no_version_has_are_refused(local: LocalBackend, tmp_pa
     assert files_of(tmp_path) == edited
 
 
-async def test_edits_are_kept_before_anything_changes(local: LocalBackend, tmp_path: Path, blobs: Blobs) -> None:
+async def test_edits_are_stored_before_anything_changes(local: LocalBackend, tmp_path: Path, blobs: Blobs) -> None:
     one, two = blobs.tree(ONE), blobs.tree(TWO)
     put(tmp_path, {**ONE, '/mine': 'mine'})
     kept: list[tuple[Captured, dict[str, str]]] = []
@@ -134,7 +134,7 @@ async def test_edits_are_kept_before_anything_changes(local: LocalBackend, tmp_p
     assert files_of(tmp_path) == TWO
 
 
-async def test_nothing_is_kept_where_nothing_would_be_lost(local: LocalBackend, tmp_path: Path, blobs: Blobs) -> None:
+async def test_nothing_is_stored_if_nothing_would_be_lost(local: LocalBackend, tmp_path: Path, blobs: Blobs) -> None:
     put(tmp_path, ONE)
 
     async def keep(captured: Captured) -> None:
@@ -144,7 +144,7 @@ async def test_nothing_is_kept_where_nothing_would_be_lost(local: LocalBackend, 
     assert done.stored is None
 
 
-async def test_a_failure_to_keep_changes_nothing(local: LocalBackend, tmp_path: Path, blobs: Blobs) -> None:
+async def test_failure_to_store_edits_changes_nothing(local: LocalBackend, tmp_path: Path, blobs: Blobs) -> None:
     put(tmp_path, ONE)
 
     async def keep(captured: Captured) -> None:
@@ -155,7 +155,7 @@ async def test_a_failure_to_keep_changes_nothing(local: LocalBackend, tmp_path: 
     assert files_of(tmp_path) == ONE
 
 
-async def test_files_of_a_known_version_are_no_edits(local: LocalBackend, tmp_path: Path, blobs: Blobs) -> None:
+async def test_files_of_a_known_version_are_not_edits(local: LocalBackend, tmp_path: Path, blobs: Blobs) -> None:
     one, two = blobs.tree(ONE), blobs.tree(TWO)
     put(tmp_path, {'/a': '3', '/b': '1'})
     asked: list[Tree] = []
@@ -171,7 +171,7 @@ async def test_files_of_a_known_version_are_no_edits(local: LocalBackend, tmp_pa
     assert files_of(tmp_path) == TWO
 
 
-async def test_what_is_known_in_part_only_is_refused(local: LocalBackend, tmp_path: Path, blobs: Blobs) -> None:
+async def test_files_of_an_unknown_version_are_refused(local: LocalBackend, tmp_path: Path, blobs: Blobs) -> None:
     put(tmp_path, {'/a': '3'})
 
     async def is_known(tree: Tree) -> bool:
@@ -181,7 +181,7 @@ async def test_what_is_known_in_part_only_is_refused(local: LocalBackend, tmp_pa
         await checkout(local, current=blobs.tree(ONE), target=blobs.tree(TWO), read_blob=blobs, is_known=is_known)
 
 
-async def test_ignored_and_too_large_files_are_left_alone(local: LocalBackend, tmp_path: Path, blobs: Blobs) -> None:
+async def test_ignored_and_too_large_files_are_untouched(local: LocalBackend, tmp_path: Path, blobs: Blobs) -> None:
     one, two = {'/.gitignore': '*.log\nbuild/', '/a': '1'}, {'/.gitignore': '*.log', '/b': '2'}
     untouched = {'/x.log': 'x', '/build/deep/y': 'y', '/large': 'x' * 101, '/.git/config': 'git'}
     put(tmp_path, {**one, **untouched})
@@ -192,7 +192,7 @@ async def test_ignored_and_too_large_files_are_left_alone(local: LocalBackend, t
         assert files_of(tmp_path) == {**target, **untouched}
 
 
-async def test_a_file_that_the_target_leaves_out_stays(local: LocalBackend, tmp_path: Path, blobs: Blobs) -> None:
+async def test_files_ignored_by_the_target_are_not_removed(local: LocalBackend, tmp_path: Path, blobs: Blobs) -> None:
     one, two = {'/d/a.log': '1', '/a': '1'}, {'/d/.gitignore': '*.log'}
     put(tmp_path, one)
     done = await checkout(local, current=blobs.tree(one), target=blobs.tree(two), read_blob=blobs)
@@ -200,7 +200,7 @@ async def test_a_file_that_the_target_leaves_out_stays(local: LocalBackend, tmp_
     assert files_of(tmp_path) == {**two, '/d/a.log': '1'}
 
 
-async def test_an_ignored_file_in_the_way_is_kept_or_refused(local: LocalBackend, tmp_path: Path, blobs: Blobs) -> None:
+async def test_ignored_file_in_the_way_is_stored_or_refused(local: LocalBackend, tmp_path: Path, blobs: Blobs) -> None:
     one, two = {'/.gitignore': 'out'}, {'/out': 'of the version'}
     put(tmp_path, {**one, '/out': 'mine'})
     kept: list[Captured] = []
@@ -218,9 +218,7 @@ async def test_an_ignored_file_in_the_way_is_kept_or_refused(local: LocalBackend
     assert files_of(tmp_path) == two
 
 
-async def test_an_ignored_directory_in_the_way_is_kept_or_refused(
-    local: LocalBackend, tmp_path: Path, blobs: Blobs
-) -> None:
+async def test_ignored_directory_in_the_way_is_stored(local: LocalBackend, tmp_path: Path, blobs: Blobs) -> None:
     one, two = {'/.gitignore': 'out/'}, {'/out': 'of the version'}
     put(tmp_path, {**one, '/out/d/x': 'mine'})
 
@@ -241,7 +239,7 @@ def make_large(path: Path) -> None:
 
 
 @pytest.mark.parametrize('make', [make_link, make_large, os.mkfifo])
-async def test_what_no_version_can_hold_is_refused_where_it_is_in_the_way(
+async def test_unversionable_file_in_the_way_is_refused(
     local: LocalBackend, tmp_path: Path, blobs: Blobs, make: Callable[[Path], None]
 ) -> None:
     make(tmp_path / 'out')
@@ -265,7 +263,7 @@ async def test_missing_contents_change_nothing(local: LocalBackend, tmp_path: Pa
     assert files_of(tmp_path) == ONE
 
 
-async def test_read_only_and_foreign_files_are_refused(blobs: Blobs) -> None:
+async def test_read_only_and_untracked_backends_are_refused(blobs: Blobs) -> None:
     state = StateBackend(ONE)
     with pytest.raises(ReadOnlyError):
         await checkout(ReadOnlyBackend(state), current=blobs.tree(ONE), target=Tree(), read_blob=blobs)
@@ -274,7 +272,7 @@ async def test_read_only_and_foreign_files_are_refused(blobs: Blobs) -> None:
         await checkout(OverlayBackend(state), current=None, target=Tree(), read_blob=blobs)
 
 
-async def test_the_rules_of_a_part_count_for_that_part(tmp_path: Path, blobs: Blobs) -> None:
+async def test_gitignore_of_one_mount_does_not_apply_to_another(tmp_path: Path, blobs: Blobs) -> None:
     one, two = {'/x.log': '1', '/m/x.log': '1', '/m/y': '1'}, {'/.gitignore': '*.log'}
     backend = CompositeBackend(LocalBackend(tmp_path), {'/m': StateBackend()})
     await checkout(backend, current=None, target=blobs.tree(one), read_blob=blobs)
@@ -287,11 +285,11 @@ async def test_the_rules_of_a_part_count_for_that_part(tmp_path: Path, blobs: Bl
 
 
 class KilledError(BaseException):
-    """Stands for the end of the process."""
+    """Simulates the end of the process."""
 
 
 @pytest.mark.parametrize('is_other', [False, True])
-async def test_a_checkout_that_was_killed_anywhere_is_repeated_or_left_for_another(
+async def test_killed_checkout_can_be_repeated_or_replaced_by_another(
     tmp_path: Path, blobs: Blobs, is_other: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = {**ONE, '/.gitignore': '*.log\n/e', '/d/e/.gitignore': 'own', '/gone/x': '1', '/was.log2': '1'}
@@ -328,7 +326,7 @@ async def test_a_checkout_that_was_killed_anywhere_is_repeated_or_left_for_anoth
         await checkout(LocalBackend(directory), current=first, target=target, read_blob=blobs, known=[second])
         wanted = three if is_other else two
         found = {path: text for path, text in files_of(directory).items() if '.tmp' not in path}
-        left_out = {'/mine.log', '/was.log2', *(('/e', '/a.log') if is_other else ())}  # by the rules of the target
+        left_out = {'/mine.log', '/was.log2', *(('/e', '/a.log') if is_other else ())}  # ignored by the target
         assert {path: text for path, text in found.items() if path not in left_out} == wanted
         assert found['/mine.log'] == 'never in a version'
         if not is_killed:

@@ -1,4 +1,4 @@
-"""Directories and versions: edits between turns, branches side by side, uploads and todos, subagents' forks."""
+"""Directories and versions: edits between turns, parallel branches, uploads and todos, forks of subagents."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def read(version: AgentVersion[DeepAgentDeps, str], path: str) -> str:
     return (await (await version.files()).read_bytes(path)).decode()
 
 
-async def test_edits_between_turns_are_a_version_of_their_own(make: MakeAgent, tmp_path: Path):
+async def test_edits_between_turns_are_a_separate_version(make: MakeAgent, tmp_path: Path):
     agent = make(put('/a.txt', 'one'), 'done', 'two')
     first = await (await agent.create(backend=LocalBackend(tmp_path))).advance('go')
     (tmp_path / 'mine.txt').write_text('by hand')
@@ -51,7 +51,7 @@ async def test_edits_between_turns_are_a_version_of_their_own(make: MakeAgent, t
     assert [file.path for file in (await first.diff(edit)).files] == ['/mine.txt']
 
 
-async def test_two_branches_of_a_directory_see_their_own_files(make: MakeAgent, tmp_path: Path):
+async def test_branches_of_one_directory_see_their_own_files(make: MakeAgent, tmp_path: Path):
     def script(messages: list[ModelMessage], info: object) -> Answer:
         last = messages[-1]
         assert isinstance(last, ModelRequest)
@@ -73,7 +73,7 @@ async def test_two_branches_of_a_directory_see_their_own_files(make: MakeAgent, 
     assert sorted(path.name for path in tmp_path.iterdir()) == ['chart.txt']
 
 
-async def test_uploads_and_todos_travel_with_versions(make: MakeAgent, store: SpyStore):
+async def test_uploads_and_todos_are_part_of_versions(make: MakeAgent, store: SpyStore):
     deps = DeepAgentDeps(backend=StateBackend())
     await deps.upload('sales.csv', b'a,b\n1,2\n')
     agent = make(call('write_todos', todos=[{'content': 'chart', 'status': 'pending'}]), 'done', 'again')
@@ -95,7 +95,7 @@ async def test_uploads_and_todos_travel_with_versions(make: MakeAgent, store: Sp
     assert 'todos changed' in str(difference)
 
 
-async def test_a_fork_that_fails_leaves_the_files_of_its_parent(make: MakeAgent):
+async def test_failed_fork_does_not_change_the_files_of_its_parent(make: MakeAgent):
     agent = make(
         call('task', subagent='writer', description='write'), put('/mine.txt', 'x'), 'written', 'done',
         subagents=[Subagent('writer', 'Writes.', isolation='fork')],
@@ -112,7 +112,7 @@ async def test_a_fork_that_fails_leaves_the_files_of_its_parent(make: MakeAgent)
     assert '/lost.txt' not in await other.file_tree()
 
 
-async def test_a_diff_shows_messages_files_and_usage(make: MakeAgent):
+async def test_diff_shows_messages_files_and_usage(make: MakeAgent):
     agent = make(put('/a.txt', 'one\n'), 'done', call('read_file', path='/a.txt'), put('/a.txt', 'two\n'), 'done')
     root = await agent.create(backend=StateBackend({'/b.bin': b'\x00\x01'}))
     first = await root.advance('a')
@@ -150,7 +150,7 @@ async def test_a_diff_shows_messages_files_and_usage(make: MakeAgent):
         (b'a', b'x' * 1_000_001, None),
     ],
 )
-async def test_a_diff_shows_lines_of_texts_only(
+async def test_diff_shows_lines_of_text_files_only(
     make: MakeAgent, tmp_path: Path, before: bytes, after: bytes, shown: str | None
 ):
     (tmp_path / 'f').write_bytes(before)
@@ -163,7 +163,7 @@ async def test_a_diff_shows_lines_of_texts_only(
     assert (file.kind, file.diff, file.size_after) == ('changed', shown, len(after))
 
 
-async def test_a_merge_has_what_each_has_changed(make: MakeAgent):
+async def test_merge_contains_the_changes_of_both_sides(make: MakeAgent):
     lines = ''.join(f'{index}\n' for index in range(20))
     agent = make(put('/ours.txt', 'o'), 'done', put('/theirs.txt', 't'), 'done')
     root = await agent.create(backend=StateBackend({'/shared.txt': lines}))
@@ -174,11 +174,11 @@ async def test_a_merge_has_what_each_has_changed(make: MakeAgent):
     assert (merged.kind, merged.parent_id, merged.merged_from) == ('merge', ours.id, theirs.id)
     assert sorted(await merged.file_tree()) == ['/ours.txt', '/shared.txt', '/theirs.txt']
     assert await merged.messages() == await ours.messages()
-    again = await merged.merge(theirs)  # what was merged is common by now
+    again = await merged.merge(theirs)  # merged changes are common by now
     assert await again.file_tree() == await merged.file_tree()
 
 
-async def test_a_merge_has_the_uploads_of_both(make: MakeAgent):
+async def test_merge_contains_the_uploads_of_both_sides(make: MakeAgent):
     deps = DeepAgentDeps(backend=StateBackend())
     for name in ('a.txt', 'b.txt'):
         await deps.upload(name, b'old')
@@ -196,7 +196,7 @@ async def test_a_merge_has_the_uploads_of_both(make: MakeAgent):
     assert list((await merged.advance('hi')).uploads) == list(merged.uploads)
 
 
-async def test_versions_of_an_agent_without_our_deps_are_merged(make_plain: MakeAgent):
+async def test_versions_without_our_deps_can_be_merged(make_plain: MakeAgent):
     root = await make_plain('one', 'two').create()
     ours, theirs = await root.advance('a'), await root.advance('b')
 
@@ -205,7 +205,7 @@ async def test_versions_of_an_agent_without_our_deps_are_merged(make_plain: Make
     assert (merged.uploads, await merged.messages()) == ({}, await ours.messages())
 
 
-async def test_an_upload_that_one_side_forgot_is_not_in_the_merge(make: MakeAgent):
+async def test_upload_removed_on_one_side_is_not_in_the_merge(make: MakeAgent):
     deps = DeepAgentDeps(backend=StateBackend())
     await deps.upload('a.txt', b'a')
 
@@ -219,7 +219,7 @@ async def test_an_upload_that_one_side_forgot_is_not_in_the_merge(make: MakeAgen
     assert list((await ours.merge(theirs)).uploads) == ['b.txt']
 
 
-async def test_a_conflict_is_listed_and_nothing_is_made(make: MakeAgent, store: SpyStore):
+async def test_merge_conflict_is_reported_and_nothing_is_stored(make: MakeAgent, store: SpyStore):
     agent = make(put('/a.txt', 'ours'), 'done', put('/a.txt', 'theirs'), 'done')
     root = await agent.create(backend=StateBackend())
     ours, theirs = await root.advance('a'), await root.advance('b')
@@ -232,7 +232,7 @@ async def test_a_conflict_is_listed_and_nothing_is_made(make: MakeAgent, store: 
     assert store.commits == []
 
 
-async def test_strangers_are_not_merged(make: MakeAgent):
+async def test_unrelated_versions_cannot_be_merged(make: MakeAgent):
     agent = make()
     one, other = await agent.create(), await agent.create()
 
@@ -242,14 +242,14 @@ async def test_strangers_are_not_merged(make: MakeAgent):
     assert (caught.value.ours, caught.value.theirs) == (one.id, other.id)
 
 
-async def test_files_that_no_version_can_hold_are_said(make: MakeAgent, tmp_path: Path):
+async def test_unversioned_files_emit_a_warning(make: MakeAgent, tmp_path: Path):
     with pytest.warns(UnversionedFilesWarning):
         root = await make('one').create(backend=LocalWorkspaceBackend(tmp_path))
 
     assert root.tree is None
 
 
-async def test_a_view_reads_what_the_version_has(make: MakeAgent, tmp_path: Path):
+async def test_view_contains_the_files_of_its_version(make: MakeAgent, tmp_path: Path):
     agent = make(put('/a.txt', 'new'), 'done', call('read_file', path='/a.txt'), 'seen')
     (tmp_path / 'a.txt').write_text('old')
     root = await agent.create(backend=LocalBackend(tmp_path))
@@ -262,9 +262,7 @@ async def test_a_view_reads_what_the_version_has(make: MakeAgent, tmp_path: Path
     assert '/a.txt' in await turn.file_tree()
 
 
-async def test_an_edit_that_cannot_be_stored_leaves_the_directory_free(
-    make: MakeAgent, store: SpyStore, tmp_path: Path
-):
+async def test_edit_that_cannot_be_stored_releases_the_directory(make: MakeAgent, store: SpyStore, tmp_path: Path):
     agent = make(put('/a.txt', 'a'), 'done')
     root = await agent.create(backend=LocalBackend(tmp_path))
     (tmp_path / 'mine.txt').write_text('by hand')
@@ -279,7 +277,7 @@ async def test_an_edit_that_cannot_be_stored_leaves_the_directory_free(
     assert [version.kind for version in await turn.lineage()] == ['root', 'edit', 'turn']
 
 
-async def test_a_backend_that_cannot_be_versioned_does_not_take_files_that_are(make: MakeAgent, tmp_path: Path):
+async def test_unversioned_backend_is_refused_for_versioned_files(make: MakeAgent, tmp_path: Path):
     agent = make('one')
     root = await agent.create(backend=StateBackend({'/a.txt': 'a'}))
 
@@ -289,7 +287,7 @@ async def test_a_backend_that_cannot_be_versioned_does_not_take_files_that_are(m
     assert await agent.store.runs() == []
 
 
-async def test_what_was_merged_twice_is_merged_again(make: MakeAgent):
+async def test_merging_the_same_version_again_changes_nothing(make: MakeAgent):
     agent = make(put('/ours.txt', 'o'), 'done', put('/theirs.txt', 't'), 'done')
     root = await agent.create(backend=StateBackend())
     ours, theirs = await root.advance('a'), await root.advance('b')
@@ -299,7 +297,7 @@ async def test_what_was_merged_twice_is_merged_again(make: MakeAgent):
     assert await (await twice.merge(theirs)).file_tree() == await twice.file_tree()
 
 
-async def test_large_results_travel_with_versions(make: MakeAgent):
+async def test_offloaded_results_are_part_of_versions(make: MakeAgent):
     def talk() -> str:
         return 'word ' * 40_000
 
@@ -316,7 +314,7 @@ async def test_large_results_travel_with_versions(make: MakeAgent):
     assert (await later.replay()).difference is None
 
 
-async def test_deps_of_another_kind_leave_those_of_the_version(store: SpyStore):
+async def test_foreign_deps_do_not_replace_the_deps_of_the_version(store: SpyStore):
     agent = VersionedAgent(Agent[Any, str](ScriptedModel('one')), store)
     deps = DeepAgentDeps(todos=[Todo(content='a', status='pending')])
     root = await agent.create(deps=deps)
@@ -326,12 +324,12 @@ async def test_deps_of_another_kind_leave_those_of_the_version(store: SpyStore):
     assert [todo.content for todo in turn.todos] == ['a']
 
 
-def test_arguments_that_are_no_json_are_shown_as_they_are():
+def test_invalid_json_arguments_are_returned_as_text():
     assert parse_arguments('{"a": ') == '{"a": '
     assert parse_arguments('{"a": 1}') == {'a': 1}
 
 
-async def test_a_version_that_is_gone_is_not_gone_on_from(make: MakeAgent, store: SpyStore):
+async def test_deleted_version_cannot_be_advanced(make: MakeAgent, store: SpyStore):
     agent = make(put('/a.txt', 'a'), 'done')
     turn = await (await agent.create(backend=StateBackend())).advance('go')
     handle = await make('never').load(turn.id)
@@ -344,7 +342,7 @@ async def test_a_version_that_is_gone_is_not_gone_on_from(make: MakeAgent, store
     assert await store.runs(states=['running']) == []
 
 
-async def test_a_view_with_commands_keeps_its_paths_from_turn_to_turn(make: MakeAgent, tmp_path: Path):
+async def test_view_with_commands_has_the_same_path_in_every_turn(make: MakeAgent, tmp_path: Path):
     agent = make(
         *(put('/tmp/x', 'x'), 'in place'),
         *(call('execute', command='pwd > where'), 'a branch', call('execute', command='pwd > again'), 'gone on'),
@@ -367,7 +365,7 @@ async def test_a_view_with_commands_keeps_its_paths_from_turn_to_turn(make: Make
 
 
 @pytest.mark.parametrize('isolation', ['shared', 'fork'])
-async def test_a_call_that_waits_in_a_view_with_commands_is_asked_about_once(
+async def test_pending_call_in_a_view_with_commands_is_asked_again_once(
     make: MakeAgent, tmp_path: Path, isolation: Literal['shared', 'fork']
 ):
     def script(messages: list[ModelMessage], info: object) -> Answer:
@@ -385,7 +383,7 @@ async def test_a_call_that_waits_in_a_view_with_commands_is_asked_about_once(
     await paused.resume({waiting.id: Approve() for waiting in paused.pending})
 
     done = clone
-    for _ in range(2):  # asked once more in the view, whose paths are others; and not again
+    for _ in range(2):  # asked once more in the view, because its paths differ, and not again
         assert done.state == 'awaiting_approval'
         done = await done.resume({waiting.id: Approve() for waiting in done.pending})
 

@@ -1,4 +1,4 @@
-"""Laws of captures, views and checkouts, whatever is done to the files."""
+"""Properties of captures, views and checkouts under arbitrary file operations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATHS = ('/a', '/b.log', '/d/a', '/d/b.log', '/d/e/a', '/d', '/build/x', '/m/a',
 TEXTS = (b'', b'1', b'2', b'x' * 21, b'*.log', b'build/', b'!b.log', b'd/', b'a')
 
 Step = tuple[str, str, bytes, bool]
-"""What is done, where, with which contents, and whether the files are captured then."""
+"""Operation, path, contents, and whether the files are captured afterwards."""
 
 steps = st.lists(
     st.tuples(
@@ -35,11 +35,11 @@ steps = st.lists(
     min_size=4,
     max_size=25,
 )
-"""Most are noted by the backend, so that most captures look at what was touched and at nothing else."""
+"""The backend tracks most of them, so most captures look only at touched files."""
 
 
 async def do(backend: StateBackend | LocalBackend | CompositeBackend, directory: Path | None, step: Step) -> None:
-    """Do one thing; what cannot be done is not."""
+    """Apply one step; ignore steps that fail."""
     kind, path, data, _ = step
     try:
         if kind == 'write':
@@ -55,7 +55,7 @@ async def do(backend: StateBackend | LocalBackend | CompositeBackend, directory:
 
 
 def by_hand(path: Path, data: bytes) -> None:
-    """Write a file without the backend, in place of what is there."""
+    """Write a file without the backend and replace an existing file or directory."""
     if path.is_dir():
         shutil.rmtree(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,7 @@ def by_hand(path: Path, data: bytes) -> None:
 
 
 async def fresh(backend: StateBackend | LocalBackend | CompositeBackend) -> Captured:
-    """Return a capture by somebody who knows nothing."""
+    """Return a capture made without any previous state."""
     assert isinstance(backend, SupportsTracking)
     return await backend.track(GitignoreRules(), max_file_bytes=MAX_FILE_BYTES).capture(Tree())
 
@@ -114,7 +114,7 @@ async def check_view(
 @pytest.mark.slow
 @settings(max_examples=120)
 @given(steps)
-def test_a_capture_of_a_directory_is_what_a_fresh_look_finds(
+def test_incremental_capture_of_a_directory_equals_a_fresh_one(
     tmp_path_factory: pytest.TempPathFactory, done: list[Step]
 ) -> None:
     directory = tmp_path_factory.mktemp('law')
@@ -123,14 +123,14 @@ def test_a_capture_of_a_directory_is_what_a_fresh_look_finds(
 
 @settings(max_examples=120)
 @given(steps)
-def test_a_capture_of_memory_is_what_a_fresh_look_finds(done: list[Step]) -> None:
+def test_incremental_capture_of_memory_equals_a_fresh_one(done: list[Step]) -> None:
     anyio.run(check_captures, StateBackend(), None, done)
 
 
 @pytest.mark.slow
 @settings(max_examples=120)
 @given(steps)
-def test_a_capture_of_a_composite_is_what_a_fresh_look_finds(
+def test_incremental_capture_of_a_composite_equals_a_fresh_one(
     tmp_path_factory: pytest.TempPathFactory, done: list[Step]
 ) -> None:
     backend = CompositeBackend(LocalBackend(tmp_path_factory.mktemp('law')), {'/m': StateBackend()})
@@ -145,7 +145,7 @@ files = st.dictionaries(
 @pytest.mark.slow
 @settings(max_examples=80)
 @given(st.lists(files, min_size=1, max_size=5))
-def test_after_a_checkout_a_full_capture_is_the_tree(
+def test_full_capture_after_a_checkout_equals_the_tree(
     tmp_path_factory: pytest.TempPathFactory, targets: list[dict[str, bytes]]
 ) -> None:
     async def go() -> None:

@@ -1,4 +1,4 @@
-"""`.gitignore`: what versions leave out is what git would, asked file by file."""
+"""`.gitignore`: versions omit the same files as git, checked file by file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def left_out(ignore_files: Mapping[str, str], paths: list[str]) -> set[str
 
 
 def left_out_by_git(directory: Path, ignore_files: Mapping[str, str], paths: list[str]) -> set[str]:
-    """Return what `git check-ignore` says, of files that exist."""
+    """Return the paths that `git check-ignore` reports for existing files."""
     for path in paths:
         (directory / path[1:]).parent.mkdir(parents=True, exist_ok=True)
         (directory / path[1:]).touch()
@@ -63,7 +63,7 @@ PATHS = sorted(
         st.sampled_from(('', '/a', '/a/foo', '/foo')), st.lists(st.sampled_from(PATTERNS), min_size=1, max_size=5)
     )
 )
-def test_the_same_files_are_left_out_as_by_git(
+def test_the_same_files_are_ignored_as_by_git(
     tmp_path_factory: pytest.TempPathFactory, patterns: dict[str, list[str]]
 ) -> None:
     ignore_files = {directory: '\n'.join(lines) for directory, lines in patterns.items()}
@@ -71,25 +71,25 @@ def test_the_same_files_are_left_out_as_by_git(
     assert anyio.run(left_out, ignore_files, PATHS) == by_git
 
 
-async def test_a_file_is_left_out_as_by_git_where_it_has_the_name_of_a_directory_elsewhere(tmp_path: Path) -> None:
+async def test_file_named_like_an_ignored_directory_is_treated_as_by_git(tmp_path: Path) -> None:
     ignore_files = {'': 'foo/\n*.log\n!foo', '/a': '!keep.log'}
     paths = ['/foo', '/a/keep.log', '/a/other.log', '/b/foo/x.log']
     assert await left_out(ignore_files, paths) == left_out_by_git(tmp_path, ignore_files, paths)
     assert await left_out(ignore_files, paths) == {'/a/other.log', '/b/foo/x.log'}
 
 
-async def test_what_git_keeps_for_itself_is_left_out_at_every_depth() -> None:
+async def test_git_directories_are_ignored_at_every_depth() -> None:
     assert await left_out({}, ['/.git/config', '/a/.git/config', '/a/.git', '/.gitmodules']) == {
         '/.git/config', '/a/.git/config', '/a/.git',
     }  # fmt: skip
 
 
-async def test_a_byte_order_mark_is_no_part_of_a_pattern() -> None:
+async def test_byte_order_mark_is_not_part_of_a_pattern() -> None:
     rules = GitignoreRules().with_ignore_file(b'\xef\xbb\xbffoo\n')
     assert rules.leaves_out('foo', is_dir=False)
 
 
-async def test_rules_without_a_pattern_cost_nothing_further_down() -> None:
+async def test_rules_without_patterns_are_reused() -> None:
     rules = GitignoreRules()
     assert rules.with_ignore_file(b'# nothing\n\n') is rules
     assert rules.below('a') is rules

@@ -1,4 +1,4 @@
-"""Files that are in no version: the model is told, and so is whoever looks at the version; names and uploads change."""
+"""Unversioned files are reported to the model and on the version; conversations can be renamed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIZE = MAX_FILE_BYTES + 1
 
 
 def grow(directory: Path, name: str) -> None:
-    """Make a file that is too large, without writing it."""
+    """Create a sparse file that is too large."""
     with (directory / name).open('wb') as file:
         file.truncate(SIZE)
 
@@ -34,16 +34,14 @@ def big(name: str) -> OmittedFile:
 
 
 def returned(messages: Sequence[ModelMessage]) -> Sequence[object]:
-    """Return what the model was told: results of calls, and what goes with them."""
+    """Return the results of calls and their additional content, as the model received them."""
     parts = [part for each in messages if isinstance(each, ModelRequest) for part in each.parts]
     return [part.content for part in parts if isinstance(part, ToolReturnPart | UserPromptPart)][1:]
 
 
 @pytest.mark.parametrize('value', ['done', {'rows': 3}], ids=['text', 'data'])
-async def test_the_result_of_a_call_names_the_files_that_it_left_in_no_version(
-    make: MakeAgent, tmp_path: Path, value: object
-) -> None:
-    """Each is told once, by the call that left it; what was there before the run is not told again."""
+async def test_tool_result_names_files_that_no_version_contains(make: MakeAgent, tmp_path: Path, value: object) -> None:
+    """Each file is reported once, by the call that wrote it; files from before the run are not reported again."""
     grow(tmp_path, 'before.bin')
     names = iter(['a.bin', ''])
 
@@ -68,7 +66,7 @@ async def test_the_result_of_a_call_names_the_files_that_it_left_in_no_version(
     assert (await done.advance('again')).omitted_files == ()
 
 
-async def test_the_tools_write_no_file_that_no_version_would_have(make: MakeAgent) -> None:
+async def test_file_tools_refuse_files_too_large_for_a_version(make: MakeAgent) -> None:
     half = 'x' * (MAX_FILE_BYTES // 2 + 1)
     agent = make(
         call('write_file', path='/a', content='ab'),
@@ -81,14 +79,14 @@ async def test_the_tools_write_no_file_that_no_version_would_have(make: MakeAgen
     assert [file.size for _, file in (await done.file_tree()).items()] == [2]
 
 
-async def test_deps_refuse_an_upload_that_no_version_would_have() -> None:
+async def test_deps_refuse_uploads_too_large_for_a_version() -> None:
     with pytest.raises(UploadTooLargeError, match=r'has 52,428,801 bytes; at most 52,428,800') as caught:
         await DeepAgentDeps().upload('a.bin', bytes(SIZE))
     assert (caught.value.name, caught.value.size_bytes, caught.value.max_bytes) == ('a.bin', SIZE, MAX_FILE_BYTES)
 
 
-async def test_a_conversation_is_renamed_where_it_is(make: MakeAgent, tmp_path: Path) -> None:
-    """The directory holds the renamed version, so that the next turn works there and not on a view."""
+async def test_rename_moves_the_directory_to_the_renamed_version(make: MakeAgent, tmp_path: Path) -> None:
+    """The directory holds the renamed version, so the next turn works in it and not in a view."""
     agent = make(call('write_file', path='a.txt', content='a'), 'done', 'paused')
     root = await agent.create(backend=LocalBackend(tmp_path), name='Old')
 
@@ -99,14 +97,14 @@ async def test_a_conversation_is_renamed_where_it_is(make: MakeAgent, tmp_path: 
     assert (tmp_path / 'a.txt').read_text() == 'a'
 
 
-async def test_a_conversation_without_files_is_renamed(make_plain: MakeAgent) -> None:
+async def test_conversation_without_files_can_be_renamed(make_plain: MakeAgent) -> None:
     root = await make_plain('hi').create()
     conversation = make_plain('hi').conversation(root.conversation_id)
 
     assert (await conversation.rename('New')).name == 'New'
 
 
-async def test_a_conversation_that_waits_is_not_renamed(make: MakeAgent) -> None:
+async def test_pending_conversation_cannot_be_renamed(make: MakeAgent) -> None:
     agent = make(call('ls'), interrupt_on={'ls': True})
     pause = await agent.conversation((await agent.create()).conversation_id).advance('go')
 
@@ -114,7 +112,7 @@ async def test_a_conversation_that_waits_is_not_renamed(make: MakeAgent) -> None
         await agent.conversation(pause.conversation_id).rename('New')
 
 
-async def test_a_name_that_somebody_else_was_faster_with_is_kept_as_a_branch(
+async def test_rename_that_loses_a_race_is_stored_as_a_branch(
     make: MakeAgent, store: SpyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = make('hi', 'hi')
@@ -130,13 +128,13 @@ async def test_a_name_that_somebody_else_was_faster_with_is_kept_as_a_branch(
             await conversation.move_to(other)
         return await commit(batch)
 
-    monkeypatch.setattr(store, 'commit', move_first)  # somebody else moves the head in between
+    monkeypatch.setattr(store, 'commit', move_first)  # another writer moves the head in between
     with pytest.raises(VersionConflictError):
         await conversation.rename('New')
     assert [each.name for each in await root.children()] == [None, 'New']
 
 
-def test_a_description_loses_files_that_a_later_version_has() -> None:
+def test_omitted_files_are_removed_from_the_description() -> None:
     described = '{"kind": "local", "id": "x"}'
     omitted = OmittedFile(path='big.bin', reason='too large', size_bytes=7)
 

@@ -1,4 +1,4 @@
-"""A directory that is not the one of its record: on another machine, in a fresh container, or made anew at its path."""
+"""A directory other than the recorded one: on another machine, in a fresh container, or recreated at its path."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def edits(store: Store) -> int:
 
 
 async def begun(store: Store, root: Path, backend: BackendProtocol | None = None) -> AgentVersion[Any, Any]:
-    """Return a version with files, made by a turn in a directory."""
+    """Return a version with files, created by a turn in a directory."""
     write(root, {'a.txt': 'one'})
     agent = agent_of(store, writes('/sub/b.txt', 'two'))
     version = await (await agent.create(backend=backend or LocalBackend(root))).advance('first')
@@ -94,7 +94,7 @@ async def begun(store: Store, root: Path, backend: BackendProtocol | None = None
 
 
 def made_anew(root: Path) -> None:
-    """Let another directory be at the path."""
+    """Replace the directory by another one at the same path."""
     aside = root.with_name('aside')
     root.rename(aside)
     shutil.rmtree(aside)
@@ -102,7 +102,7 @@ def made_anew(root: Path) -> None:
 
 
 def removed_and_made(root: Path) -> None:
-    """Let another directory be at the path, for which the file system may take the same inode again."""
+    """Replace the directory by another one, for which the file system may reuse the inode."""
     shutil.rmtree(root)
     root.mkdir()
 
@@ -112,7 +112,7 @@ def missing(root: Path) -> None:
 
 
 def with_leftovers(root: Path) -> None:
-    """Let there be what no version has."""
+    """Leave unversioned files in the recreated directory."""
     made_anew(root)
     write(root, {'.git/config': '[core]'})
     (root / 'empty').mkdir()
@@ -122,7 +122,7 @@ CHANGES: list[Callable[[Path], None]] = [made_anew, removed_and_made, missing]
 
 
 @pytest.mark.parametrize('change', CHANGES)
-async def test_a_turn_in_an_empty_or_missing_directory_begins_with_the_files_of_its_version(
+async def test_turn_in_an_empty_or_missing_directory_starts_with_the_files_of_its_version(
     store: Store, root: Path, change: Callable[[Path], None]
 ) -> None:
     version = await begun(store, root)
@@ -139,7 +139,7 @@ async def test_a_turn_in_an_empty_or_missing_directory_begins_with_the_files_of_
 
 @pytest.mark.parametrize('change', CHANGES)
 @pytest.mark.parametrize('force', [False, True])
-async def test_a_checkout_into_an_empty_or_missing_directory_brings_the_files(
+async def test_checkout_into_an_empty_or_missing_directory_writes_the_files(
     store: Store, root: Path, change: Callable[[Path], None], force: bool
 ) -> None:
     version = await begun(store, root)
@@ -153,7 +153,7 @@ async def test_a_checkout_into_an_empty_or_missing_directory_brings_the_files(
     assert await files_of(turn) == {'sub/b.txt': 'two'}
 
 
-async def test_a_checkout_into_the_same_directory_brings_all_files_back_and_not_one_alone(
+async def test_checkout_restores_a_directory_without_versioned_files_but_refuses_a_partial_removal(
     store: Store, root: Path
 ) -> None:
     version = await begun(store, root)
@@ -166,7 +166,7 @@ async def test_a_checkout_into_the_same_directory_brings_all_files_back_and_not_
     assert await edits(store) == 0
 
 
-async def test_what_is_removed_from_the_same_directory_is_an_edit(store: Store, root: Path) -> None:
+async def test_files_removed_from_the_same_directory_are_an_edit(store: Store, root: Path) -> None:
     version = await begun(store, root)
     for name in os.listdir(root):
         shutil.rmtree(root / name) if (root / name).is_dir() else (root / name).unlink()
@@ -175,7 +175,7 @@ async def test_what_is_removed_from_the_same_directory_is_an_edit(store: Store, 
     assert await edits(store) == 1
 
 
-async def test_what_no_version_has_makes_a_directory_no_other_one(store: Store, root: Path) -> None:
+async def test_unversioned_leftovers_do_not_count_as_other_files(store: Store, root: Path) -> None:
     version = await begun(store, root)
     with_leftovers(root)
     await (await agent_of(store).load(version.id)).advance('next')
@@ -184,7 +184,7 @@ async def test_what_no_version_has_makes_a_directory_no_other_one(store: Store, 
 
 
 @pytest.mark.parametrize('is_old', [False, True])
-async def test_what_the_rules_of_the_version_leave_out_is_left_alone(store: Store, root: Path, is_old: bool) -> None:
+async def test_ignored_files_are_untouched_in_a_recreated_directory(store: Store, root: Path, is_old: bool) -> None:
     write(root, {'.gitignore': '.venv/\n', 'a.txt': 'one', '.venv/lib.py': 'old'})
     root_version = await agent_of(store).create(backend=LocalBackend(root))
     if is_old:
@@ -196,7 +196,7 @@ async def test_what_the_rules_of_the_version_leave_out_is_left_alone(store: Stor
     assert await edits(store) == 0
 
 
-async def test_protected_files_that_are_brought_are_named(store: Store, root: Path) -> None:
+async def test_restored_protected_files_are_reported(store: Store, root: Path) -> None:
     write(root, {'.envrc': 'export A=1', 'a.txt': 'one'})
     version = await agent_of(store).create(backend=LocalBackend(root))
     made_anew(root)
@@ -209,7 +209,7 @@ async def test_protected_files_that_are_brought_are_named(store: Store, root: Pa
     assert (await turn.advance('another')).protected_changes == ()
 
 
-async def test_protected_files_that_an_upload_brings_are_named(store: Store, root: Path) -> None:
+async def test_protected_files_restored_by_an_upload_are_reported(store: Store, root: Path) -> None:
     write(root, {'.envrc': 'export A=1', 'a.txt': 'one'})
     version = await agent_of(store).create(backend=LocalBackend(root))
     made_anew(root)
@@ -219,7 +219,7 @@ async def test_protected_files_that_an_upload_brings_are_named(store: Store, roo
     assert (await uploaded.advance('next')).protected_changes == ()
 
 
-async def test_equal_files_are_adopted(store: Store, root: Path) -> None:
+async def test_directory_with_equal_files_is_adopted(store: Store, root: Path) -> None:
     version = await begun(store, root)
     made_anew(root)
     write(root, FILES)
@@ -230,8 +230,8 @@ async def test_equal_files_are_adopted(store: Store, root: Path) -> None:
     assert await files_of(turn) == {'a.txt': 'one'}
 
 
-async def test_a_part_of_the_files_is_completed(store: Store, root: Path) -> None:
-    """As far as it came when the process died that brought the files."""
+async def test_partially_restored_files_are_completed(store: Store, root: Path) -> None:
+    """As if the process crashed while it restored the files."""
     version = await begun(store, root)
     made_anew(root)
     write(root, {'a.txt': 'one'})
@@ -240,7 +240,7 @@ async def test_a_part_of_the_files_is_completed(store: Store, root: Path) -> Non
     assert await edits(store) == 0
 
 
-async def test_other_files_are_refused_and_kept_by_force(store: Store, root: Path) -> None:
+async def test_other_files_are_refused_and_stored_with_force(store: Store, root: Path) -> None:
     version = await begun(store, root)
     made_anew(root)
     there = {'a.txt': 'mine', **{f'n{number}.txt': 'new' for number in range(4)}}
@@ -271,7 +271,7 @@ async def test_other_files_are_refused_and_kept_by_force(store: Store, root: Pat
     assert await files_of(turn) == read(root) == there
 
 
-async def test_what_no_version_can_hold_is_not_overwritten(store: Store, root: Path) -> None:
+async def test_unversionable_file_is_not_overwritten(store: Store, root: Path) -> None:
     version = await begun(store, root)
     made_anew(root)
     (root / 'a.txt').symlink_to('/elsewhere')
@@ -281,7 +281,7 @@ async def test_what_no_version_can_hold_is_not_overwritten(store: Store, root: P
     assert (root / 'a.txt').is_symlink()
 
 
-async def test_a_directory_that_was_never_noted_is_another_one(store: Store, root: Path, tmp_path: Path) -> None:
+async def test_unknown_directory_counts_as_another_one(store: Store, root: Path, tmp_path: Path) -> None:
     version = await begun(store, root)
     elsewhere = tmp_path / 'elsewhere'
     elsewhere.mkdir()
@@ -300,7 +300,7 @@ async def test_a_directory_that_was_never_noted_is_another_one(store: Store, roo
     assert await edits(store) == 0
 
 
-async def test_a_directory_is_the_same_by_another_way_to_it(store: Store, root: Path, tmp_path: Path) -> None:
+async def test_directory_is_identified_through_links_and_moves(store: Store, root: Path, tmp_path: Path) -> None:
     version = await begun(store, root)
     link = tmp_path / 'link'
     link.symlink_to(root)
@@ -317,7 +317,7 @@ async def test_a_directory_is_the_same_by_another_way_to_it(store: Store, root: 
 
 
 async def _forget_identity(store: Store, root: Path) -> None:
-    """Make the record one of a release that knew no identities."""
+    """Remove the identity from the record, as in releases without identities."""
     held = await store.workspace(_key(LocalBackend(root)))
     assert held is not None
     await store.commit(Commit(workspaces=[held._replace(identity=None)]))
@@ -329,7 +329,7 @@ def _key(backend: BackendProtocol) -> str:
     return workspace_key(described)
 
 
-async def test_files_are_edits_where_a_record_has_no_identity_and_nothing_is_no_edit(store: Store, root: Path) -> None:
+async def test_record_without_identity_is_compared_by_files(store: Store, root: Path) -> None:
     version = await begun(store, root)
     await _forget_identity(store, root)
     made_anew(root)
@@ -346,15 +346,15 @@ async def test_files_are_edits_where_a_record_has_no_identity_and_nothing_is_no_
     assert await LocalBackend(root).has_identity(held.identity or '') is True
 
 
-async def test_the_identity_is_that_of_the_last_commit(store: Store, root: Path) -> None:
-    """A directory of an image of a container is another inode from the first write on."""
+async def test_identity_is_that_of_the_last_commit(store: Store, root: Path) -> None:
+    """A directory in a container image gets another inode with the first write."""
     version = await begun(store, root)
     held = await store.workspace(_key(LocalBackend(root)))
     assert held == WorkspaceRecord(_key(LocalBackend(root)), version.id, None, await LocalBackend(root).identity())
 
 
 @pytest.mark.parametrize('change', CHANGES)
-async def test_a_pause_is_resumed_in_an_empty_or_missing_directory(
+async def test_pause_is_resumed_in_an_empty_or_missing_directory(
     store: Store, root: Path, change: Callable[[Path], None]
 ) -> None:
     write(root, FILES)
@@ -369,7 +369,7 @@ async def test_a_pause_is_resumed_in_an_empty_or_missing_directory(
     assert await edits(store) == 0
 
 
-async def test_answers_of_a_pause_wait_until_the_directory_can_be_used(store: Store, root: Path) -> None:
+async def test_answers_are_stored_until_the_directory_can_be_used(store: Store, root: Path) -> None:
     write(root, FILES)
     model = ScriptedModel(writes('/c.txt', 'three'), 'done')
     agent = VersionedAgent(create_deep_agent(model, interrupt_on={'write_file': True}), store)
@@ -385,7 +385,7 @@ async def test_answers_of_a_pause_wait_until_the_directory_can_be_used(store: St
 
 
 class DyingStore(SqlStore):
-    """A store of a process that dies where its first turn would end."""
+    """A store that fails as if the process crashed at the end of its first turn."""
 
     is_dead = False
 
@@ -397,7 +397,7 @@ class DyingStore(SqlStore):
 
 
 async def _crashed(root: Path, url: str) -> None:
-    """Leave a run that has written a file in a directory."""
+    """Leave a crashed run that has written a file in a directory."""
     write(root, {'a.txt': 'one'})
     async with DyingStore(await open_engine(url)) as store:
         version = await agent_of(store, writes('/sub/b.txt', 'two')).create(backend=LocalBackend(root))
@@ -407,7 +407,7 @@ async def _crashed(root: Path, url: str) -> None:
 
 
 @pytest.mark.parametrize('change', CHANGES)
-async def test_a_run_is_recovered_in_an_empty_or_missing_directory_with_what_it_has_done(
+async def test_run_is_recovered_in_an_empty_or_missing_directory_with_its_files(
     root: Path, tmp_path: Path, change: Callable[[Path], None]
 ) -> None:
     url = f'memory:{tmp_path.name}'
@@ -419,7 +419,7 @@ async def test_a_run_is_recovered_in_an_empty_or_missing_directory_with_what_it_
         assert await edits(store) == 0
 
 
-async def test_a_run_is_recovered_beside_a_directory_with_other_files(root: Path, tmp_path: Path) -> None:
+async def test_run_is_recovered_in_a_view_if_the_directory_has_other_files(root: Path, tmp_path: Path) -> None:
     url = f'memory:{tmp_path.name}'
     async with open_store(url) as store:
         await _crashed(root, url)
@@ -431,9 +431,7 @@ async def test_a_run_is_recovered_beside_a_directory_with_other_files(root: Path
         assert await edits(store) == 0
 
 
-async def test_a_crashed_run_is_closed_and_its_files_are_brought_to_another_directory(
-    root: Path, tmp_path: Path
-) -> None:
+async def test_finished_crashed_run_restores_its_files_in_another_directory(root: Path, tmp_path: Path) -> None:
     url = f'memory:{tmp_path.name}'
     async with open_store(url) as store:
         await _crashed(root, url)
@@ -446,7 +444,7 @@ async def test_a_crashed_run_is_closed_and_its_files_are_brought_to_another_dire
         assert await edits(store) == 0
 
 
-async def test_another_version_than_the_one_of_the_record_works_on_a_view(store: Store, root: Path) -> None:
+async def test_other_versions_than_the_recorded_one_use_a_view(store: Store, root: Path) -> None:
     version = await begun(store, root)
     made_anew(root)
     agent = agent_of(store)
@@ -457,7 +455,7 @@ async def test_another_version_than_the_one_of_the_record_works_on_a_view(store:
     assert read(root) == {'a.txt': 'one'}
 
 
-async def test_a_view_is_worked_on_where_the_files_are_only_read(store: Store, root: Path) -> None:
+async def test_read_only_directory_that_was_replaced_is_read_through_a_view(store: Store, root: Path) -> None:
     version = await begun(store, root)
     for change in (made_anew, missing):
         change(root)
@@ -468,7 +466,7 @@ async def test_a_view_is_worked_on_where_the_files_are_only_read(store: Store, r
     assert await edits(store) == 0
 
 
-async def test_parts_of_a_composite_are_brought_back(store: Store, root: Path, tmp_path: Path) -> None:
+async def test_mounts_of_a_composite_are_restored(store: Store, root: Path, tmp_path: Path) -> None:
     mounted = tmp_path / 'mounted'
     mounted.mkdir()
     write(mounted, {'m.txt': 'mounted'})
@@ -484,7 +482,7 @@ async def test_parts_of_a_composite_are_brought_back(store: Store, root: Path, t
     assert await files_of(version) == FILES
 
 
-async def test_commands_in_a_sandbox_see_the_files_of_the_version(store: Store, root: Path) -> None:
+async def test_sandbox_commands_see_the_files_of_the_version(store: Store, root: Path) -> None:
     version = await begun(store, root)
     made_anew(root)
     call = ToolCallPart('execute', {'command': 'cat a.txt sub/b.txt'}, tool_call_id='x')
@@ -494,7 +492,7 @@ async def test_commands_in_a_sandbox_see_the_files_of_the_version(store: Store, 
     assert await edits(store) == 0
 
 
-async def test_files_in_memory_are_edited_whatever_happens_to_them(store: Store) -> None:
+async def test_removed_files_in_memory_are_an_edit(store: Store) -> None:
     backend = StateBackend({'/a.txt': 'one'})
     agent = agent_of(store)
     version = await agent.create(backend=backend)
@@ -504,8 +502,8 @@ async def test_files_in_memory_are_edited_whatever_happens_to_them(store: Store)
     assert await edits(store) == 1
 
 
-async def test_a_restored_backup_brings_the_files_to_another_machine(root: Path, tmp_path: Path) -> None:
-    """From the first machine only the backup is left; its directories are made anew by the first turn."""
+async def test_restored_backup_restores_the_files_on_another_machine(root: Path, tmp_path: Path) -> None:
+    """Only the backup is left of the first machine; the first turn recreates its directories."""
     async with open_store(f'sqlite:///{tmp_path}/first.db') as store:
         write(root, {'a.txt': 'one'})
         agent = agent_of(store, writes('/sub/b.txt', 'two'))
@@ -523,7 +521,7 @@ async def test_a_restored_backup_brings_the_files_to_another_machine(root: Path,
 
 
 class Place(StateBackend):
-    """Files with a place, which is missing at first."""
+    """Files with an identity whose root is missing at first."""
 
     is_there = False
 
@@ -538,7 +536,7 @@ class Place(StateBackend):
         self.is_there = True
 
 
-async def test_a_place_is_made_only_where_it_is_missing() -> None:
+async def test_missing_root_is_created_once() -> None:
     place = Place()
     for _ in range(2):
         await make_missing(place)

@@ -1,4 +1,4 @@
-"""What a turn changed in files that programs of the host run or obey, and that no version holds."""
+"""Changes of a turn to protected files: files that host programs run or obey, and that no version contains."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CONFIG = ProtectedChange(path='/.git/config', change='added')
 
 @dataclass
 class Mine:
-    """Deps of somebody else."""
+    """Deps of another framework."""
 
     backend: LocalBackend
 
@@ -48,9 +48,9 @@ def versioned(*steps: Any, interrupt_on: Any = None) -> VersionedAgent[Any, Any]
     return VersionedAgent(agent, SqlStore(MemoryEngine.open()))
 
 
-async def test_a_turn_says_what_its_commands_changed_in_paths_that_no_version_holds(tmp_path: Path):
-    """`git init` with `core.fsmonitor` set: no diff shows it, so the version says it, loaded from the store too, and
-    the next turn, which changes nothing, does not."""
+async def test_turn_reports_protected_files_changed_by_its_commands(tmp_path: Path):
+    """`git init` with `core.fsmonitor` set appears in no diff, so the version reports it, also when loaded from the
+    store. The next turn changes nothing and reports nothing."""
     agent = versioned(execute(EVIL), 'done', 'again')
     root = await agent.create(backend=LocalBackend(tmp_path, allow_commands=True))
     with pytest.warns(ProtectedFilesWarning, match=r'/\.git/config \(added\)'):
@@ -61,8 +61,8 @@ async def test_a_turn_says_what_its_commands_changed_in_paths_that_no_version_ho
     assert (await version.advance('more')).protected_changes == ()
 
 
-async def test_what_commands_changed_is_shown_before_anything_else_is_approved(tmp_path: Path):
-    """The approval that comes after the command names what it made, and the turn says it over the pause."""
+async def test_protected_changes_are_shown_before_the_next_approval(tmp_path: Path):
+    """The approval after the command names the changed files, and the warning is emitted at the pause."""
     agent = versioned(execute(EVIL), write('a.txt'), 'done', interrupt_on={'write_file': True})
     root = await agent.create(backend=LocalBackend(tmp_path, allow_commands=True))
     with pytest.warns(ProtectedFilesWarning):
@@ -78,7 +78,7 @@ async def test_what_commands_changed_is_shown_before_anything_else_is_approved(t
     assert CONFIG in done.protected_changes
 
 
-async def test_many_changes_are_counted(tmp_path: Path):
+async def test_long_lists_of_protected_changes_are_abbreviated(tmp_path: Path):
     many = 'for i in 1 2 3 4 5 6 7 8 9 10 11 12; do mkdir $i; touch $i/.envrc; done'
     agent = versioned(execute(many), write('a.txt'), 'done', interrupt_on={'write_file': True})
     root = await agent.create(backend=LocalBackend(tmp_path, allow_commands=True))
@@ -88,8 +88,8 @@ async def test_many_changes_are_counted(tmp_path: Path):
     assert ' and 2 more.' in render_approval(paused.pending[0])
 
 
-async def test_a_turn_on_a_view_says_what_stays_of_it(tmp_path: Path):
-    """A view has no repository, and is gone after the turn: what it made of one is gone too, and not told."""
+async def test_turn_in_a_view_reports_only_versioned_protected_files(tmp_path: Path):
+    """A view has no repository and is removed after the turn, so changes to its `.git` are not reported."""
     agent = versioned('one', execute(f'{EVIL}; echo x > .envrc'), 'two')
     root = await agent.create(backend=LocalBackend(tmp_path, allow_commands=True))
     await root.advance('first')
@@ -98,8 +98,8 @@ async def test_a_turn_on_a_view_says_what_stays_of_it(tmp_path: Path):
     assert other.protected_changes == (ProtectedChange(path='/.envrc', change='added'),)
 
 
-async def test_an_approved_write_to_a_file_that_no_version_has_is_told_too(tmp_path: Path):
-    """Without commands, and by a file tool that a person approved: `.git/config` is in no diff."""
+async def test_approved_write_to_a_protected_file_is_reported(tmp_path: Path):
+    """Without commands, by a file tool that a person approved: `.git/config` appears in no diff."""
     (tmp_path / '.git').mkdir()
     agent = versioned(write('.git/config'), 'done', interrupt_on={'edit_file': True})
     paused = await (await agent.create(backend=LocalBackend(tmp_path))).advance('go')
@@ -109,7 +109,7 @@ async def test_an_approved_write_to_a_file_that_no_version_has_is_told_too(tmp_p
     assert done.protected_changes == (CONFIG,)
 
 
-async def test_where_there_is_no_directory_nothing_is_looked_at(tmp_path: Path):
+async def test_backends_without_a_readable_directory_report_no_changes(tmp_path: Path):
     class Gone(LocalBackend):
         async def protected_files(self) -> dict[str, str]:
             raise OSError('away')
@@ -120,10 +120,10 @@ async def test_where_there_is_no_directory_nothing_is_looked_at(tmp_path: Path):
 
 
 @pytest.mark.parametrize('isolation', ['fork', 'shared'])
-async def test_what_a_subagent_without_guards_wrote_is_shown_before_anything_else_is_approved(
+async def test_protected_changes_of_an_unguarded_subagent_are_shown_before_the_next_approval(
     tmp_path: Path, isolation: Any
 ):
-    """A plain agent has tools of its own, writes to `deps.backend`, and asks nobody."""
+    """A plain subagent has its own tools, writes to `deps.backend`, and asks for no approval."""
 
     async def sneak(ctx: RunContext[DeepAgentDeps]) -> str:
         await ctx.deps.backend.write_bytes('/.envrc', b'evil')
@@ -147,8 +147,8 @@ async def test_what_a_subagent_without_guards_wrote_is_shown_before_anything_els
 
 
 @pytest.mark.parametrize('is_first', [True, False])
-async def test_a_command_beside_a_call_that_waits_is_shown_with_it(tmp_path: Path, is_first: bool):
-    """Both are calls of one response: the command runs while the other waits, whichever comes first."""
+async def test_protected_changes_of_a_parallel_command_are_shown_with_a_pending_call(tmp_path: Path, is_first: bool):
+    """Both are calls of one response: the command runs while the other is pending, in either order."""
     calls = [execute(EVIL), write('a.txt')]
     agent = versioned(calls if is_first else calls[::-1], 'done', interrupt_on={'write_file': True})
     root = await agent.create(backend=LocalBackend(tmp_path, allow_commands=True))
@@ -161,8 +161,8 @@ async def test_a_command_beside_a_call_that_waits_is_shown_with_it(tmp_path: Pat
     assert (tmp_path / 'a.txt').read_text() == 'x'
 
 
-async def test_what_was_changed_stays_shown_until_the_call_is_answered(tmp_path: Path):
-    """Two calls wait; one is answered, and the other waits on with what was to be seen before."""
+async def test_protected_changes_are_shown_until_the_call_is_answered(tmp_path: Path):
+    """Two calls are pending; after one is answered, the other still shows the changes."""
     calls = [execute(EVIL), write('a.txt'), replace(write('b.txt'), tool_call_id='v')]
     agent = versioned(calls, 'done', interrupt_on={'write_file': True})
     root = await agent.create(backend=LocalBackend(tmp_path, allow_commands=True))
@@ -176,8 +176,8 @@ async def test_what_was_changed_stays_shown_until_the_call_is_answered(tmp_path:
     assert '/.git/config (added)' in render_approval(second)
 
 
-async def test_each_approval_of_a_turn_shows_what_was_changed_before_its_pauses(tmp_path: Path):
-    """The second one is asked in another run, which changes nothing itself."""
+async def test_each_approval_of_a_turn_shows_earlier_protected_changes(tmp_path: Path):
+    """The second approval belongs to another run, which changes nothing itself."""
     calls = [write('a.txt'), replace(write('b.txt'), tool_call_id='v')]
     agent = versioned(execute(EVIL), *calls, 'done', interrupt_on={'write_file': True})
     paused = await agent.create(backend=LocalBackend(tmp_path, allow_commands=True))
@@ -187,7 +187,7 @@ async def test_each_approval_of_a_turn_shows_what_was_changed_before_its_pauses(
         assert '/.git/config (added)' in render_approval(paused.pending[0])
 
 
-async def test_what_a_parent_changed_is_shown_with_the_calls_of_its_subagents(tmp_path: Path):
+async def test_protected_changes_of_a_parent_are_shown_with_calls_of_its_subagents(tmp_path: Path):
     task = ToolCallPart('task', {'subagent': 'general-purpose', 'description': 'go'})
     agent = versioned(execute(EVIL), task, write('a.txt'), 'ok', 'done', interrupt_on={'write_file': True})
     root = await agent.create(backend=LocalBackend(tmp_path, allow_commands=True))
@@ -202,7 +202,7 @@ async def test_what_a_parent_changed_is_shown_with_the_calls_of_its_subagents(tm
 
 
 class MortalStore(SqlStore):
-    """A store of a process that dies when a command has ended."""
+    """A store that fails as if the process crashed after a command."""
 
     is_dead = False
 
@@ -217,8 +217,8 @@ class MortalStore(SqlStore):
 
 
 @pytest.mark.parametrize('in_view', [False, True])
-async def test_a_recovered_turn_tells_what_its_first_attempt_changed(tmp_path: Path, in_view: bool):
-    """In the directory, and on a branch, whose turn works on a view: the process dies after the command."""
+async def test_recovered_turn_reports_protected_changes_of_its_first_attempt(tmp_path: Path, in_view: bool):
+    """In the directory, and on a branch that works in a view: the process crashes after the command."""
     files = tmp_path / 'files'
     files.mkdir()
     url = f'sqlite:///{tmp_path}/agents.db'
@@ -236,7 +236,7 @@ async def test_a_recovered_turn_tells_what_its_first_attempt_changed(tmp_path: P
         assert version.protected_changes == (ProtectedChange(path='/.envrc', change='added'),)
 
 
-async def test_deps_that_are_not_ours_keep_what_changed(tmp_path: Path):
+async def test_foreign_deps_report_protected_changes(tmp_path: Path):
     backend = LocalBackend(tmp_path, allow_commands=True)
     plain = Agent(ScriptedModel(ToolCallPart('sneak', {}), 'done', 'more'), deps_type=Mine)
 

@@ -1,4 +1,4 @@
-"""The files of a run: in place and in views, and which backend they belong to."""
+"""The files of a run: in place, in views, and the backend they belong to."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Blobs:
-    """Contents by digest, as a store has them."""
+    """Contents by digest, like a store."""
 
     def __init__(self) -> None:
         self.data: dict[str, bytes] = {}
@@ -43,7 +43,7 @@ class Blobs:
         return self.data[digest]
 
     def tree(self, **files: str) -> Tree:
-        """Return a tree of these files, whose names have `_` for `/`."""
+        """Return a tree of these files, with `_` in their names replaced by `/`."""
         versions: dict[str, FileVersion] = {}
         for name, text in files.items():
             digest = digest_of(text.encode())
@@ -61,7 +61,7 @@ async def top_of(backend: BackendProtocol) -> str:
     return (await backend.working_dir()).rstrip('/')
 
 
-async def test_in_place_the_run_gets_the_backend_itself(tmp_path: Path, blobs: Blobs) -> None:
+async def test_run_in_place_uses_the_backend_itself(tmp_path: Path, blobs: Blobs) -> None:
     backend = LocalBackend(tmp_path)
     files = await open_run_files(backend, tree=Tree(), read_blob=blobs, in_place=True)
     assert files is not None
@@ -75,7 +75,7 @@ async def test_in_place_the_run_gets_the_backend_itself(tmp_path: Path, blobs: B
     assert (tmp_path / 'a.log').exists()
 
 
-async def test_what_is_too_large_is_said(tmp_path: Path, blobs: Blobs) -> None:
+async def test_too_large_files_are_reported(tmp_path: Path, blobs: Blobs) -> None:
     backend = LocalBackend(tmp_path)
     files = await open_run_files(backend, tree=Tree(), read_blob=blobs, in_place=True, max_file_bytes=3)
     assert files is not None
@@ -84,9 +84,7 @@ async def test_what_is_too_large_is_said(tmp_path: Path, blobs: Blobs) -> None:
 
 
 @pytest.mark.parametrize('kind', ['state', 'local', 'commands', 'sandbox', 'composite'])
-async def test_a_view_has_the_files_of_the_tree_and_changes_nothing_else(
-    tmp_path: Path, blobs: Blobs, kind: str
-) -> None:
+async def test_view_has_the_files_of_its_tree_and_changes_nothing_else(tmp_path: Path, blobs: Blobs, kind: str) -> None:
     (tmp_path / 'files').mkdir()
     (tmp_path / 'scratch').mkdir()
     (tmp_path / 'files' / 'there').write_text('of the directory')
@@ -118,7 +116,7 @@ async def test_a_view_has_the_files_of_the_tree_and_changes_nothing_else(
     assert os.listdir(tmp_path / 'scratch') == []
 
 
-async def test_views_of_one_tree_do_not_see_each_other(tmp_path: Path, blobs: Blobs) -> None:
+async def test_views_of_one_tree_are_isolated(tmp_path: Path, blobs: Blobs) -> None:
     backend = LocalBackend(tmp_path)
     tree = blobs.tree(a='one')
     one = await open_run_files(backend, tree=tree, read_blob=blobs, in_place=False)
@@ -130,7 +128,7 @@ async def test_views_of_one_tree_do_not_see_each_other(tmp_path: Path, blobs: Bl
     assert one.backend.ref != two.backend.ref
 
 
-async def test_commands_of_a_view_run_in_it(tmp_path: Path, blobs: Blobs) -> None:
+async def test_commands_of_a_view_run_inside_it(tmp_path: Path, blobs: Blobs) -> None:
     backend = LocalBackend(tmp_path, allow_commands=True)
     tree = blobs.tree(a='one')
     files = await open_run_files(backend, tree=tree, read_blob=blobs, in_place=False)
@@ -142,7 +140,7 @@ async def test_commands_of_a_view_run_in_it(tmp_path: Path, blobs: Blobs) -> Non
     await files.aclose()
 
 
-async def test_the_right_to_execute_is_in_a_view(tmp_path: Path, blobs: Blobs) -> None:
+async def test_view_preserves_the_executable_bit(tmp_path: Path, blobs: Blobs) -> None:
     backend = LocalBackend(tmp_path, allow_commands=True)
     plain = blobs.tree(a='#!/bin/sh\nexit 7\n')
     tree = plain.set('/a', FileVersion(digest=plain['/a'].digest, size=plain['/a'].size, mode=0o755))
@@ -153,7 +151,7 @@ async def test_the_right_to_execute_is_in_a_view(tmp_path: Path, blobs: Blobs) -
     await files.aclose()
 
 
-async def test_a_view_that_cannot_be_made_leaves_nothing_behind(tmp_path: Path, blobs: Blobs) -> None:
+async def test_view_that_cannot_be_created_leaves_nothing_behind(tmp_path: Path, blobs: Blobs) -> None:
     tree = blobs.tree(a='one')
     lacking = tree.set('/b', FileVersion(digest=digest_of(b'nowhere'), size=7))
     commands = LocalBackend(tmp_path, allow_commands=True)
@@ -169,7 +167,7 @@ async def test_a_view_that_cannot_be_made_leaves_nothing_behind(tmp_path: Path, 
     assert os.listdir(tmp_path) == []
 
 
-async def test_large_contents_of_a_view_are_written_part_by_part(
+async def test_large_contents_of_a_view_are_written_in_batches(
     tmp_path: Path, blobs: Blobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr('pydantic_deep.versions.files._tree_views.MAX_BATCH_BYTES', 5)
@@ -192,7 +190,7 @@ async def test_large_contents_of_a_view_are_written_part_by_part(
     await files.aclose()
 
 
-async def test_a_view_of_read_only_files_is_read_only(blobs: Blobs) -> None:
+async def test_view_of_read_only_files_is_read_only(blobs: Blobs) -> None:
     backend = ReadOnlyBackend(StateBackend())
     files = await open_run_files(backend, tree=blobs.tree(a='one'), read_blob=blobs, in_place=False)
     assert files is not None
@@ -209,7 +207,7 @@ class Refusing(WrapperBackend):
 
 
 @pytest.mark.parametrize('is_part', [False, True])
-async def test_a_view_of_a_wrapper_keeps_its_operations(blobs: Blobs, is_part: bool) -> None:
+async def test_view_of_a_wrapper_has_its_operations(blobs: Blobs, is_part: bool) -> None:
     files = StateBackend()
     backend = CompositeBackend(StateBackend(), {'/m': Refusing(files)}) if is_part else Refusing(files)
     tree, path = (blobs.tree(**{'m/a': 'one'}), '/m/a') if is_part else (blobs.tree(a='one'), '/a')
@@ -223,7 +221,7 @@ async def test_a_view_of_a_wrapper_keeps_its_operations(blobs: Blobs, is_part: b
 
 
 class Foreign:
-    """What is no backend of ours."""
+    """A backend of another framework."""
 
     def __init__(self) -> None:
         self._files = StateBackend()
@@ -254,7 +252,7 @@ async def test_files_that_cannot_be_versioned_are_not_opened(blobs: Blobs) -> No
     assert why_unversioned(StateBackend()) is None
 
 
-async def test_there_is_no_view_of_a_backend_that_nobody_knows(blobs: Blobs) -> None:
+async def test_unknown_backend_has_no_view(blobs: Blobs) -> None:
     foreign = cast('BackendProtocol', Foreign())
     assert await open_run_files(foreign, tree=Tree(), read_blob=blobs, in_place=False) is None
     assert await open_run_files(foreign, tree=Tree(), read_blob=blobs, in_place=True) is not None
@@ -265,7 +263,7 @@ async def test_there_is_no_view_of_a_backend_that_nobody_knows(blobs: Blobs) -> 
 # Which backend
 
 
-async def test_a_directory_is_attached_as_it_was_described(tmp_path: Path) -> None:
+async def test_directory_is_attached_as_described(tmp_path: Path) -> None:
     plain, commands, sandbox = (
         describe_backend(backend)
         for backend in (LocalBackend(tmp_path), LocalBackend(tmp_path, allow_commands=True), SandboxBackend(tmp_path))
@@ -281,7 +279,7 @@ async def test_a_directory_is_attached_as_it_was_described(tmp_path: Path) -> No
     }
 
 
-async def test_files_in_memory_have_an_identity_and_are_not_attached() -> None:
+async def test_files_in_memory_are_described_but_not_attached() -> None:
     state = StateBackend()
     composite = CompositeBackend(state, {'/m': StateBackend()})
     for backend in (state, composite):
@@ -292,13 +290,13 @@ async def test_files_in_memory_have_an_identity_and_are_not_attached() -> None:
 
 
 class WithRef:
-    """A backend with a ref of somebody else."""
+    """A backend with a foreign `ref`."""
 
     def __init__(self, ref: object) -> None:
         self.ref = ref
 
 
-def test_a_workspace_of_somebody_else_is_described_by_its_ref() -> None:
+def test_foreign_workspace_is_described_by_its_ref() -> None:
     def described(ref: object) -> str | None:
         return describe_backend(cast('BackendProtocol', WithRef(ref)))
 
@@ -321,11 +319,11 @@ def test_a_workspace_of_somebody_else_is_described_by_its_ref() -> None:
         '{"provider":["local"],"id":"/"}',
     ],
 )
-def test_a_description_that_means_nothing_attaches_nothing(description: str) -> None:
+def test_invalid_description_attaches_nothing(description: str) -> None:
     assert attach_backend(description) is None
 
 
-def test_commands_are_allowed_only_by_the_word_of_a_description(tmp_path: Path) -> None:
+def test_commands_are_allowed_only_by_a_literal_true(tmp_path: Path) -> None:
     for value in ('"true"', '1', '{}', 'null', 'false'):
         backend = attach_backend(f'{{"commands":{value},"id":"{tmp_path}","provider":"local"}}')
         assert not isinstance(backend, SupportsCommands)

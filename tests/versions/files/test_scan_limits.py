@@ -1,4 +1,4 @@
-"""What a turn does where its directory has too much for one look: an error with the number, and nothing lost."""
+"""Turns on a directory with too many entries for one scan: they raise an error with the limit and lose nothing."""
 
 from __future__ import annotations
 
@@ -28,10 +28,8 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures('few')
-async def test_a_turn_over_too_many_files_is_refused_until_a_gitignore_names_them(
-    make: MakeAgent, tmp_path: Path
-) -> None:
-    """Nothing is stored and the directory is free, so the next turn works once there is less to look at."""
+async def test_turn_over_too_many_files_is_refused_until_they_are_ignored(make: MakeAgent, tmp_path: Path) -> None:
+    """Nothing is stored and the directory is released, so the next turn works with fewer files."""
     agent = make('done')
     root = await agent.create(backend=LocalBackend(tmp_path))
     fill(tmp_path, 20)
@@ -44,8 +42,8 @@ async def test_a_turn_over_too_many_files_is_refused_until_a_gitignore_names_the
 
 
 @pytest.mark.usefixtures('few')
-async def test_a_turn_that_makes_too_many_files_fails_and_keeps_its_steps(make: MakeAgent, tmp_path: Path) -> None:
-    """No version says that files were removed which nobody has looked at; the next turn takes up what is there."""
+async def test_turn_that_creates_too_many_files_fails_and_preserves_its_steps(make: MakeAgent, tmp_path: Path) -> None:
+    """No version records unscanned files as removed; the next turn continues with the existing files."""
 
     async def build(ctx: RunContext[DeepAgentDeps]) -> str:
         """Build."""
@@ -70,10 +68,10 @@ async def test_a_turn_that_makes_too_many_files_fails_and_keeps_its_steps(make: 
     assert list(await done.file_tree()) == ['/a']
 
 
-async def test_a_checkout_over_too_many_files_changes_nothing(
+async def test_checkout_over_too_many_files_changes_nothing(
     make: MakeAgent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The files and the note of what the directory holds stay as they were, and the checkout can be repeated."""
+    """The files and the workspace record are unchanged, and the checkout can be repeated."""
     agent = make(call('write_file', path='/a', content='x'), 'done')
     root = await agent.create(backend=LocalBackend(tmp_path))
     await root.advance('go')
@@ -89,10 +87,10 @@ async def test_a_checkout_over_too_many_files_changes_nothing(
     assert not (tmp_path / 'a').exists()
 
 
-async def test_a_scan_for_protected_files_that_meets_its_limit_ends_the_turn(
+async def test_protected_scan_that_exceeds_its_limit_fails_the_turn(
     make: MakeAgent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Versions leave out what `.gitignore` names; a turn that cannot say which protected files it changed says that."""
+    """`.gitignore` does not limit the scan for protected files; a turn that cannot complete it raises."""
     (tmp_path / '.gitignore').write_text('data/')
     for number in range(20):
         (tmp_path / 'data' / str(number)).mkdir(parents=True)

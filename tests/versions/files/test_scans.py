@@ -1,4 +1,4 @@
-"""How often a turn and its commands go through the whole directory: each time for a reason."""
+"""Number of full directory scans of a turn and its commands: none is redundant."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [
 
 @pytest.fixture
 def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The scans that are made: all of the walks over a directory, but for those that count what takes up the disk."""
+    """The scans that were made: all directory walks except those that measure disk usage."""
     made: list[str] = []
 
     def count(name: str, walk: Callable[..., object]) -> Callable[..., object]:
@@ -39,7 +39,7 @@ def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return made
 
 
-async def test_a_command_scans_for_what_is_mounted_and_nothing_else(tmp_path: Path, scans: list[str]) -> None:
+async def test_command_scans_only_for_protected_files(tmp_path: Path, scans: list[str]) -> None:
     backend = SandboxBackend(tmp_path)
     for _ in range(2):
         assert (await backend.run(['true'])).exit_code == 0
@@ -47,10 +47,10 @@ async def test_a_command_scans_for_what_is_mounted_and_nothing_else(tmp_path: Pa
 
 
 @pytest.mark.parametrize('commands', [0, 1, 3])
-async def test_a_turn_scans_at_its_beginning_and_end_and_for_each_command(
+async def test_turn_scans_at_its_start_and_end_and_for_each_command(
     make: MakeAgent, tmp_path: Path, scans: list[str], commands: int
 ) -> None:
-    """A command: what it must not change, before it, and what it has changed, after it. Nobody looks at the same twice."""
+    """A command is scanned before and after, for protected files and for changes, without repetition."""
     agent = make(*[call('execute', command='true')] * commands, 'done')
     root = await agent.create(backend=SandboxBackend(tmp_path))
     scans.clear()

@@ -1,4 +1,4 @@
-"""Directories for views: one process has one, its name can be had again, and what a dead one left is removed."""
+"""Scratch directories for views: one per process, with a reusable name; those of crashed processes are removed."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from pydantic_deep.versions.files._scratch_directories import Scratch
 NAME = 'pydantic-deep-view-abcdefgh'
 
 
-def test_nothing_is_made_before_it_is_needed(tmp_path: Path) -> None:
+def test_nothing_is_created_before_it_is_needed(tmp_path: Path) -> None:
     scratch = Scratch(tmp_path, None)
     assert scratch.name is None
     scratch.remove()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_place_has_directories_that_are_empty_and_ours_alone(tmp_path: Path) -> None:
+def test_scratch_has_empty_private_directories(tmp_path: Path) -> None:
     scratch = Scratch(tmp_path, None)
     one, two = scratch.make_directory(), scratch.make_directory()
     assert one.parent == two.parent == tmp_path / str(scratch.name)
@@ -33,7 +33,7 @@ def test_a_place_has_directories_that_are_empty_and_ours_alone(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_name_of_a_place_can_be_had_again_when_it_is_free(tmp_path: Path) -> None:
+def test_scratch_name_can_be_reused_when_it_is_free(tmp_path: Path) -> None:
     first = Scratch(tmp_path, None)
     path = first.make_directory()
     beside = Scratch(tmp_path, first.name)
@@ -48,7 +48,7 @@ def test_the_name_of_a_place_can_be_had_again_when_it_is_free(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize('name', ['../pydantic-deep-view-abcdefgh', '.ssh', '/etc', f'{NAME}/a', f'{NAME}\n', ''])
-def test_a_name_that_is_none_of_ours_is_not_taken(tmp_path: Path, name: str) -> None:
+def test_invalid_scratch_name_is_not_used(tmp_path: Path, name: str) -> None:
     scratch = Scratch(tmp_path, name)
     path = scratch.make_directory()
     assert path.parent.parent == tmp_path
@@ -56,7 +56,7 @@ def test_a_name_that_is_none_of_ours_is_not_taken(tmp_path: Path, name: str) -> 
     scratch.remove()
 
 
-def test_what_a_dead_process_left_is_removed_and_what_a_living_one_has_stays(tmp_path: Path) -> None:
+def test_scratch_of_a_crashed_process_is_removed_and_of_a_live_one_preserved(tmp_path: Path) -> None:
     killed = (
         'import os, sys\n'
         'from pydantic_deep.versions.files._scratch_directories import Scratch\n'
@@ -74,7 +74,7 @@ def test_what_a_dead_process_left_is_removed_and_what_a_living_one_has_stays(tmp
     living.remove()
 
 
-def test_a_link_or_a_file_of_such_a_name_is_left_alone(tmp_path: Path) -> None:
+def test_link_or_file_with_a_scratch_name_is_not_removed(tmp_path: Path) -> None:
     (tmp_path / 'elsewhere').mkdir()
     (tmp_path / 'elsewhere' / 'mine').write_text('mine')
     (tmp_path / NAME).symlink_to(tmp_path / 'elsewhere')
@@ -86,16 +86,16 @@ def test_a_link_or_a_file_of_such_a_name_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / NAME.replace('a', 'b')).exists()
 
 
-def test_a_place_of_another_user_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scratch_of_another_user_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / NAME).mkdir()
     me = os.geteuid()
-    with monkeypatch.context() as patched:  # a test has one user
+    with monkeypatch.context() as patched:  # tests run as a single user
         patched.setattr(_scratch_directories.os, 'geteuid', lambda: me + 1)
         _scratch_directories.sweep(tmp_path)
     assert (tmp_path / NAME).exists()
 
 
-def test_a_place_that_is_swept_as_it_is_made_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scratch_removed_during_its_creation_is_created_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock, calls = _scratch_directories.lock_directory, list[Path]()
 
     def swept(path: Path) -> int | None:
@@ -104,26 +104,24 @@ def test_a_place_that_is_swept_as_it_is_made_is_made_again(tmp_path: Path, monke
             path.rmdir()
         return lock(path)
 
-    monkeypatch.setattr(_scratch_directories, 'lock_directory', swept)  # the moment is too short to be met
+    monkeypatch.setattr(_scratch_directories, 'lock_directory', swept)  # the window is too short to hit reliably
     scratch = Scratch(tmp_path, NAME)
     assert scratch.make_directory().parent == calls[2]
     assert (calls[0].name, len(calls)) == (NAME, 3)
     scratch.remove()
 
 
-def test_where_nothing_can_be_locked_it_says_so_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unsupported_locks_raise_and_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path) -> None:
         return None
 
-    monkeypatch.setattr(_scratch_directories, 'lock_directory', refuse)  # as on a disk of the network
+    monkeypatch.setattr(_scratch_directories, 'lock_directory', refuse)  # as on a network disk
     with pytest.raises(OSError, match=r'Directories cannot be locked here\. Set TMPDIR to one on a local disk'):
         Scratch(tmp_path, NAME).make_directory()
     assert [path.name for path in tmp_path.iterdir()] in ([], [NAME])
 
 
-def test_the_name_of_a_view_is_kept_with_the_backend() -> None:
+def test_view_name_is_stored_in_the_backend_description() -> None:
     assert with_view('{"id":"/w","provider":"local"}', NAME) == f'{{"id":"/w","provider":"local","view":"{NAME}"}}'
     assert with_view(with_view('{"id":"/w"}', NAME), None) == '{"id":"/w"}'
     assert with_view(None, NAME) is None

@@ -1,4 +1,4 @@
-"""The files of a version are put into its directory, whatever happened there since."""
+"""Checkout of a version into its directory, whatever has happened to the directory since."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _agent(store: Store) -> VersionedAgent[Any, Any]:
     return VersionedAgent(create_deep_agent(model), store)
 
 
-async def test_a_checkout_that_died_is_known_to_the_next_one_of_another_version(tmp_path: Path) -> None:
+async def test_crashed_checkout_is_known_to_the_checkout_of_another_version(tmp_path: Path) -> None:
     root = tmp_path / 'work'
     root.mkdir()
     url = f'sqlite:///{tmp_path}/agents.db'
@@ -59,7 +59,7 @@ async def test_a_checkout_that_died_is_known_to_the_next_one_of_another_version(
         assert list(root.iterdir()) == []
         key = _workspace_key(root)
         assert await store.claim_workspace(key, checkout_claim(v2.id), v0.id)
-        (root / 'b.txt').write_text('two')  # as far as it came before its process died
+        (root / 'b.txt').write_text('two')  # partly written before its process crashed
         v0_id, v1_id = v0.id, v2.parent_id or ''
     async with open_store(url) as store:
         agent = _agent(store)
@@ -69,14 +69,14 @@ async def test_a_checkout_that_died_is_known_to_the_next_one_of_another_version(
         assert list(root.iterdir()) == []
 
 
-async def test_no_turn_takes_what_a_killed_checkout_left_for_edits(tmp_path: Path) -> None:
+async def test_files_of_a_killed_checkout_are_not_taken_for_edits(tmp_path: Path) -> None:
     root = tmp_path / 'work'
     root.mkdir()
     url = f'sqlite:///{tmp_path}/agents.db'
     async with open_store(url) as store:
         v0, v1, v2 = await _three(_agent(store), root)
         assert await store.claim_workspace(_workspace_key(root), checkout_claim(v0.id), v2.id)
-        (root / 'a.txt').unlink()  # as far as it came before its process died
+        (root / 'a.txt').unlink()  # partly written before its process crashed
         v2_id, v1_id = v2.id, v1.id
     async with open_store(url) as store:
         agent = _agent(store)
@@ -87,16 +87,14 @@ async def test_no_turn_takes_what_a_killed_checkout_left_for_edits(tmp_path: Pat
         assert (caught.value.backend, caught.value.version_id) == (_workspace_key(root), v0.id)
         with pytest.raises(UnfinishedCheckoutError):
             await agent.create(backend=LocalBackend(root))
-        beside = await (await agent.load(v1_id)).advance('three')  # a view is not concerned
+        beside = await (await agent.load(v1_id)).advance('three')  # a view is not affected
         assert '/b.txt' not in await beside.file_tree()
         await v2.checkout()
         assert sorted(path.name for path in root.iterdir()) == ['a.txt', 'b.txt']
         assert (await v2.advance('three')).parent_id == v2.id
 
 
-async def test_a_checkout_that_failed_half_way_is_to_be_repeated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_failed_checkout_must_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_store('memory:') as store:
         v0, _, v2 = await _three(_agent(store), tmp_path)
 
@@ -111,7 +109,7 @@ async def test_a_checkout_that_failed_half_way_is_to_be_repeated(
         with pytest.raises(UnfinishedCheckoutError):
             await v2.advance('three')
         (tmp_path / 'mine.txt').write_text('mine')
-        with pytest.raises(UnversionedChangesError):  # which does not end what was begun
+        with pytest.raises(UnversionedChangesError):  # the interrupted checkout stays recorded
             await v2.checkout()
         with pytest.raises(UnfinishedCheckoutError):
             await v2.advance('three')
@@ -120,7 +118,7 @@ async def test_a_checkout_that_failed_half_way_is_to_be_repeated(
         assert (await v2.advance('three')).parent_id == v2.id
 
 
-async def test_files_of_several_checkouts_that_were_cut_off_are_known(tmp_path: Path) -> None:
+async def test_files_of_several_interrupted_checkouts_are_known(tmp_path: Path) -> None:
     root = tmp_path / 'work'
     root.mkdir()
     url = f'sqlite:///{tmp_path}/agents.db'
@@ -128,7 +126,7 @@ async def test_files_of_several_checkouts_that_were_cut_off_are_known(tmp_path: 
         v0, v1, v2 = await _three(_agent(store), root)
         await v0.checkout()
         assert await store.claim_workspace(_workspace_key(root), checkout_claim(v2.id), v0.id)
-        (root / 'b.txt').write_text('two')  # as far as the first one came
+        (root / 'b.txt').write_text('two')  # partly written by the first one
         ids = v0.id, v1.id
     async with open_store(url) as store:
         held = await store.workspace(_workspace_key(root))
@@ -140,7 +138,7 @@ async def test_files_of_several_checkouts_that_were_cut_off_are_known(tmp_path: 
         assert [path.name for path in root.iterdir()] == ['a.txt']
 
 
-async def test_two_checkouts_of_one_version_do_not_meet(tmp_path: Path) -> None:
+async def test_concurrent_checkouts_of_one_version_exclude_each_other(tmp_path: Path) -> None:
     async with open_store('memory:') as store:
         v0, _, _ = await _three(_agent(store), tmp_path)
         done = await asyncio.gather(*(v0.checkout() for _ in range(2)), return_exceptions=True)
@@ -148,7 +146,7 @@ async def test_two_checkouts_of_one_version_do_not_meet(tmp_path: Path) -> None:
         assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_conversation_begins_where_nobody_can_repeat_a_checkout(tmp_path: Path) -> None:
+async def test_conversation_can_start_where_the_interrupted_checkout_is_unrepeatable(tmp_path: Path) -> None:
     root = tmp_path / 'work'
     root.mkdir()
     url = f'sqlite:///{tmp_path}/agents.db'
@@ -165,7 +163,7 @@ async def test_a_conversation_begins_where_nobody_can_repeat_a_checkout(tmp_path
         assert (held.version_id, held.run_id) == (begun.id, None)
 
 
-async def test_a_checkout_whose_end_cannot_be_stored_is_in_nobodys_way(
+async def test_checkout_with_unstored_end_does_not_block_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_store('memory:') as store:
@@ -185,7 +183,7 @@ async def test_a_checkout_whose_end_cannot_be_stored_is_in_nobodys_way(
         assert (await v1.advance('three')).parent_id == v1.id
 
 
-async def test_a_run_that_died_goes_on_beside_a_checkout_that_was_cut_off(tmp_path: Path) -> None:
+async def test_crashed_run_is_recovered_beside_an_interrupted_checkout(tmp_path: Path) -> None:
     root = tmp_path / 'work'
     root.mkdir()
     url = f'sqlite:///{tmp_path}/agents.db'
@@ -203,7 +201,7 @@ async def test_a_run_that_died_goes_on_beside_a_checkout_that_was_cut_off(tmp_pa
         assert (held.version_id, held.checkouts) == (v2.id, (v0.id,))
 
 
-async def test_files_of_a_version_that_was_deleted_can_be_kept_and_replaced(tmp_path: Path) -> None:
+async def test_files_of_a_deleted_version_can_be_stored_and_replaced(tmp_path: Path) -> None:
     async with open_store('memory:') as store:
         v0, _, v2 = await _three(_agent(store), tmp_path)
         await store.delete(v2.id)
@@ -216,7 +214,7 @@ async def test_files_of_a_version_that_was_deleted_can_be_kept_and_replaced(tmp_
         assert sorted(await kept.file_tree()) == ['/a.txt', '/b.txt']
 
 
-async def test_edits_that_no_version_has_are_refused_by_name_and_kept_by_force(tmp_path: Path) -> None:
+async def test_unversioned_edits_are_refused_by_name_and_stored_with_force(tmp_path: Path) -> None:
     async with open_store('memory:') as store:
         v0, _, v2 = await _three(_agent(store), tmp_path)
         (tmp_path / 'mine.txt').write_text('mine')
@@ -232,7 +230,7 @@ async def test_edits_that_no_version_has_are_refused_by_name_and_kept_by_force(t
         assert (tmp_path / 'mine.txt').read_text() == 'mine'
 
 
-async def test_a_directory_in_which_a_run_works_is_left_alone(tmp_path: Path) -> None:
+async def test_directory_used_by_a_run_is_not_changed(tmp_path: Path) -> None:
     async with open_store('memory:') as store:
         v0, _, v2 = await _three(_agent(store), tmp_path)
         assert await store.claim_workspace(_workspace_key(tmp_path), 'some run', v2.id)
@@ -241,7 +239,7 @@ async def test_a_directory_in_which_a_run_works_is_left_alone(tmp_path: Path) ->
         assert caught.value.workspace == _workspace_key(tmp_path)
 
 
-async def test_files_that_go_nowhere_say_so() -> None:
+async def test_files_in_memory_require_a_backend_for_checkout() -> None:
     async with open_store('memory:') as store:
         agent = _agent(store)
         in_memory = await agent.create(backend=StateBackend({'/a.txt': 'a'}))
@@ -252,8 +250,8 @@ async def test_files_that_go_nowhere_say_so() -> None:
         assert await other.read_bytes('/a.txt') == b'a'
 
 
-async def test_a_checkout_warns_of_the_protected_files_that_it_writes(tmp_path: Path) -> None:
-    """Also of those that it had written before it was cut off, and of none the next time."""
+async def test_checkout_warns_about_the_protected_files_it_writes(tmp_path: Path) -> None:
+    """It includes those written before an interruption, and the next checkout warns about none."""
     root = tmp_path / 'work'
     root.mkdir()
     url = f'sqlite:///{tmp_path}/agents.db'
@@ -269,7 +267,7 @@ async def test_a_checkout_warns_of_the_protected_files_that_it_writes(tmp_path: 
         (root / '.vscode' / 'tasks.json').write_text('{}')
         second = await first.advance('two')
         assert await store.claim_workspace(_workspace_key(root), checkout_claim(first.id), second.id)
-        (root / '.envrc').write_text('evil')  # as far as it came before its process died
+        (root / '.envrc').write_text('evil')  # partly written before its process crashed
         first_id = first.id
     async with open_store(url) as store:
         first = await VersionedAgent(create_deep_agent(ScriptedModel()), store).load(first_id)
@@ -287,7 +285,7 @@ def _workspace_key(root: Path) -> str:
     return workspace_key(describe_backend(LocalBackend(root)) or '')
 
 
-async def test_a_turn_that_cannot_begin_leaves_the_directory_to_the_next_one(tmp_path: Path) -> None:
+async def test_turn_that_cannot_start_releases_the_directory(tmp_path: Path) -> None:
     deps: list[object] = [DeepAgentDeps(), DeepAgentDeps(), DeepAgentDeps()]
 
     def make_deps() -> Any:
@@ -306,7 +304,7 @@ async def test_a_turn_that_cannot_begin_leaves_the_directory_to_the_next_one(tmp
         assert (tmp_path / 'a.txt').read_text() == 'one'
 
 
-async def test_a_new_conversation_leaves_a_directory_to_the_run_that_works_there(tmp_path: Path) -> None:
+async def test_new_conversation_does_not_take_the_directory_of_a_run(tmp_path: Path) -> None:
     async with open_store('memory:') as store:
         _, _, v2 = await _three(_agent(store), tmp_path)
         key = _workspace_key(tmp_path)
@@ -317,7 +315,7 @@ async def test_a_new_conversation_leaves_a_directory_to_the_run_that_works_there
         assert (workspace.run_id, workspace.version_id) == ('some run', v2.id)
 
 
-async def test_the_versions_of_a_general_purpose_subagent_are_not_those_of_the_agent() -> None:
+async def test_versions_of_a_general_purpose_subagent_do_not_belong_to_its_parent() -> None:
     task = ToolCallPart('task', {'subagent': 'general-purpose', 'description': 'look'}, tool_call_id='t1')
     async with open_store('memory:') as store:
         agent: VersionedAgent[Any, Any] = VersionedAgent(create_deep_agent(ScriptedModel(task, 'seen', 'done')), store)

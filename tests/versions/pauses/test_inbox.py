@@ -1,4 +1,4 @@
-"""Approvals in the store: listed across agents and processes, answered once, acted on once."""
+"""Approvals in the store: listed across agents and processes, answered once, executed once."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def pause(make: MakeAgent, *steps: Step, **options: Any) -> Version:
     return await (await agent.create()).advance('go')
 
 
-async def test_a_turn_waits_as_a_version(make: MakeAgent):
+async def test_pending_turn_is_a_version(make: MakeAgent):
     paused = await pause(make, write('/a.txt'), 'done')
 
     assert (paused.kind, paused.state, paused.output) == ('pause', 'awaiting_approval', None)
@@ -69,7 +69,7 @@ async def test_a_turn_waits_as_a_version(make: MakeAgent):
     assert '/a.txt' in str(pending.preview)
 
 
-async def test_the_inbox_lists_what_waits_in_all_agents(make: MakeAgent, inbox: ApprovalInbox):
+async def test_inbox_lists_pending_calls_of_all_agents(make: MakeAgent, inbox: ApprovalInbox):
     first = await pause(make, write('/a.txt'), name='one')
     second = await pause(make, [write('/b.txt'), write('/c.txt')], name='two')
 
@@ -94,7 +94,7 @@ async def test_the_inbox_lists_what_waits_in_all_agents(make: MakeAgent, inbox: 
         await inbox.get('01234567-nobody')
 
 
-async def test_an_answer_is_kept_with_who_and_why(make: MakeAgent, inbox: ApprovalInbox):
+async def test_answer_is_stored_with_person_and_reason(make: MakeAgent, inbox: ApprovalInbox):
     paused = await pause(make, write('/a.txt'), 'done')
     [item] = await inbox.list()
 
@@ -120,7 +120,7 @@ async def test_an_answer_is_kept_with_who_and_why(make: MakeAgent, inbox: Approv
         (Respond('I did it'), 'responded', 'success'),
     ],
 )
-async def test_each_kind_of_answer_is_acted_on(
+async def test_each_kind_of_answer_is_applied(
     make: MakeAgent, inbox: ApprovalInbox, decision: Any, status: str, outcome: str
 ):
     paused = await pause(make, write('/a.txt'), 'done')
@@ -137,7 +137,7 @@ async def test_each_kind_of_answer_is_acted_on(
     assert bool(await done.replay())
 
 
-async def test_a_second_answer_is_told_who_was_first(make: MakeAgent, inbox: ApprovalInbox):
+async def test_second_answer_is_refused_and_names_the_first(make: MakeAgent, inbox: ApprovalInbox):
     await pause(make, write('/a.txt'), 'done')
     [item] = await inbox.list()
     await inbox.answer(item.id, Deny('no'), by='ann')
@@ -149,7 +149,7 @@ async def test_a_second_answer_is_told_who_was_first(make: MakeAgent, inbox: App
     assert (await inbox.get(item.id)).decided_by == 'ann'
 
 
-async def test_of_twenty_who_answer_at_once_one_is_first(make: MakeAgent, inbox: ApprovalInbox):
+async def test_one_of_twenty_concurrent_answers_wins(make: MakeAgent, inbox: ApprovalInbox):
     await pause(make, write('/a.txt'), 'done')
     [item] = await inbox.list()
 
@@ -162,7 +162,7 @@ async def test_of_twenty_who_answer_at_once_one_is_first(make: MakeAgent, inbox:
     assert {loser.by for loser in losers} == {winner.decided_by}
 
 
-async def test_an_answer_must_fit(make: MakeAgent, inbox: ApprovalInbox):
+async def test_answer_must_be_allowed_and_name_a_pending_call(make: MakeAgent, inbox: ApprovalInbox):
     paused = await pause(
         make, write('/a.txt'), interrupt_on={'write_file': ApprovalRule(decisions=['approve', 'deny'])}
     )
@@ -178,7 +178,7 @@ async def test_an_answer_must_fit(make: MakeAgent, inbox: ApprovalInbox):
     assert (await inbox.get(item.id)).status == 'pending'
 
 
-async def test_what_is_not_answered_waits_on(make: MakeAgent, inbox: ApprovalInbox):
+async def test_unanswered_calls_stay_pending(make: MakeAgent, inbox: ApprovalInbox):
     paused = await pause(make, [write('/a.txt'), write('/b.txt')], 'done')
     first, second = await inbox.list()
 
@@ -199,7 +199,7 @@ async def test_what_is_not_answered_waits_on(make: MakeAgent, inbox: ApprovalInb
     assert [v.id for v in await done.lineage()][1:] == [paused.id, again.id, done.id]
 
 
-async def test_a_version_is_resumed_once(make: MakeAgent, inbox: ApprovalInbox, store: SpyStore):
+async def test_version_is_resumed_once(make: MakeAgent, inbox: ApprovalInbox, store: SpyStore):
     paused = await pause(make, write('/a.txt'), 'done', 'never')
     answers = {paused.pending[0].id: Approve()}
     done = await paused.resume(answers, by='ann')
@@ -213,7 +213,7 @@ async def test_a_version_is_resumed_once(make: MakeAgent, inbox: ApprovalInbox, 
     assert await store.runs(states=['running']) == []
 
 
-async def test_of_two_who_resume_at_once_one_runs(make: MakeAgent, store: SpyStore):
+async def test_concurrent_resumes_run_the_call_once(make: MakeAgent, store: SpyStore):
     runs: list[str] = []
 
     async def pay() -> str:
@@ -231,7 +231,7 @@ async def test_of_two_who_resume_at_once_one_runs(make: MakeAgent, store: SpySto
     assert len(await paused.children()) == 1
 
 
-async def test_nothing_can_be_resumed_without_an_answer(make: MakeAgent, inbox: ApprovalInbox, store: SpyStore):
+async def test_resume_without_any_answer_raises(make: MakeAgent, inbox: ApprovalInbox, store: SpyStore):
     paused = await pause(make, write('/a.txt'), 'done')
 
     with pytest.raises(NothingAnsweredError, match=paused.id):
@@ -241,14 +241,14 @@ async def test_nothing_can_be_resumed_without_an_answer(make: MakeAgent, inbox: 
     assert (await paused.resume({paused.pending[0].id: Approve()})).output == 'done'
 
 
-async def test_a_version_that_waits_for_nothing_is_not_resumed(make: MakeAgent):
+async def test_version_without_pending_calls_cannot_be_resumed(make: MakeAgent):
     root = await make('done').create()
 
     with pytest.raises(NothingPendingError, match='complete'):
         await root.resume()
 
 
-async def test_no_turn_begins_where_a_person_is_waited_for(make: MakeAgent):
+async def test_pending_version_cannot_be_advanced(make: MakeAgent):
     paused = await pause(make, write('/a.txt'), 'done')
 
     with pytest.raises(ApprovalsPendingError, match=paused.pending[0].id) as caught:
@@ -274,8 +274,8 @@ def clock(store: SpyStore) -> Clock:
     return clock
 
 
-async def test_what_nobody_answers_in_time_is_denied(make: MakeAgent, inbox: ApprovalInbox, clock: Clock):
-    """The moment of expiry is the recorder's clock plus the timeout; the store decides by its own."""
+async def test_expired_approval_is_denied(make: MakeAgent, inbox: ApprovalInbox, clock: Clock):
+    """The recorder's clock plus the timeout gives the expiry; the store compares it with its own clock."""
     paused = await pause(make, write('/a.txt'), 'done', approval_timeout_seconds=60)
     [item] = await inbox.list(status=None)
     assert item.expires_at is not None
@@ -293,7 +293,7 @@ async def test_what_nobody_answers_in_time_is_denied(make: MakeAgent, inbox: App
     assert await outcomes(done) == {'call-1': 'denied'}
 
 
-async def test_what_waits_on_has_the_deadline_that_it_had(make: MakeAgent, inbox: ApprovalInbox):
+async def test_calls_that_stay_pending_preserve_their_deadline(make: MakeAgent, inbox: ApprovalInbox):
     paused = await pause(make, [write('/a.txt'), write('/b.txt')], approval_timeout_seconds=60)
     _, before = await inbox.list()
 
@@ -304,7 +304,7 @@ async def test_what_waits_on_has_the_deadline_that_it_had(make: MakeAgent, inbox
     assert (after.created_at, after.expires_at) == (before.created_at, before.expires_at)
 
 
-async def test_what_expires_while_others_are_acted_on_has_expired(make: MakeAgent, inbox: ApprovalInbox, clock: Clock):
+async def test_call_that_expires_while_others_run_is_denied(make: MakeAgent, inbox: ApprovalInbox, clock: Clock):
     async def pay() -> str:
         clock.now += 10**18
         return 'paid'
@@ -322,7 +322,7 @@ async def test_what_expires_while_others_are_acted_on_has_expired(make: MakeAgen
         assert (await version.replay()).difference is None
 
 
-async def test_an_answer_that_nobody_acted_on_says_how_to_go_on(make: MakeAgent, store: SpyStore):
+async def test_stored_but_unused_answer_explains_how_to_resume(make: MakeAgent, store: SpyStore):
     paused = await pause(make, write('/a.txt'), 'done')
     store.refuse = lambda commit: StoreUnavailableError('The process is dead.') if commit.runs else None
     with pytest.raises(StoreUnavailableError):
@@ -340,14 +340,14 @@ async def test_an_answer_that_nobody_acted_on_says_how_to_go_on(make: MakeAgent,
     assert (await paused.resume()).output == 'done'
 
 
-async def test_a_turn_that_goes_on_has_the_limits_that_it_is_given(make: MakeAgent):
+async def test_resumed_turn_respects_usage_limits(make: MakeAgent):
     paused = await pause(make, write('/a.txt'), 'done')
 
     with pytest.raises(UsageLimitExceeded, match='request_limit of 1'):
         await paused.resume({paused.pending[0].id: Approve()}, usage_limits=UsageLimits(request_limit=1))
 
 
-async def test_a_clone_of_what_has_expired_waits_as_long_once_more(make: MakeAgent, store: SpyStore):
+async def test_clone_of_an_expired_pause_gets_the_same_timeout_again(make: MakeAgent, store: SpyStore):
     paused = await pause(make, write('/a.txt'), 'done', approval_timeout_seconds=0.000001)
     inbox = ApprovalInbox(store)
     assert [item.version_id for item in await inbox.list(status='expired')] == [paused.id]
@@ -361,7 +361,7 @@ async def test_a_clone_of_what_has_expired_waits_as_long_once_more(make: MakeAge
     assert new.created_at > old.created_at
 
 
-async def test_another_process_resumes_with_nothing_but_the_store(tmp_path: Path):
+async def test_another_process_resumes_from_the_store_alone(tmp_path: Path):
     url = f'sqlite:///{tmp_path}/agents.db'
     work = tmp_path / 'work'
     work.mkdir()
@@ -388,7 +388,7 @@ def team() -> list[Subagent]:
     return [Subagent('lead', 'Leads.', subagents=[Subagent('hand', 'Works.')])]
 
 
-async def test_approvals_rise_from_three_levels(make: MakeAgent, inbox: ApprovalInbox, store: SpyStore):
+async def test_approvals_are_surfaced_from_three_levels(make: MakeAgent, inbox: ApprovalInbox, store: SpyStore):
     steps = (
         call('task', subagent='lead', description='lead'),
         call('task', subagent='hand', description='work'),
@@ -418,7 +418,7 @@ async def test_approvals_rise_from_three_levels(make: MakeAgent, inbox: Approval
     assert [v.state for v in (await done.lineage())] == ['complete', 'awaiting_approval', 'complete']
 
 
-async def test_some_of_what_subagents_ask_for_may_wait_on(make: MakeAgent, inbox: ApprovalInbox):
+async def test_some_calls_of_subagents_can_stay_pending(make: MakeAgent, inbox: ApprovalInbox):
     paused = await pause(
         make, [call('task', subagent='lead', description='a'), write('/top.txt')],
         [write('/one.txt'), write('/two.txt')], 'lead done', 'done', subagents=team(),
@@ -435,7 +435,7 @@ async def test_some_of_what_subagents_ask_for_may_wait_on(make: MakeAgent, inbox
     assert ['/one.txt' in tree, '/two.txt' in tree, '/top.txt' in tree] == [True, True, False]
 
 
-async def test_a_clone_of_a_pause_waits_for_answers_of_its_own(make: MakeAgent, inbox: ApprovalInbox):
+async def test_clone_of_a_pause_needs_its_own_answers(make: MakeAgent, inbox: ApprovalInbox):
     paused = await pause(make, write('/a.txt'), 'done', 'denied')
     clone = await paused.clone()
 
@@ -449,7 +449,7 @@ async def test_a_clone_of_a_pause_waits_for_answers_of_its_own(make: MakeAgent, 
     assert '/a.txt' not in await other.file_tree()
 
 
-async def test_an_edit_of_a_pause_waits_too(make: MakeAgent, inbox: ApprovalInbox):
+async def test_edit_of_a_pause_is_pending_too(make: MakeAgent, inbox: ApprovalInbox):
     paused = await pause(make, write('/a.txt'), 'done')
 
     edited = await paused.with_metadata({'priority': 'high'})
@@ -458,7 +458,7 @@ async def test_an_edit_of_a_pause_waits_too(make: MakeAgent, inbox: ApprovalInbo
     assert (await edited.resume({edited.pending[0].id: Approve()})).output == 'done'
 
 
-async def test_a_merge_with_a_pause_waits_too(make: MakeAgent):
+async def test_merge_with_a_pause_is_pending_too(make: MakeAgent):
     agent = make('one', [write('/a.txt')], 'done', interrupt_on=ASK)
     first = await (await agent.create()).advance('a')
     paused = await first.advance('b')
@@ -470,7 +470,7 @@ async def test_a_merge_with_a_pause_waits_too(make: MakeAgent):
     assert (await merged.resume({merged.pending[0].id: Approve()})).output == 'done'
 
 
-async def test_a_directory_that_was_edited_while_it_waited_does_not_ask_twice(
+async def test_directory_edited_during_a_pause_does_not_ask_again(
     make: MakeAgent, inbox: ApprovalInbox, tmp_path: Path
 ):
     agent = make([write('/a.txt'), write('/b.txt')], 'done', interrupt_on=ASK)
@@ -488,7 +488,7 @@ async def test_a_directory_that_was_edited_while_it_waited_does_not_ask_twice(
     assert bool(await done.replay())
 
 
-async def test_a_turn_that_was_answered_can_be_streamed(make: MakeAgent):
+async def test_resumed_turn_can_be_streamed(make: MakeAgent):
     paused = await pause(make, write('/a.txt'), 'all done')
 
     stream = paused.resume_stream({paused.pending[0].id: Approve()}, by='ann')
@@ -501,15 +501,15 @@ async def test_a_turn_that_was_answered_can_be_streamed(make: MakeAgent):
         _ = [text async for text in again]
 
 
-async def test_a_delegation_that_waits_has_called_and_not_yet_responded(make: MakeAgent):
+async def test_pending_delegation_has_a_call_event_and_no_response_event(make: MakeAgent):
     agent = make(call('task', subagent='lead', description='a'), write('/one.txt'), interrupt_on=ASK, subagents=team())
     paused = await (await agent.create()).advance('go')
 
     assert [event.kind for event in await agent.events(paused.conversation_id)] == ['tool_call']
 
 
-async def test_a_pause_of_a_subagent_that_no_store_has_keeps_its_history(store: SpyStore):
-    """An agent of somebody else may delegate without a recorder: then the pause holds the history itself."""
+async def test_pause_of_an_unstored_subagent_contains_its_history(store: SpyStore):
+    """A foreign agent may delegate without a recorder; then the pause contains the history itself."""
     child = DelegationRequest(subagent='x', conversation_id='nowhere', messages=['m'], requests=DeferredToolRequests())
     requests = DeferredToolRequests(
         approvals=[ToolCallPart('task', {}, tool_call_id='c')], metadata={'c': dump(child), 'd': {'other': 1}}
@@ -520,7 +520,7 @@ async def test_a_pause_of_a_subagent_that_no_store_has_keeps_its_history(store: 
     assert loaded == requests
 
 
-async def test_a_pause_of_a_subagent_with_another_history_keeps_its_own(make: MakeAgent, store: SpyStore):
+async def test_pause_contains_a_subagent_history_that_differs_from_its_thread(make: MakeAgent, store: SpyStore):
     paused = await pause(make, call('task', subagent='lead', description='a'), write('/one.txt'), subagents=team())
     [thread] = await paused.subagents()
     child = DelegationRequest(
@@ -531,7 +531,7 @@ async def test_a_pause_of_a_subagent_with_another_history_keeps_its_own(make: Ma
     assert await load_pause(store, await store_pause(store, requests)) == requests
 
 
-async def test_answers_are_acted_on_later_if_their_run_could_not_begin(make: MakeAgent, store: SpyStore) -> None:
+async def test_stored_answers_are_used_later_if_their_run_cannot_start(make: MakeAgent, store: SpyStore) -> None:
     paused = await pause(make, write('/a.txt'), 'done')
     without_model: VersionedAgent[Any, Any] = VersionedAgent(create_deep_agent(interrupt_on=ASK), store)
     with pytest.raises(UserError, match='model'):

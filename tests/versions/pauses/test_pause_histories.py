@@ -1,4 +1,4 @@
-"""What is stored of a pause grows with what waits, not with the histories of the subagents that wait."""
+"""The stored size of a pause grows with its pending calls, not with the histories of the pending subagents."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def _paused(store: Store) -> AgentVersion[object, object]:
     return await root.advance('go')  # pyright: ignore[reportReturnType] - only its values matter here
 
 
-async def test_a_pause_names_the_version_of_the_subagent_and_holds_no_copy_of_its_history() -> None:
+async def test_pause_refers_to_the_version_of_its_subagent_instead_of_copying_it() -> None:
     async with open_store('memory:') as store:
         first = await _paused(store)
         second = await first.resume({first.pending[0].id: Approve()})
@@ -53,7 +53,7 @@ async def test_a_pause_names_the_version_of_the_subagent_and_holds_no_copy_of_it
         assert len(stored) < 5_000  # the history of the subagent has 55,000 characters by now
 
 
-async def test_a_subagent_goes_on_from_its_version_to_the_end() -> None:
+async def test_subagent_resumes_from_its_version() -> None:
     async with open_store('memory:') as store:
         first = await _paused(store)
         second = await first.resume({first.pending[0].id: Approve()})
@@ -62,7 +62,7 @@ async def test_a_subagent_goes_on_from_its_version_to_the_end() -> None:
         assert sorted(await last.file_tree()) == ['/one.md', '/two.md']
 
 
-async def test_a_pause_whose_subagent_was_deleted_raises_before_it_stores_answers() -> None:
+async def test_pause_with_a_deleted_subagent_raises_before_storing_answers() -> None:
     async with open_store('memory:') as store:
         first = await _paused(store)
         (thread,) = await first.subagents()
@@ -74,7 +74,7 @@ async def test_a_pause_whose_subagent_was_deleted_raises_before_it_stores_answer
 
 
 def _measuring() -> Agent[Any, Any]:
-    """Return an agent whose subagent reads numbers that JSON does not have, and then waits for a person twice."""
+    """Return an agent whose subagent receives NaN and infinities and then pauses twice for approval."""
 
     def measure() -> dict[str, object]:
         return {'a': [math.nan, math.inf, -math.inf], 'text': 'NaN'}
@@ -89,8 +89,8 @@ def _measured(messages: Sequence[ModelMessage]) -> str:
     return repr(next(part.content for part in parts if isinstance(part, ToolReturnPart)))
 
 
-async def test_numbers_that_json_does_not_have_survive_in_the_history_of_a_paused_subagent() -> None:
-    """NaN and infinities stay what they are in a pause that is saved and loaded as JSON, by any adapter."""
+async def test_nan_and_infinity_survive_in_the_history_of_a_paused_subagent() -> None:
+    """NaN and infinities are unchanged in a pause saved and loaded as JSON, by any adapter."""
     agent, deps, adapter = _measuring(), DeepAgentDeps(), TypeAdapter(DeferredToolRequests)
     result = await agent.run('go', deps=deps)
     for _ in range(2):
@@ -104,7 +104,7 @@ async def test_numbers_that_json_does_not_have_survive_in_the_history_of_a_pause
     assert result.output == 'done'
 
 
-async def test_such_a_history_is_that_of_its_version() -> None:
+async def test_history_of_a_paused_subagent_is_that_of_its_version() -> None:
     async with open_store('memory:') as store:
         agent = VersionedAgent(_measuring(), store)
         first = await (await agent.create()).advance('go')

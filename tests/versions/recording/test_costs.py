@@ -1,4 +1,4 @@
-"""What versions cost, counted: commits, statements and bytes, whatever the length of the history."""
+"""Costs of versions, counted in commits, statements and bytes, at any length of the history."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def messages_in(commits: list[Commit]) -> int:
     return sum(len(commit.append.messages) for commit in commits if commit.append is not None)
 
 
-async def test_a_turn_of_chat_is_two_commits(make: MakeAgent, store: SpyStore):
+async def test_chat_turn_is_two_commits(make: MakeAgent, store: SpyStore):
     root = await make('one').create()
     store.commits.clear()
 
@@ -30,7 +30,7 @@ async def test_a_turn_of_chat_is_two_commits(make: MakeAgent, store: SpyStore):
 
 
 @pytest.mark.parametrize('steps', [1, 4])
-async def test_a_step_with_a_tool_is_two_commits_more(make: MakeAgent, store: SpyStore, steps: int):
+async def test_each_step_with_a_tool_adds_two_commits(make: MakeAgent, store: SpyStore, steps: int):
     def send() -> str:
         """Send."""
         return 'sent'
@@ -44,10 +44,10 @@ async def test_a_step_with_a_tool_is_two_commits_more(make: MakeAgent, store: Sp
 
 
 @pytest.mark.parametrize('where', ['memory', 'directory'])
-async def test_a_step_that_changes_files_in_memory_is_one_commit_more(
+async def test_each_step_that_changes_files_adds_one_commit_in_memory_and_two_in_a_directory(
     make: MakeAgent, store: SpyStore, tmp_path: Path, where: str
 ):
-    """What is in a directory stays there when the process dies, and each change to it is told of at once."""
+    """Files in a directory survive a crash, so each change to them is recorded immediately."""
     backend = StateBackend() if where == 'memory' else LocalBackend(tmp_path)
     root = await make(*(call('write_file', path=f'/{index}', content='x') for index in range(4)), 'done').create(
         backend=backend
@@ -63,7 +63,7 @@ async def test_a_step_that_changes_files_in_memory_is_one_commit_more(
 
 
 @pytest.mark.parametrize('tool', ['write_file', 'ls'])
-async def test_what_a_call_returned_is_stored_once(make: MakeAgent, store: SpyStore, tool: str):
+async def test_result_of_a_call_is_stored_once(make: MakeAgent, store: SpyStore, tool: str):
     asked = call('ls') if tool == 'ls' else call('write_file', path='/a', content='x')
     root = await make(asked, 'done').create(backend=StateBackend())
 
@@ -74,7 +74,7 @@ async def test_what_a_call_returned_is_stored_once(make: MakeAgent, store: SpySt
     assert not [sql for sql in store.counting.writes if sql.startswith('UPDATE tool_call')]
 
 
-async def test_a_step_that_only_reads_is_one_commit_more(make: MakeAgent, store: SpyStore):
+async def test_each_read_only_step_adds_one_commit(make: MakeAgent, store: SpyStore):
     root = await make(call('ls'), call('ls'), 'done').create()
     store.commits.clear()
 
@@ -83,8 +83,8 @@ async def test_a_step_that_only_reads_is_one_commit_more(make: MakeAgent, store:
     assert len(store.commits) == 2 + 2
 
 
-async def test_a_turn_costs_the_same_at_any_length_of_history(make: MakeAgent, store: SpyStore):
-    """Statements and bytes of the 5th and the 60th turn; every id and number has a fixed length but for its digits."""
+async def test_turn_costs_the_same_at_any_length_of_history(make: MakeAgent, store: SpyStore):
+    """Statements and bytes of the 5th and the 60th turn; ids and numbers have a fixed length except for their digits."""
     agent = make(then=lambda messages, info: 'answer')
     version = await agent.create()
     costs: dict[int, tuple[int, int, int, int]] = {}
@@ -102,7 +102,7 @@ async def test_a_turn_costs_the_same_at_any_length_of_history(make: MakeAgent, s
     assert version.message_count == 120
 
 
-async def test_going_on_from_a_version_at_hand_reads_no_message(make: MakeAgent, store: SpyStore):
+async def test_advancing_a_cached_version_reads_no_message(make: MakeAgent, store: SpyStore):
     agent = make('one', 'two', 'three')
     first = await (await agent.create()).advance('a')
     store.counting.reads.clear()
@@ -112,7 +112,7 @@ async def test_going_on_from_a_version_at_hand_reads_no_message(make: MakeAgent,
     assert [sql for sql in store.counting.reads if 'FROM message' in sql or 'JOIN message' in sql] == []
 
 
-async def test_going_on_from_a_loaded_version_reads_its_messages_once(make: MakeAgent, store: SpyStore):
+async def test_advancing_a_loaded_version_reads_its_messages_once(make: MakeAgent, store: SpyStore):
     first = await (await make('one').create()).advance('a')
     later = await make('two', 'three').load(first.id)
     store.counting.reads.clear()
@@ -123,7 +123,7 @@ async def test_going_on_from_a_loaded_version_reads_its_messages_once(make: Make
     assert len([sql for sql in store.counting.reads if 'message' in sql and 'body' in sql]) == 1
 
 
-async def test_a_fork_writes_what_is_new_however_long_the_history(make: MakeAgent, store: SpyStore):
+async def test_fork_writes_only_new_content_at_any_length_of_history(make: MakeAgent, store: SpyStore):
     """000-06c: Every `advance()` writes only what is new, however long the history."""
     agent = make(then=lambda messages, info: 'answer')
     versions = [await agent.create()]
@@ -140,8 +140,8 @@ async def test_a_fork_writes_what_is_new_however_long_the_history(make: MakeAgen
     assert costs[0][1] == 2
 
 
-async def test_a_clone_is_one_commit_without_messages(make: MakeAgent, store: SpyStore):
-    """000-06a"""
+async def test_clone_is_one_commit_without_messages(make: MakeAgent, store: SpyStore):
+    """000-06a: The cost of a clone does not depend on the length of the conversation."""
     agent = make(then=lambda messages, info: 'answer')
     version = await agent.create()
     sizes: list[int] = []
@@ -155,10 +155,10 @@ async def test_a_clone_is_one_commit_without_messages(make: MakeAgent, store: Sp
     assert max(sizes) - min(sizes) <= 8
 
 
-async def test_a_list_reads_a_fixed_number_of_times(make: MakeAgent, store: SpyStore):
+async def test_list_makes_a_fixed_number_of_reads(make: MakeAgent, store: SpyStore):
     agent = make()
     root = await agent.create()
-    await agent.list()  # the first one of an open store counts the rows of its tables besides
+    await agent.list()  # the first one of an open store also counts the rows of its tables
     counts: list[int] = []
     for _ in range(2):
         store.counting.reads.clear()
@@ -170,7 +170,7 @@ async def test_a_list_reads_a_fixed_number_of_times(make: MakeAgent, store: SpyS
     assert counts[0] == counts[1]
 
 
-async def test_the_prompt_is_durable_before_the_model_is_asked(make: MakeAgent, store: SpyStore):
+async def test_prompt_is_stored_before_the_model_request(make: MakeAgent, store: SpyStore):
     seen: list[bytes | None] = []
 
     async def look(messages: object, info: object) -> str:

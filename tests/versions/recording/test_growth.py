@@ -1,4 +1,4 @@
-"""What it costs to keep a conversation grows with what is new in it: bytes, commits, statements, digests."""
+"""The cost of storing a conversation grows with its new content: bytes, commits, statements, digests."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from tests.versions.conftest import MakeAgent, SpyStore
 pytestmark = pytest.mark.anyio
 
 TEXT_BYTES, FILE_BYTES = 1_000, 4_096
-"""What is said and written in a turn."""
+"""Bytes of text and of files per turn."""
 
 
 def prose(seed: object, size: int) -> str:
-    """Return text that compresses to about half, as prose does."""
+    """Return text that compresses to about half, like prose."""
     return random.Random(str(seed)).randbytes(size // 2).hex()
 
 
 def write_then_answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """Write a file of 4 KB, then say 500 bytes."""
+    """Write a file of 4 KB, then answer with 500 bytes."""
     usage = RequestUsage(input_tokens=10, output_tokens=1)
     if isinstance(messages[-1].parts[-1], ToolReturnPart):
         return ModelResponse(parts=[TextPart(prose(len(messages), TEXT_BYTES // 2))], usage=usage)
@@ -45,7 +45,7 @@ def write_then_answer(messages: list[ModelMessage], info: AgentInfo) -> ModelRes
 
 
 async def chat(directory: Path, id: str | None, turns: int) -> str:
-    """Go on with a conversation in the store of a directory, for so many turns; return the last version's id."""
+    """Run some turns of a conversation in the store of a directory, and return the id of the last version."""
     async with open_store(f'sqlite:///{directory}/agents.db') as store:
         agent: VersionedAgent[Any, Any] = VersionedAgent(
             create_deep_agent(ScriptedModel(then=write_then_answer)), store
@@ -58,7 +58,7 @@ async def chat(directory: Path, id: str | None, turns: int) -> str:
 
 
 def _used_bytes(database: Path) -> int:
-    """Return how much of a file has something in it: pages that were freed are filled again before it grows."""
+    """Return the used bytes of a database file: freed pages are reused before it grows."""
     with closing(sqlite3.connect(database)) as connection:
         total, free, size = (
             connection.execute(f'PRAGMA {name}').fetchone()[0] for name in ('page_count', 'freelist_count', 'page_size')
@@ -67,10 +67,9 @@ def _used_bytes(database: Path) -> int:
 
 
 @pytest.mark.slow
-async def test_a_turn_with_a_file_takes_at_most_three_times_its_bytes_and_late_ones_as_many(tmp_path: Path) -> None:
-    """The content is in the message, in the file and in the ledger: each of them compressed. Hexadecimal digits compress
-    to no less than half, so that three times half and all that surrounds it is what is left.
-    """
+async def test_turn_with_a_file_takes_at_most_three_times_its_bytes_early_and_late(tmp_path: Path) -> None:
+    """The content is in the message, in the file and in the ledger, each compressed. Hexadecimal digits compress to
+    half at best, so the limit is three halves plus all overhead."""
     id, sizes = None, list[int]()
     for turns in (5, 20, 60, 20):
         id = await chat(tmp_path, id, turns)
@@ -80,9 +79,7 @@ async def test_a_turn_with_a_file_takes_at_most_three_times_its_bytes_and_late_o
     assert early <= 3 * 20 * (TEXT_BYTES + FILE_BYTES)
 
 
-async def test_a_turn_far_down_takes_the_commits_and_statements_of_an_early_one(
-    make: MakeAgent, store: SpyStore
-) -> None:
+async def test_late_turn_needs_as_many_commits_and_statements_as_an_early_one(make: MakeAgent, store: SpyStore) -> None:
     version: AgentVersion[Any, Any] = await make(then=write_then_answer).create()
     taken: list[tuple[int, int, int]] = []
     for _ in range(2):
@@ -93,10 +90,10 @@ async def test_a_turn_far_down_takes_the_commits_and_statements_of_an_early_one(
         version = await version.advance('Go on.')
         taken.append((len(store.commits), len(store.counting.reads), len(store.counting.writes)))
     assert taken[0] == taken[1]
-    assert taken[0][0] == 3  # it begins; the response, before its call runs; it ends
+    assert taken[0][0] == 3  # the start; the response, before its call runs; the end
 
 
-async def test_a_commit_brings_only_what_is_new(make: MakeAgent, store: SpyStore) -> None:
+async def test_commits_contain_only_new_content(make: MakeAgent, store: SpyStore) -> None:
     version: AgentVersion[Any, Any] = await make(then=write_then_answer).create()
     for _ in range(6):
         version = await version.advance('Go on.')
@@ -105,12 +102,10 @@ async def test_a_commit_brings_only_what_is_new(make: MakeAgent, store: SpyStore
     appended = [commit.append for commit in store.commits if commit.append is not None]
     assert [len(append.messages) for append in appended] == [2, 2]
     nodes = [len(commit.nodes or {}) for commit in store.commits]
-    assert sum(nodes) <= 3  # the directories on the way to the file, once
+    assert sum(nodes) <= 3  # the directories on the path to the file, once
 
 
-async def test_a_request_digests_only_the_messages_that_no_request_before_had(
-    make: MakeAgent, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_request_digests_only_new_messages(make: MakeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
     digested: list[ModelMessage] = []
     inner = _request_log.canonical_message
 
@@ -125,12 +120,10 @@ async def test_a_request_digests_only_the_messages_that_no_request_before_had(
         digested.clear()
         version = await version.advance('Go on.')
         counts.append(len(digested))
-    assert counts == [3, 4, 4, 4, 4]  # what was said and done since: the last answer is sent by the next turn
+    assert counts == [3, 4, 4, 4, 4]  # new messages since the last request: the next turn sends the last answer
 
 
-async def test_two_turns_from_one_version_have_the_digests_of_their_own_requests(
-    make: MakeAgent, store: SpyStore
-) -> None:
+async def test_two_turns_from_one_version_have_their_own_request_digests(make: MakeAgent, store: SpyStore) -> None:
     first: AgentVersion[Any, Any] = await (await make(then=write_then_answer).create()).advance('Go on.')
     left, right = await first.advance('Left.'), await first.advance('Right.')
     left_digests, right_digests = [
@@ -141,7 +134,7 @@ async def test_two_turns_from_one_version_have_the_digests_of_their_own_requests
     assert await right.replay()
 
 
-async def test_handles_of_versions_with_the_same_contents_share_them(make: MakeAgent) -> None:
+async def test_versions_with_the_same_contents_share_them(make: MakeAgent) -> None:
     version: AgentVersion[Any, Any] = await make().create()
     for number in range(3):
         version = await version.with_metadata({'number': number})
@@ -160,6 +153,6 @@ def test_importing_the_package_loads_no_store_and_no_database() -> None:
     )
     unmeasured = {
         name: value for name, value in os.environ.items() if not name.startswith('COVERAGE')
-    }  # it has sqlite3
+    }  # coverage imports sqlite3
     done = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True, check=True, env=unmeasured)
     assert done.stdout.split('\n')[:2] == ['[]', '[]']

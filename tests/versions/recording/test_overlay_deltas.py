@@ -1,4 +1,4 @@
-"""What a fork has changed is stored in segments: few of them, and together all that it has changed."""
+"""Changes in a fork are stored in few segments, which together contain all its changes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def changes(states: States) -> dict[str, Any]:
 
 
 @given(st.lists(_STATES, min_size=1, max_size=20))
-def test_segments_have_together_what_the_fork_has(history: list[States]) -> None:
+def test_segments_together_contain_all_changes_of_the_fork(history: list[States]) -> None:
     known: tuple[Segment, ...] = ()
     for states in history:
         segments = segments_with(known, changes(states))
@@ -40,7 +40,7 @@ def test_segments_have_together_what_the_fork_has(history: list[States]) -> None
 
 
 async def _stored_bytes(make: MakeAgent, store: SpyStore, files: int) -> int:
-    """Return how much the calls of a fork take that writes so many files, besides these."""
+    """Return the stored bytes of the calls of a fork that writes this many files, without the files."""
 
     def script(messages: list[ModelMessage], info: AgentInfo) -> Answer:
         if 'fork it' not in str(messages[0]):
@@ -59,6 +59,6 @@ async def _stored_bytes(make: MakeAgent, store: SpyStore, files: int) -> int:
 
 
 @pytest.mark.anyio
-async def test_a_call_in_a_fork_brings_what_is_new_in_it(make: MakeAgent, store: SpyStore) -> None:
+async def test_call_in_a_fork_stores_only_its_changes(make: MakeAgent, store: SpyStore) -> None:
     few, many = [await _stored_bytes(make, store, files) for files in (10, 80)]
-    assert many < 16 * few  # 64 times as much, if each call brought all files
+    assert many < 16 * few  # 64 times as much if each call stored all files

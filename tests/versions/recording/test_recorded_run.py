@@ -1,4 +1,4 @@
-"""A step is staged when the model has answered, and kept before the first of its calls runs: nothing of it is lost."""
+"""A step is staged after the model's response and stored before its first call runs, so nothing of it is lost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 
 
 def told(commit: Commit) -> list[str]:
-    """Name what a commit makes true."""
+    """Name the records of a commit."""
     words = [f'{each.kind} {each.state}' for each in commit.versions]
     return words + [f'{each.status} {each.tool_name}' for each in commit.calls]
 
@@ -39,14 +39,14 @@ async def newest(agent: VersionedAgent[Any, Any]) -> AgentVersion[Any, Any]:
 
 
 async def asked_for(version: AgentVersion[Any, Any]) -> list[str]:
-    """The tools that responses of a version ask for."""
+    """Return the names of the tools that the responses of a version call."""
     messages = await version.messages()
     return [each.tool_name for message in messages if isinstance(message, ModelResponse) for each in message.tool_calls]
 
 
 @dataclass
 class Breaks(AbstractCapability[Any]):
-    """Ends the run when the arguments of a tool are looked at, or before it runs."""
+    """Ends the run when the arguments of a tool are validated, or before it runs."""
 
     tool: str
     on_validate: bool = True
@@ -76,7 +76,7 @@ def pay() -> str:
     return 'paid'
 
 
-async def test_a_call_is_started_by_the_commit_of_its_step(make: MakeAgent, store: SpyStore):
+async def test_call_is_started_by_the_commit_of_its_step(make: MakeAgent, store: SpyStore):
     root = await make(call('send'), 'done', tools=[send]).create()
     store.commits.clear()
 
@@ -93,7 +93,7 @@ async def test_a_call_is_started_by_the_commit_of_its_step(make: MakeAgent, stor
     assert ids_of_responses(store.commits) == {step.append.messages[-1].id}
 
 
-async def test_of_parallel_calls_one_brings_the_step_and_none_runs_before_it(make: MakeAgent, store: SpyStore):
+async def test_one_of_several_parallel_calls_stores_the_step_before_any_runs(make: MakeAgent, store: SpyStore):
     had: list[list[str]] = []
 
     def note() -> str:
@@ -113,7 +113,7 @@ async def test_of_parallel_calls_one_brings_the_step_and_none_runs_before_it(mak
 
 
 @pytest.mark.parametrize('tool', ['ls', 'task'])
-async def test_what_reads_and_what_delegates_keeps_the_step_alone(make: MakeAgent, store: SpyStore, tool: str):
+async def test_read_only_and_delegating_calls_store_the_step_alone(make: MakeAgent, store: SpyStore, tool: str):
     asked = call('ls') if tool == 'ls' else call('task', subagent='child', description='do')
     answers = ['done'] if tool == 'ls' else ['did', 'done']
     root = await make(asked, *answers, subagents=[Subagent('child', 'Helps.')]).create()
@@ -124,7 +124,7 @@ async def test_what_reads_and_what_delegates_keeps_the_step_alone(make: MakeAgen
     assert told(store.commits[1]) == ['step interrupted']
 
 
-async def test_a_step_whose_calls_all_fail_to_begin_is_kept_after_them(make: MakeAgent, store: SpyStore):
+async def test_step_whose_calls_all_fail_validation_is_stored_after_them(make: MakeAgent, store: SpyStore):
     agent = make(call('send', nothing='known'), 'done', tools=[send])
     root = await agent.create()
     store.commits.clear()
@@ -135,7 +135,7 @@ async def test_a_step_whose_calls_all_fail_to_begin_is_kept_after_them(make: Mak
     assert await asked_for(turn) == ['send']
 
 
-async def test_a_response_whose_calls_wait_is_kept_with_the_pause(make: MakeAgent, store: SpyStore):
+async def test_response_with_pending_calls_is_stored_with_the_pause(make: MakeAgent, store: SpyStore):
     agent = make(call('send'), 'done', tools=[send], interrupt_on={'send': True})
     root = await agent.create()
     store.commits.clear()
@@ -149,7 +149,7 @@ async def test_a_response_whose_calls_wait_is_kept_with_the_pause(make: MakeAgen
     assert bool(await done.replay())
 
 
-async def test_a_structured_answer_is_two_commits_like_any_other(make_plain: MakeAgent, store: SpyStore):
+async def test_structured_answer_is_two_commits(make_plain: MakeAgent, store: SpyStore):
     root = await make_plain(call('final_result', response=4), output_type=int).create()
     store.commits.clear()
 
@@ -161,7 +161,7 @@ async def test_a_structured_answer_is_two_commits_like_any_other(make_plain: Mak
 
 
 @pytest.mark.parametrize('on_validate', [True, False])
-async def test_a_hook_that_ends_the_run_before_the_call_loses_no_response(
+async def test_hook_that_ends_the_run_before_a_call_loses_no_response(
     make_plain: MakeAgent, store: SpyStore, on_validate: bool
 ):
     agent = make_plain(call('send'), tools=[send], capabilities=[Breaks('send', on_validate)])
@@ -181,7 +181,7 @@ async def test_a_hook_that_ends_the_run_before_the_call_loses_no_response(
     assert ids_of_responses(store.commits) <= {messages[1].id}
 
 
-async def test_a_hook_that_refuses_an_answer_loses_nothing_from_before_it(make_plain: MakeAgent, store: SpyStore):
+async def test_hook_that_refuses_a_response_loses_no_earlier_work(make_plain: MakeAgent, store: SpyStore):
     @dataclass
     class Refuses(AbstractCapability[Any]):
         async def after_model_request(
@@ -203,7 +203,7 @@ async def test_a_hook_that_refuses_an_answer_loses_nothing_from_before_it(make_p
     assert [part.part_kind for part in (await failed.messages())[-1].parts] == ['tool-return']
 
 
-async def test_an_answer_that_used_too_much_is_gone_and_what_it_used_is_kept(make_plain: MakeAgent, store: SpyStore):
+async def test_response_over_the_limit_is_dropped_but_its_usage_is_stored(make_plain: MakeAgent, store: SpyStore):
     too_long = ModelResponse(parts=[TextPart('much')], usage=RequestUsage(output_tokens=5_000))
     agent = make_plain(call('send'), too_long, tools=[send])
     root = await agent.create()
@@ -217,7 +217,7 @@ async def test_an_answer_that_used_too_much_is_gone_and_what_it_used_is_kept(mak
     assert [request.output_tokens for request in await store.requests(failed.run_id or '')][1] == 5_000
 
 
-async def test_a_call_that_ends_while_its_files_are_kept_is_kept_as_ended_after_them():
+async def test_call_that_ends_while_its_files_are_stored_is_recorded_afterwards():
     begun, may_end, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def draft(ctx: RunContext[DeepAgentDeps]) -> str:
@@ -260,8 +260,8 @@ async def test_a_call_that_ends_while_its_files_are_kept_is_kept_as_ended_after_
         ]
 
 
-async def test_a_run_that_goes_on_after_a_hook_broke_keeps_what_was_staged(make_plain: MakeAgent, store: SpyStore):
-    """What was staged is part of the next step, whoever decided that the run goes on."""
+async def test_run_that_continues_after_a_hook_error_stores_the_staged_step(make_plain: MakeAgent, store: SpyStore):
+    """The staged step becomes part of the next one, whichever capability continues the run."""
 
     @dataclass
     class Saves(AbstractCapability[Any]):
@@ -278,7 +278,7 @@ async def test_a_run_that_goes_on_after_a_hook_broke_keeps_what_was_staged(make_
     assert len(await store.requests(turn.run_id or '')) == 3
 
 
-async def test_a_store_that_refuses_the_step_lets_no_call_run_and_the_end_brings_it(make: MakeAgent, store: SpyStore):
+async def test_no_call_runs_if_its_step_cannot_be_stored(make: MakeAgent, store: SpyStore):
     ran: list[str] = []
 
     def note() -> str:
@@ -301,9 +301,9 @@ async def test_a_store_that_refuses_the_step_lets_no_call_run_and_the_end_brings
     assert await store.versions(VersionFilter(kinds=['step'])) == []
 
 
-async def test_a_cancellation_while_the_step_is_kept_appends_it_once(make: MakeAgent, store: SpyStore):
+async def test_cancellation_while_a_step_is_stored_appends_it_once(make: MakeAgent, store: SpyStore):
     def cancel(commit: Commit) -> None:
-        """Cancel all that waits for a commit which is made all the same."""
+        """Cancel all tasks that await a commit which succeeds nevertheless."""
         if any(version.kind == 'step' for version in commit.versions):
             for each in asyncio.all_tasks() - {*others, asyncio.current_task()}:
                 each.cancel()

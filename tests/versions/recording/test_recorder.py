@@ -1,4 +1,4 @@
-"""Any agent of pydantic-ai has versions: other deps, outputs, capabilities, and histories that it rewrites."""
+"""Any pydantic-ai agent can be versioned: other deps, outputs and capabilities, and rewritten histories."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Car(BaseModel):
 
 
 class Lock:
-    """No schema can be made of it."""
+    """A type without a JSON schema."""
 
 
 @dataclass
@@ -68,7 +68,7 @@ def words(messages: Sequence[ModelMessage]) -> list[str]:
     return [str(part.content) for part in parts if isinstance(part, UserPromptPart | TextPart)]
 
 
-async def test_an_agent_without_our_deps_has_versions(make_plain: MakeAgent):
+async def test_agent_without_our_deps_is_versioned(make_plain: MakeAgent):
     version = await (await make_plain('one').create()).advance('go')
 
     assert (version.output, version.todos, version.tree, version.agent_name) == ('one', [], None, 'agent')
@@ -76,7 +76,7 @@ async def test_an_agent_without_our_deps_has_versions(make_plain: MakeAgent):
     assert len(await version.file_tree()) == 0
 
 
-async def test_an_agent_has_deps_of_its_own(store: SpyStore):
+async def test_agent_uses_its_own_deps(store: SpyStore):
     seen: list[object] = []
     agent = Agent(ScriptedModel('one', 'two'), deps_type=int)
 
@@ -117,7 +117,7 @@ OUTPUTS: list[tuple[Any, Answer, object]] = [
 
 
 @pytest.mark.parametrize(('output_type', 'answer', 'output'), OUTPUTS)
-async def test_an_output_is_of_its_type_in_every_process(
+async def test_output_has_its_type_in_every_process(
     make_plain: MakeAgent, output_type: Any, answer: Answer, output: object
 ):
     turn = await (await make_plain(answer, output_type=output_type).create()).advance('go')
@@ -130,7 +130,7 @@ async def test_an_output_is_of_its_type_in_every_process(
     assert bool(await turn.replay())
 
 
-async def test_what_a_function_makes_of_an_output_is_kept(make_plain: MakeAgent):
+async def test_results_of_output_functions_are_stored(make_plain: MakeAgent):
     def shout(text: str) -> str:
         return text.upper()
 
@@ -168,7 +168,7 @@ misnamed.__annotations__['return'] = 'Nowhere'
         (Lock, '"a lock"', 'a lock'),
     ],
 )
-def test_an_output_whose_type_nobody_can_tell_is_json(spec: object, text: str, output: object):
+def test_output_of_unknown_type_is_loaded_as_json(spec: object, text: str, output: object):
     assert output_adapter(spec).validate_json(text) == output
 
 
@@ -194,8 +194,8 @@ async def test_output_validators_and_retries_are_steps_of_a_turn(store: SpyStore
     assert (failed.state, failed.parent_id) == ('failed', turn.id)
 
 
-async def test_calls_that_are_answered_elsewhere_wait_in_the_version(make_plain: MakeAgent):
-    """External tools are no approvals: nobody is asked, and their results come with `resume`."""
+async def test_deferred_calls_pause_the_turn(make_plain: MakeAgent):
+    """External tools need no approval: their results are passed to `resume`."""
 
     def order() -> str:
         raise CallDeferred(metadata={'ticket': 7})
@@ -211,7 +211,7 @@ async def test_calls_that_are_answered_elsewhere_wait_in_the_version(make_plain:
     assert (await paused.replay()).difference is None
 
 
-async def test_an_agent_with_approvals_of_its_own_waits(make_plain: MakeAgent):
+async def test_tools_that_require_approval_pause_a_plain_agent(make_plain: MakeAgent):
     agent = make_plain(call('pay'), 'done', output_type=[str, DeferredToolRequests])
     ran: list[str] = []
 
@@ -228,7 +228,7 @@ async def test_an_agent_with_approvals_of_its_own_waits(make_plain: MakeAgent):
     assert bool(await done.replay())
 
 
-async def test_ids_of_calls_may_repeat(make_plain: MakeAgent, store: SpyStore):
+async def test_tool_call_ids_may_repeat(make_plain: MakeAgent, store: SpyStore):
     results = iter(['first', 'second', 'third'])
 
     def look() -> str:
@@ -246,7 +246,7 @@ async def test_ids_of_calls_may_repeat(make_plain: MakeAgent, store: SpyStore):
     assert bool(await later.replay())
 
 
-async def test_words_that_are_put_in_while_it_runs_are_kept(make_plain: MakeAgent):
+async def test_messages_enqueued_during_a_run_are_stored(make_plain: MakeAgent):
     async def steer(ctx: RunContext[object]) -> str:
         ctx.enqueue('Mind the gap.')
         return 'ok'
@@ -270,7 +270,7 @@ class Forgetful(AbstractCapability[object]):
         return request_context
 
 
-async def test_a_history_that_is_told_anew_leaves_the_old_one_readable(make_plain: MakeAgent, store: SpyStore):
+async def test_rewritten_history_leaves_the_old_one_readable(make_plain: MakeAgent, store: SpyStore):
     agent = make_plain('one', 'two', 'three', 'four', 'five', capabilities=[Forgetful()])
     first = await (await agent.create()).advance('a')
     second = await first.advance('b')
@@ -291,7 +291,7 @@ async def test_a_history_that_is_told_anew_leaves_the_old_one_readable(make_plai
     assert words(await alternative.messages())[0] == 'summary of it all'
 
 
-async def test_a_history_that_is_told_anew_within_a_turn_keeps_each_step(make_plain: MakeAgent):
+async def test_history_rewritten_within_a_turn_preserves_each_step(make_plain: MakeAgent):
     def look() -> str:
         return 'ok'
 
@@ -305,7 +305,7 @@ async def test_a_history_that_is_told_anew_within_a_turn_keeps_each_step(make_pl
 
 
 class Trim(AbstractCapability[object]):
-    """Sends the newest message only."""
+    """Sends only the newest message."""
 
     async def before_model_request(
         self, ctx: RunContext[object], request_context: ModelRequestContext
@@ -314,7 +314,7 @@ class Trim(AbstractCapability[object]):
         return request_context
 
 
-async def test_a_trim_of_one_request_does_not_rewrite(make_plain: MakeAgent, store: SpyStore):
+async def test_trimming_one_request_does_not_rewrite_the_history(make_plain: MakeAgent, store: SpyStore):
     agent = make_plain('one', 'two', capabilities=[Trim()])
     second = await (await (await agent.create()).advance('a')).advance('b')
 
@@ -346,7 +346,7 @@ class _Workspace(AbstractCapability[Any]):
         return as_workspace(self.files) if ref is None else None
 
 
-async def test_a_room_of_ours_on_any_agent(make_plain: MakeAgent):
+async def test_our_capabilities_work_on_any_agent(make_plain: MakeAgent):
     files = StateBackend()
     agent = make_plain(call('write_file', path='/a', content='x'), 'done', capabilities=[Filesystem(backend=files)])
 
@@ -356,7 +356,7 @@ async def test_a_room_of_ours_on_any_agent(make_plain: MakeAgent):
     assert await files.read_bytes('/a') == b'x'
 
 
-async def test_a_recorder_alone_makes_a_conversation_of_each_run(store: SpyStore):
+async def test_recorder_alone_creates_a_conversation_for_each_run(store: SpyStore):
     agent = Agent(ScriptedModel('one', 'two', 'three'), name='plain', capabilities=[Recorder(store=store)])
 
     first = await agent.run('a')
@@ -372,7 +372,7 @@ async def test_a_recorder_alone_makes_a_conversation_of_each_run(store: SpyStore
     assert third.output == 'three'
 
 
-async def test_a_recorder_alone_keeps_a_history_that_it_does_not_know(store: SpyStore):
+async def test_recorder_alone_stores_an_unknown_history(store: SpyStore):
     elsewhere = await Agent(ScriptedModel('one')).run('a')
     agent = Agent(ScriptedModel('two', 'three'), name='plain', capabilities=[Recorder(store=store)])
 
@@ -386,7 +386,7 @@ async def test_a_recorder_alone_keeps_a_history_that_it_does_not_know(store: Spy
     assert [version for version in versions if words(await version.messages()) == ['a', 'one', 'b', 'two']]
 
 
-async def test_a_recorder_alone_goes_on_with_a_history_that_has_media(store: SpyStore):
+async def test_recorder_alone_continues_a_history_with_media(store: SpyStore):
     agent = Agent(ScriptedModel('one', 'two'), capabilities=[Recorder(store=store)])
     first = await agent.run(['a', BinaryContent(b'\x89PNG', media_type='image/png')])
     second = await agent.run('b', message_history=first.all_messages(), conversation_id=first.conversation_id)
@@ -395,7 +395,7 @@ async def test_a_recorder_alone_goes_on_with_a_history_that_has_media(store: Spy
     assert [version.kind for version in versions] == ['turn', 'turn', 'root']
 
 
-async def test_a_recorder_of_the_agent_gives_way_to_that_of_a_turn(store: SpyStore):
+async def test_recorder_of_a_turn_replaces_the_recorder_of_the_agent(store: SpyStore):
     agent = Agent(ScriptedModel('one'), name='plain', capabilities=[Recorder(store=store)])
 
     turn = await (await VersionedAgent(agent, store).create()).advance('a')
@@ -405,7 +405,7 @@ async def test_a_recorder_of_the_agent_gives_way_to_that_of_a_turn(store: SpySto
     assert [version.kind for version in await store.versions()] == ['turn', 'root']
 
 
-async def test_a_response_that_is_replaced_is_the_one_that_is_kept(make_plain: MakeAgent, store: SpyStore):
+async def test_replaced_response_is_the_one_stored(make_plain: MakeAgent, store: SpyStore):
     class Polite(AbstractCapability[object]):
         async def after_model_request(
             self, ctx: RunContext[object], *, request_context: ModelRequestContext, response: ModelResponse
@@ -421,7 +421,7 @@ async def test_a_response_that_is_replaced_is_the_one_that_is_kept(make_plain: M
     assert request.response_id == records[1].id
 
 
-async def test_a_recorder_alone_tells_histories_of_one_length_apart(store: SpyStore):
+async def test_recorder_alone_distinguishes_histories_of_equal_length(store: SpyStore):
     agent = Agent(ScriptedModel('one', 'two', 'three'), capabilities=[Recorder(store=store)])
     first = await agent.run('a')
     again = await agent.run('b', conversation_id=first.conversation_id)
@@ -433,7 +433,7 @@ async def test_a_recorder_alone_tells_histories_of_one_length_apart(store: SpySt
     assert newest.branch == 'main'
 
 
-async def test_a_version_that_a_recorder_alone_made_is_gone_on_from(make: MakeAgent, store: SpyStore):
+async def test_turn_continues_from_a_version_made_by_a_recorder_alone(make: MakeAgent, store: SpyStore):
     agent = make('one', 'two')
     await agent.agent.run('a', deps=DeepAgentDeps(), capabilities=[Recorder(store=store)])
     [_, root] = await agent.list()
@@ -443,7 +443,7 @@ async def test_a_version_that_a_recorder_alone_made_is_gone_on_from(make: MakeAg
     assert (root.kind, words(await turn.messages())) == ('root', ['b', 'two'])
 
 
-async def test_a_turn_knows_what_it_cost(make_plain: MakeAgent, store: SpyStore):
+async def test_turn_records_its_cost(make_plain: MakeAgent, store: SpyStore):
     usage = RequestUsage(input_tokens=1_000_000)
     answers = [
         ModelResponse(parts=[part], model_name='gpt-4o', provider_name='openai', usage=usage)

@@ -1,4 +1,4 @@
-"""Each answer of a model is one row of `requests`, whatever becomes of it, and the version says the sum of these rows."""
+"""Each model response is one row of `requests`, whatever happens to it, and the usage of the version is their sum."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def store() -> AsyncGenerator[SqlStore]:
 
 @dataclass
 class Bill:
-    """What a provider would put on its bill: an entry for each answer, with as many tokens as no other has."""
+    """The bill of a provider: an entry for each response, each with a unique number of tokens."""
 
     given: list[int] = field(default_factory=list[int])
 
@@ -67,7 +67,7 @@ class Bill:
 
 @dataclass(kw_only=True)
 class Hooks(AbstractCapability[Any]):
-    """Does something with the numbered answers of a run, or in place of them."""
+    """Changes or replaces the numbered responses of a run."""
 
     after: dict[int, Callable[[ModelResponse], ModelResponse]] = field(default_factory=dict[int, Hook])
     wrap: dict[int, Hook] = field(default_factory=dict[int, Hook])
@@ -119,7 +119,7 @@ async def rows_of(store: SqlStore) -> list[RequestRecord]:
 
 
 async def check(store: SqlStore, version: Version, bill: Bill) -> list[str]:
-    """Expect that all accounts agree with the bill, and return the kinds of the requests, main run first."""
+    """Assert that all accounts agree with the bill, and return the kinds of the requests, main run first."""
     rows = await rows_of(store)
     assert sorted(row.input_tokens for row in rows if row.kind != 'skipped') == sorted(bill.given)
     used = version.usage
@@ -156,8 +156,8 @@ def ls() -> str:
     return ''
 
 
-async def test_an_answer_that_came_in_two_pieces_is_one_request(store: SqlStore):
-    """A provider that pauses is asked to go on, and all that it has used is that of one request, as in pydantic-ai."""
+async def test_response_in_two_pieces_is_one_request(store: SqlStore):
+    """A response that the provider pauses is continued, and its total usage is that of one request, as in pydantic-ai."""
     bill = Bill()
     pieces = iter(['suspended', 'complete'])
 
@@ -171,7 +171,7 @@ async def test_an_answer_that_came_in_two_pieces_is_one_request(store: SqlStore)
     assert (turn.usage.requests, turn.usage.input_tokens) == (1, sum(bill.given))
 
 
-async def test_an_answer_that_a_hook_sends_back_is_a_request_that_was_rejected(store: SqlStore):
+async def test_response_sent_back_by_a_hook_is_a_rejected_request(store: SqlStore):
     bill = Bill()
     hooks = Hooks(after={1: raising(ModelRetry('No.')), 3: raising(ModelRetry('No.'))})
     model = bill.model('a', ToolCallPart('ls', {}), 'b', 'end')
@@ -189,7 +189,7 @@ async def test_an_answer_that_a_hook_sends_back_is_a_request_that_was_rejected(s
     assert (replay.difference, replay.requests) == (None, 4)
 
 
-async def test_an_answer_on_which_a_hook_fails_is_billed_and_no_request(store: SqlStore):
+async def test_response_on_which_a_hook_fails_is_billed_but_not_a_request(store: SqlStore):
     bill = Bill()
     agent = agent_of(store, bill.model(ToolCallPart('ls', {}), 'a'), Hooks(after={2: raising(RuntimeError('no'))}))
 
@@ -198,7 +198,7 @@ async def test_an_answer_on_which_a_hook_fails_is_billed_and_no_request(store: S
     assert await check(store, version, bill) == ['answer', 'failed']
 
 
-async def test_an_answer_that_a_capability_replaces_is_the_request_of_what_stands_in_its_place(store: SqlStore):
+async def test_response_replaced_by_a_capability_is_still_one_request(store: SqlStore):
     bill = Bill()
     hooks = Hooks(
         wrap={1: other('x'), 2: raising(SkipModelRequest(ModelResponse([TextPart('y')])))},
@@ -217,7 +217,7 @@ async def test_an_answer_that_a_capability_replaces_is_the_request_of_what_stand
         assert (replay.difference, replay.output) == (None, output)
 
 
-async def test_what_a_capability_answers_in_place_of_the_model_is_no_call_of_it(store: SqlStore):
+async def test_response_made_by_a_capability_is_not_billed(store: SqlStore):
     bill = Bill()
     skip = SkipModelRequest(ModelResponse([ToolCallPart('ls', {}, tool_call_id='own')]))
     hooks = Hooks(before={2: raising(skip)})
@@ -238,7 +238,7 @@ class City(BaseModel):
 
 
 @pytest.mark.parametrize('output_type', [str, City])
-async def test_an_answer_that_a_validator_refuses_was_rejected(store: SqlStore, output_type: Any):
+async def test_response_refused_by_a_validator_is_rejected(store: SqlStore, output_type: Any):
     bill = Bill()
     answers: list[Answer] = (
         ['a', 'b', 'c']
@@ -260,7 +260,7 @@ async def test_an_answer_that_a_validator_refuses_was_rejected(store: SqlStore, 
     assert (await turn.replay()).difference is None
 
 
-async def test_an_answer_that_a_limit_ends_the_run_on_is_counted(store: SqlStore):
+async def test_response_that_exceeds_a_limit_is_counted(store: SqlStore):
     bill = Bill()
     agent = agent_of(store, bill.model('a'), Hooks())
 
@@ -269,7 +269,7 @@ async def test_an_answer_that_a_limit_ends_the_run_on_is_counted(store: SqlStore
     assert await check(store, version, bill) == ['answer']
 
 
-async def test_an_answer_that_is_sent_back_beyond_a_limit_is_billed(store: SqlStore):
+async def test_response_sent_back_beyond_a_limit_is_billed(store: SqlStore):
     bill = Bill()
     agent = agent_of(store, bill.model('a'), Hooks(after={1: raising(ModelRetry('No.'))}))
 
@@ -288,7 +288,7 @@ def _fallback(bill: Bill, *answers: Answer, second: str = 'end') -> FallbackMode
     return FallbackModel(*models, fallback_on=refuse)
 
 
-async def test_an_answer_that_a_fallback_replaces_is_billed_and_no_request(store: SqlStore):
+async def test_response_replaced_by_a_fallback_is_billed_but_not_a_request(store: SqlStore):
     bill = Bill()
     model = _fallback(bill, 'no 1')
 
@@ -298,7 +298,7 @@ async def test_an_answer_that_a_fallback_replaces_is_billed_and_no_request(store
     assert (await turn.replay()).difference is None
 
 
-async def test_answers_are_billed_where_no_model_of_a_fallback_is_left(store: SqlStore):
+async def test_responses_are_billed_if_all_models_of_a_fallback_fail(store: SqlStore):
     bill = Bill()
     model = _fallback(bill, 'no 1', second='no 9')
 
@@ -308,7 +308,7 @@ async def test_answers_are_billed_where_no_model_of_a_fallback_is_left(store: Sq
 
 
 @pytest.mark.parametrize('attempts', [1, 3])
-async def test_an_answer_that_was_cut_is_billed_and_asked_for_again(store: SqlStore, attempts: int):
+async def test_truncated_response_is_billed_and_retried(store: SqlStore, attempts: int):
     bill = Bill(given=[7, 7, 7] if attempts == 3 else [7])
     half = replace(cut('half'), provider_name='anthropic')
 
@@ -325,7 +325,7 @@ async def test_an_answer_that_was_cut_is_billed_and_asked_for_again(store: SqlSt
 
 
 @pytest.mark.parametrize('summarizer', ['run', 'other', 'fallback', 'empty', 'none'])
-async def test_the_requests_of_a_summarizer_are_requests(store: SqlStore, summarizer: str):
+async def test_requests_of_a_summarizer_are_counted(store: SqlStore, summarizer: str):
     bill = Bill()
     writers: dict[str, Any] = {
         'run': None,
@@ -348,7 +348,7 @@ async def test_the_requests_of_a_summarizer_are_requests(store: SqlStore, summar
 
 
 @pytest.mark.parametrize(('second', 'made'), [('end', 'summary'), ('no 9', 'failed')])
-async def test_what_writes_the_summaries_of_a_subagent_is_billed(store: SqlStore, second: str, made: str):
+async def test_summaries_of_a_subagent_are_billed(store: SqlStore, second: str, made: str):
     bill = Bill()
     room = Summarization(trigger=Messages(4), keep=Messages(2), summarizer=_fallback(bill, 'no 1', second=second))
     calls = [ToolCallPart('ls', {}) for _ in range(2)]
@@ -361,7 +361,7 @@ async def test_what_writes_the_summaries_of_a_subagent_is_billed(store: SqlStore
     assert sorted(kinds) == sorted(['answer'] * 5 + ['failed', made])
 
 
-async def test_a_stream_of_which_all_models_fail_is_heard():
+async def test_stream_of_which_all_models_fail_is_observed():
     heard: list[tuple[ModelResponse | None, int]] = []
     failing = FaultyModel(ModelHTTPError(500, 'first')), FaultyModel(ModelHTTPError(500, 'second'))
     model = ObservedModel(FallbackModel(*failing), lambda response, failed: heard.append((response, len(failed))))
@@ -371,7 +371,7 @@ async def test_a_stream_of_which_all_models_fail_is_heard():
     assert heard == [(None, 2)]
 
 
-async def test_the_requests_of_subagents_and_forks_are_theirs(store: SqlStore):
+async def test_requests_of_subagents_and_forks_are_attributed_to_them(store: SqlStore):
     bill = Bill()
     hooks = Hooks(after={1: raising(ModelRetry('No.'))})
     skips = Hooks(before={1: raising(SkipModelRequest(ModelResponse([TextPart('skipped')])))})
@@ -387,7 +387,7 @@ async def test_the_requests_of_subagents_and_forks_are_theirs(store: SqlStore):
     assert sorted(await check(store, turn, bill)) == ['answer', 'answer', 'answer', 'rejected', 'skipped']
 
 
-async def test_a_stream_that_is_left_is_a_request_that_was_interrupted(store: SqlStore):
+async def test_abandoned_stream_is_an_interrupted_request(store: SqlStore):
     agent = agent_of(store, ScriptedModel(ToolCallPart('ls', {}), 'one two three four'))
     root = await agent.create()
 
@@ -405,8 +405,8 @@ async def test_a_stream_that_is_left_is_a_request_that_was_interrupted(store: Sq
     ]
 
 
-async def test_an_answer_is_stored_before_a_hook_may_wait_with_it(store: SqlStore):
-    """A process that is killed while a hook looks at an answer leaves a request that says that its answer is lost."""
+async def test_response_is_stored_before_a_hook_runs(store: SqlStore):
+    """A process killed while a hook handles a response leaves a request that is marked as superseded."""
     seen: list[Sequence[tuple[str, int]]] = []
     bill = Bill()
 

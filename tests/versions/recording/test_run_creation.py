@@ -1,4 +1,4 @@
-"""Subagents' threads: each delegation is linked, stored step by step, and found from its parent at any depth."""
+"""Threads of subagents: each delegation is linked, stored step by step, and found from its parent at any depth."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def returned(messages: Sequence[ModelMessage]) -> list[ToolReturnPart]:
 
 
 def texts(messages: Sequence[ModelMessage]) -> list[str]:
-    """The words of a thread: what was asked, and what was answered."""
+    """Return the prompts and answers of a thread."""
     said = [part for message in messages for part in message.parts if isinstance(part, UserPromptPart | TextPart)]
     return [str(part.content) for part in said]
 
@@ -49,7 +49,7 @@ def data_of(event: ThreadEvent) -> dict[str, Any]:
 
 
 def told(commit: Commit) -> list[str]:
-    """Name what a commit makes true."""
+    """Name the records of a commit."""
     words = [f'conversation {each.agent_name}' for each in commit.conversations]
     words += [f'link {each.intent!r}' for each in commit.delegations]
     words += [f'{each.kind} {each.agent_name} {each.state}' for each in commit.versions]
@@ -61,8 +61,8 @@ def researcher(**options: Any) -> Subagent:
     return Subagent('researcher', 'Looks things up.', **options)
 
 
-async def test_a_delegation_is_stored_in_eleven_steps(make: MakeAgent, store: SpyStore):
-    """002-06 to 002-08, 002-10 to 002-16, 002-18 to 002-20, C14: no step is visible before the one before it"""
+async def test_delegation_is_stored_in_eleven_steps(make: MakeAgent, store: SpyStore):
+    """002-06 to 002-08, 002-10 to 002-16, 002-18 to 002-20, C14: No step is visible before the previous one."""
     agent = make(
         call('task', subagent='researcher', description='look up'),  # (1)
         call('ls'),
@@ -77,10 +77,10 @@ async def test_a_delegation_is_stored_in_eleven_steps(make: MakeAgent, store: Sp
     turn = await root.advance('go')
 
     assert [told(commit) for commit in store.commits] == [
-        [],  # the run of the parent begins
-        ['step main interrupted'],  # (5)(6) the parent is saved before the subagent works
+        [],  # the run of the parent starts
+        ['step main interrupted'],  # (5)(6) the parent is saved before the subagent runs
         ['conversation researcher', "link 'look up'", 'root researcher complete', 'started task'],  # (2)(3)(4)
-        ['step researcher interrupted'],  # (7)(8) again and again
+        ['step researcher interrupted'],  # (7)(8) repeatedly
         ['turn researcher complete', 'done ls', 'end complete'],
         ['done task'],  # (9)(10)
         ['turn main complete', 'end complete'],  # (11)
@@ -91,7 +91,7 @@ async def test_a_delegation_is_stored_in_eleven_steps(make: MakeAgent, store: Sp
 
 
 class LateStore(SpyStore):
-    """A store whose answer to a commit that links a thread comes when the turn has been cancelled."""
+    """A store that returns from a commit with a delegation only after the turn was cancelled."""
 
     turn: asyncio.Task[object] | None = None
 
@@ -99,12 +99,12 @@ class LateStore(SpyStore):
         committed = await super().commit(commit)
         if commit.delegations and self.turn is not None:
             self.turn.cancel()
-            for _ in range(100):  # as far as the cancellation goes while nobody else does anything
+            for _ in range(100):  # as far as the cancellation gets while nothing else runs
                 await asyncio.sleep(0)
         return committed
 
 
-async def test_a_run_that_is_cancelled_while_the_store_commits_its_beginning_has_ended():
+async def test_run_cancelled_while_its_start_is_committed_is_ended():
     async with LateStore(CountingEngine(MemoryEngine.open())) as store:
         script = ScriptedModel(call('task', subagent='researcher', description='look up'), 'never')
         agent = VersionedAgent(create_deep_agent(script, subagents=[researcher()]), store)
@@ -119,10 +119,10 @@ async def test_a_run_that_is_cancelled_while_the_store_commits_its_beginning_has
 
 
 @pytest.mark.parametrize('steps', range(12))
-async def test_a_turn_that_is_cancelled_as_its_subagent_begins_leaves_no_run(
+async def test_turn_cancelled_as_its_subagent_starts_leaves_no_running_run(
     make: MakeAgent, store: SpyStore, steps: int
 ):
-    """`steps` of the loop after the beginning is stored: pydantic-ai forgets its task in one of them."""
+    """`steps` of the loop after the start is stored: in one of them, pydantic-ai loses track of its task."""
     begun = asyncio.Event()
     store.after = lambda commit: begun.set() if commit.delegations else None
     root = await make(call('task', subagent='researcher', description='x'), 'found', subagents=[researcher()]).create()
@@ -139,7 +139,7 @@ async def test_a_turn_that_is_cancelled_as_its_subagent_begins_leaves_no_run(
 
 @dataclass
 class Limited(AbstractCapability[Any]):
-    """Stops a delegation, as a time limit does."""
+    """Stops a delegation, like a time limit."""
 
     timeout: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
 
@@ -153,9 +153,7 @@ class Limited(AbstractCapability[Any]):
 
 
 @pytest.mark.parametrize('steps', range(12))
-async def test_a_subagent_that_is_stopped_as_it_begins_works_no_more_when_its_parent_has_ended(
-    make: MakeAgent, store: SpyStore, steps: int
-):
+async def test_subagent_stopped_at_its_start_does_not_outlive_its_parent(make: MakeAgent, store: SpyStore, steps: int):
     begun, limited = asyncio.Event(), Limited()
     store.after = lambda commit: begun.set() if commit.delegations else None
 
@@ -181,8 +179,8 @@ async def test_a_subagent_that_is_stopped_as_it_begins_works_no_more_when_its_pa
     assert (child.state, parent.state) == ('interrupted', 'complete')
 
 
-async def test_the_link_is_data_of_the_tool_call_event(make: MakeAgent):
-    """002-08, 002-09, 002-19, 002-23, C15"""
+async def test_link_is_data_of_the_tool_call_event(make: MakeAgent):
+    """002-08, 002-09, 002-19, 002-23, C15: The link is on the event, with intent, arguments and thread id."""
     agent = make(call('task', subagent='researcher', description='look up'), 'found it', 'done', subagents=[researcher()])  # fmt: skip
     turn = await (await agent.create()).advance('go')
 
@@ -202,8 +200,8 @@ async def test_the_link_is_data_of_the_tool_call_event(make: MakeAgent):
     assert not turn.metadata  # 002-09: not in the metadata of the thread
 
 
-async def test_both_conversations_are_fetched_by_their_ids(make: MakeAgent):
-    """002-01, 002-05, 002-23, 002-24"""
+async def test_both_conversations_are_fetched_by_id(make: MakeAgent):
+    """002-01, 002-05, 002-23, 002-24: Both conversations are found from the main one, in one store."""
     agent = make(call('task', subagent='researcher', description='look up'), call('ls'), 'found it', 'done', subagents=[researcher()])  # fmt: skip
     turn = await (await agent.create()).advance('go')
 
@@ -218,8 +216,8 @@ async def test_both_conversations_are_fetched_by_their_ids(make: MakeAgent):
         await agent.thread('nobody')
 
 
-async def test_the_threads_of_a_turn_are_listed(make: MakeAgent, store: SpyStore):
-    """002-01, 002-03"""
+async def test_threads_of_a_turn_are_listed(make: MakeAgent, store: SpyStore):
+    """002-01, 002-03: The threads of several subagents are listed by one call."""
     agent = make(
         call('task', subagent='researcher', description='a'), 'A', call('task', subagent='writer', description='b'),
         'B', 'done', 'nothing', subagents=[researcher(), Subagent('writer', 'Writes.')],
@@ -241,8 +239,8 @@ async def test_the_threads_of_a_turn_are_listed(make: MakeAgent, store: SpyStore
     assert await turn.subagents(whole_conversation=True) == threads
 
 
-async def test_parallel_delegations_are_told_apart(make: MakeAgent, store: SpyStore):
-    """002-03, 002-09"""
+async def test_parallel_delegations_have_separate_threads(make: MakeAgent, store: SpyStore):
+    """002-03, 002-09: Each of several delegations is uniquely traceable."""
 
     def script(messages: list[ModelMessage], info: object) -> Answer:
         asked = texts(messages)[0]
@@ -272,8 +270,8 @@ def nested(depth: int) -> Subagent:
     return Subagent(f'level{depth}', 'Delegates.', subagents=below)
 
 
-async def test_delegations_nest_as_deep_as_is_allowed(make: MakeAgent):
-    """002-04, C1"""
+async def test_delegations_nest_up_to_the_allowed_depth(make: MakeAgent):
+    """002-04, C1: The whole tree of delegations is readable from the root."""
     agent = make(
         call('task', subagent='level3', description='to 3'),
         call('task', subagent='level2', description='to 2'),
@@ -299,8 +297,8 @@ async def test_delegations_nest_as_deep_as_is_allowed(make: MakeAgent):
     assert bool(await turn.replay())
 
 
-async def test_a_subagent_cannot_delegate_by_default(make: MakeAgent):
-    """C1"""
+async def test_subagent_cannot_delegate_by_default(make: MakeAgent):
+    """C1: A subagent delegates only if allowed."""
     agent = make(call('task', subagent='researcher', description='x'), 'alone', 'done', subagents=[researcher()])
 
     await (await agent.create()).advance('go')
@@ -309,8 +307,8 @@ async def test_a_subagent_cannot_delegate_by_default(make: MakeAgent):
     assert ['task' in request.tool_names for request in model.requests] == [True, False, True]
 
 
-async def test_a_child_begins_with_no_history_and_can_be_gone_on_with(make: MakeAgent):
-    """C16"""
+async def test_child_starts_without_history_and_can_be_advanced(make: MakeAgent):
+    """C16: A thread starts empty and can be continued."""
     agent = make(call('task', subagent='researcher', description='look up'), 'found it', 'done', 'more', subagents=[researcher()])  # fmt: skip
     turn = await (await agent.create()).advance('secret of the parent')
 
@@ -322,7 +320,7 @@ async def test_a_child_begins_with_no_history_and_can_be_gone_on_with(make: Make
     assert later.conversation_id == thread.conversation_id
 
 
-async def test_threads_do_not_fill_the_list_of_the_parent(make: MakeAgent):
+async def test_threads_are_not_in_the_list_of_the_parent(make: MakeAgent):
     agent = make(call('task', subagent='researcher', description='look up'), 'found it', 'done', subagents=[researcher()])  # fmt: skip
     turn = await (await agent.create()).advance('go')
 
@@ -330,8 +328,8 @@ async def test_threads_do_not_fill_the_list_of_the_parent(make: MakeAgent):
     assert await turn.children() == []
 
 
-async def test_a_failed_child_keeps_its_thread(make: MakeAgent):
-    """002-02"""
+async def test_failed_child_preserves_its_thread(make: MakeAgent):
+    """002-02: A failed thread is stored in its last state."""
     agent = make(call('task', subagent='researcher', description='look up'), call('ls'), RuntimeError('overloaded'), 'I see', subagents=[researcher()])  # fmt: skip
     turn = await (await agent.create()).advance('go')
 
@@ -361,8 +359,8 @@ async def test_todos_of_a_subagent_do_not_leak(make: MakeAgent):
     assert [todo.content for todo in child.todos] == ['of the child']
 
 
-async def test_a_response_of_a_child_is_durable_before_its_tool_runs(make: MakeAgent, store: SpyStore):
-    """002-20"""
+async def test_response_of_a_child_is_stored_before_its_tool_runs(make: MakeAgent, store: SpyStore):
+    """002-20: A thread is stored after each step."""
     seen: list[int] = []
 
     async def peek() -> str:
@@ -376,8 +374,8 @@ async def test_a_response_of_a_child_is_durable_before_its_tool_runs(make: MakeA
     assert seen == [2]
 
 
-async def test_an_answer_without_calls_is_one_message(make: MakeAgent):
-    """002-16"""
+async def test_answer_without_calls_is_one_message(make: MakeAgent):
+    """002-16: Without a delegation there are no events."""
     agent = make('done')
     turn = await (await agent.create()).advance('go')
 

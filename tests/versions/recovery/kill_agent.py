@@ -1,8 +1,9 @@
-"""The agent that is killed: what each of its turns does is fixed, so what must have happened can be counted.
+"""The agent that is killed. Its turns are deterministic, so their effects can be counted.
 
-A turn writes files, edits one, keeps a todo, notes keys in a journal (`note` and, if a person agrees, `publish`: effects that nobody can undo),
-and delegates to two workers at once, of which one delegates in turn and the other works in a fork. Histories are summarized every few steps. What the
-model says depends on the messages alone: a process that goes on with a run of another hears the same.
+A turn writes files, edits one, stores a todo, notes keys in a journal (`note` and, once approved, `publish`:
+irreversible effects), and delegates to two workers at once: one delegates again, the other works in a fork. Histories
+are summarized every few steps. The model depends on the messages alone, so a process that resumes a run of another
+gets the same responses.
 """
 
 from __future__ import annotations
@@ -50,20 +51,20 @@ def prompt_of(name: str, turn: int) -> str:
 
 
 def keys_of(name: str, turn: int) -> list[str]:
-    """Return what a turn notes: each key once."""
+    """Return the keys that a turn notes, each once."""
     places = ('t1', 't2', 't3', 'p', 'w1/j1', 'w1/j2', 'w1/h/j', 'w2/j', 'w2/p')
     return [f'{name}/{turn}/{place}' for place in places]
 
 
 def files_of(name: str, turn: int) -> dict[str, bytes]:
-    """Return what a turn writes."""
+    """Return the files that a turn writes."""
     content_by_place = {place: f'{name}/{turn}/{place}' for place in ('a', 'b', 'w1', 'w2', 'f')}
     content_by_place['a'] = content_by_place['a'][::-1]
     return {f'/{turn}/{place}.txt': content.encode() for place, content in content_by_place.items()}
 
 
 def plan(messages: list[ModelMessage], info: AgentInfo) -> Said:
-    """Answer by how often the model has answered since it was last told what to do."""
+    """Answer by the number of responses since the last prompt."""
     said, count = _state_of(messages)
     role, _, place = said.partition(' ')
     steps = {'turn': _turn, 'worker': _worker, 'forker': _forker, 'helper': _helper}[role](place)
@@ -71,7 +72,7 @@ def plan(messages: list[ModelMessage], info: AgentInfo) -> Said:
 
 
 def _state_of(messages: Sequence[ModelMessage]) -> tuple[str, int]:
-    """Return what the model was told last, and how often it has answered since; a summary says it of what it replaces."""
+    """Return the last prompt and the number of responses since; a summary contains them for the messages it replaces."""
     said, count = '', 0
     for message in messages:
         if isinstance(message, ModelResponse):
@@ -93,7 +94,7 @@ async def _summarize(messages: Sequence[ModelMessage]) -> str:
 
 
 def _summarization() -> Summarization:
-    """Return one that replaces what was said after each few steps, so that a kill finds it at that."""
+    """Return a summarization that runs every few steps, so that some kills hit it."""
     return Summarization(trigger=Messages(4), keep=Messages(2), summarizer=_summarize)
 
 
@@ -141,7 +142,7 @@ def _write(place: str) -> ToolCallPart:
 
 
 def _edit(place: str) -> ToolCallPart:
-    """Turn around what was written, which can be done once."""
+    """Reverse the written text, which works only once."""
     _, turn, name = place.split('/')
     return _call('edit_file', path=f'/{turn}/{name}.txt', old_string=place, new_string=place[::-1])
 
@@ -157,7 +158,7 @@ def _numbered(call: ToolCallPart, place: str, count: int) -> ToolCallPart:
 
 
 class Waits(AbstractCapability[Any]):
-    """Waits with each answer before anything comes of it, so that a kill finds it then."""
+    """Delays each response before it is used, so that some kills hit this moment."""
 
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
@@ -167,26 +168,26 @@ class Waits(AbstractCapability[Any]):
 
 
 class Journal:
-    """Effects that nobody can undo: lines in a file, durable one by one."""
+    """Irreversible effects: lines in a file, each durable on its own."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._answers = path.with_suffix('.answers')
 
     def plan(self, messages: list[ModelMessage], info: AgentInfo) -> Said:
-        """Answer, and note for which conversation: a line that is written outlives its process."""
+        """Answer, and record the conversation: a written line outlives its process."""
         _, _, place = _state_of(messages)[0].partition(' ')
         with self._answers.open('a') as answers:
             answers.write(f'{place.partition("/")[0]}\n')
         return plan(messages, info)
 
     def answers(self, name: str) -> int:
-        """Return how often the model has answered in a conversation and in those below."""
+        """Return the number of responses in a conversation and its subagents."""
         return self._answers.read_text().split('\n').count(name)
 
     async def note(self, key: str) -> str:
         """Note a key."""
-        await anyio.sleep(0.0005)  # so that parallel calls meet, and a kill finds them before and after
+        await anyio.sleep(0.0005)  # so that parallel calls overlap, and kills hit them before and after
         descriptor = os.open(self._path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
         os.write(descriptor, f'{key}\n'.encode())
         os.fsync(descriptor)
@@ -203,7 +204,7 @@ class Journal:
 
 
 async def file(ctx: RunContext[DeepAgentDeps], key: str) -> str:
-    """Write a file, by a tool that does not say what it does."""
+    """Write a file, with a tool that does not declare its effect."""
     name, turn, _, place = key.split('/')
     await ctx.deps.backend.write_bytes(f'/{turn}/{place}.txt', f'{name}/{turn}/{place}'.encode())
     return f'filed {key}'
@@ -237,13 +238,13 @@ def make_agent(store: SqlStore, journal: Journal) -> Agent:
 
 
 class MortalStore(SqlStore):
-    """A store that tells what it has acknowledged, and whose process may die before or after its nth write.
+    """A store that reports acknowledged records, and whose process may be killed before or after its nth write.
 
     Args:
         engine: The engine.
-        acknowledge: Told what is true from now on.
+        acknowledge: Called with each acknowledged record.
         dies_at: The write, from 1.
-        dies_after: Whether it dies when the write is done, before anybody is told.
+        dies_after: Whether it dies after the write and before the acknowledgement.
         die: How.
     """
 
@@ -296,7 +297,7 @@ class MortalStore(SqlStore):
 
 
 async def answer_and_resume(agent: Agent, version: Version, journal: Journal) -> Version | None:
-    """Answer what a version waits for and go on with it; `None` if others are at it."""
+    """Answer the pending calls of a version and resume it; return `None` if another process already does."""
     inbox = ApprovalInbox(agent.store)
     for item in await inbox.list(limit=10_000):
         if item.version_id == version.id:
@@ -315,7 +316,7 @@ def may_have_run(item: InboxItem) -> bool:
 
 
 def _answer(item: InboxItem, journal: Journal) -> Answer:
-    """Answer as a person does who looks whether it has happened."""
+    """Answer like a person who checks whether the effect has happened."""
     if may_have_run(item) and item.arguments.get('key') in journal.lines():
         return Deny('It has happened.')
     return Approve()

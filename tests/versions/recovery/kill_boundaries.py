@@ -1,8 +1,8 @@
-"""A program: ends a turn right after each of its writes, one after another, recovers it, and checks what is there then.
+"""A program that kills a turn after each of its writes in turn, recovers it, and checks the result.
 
     python tests/versions/recovery/kill_boundaries.py URL --files DIRECTORY
 
-Nothing is left to chance: what runs at once in a turn meets in the same way each time, or nearly so.
+It is deterministic, except for small differences in the order of parallel calls.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from kill_rounds import NEVER, Arena, Death, warm_up
 
 BATCH = 8
-"""How many turns are killed at once: each has a conversation and a directory of its own."""
+"""Number of turns killed at once, each with its own conversation and directory."""
 
 
 def main(arguments: list[str]) -> int:

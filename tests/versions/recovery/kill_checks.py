@@ -1,4 +1,4 @@
-"""What must hold of a store after any number of kills, and recoveries, whatever was killed when."""
+"""Invariants of a store after any number of kills and recoveries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pydantic_deep.versions.files._backend_descriptions import describe_backend,
 
 
 class Checks:
-    """Looks at the conversations of a round, and lists what is wrong."""
+    """Checks the conversations of a round and lists violations."""
 
     def __init__(self, agent: Agent, journal: Journal, turns: int) -> None:
         self._turns = turns
@@ -29,14 +29,14 @@ class Checks:
         self._whole_trees: dict[str, Tree] = {}
         self.wrong: list[str] = []
         self.versions = 0
-        """How many were read."""
+        """Number of versions read."""
         self.apart = 0
-        """How many directories hold another version than the newest: two began to go on with it at the same moment."""
+        """Number of directories with another version than the newest: two processes resumed it at the same moment."""
 
         self.unknown = 0
-        """How many answers of models came when their process was killed, and are in no account."""
+        """Number of responses lost with a killed process, which are in no account."""
         self.superseded = 0
-        """How many were stored, and lost before the run went on with them."""
+        """Number of responses stored, but superseded before the run used them."""
 
     async def check(self, directory_by_name: Mapping[str, Path | None], acknowledged: Sequence[str]) -> None:
         running = await self._store.runs(states=['running'])
@@ -53,7 +53,7 @@ class Checks:
                 await self._check_accounts(name)
 
     async def _check_accounts(self, name: str) -> None:
-        """Expect that the version, the requests and the runs say the same of what was used, and one thread of a call."""
+        """Expect that version, requests and runs agree on the usage, and that each call has one thread."""
         newest = (await self._agent.list(conversation_id=name, limit=1))[0]
         runs = await self._runs_of(name)
         rows = [row for run in runs for row in await self._store.requests(run.id)]
@@ -87,7 +87,7 @@ class Checks:
         self._expect(not others, f'{name} has threads that no call has: {others}')
 
     async def _runs_of(self, conversation_id: str) -> list[RunRecord]:
-        """Return the runs of a conversation, and of all below."""
+        """Return the runs of a conversation and of all its subagents."""
         runs = await self._store.runs(conversation_id=conversation_id, limit=100_000)
         links = [link for run in runs for link in await self._store.delegations(parent_run_id=run.id)]
         below = {link.child_conversation_id for link in links} - {conversation_id}
@@ -105,7 +105,7 @@ class Checks:
                 self._expect((ids[1], ids[2]) in known, f'the call {line} was acknowledged and is not there')
 
     async def _check_conversation(self, conversation_id: str) -> None:
-        """Read each version as a whole, and those of all conversations below."""
+        """Read each version completely, and those of all conversations below."""
         versions = await self._store.versions(VersionFilter(conversation_id=conversation_id), limit=100_000)
         ordered = [version.id for version in reversed(versions)]
         by_number = [version.id for version in sorted(versions, key=lambda each: each.number)]
@@ -140,7 +140,7 @@ class Checks:
             self._expect(bool(handle.pending), f'{version.id} waits for nothing')
 
     async def _check_turns(self, name: str, directory: Path | None) -> None:
-        """Compare what was to happen in each turn with what has."""
+        """Compare the planned effects of each turn with the actual ones."""
         newest = (await self._agent.list(conversation_id=name, limit=1))[0]
         self._expect(newest.state == 'complete', f'{newest!r} has no end')
         earlier = await newest.earlier_messages()
@@ -163,7 +163,7 @@ class Checks:
             self._expect(todos == [f'{name}/{len(prompts) - 1}'], f'the todos of {newest!r} are {todos}')
         if directory is not None:
             await self._check_directory(name, directory)
-        else:  # where files die with the process, nobody is asked whether they were changed
+        else:  # files in memory do not survive a crash, so no call asks whether they were changed
             failed = [
                 part.tool_call_id
                 for part in _parts(messages)
@@ -172,7 +172,7 @@ class Checks:
             self._expect(not failed, f'{name} has failed calls: {failed}')
 
     async def _check_line(self, name: str, newest_id: str) -> None:
-        """Expect that turns come from turns, whatever was recovered in between."""
+        """Expect that turns follow turns, whatever was recovered in between."""
         lineage = (await self._store.lineage(newest_id)).versions
         kinds = [version.kind for version in lineage if version.kind not in ('root', 'turn', 'pause')]
         self._expect(not kinds, f'{name}: among the turns of the lineage are {kinds}')
@@ -200,7 +200,7 @@ class Checks:
         there = {
             f'/{path.relative_to(directory).as_posix()}': digest_of(path.read_bytes())
             for path in directory.rglob('*')
-            if path.is_file() and not path.name.endswith('.tmp')  # what a write was killed in is no file of anybody
+            if path.is_file() and not path.name.endswith('.tmp')  # temporary files of interrupted writes are ignored
         }
         self._expect(there == wanted, f'{name}: the directory has {sorted(there)}, {version.id} has {sorted(wanted)}')
         newest = (await self._agent.list(conversation_id=name, limit=1))[0]

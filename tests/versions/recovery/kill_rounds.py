@@ -1,10 +1,10 @@
-"""A program: kills agents at random moments, has others recover what they left, and checks what is there then.
+"""A program that kills agents at random moments, has others recover their runs, and checks the result.
 
     python tests/versions/recovery/kill_rounds.py URL --rounds 10 --seed 1 --files DIRECTORY
 
 Three processes run turns at once on one store, two in a directory each and one on files in memory. Each dies by SIGKILL,
 at a random moment or right before or after a random write. Then two recover at once, and may die as well; then one that
-does not. The last line of the output is a JSON object with what was counted; `wrong` says what did not hold.
+does not. The last line of the output is a JSON object with the counts; `wrong` lists violations.
 
 Processes are forked from one that has imported everything and has neither a loop nor a thread.
 """
@@ -42,7 +42,7 @@ WORKERS = 3
 RECOVERERS = 2
 
 Program = Callable[[Callable[[str], None]], Coroutine[Any, Any, None]]
-"""What a process does; it tells lines to whoever started it."""
+"""The work of a process, which sends lines to its parent."""
 
 
 @dataclass(kw_only=True)
@@ -74,7 +74,7 @@ class Process:
         os.kill(self.pid, signal.SIGKILL)
 
     def wait(self) -> list[str]:
-        """Wait for its end, and return what it told."""
+        """Wait for the end of the process, and return the lines it sent."""
         told = b''
         while piece := os.read(self.pipe, 65_536):
             told += piece
@@ -89,10 +89,10 @@ def _tell(pipe: int, line: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Death:
-    """When a process dies."""
+    """When and how a process is killed."""
 
     seconds: float | None = None
-    """After that time, by somebody else."""
+    """Killed from outside after this time."""
     at_write: int | None = None
     after: bool = False
 
@@ -108,12 +108,12 @@ NEVER = Death()
 
 @dataclass(kw_only=True)
 class Arena:
-    """Where it happens."""
+    """The store and the directories of a session."""
 
     url: str
     files: Path
     turns: int = 2
-    """How many turns a conversation has."""
+    """Number of turns per conversation."""
     counts: Counter[str] = field(default_factory=Counter[str])
 
     def directory(self, name: str) -> Path | None:
@@ -127,7 +127,7 @@ class Arena:
         return store, make_agent(store, journal), journal
 
     async def work(self, name: str, death: Death, tell: Callable[[str], None]) -> None:
-        """Run the turns of a conversation from its beginning to its end."""
+        """Run the turns of a conversation from start to end."""
         store, agent, journal = await self.open(tell, death)
         async with store:
             directory = self.directory(name)
@@ -145,7 +145,7 @@ class Arena:
         tell(f'writes {store.writes}')
 
     async def mend(self, names: list[str], death: Death, tell: Callable[[str], None]) -> None:
-        """Recover everything, and answer what waits."""
+        """Recover everything and answer pending calls."""
         store, agent, journal = await self.open(tell, death)
         async with store:
             for _ in range(40):
@@ -162,7 +162,7 @@ class Arena:
                         if after is not None:
                             tell(f'version {after.id}')
                         else:
-                            await asyncio.sleep(0.01)  # others are at it
+                            await asyncio.sleep(0.01)  # another process is resuming it
                 if is_quiet:
                     break
 
@@ -179,7 +179,7 @@ class Arena:
             tell(f'superseded {checks.superseded}')
 
     def run_round(self, seed: int, number: int, scale: Scale) -> list[str]:
-        """Kill, recover, check; return what is wrong."""
+        """Kill, recover and check; return the violations."""
         dice = random.Random(f'{seed}/{number}')
         names = [f's{seed}r{number}-{index}' for index in range(WORKERS)]
         deaths = [Death.draw(dice, scale.seconds, scale.writes) for _ in names]
@@ -206,7 +206,7 @@ class Arena:
         return lambda tell: self.check(names, known, tell)
 
     def run_all(self, programs: Mapping[Death, Program]) -> list[str]:
-        """Run programs at once, each until its death or its end, and return what they told."""
+        """Run programs concurrently, each until its death or end, and return the lines they sent."""
         begun = time.monotonic()
         processes = [(Process.start(program), death) for death, program in programs.items()]
         for process, death in sorted(processes, key=lambda each: each[1].seconds or 0):
@@ -225,7 +225,7 @@ class Arena:
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """What a process takes that nobody kills: the range of random deaths."""
+    """The duration and number of writes of an undisturbed process: the range of random kills."""
 
     seconds: float
     writes: int
@@ -245,7 +245,7 @@ def _calm(arena: Arena, name: str) -> Program:
 
 
 def warm_up(arena: Arena) -> None:
-    """Do everything once, on a store in memory, so that processes that are forked need not: no thread is left of it."""
+    """Run everything once on a store in memory, so that forked processes need not; no thread remains."""
     if arena.url.startswith('postgres'):
         importlib.import_module('pydantic_deep.store.postgres')
     with tempfile.TemporaryDirectory() as directory:
@@ -253,7 +253,7 @@ def warm_up(arena: Arena) -> None:
         asyncio.run(warm.work('warm', NEVER, lambda line: None))
     for thread in threading.enumerate():
         if thread is not threading.current_thread():
-            thread.join(60)  # it was told to end when its loop did
+            thread.join(60)  # it was asked to stop when its loop ended
     assert threading.active_count() == 1
 
 

@@ -1,4 +1,4 @@
-"""Agents are killed with SIGKILL, others recover what they left, and then nothing is lost, half there, or done twice."""
+"""Agents killed with SIGKILL are recovered by others; nothing is lost, incomplete, or done twice."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _HERE = Path(__file__).parent
 _SERVER = _HERE.parent.parent / 'store' / 'postgres_server.py'
 
 KILL_ROUNDS = int(os.environ.get('KILL_ROUNDS', '0'))
-"""How many rounds each engine has; 0 for a few."""
+"""Number of rounds per engine; 0 for a few."""
 
 SOAK_ROUNDS = int(os.environ.get('SOAK_ROUNDS', '0'))
 
 
 def _run(program: str, *arguments: str | Path) -> dict[str, Any]:
-    """Run a program, and return its report."""
+    """Run a program and return its report."""
     command = [sys.executable, _HERE / program, *arguments]
-    # A process that is killed while it writes what it has covered leaves a file that cannot be read.
+    # A process killed while it writes coverage data leaves an unreadable file.
     unmeasured = {name: value for name, value in os.environ.items() if not name.startswith('COVERAGE')}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=unmeasured)
     assert done.stdout, done.stderr
     report = json.loads(done.stdout)
-    assert report['wrong'] == [], done.stderr  # with the traceback of a process that ended by itself
+    assert report['wrong'] == [], done.stderr  # shows the traceback of a process that ended by itself
     return report
 
 
@@ -48,26 +48,26 @@ def _on_postgres(files: Path, rounds: int) -> dict[str, Any]:
         return _rounds(server.stdout.readline().strip(), files, rounds)
 
 
-def test_agents_that_are_killed_on_sqlite_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
+def test_killed_agents_on_sqlite_lose_and_repeat_nothing(tmp_path: Path) -> None:
     report = _rounds(f'sqlite:///{tmp_path}/store.db', tmp_path, KILL_ROUNDS or 10)
     assert report['killed'] > 0
     assert report['checked'] > 0
 
 
-def test_agents_that_are_killed_on_postgres_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
+def test_killed_agents_on_postgres_lose_and_repeat_nothing(tmp_path: Path) -> None:
     report = _on_postgres(tmp_path, KILL_ROUNDS or 4)
     assert report['killed'] > 0
     assert report['checked'] > 0
 
 
-def test_a_turn_can_be_killed_after_each_of_its_writes(tmp_path: Path) -> None:
+def test_turn_can_be_killed_after_each_of_its_writes(tmp_path: Path) -> None:
     report = _run('kill_boundaries.py', f'sqlite:///{tmp_path}/store.db', '--files', tmp_path)
     assert report['boundaries'] > 50
 
 
 @pytest.mark.soak
 @pytest.mark.skipif(SOAK_ROUNDS == 0, reason='`make soak` sets SOAK_ROUNDS')
-def test_agents_are_killed_for_long(tmp_path: Path) -> None:
+def test_agents_survive_a_long_series_of_kills(tmp_path: Path) -> None:
     for name, share in (('sqlite', 10), ('postgres', 30)):
         files = tmp_path / name
         files.mkdir()

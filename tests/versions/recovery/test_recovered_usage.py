@@ -1,4 +1,4 @@
-"""What a turn has used is the same in every account of it, wherever its process crashed and however often.
+"""The usage of a turn is the same in every account, wherever and however often its process crashed.
 
 A process crashes at each of its commits in turn, another recovers it, and then the version, the table of requests, the
 runs, the budgets, the audit and the answers that the model gave must agree. `test_kill` does it with real kills.
@@ -48,7 +48,7 @@ pytestmark = pytest.mark.anyio
 
 @dataclass
 class Ledger(World):
-    """A world whose model gives each answer a number, and 100 tokens of input.
+    """A world whose model numbers its responses and reports 100 input tokens for each.
 
     All of its processes share an agent, which holds no state: building one takes longer than a turn. `test_recover` and
     `test_kill` build one in each process.
@@ -62,7 +62,7 @@ class Ledger(World):
         return self.built
 
     def begin_anew(self, url: str) -> None:
-        """Forget what happened, for another store."""
+        """Reset the world for another store."""
         self.url = url
         for happened in (self.ran, self.asked, self.given):
             happened.clear()
@@ -95,7 +95,7 @@ SKIPPED = 'skipped'
 
 
 class Refuses(AbstractCapability[Any]):
-    """Sends back each `no`, and answers by itself after a result of `send` and of `task`."""
+    """Sends back each `no`, and answers itself after results of `send` and `task`."""
 
     def for_subagent(self) -> Refuses:
         return self
@@ -162,9 +162,9 @@ SHORT: dict[str, list[Answer]] = {
 
 
 async def to_the_end(agent: VersionedAgent[Any, Any], version: AgentVersion[Any, Any]) -> AgentVersion[Any, Any]:
-    """Say yes to all that waits."""
+    """Approve all pending calls."""
     while version.state == 'awaiting_approval':
-        with suppress(ApprovalAnsweredError):  # the process died between the answer and the run that acts on it
+        with suppress(ApprovalAnsweredError):  # the process crashed between the answer and the run that uses it
             version = await version.resume({pending.id: Approve() for pending in version.pending})
             continue
         version = await version.resume()
@@ -172,7 +172,7 @@ async def to_the_end(agent: VersionedAgent[Any, Any], version: AgentVersion[Any,
 
 
 async def run_and_crash(world: World, tmp_path: Path, dies: dict[str, Callable[[Commit], bool]]) -> bool:
-    """Run a turn in a process that dies, and return whether it did."""
+    """Run a turn in a process that crashes, and return whether it did."""
     async with MortalStore(await open_engine(world.url)) as store:
         for name, when in dies.items():
             setattr(store, name, when)
@@ -192,11 +192,11 @@ async def run_and_crash(world: World, tmp_path: Path, dies: dict[str, Callable[[
 
 
 async def finish(world: World) -> AgentVersion[Any, Any]:
-    """Recover in a process that lives, say yes to all that waits, check all accounts, and return the last version."""
+    """Recover in a process that survives, approve all pending calls, check all accounts, and return the last version."""
     async with world.process() as agent:
         await agent.recover()
         (newest, *_) = await agent.list(limit=1, conversation_id='c')
-        if newest.kind == 'root':  # the process died before it knew of the prompt
+        if newest.kind == 'root':  # the process crashed before the prompt was stored
             newest = await newest.advance('go')
         version = await to_the_end(agent, newest)
         assert (version.output, version.state) == ('end', 'complete')
@@ -206,7 +206,7 @@ async def finish(world: World) -> AgentVersion[Any, Any]:
 
 
 async def answers_of(store: Store) -> dict[str, str]:
-    """Return the number that the model gave each response of the store, by the id of its message."""
+    """Return the number of each stored response, by the id of its message."""
     found: dict[str, str] = {}
     for conversation_id in {run.conversation_id for run in await store.runs(limit=10_000)}:
         for branch in await store.branches(conversation_id):
@@ -223,7 +223,7 @@ async def check_accounts(agent: VersionedAgent[Any, Any], version: AgentVersion[
     assert {run.state for run in runs} <= {'complete', 'interrupted', 'awaiting_approval'}
     rows = [row for run in runs for row in await store.requests(run.id)]
 
-    # Each answer of the model that the store has is one row; only one that was lost in a crash has no message.
+    # Each stored response is one row; only a response lost in a crash has no message.
     numbers = await answers_of(store)
     asked = [row for row in rows if row.kind != 'skipped']
     assert Counter(numbers.values()) == Counter(numbers[row.response_id] for row in asked if row.kind != 'superseded')
@@ -267,7 +267,7 @@ async def check_accounts(agent: VersionedAgent[Any, Any], version: AgentVersion[
         assert each.state == 'complete'
         await check_thread(agent, each)
 
-    # Each turn is told again from its first attempt.
+    # Each turn replays from its first attempt.
     replay = await version.replay()
     assert replay.difference is None
     assert replay.output == 'end'
@@ -284,7 +284,7 @@ async def all_threads(agent: VersionedAgent[Any, Any], version: AgentVersion[Any
 
 
 async def check_thread(agent: VersionedAgent[Any, Any], thread: SubagentThread) -> None:
-    """Expect one line of versions with one end, and that it says what the thread has used with all below it."""
+    """Expect one line of versions with one end, whose usage includes all threads below."""
     store = agent.store
     assert [branch.name for branch in await store.branches(thread.conversation_id)] == ['main']
     version = await agent.load(thread.version_id or '')
@@ -304,7 +304,7 @@ def options_of(name: str) -> dict[str, Any]:
 
 
 async def check_analytics(store: SqlStore, used: RunUsage) -> None:
-    """Expect that SQL counts what the version does."""
+    """Expect that SQL agrees with the usage of the version."""
     by_request = await store.sql('SELECT count(*), sum(input_tokens) FROM requests')
     by_run = await store.sql('SELECT sum(requests), sum(input_tokens) FROM runs')
     by_day = await store.sql('SELECT sum(input_tokens) FROM cost_per_agent_and_day()')
@@ -320,7 +320,7 @@ _SLOW = [
 
 
 @pytest.mark.parametrize(('name', 'when', 'again'), [('short', 'dies_after', 0), *_SLOW])
-async def test_after_a_crash_at_any_commit_all_accounts_agree(name: str, when: str, again: int, tmp_path: Path) -> None:
+async def test_all_accounts_agree_after_a_crash_at_any_commit(name: str, when: str, again: int, tmp_path: Path) -> None:
     """At every commit at which a turn with subagents can crash, once or again while it is recovered, `version.usage`,
     the table of requests, the runs, the budgets, the audit and SQL count each answer of the model once; a call has one
     thread, which the events name; and the turn replays from its first attempt.
@@ -335,7 +335,7 @@ async def test_after_a_crash_at_any_commit_all_accounts_agree(name: str, when: s
         async with SqlStore(await open_engine(url)) as store:
             world.begin_anew(url)
             dead = await run_and_crash(world, path, {when: nth(lambda commit: True, count + 1)})
-            if dead and name == 'sent back' and when == 'dies_after':  # no answer waits where it could be lost
+            if dead and name == 'sent back' and when == 'dies_after':  # no response is pending where it could be lost
                 rows = [row for run in await store.runs() for row in await store.requests(run.id)]
                 assert len(world.given) == sum(row.kind != 'skipped' for row in rows)
             if again and dead:

@@ -1,6 +1,6 @@
-"""Runs whose process died: another goes on with them, repeats nothing that is done, and asks about what may be.
+"""Recovery of crashed runs: completed calls are not repeated, and calls that may have run need approval.
 
-A process dies here by a store that commits nothing from some moment on, and is closed then. What a kill does is shown by
+A crash is simulated by a store that commits nothing from some moment on and is then closed. Real kills are tested in
 `test_kill`.
 """
 
@@ -49,15 +49,15 @@ MAY_HAVE_RUN = 'This call may have run before the process died.'
 
 
 class MortalStore(SqlStore):
-    """A store of a process that dies: from one commit on nothing of it becomes true."""
+    """Simulates a crash: from one commit on, nothing is stored."""
 
     dies_before: When | None = None
     dies_after: When | None = None
     is_dead = False
     fails_at: When | None = None
-    """Which commits are refused, while the process lives."""
+    """Commits to refuse while the process is alive."""
     unread_after: When | None = None
-    """After which commit calls cannot be read, once."""
+    """The commit after which reading calls fails once."""
     is_unread = False
 
     async def calls(self, run_ids: Sequence[str]) -> list[CallRecord]:
@@ -83,11 +83,11 @@ class MortalStore(SqlStore):
 
 @dataclass
 class World:
-    """What is outside of all processes: a store that stays, what tools did, and what the model was asked."""
+    """State outside of all processes: the store, the effects of tools, and the requests to the model."""
 
     url: str
     script: Callable[[str, int], Answer]
-    """Answers by what the agent was told and how often it has answered since."""
+    """Answers by the last prompt and the number of responses since."""
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     subagents: Sequence[Subagent] = ()
     ran: list[str] = field(default_factory=list[str])
@@ -115,7 +115,7 @@ class World:
     def tools(self) -> FunctionToolset[Any]:
         toolset = FunctionToolset[Any]()
 
-        # None of them in a thread, which a crash may find before it has begun.
+        # None of them runs in a thread, which a crash might hit before it starts.
         @toolset.tool_plain(metadata={'effect': 'read'})
         async def look(key: str) -> str:
             """Look."""
@@ -154,7 +154,7 @@ class World:
 
         @toolset.tool
         async def make(ctx: RunContext[DeepAgentDeps], key: str) -> str:
-            """Write a file, as a tool of somebody does it that says nothing of its effect."""
+            """Write a file without a declared effect, like a third-party tool."""
             self.ran.append(f'make {key}')
             await ctx.deps.backend.write_bytes(f'/{key}', key.encode())
             return f'made {key}'
@@ -162,7 +162,7 @@ class World:
         return toolset
 
     def build(self) -> Agent[Any, Any]:
-        """Return the agent, as each process builds it."""
+        """Return the agent as each process builds it."""
         child = Subagent('child', 'Helps.', toolsets=[self.tools])
         fork = Subagent('fork', 'Helps apart.', toolsets=[self.tools], isolation='fork')
         above = Subagent(
@@ -179,7 +179,7 @@ class World:
     async def process(
         self, *, dies_before: When | None = None, dies_after: When | None = None, fails_at: When | None = None
     ) -> AsyncGenerator[VersionedAgent[Any, Any]]:
-        """Open the store as one process does, and be dead at the end."""
+        """Open the store like a process, and simulate its crash at the end."""
         async with MortalStore(await open_engine(self.url)) as store:
             store.dies_before, store.dies_after, store.fails_at = dies_before, dies_after, fails_at
             try:
@@ -213,7 +213,7 @@ def keeps_child(commit: Commit) -> bool:
 
 
 def nth(when: When, count: int) -> When:
-    """Return what is true of the nth commit of those."""
+    """Return a predicate for the nth matching commit."""
     seen: list[Commit] = []
 
     def is_it(commit: Commit) -> bool:
@@ -234,7 +234,7 @@ def returns(messages: Sequence[ModelMessage]) -> list[str]:
 
 @pytest.fixture
 async def url(tmp_path: Path) -> AsyncGenerator[str]:
-    """A store that outlives each process: somebody has it open all the time."""
+    """A store that outlives each process because it is held open."""
     url = f'memory:{tmp_path.name}'
     async with SqlStore(await open_engine(url)):
         yield url
@@ -244,7 +244,7 @@ def plan(answers: dict[str, list[Answer]]) -> Callable[[str, int], Answer]:
     return lambda said, count: answers[said][count]
 
 
-async def test_a_crash_before_the_first_answer_keeps_what_the_user_said(url: str) -> None:
+async def test_crash_before_the_first_response_preserves_the_prompt(url: str) -> None:
     world = World(url, plan({'go': ['end']}))
     async with world.process(dies_after=begins) as agent:
         root = await agent.create(backend=StateBackend())
@@ -260,7 +260,7 @@ async def test_a_crash_before_the_first_answer_keeps_what_the_user_said(url: str
         assert await agent.recover() == []
 
 
-async def test_what_is_done_stays_what_reads_runs_again_and_the_rest_is_asked_about(url: str) -> None:
+async def test_completed_calls_are_kept_reads_rerun_and_others_need_approval(url: str) -> None:
     world = World(url, plan({'go': [[call('look', key='b'), call('send', key='a'), call('pay', key='c')], 'end']}))
     world.may_pay.clear()
 
@@ -284,8 +284,8 @@ async def test_what_is_done_stays_what_reads_runs_again_and_the_rest_is_asked_ab
         assert sorted(world.ran) == ['look b', 'look b', 'pay c', 'pay c', 'send a']
 
 
-async def test_a_crash_before_the_first_call_starts_loses_a_response_and_nothing_that_ran(url: str) -> None:
-    """The response and the start of its first call are one commit: the model is asked again, and nobody a person."""
+async def test_crash_before_the_first_call_starts_loses_only_the_response(url: str) -> None:
+    """The response and the start of its first call are one commit: the model is asked again, and no approval is needed."""
     answers: dict[str, list[Answer]] = {'go': [call('look', key='a'), call('send', key='b'), 'end']}
     world = World(url, plan(answers))
     async with world.process(dies_before=starts('send')) as agent:
@@ -299,7 +299,7 @@ async def test_a_crash_before_the_first_call_starts_loses_a_response_and_nothing
     assert world.ran == ['look a', 'look a', 'send b']
 
 
-async def test_what_a_subagent_has_done_is_told_again_and_nobody_is_asked_again(url: str) -> None:
+async def test_completed_calls_of_a_subagent_are_replayed_without_new_requests(url: str) -> None:
     answers: dict[str, list[Answer]] = {
         'go': [call('task', subagent='child', description='do'), 'end'],
         'do': [call('send', key='a'), call('send', key='b'), 'did'],
@@ -314,7 +314,7 @@ async def test_what_a_subagent_has_done_is_told_again_and_nobody_is_asked_again(
     assert world.asked == ['go 0', 'do 0', 'do 1', 'do 2', 'go 1']
 
 
-async def test_numbers_that_json_does_not_have_are_told_as_they_were(url: str) -> None:
+async def test_nan_and_infinity_survive_recovery(url: str) -> None:
     world = World(url, plan({'go': [call('measure'), 'end']}))
     async with world.process(dies_after=ends('measure')) as agent:
         await (await agent.create(backend=StateBackend())).advance('go')
@@ -323,7 +323,7 @@ async def test_numbers_that_json_does_not_have_are_told_as_they_were(url: str) -
         assert returns(await version.messages()) == ['[nan, -inf]']
 
 
-async def test_answers_are_acted_on_once_when_the_run_with_them_dies_before_it_begins(url: str) -> None:
+async def test_answers_are_used_once_if_their_run_crashes_before_it_starts(url: str) -> None:
     world = World(url, plan({'go': [call('send', key='a'), 'end']}), options={'interrupt_on': {'send': True}})
     async with world.process(dies_after=nth(begins, 2)) as agent:
         pause = await (await agent.create(backend=StateBackend())).advance('go')
@@ -336,7 +336,7 @@ async def test_answers_are_acted_on_once_when_the_run_with_them_dies_before_it_b
     assert world.ran == ['send a']
 
 
-async def test_a_turn_that_went_on_after_answers_and_was_recovered_replays(url: str) -> None:
+async def test_recovered_turn_after_approvals_replays(url: str) -> None:
     world = World(url, plan({'go': [call('send', key='a'), 'end']}), options={'interrupt_on': {'send': True}})
     async with world.process(dies_after=ends('send')) as agent:
         pause = await (await agent.create(backend=StateBackend())).advance('go')
@@ -348,7 +348,7 @@ async def test_a_turn_that_went_on_after_answers_and_was_recovered_replays(url: 
     assert world.ran == ['send a']
 
 
-async def test_an_edited_call_that_may_have_run_is_asked_about_and_keeps_its_arguments(url: str) -> None:
+async def test_edited_call_that_may_have_run_needs_approval_with_its_new_arguments(url: str) -> None:
     world = World(url, plan({'go': [call('send', key='a'), 'end']}), options={'interrupt_on': {'send': True}})
     async with world.process(dies_before=ends('send')) as agent:
         pause = await (await agent.create(backend=StateBackend())).advance('go')
@@ -364,7 +364,7 @@ async def test_an_edited_call_that_may_have_run_is_asked_about_and_keeps_its_arg
     assert world.ran == ['send b']
 
 
-async def test_a_recovery_that_dies_is_recovered_and_what_both_have_done_is_done(url: str) -> None:
+async def test_crashed_recovery_is_recovered_without_repeating_calls(url: str) -> None:
     answers: dict[str, list[Answer]] = {
         'go': [call('task', subagent='child', description='do'), 'end'],
         'do': [call('send', key='a'), call('send', key='b'), call('send', key='c'), 'did'],
@@ -386,7 +386,7 @@ async def test_a_recovery_that_dies_is_recovered_and_what_both_have_done_is_done
     assert world.ran == ['send a', 'send b', 'send c']
 
 
-async def test_a_process_that_dies_between_taking_a_run_and_going_on_leaves_it_to_the_next(url: str) -> None:
+async def test_crash_between_claiming_and_resuming_leaves_the_run_recoverable(url: str) -> None:
     world = World(url, plan({'go': ['end']}))
     async with world.process(dies_after=begins) as agent:
         await (await agent.create(backend=StateBackend())).advance('go')
@@ -396,7 +396,7 @@ async def test_a_process_that_dies_between_taking_a_run_and_going_on_leaves_it_t
         assert [version.output for version in await agent.recover()] == ['end']
 
 
-async def test_of_several_who_recover_each_run_is_taken_by_one(url: str) -> None:
+async def test_concurrent_recoveries_take_each_run_once(url: str) -> None:
     world = World(url, plan({f'go {number}': [call('send', key=str(number)), 'end'] for number in range(5)}))
     for number in range(5):
         async with world.process(dies_after=begins) as agent:
@@ -408,7 +408,7 @@ async def test_of_several_who_recover_each_run_is_taken_by_one(url: str) -> None
     assert sorted(world.ran) == [f'send {number}' for number in range(5)]
 
 
-async def test_a_process_that_was_taken_for_dead_commits_nothing_when_it_wakes(url: str) -> None:
+async def test_process_presumed_dead_commits_nothing_when_it_resumes(url: str) -> None:
     holds, goes_on = asyncio.Event(), asyncio.Event()
 
     async def script(said: str, count: int) -> None:
@@ -423,7 +423,7 @@ async def test_a_process_that_was_taken_for_dead_commits_nothing_when_it_wakes(u
         turn = asyncio.create_task((await slow.load(root.id)).advance('go'))
         await holds.wait()
         database = cast('Any', sleeper.store).engine._database
-        database.owners.discard(sleeper.store.owner)  # what the others see of a machine that is cut off
+        database.owners.discard(sleeper.store.owner)  # what other processes see of a disconnected machine
         (version,) = await other.recover()
         before = await other.store.count(VersionFilter())
         goes_on.set()
@@ -436,7 +436,7 @@ async def test_a_process_that_was_taken_for_dead_commits_nothing_when_it_wakes(u
 
 
 class _Slow(ScriptedModel):
-    """Answers with a call, after something has happened."""
+    """Answers with a call after an event."""
 
     def __init__(self, wait: Callable[[str, int], Any]) -> None:
         async def then(messages: list[ModelMessage], info: AgentInfo) -> Answer:
@@ -446,7 +446,7 @@ class _Slow(ScriptedModel):
         super().__init__(then=then)
 
 
-async def test_files_of_writes_that_are_done_come_back_where_there_is_no_directory(url: str) -> None:
+async def test_completed_writes_to_files_in_memory_are_restored(url: str) -> None:
     write = call('write_file', path='/a.txt', content='a')
     answers: dict[str, list[Answer]] = {
         'go': [[write, call('task', subagent='child', description='do')], call('read_file', path='/a.txt'), 'end'],
@@ -463,8 +463,8 @@ async def test_files_of_writes_that_are_done_come_back_where_there_is_no_directo
         assert returns(await done.messages())[-1].endswith('a')
 
 
-async def test_a_change_to_files_in_memory_comes_back_with_the_call_that_made_it(url: str) -> None:
-    """An edit that were made again would find nothing to replace."""
+async def test_edit_of_a_file_in_memory_is_restored_with_its_call(url: str) -> None:
+    """A repeated edit would not find the text to replace."""
     edit = call('edit_file', path='/a.txt', old_string='one', new_string='two')
     world = World(
         url, plan({'go': [call('write_file', path='/a.txt', content='one'), [edit, call('pay', key='a')], 'end']})
@@ -479,7 +479,7 @@ async def test_a_change_to_files_in_memory_comes_back_with_the_call_that_made_it
     assert world.ran == ['pay a']
 
 
-async def test_a_change_to_files_in_memory_that_was_not_kept_is_made_again(url: str) -> None:
+async def test_unstored_edit_of_a_file_in_memory_is_made_again(url: str) -> None:
     edit = call('edit_file', path='/a.txt', old_string='one', new_string='two')
     world = World(url, plan({'go': [call('write_file', path='/a.txt', content='one'), edit, 'end']}))
     async with world.process(dies_before=nth(lambda commit: bool(commit.versions), 4)) as agent:
@@ -491,11 +491,9 @@ async def test_a_change_to_files_in_memory_that_was_not_kept_is_made_again(url: 
         assert [part.outcome for part in parts_of_returns(await version.messages())] == ['success'] * 2
 
 
-async def test_a_call_that_may_have_run_and_would_fail_now_fails_and_asks_nobody(url: str, tmp_path: Path) -> None:
-    """A call of a crashed process whose preview says that it would fail is not put before a person: it fails at once.
-
-    An edit whose text is replaced already is such a call.
-    """
+async def test_call_that_may_have_run_and_would_fail_now_fails_without_approval(url: str, tmp_path: Path) -> None:
+    """A call of a crashed process whose preview shows that it would fail is not put before a person but fails at once.
+    An edit whose text is already replaced is such a call."""
     (tmp_path / 'work').mkdir()
     backend = LocalBackend(tmp_path / 'work')
     await backend.write_bytes('/a.txt', b'one')
@@ -513,7 +511,7 @@ async def test_a_call_that_may_have_run_and_would_fail_now_fails_and_asks_nobody
     assert await backend.read_bytes('/a.txt') == b'two'
 
 
-async def test_a_change_to_files_in_memory_that_was_kept_before_its_call_ended_is_asked_about(url: str) -> None:
+async def test_stored_change_of_an_unfinished_call_needs_approval(url: str) -> None:
     answers: dict[str, list[Answer]] = {'go': [[call('draft'), call('send', key='a')], 'end']}
     world = World(url, plan(answers))
     world.may_pay.clear()
@@ -526,7 +524,7 @@ async def test_a_change_to_files_in_memory_that_was_kept_before_its_call_ended_i
     assert world.ran == ['send a']
 
 
-async def test_changes_to_files_in_memory_that_a_subagent_kept_come_back_with_their_calls(url: str) -> None:
+async def test_stored_file_changes_of_a_subagent_are_restored_with_their_calls(url: str) -> None:
     edit = call('edit_file', path='/a.txt', old_string='one', new_string='two')
     answers: dict[str, list[Answer]] = {
         'go': [
@@ -547,7 +545,7 @@ async def test_changes_to_files_in_memory_that_a_subagent_kept_come_back_with_th
         assert [part.outcome for part in parts_of_returns(await version.messages())] == ['success'] * 3
 
 
-async def test_a_recovered_run_has_the_limits_that_it_began_with(url: str) -> None:
+async def test_recovered_run_has_its_original_limits(url: str) -> None:
     world = World(url, plan({'go': [call('look', key='a'), call('look', key='b'), 'end']}))
     steps = nth(lambda commit: bool(commit.versions), 2)
     async with world.process(dies_after=steps) as agent:
@@ -561,7 +559,7 @@ async def test_a_recovered_run_has_the_limits_that_it_began_with(url: str) -> No
 
 @pytest.mark.parametrize('where', ['memory', 'directory'])
 @pytest.mark.parametrize('is_kept', [True, False])
-async def test_todos_that_a_call_wrote_come_back_with_it(url: str, tmp_path: Path, where: str, is_kept: bool) -> None:
+async def test_todos_are_restored_with_their_call(url: str, tmp_path: Path, where: str, is_kept: bool) -> None:
     todos = [{'content': 'walk', 'status': 'pending'}]
     world = World(url, plan({'go': [call('write_todos', todos=todos), 'end']}))
     dies: dict[str, When] = {'dies_after' if is_kept else 'dies_before': ends('write_todos')}
@@ -570,14 +568,14 @@ async def test_todos_that_a_call_wrote_come_back_with_it(url: str, tmp_path: Pat
         await (await agent.create(backend=backend)).advance('go')
     async with world.process() as agent:
         (version,) = await agent.recover()
-        if where == 'directory' and not is_kept:  # for what a directory holds nobody can know
+        if where == 'directory' and not is_kept:  # the state of a directory is unknown
             (pending,) = version.pending
             version = await version.resume({pending.id: Approve()})
         assert version.output == 'end'
         assert [todo.content for todo in version.todos] == ['walk']
 
 
-async def test_a_long_result_that_a_call_returned_can_be_read_after_a_crash(url: str) -> None:
+async def test_long_result_can_be_read_after_a_crash(url: str) -> None:
     answers: dict[str, list[Answer]] = {
         'go': [call('long', id='long'), call('read_file', path='/offload/long', offset=0, limit=1), 'end']
     }
@@ -596,10 +594,8 @@ async def test_a_long_result_that_a_call_returned_can_be_read_after_a_crash(url:
 
 @pytest.mark.parametrize('dies_again', [False, True])
 @pytest.mark.parametrize('is_kept', [True, False])
-async def test_what_calls_of_a_subagent_left_is_there_when_it_is_told_again(
-    url: str, is_kept: bool, dies_again: bool
-) -> None:
-    """Its todos, and its long results, are those of its last step or of a call since then."""
+async def test_todos_and_long_results_of_a_subagent_are_restored(url: str, is_kept: bool, dies_again: bool) -> None:
+    """They are those of its last step or of a later call."""
     todos = [{'content': 'walk', 'status': 'pending'}]
     answers: dict[str, list[Answer]] = {
         'go': [call('task', subagent='child', description='do'), 'end'],
@@ -630,7 +626,7 @@ async def test_what_calls_of_a_subagent_left_is_there_when_it_is_told_again(
         assert (window.outcome, 'xxxx' in str(window.content)) == ('success', True)
 
 
-async def test_a_directory_has_the_files_of_the_version_that_a_recovery_ends_with(url: str, tmp_path: Path) -> None:
+async def test_directory_has_the_files_of_the_recovered_version(url: str, tmp_path: Path) -> None:
     write = call('write_file', path='/a.txt', content='a')
     world = World(url, plan({'go': [write, call('write_file', path='/b.txt', content='b'), 'end']}))
     async with world.process(dies_after=nth(ends('write_file'), 2)) as agent:
@@ -646,9 +642,7 @@ async def test_a_directory_has_the_files_of_the_version_that_a_recovery_ends_wit
         assert [each.kind for each in await version.lineage()] == ['root', 'edit', 'turn']
 
 
-async def test_an_edit_by_hand_before_a_turn_stays_with_the_directory_when_the_turn_dies(
-    url: str, tmp_path: Path
-) -> None:
+async def test_manual_edit_before_a_crashed_turn_stays_in_the_directory(url: str, tmp_path: Path) -> None:
     world = World(url, plan({'go': [call('write_file', path='/a.txt', content='a'), 'end']}))
     async with world.process(dies_after=begins) as agent:
         root = await agent.create(backend=LocalBackend(tmp_path))
@@ -660,7 +654,7 @@ async def test_an_edit_by_hand_before_a_turn_stays_with_the_directory_when_the_t
         assert (tmp_path / 'a.txt').read_text() == 'a', 'the turn worked in the directory, not in a view'
 
 
-async def test_a_subagent_with_files_of_its_own_writes_them_again(url: str) -> None:
+async def test_subagent_in_a_fork_writes_its_files_again(url: str) -> None:
     answers: dict[str, list[Answer]] = {
         'go': [call('task', subagent='fork', description='do'), 'end'],
         'do': [call('write_file', path='/x.txt', content='x'), call('send', key='a'), 'did'],
@@ -721,12 +715,12 @@ FORKS: dict[str, tuple[dict[str, list[Answer]], When, list[str], list[str]]] = {
 
 
 @pytest.mark.parametrize('case', FORKS)
-async def test_a_fork_has_its_files_again_and_nothing_is_done_twice(url: str, case: str) -> None:
+async def test_files_of_a_fork_are_restored_and_no_call_runs_twice(url: str, case: str) -> None:
     answers, dies_after, files, ran = FORKS[case]
     world = World(url, plan(answers))
     async with world.process(dies_after=dies_after) as agent:
         await (await agent.create(backend=StateBackend())).advance('go')
-    async with world.process(dies_after=nth(begins, 2)) as agent:  # and dies before the fork has done anything again
+    async with world.process(dies_after=nth(begins, 2)) as agent:  # and crashes before the fork has repeated anything
         assert await agent.recover() == []
     async with world.process() as agent:
         for _ in range(2):
@@ -748,7 +742,7 @@ REFUSED: dict[str, tuple[When, int]] = {
 
 
 @pytest.mark.parametrize('case', REFUSED)
-async def test_a_store_that_fails_for_a_moment_within_a_subagent_loses_nothing_of_it(url: str, case: str) -> None:
+async def test_transient_store_failure_within_a_subagent_loses_nothing(url: str, case: str) -> None:
     answers: dict[str, list[Answer]] = {
         'go': [call('task', subagent='above', description='do'), 'end'],
         'do': [call('make', key='n'), call('task', subagent='fork', description='below'), 'did'],
@@ -772,7 +766,7 @@ async def test_a_store_that_fails_for_a_moment_within_a_subagent_loses_nothing_o
     assert world.asked.count('go 0') == world.asked.count('do 0') == 1
 
 
-async def test_subagents_beside_one_that_the_store_failed_are_told_again_too(url: str) -> None:
+async def test_subagents_beside_a_failed_one_are_recovered_too(url: str) -> None:
     answers: dict[str, list[Answer]] = {
         'go': [
             [call('task', subagent='fork', description='do'), call('task', subagent='child', description='look')],
@@ -792,7 +786,7 @@ async def test_subagents_beside_one_that_the_store_failed_are_told_again_too(url
     assert world.ran.count('make m') == 1
 
 
-async def test_a_store_of_somebody_that_fails_within_a_subagent_is_a_failure_of_the_subagent(url: str) -> None:
+async def test_foreign_store_error_in_a_subagent_fails_only_the_subagent(url: str) -> None:
     theirs = StoreUnavailableError('Theirs.')
 
     def script(said: str, count: int) -> Answer:
@@ -807,7 +801,7 @@ async def test_a_store_of_somebody_that_fails_within_a_subagent_is_a_failure_of_
         assert part.outcome == 'failed'
 
 
-async def test_a_subagent_that_could_not_be_told_again_is_when_the_store_can_be_read(url: str) -> None:
+async def test_subagent_is_recovered_once_the_store_is_readable_again(url: str) -> None:
     answers: dict[str, list[Answer]] = {
         'go': [call('task', subagent='fork', description='do'), 'end'],
         'do': [call('make', key='m'), 'did'],
@@ -824,7 +818,7 @@ async def test_a_subagent_that_could_not_be_told_again_is_when_the_store_can_be_
     assert world.ran == ['make m']
 
 
-async def test_what_a_resumed_subagent_wrote_in_the_fork_of_another_is_not_forgotten(url: str) -> None:
+async def test_writes_of_a_resumed_subagent_in_another_fork_are_restored(url: str) -> None:
     answers: dict[str, list[Answer]] = {
         'go': [call('task', subagent='above', description='do'), 'end'],
         'do': [call('make', key='n'), call('task', subagent='child', description='below'), 'did'],
@@ -841,7 +835,7 @@ async def test_what_a_resumed_subagent_wrote_in_the_fork_of_another_is_not_forgo
 
 
 @pytest.mark.parametrize('dies', [False, True])
-async def test_a_fork_goes_on_where_its_files_are_in_another_directory(url: str, tmp_path: Path, *, dies: bool) -> None:
+async def test_fork_resumes_after_its_files_moved_to_another_directory(url: str, tmp_path: Path, *, dies: bool) -> None:
     answers: dict[str, list[Answer]] = {
         'go': [call('task', subagent='fork', description='do'), 'end'],
         'do': [call('write_file', path='m', content='m'), call('send', key='a'), 'did'],
@@ -865,7 +859,7 @@ async def test_a_fork_goes_on_where_its_files_are_in_another_directory(url: str,
     assert world.ran == ['send a']
 
 
-async def test_what_others_changed_under_a_fork_before_a_crash_is_no_less_a_conflict(url: str, tmp_path: Path) -> None:
+async def test_change_under_a_fork_before_a_crash_is_still_a_conflict(url: str, tmp_path: Path) -> None:
     answers: dict[str, list[Answer]] = {
         'go': [call('task', subagent='fork', description='do'), 'end'],
         'do': [call('make', key='m'), call('send', key='a'), 'did'],
@@ -887,7 +881,7 @@ async def test_what_others_changed_under_a_fork_before_a_crash_is_no_less_a_conf
     assert (tmp_path / 'm').read_text() == 'by hand'
 
 
-async def test_a_write_in_a_subagent_that_a_person_approved_is_not_asked_about_again(url: str) -> None:
+async def test_approved_write_in_a_subagent_is_not_asked_again(url: str) -> None:
     answers: dict[str, list[Answer]] = {
         'go': [call('task', subagent='child', description='do'), 'end'],
         'do': [call('write_file', path='/x.txt', content='x'), call('send', key='after'), 'did'],
@@ -903,7 +897,7 @@ async def test_a_write_in_a_subagent_that_a_person_approved_is_not_asked_about_a
     assert world.ran == ['send after']
 
 
-async def test_a_run_whose_answers_another_acts_on_ends(url: str) -> None:
+async def test_run_ends_if_another_run_uses_its_answers(url: str) -> None:
     world = World(url, plan({'go': [call('send', key='a'), 'end']}), options={'interrupt_on': {'send': True}})
     async with world.process(dies_after=nth(begins, 2)) as agent:
         pause = await (await agent.create(backend=StateBackend())).advance('go')
@@ -918,7 +912,7 @@ async def test_a_run_whose_answers_another_acts_on_ends(url: str) -> None:
     assert world.ran == ['send a']
 
 
-async def test_a_run_whose_beginning_was_deleted_fails_and_keeps_nobody_from_being_recovered(url: str) -> None:
+async def test_run_with_a_deleted_base_fails_and_does_not_block_other_recoveries(url: str) -> None:
     world = World(url, plan({'go': ['end']}))
     roots: list[AgentVersion[Any, Any]] = []
     for _ in range(2):
@@ -935,7 +929,7 @@ async def test_a_run_whose_beginning_was_deleted_fails_and_keeps_nobody_from_bei
         assert 'VersionNotFoundError' in run.error
 
 
-async def test_runs_of_other_agents_are_left_to_them(url: str) -> None:
+async def test_runs_of_other_agents_are_not_recovered(url: str) -> None:
     world = World(url, plan({'go': ['end']}))
     async with world.process(dies_after=begins) as agent:
         await (await agent.create(backend=StateBackend())).advance('go')
@@ -945,7 +939,7 @@ async def test_runs_of_other_agents_are_left_to_them(url: str) -> None:
         assert len(await agent.recover()) == 1
 
 
-async def test_a_subagent_that_outlived_its_parent_is_ended(url: str) -> None:
+async def test_subagent_that_outlived_its_parent_is_ended(url: str) -> None:
     answers: dict[str, list[Answer]] = {
         'go': [call('task', subagent='child', description='do'), 'end'],
         'do': [call('send', key='a'), 'did'],
@@ -962,7 +956,7 @@ async def test_a_subagent_that_outlived_its_parent_is_ended(url: str) -> None:
 
 
 @pytest.mark.parametrize(('has_run', 'shown'), [(False, '+a'), (True, 'No change')])
-async def test_a_write_that_may_have_run_is_shown_with_its_diff_and_approved_once(
+async def test_write_that_may_have_run_shows_its_diff_and_is_approved_once(
     url: str, tmp_path: Path, has_run: bool, shown: str
 ) -> None:
     world = World(url, plan({'go': [call('write_file', path='/a.txt', content='a\n'), 'end']}))
@@ -980,7 +974,7 @@ async def test_a_write_that_may_have_run_is_shown_with_its_diff_and_approved_onc
         assert sorted(await done.file_tree()) == ['/a.txt']
 
 
-async def test_a_turn_whose_first_version_was_deleted_is_recovered_below_its_last_step(url: str) -> None:
+async def test_turn_with_a_deleted_base_is_recovered_below_its_last_step(url: str) -> None:
     world = World(url, plan({'go': [call('send', key='a'), 'end']}))
     async with world.process(dies_after=ends('send')) as agent:
         root = await agent.create(backend=StateBackend())
@@ -995,7 +989,7 @@ async def test_a_turn_whose_first_version_was_deleted_is_recovered_below_its_las
     assert world.ran == ['send a']
 
 
-async def test_a_subagent_that_died_before_its_first_answer_begins_again_in_its_thread(url: str) -> None:
+async def test_subagent_that_crashed_before_its_first_response_restarts_in_its_thread(url: str) -> None:
     answers: dict[str, list[Answer]] = {'go': [call('task', subagent='child', description='do'), 'end'], 'do': ['did']}
     world = World(url, plan(answers))
     async with world.process(dies_after=nth(begins, 2)) as agent:
@@ -1008,13 +1002,11 @@ async def test_a_subagent_that_died_before_its_first_answer_begins_again_in_its_
 
 
 async def tip_of(agent: VersionedAgent[Any, Any]) -> AgentVersion[Any, Any]:
-    """Return the newest version of all, be it a step."""
+    """Return the newest version, including steps."""
     return (await agent.list(steps=True, limit=1))[0]
 
 
-async def test_a_run_that_is_closed_after_a_crash_keeps_what_is_done_and_is_not_recovered(
-    url: str, tmp_path: Path
-) -> None:
+async def test_finish_crashed_preserves_completed_calls_and_prevents_recovery(url: str, tmp_path: Path) -> None:
     todos = [{'content': 'walk', 'status': 'pending'}]
     first = [
         call('write_todos', todos=todos),
@@ -1057,7 +1049,7 @@ async def test_a_run_that_is_closed_after_a_crash_keeps_what_is_done_and_is_not_
     assert world.asked == ['go 0', 'more 0']
 
 
-async def test_a_run_that_is_closed_before_its_first_answer_leaves_nothing(url: str) -> None:
+async def test_finish_crashed_before_the_first_response_leaves_nothing(url: str) -> None:
     world = World(url, plan({'go': ['end'], 'more': ['more']}))
     async with world.process(dies_after=begins) as agent:
         root = await agent.create(backend=StateBackend())
@@ -1069,7 +1061,7 @@ async def test_a_run_that_is_closed_before_its_first_answer_leaves_nothing(url: 
         assert (await root.advance('more')).output == 'more'
 
 
-async def test_closing_leaves_the_runs_of_living_processes_and_of_other_versions_alone(url: str) -> None:
+async def test_finish_crashed_ignores_live_processes_and_other_versions(url: str) -> None:
     world = World(url, plan({'go': [call('look', key='a'), 'end'], 'pay': [call('pay', key='b'), 'end']}))
     async with world.process(dies_after=keeps) as agent:
         root = await agent.create(backend=StateBackend())
@@ -1096,7 +1088,7 @@ async def is_paying(agent: VersionedAgent[Any, Any], step: AgentVersion[Any, Any
     return any(each.tool_name == 'pay' for each in await agent.store.calls([step.run_id or '']))
 
 
-async def test_closing_a_run_ends_those_of_its_subagents(url: str) -> None:
+async def test_finish_crashed_ends_the_runs_of_subagents(url: str) -> None:
     answers: dict[str, list[Answer]] = {
         'go': [call('task', subagent='child', description='do'), 'end'],
         'do': [call('send', key='a'), call('look', key='b'), 'did'],
@@ -1112,10 +1104,9 @@ async def test_closing_a_run_ends_those_of_its_subagents(url: str) -> None:
         assert parts_of_returns(await closed.messages()) == []
 
 
-async def test_a_resumption_that_came_too_late_does_not_hold_up_the_run_that_was_faster(url: str) -> None:
-    """Of two processes that resume a version at once, the one whose run was refused has moved nothing on: if the other
-    crashes, `recover` resumes its run.
-    """
+async def test_late_resume_does_not_block_the_recovery_of_the_faster_one(url: str) -> None:
+    """Of two processes that resume a version at once, the refused run has changed nothing: if the other crashes,
+    `recover` resumes its run."""
     world = World(url, plan({'go': [call('send', key='a'), 'end']}), options={'interrupt_on': {'send': True}})
     async with world.process(dies_after=nth(begins, 2)) as agent:
         pause = await (await agent.create(backend=StateBackend())).advance('go')

@@ -1,4 +1,5 @@
-"""Suspended runs: what the store has no end of resumes, is cancelled, or waits where the conversation has moved on."""
+"""Suspended runs, whose end is not stored, can be resumed or cancelled, and need confirmation if the conversation has
+moved on."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ FULL = StoreUnavailableError('The disk is full.')
 
 
 class Outside:
-    """What tools did outside, which nobody can undo."""
+    """Irreversible external effects of tools."""
 
     def __init__(self) -> None:
         self.sent: list[str] = []
@@ -54,7 +55,7 @@ async def drain(stream: TurnStream[Any, Any]) -> None:
 async def suspended_turn(
     agent: VersionedAgent[Any, Any], store: SpyStore, said: str = 'go'
 ) -> tuple[AgentVersion[Any, Any], str]:
-    """Return a root from which a turn began that is suspended, and the run."""
+    """Return a root and its suspended run."""
     root = await agent.create(backend=StateBackend())
     refuse_ends(store)
     with pytest.raises(StoreUnavailableError):
@@ -64,7 +65,7 @@ async def suspended_turn(
     return root, run.id
 
 
-async def test_a_suspended_run_is_listed_and_the_error_says_how_it_ends(make: MakeAgent, store: SpyStore) -> None:
+async def test_suspended_run_is_listed_and_the_error_explains_how_to_end_it(make: MakeAgent, store: SpyStore) -> None:
     agent = make('lost')
     root = await agent.create()
     stream = root.advance_stream('go')
@@ -80,8 +81,8 @@ async def test_a_suspended_run_is_listed_and_the_error_says_how_it_ends(make: Ma
     assert await agent.suspended('another') == []
 
 
-async def test_a_stopped_run_that_the_store_did_not_end_is_suspended(make: MakeAgent, store: SpyStore) -> None:
-    """A cancellation that is not in the store is no interruption: the stream says that the run may be resumed."""
+async def test_cancelled_run_with_unstored_end_is_suspended(make: MakeAgent, store: SpyStore) -> None:
+    """A cancellation that is not stored is no interruption: the stream reports that the run may be resumed."""
     token = CancellationToken()
 
     async def stop() -> str:
@@ -100,8 +101,8 @@ async def test_a_stopped_run_that_the_store_did_not_end_is_suspended(make: MakeA
     assert [run.id for run in await agent.suspended()] == [stream.run_id]
 
 
-async def test_cancel_is_durable_and_keeps_what_was_done(make: MakeAgent, store: SpyStore, outside: Outside) -> None:
-    """A cancelled run is never recovered, and its version has the results of the calls that are done."""
+async def test_cancel_preserves_completed_calls(make: MakeAgent, store: SpyStore, outside: Outside) -> None:
+    """A cancelled run is never recovered, and its version has the results of completed calls."""
     agent = make(call('send', key='a'), 'lost', 'never', tools=[outside.send])
     root, run_id = await suspended_turn(agent, store)
 
@@ -121,7 +122,7 @@ async def test_cancel_is_durable_and_keeps_what_was_done(make: MakeAgent, store:
     assert (run.state, run.error is not None) == ('interrupted', True)
 
 
-async def test_cancel_before_the_first_answer_keeps_the_prompt(make: MakeAgent, store: SpyStore) -> None:
+async def test_cancel_before_the_first_response_preserves_the_prompt(make: MakeAgent, store: SpyStore) -> None:
     agent = make('lost', 'said')
     root, run_id = await suspended_turn(agent, store, 'what I said')
 
@@ -134,7 +135,7 @@ async def test_cancel_before_the_first_answer_keeps_the_prompt(make: MakeAgent, 
     assert (await version.advance('more')).output == 'said'
 
 
-async def test_cancel_of_a_run_whose_beginning_was_deleted_ends_it(make: MakeAgent, store: SpyStore) -> None:
+async def test_cancel_ends_a_run_with_a_deleted_base(make: MakeAgent, store: SpyStore) -> None:
     agent = make('lost')
     root, run_id = await suspended_turn(agent, store)
     await agent.delete(root.id)
@@ -145,7 +146,7 @@ async def test_cancel_of_a_run_whose_beginning_was_deleted_ends_it(make: MakeAge
     assert [run.state for run in await store.runs()] == ['interrupted']
 
 
-async def test_cancel_of_a_resumed_turn_ends_after_what_was_answered(
+async def test_cancel_of_a_resumed_turn_ends_it_with_its_answers_used(
     make: MakeAgent, store: SpyStore, outside: Outside
 ) -> None:
     agent = make(call('send', key='a'), 'never', tools=[outside.send], interrupt_on={'send': True})
@@ -167,8 +168,10 @@ async def test_cancel_of_a_resumed_turn_ends_after_what_was_answered(
     assert (await agent.recover(), await agent.suspended()) == ([], [])
 
 
-async def test_a_run_whose_conversation_has_moved_on_asks(make: MakeAgent, store: SpyStore, outside: Outside) -> None:
-    """Once another turn began while it was suspended, only somebody who names it resumes it."""
+async def test_run_is_not_resumed_if_its_conversation_moved_on(
+    make: MakeAgent, store: SpyStore, outside: Outside
+) -> None:
+    """If another turn started while the run was suspended, only an explicit run id resumes it."""
     agent = make('lost', 'second', call('send', key='first'), 'resumed', tools=[outside.send])
     root, run_id = await suspended_turn(agent, store, 'first')
     second = await root.advance('second')
@@ -183,8 +186,8 @@ async def test_a_run_whose_conversation_has_moved_on_asks(make: MakeAgent, store
     assert await agent.suspended() == []
 
 
-async def test_runs_that_worked_side_by_side_are_all_resumed(make: MakeAgent, store: SpyStore) -> None:
-    """A branch that began while the other run worked is not what its conversation has moved on to."""
+async def test_concurrent_suspended_runs_are_all_resumed(make: MakeAgent, store: SpyStore) -> None:
+    """A branch started while the other run was active does not count as moving on."""
     agent = make('lost', 'lost', 'one', 'two')
     root = await agent.create()
     streams = [root.advance_stream(said) for said in ('a', 'b')]
@@ -202,7 +205,7 @@ async def test_runs_that_worked_side_by_side_are_all_resumed(make: MakeAgent, st
     assert len(await agent.recover()) == 2
 
 
-async def test_a_conversation_says_that_its_turn_is_suspended(make: MakeAgent, store: SpyStore) -> None:
+async def test_conversation_reports_that_its_turn_is_suspended(make: MakeAgent, store: SpyStore) -> None:
     agent = make('lost', 'again')
     conversation = prompt(agent).user('go').start()
     refuse_ends(store)
@@ -214,8 +217,8 @@ async def test_a_conversation_says_that_its_turn_is_suspended(make: MakeAgent, s
     assert conversation.state == 'suspended'
 
 
-async def test_a_beginning_that_the_store_took_without_saying_so_is_ended(make: MakeAgent, store: SpyStore) -> None:
-    """Nobody is told that a turn did not begin which the next start would run."""
+async def test_start_stored_without_acknowledgement_is_ended(make: MakeAgent, store: SpyStore) -> None:
+    """A turn reported as not started must not run at the next start."""
     agent = make('never')
     root = await agent.create()
 
