@@ -36,7 +36,9 @@ MAX_CHARS: Final = 1_000
 
 
 class Fruit(BaseModel):
-    """The output type of one agent."""
+    """What one agent answers with."""
+
+    # The docstring is sent to the model, so a replay compares it with the recorded one: do not reword it.
 
     name: str
     grams: int
