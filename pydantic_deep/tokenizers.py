@@ -16,7 +16,7 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         'Exact counts of tokens need `toktok-rs`, which is not installed. Install the extra: '
-        "`pip install 'pydantic-deep[tokenizers]'`.",
+        "`pip install 'versioned-deep-agents[tokenizers]'`.",
         name=error.name,
     ) from error
 

@@ -20,7 +20,7 @@ read_program("init.pl"), read_program("isolation_probe.pl")'
 "$env/bin/python" -m pip uninstall -qq --yes pydantic-deep-backends
 echo "the backends work alone"
 
-install "$(ls "$PWD"/dist/pydantic_deep-*.whl)"
+install "$(ls "$PWD"/dist/versioned_deep_agents-*.whl)"
 run python -c 'import pydantic_deep; pydantic_deep.create_deep_agent("test")'
 run python -c '
 import json
@@ -42,7 +42,7 @@ grep -q "create_deep_agent('test'" "$place/home/first.py"
 run python first.py >/dev/null
 echo "the README's first example runs"
 
-install "$(ls "$PWD"/dist/pydantic_deep-*.whl)[all]" pytest
+install "$(ls "$PWD"/dist/versioned_deep_agents-*.whl)[all]" pytest
 run python - <<'PY'
 import importlib, pkgutil
 import pydantic_deep, pydantic_deep_backends

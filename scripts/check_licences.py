@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 
 PAGE = Path(__file__).resolve().parent.parent / 'docs/decisions/dependencies.md'
 
-OURS = ('pydantic-deep',)
+OURS = ('versioned-deep-agents',)
 """The distributions with the extras to check. `pydantic-deep-backends` needs some of the same packages."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -102,6 +103,22 @@ def test_both_distributions_state_the_same_requirements() -> None:
     assert [backends['project'][key] for key in shared] == [root['project'][key] for key in shared]
     assert set(backends['project']['dependencies']) <= set(root['project']['dependencies'])
     assert backends['build-system'] == root['build-system']
+
+
+def test_pip_commands_name_the_distribution_and_its_extras() -> None:
+    """`pydantic-deep` on PyPI is another project, so an extra of that name would install it."""
+    project = tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']
+    files = [*ROOT.glob('*.md'), *(ROOT / 'docs').rglob('*.md')]
+    files += [path for folder in PACKAGES.values() for path in folder.rglob('*.py')]
+    commands = {
+        command
+        for path in files
+        for command in re.findall(r"""pip install ['"]([\w-]+)\[([a-z,]+)\]""", path.read_text())
+        if command[0] != 'pydantic-ai-slim'
+    }
+
+    assert {name for name, _ in commands} == {project['name']}
+    assert {extra for _, extras in commands for extra in extras.split(',')} <= set(project['optional-dependencies'])
 
 
 @pytest.fixture

@@ -37,11 +37,11 @@ def install(directory: Path, name: str, *fields: str) -> None:
 
 @pytest.fixture
 def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory of packages: an extra of `pydantic-deep` needs `direct`, which needs `indirect`."""
+    """A directory of packages: an extra of `versioned-deep-agents` needs `direct`, which needs `indirect`."""
     monkeypatch.setattr(sys, 'path', [str(tmp_path), *sys.path])
     install(
         tmp_path,
-        'pydantic-deep',
+        'versioned-deep-agents',
         'License-Expression: MIT',
         'Provides-Extra: some',
         'Requires-Dist: direct[thing]; extra == "some"',

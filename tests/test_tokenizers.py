@@ -81,7 +81,7 @@ def test_tokenizer_counts_differ_from_the_approximation() -> None:
 def test_missing_extra_is_named_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, 'toktok', None)
 
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'pydantic-deep\[tokenizers\]'"):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'versioned-deep-agents\[tokenizers\]'"):
         importlib.reload(tokenizers)
 
 

@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None, *, models: Mapping[str, Model] | Non
         if error.name not in ('typer', 'rich', 'prompt_toolkit'):
             raise
         print(  # noqa: T201
-            f"The command line needs {error.name!r}, which is not installed. Install the extra: pip install 'pydantic-deep[cli]'",
+            f"The command line needs {error.name!r}, which is not installed. Install the extra: pip install 'versioned-deep-agents[cli]'",
             file=sys.stderr,
         )
         return 2

@@ -126,7 +126,7 @@ def _discard_output() -> None:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f'pydantic-deep {importlib.metadata.version("pydantic-deep")}')
+        typer.echo(f'pydantic-deep {importlib.metadata.version("versioned-deep-agents")}')
         raise typer.Exit
 
 

@@ -32,7 +32,7 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         'This repository needs DuckDB, which is not installed. Install the extra: '
-        "`pip install 'pydantic-deep[duckdb]'`.",
+        "`pip install 'versioned-deep-agents[duckdb]'`.",
         name=error.name,
     ) from error
 

@@ -53,7 +53,7 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         'This repository needs pyiceberg, pyarrow and SQLAlchemy, which are not all installed. Install the extra: '
-        "`pip install 'pydantic-deep[iceberg]'`.",
+        "`pip install 'versioned-deep-agents[iceberg]'`.",
         name=error.name,
     ) from error
 

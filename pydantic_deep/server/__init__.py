@@ -27,7 +27,7 @@ try:
         importlib.import_module(_name)
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f"The server needs {error.name!r}, which is not installed. Install the extra: `pip install 'pydantic-deep[server]'`.",
+        f"The server needs {error.name!r}, which is not installed. Install the extra: `pip install 'versioned-deep-agents[server]'`.",
         name=error.name,
     ) from error
 

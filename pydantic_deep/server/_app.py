@@ -65,7 +65,7 @@ def create_app(
     app = FastAPI(
         title='pydantic-deep',
         summary='Deep agents with version control.',
-        version=importlib.metadata.version('pydantic-deep'),
+        version=importlib.metadata.version('versioned-deep-agents'),
         openapi_tags=TAGS,
         docs_url=None,  # the scripts of these pages come from other hosts
         redoc_url=None,

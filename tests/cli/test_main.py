@@ -87,7 +87,7 @@ def test_main_without_the_extra_names_the_package_to_install(package: str) -> No
     )
     assert done.returncode == 2
     assert done.stderr.endswith(
-        f"The command line needs '{package}', which is not installed. Install the extra: pip install 'pydantic-deep[cli]'\n"
+        f"The command line needs '{package}', which is not installed. Install the extra: pip install 'versioned-deep-agents[cli]'\n"
     )
 
 

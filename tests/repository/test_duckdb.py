@@ -305,5 +305,5 @@ async def test_unreadable_row_is_not_lost_when_its_table_is_migrated(path: Path)
 def test_import_without_the_extra_suggests_installing_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, 'duckdb', None)
     monkeypatch.delitem(sys.modules, 'pydantic_deep.repository.duckdb')
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'pydantic-deep\[duckdb\]'"):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'versioned-deep-agents\[duckdb\]'"):
         importlib.import_module('pydantic_deep.repository.duckdb')

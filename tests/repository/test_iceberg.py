@@ -330,5 +330,5 @@ async def test_missing_or_damaged_files_raise_unavailable(tmp_path: Path, patter
 def test_import_without_the_extra_suggests_installing_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, 'pyiceberg', None)
     monkeypatch.delitem(sys.modules, 'pydantic_deep.repository.iceberg')
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'pydantic-deep\[iceberg\]'"):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'versioned-deep-agents\[iceberg\]'"):
         importlib.import_module('pydantic_deep.repository.iceberg')

@@ -546,4 +546,4 @@ def test_server_without_the_extra_raises_how_to_install() -> None:
     program = "import sys; sys.modules['prometheus_client'] = None\nimport pydantic_deep.server"
     done = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True)
     assert "The server needs 'prometheus_client'" in done.stderr
-    assert "pip install 'pydantic-deep[server]'" in done.stderr
+    assert "pip install 'versioned-deep-agents[server]'" in done.stderr

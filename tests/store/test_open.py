@@ -41,7 +41,7 @@ async def test_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(package, 'postgres', None, raising=False)  # the import also sets the attribute
     monkeypatch.setitem(sys.modules, 'asyncpg', None)
-    with pytest.raises(ImportError, match=r'pydantic-deep\[postgres\]'):
+    with pytest.raises(ImportError, match=r'versioned-deep-agents\[postgres\]'):
         async with open_store('postgresql://localhost/db'):
             pass
 

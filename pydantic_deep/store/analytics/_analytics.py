@@ -43,7 +43,7 @@ from ._table import Table
 
 if find_spec('duckdb') is None:  # another process imports it
     raise ModuleNotFoundError(
-        "Analytics need DuckDB, which is not installed. Install the extra: `pip install 'pydantic-deep[duckdb]'`.",
+        "Analytics need DuckDB, which is not installed. Install the extra: `pip install 'versioned-deep-agents[duckdb]'`.",
         name='duckdb',
     )
 

@@ -26,7 +26,7 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         'A store in PostgreSQL needs `asyncpg`, which is not installed. Install the extra: '
-        "`pip install 'pydantic-deep[postgres]'`.",
+        "`pip install 'versioned-deep-agents[postgres]'`.",
         name=error.name,
     ) from error
 

@@ -446,12 +446,14 @@ def test_sql_without_duckdb_names_the_extra_to_install(
     invoke: Invoke, history: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(name: str) -> None:
-        raise ModuleNotFoundError("Analytics need DuckDB. Install the extra: `pip install 'pydantic-deep[duckdb]'`.")
+        raise ModuleNotFoundError(
+            "Analytics need DuckDB. Install the extra: `pip install 'versioned-deep-agents[duckdb]'`."
+        )
 
     monkeypatch.setattr('pydantic_deep.store._store.importlib.import_module', refuse)
     result = invoke('sql', 'SELECT 1')
     assert (result.exit_code, result.stdout) == (2, '')
-    assert result.stderr == "Analytics need DuckDB. Install the extra: `pip install 'pydantic-deep[duckdb]'`.\n"
+    assert result.stderr == "Analytics need DuckDB. Install the extra: `pip install 'versioned-deep-agents[duckdb]'`.\n"
 
 
 def test_gc_reports_removed_objects(invoke: Invoke, history: list[str]) -> None:

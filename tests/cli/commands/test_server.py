@@ -193,7 +193,7 @@ def test_server_commands_without_the_extra_print_how_to_install(
     monkeypatch.setitem(sys.modules, 'prometheus_client', None)
     for arguments in (('serve', '--model', 'test'), ('keys', 'list')):
         result = invoke(*arguments)
-        assert (result.exit_code, "pip install 'pydantic-deep[server]'" in result.stderr) == (2, True)
+        assert (result.exit_code, "pip install 'versioned-deep-agents[server]'" in result.stderr) == (2, True)
 
 
 def test_cli_scopes_match_server_scopes() -> None:

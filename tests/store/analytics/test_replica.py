@@ -362,5 +362,5 @@ async def test_missing_duckdb_extra_is_named(store: SqlStore, monkeypatch: pytes
     monkeypatch.setattr(package, 'analytics', analytics)  # the import also sets the attribute
     for name in [name for name in sys.modules if name.startswith(analytics.__name__)]:
         monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(ImportError, match=r"pip install 'pydantic-deep\[duckdb\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'versioned-deep-agents\[duckdb\]'"):
         await store.sql('SELECT 1')
