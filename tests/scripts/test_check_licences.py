@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from inline_snapshot import snapshot
 
-SCRIPT = Path(__file__).parent.parent / 'scripts/check_licences.py'
+SCRIPT = Path(__file__).parents[2] / 'scripts/check_licences.py'
 
 
 @pytest.fixture
