@@ -1,5 +1,11 @@
 """Deep agents on pydantic-ai: they plan, work on files they cannot leave, delegate, and wait for a person."""
 
+# ruff: noqa: E402 - the check precedes the imports, because one of them may fail if files are mixed
+
+from . import _installation_check
+
+_installation_check.warn_if_mixed(__path__)
+
 import logging
 from importlib import import_module
 from typing import TYPE_CHECKING

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,35 @@ LATER = [
     'pydantic_deep_backends.sandbox',
     'yaml',
 ]
+
+RECORD_IMPORT = """
+import os, sys
+
+OURS = ('pydantic_deep', 'pydantic_deep_backends')
+HELPERS = ('__main__', 'collections', 'io', 'os', 'pathlib')  # the caller of their functions counts
+seen = []
+
+def record(event, arguments):
+    if event in ('open', 'os.listdir', 'os.scandir', 'environment'):
+        frame = sys._getframe(1)
+        while frame and package(frame) in HELPERS:
+            frame = frame.f_back
+        if frame and package(frame) in OURS:
+            seen.append((event, arguments[0]))
+
+def package(frame):
+    return frame.f_globals.get('__name__', '').partition('.')[0]
+
+class Environment(type(os.environ)):
+    def __getitem__(self, name):
+        record('environment', [name])
+        return super().__getitem__(name)
+
+os.environ.__class__ = Environment
+sys.addaudithook(record)
+"""
+"""Records which files, directories and environment variables our packages read from then on. Files that the import
+system and dependencies read do not count."""
 
 
 @pytest.mark.parametrize('package', [pydantic_deep, pydantic_deep_backends])
@@ -40,3 +70,34 @@ def test_optional_features_are_imported_lazily() -> None:
     )
     ran = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines() == ['', ' '.join(LATER[:-1])]
+
+
+@pytest.mark.slow
+def test_import_reads_only_the_directory_of_the_package() -> None:
+    """It opens no file and reads no environment variable. The directory is read for `_installation_check`."""
+    program = f'{RECORD_IMPORT}\nimport pydantic_deep\nprint(seen)'
+    ran = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True, check=True)
+    assert ran.stdout == f'{[("os.listdir", str(Path(__file__).parent.parent))]}\n'
+
+
+@pytest.mark.slow
+def test_recording_of_reads_is_complete(tmp_path: Path) -> None:
+    """Otherwise the test above would pass for any program."""
+    (tmp_path / 'pydantic_deep.py').write_text(
+        'import os\nfrom pathlib import Path\n'
+        'Path(__file__).read_bytes(), os.environ.get("A"), "B" in os.environ, os.getenv("C"), [*os.scandir("/")]\n'
+    )
+    program = f'{RECORD_IMPORT}\nimport pydantic_deep\nprint(seen)'
+    ran = subprocess.run(
+        [sys.executable, '-P', '-c', program],
+        env={'PYTHONPATH': str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    reads = [
+        ('open', str(tmp_path / 'pydantic_deep.py')),
+        *(('environment', name) for name in 'ABC'),
+        ('os.scandir', '/'),
+    ]
+    assert ran.stdout == f'{reads}\n'
