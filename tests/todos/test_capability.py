@@ -2,68 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 from inline_snapshot import snapshot
 from pydantic_ai import Agent, ModelRequestContext, RunContext
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelResponse,
-    SystemPromptPart,
-    TextPart,
-    ToolCallPart,
-    ToolReturnPart,
-)
-from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.messages import ToolCallPart
+from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import Todo, Todos
 from pydantic_deep.todos import render_todos
-from pydantic_deep.todos._history import last_written
+
+from .conftest import Tasks, notices, play, write
 
 pytestmark = pytest.mark.anyio
-
-
-@dataclass
-class Tasks:
-    """Third-party deps with todos."""
-
-    todos: list[Todo] = field(default_factory=list[Todo])
-
-
-def write(*todos: tuple[str, str]) -> ToolCallPart:
-    return ToolCallPart('write_todos', {'todos': [{'content': c, 'status': s} for c, s in todos]})
-
-
-def play(*steps: ToolCallPart | str, seen: list[AgentInfo] | None = None) -> FunctionModel:
-    """A model that plays its steps. A text ends the run."""
-    left = list(steps)
-
-    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        if seen is not None:
-            seen.append(info)
-        step = left.pop(0)
-        return ModelResponse(parts=[TextPart(step) if isinstance(step, str) else step])
-
-    return FunctionModel(respond)
-
-
-def notices(messages: list[ModelMessage]) -> list[str]:
-    return [p.content for m in messages for p in m.parts if isinstance(p, SystemPromptPart)]
-
-
-def returned(messages: list[ModelMessage]) -> list[tuple[str, object]]:
-    return [(p.outcome, p.content) for m in messages for p in m.parts if isinstance(p, ToolReturnPart)]
-
-
-async def test_todos_are_stored_in_deps_that_have_them() -> None:
-    deps = Tasks()
-    agent = Agent(
-        play(write(('read', 'completed'), ('write', 'in_progress')), 'ok'), deps_type=Tasks, capabilities=[Todos()]
-    )
-    result = await agent.run('plan', deps=deps)
-    assert deps.todos == [Todo(content='read', status='completed'), Todo(content='write', status='in_progress')]
-    assert returned(result.all_messages()) == [('success', '2 todos, 1 completed')]
 
 
 async def test_todos_are_restored_from_the_history_without_such_deps() -> None:
@@ -82,13 +34,6 @@ async def test_todos_are_restored_from_the_history_without_such_deps() -> None:
     second = await agent.run('go on', model=play('ok'), message_history=first.all_messages())
     assert lists == ['', '[ ] read', '[ ] write', '[ ] write']
     assert notices(second.all_messages()) == []
-
-
-async def test_failed_call_is_not_the_last_written_list() -> None:
-    bad = ToolCallPart('write_todos', {'todos': [{'content': 'x', 'status': 'someday'}]})
-    result = await Agent(capabilities=[Todos()]).run('plan', model=play(write(('read', 'pending')), bad, 'ok'))
-    assert [o for o, _ in returned(result.all_messages())] == ['success', 'retried']
-    assert last_written(result.all_messages()) == [Todo(content='read')]
 
 
 async def test_runs_of_one_agent_do_not_share_todos() -> None:
@@ -161,8 +106,3 @@ async def test_model_facing_text_and_schema() -> None:
             )
         ]
     )
-
-
-def test_todos_render_with_one_mark_each() -> None:
-    todos = [Todo(content='a'), Todo(content='b', status='in_progress'), Todo(content='c', status='completed')]
-    assert render_todos(todos) == '[ ] a\n[>] b\n[x] c'
