@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -17,6 +18,13 @@ from pydantic_deep.testing import ScriptedModel
 
 WriteSkill: TypeAlias = Callable[..., Path]
 Play: TypeAlias = Callable[..., Awaitable[list[str]]]
+
+
+@dataclass
+class Deps:
+    """Third-party deps with a backend."""
+
+    backend: object
 
 
 @pytest.fixture(autouse=True)

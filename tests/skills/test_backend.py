@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -23,16 +23,11 @@ from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep_backends import BackendProtocol, CompositeBackend, LocalBackend, OverlayBackend, StateBackend
 from pydantic_deep_backends.sandbox import SandboxBackend
 
+from .conftest import Deps, Play
+
 pytestmark = pytest.mark.anyio
 
-Play = Callable[..., Awaitable[list[str]]]
-
 DOCUMENT = b'---\nname: pdf\ndescription: Use this skill when PDF.\n---\nFill it.'
-
-
-@dataclass
-class Deps:
-    backend: object
 
 
 async def files(**contents: bytes) -> StateBackend:

@@ -9,7 +9,7 @@ import pytest
 from inline_snapshot import snapshot
 from pydantic_ai import Agent
 
-from pydantic_deep.skills import BackendSkills, Skill, SkillNotFoundError, Skills
+from pydantic_deep.skills import BackendSkills, SkillNotFoundError, Skills
 from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep_backends import StateBackend
 
@@ -53,25 +53,6 @@ Skills are instructions for a kind of task. When one fits, load_skill it first.
             }
         )
 
-    async def test_too_many_skills_are_searched(self) -> None:
-        skills = [Skill(f'skill-{n}', f'Use this skill when number {n}.', body='x') for n in range(900)]
-        model = ScriptedModel(
-            call('load_skill', query='number 77'),
-            call('load_skill', query='zebra'),
-            call('load_skill', name='skill-8'),
-            'done',
-        )
-        await Agent(model, capabilities=[Skills(skills)], retries=2).run('go')
-        (tool,) = model.requests[0].parameters.function_tools
-        assert tool.description == 'Find skills by words (query); read a skill, or a file that it names.'
-        assert list(tool.parameters_json_schema['properties']) == ['name', 'file', 'query']
-        assert '900, too many to list' in (model.requests[0].instructions or '')
-        found, none, body = (str(part.content) for part in model.requests[-1].tool_returns)
-        assert found.split('\n')[0] == '- skill-77: Use this skill when number 77.'
-        assert len(found.split('\n')) == 10
-        assert body == 'x'
-        assert none == "No skill has a word of 'zebra' in its name or description. Try other words."
-
     async def test_catalogue_is_byte_for_byte_stable(self, write_skill: WriteSkill, tmp_path: Path) -> None:
         write_skill('b')
         write_skill('a')
@@ -81,22 +62,6 @@ Skills are instructions for a kind of task. When one fits, load_skill it first.
         write_skill('c')
         await agent.run('on', model=model, message_history=first.all_messages())
         assert len({request.instructions for request in model.requests}) == 1
-
-    async def test_hidden_skill_can_be_loaded_only_by_a_person(
-        self, play: Play, write_skill: WriteSkill, tmp_path: Path
-    ) -> None:
-        write_skill('hidden', 'description: x\ndisable-model-invocation: true', files=['a.md'])
-        skills = Skills([tmp_path / 'skills'])
-        model = ScriptedModel('done')
-        await Agent(model, capabilities=[skills]).run('go')
-        assert model.requests[0].instructions is None
-        assert await play(
-            skills, call('load_skill', name='hidden'), call('load_skill', name='hidden', file='a.md')
-        ) == [
-            "failed: Only a person may load the skill 'hidden'.",
-            'This is a.md.',
-        ]
-        assert '# Do it' in await skills.load('hidden')
 
 
 class TestAUserAsks:

@@ -538,12 +538,6 @@ async def test_latest_load_of_a_skill_determines_its_grant(skills: Callable[[str
     assert ids(await desk.go(run('git status'))) == ['run']
 
 
-def test_grants_need_trust() -> None:
-    """An untrusted directory cannot have grants."""
-    with pytest.raises(ValueError, match='cannot have grants'):
-        SkillDirectory('x', trusted=False, grants=True)
-
-
 async def test_run_without_approvals_has_no_person_grants(skills: Callable[[str], Path]) -> None:
     """Without a gate there is nothing to grant. A grant by code is recorded anyway."""
     model = ScriptedModel(LOAD, 'done')

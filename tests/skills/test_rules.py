@@ -1,4 +1,4 @@
-"""Pure functions: bounded YAML, invisible characters, the catalogue and allowed tools."""
+"""Frontmatter as a skill with diagnostics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from pydantic_deep.skills._invisible_characters import find_invisible, strip_invisible
+from pydantic_deep.skills._invisible_characters import find_invisible
 from pydantic_deep.skills._rules import Report, parse_frontmatter
 from pydantic_deep.skills._scan import parse_whole
 
@@ -81,18 +81,3 @@ def test_a_malformed_name_is_reported(name: str, problem: str) -> None:
     report = Report(path='SKILL.md')
     assert parse_frontmatter(f'name: {name}\ndescription: Fine.', 2, name, report) is not None
     assert [(d.code, problem in d.message) for d in report.diagnostics] == [('name-form', True)]
-
-
-class TestInvisible:
-    @pytest.mark.parametrize('hidden', ['\u200b', '\u202e', '\u2066', '\U000e0041', '\ufeff', '\x1b', '\xad', '\ud800'])
-    def test_invisible_characters_are_found_and_removed(self, hidden: str) -> None:
-        assert find_invisible(f'ab{hidden}c') == 2
-        assert strip_invisible(f'ab{hidden}c') == 'abc'
-
-    def test_visible_characters_are_preserved(self) -> None:
-        seen = 'tab\tline\r\n größe 日本 ✔️ e\u0301 \u3000'
-        assert find_invisible(seen) is None
-        assert strip_invisible(seen) == seen
-
-    def test_consecutive_variation_selectors_are_removed(self) -> None:
-        assert strip_invisible('✔\ufe0f\ufe00\ufe01') == '✔\ufe0f'

@@ -87,13 +87,6 @@ def test_missing_and_special_files_are_reported(tmp_path: Path) -> None:
     assert error.message == 'It cannot be read: Not a directory.'
 
 
-def test_diagnostic_is_one_line(write_skill: WriteSkill) -> None:
-    (found,) = validate_skill(write_skill('pdf', 'description: Use this when x\nversion: 1'))
-    assert str(found).endswith(
-        "pdf/SKILL.md:4: error: 'version' is not a skill field. Move it to `metadata`, or remove it. [unknown-field]"
-    )
-
-
 class TestBundled:
     def test_four_bundled_skills_are_valid(self) -> None:
         catalog = discover_skills([BUNDLED_SKILLS])
