@@ -180,3 +180,15 @@ def test_unrelated_json_is_refused(text: str) -> None:
 def test_json_of_a_newer_format_version_is_refused() -> None:
     with pytest.raises(DeepAgentError, match='format version 2, but this release reads up to 1'):
         DeepAgentDeps.from_json('{"format": "pydantic-deep.deps", "format_version": 2}')
+
+
+@pytest.mark.parametrize('depth', [-1, 'x', 0.5])
+def test_invalid_depth_is_refused(depth: Any) -> None:
+    with pytest.raises(ValueError, match=r'DeepAgentDeps\(max_depth=.*\): pass the maximum number of levels'):
+        DeepAgentDeps(max_depth=depth)
+
+
+def test_invalid_depth_in_json_is_refused() -> None:
+    text = DeepAgentDeps(max_depth=1).to_json().replace('"max_depth": 1', '"max_depth": -1')
+    with pytest.raises(DeepAgentError, match=r'These are not valid DeepAgentDeps: .*max_depth=-1'):
+        DeepAgentDeps.from_json(text)

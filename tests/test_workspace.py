@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 import anyio
 import pytest
@@ -30,7 +31,7 @@ from pydantic_ai.workspaces import (
 from pydantic_ai.workspaces.conformance import WorkspaceBackendSuite
 
 from pydantic_deep import CompositeBackend, LocalBackend, ReadOnlyBackend, StateBackend, as_workspace
-from pydantic_deep_backends import CommandResult, CommandTimeoutError, SandboxBackend
+from pydantic_deep_backends import BackendProtocol, CommandResult, CommandTimeoutError, OverlayBackend, SandboxBackend
 
 pytestmark = pytest.mark.anyio
 
@@ -180,6 +181,24 @@ class TestComposite(OurSuite):
         return as_workspace(CompositeBackend(LocalBackend(tmp_path), {'/memory': StateBackend()}))
 
 
+class TestOverlayOfState(OurSuite):
+    @pytest.fixture
+    def backend(self) -> WorkspaceBackend:
+        return as_workspace(OverlayBackend(StateBackend()))
+
+
+class TestOverlayOfLocal(OurSuite):
+    @pytest.fixture
+    def backend(self, tmp_path: Path) -> WorkspaceBackend:
+        return as_workspace(OverlayBackend(LocalBackend(tmp_path)))
+
+
+class TestOverlayOfWorkspace(OurSuite):
+    @pytest.fixture
+    def backend(self, tmp_path: Path) -> WorkspaceBackend:
+        return as_workspace(OverlayBackend(cast('BackendProtocol', LocalWorkspaceBackend(tmp_path))))
+
+
 class TestReadOnly:
     """The suite writes files first, so the rules for a read-only backend are listed here."""
 
@@ -242,3 +261,22 @@ async def test_commands_are_delegated_if_the_backend_runs_them() -> None:
     with pytest.raises(WorkspaceTimeoutError, match='took too long') as late:
         await workspace.run(['sleep'])
     assert (late.value.stdout, late.value.stderr) == ('half', 'way')
+
+
+async def test_overlay_of_a_workspace_merges_into_it(tmp_path: Path) -> None:
+    tmp_path = tmp_path.resolve()
+    (tmp_path / 'a.txt').write_text('one\ntwo\nthree\n')
+    (tmp_path / 'old').mkdir()
+    (tmp_path / 'old/b.txt').write_text('b')
+    overlay = OverlayBackend(cast('BackendProtocol', LocalWorkspaceBackend(tmp_path)))
+    assert not isinstance(as_workspace(overlay), SupportsCommands)
+    await overlay.write_bytes(f'{tmp_path}/a.txt', b'ONE\ntwo\nthree\n')
+    await overlay.write_bytes(f'{tmp_path}/new/c.txt', b'c')
+    await overlay.remove(f'{tmp_path}/old')
+    (tmp_path / 'a.txt').write_text('one\ntwo\nTHREE\n')
+    merged = await overlay.merge()
+    assert merged.changed == (f'{tmp_path}/a.txt', f'{tmp_path}/new/c.txt')
+    assert merged.removed == (f'{tmp_path}/old/b.txt',)
+    assert merged.conflicts == ()
+    assert (tmp_path / 'a.txt').read_text() == 'ONE\ntwo\nTHREE\n'
+    assert sorted(path.name for path in tmp_path.iterdir()) == ['a.txt', 'new']

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -127,3 +128,34 @@ class TestWhatADeveloperGivesWrongly:
             Skills('skills')
         with pytest.raises(ValueError, match='Use at least 50'):
             Skills([], max_catalog_tokens=10)
+
+
+@pytest.mark.parametrize('given', [None, '', 'skills', 3])
+def test_invalid_list_of_skills_is_refused(given: Any) -> None:
+    with pytest.raises(TypeError, match=r'`skills` is .* Pass a list'):
+        create_deep_agent(ScriptedModel(), skills=given)
+
+
+def test_none_is_refused_by_the_skills_capability() -> None:
+    given: Any = None
+    with pytest.raises(TypeError, match=r'`skills` is None. Pass a list'):
+        Skills(given)
+
+
+def test_invalid_source_of_skills_is_refused() -> None:
+    given: Any = [3]
+    with pytest.raises(TypeError, match=r'3 is not a source of skills. Pass a directory or a `Skill`'):
+        create_deep_agent(ScriptedModel(), skills=given)
+
+
+@pytest.mark.parametrize('given', ['skills/pdf/SKILL.md', SkillDirectory('skills/pdf/SKILL.md')])
+def test_skill_file_instead_of_its_directory_is_refused(given: str | SkillDirectory) -> None:
+    with pytest.raises(ValueError, match=r"'skills/pdf/SKILL.md' is the file of a skill. Pass its directory"):
+        create_deep_agent(ScriptedModel(), skills=[given])
+
+
+@pytest.mark.anyio
+async def test_other_skill_file_is_refused_at_the_first_run(tmp_path: Path) -> None:
+    (tmp_path / 'pdf.md').touch()
+    with pytest.raises(UserError, match=r"pdf\.md': It is a file\. Pass its directory\."):
+        await Agent(ScriptedModel('done'), capabilities=[Skills([tmp_path / 'pdf.md'])]).run('go')

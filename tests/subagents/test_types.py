@@ -7,7 +7,9 @@ import pytest
 from pydantic_ai import Agent
 from pydantic_ai.agent import WrapperAgent
 
+from pydantic_deep import create_deep_agent
 from pydantic_deep.subagents import InvalidSubagentError, Subagent, Subagents
+from pydantic_deep.testing import ScriptedModel
 
 
 @pytest.mark.parametrize(
@@ -63,3 +65,45 @@ def test_non_subagent_is_refused_by_the_capability() -> None:
     given: Any = ['a']
     with pytest.raises(TypeError, match="`subagents` contains 'a'"):
         Subagents(given)
+
+
+WORKER = Subagent('worker', 'Works.')
+
+
+@pytest.mark.parametrize(
+    ('given', 'said'),
+    [
+        (['a'], "`subagents` contains 'a'. Pass `Subagent(name, description)`."),
+        ([{'name': 'a'}], "`subagents` contains {'name': 'a'}. Pass `Subagent(name, description)`."),
+        (['x' * 300], f"`subagents` contains '{'x' * 199}…. Pass `Subagent(name, description)`."),
+        ('worker', "`subagents` is 'worker'. Pass a list: `[Subagent(name, description)]`."),
+        (None, '`subagents` is None. Pass a list: `[Subagent(name, description)]`.'),
+    ],
+)
+def test_invalid_list_of_subagents_is_refused(given: Any, said: str) -> None:
+    with pytest.raises(TypeError) as refused:
+        create_deep_agent(ScriptedModel(), subagents=given)
+    assert str(refused.value) == said
+
+
+def test_single_subagent_instead_of_a_list_is_refused() -> None:
+    given: Any = WORKER
+    with pytest.raises(TypeError, match=r"`subagents` is Subagent\(name='worker'"):
+        create_deep_agent(ScriptedModel(), subagents=given)
+
+
+@pytest.mark.parametrize(
+    ('field', 'given', 'said'),
+    [
+        ('subagents', ['a'], "`subagents` contains 'a'"),
+        ('usage_limits', 5, '`usage_limits` is 5. Use `UsageLimits('),
+        ('timeout_seconds', 'x', "`timeout_seconds` is 'x'. Use more than 0."),
+        ('max_depth', 'x', "`max_depth` is 'x'. Use 0 or more."),
+        ('max_depth', 0.5, '`max_depth` is 0.5. Use 0 or more.'),
+    ],
+)
+def test_subagent_field_of_another_type_is_refused(field: str, given: Any, said: str) -> None:
+    fields: dict[str, Any] = {field: given}
+    with pytest.raises(InvalidSubagentError) as refused:
+        Subagent('worker', 'Works.', **fields)
+    assert said in str(refused.value)
