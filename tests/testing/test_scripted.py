@@ -1,63 +1,19 @@
-"""The scripted model: its responses, streamed and plain, and the requests that it records."""
+"""The scripted model: its steps, and the requests that it records."""
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from pydantic import BaseModel
-from pydantic_ai import Agent, ModelRetry, ModelSettings
-from pydantic_ai.direct import model_request_stream
-from pydantic_ai.messages import (
-    AgentStreamEvent,
-    BinaryContent,
-    FilePart,
-    ModelMessage,
-    ModelRequest,
-    ModelResponse,
-    PartDeltaEvent,
-    PartStartEvent,
-    TextPart,
-    TextPartDelta,
-    ThinkingPart,
-    ThinkingPartDelta,
-    ToolCallPart,
-    ToolCallPartDelta,
-)
+from pydantic_ai import Agent, ModelSettings
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo
-from pydantic_ai.run import AgentRunResult, AgentRunResultEvent
 from pydantic_ai.usage import RequestUsage
 
 from pydantic_deep.testing import ScriptedModel, ScriptExhaustedError, call
 
+from .conftest import AGENT, call_ids
+
 pytestmark = pytest.mark.anyio
-
-AGENT = Agent(name='adder', instructions='Add up.')
-
-
-@AGENT.tool_plain
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    if a < 0:
-        raise ModelRetry('No debts.')
-    return a + b
-
-
-def call_ids(messages: list[ModelMessage]) -> list[str]:
-    return [p.tool_call_id for m in messages for p in m.parts if isinstance(p, ToolCallPart)]
-
-
-async def stream(model: ScriptedModel, prompt: str = 'Go') -> tuple[list[AgentStreamEvent], AgentRunResult[str]]:
-    """Run streamed, and return the events and the result."""
-    events: list[AgentStreamEvent] = []
-    results: list[AgentRunResult[str]] = []
-    async with AGENT.run_stream_events(prompt, model=model) as stream_of_events:
-        async for event in stream_of_events:
-            if isinstance(event, AgentRunResultEvent):
-                results.append(event.result)
-            else:
-                events.append(event)
-    return events, results[0]
 
 
 async def test_steps_are_played_in_order() -> None:
@@ -120,11 +76,6 @@ async def test_exception_is_raised_by_its_request() -> None:
     with pytest.raises(ConnectionError, match='gone'):
         await AGENT.run('Go', model=model)
     assert len(model.requests) == 2
-
-
-async def test_exception_is_raised_by_its_streamed_request() -> None:
-    with pytest.raises(ConnectionError, match='gone'):
-        await stream(ScriptedModel(ConnectionError('gone')))
 
 
 async def test_function_answers_one_request() -> None:
@@ -195,81 +146,6 @@ async def test_agent_without_instructions_sends_none() -> None:
 async def test_usage_is_scripted_instead_of_estimated() -> None:
     result = await AGENT.run('Go ' * 10_000, model=ScriptedModel(call('add', a=1, b=2), 'Done.'))
     assert (result.usage.requests, result.usage.input_tokens, result.usage.output_tokens) == (2, 200, 20)
-
-
-async def test_usage_is_reported_when_streamed() -> None:
-    model = ScriptedModel('Done.', usage=RequestUsage(input_tokens=3, output_tokens=4))
-    _, result = await stream(model)
-    assert (result.usage.input_tokens, result.usage.output_tokens) == (3, 4)
-
-
-async def test_stream_reports_usage_and_finish_reason_with_the_last_chunk() -> None:
-    answer = ModelResponse(parts=[TextPart('One two')], usage=RequestUsage(output_tokens=2), finish_reason='stop')
-    async with model_request_stream(ScriptedModel(answer), [ModelRequest.user_text_prompt('Go')]) as pieces:
-        before = (pieces.usage.output_tokens, pieces.finish_reason)
-        async for _ in pieces:
-            pass
-        after = (pieces.usage.output_tokens, pieces.finish_reason)
-    assert (before, after) == ((0, None), (2, 'stop'))
-
-
-async def test_text_and_thinking_stream_by_words() -> None:
-    events, result = await stream(ScriptedModel([ThinkingPart('well, now'), '  One two\n\nthree']))
-    deltas = [e.delta for e in events if isinstance(e, PartDeltaEvent)]
-    starts = [e.part for e in events if isinstance(e, PartStartEvent)]
-    assert starts == [ThinkingPart('well, '), TextPart('  One ')]
-    assert [d.content_delta for d in deltas if isinstance(d, TextPartDelta)] == ['two\n\n', 'three']
-    assert [d.content_delta for d in deltas if isinstance(d, ThinkingPartDelta)] == ['now']
-    assert result.output == '  One two\n\nthree'
-
-
-async def test_arguments_stream_in_chunks() -> None:
-    events, result = await stream(ScriptedModel(call('add', a=1_000_000, b=2_000_000), 'Done.'))
-    deltas = [e.delta for e in events if isinstance(e, PartDeltaEvent)]
-    pieces = [d.args_delta for d in deltas if isinstance(d, ToolCallPartDelta)]
-    assert len(pieces) > 1
-    assert json.loads(''.join(str(piece) for piece in pieces)) == {'a': 1_000_000, 'b': 2_000_000}
-    assert call_ids(result.all_messages()) == ['call-1']
-
-
-async def test_parts_without_chunks_are_streamed_whole() -> None:
-    image = FilePart(BinaryContent(b'png', media_type='image/png'))
-    events, result = await stream(ScriptedModel([image, TextPart(''), ThinkingPart(''), 'Done.']))
-    assert image in [e.part for e in events if isinstance(e, PartStartEvent)]
-    assert [part.part_kind for part in result.response.parts] == ['file', 'text', 'thinking', 'text']
-
-
-@pytest.mark.parametrize('answer', ['One two three', call('add', a=1, b=2)], ids=['text', 'call'])
-async def test_history_is_equal_streamed_and_plain(answer: str | ToolCallPart) -> None:
-    plain = await AGENT.run('Go', model=ScriptedModel(answer, 'Done.'))
-    _, streamed = await stream(ScriptedModel(answer, 'Done.'))
-    assert [m.parts for m in plain.all_messages() if m.kind == 'response'] == [
-        m.parts for m in streamed.all_messages() if m.kind == 'response'
-    ]
-    assert plain.response.model_name == streamed.response.model_name == 'scripted'
-
-
-async def test_run_stream_yields_the_text_in_chunks() -> None:
-    async with AGENT.run_stream('Go', model=ScriptedModel('One two three')) as result:
-        texts = [text async for text in result.stream_text(delta=True, debounce_by=None)]
-    assert texts == ['One ', 'two ', 'three']
-    assert result.response.finish_reason is None
-
-
-async def test_cancelled_stream_preserves_the_received_text() -> None:
-    async with AGENT.run_stream('Go', model=ScriptedModel('One two three')) as result:
-        async for _ in result.stream_text(debounce_by=None):
-            await result.cancel()
-            break
-    assert result.response.parts == [TextPart('One ')]
-    assert result.response.state == 'interrupted'
-
-
-async def test_model_has_no_provider() -> None:
-    model = ScriptedModel('Hi.')
-    assert (model.model_name, model.system, model.provider) == ('scripted', 'scripted', None)
-    _, result = await stream(model)
-    assert result.response.provider_url is None
 
 
 async def test_invalid_arguments_reach_pydantic_ai_unchanged() -> None:
