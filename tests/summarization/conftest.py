@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from pydantic_ai import Agent, AgentStreamEvent
-from pydantic_ai.messages import UserPromptPart
+from pydantic_ai.messages import ModelMessage, UserPromptPart
 from pydantic_ai.models import Model
 
 from pydantic_deep._requests.canonical_request import canonical_request
-from pydantic_deep.summarization import HistorySummarizedEvent
+from pydantic_deep.summarization import HistorySummarizedEvent, Messages, Summarization
 from pydantic_deep.testing import ScriptedModel, SeenRequest
 
 
@@ -83,3 +83,12 @@ def breaks() -> Callable[[Sequence[SeenRequest]], list[int]]:
         ]
 
     return of
+
+
+async def facts(messages: Sequence[ModelMessage]) -> str:
+    return 'Facts: some.'
+
+
+def summarization(**options: Any) -> Summarization:
+    defaults: dict[str, Any] = {'trigger': Messages(8), 'keep': Messages(2), 'summarizer': facts}
+    return Summarization(**(defaults | options))

@@ -27,21 +27,14 @@ from pydantic_deep._messages.summary_metadata import find_summary, replaced_mess
 from pydantic_deep.approvals import answer_approvals, pending_approvals
 from pydantic_deep.caching import CacheWatch
 from pydantic_deep.retries import Retries
-from pydantic_deep.summarization import Messages, Summarization
+from pydantic_deep.summarization import Messages
 from pydantic_deep.testing import Answer, ScriptedModel, SeenRequest, call
+
+from .conftest import summarization
 
 pytestmark = pytest.mark.anyio
 
 Split = Callable[[ScriptedModel], tuple[list[SeenRequest], list[SeenRequest]]]
-
-
-async def facts(messages: Sequence[ModelMessage]) -> str:
-    return 'Facts: some.'
-
-
-def summarization(**options: Any) -> Summarization:
-    defaults: dict[str, Any] = {'trigger': Messages(8), 'keep': Messages(2), 'summarizer': facts}
-    return Summarization(**(defaults | options))
 
 
 def summaries(requests: Sequence[SeenRequest]) -> list[int]:

@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, ConversationTypeAdapter
+from pydantic_ai import Agent
 from pydantic_ai.messages import (
-    BinaryContent,
     CompactionPart,
     ImageUrl,
     ModelMessage,
@@ -27,30 +26,19 @@ from pydantic_ai.usage import RequestUsage, RunUsage
 
 from pydantic_deep import DeepAgentDeps, Skill, Todo, Todos, create_deep_agent
 from pydantic_deep._messages.summary_metadata import (
-    KEY,
-    SummaryMetadata,
     carried_state,
     find_summary,
     is_summary,
     read_summary,
     replaced_messages,
     usage_of,
-    whole,
 )
-from pydantic_deep.summarization import Messages, Summarization
 from pydantic_deep.summarization._text import GOAL_CHARS, clip, lines_of
 from pydantic_deep.testing import ScriptedModel, call
 
+from .conftest import summarization
+
 pytestmark = pytest.mark.anyio
-
-
-async def facts(messages: Sequence[ModelMessage]) -> str:
-    return 'Facts: some.'
-
-
-def room(**options: Any) -> Summarization:
-    defaults: dict[str, Any] = {'trigger': Messages(8), 'keep': Messages(2), 'summarizer': facts}
-    return Summarization(**(defaults | options))
 
 
 def summary_of(messages: Sequence[ModelMessage]) -> CompactionPart:
@@ -76,7 +64,7 @@ async def test_first_and_last_user_prompts_are_retained_verbatim(
     agent_of: Callable[..., Agent[Any, Any]],
 ) -> None:
     steps = [*(call('work', n=n) for n in range(20)), 'done']
-    agent = agent_of(ScriptedModel('hello', 'yes', *steps), room())
+    agent = agent_of(ScriptedModel('hello', 'yes', *steps), summarization())
     messages = await talk(agent, ['Paint the door green.', 'Are you there?', 'Now the window, at No. 7.'])
     assert text_of(messages) == (
         'The user asked first:\nPaint the door green.\n\nThe user asked last:\nNow the window, at No. 7.\n\nFacts: some.'
@@ -84,13 +72,13 @@ async def test_first_and_last_user_prompts_are_retained_verbatim(
 
 
 async def test_prompt_in_the_retained_messages_is_not_repeated(agent_of: Callable[..., Agent[Any, Any]]) -> None:
-    agent = agent_of(ScriptedModel(then=lambda messages, info: 'yes'), room())
+    agent = agent_of(ScriptedModel(then=lambda messages, info: 'yes'), summarization())
     messages = await talk(agent, [f'turn {n}' for n in range(5)])
     assert text_of(messages) == 'The user asked first:\nturn 0\n\nFacts: some.'
 
 
 async def test_no_message_is_lost_over_many_summaries(agent_of: Callable[..., Agent[Any, Any]], watch: Any) -> None:
-    agent = agent_of(ScriptedModel(then=lambda messages, info: f'answer to {len(messages)}'), room())
+    agent = agent_of(ScriptedModel(then=lambda messages, info: f'answer to {len(messages)}'), summarization())
     messages = await talk(agent, [f'turn {n}' for n in range(40)], event_stream_handler=watch)
     assert len(watch.events) >= 5
     assert text_of(messages).startswith('The user asked first:\nturn 0\n\n')
@@ -106,7 +94,7 @@ async def test_no_message_is_lost_over_many_summaries(agent_of: Callable[..., Ag
 async def test_usage_is_exact_over_summaries(agent_of: Callable[..., Agent[Any, Any]]) -> None:
     writer = ScriptedModel(then=lambda m, i: 'Facts: some.', usage=RequestUsage(input_tokens=7, output_tokens=3))
     model = ScriptedModel(then=lambda m, i: 'yes', usage=RequestUsage(input_tokens=100, output_tokens=10))
-    agent = agent_of(model, room(summarizer=writer))
+    agent = agent_of(model, summarization(summarizer=writer))
     history: list[ModelMessage] = []
     used = RunUsage()
     for turn in range(20):
@@ -124,7 +112,7 @@ async def test_todos_are_carried_over_without_deep_agent_deps(agent_of: Callable
         {'content': 'Paint the window', 'status': 'in_progress'},
     ]
     model = ScriptedModel(call('write_todos', todos=todos), *(call('work', n=n) for n in range(8)), 'done', 'done')
-    agent = agent_of(model, Todos(), room())
+    agent = agent_of(model, Todos(), summarization())
     messages = await talk(agent, ['go', 'go on'])
     assert 'Paint the door' in text_of(messages)
     assert 'Paint the window' in text_of(messages)
@@ -146,7 +134,7 @@ async def test_files_and_skills_are_carried_over_summaries() -> None:
     ]
     model = ScriptedModel(*steps, 'done', 'done')
     skill = Skill('paint', 'How to paint.', body='With a brush.')
-    agent = create_deep_agent(model, capabilities=[room()], summarization=False, skills=[skill])
+    agent = create_deep_agent(model, capabilities=[summarization()], summarization=False, skills=[skill])
     messages = await talk(agent, ['go', 'go on'], deps=DeepAgentDeps(todos=[Todo(content='Dry', status='pending')]))
     text = text_of(messages)
     assert 'Files changed: /door.txt.' in text
@@ -155,50 +143,6 @@ async def test_files_and_skills_are_carried_over_summaries() -> None:
     assert 'Dry' in text
     state = read_summary(summary_of(messages)).carried
     assert set(state) >= {'filesystem', 'skills'}
-
-
-async def test_replaced_messages_are_found_in_another_process(agent_of: Callable[..., Agent[Any, Any]]) -> None:
-    steps = [*(call('work', n=n) for n in range(12)), 'done']
-    result = await agent_of(ScriptedModel(*steps), room(), text='The lease has number 7-B.').run('go')
-    stored = ConversationTypeAdapter.dump_json(result.conversation)
-    model = ScriptedModel(call('search_history', query='lease number'), 'It is 7-B.')
-    again = await agent_of(model, room()).run('Which?', conversation=ConversationTypeAdapter.validate_json(stored))
-    assert again.output == 'It is 7-B.'
-    assert '7-B' in str(model.requests[1].tool_returns[-1].content)
-
-
-def test_images_in_replaced_messages_are_preserved() -> None:
-    image = BinaryContent(b'\x89PNG', media_type='image/png')
-    messages: list[ModelMessage] = [ModelRequest(parts=[UserPromptPart(['see', image])])]
-    part = SummaryMetadata(
-        reason='tokens', is_plain=False, goal='', carried={}, usage=RunUsage(), messages=messages
-    ).part('x')
-    kept: list[ModelMessage] = [ModelRequest(parts=[part])]
-    again = ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(kept))
-    (found,) = replaced_messages(again)
-    assert ModelMessagesTypeAdapter.dump_json([found]) == ModelMessagesTypeAdapter.dump_json(messages)
-    assert whole([*again, *messages]) == [found, *messages]
-
-
-def test_history_without_a_summary_has_no_replaced_messages() -> None:
-    messages: list[ModelMessage] = [ModelRequest(parts=[UserPromptPart('hi')])]
-    assert find_summary(messages) is None
-    assert replaced_messages(messages) == []
-    assert carried_state(messages, 'todos') is None
-    assert usage_of(messages) == RunUsage()
-
-
-@pytest.mark.parametrize('metadata', [None, {}, {'other': 1}])
-def test_compaction_part_of_another_library_is_not_a_summary(metadata: dict[str, Any] | None) -> None:
-    assert not is_summary(CompactionPart(content='x', metadata=metadata))
-
-
-@pytest.mark.parametrize('ours', [None, 'text', {}, {'usage': None}])
-def test_invalid_summary_metadata_are_ignored(ours: object) -> None:
-    messages: list[ModelMessage] = [ModelRequest(parts=[CompactionPart(content='x', metadata={KEY: ours})])]
-    assert replaced_messages(messages) == []
-    assert carried_state(messages, 'todos') is None
-    assert usage_of(messages) == RunUsage()
 
 
 # ---------------------------------------------------------------------------------------------------------------- text
