@@ -14,8 +14,10 @@ from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
+from pydantic_deep import create_deep_agent
 from pydantic_deep._messages.deferred_metadata import KEY
 from pydantic_deep.approvals import ApprovalRule, Approvals, Approve, Deny, Edit, Respond, answer_approvals
+from pydantic_deep.testing import ScriptedModel
 
 from .conftest import GATED, DeskType, Preapproving, look, ran, wipe, wiping
 
@@ -441,3 +443,12 @@ class TestSeveral:
         denied = answer_approvals(second.output, {'c1': Deny()})
         await agent.run(conversation=second.conversation, deferred_tool_results=denied)
         assert ran == ['a']
+
+
+@pytest.mark.parametrize('given', [['write_file'], 'write_file', True])
+def test_interrupt_on_must_be_a_mapping(given: Any) -> None:
+    with pytest.raises(UserError) as refused:
+        create_deep_agent(ScriptedModel(), interrupt_on=given)
+    assert str(refused.value) == (
+        f"`interrupt_on` is {given!r}. Pass a mapping of tool names: `{{'write_file': True}}`."
+    )

@@ -6,13 +6,16 @@ import re
 from typing import Any
 
 import pytest
-from pydantic_ai import DeferredToolRequests
+from pydantic_ai import Agent, DeferredToolRequests
 
 from pydantic_deep._messages.deferred_metadata import KEY, CallRequest, dump
 from pydantic_deep.approvals import Approve, MalformedApprovalError, answer_approvals, pending_approvals
 from pydantic_deep.approvals._listing import MAX_DEPTH
+from pydantic_deep.testing import ScriptedModel
 
 from .conftest import NESTED, delegated, part, waiting
+
+pytestmark = pytest.mark.anyio
 
 
 class TestListing:
@@ -86,3 +89,13 @@ class TestListing:
             pending_approvals(requests)
         with pytest.raises(MalformedApprovalError):
             answer_approvals(requests, {'a': Approve()})
+
+
+async def test_result_and_conversation_are_refused_as_an_output() -> None:
+    result = await Agent(ScriptedModel('done')).run('go')
+    with pytest.raises(TypeError, match=r'`output` is AgentRunResult\. Pass its `\.output`\.'):
+        pending_approvals(result)
+    with pytest.raises(TypeError, match=r'`output` is Conversation\. Pass its `\.deferred_tool_requests`\.'):
+        pending_approvals(result.conversation)
+    assert pending_approvals(result.output) == []
+    assert pending_approvals(result.conversation.deferred_tool_requests) == []

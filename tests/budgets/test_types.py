@@ -1,4 +1,4 @@
-"""Validation and rendering of `Budget` and `BudgetExceededError`."""
+"""Validation and rendering of `Budget`, and the arguments of `Budgets`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 from pydantic_ai import UserError
-from pydantic_ai.exceptions import UsageLimitExceeded
 
-from pydantic_deep.budgets import Budget, BudgetExceededError, Budgets
+from pydantic_deep.budgets import Budget, Budgets
 from pydantic_deep.budgets._types import render_use
-from pydantic_deep.errors import DeepAgentError
 
 
 @pytest.mark.parametrize('cost', [Decimal('0.5'), 0.5, '0.5'])
@@ -94,21 +92,3 @@ def test_limits_are_rendered_with_their_units() -> None:
     assert render_use('cost', Decimal('0.08125'), Decimal('0.50')) == '$0.0812 of $0.50'
     assert render_use('cost', Decimal(0), Decimal(1_000)) == '$0.00 of $1,000.00'
     assert render_use('seconds', Decimal('61.25'), Decimal(3_600)) == '61.2 of 3,600.0 seconds'
-
-
-def test_error_has_attributes_and_suggests_a_remedy() -> None:
-    error = BudgetExceededError(scope='run', measure='tokens', limit=Decimal(500), used=Decimal(550))
-    assert isinstance(error, DeepAgentError)
-    assert isinstance(error, UsageLimitExceeded)
-    assert (error.scope, error.measure, error.limit, error.used) == ('run', 'tokens', 500, 550)
-    assert error.message.startswith(
-        'The budget of 500 tokens for this run is used up: 550 tokens used. '
-        'Raise it in `Budgets(run=Budget(tokens=…))` and run again with the messages so far.'
-    )
-
-
-def test_error_in_a_subagent_mentions_the_reserve() -> None:
-    error = BudgetExceededError(
-        scope='conversation', measure='requests', limit=Decimal(5), used=Decimal(4), is_inherited=True
-    )
-    assert 'for the parent conversation is used up: 4 requests used, and the rest is reserved' in error.message
