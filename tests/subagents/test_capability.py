@@ -1,4 +1,4 @@
-"""The capability on an agent: its tool, and when there is none."""
+"""The capability on an agent: its instructions, and several of its kind."""
 
 from __future__ import annotations
 
@@ -28,19 +28,6 @@ async def test_model_sees_one_tool_and_a_line_for_each_subagent() -> None:
     [tool] = model.requests[0].tools
     assert (tool.name, tool.metadata) == ('task', {'effect': 'external', DELEGATES: True})
     assert list(tool.parameters_json_schema['properties']) == ['subagent', 'description']
-
-
-async def test_no_subagents_add_no_tool() -> None:
-    model = ScriptedModel('done')
-    await Agent(model, capabilities=[Subagents(general_purpose=False)]).run('go', deps=DeepAgentDeps())
-    assert (model.requests[0].instructions, model.requests[0].tool_names) == (None, [])
-
-
-async def test_depth_of_0_adds_no_tool() -> None:
-    model = ScriptedModel('done')
-    await Agent(model, capabilities=[Subagents()]).run('go', deps=DeepAgentDeps(max_depth=0))
-    [request] = model.requests
-    assert (request.instructions, request.tool_names) == (None, [])
 
 
 async def test_several_subagents_capabilities_are_combined(ask: Any) -> None:

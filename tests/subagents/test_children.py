@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, RunContext
+from pydantic_ai import Agent
 from pydantic_ai.agent import WrapperAgent
 
 from pydantic_deep import DeepAgentDeps
 from pydantic_deep.subagents import Subagent, Subagents
 from pydantic_deep.testing import ScriptedModel, call, deps_for_test
 
-from .conftest import Theirs, worker
+from .conftest import worker
 
 pytestmark = pytest.mark.anyio
 
@@ -86,31 +86,6 @@ async def test_builder_that_raises_fails_the_call(ask: Any, caplog: pytest.LogCa
         "The subagent 'worker' cannot be built: LookupError: no such skill",
     )
     assert caplog.messages == ["Subagent 'worker' cannot be built"]
-
-
-async def test_third_party_deps_are_passed_unchanged_and_agents_cached_per_run() -> None:
-    seen: list[object] = []
-    built: list[str] = []
-
-    def build(subagent: Subagent) -> Agent[Any, Any]:
-        built.append(subagent.name)
-        child = Agent(ScriptedModel(then=lambda m, i: 'x' if len(m) > 1 else call('look')), deps_type=Theirs)
-
-        @child.tool
-        def look(ctx: RunContext[Theirs]) -> str:
-            seen.append(ctx.deps)
-            return ctx.deps.name
-
-        return child
-
-    task = call('task', subagent='worker', description='x')
-    model = ScriptedModel(task, task, 'done', task, 'done')
-    parent = Agent(model, deps_type=Theirs, capabilities=[Subagents([Subagent('worker', 'Works.')], build=build)])
-    deps = Theirs('me')
-    await parent.run('go', deps=deps)
-    assert (seen, built) == ([deps, deps], ['worker'])
-    await parent.run('go', deps=deps)
-    assert built == ['worker', 'worker']
 
 
 async def test_wrapped_agent_is_accepted(ask: Any) -> None:

@@ -1,34 +1,25 @@
-"""The `task` tool, and the inherited and own state of a child."""
+"""The task and the answer of a child, and the subagents of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-import anyio
 import pytest
 from pydantic import BaseModel
 from pydantic_ai import Agent, RunContext
-from pydantic_ai.messages import ModelMessage, ToolReturnPart, UserPromptPart
+from pydantic_ai.messages import ModelMessage, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
 
-from pydantic_deep import DeepAgentDeps, Todo, Todos, create_deep_agent
+from pydantic_deep import DeepAgentDeps, create_deep_agent
 from pydantic_deep.subagents import Subagent, Subagents
 from pydantic_deep.testing import Answer, ScriptedModel, call
 
-from .conftest import hand_on, nested, returns, worker
+from .conftest import hand_on, nested, worker
 
 pytestmark = pytest.mark.anyio
 
 Make = Callable[..., Agent[Any, Any]]
-
-
-async def test_unknown_subagent_is_retried_with_a_list_of_the_others(parent: Make) -> None:
-    agent = parent(call('task', subagent='wroker', description='x'), 'done', subagents=[worker()])
-    result = await agent.run('go', deps=DeepAgentDeps())
-    [returned] = returns(result.all_messages())
-    assert returned.outcome == 'retried'
-    assert returned.content == "There is no subagent 'wroker'. Subagents: general-purpose, worker."
 
 
 async def test_child_receives_only_its_task_and_returns_only_its_answer(ask: Any) -> None:
@@ -53,22 +44,6 @@ async def test_result_metadata_contains_the_thread_and_usage_of_the_child(ask: A
     assert (metadata['sub_agent_thread_id'], metadata['subagent'], metadata['path']) == (seen[0], 'worker', ['worker'])
     usage = metadata['usage']
     assert (usage['requests'], usage['input_tokens'], usage['tool_calls']) == (2, 200, 1)
-
-
-async def test_child_has_its_own_todos_and_subagents_but_shared_files(ask: Any) -> None:
-    seen: list[DeepAgentDeps] = []
-
-    def look(ctx: RunContext[DeepAgentDeps]) -> str:
-        seen.append(ctx.deps)
-        return 'ok'
-
-    deps = DeepAgentDeps(todos=[Todo(content='mine')], metadata={'user': 1})
-    await ask(worker(call('look'), call('write_todos', todos=[]), 'x', tools=[look], capabilities=[Todos()]), deps=deps)
-    [child] = seen
-    assert child is not deps
-    assert (child.todos, child.subagents, child.max_depth) == ([], {}, 0)
-    assert (child.backend, child.uploads, child.metadata) == (deps.backend, deps.uploads, deps.metadata)
-    assert deps.todos == [Todo(content='mine')]
 
 
 async def test_general_purpose_is_the_agent_with_a_fresh_history() -> None:
@@ -104,43 +79,6 @@ async def test_declared_subagent_replaces_general_purpose() -> None:
     await Agent(parent_model, capabilities=[capability]).run('go', deps=DeepAgentDeps())
     assert parent_model.requests[0].instructions == 'Subagents for `task`:\n- general-purpose: Mine.'
     assert [part.content for part in parent_model.requests[-1].tool_returns] == ['mine']
-
-
-async def test_calls_of_one_response_run_concurrently(parent: Make) -> None:
-    entered = [anyio.Event(), anyio.Event()]
-
-    async def meet(i: int) -> str:
-        entered[i].set()
-        with anyio.fail_after(60):
-            await entered[1 - i].wait()
-        return 'met'
-
-    def play(messages: list[ModelMessage], info: AgentInfo) -> Answer:
-        if isinstance(messages[-1].parts[0], ToolReturnPart):
-            return 'done'
-        return call('meet', i=int(str(getattr(messages[0].parts[0], 'content', ''))))
-
-    child = Subagent('worker', 'Works.', model=ScriptedModel(then=play), tools=[meet])
-    calls = [call('task', subagent='worker', description=str(i)) for i in range(2)]
-    agent = parent(calls, 'done', subagents=[child])
-    result = await agent.run('go', deps=DeepAgentDeps())
-    assert [part.content for part in returns(result.all_messages())] == ['done', 'done']
-
-
-# Agents and deps of any type.
-
-
-async def test_child_without_deps_has_its_declared_subagents(ask: Any) -> None:
-    inner = Subagent('inner', 'x', model='test')
-    model = ScriptedModel('answer')
-    parent_model = ScriptedModel(call('task', subagent='worker', description='x'), 'done')
-    capability = Subagents([Subagent('worker', 'x', model=model, subagents=[inner])])
-    await Agent(parent_model, capabilities=[capability]).run('go')
-    assert model.requests[0].tool_names == ['task']
-    assert parent_model.requests[-1].tool_returns[0].content == 'answer'
-
-
-# Depth.
 
 
 async def test_declared_subagents_can_be_reached(ask: Any) -> None:
