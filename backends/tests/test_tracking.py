@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,6 @@ from pydantic_deep_backends import (
     BackendProtocol,
     CompositeBackend,
     LocalBackend,
-    MissingBlobError,
     OverlayBackend,
     ReadOnlyBackend,
     SandboxBackend,
@@ -286,79 +285,3 @@ async def test_patch_without_contents_changes_nothing(
     with pytest.raises(ValueError, match='is not a valid path'):
         await backend.patch(plain, ['/a/x', '/a/../y'], {})
     assert (await track(backend).capture(Tree())).tree == before
-
-
-# In-memory files with fetched contents
-
-
-class Blobs:
-    """Contents by digest, with a record of the requests."""
-
-    def __init__(self, *data: bytes) -> None:
-        self.data = {digest_of(each): each for each in data}
-        self.asked: list[bytes | None] = []
-
-    async def __call__(self, digest: str) -> bytes:
-        self.asked.append(self.data.get(digest))
-        return self.data[digest]
-
-
-def tree_of(files: Mapping[str, bytes]) -> Tree:
-    return Tree.of({path: replaced(digest_of(data), len(data)) for path, data in files.items()})
-
-
-async def test_contents_are_fetched_once_on_first_read() -> None:
-    blobs = Blobs(b'one', b'two')
-    backend = StateBackend.of(tree_of({'/a': b'one', '/b': b'two', '/c': b'one'}), blobs)
-    assert [entry.size for entry in await backend.list_dir('/')] == [3, 3, 3]
-    assert blobs.asked == []
-    assert [await backend.read_bytes(path) for path in ('/a', '/a', '/c')] == [b'one'] * 3
-    assert blobs.asked == [b'one']
-    await backend.write_bytes('/b', b'new')
-    assert (await backend.grep('n')).counts == {'/a': 1, '/b': 1, '/c': 1}
-    assert blobs.asked == [b'one']
-
-
-async def test_search_fetches_only_the_contents_it_reads() -> None:
-    blobs = Blobs(b'one', b'two')
-    backend = StateBackend.of(tree_of({'/d/a': b'one', '/d/b': b'two', '/c': b'one'}), blobs)
-    assert (await backend.glob('**')).paths == ('/c', '/d/a', '/d/b')
-    assert blobs.asked == []
-    assert (await backend.grep('w', '/d')).counts == {'/d/b': 1}
-    assert blobs.asked == [b'one', b'two']
-    assert (await backend.grep('o', '/c')).counts == {'/c': 1}
-
-
-async def test_missing_contents_raise() -> None:
-    backend = StateBackend.of(tree_of({'/a': b'one'}), Blobs())
-    with pytest.raises(MissingBlobError):
-        await backend.read_bytes('/a')
-    with pytest.raises(MissingBlobError):
-        await backend.grep('x')
-
-
-async def test_write_during_a_fetch_is_preserved() -> None:
-    async def read_blob(digest: str) -> bytes:
-        await backend.write_bytes('/a', b'new')
-        return b'one'
-
-    backend = StateBackend.of(tree_of({'/a': b'one'}), read_blob)
-    assert await backend.read_bytes('/a') == b'one'
-    assert await backend.read_bytes('/a') == b'new'
-
-
-async def test_unfetched_files_are_captured_without_contents() -> None:
-    blobs = Blobs(b'one', b'x')
-    before = tree_of({'/a': b'one', '/.gitignore': b'x', '/d/x': b'one'})
-    backend = StateBackend.of(before, blobs)
-    tracker = track(backend)
-    captured = await tracker.capture(before)
-    assert (sorted(captured.tree), captured.blobs) == (['/.gitignore', '/a'], {})
-    assert (await tracker.capture(Tree())).blobs == {}
-    await backend.restore(before)
-    assert (await backend.snapshot()) == before
-
-
-async def test_tree_with_an_invalid_path_is_refused() -> None:
-    with pytest.raises(ValueError, match='is not a valid path'):
-        StateBackend.of(tree_of({'/a\nb': b''}), Blobs())

@@ -1,4 +1,4 @@
-"""Behavior of `StateBackend` alone: memory, cheap snapshots, empty directories."""
+"""Behavior of `StateBackend` alone: memory, cheap snapshots, empty directories, fetched contents."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 from pydantic_deep_backends import (
     FileVersion,
     InvalidPathError,
+    MissingBlobError,
     StateBackend,
     SupportsCommands,
     SupportsCompareAndSwap,
@@ -16,6 +17,8 @@ from pydantic_deep_backends import (
     digest_of,
 )
 from pydantic_deep_backends.protocol import BackendProtocol, BackendRef
+
+from .conftest import Blobs, tree_of
 
 pytestmark = pytest.mark.anyio
 
@@ -171,3 +174,48 @@ async def test_search_finds_files_in_memory() -> None:
     assert (await backend.glob('none/*')).paths == ()
     assert (await backend.grep('x', '/', glob='**/*.py')).counts == {'/a.py': 1, '/d/b.py': 1}
     assert (await backend.grep('x', '/d/c.txt')).counts == {'/d/c.txt': 1}
+
+
+async def test_contents_are_fetched_once_on_first_read() -> None:
+    blobs = Blobs(b'one', b'two')
+    backend = StateBackend.of(tree_of({'/a': b'one', '/b': b'two', '/c': b'one'}), blobs)
+    assert [entry.size for entry in await backend.list_dir('/')] == [3, 3, 3]
+    assert blobs.asked == []
+    assert [await backend.read_bytes(path) for path in ('/a', '/a', '/c')] == [b'one'] * 3
+    assert blobs.asked == [b'one']
+    await backend.write_bytes('/b', b'new')
+    assert (await backend.grep('n')).counts == {'/a': 1, '/b': 1, '/c': 1}
+    assert blobs.asked == [b'one']
+
+
+async def test_search_fetches_only_the_contents_it_reads() -> None:
+    blobs = Blobs(b'one', b'two')
+    backend = StateBackend.of(tree_of({'/d/a': b'one', '/d/b': b'two', '/c': b'one'}), blobs)
+    assert (await backend.glob('**')).paths == ('/c', '/d/a', '/d/b')
+    assert blobs.asked == []
+    assert (await backend.grep('w', '/d')).counts == {'/d/b': 1}
+    assert blobs.asked == [b'one', b'two']
+    assert (await backend.grep('o', '/c')).counts == {'/c': 1}
+
+
+async def test_missing_contents_raise() -> None:
+    backend = StateBackend.of(tree_of({'/a': b'one'}), Blobs())
+    with pytest.raises(MissingBlobError):
+        await backend.read_bytes('/a')
+    with pytest.raises(MissingBlobError):
+        await backend.grep('x')
+
+
+async def test_write_during_a_fetch_is_preserved() -> None:
+    async def read_blob(digest: str) -> bytes:
+        await backend.write_bytes('/a', b'new')
+        return b'one'
+
+    backend = StateBackend.of(tree_of({'/a': b'one'}), read_blob)
+    assert await backend.read_bytes('/a') == b'one'
+    assert await backend.read_bytes('/a') == b'new'
+
+
+async def test_tree_with_an_invalid_path_is_refused() -> None:
+    with pytest.raises(ValueError, match='is not a valid path'):
+        StateBackend.of(tree_of({'/a\nb': b''}), Blobs())
