@@ -1,0 +1,36 @@
+"""The rules about compare-and-swap fail for a backend that violates them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from backends.tests.conformance.conftest import FAILURES, RULES
+from pydantic_deep_backends import BackendProtocol, StateBackend, SupportsCompareAndSwap
+
+pytestmark = pytest.mark.anyio
+
+
+class Lossy(StateBackend):
+    """Does not compare before it swaps."""
+
+    async def compare_and_swap(self, path: str, data: bytes, *, expected: str | None) -> None:
+        await self.write_bytes(path, data)
+
+
+@pytest.mark.parametrize(
+    ('backend', 'rule'),
+    [
+        (Lossy(), RULES.test_a_file_is_created_only_if_there_is_none),
+        (Lossy(), RULES.test_a_file_is_replaced_only_if_it_is_what_was_read),
+        (Lossy(), RULES.test_a_file_that_is_gone_is_not_replaced),
+        (Lossy(), RULES.test_writers_of_one_file_lose_no_update),
+        (Lossy(), RULES.test_one_of_many_creators_wins),
+    ],
+)
+async def test_lost_update_violates_a_rule(
+    backend: StateBackend, rule: Callable[[BackendProtocol, SupportsCompareAndSwap, str], Awaitable[None]]
+) -> None:
+    with pytest.raises(FAILURES):
+        await rule(backend, backend, '/conformance')
