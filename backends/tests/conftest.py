@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -110,3 +111,28 @@ def unprivileged() -> Iterator[Path]:
     for path in directory.rglob('*'):
         path.chmod(0o700)
     shutil.rmtree(directory)
+
+
+def open_descriptors() -> int:
+    gc.collect()  # garbage of other tests may hold descriptors
+    return len(os.listdir('/proc/self/fd' if os.path.isdir('/proc/self/fd') else '/dev/fd'))
+
+
+def git(directory: Path, *arguments: str) -> str:
+    """Run git as a user does, without the configuration of this machine."""
+    env = {'PATH': os.environ['PATH'], 'HOME': '/nonexistent', 'GIT_CONFIG_NOSYSTEM': '1'}
+    done = subprocess.run(['git', *arguments], cwd=directory, env=env, check=True, capture_output=True, text=True)
+    return done.stdout
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A directory with a repository, a nested repository and editor settings."""
+    root = tmp_path / 'root'
+    (root / 'vendor' / 'lib').mkdir(parents=True)
+    git(root, 'init', '-q')
+    git(root / 'vendor' / 'lib', 'init', '-q')
+    (root / '.vscode').mkdir()
+    (root / '.vscode' / 'settings.json').write_text('{}')
+    (root / 'notes.md').write_text('notes\n')
+    return root

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shutil
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,14 @@ from pydantic_deep_backends import (
     InvalidPathError,
     LocalBackend,
     OutsideRootError,
+    SandboxBackend,
     StateBackend,
     SupportsCommands,
     SupportsCompareAndSwap,
     SupportsSearch,
     SupportsSnapshots,
 )
+from pydantic_deep_backends.protection import PROTECTED_FILES, SupportsProtection, is_protected
 
 from .conftest import Plain, names_in, shown_elsewhere
 
@@ -183,3 +186,26 @@ async def test_outside_root_error_shows_the_root_as_mounted(tmp_path: Path) -> N
     with pytest.raises(OutsideRootError) as caught:
         await CompositeBackend(StateBackend(), {'/box': LocalBackend(tmp_path)}).read_bytes('/box/link/x')
     assert (caught.value.path, caught.value.root) == ('/box/link/x', None)
+
+
+needs_bwrap = pytest.mark.skipif(
+    shutil.which('bwrap') is None, reason='bubblewrap is not installed: apt-get install bubblewrap'
+)
+
+
+@needs_bwrap
+async def test_composite_reports_protected_files_of_its_parts(repository: Path):
+    mounted = CompositeBackend(SandboxBackend(repository), {'/memory': StateBackend()})
+    assert isinstance(mounted, SupportsProtection)
+    before: Mapping[str, str] = await mounted.protected_files()
+    assert '/workspace/.git/config' in before
+    assert await is_protected(mounted, '/workspace/.vscode', PROTECTED_FILES)
+    assert await is_protected(mounted, '/memory/.envrc', PROTECTED_FILES)
+    local: Callable[[Path], BackendProtocol] = lambda root: LocalBackend(root, allow_commands=True)  # noqa: E731
+    mounted = CompositeBackend(local(repository), {'/memory': StateBackend()})
+    assert isinstance(mounted, SupportsProtection)
+    assert f'{repository}/.git/config' in await mounted.protected_files()
+    assert await is_protected(mounted, f'{repository}/.git', ['.git/config'])
+    mounted = CompositeBackend(StateBackend(), {'/m': LocalBackend(repository)})
+    assert isinstance(mounted, SupportsProtection)
+    assert '/m/.git/config' in await mounted.protected_files()

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pydantic_deep_backends.errors import FileChangedError, InvalidPathError, OutsideRootError
+from pydantic_deep_backends.errors import BackendUnavailableError, FileChangedError, InvalidPathError, OutsideRootError
+from pydantic_deep_backends.files._confined_root import ConfinedRoot, Location, link_found
+from pydantic_deep_backends.files._directories import stat_location
 from pydantic_deep_backends.local import LocalBackend
 from pydantic_deep_backends.snapshots import digest_of
 
@@ -342,3 +344,38 @@ async def test_swap_through_an_outside_link_is_refused_before_reading(
     (root / 'gone').symlink_to('nowhere')
     with pytest.raises(FileChangedError):
         await backend.compare_and_swap('/gone', b'x', expected=digest_of(b''))
+
+
+@pytest.mark.parametrize('action', [stat_location, str], ids=['missing', 'empty'])
+def test_root_removed_during_an_operation_is_unavailable(tmp_path: Path, action: Callable[[Location], object]) -> None:
+    """The operation may find nothing or see an empty directory."""
+    (tmp_path / 'root').mkdir()
+
+    def visit() -> None:
+        with ConfinedRoot(path=str(tmp_path / 'root')).open() as root:
+            (tmp_path / 'root').rmdir()
+            root.visit(('f',), action)
+
+    with pytest.raises(BackendUnavailableError, match='was removed during'):
+        visit()
+
+
+def test_link_removed_before_it_is_followed_is_not_found(tmp_path: Path) -> None:
+    def meet_link(place: Location) -> None:
+        raise link_found()
+
+    with ConfinedRoot(path=str(tmp_path)).open() as root, pytest.raises(FileNotFoundError):
+        root.visit(('f',), meet_link)
+
+
+def test_link_replaced_by_a_file_is_visited_again(tmp_path: Path) -> None:
+    (tmp_path / 'f').touch()
+    answers = iter(['link', 'file'])
+
+    def meet(place: Location) -> str:
+        if next(answers) == 'link':
+            raise link_found()
+        return place.name
+
+    with ConfinedRoot(path=str(tmp_path)).open() as root:
+        assert root.visit(('f',), meet) == 'f'

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from backends.tests.conftest import deep_directory
+from backends.tests.conftest import deep_directory, open_descriptors
 from pydantic_deep_backends.errors import ScanLimitError
+from pydantic_deep_backends.files._confined_root import ConfinedRoot
+from pydantic_deep_backends.files._directories import Directories
 from pydantic_deep_backends.local import LocalBackend
 
 pytestmark = pytest.mark.anyio
@@ -45,3 +47,18 @@ async def test_directories_too_deep_for_a_path_are_reported(backend: LocalBacken
         await backend.snapshot()
     await backend.remove('/' + 'd' * 250)
     assert tuple(await backend.snapshot()) == ('/f',)
+
+
+def test_directories_are_opened_relative_to_the_last_one_or_the_root(tmp_path: Path) -> None:
+    deep_directory(tmp_path, 'd', 40)
+    (tmp_path / 'd' / 'e').mkdir()
+    before = open_descriptors()
+    with ConfinedRoot(path=str(tmp_path)).open() as root:
+        directories = Directories(root)
+        for parts in (('d',) * 40, ('d',) * 39, ('d',) * 40, ('d', 'e'), (), ('d', 'd')):
+            expected = (tmp_path / '/'.join(parts)).stat().st_ino
+            assert os.fstat(directories.open(parts)).st_ino == expected
+        with pytest.raises(FileNotFoundError):
+            directories.open(('d',) * 40 + ('no',))
+        directories.close()
+    assert open_descriptors() == before

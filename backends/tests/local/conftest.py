@@ -40,3 +40,8 @@ def fail(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], None]:
         monkeypatch.setattr(capturing.Directories, 'open', failing_open)
 
     return set_up
+
+
+@pytest.fixture
+def backend(tmp_path: Path) -> LocalBackend:
+    return LocalBackend(tmp_path)

@@ -19,11 +19,6 @@ from pydantic_deep_backends.snapshots import FileVersion, TreeDiff, digest_of
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def backend(tmp_path: Path) -> LocalBackend:
-    return LocalBackend(tmp_path)
-
-
 async def test_snapshot_records_contents_size_and_executable_bit(backend: LocalBackend, tmp_path: Path) -> None:
     await backend.write_bytes('/.git/config', b'hidden')
     await backend.write_bytes('/run', b'#!')

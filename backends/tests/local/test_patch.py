@@ -22,11 +22,6 @@ from pydantic_deep_backends.tracking import Occupant
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def backend(tmp_path: Path) -> LocalBackend:
-    return LocalBackend(tmp_path)
-
-
 def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 

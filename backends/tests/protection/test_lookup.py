@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from backends.tests.conftest import git
 from pydantic_deep_backends import LocalBackend, StateBackend
 from pydantic_deep_backends.protection import PROTECTED_FILES, is_protected
-
-from .conftest import git
 
 pytestmark = pytest.mark.anyio
 

@@ -1,32 +1,19 @@
-"""Protected files: patterns, read-only mounts in sandboxes, and detection of changes."""
+"""Protected files in a sandbox: mounted read-only, and reported if they are new or moved."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 import pydantic_deep_backends.sandbox._backend as sandbox_module
-from pydantic_deep_backends import CompositeBackend, LocalBackend, OverlayBackend, SandboxBackend, StateBackend
+from backends.tests.conftest import git
+from pydantic_deep_backends import SandboxBackend
 from pydantic_deep_backends.errors import SandboxUnavailableError
-from pydantic_deep_backends.local import _protected_scan as scan_module
-from pydantic_deep_backends.local._protected_scan import MAX_READ_BYTES
-from pydantic_deep_backends.protection import (
-    PROTECTED_FILES,
-    ProtectedChange,
-    SupportsProtection,
-    compare_protected,
-    is_git_name,
-    is_protected,
-    protected_patterns_of,
-)
-from pydantic_deep_backends.protocol import BackendProtocol
+from pydantic_deep_backends.protection import ProtectedChange, compare_protected
 from pydantic_deep_backends.sandbox import _bwrap as bwrap
-
-from .conftest import git
 
 pytestmark = pytest.mark.anyio
 
@@ -39,100 +26,6 @@ COMMIT = 'git -c user.name=a -c user.email=a@b.c commit -q --allow-empty -m mess
 
 def files_of(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob('*')) if path.is_file()}
-
-
-def test_single_string_of_patterns_is_refused(tmp_path: Path):
-    with pytest.raises(TypeError, match='is the string'):
-        LocalBackend(tmp_path, protected='.envrc')
-
-
-def test_backends_expose_their_protected_patterns(tmp_path: Path):
-    local = LocalBackend(tmp_path, protected=['a'])
-    assert isinstance(local, SupportsProtection)
-    assert local.in_directory(tmp_path).protected == ('a',)
-    assert SandboxBackend(tmp_path, protected=['b']).in_directory(tmp_path).protected == ('b',)
-    assert OverlayBackend(local).protected == ('a',)
-    mounted = CompositeBackend(StateBackend(protected=['c']), {'/x': local})
-    assert mounted.protected == ('c', 'a')
-    assert isinstance(mounted, SupportsProtection)
-    assert not isinstance(CompositeBackend(StateBackend(), {'/x': StateBackend()}), SupportsProtection)
-    assert protected_patterns_of(object()) == PROTECTED_FILES
-    assert is_git_name('.GIT')
-    assert not is_git_name('git')
-
-
-async def test_protected_file_states_detect_every_change(repository: Path):
-    """States cover contents, the executable bit, links and file types. Sample hooks and unprotected files have none."""
-    backend = LocalBackend(repository)
-    hooks = repository / '.git' / 'hooks'
-    (hooks / 'old').write_text('#!/bin/sh\n')
-    (repository / '.envrc').write_text('a')
-    (repository / 'sub').mkdir()
-    before = await backend.protected_files()
-    assert '/.git/config' in before
-    assert '/vendor/lib/.git/config' in before
-    assert not [path for path in before if path.endswith('.sample') or 'objects' in path or path == '/notes.md']
-    (repository / '.envrc').write_text('b')
-    (hooks / 'old').chmod(0o755)
-    (repository / '.vscode' / 'settings.json').unlink()
-    (repository / 'sub' / '.envrc').symlink_to('/etc/hostname')
-    os.mkfifo(repository / 'sub' / '.gitattributes')
-    (repository / 'sub' / '.git').write_text('gitdir: ../evil\n')
-    with (repository / 'AGENTS.md').open('wb') as large:
-        large.truncate(MAX_READ_BYTES + 1)
-    after = await backend.protected_files()
-    assert compare_protected(before, after) == (
-        ProtectedChange(path='/.envrc', change='changed'),
-        ProtectedChange(path='/.git/hooks/old', change='changed'),
-        ProtectedChange(path='/.vscode/settings.json', change='removed'),
-        ProtectedChange(path='/AGENTS.md', change='added'),
-        ProtectedChange(path='/sub/.envrc', change='added'),
-        ProtectedChange(path='/sub/.git', change='added'),
-        ProtectedChange(path='/sub/.gitattributes', change='added'),
-    )
-    assert compare_protected(after, await backend.protected_files()) == ()
-
-
-async def test_unchanged_protected_files_are_not_scanned_again(repository: Path, monkeypatch: pytest.MonkeyPatch):
-    """A second scan reads only new files. The index has a fake clock, so that no time has to pass."""
-    backend = LocalBackend(repository)
-    index = backend._protected_index  # pyright: ignore[reportPrivateUsage] - only its clock is set
-    index.clock = lambda: 2**62
-    before = await backend.protected_files()
-    listed: list[int] = []
-    read: list[str] = []
-    list_entries, contents = scan_module.list_entries, scan_module._contents  # pyright: ignore[reportPrivateUsage] - counted below
-
-    def counted_list(directory: int) -> list[os.DirEntry[str]]:
-        listed.append(directory)
-        return list_entries(directory)
-
-    def counted_read(directory: int, name: str) -> bytes:
-        read.append(name)
-        return contents(directory, name)
-
-    # Counted inside the scan module: no public operation reports reads.
-    monkeypatch.setattr(scan_module, 'list_entries', counted_list)
-    monkeypatch.setattr(scan_module, '_contents', counted_read)
-    assert await backend.protected_files() == before
-    assert len(listed) == 5  # the protected directories: hooks and info of each repository, and .vscode
-    assert set(read) == {'config'}  # read for the paths that they name, not for their state
-    (repository / '.envrc').write_text('new')
-    assert compare_protected(before, await backend.protected_files()) == (
-        ProtectedChange(path='/.envrc', change='added'),
-    )
-    assert '.envrc' in read
-
-
-async def test_unreadable_protected_file_has_a_state(repository: Path, monkeypatch: pytest.MonkeyPatch):
-    """Root can read everything, so the read failure is simulated."""
-
-    def fail(directory: int, name: str) -> bytes:
-        raise PermissionError(13, 'Permission denied')
-
-    monkeypatch.setattr(scan_module, '_contents', fail)
-    states = await LocalBackend(repository).protected_files()
-    assert states['/.git/config'] == 'unreadable: Permission denied'
 
 
 @needs_bwrap
@@ -274,38 +167,3 @@ async def test_link_swapped_before_the_mount_exposes_no_host_file(repository: Pa
     bwrap._check_mounts(table % b'/home/w/a\\040b/.envrc', (('a b/.envrc', True),))  # pyright: ignore[reportPrivateUsage] - a race
     with pytest.raises(bwrap.MovedMountError):
         bwrap._check_mounts(table % b'/elsewhere/.envrc', (('a b/.envrc', True),))  # pyright: ignore[reportPrivateUsage] - a race
-
-
-@needs_bwrap
-async def test_composite_reports_protected_files_of_its_parts(repository: Path):
-    mounted = CompositeBackend(SandboxBackend(repository), {'/memory': StateBackend()})
-    assert isinstance(mounted, SupportsProtection)
-    before: Mapping[str, str] = await mounted.protected_files()
-    assert '/workspace/.git/config' in before
-    assert await is_protected(mounted, '/workspace/.vscode', PROTECTED_FILES)
-    assert await is_protected(mounted, '/memory/.envrc', PROTECTED_FILES)
-    local: Callable[[Path], BackendProtocol] = lambda root: LocalBackend(root, allow_commands=True)  # noqa: E731
-    mounted = CompositeBackend(local(repository), {'/memory': StateBackend()})
-    assert isinstance(mounted, SupportsProtection)
-    assert f'{repository}/.git/config' in await mounted.protected_files()
-    assert await is_protected(mounted, f'{repository}/.git', ['.git/config'])
-    mounted = CompositeBackend(StateBackend(), {'/m': LocalBackend(repository)})
-    assert isinstance(mounted, SupportsProtection)
-    assert '/m/.git/config' in await mounted.protected_files()
-
-
-async def test_files_that_vanish_during_a_scan_are_absent(repository: Path, monkeypatch: pytest.MonkeyPatch):
-    """Removed between listing and stat. The race is simulated, because it cannot be triggered reliably."""
-    (repository / '.envrc').write_text('')
-    list_entries = scan_module.list_entries
-
-    def vanishing(directory: int) -> list[os.DirEntry[str]]:
-        entries = list_entries(directory)
-        (repository / '.envrc').unlink(missing_ok=True)
-        shutil.rmtree(repository / 'vendor', ignore_errors=True)
-        return entries
-
-    monkeypatch.setattr(scan_module, 'list_entries', vanishing)
-    states = await LocalBackend(repository).protected_files()
-    assert '/.git/config' in states
-    assert not [path for path in states if path.startswith(('/.envrc', '/vendor'))]
