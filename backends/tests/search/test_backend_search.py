@@ -11,10 +11,12 @@ import pytest
 from pydantic_ai.workspaces import LocalWorkspaceBackend
 
 import pydantic_deep_backends.search._grep as grep_module
+from pydantic_deep_backends.protocol import BackendProtocol
 from pydantic_deep_backends.search import (
     MAX_FILE_BYTES,
     GrepMatch,
     GrepResult,
+    SearchableFiles,
     SearchProblem,
     glob_backend,
     grep_backend,
@@ -151,3 +153,10 @@ async def test_backend_search_stops_at_its_budget() -> None:
     backend = FakeFiles({'/': [Entry('a'), Entry('b')]}, {'/a': b'x', '/b': b'x'})
     assert (await glob_backend(backend, '**', max_entries=1)).paths == ('/a',)
     assert len((await grep_backend(backend, 'x', max_entries=1)).problems) == 1
+
+
+def test_every_backend_is_a_searchable_files() -> None:
+    def accepts(backend: BackendProtocol) -> SearchableFiles:
+        return backend
+
+    assert callable(accepts)

@@ -1,9 +1,7 @@
-"""Search: tables of cases, and the type of searchable backends."""
+"""The tables of search cases."""
 
 from __future__ import annotations
 
-from pydantic_deep_backends.protocol import BackendProtocol
-from pydantic_deep_backends.search import SearchableFiles
 from pydantic_deep_backends.search._cases import GLOB_CASES, GREP_CASES
 
 
@@ -14,10 +12,3 @@ def test_tables_are_large_enough_and_sorted() -> None:
         assert list(case.expected) == sorted(case.expected)
     for case in GREP_CASES:
         assert list(case.expected) == sorted(case.expected)
-
-
-def test_every_backend_is_a_searchable_files() -> None:
-    def accepts(backend: BackendProtocol) -> SearchableFiles:
-        return backend
-
-    assert callable(accepts)
