@@ -30,7 +30,6 @@ from pydantic_deep.streaming import (
     ToolResultEvent,
     UsageEvent,
     iter_lines,
-    render_event,
 )
 
 from .conftest import waiting
@@ -176,10 +175,3 @@ async def test_encoder_receives_the_error_of_a_source() -> None:
     encoder = OpenaiEncoder(model='m', id='i', created=1)
     received = await frames(TextEvent(text='Hi'), error=UserError('Bad tool.'), encoder=encoder)
     assert json.loads(received[-1].data)['error']['message'] == 'Bad tool.'
-
-
-def test_lone_surrogate_is_rendered() -> None:
-    event = ToolResultEvent(id='c', name='ls', outcome='success', content='a\ud83d')
-    rendered = render_event(event)
-    assert rendered.encode()
-    assert json.loads(rendered)['content'] == 'a\ud83d'

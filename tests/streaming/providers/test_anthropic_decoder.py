@@ -10,14 +10,12 @@ from pydantic import JsonValue
 
 from pydantic_deep.streaming import (
     AnthropicDecoder,
-    Decoder,
     EndEvent,
     ErrorEvent,
     Frame,
     FrameReader,
     StartEvent,
     StreamEvent,
-    SupportsCallRemoval,
     TextEvent,
     ThinkingEvent,
     ToolCallDeltaEvent,
@@ -64,11 +62,6 @@ def close(index: JsonValue) -> JsonValue:
 
 
 STOP: JsonValue = {'type': 'message_stop'}
-
-
-def test_decoder_implements_the_protocols() -> None:
-    assert isinstance(AnthropicDecoder(), Decoder)
-    assert isinstance(AnthropicDecoder(), SupportsCallRemoval)
 
 
 def test_cached_tokens_count_as_input() -> None:

@@ -9,7 +9,6 @@ import pytest
 from pydantic import JsonValue
 
 from pydantic_deep.streaming import (
-    Decoder,
     EndEvent,
     ErrorEvent,
     Frame,
@@ -17,7 +16,6 @@ from pydantic_deep.streaming import (
     GoogleDecoder,
     StartEvent,
     StreamEvent,
-    SupportsCallRemoval,
     TextEvent,
     ThinkingEvent,
     ToolCallDeltaEvent,
@@ -51,11 +49,6 @@ def chunk(*parts: JsonValue, **fields: JsonValue) -> JsonValue:
 
 def decode_bodies(*bodies: JsonValue) -> list[StreamEvent]:
     return decode([Frame(data=json.dumps(body)) for body in bodies])
-
-
-def test_decoder_implements_the_protocols() -> None:
-    assert isinstance(GoogleDecoder(), Decoder)
-    assert isinstance(GoogleDecoder(), SupportsCallRemoval)
 
 
 def test_usage_in_every_chunk_drops_no_text() -> None:

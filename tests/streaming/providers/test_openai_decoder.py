@@ -9,7 +9,6 @@ import pytest
 from pydantic import JsonValue
 
 from pydantic_deep.streaming import (
-    Decoder,
     EndEvent,
     ErrorEvent,
     Frame,
@@ -17,7 +16,6 @@ from pydantic_deep.streaming import (
     OpenaiDecoder,
     StartEvent,
     StreamEvent,
-    SupportsCallRemoval,
     TextEvent,
     ThinkingEvent,
     ToolCallDeltaEvent,
@@ -65,11 +63,6 @@ def piece(index: int | None, id: str | None, name: str | None, arguments: str) -
 
 def calls(events: list[StreamEvent]) -> list[ToolCallEvent]:
     return [event for event in events if isinstance(event, ToolCallEvent)]
-
-
-def test_decoder_implements_the_protocols() -> None:
-    assert isinstance(OpenaiDecoder(), Decoder)
-    assert isinstance(OpenaiDecoder(), SupportsCallRemoval)
 
 
 @pytest.mark.parametrize('name', ['usage_null', 'crlf_no_space'])
@@ -279,23 +272,6 @@ def test_length_with_an_unfinished_call_stays_length() -> None:
     assert events[-1] == EndEvent(finish_reason='length')
 
 
-@pytest.mark.parametrize('data', ['{"choices": [', '[]', '5', 'null', '"text"', '{"x": NaN}', '[' * 100_000])
-def test_invalid_json_is_malformed_and_ends_the_answer(data: str) -> None:
-    """004-32: partial JSON is an error. Later frames are ignored, because the answer would be incomplete."""
-    decoder = OpenaiDecoder()
-    (event,) = decoder.decode(Frame(data=data))
-
-    assert isinstance(event, ErrorEvent)
-    assert event.kind == 'malformed'
-    assert len(event.message) < 400
-    assert decoder.decode(Frame(data='{"choices":[{"delta":{"content":"on"}}]}')) == []
-    assert decoder.finish() == ()
-
-
-def test_frames_without_data_are_ignored() -> None:
-    assert OpenaiDecoder().decode(Frame(event='ping')) == []
-
-
 def test_only_the_first_choice_is_decoded() -> None:
     chunk: JsonValue = {
         'id': 'x',
@@ -310,25 +286,6 @@ def test_lone_surrogate_is_replaced() -> None:
     events = decode(b'data: {"choices":[{"delta":{"content":"a\\ud83d"}},{"delta":{"content":"\\ud83c\\udf89"}}]}\n\n')
 
     assert [event.text for event in events if isinstance(event, TextEvent)] == ['a�', '🎉']
-
-
-def test_oversized_calls_are_an_error() -> None:
-    decoder = OpenaiDecoder(max_call_chars=2000)
-    first = decoder.decode(Frame(data=json.dumps(delta(tool_calls=[piece(0, 'a', 'f', 'x' * 1000)]))))
-    second = decoder.decode(Frame(data=json.dumps(delta(content='Hi', tool_calls=[piece(0, None, None, 'x' * 1000)]))))
-
-    assert [event.type for event in first] == ['start', 'tool_call_delta']
-    assert [event.type for event in second] == ['text', 'error']
-    assert isinstance(second[-1], ErrorEvent)
-    assert second[-1].kind == 'too_large'
-    assert decoder.finish() == ()
-
-
-def test_many_small_calls_are_too_large() -> None:
-    decoder = OpenaiDecoder(max_call_chars=2000)
-    pieces = [piece(index, '', '', '') for index in range(5)]
-
-    assert decoder.decode(Frame(data=json.dumps(delta(tool_calls=pieces))))[-1].type == 'error'
 
 
 def test_calls_can_be_removed_from_a_frame() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic_ai import Agent, DeferredToolRequests, RunContext
 from pydantic_ai.exceptions import ModelConnectionError, UserError
-from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart, UserPromptPart
+from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.usage import UsageLimits
 
@@ -147,46 +147,6 @@ async def test_usage_limits_of_deps_limit_a_stream() -> None:
 async def test_max_iterations_must_be_at_least_one(most: int) -> None:
     with pytest.raises(ValueError, match='Pass 1 or more'):
         stream_agent(Agent(ScriptedModel()), 'Go', max_iterations=most)
-
-
-@pytest.mark.parametrize(
-    ('step', 'kind'),
-    [
-        (TextPart('Half of'), None),
-        (TextPart(''), 'unexpected_answer'),
-        (ToolCallPart('look', '{"a": ', tool_call_id='c'), 'truncated'),
-        (ToolCallPart('look', '12', tool_call_id='c'), 'truncated'),
-    ],
-)
-async def test_answer_cut_by_length_causes_no_further_request(step: Any, kind: str | None) -> None:
-    """Peers: `finish_reason: length` called the model five times."""
-    model = ScriptedModel(ModelResponse(parts=[step], finish_reason='length'))
-    agent = Agent(model)
-
-    @agent.tool_plain
-    def look(a: int) -> str:
-        return str(a)
-
-    events = await read(stream_agent(agent, 'Go'))
-    assert len(model.requests) == 1
-    assert [event.kind for event in events if isinstance(event, ErrorEvent)] == ([kind] if kind else [])
-    end = events[-1]
-    assert isinstance(end, EndEvent)
-    assert end.finish_reason == ('error' if kind else 'length')
-
-
-@pytest.mark.parametrize('args', ['{"a": 1}', {'a': 1}])
-async def test_complete_call_runs_with_any_finish_reason(args: Any) -> None:
-    response = ModelResponse(parts=[ToolCallPart('look', args, tool_call_id='c')], finish_reason='length')
-    agent = Agent(ScriptedModel(response, 'Done'))
-
-    @agent.tool_plain
-    def look(a: int) -> str:
-        return str(a)
-
-    stream = stream_agent(agent, 'Go')
-    await read(stream)
-    assert stream.content == 'Done'
 
 
 async def test_agent_that_cannot_start_reports_the_error() -> None:

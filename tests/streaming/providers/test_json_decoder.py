@@ -162,23 +162,18 @@ def test_deeply_nested_json_is_decoded(make: Callable[[], SomeDecoder]) -> None:
                 decoder.remove_calls(Frame(data=data))
 
 
-@pytest.mark.parametrize('make', DECODERS)
-def test_buffered_calls_are_bounded(make: Callable[..., SomeDecoder]) -> None:
-    """An endless stream of calls ends with an error once they exceed the limit."""
-    decoder = make(max_call_chars=10_000)
-    count = 0
-    for index in range(1000):
-        body: JsonValue = {
-            'choices': [
-                {'delta': {'tool_calls': [{'index': index, 'function': {'name': 'f', 'arguments': 'x' * 90}}]}}
-            ],
-            'candidates': [{'content': {'parts': [{'functionCall': {'name': 'f', 'args': {'x': 'x' * 80}}}]}}],
-            'type': 'content_block_start',
-            'index': index,
-            'content_block': {'type': 'tool_use', 'name': 'f', 'input': {'x': 'x' * 80}},
-        }
-        events = decoder.decode(Frame(data=json.dumps(body)))
-        count += sum(isinstance(event, ToolCallDeltaEvent) for event in events)
+@pytest.mark.parametrize('data', ['{"choices": [', '[]', '5', 'null', '"text"', '{"x": NaN}', '[' * 100_000])
+def test_invalid_json_is_malformed_and_ends_the_answer(data: str) -> None:
+    """004-32: partial JSON is an error. Later frames are ignored, because the answer would be incomplete."""
+    decoder = OpenaiDecoder()
+    (event,) = decoder.decode(Frame(data=data))
 
-    assert 0 < count <= 20
+    assert isinstance(event, ErrorEvent)
+    assert event.kind == 'malformed'
+    assert len(event.message) < 400
+    assert decoder.decode(Frame(data='{"choices":[{"delta":{"content":"on"}}]}')) == []
     assert decoder.finish() == ()
+
+
+def test_frames_without_data_are_ignored() -> None:
+    assert OpenaiDecoder().decode(Frame(event='ping')) == []
