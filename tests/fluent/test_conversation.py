@@ -8,17 +8,15 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from pydantic_ai import Agent, DeferredToolRequests, UserError
+from pydantic_ai import Agent, DeferredToolRequests
 from pydantic_ai.exceptions import UsageLimitExceeded
 from pydantic_ai.messages import ModelMessage, ModelRequest, TextContent, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
 from pydantic_ai.usage import UsageLimits
 
 from pydantic_deep import Approve, DeepAgentDeps, Deny, create_deep_agent
-from pydantic_deep.approvals import NothingPendingError, UnknownApprovalError
-from pydantic_deep.fluent import Conversation, ConversationBusyError, MessageList, NothingToAnswerError, prompt
+from pydantic_deep.fluent import Conversation, ConversationBusyError, MessageList, prompt
 from pydantic_deep.testing import Answer, ScriptedModel, call
-from pydantic_deep.versions import ApprovalsPendingError
 
 from .conftest import INTERRUPTED, PARALLEL, Begin, Told, Tools
 
@@ -114,22 +112,6 @@ async def test_conversation_is_an_iterator(begin: Begin, tools: Tools, told: Tol
     assert await anext(again, None) is None
 
 
-async def test_turn_without_a_user_message_is_not_run(begin: Begin) -> None:
-    conversation = begin(Agent(ScriptedModel())).assistant('I am ready.').start()
-    assert [message async for message in conversation] == []
-    assert (conversation.state, len(conversation.messages)) == ('ready', 1)
-    with pytest.raises(NothingToAnswerError):
-        await conversation.continuation.prompt()
-
-
-async def test_messages_without_a_turn_are_not_lost(begin: Begin, told: Told) -> None:
-    """001-27: The messages of two builders started one after the other are both sent."""
-    conversation = begin(Agent(ScriptedModel('Hi.'))).user('Hello').start()
-    conversation.continuation.user('Are you there?').start()
-    assert await conversation.run() == 'Hi.'
-    assert told(conversation.messages) == ["user: ['Hello', 'Are you there?']", 'Hi.']
-
-
 # Concurrent builders
 
 
@@ -184,17 +166,6 @@ async def test_branch_continues_independently(begin: Begin, told: Told) -> None:
     assert await branch.continuation.user('left').prompt() == 'L'
 
 
-# Failures
-
-
-async def test_tools_with_the_same_name_are_refused(begin: Begin, tools: Tools, told: Told) -> None:
-    """pydantic-ai raises the error, and the conversation is unchanged."""
-    conversation = begin(tools.agent()).tools(tools.a).user('Go').start()
-    with pytest.raises(UserError, match='conflicts with existing tool'):
-        await conversation.run()
-    assert told(conversation.messages) == ['user: Go']
-
-
 # Approvals
 
 
@@ -227,47 +198,7 @@ async def test_denied_call_does_not_run(begin: Begin) -> None:
     assert exchange.result.outcome == 'denied'
 
 
-async def test_pending_approvals_must_be_answered_before_the_next_turn(begin: Begin) -> None:
-    conversation = begin(gated(call('write_file', path='a.txt', content='A'), 'Done.', 'Hi.')).user('Write').start()
-    await conversation.run()
-    [waiting] = conversation.pending
-    with pytest.raises(ApprovalsPendingError) as caught:
-        await conversation.continuation.user('Hello?').prompt()
-    assert caught.value.pending == (waiting.id,)
-    with pytest.raises(UnknownApprovalError):
-        await conversation.resume({'nonsense': Approve()})
-    assert (conversation.state, len(conversation.pending)) == ('awaiting_approval', 1)
-    assert await conversation.resume({waiting.id: Approve()}) == 'Done.'
-    assert await conversation.run() == 'Hi.'  # answers the message added meanwhile
-
-
-async def test_resuming_without_pending_approvals_raises(begin: Begin) -> None:
-    conversation = begin(Agent(ScriptedModel())).user('Hello').start()
-    with pytest.raises(NothingPendingError, match=r'No approvals are pending in the conversation .*: it is ready\.'):
-        await conversation.resume({})
-
-
 # The message list
-
-
-async def test_manually_appended_message_is_answered(begin: Begin, told: Told) -> None:
-    """001-14: The end of the list is answered, regardless of who appended it."""
-    conversation = begin(Agent(ScriptedModel('Hi.', 'Fine.'))).user('Hello').start()
-    await conversation.run()
-    conversation.messages.append(ModelRequest([UserPromptPart('How are you?')]))
-    assert await conversation.run() == 'Fine.'
-    assert told(conversation.messages) == ['user: Hello', 'Hi.', 'user: How are you?', 'Fine.']
-
-
-async def test_history_can_be_edited_manually(begin: Begin, told: Told) -> None:
-    model = ScriptedModel('Hi.', 'Fine.', 'Well.')
-    conversation = begin(Agent(model)).user('Hello').start()
-    await conversation.run()
-    await conversation.continuation.user('How are you?').prompt()
-    del conversation.messages[2:]
-    await conversation.continuation.user('And you?').prompt()
-    assert told(model.requests[2].messages) == ['user: Hello', 'Hi.', 'user: And you?']
-    assert told(conversation.messages) == ['user: Hello', 'Hi.', 'user: And you?', 'Well.']
 
 
 async def test_transcript_can_be_taken_while_a_turn_runs(begin: Begin, tools: Tools, told: Told) -> None:
@@ -286,19 +217,3 @@ def test_repr_describes_the_conversation() -> None:
 async def test_conversation_uses_a_deep_agent_by_default(told: Told) -> None:
     conversation = Conversation([ModelRequest([UserPromptPart('Hello')])])
     assert await conversation.continuation.model(ScriptedModel('Hi.')).prompt() == 'Hi.'
-
-
-async def test_messages_added_after_anext_are_answered(begin: Begin, tools: Tools, told: Told) -> None:
-    """A loop over the rest of a turn ends with it; later messages start another turn, for a loop, `anext` and `run`."""
-    conversation = begin(tools.agent(PARALLEL, 'One.', 'Two.', 'Three.', 'Four.')).user('Go').start()
-    await anext(conversation)
-    assert told([message async for message in conversation]) == ['a: A + b: B', 'One.']
-    conversation.messages.append(ModelRequest.user_text_prompt('And?'))
-    assert told([message async for message in conversation]) == ['Two.']
-    conversation.messages.append(ModelRequest.user_text_prompt('And?'))
-    assert told([await anext(conversation)]) == ['Three.']
-    assert await anext(conversation, None) is None
-    conversation.messages.append(ModelRequest.user_text_prompt('And?'))
-    assert await conversation.run() == 'Four.'
-    with pytest.raises(NothingToAnswerError):
-        await conversation.run()

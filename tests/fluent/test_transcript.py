@@ -23,7 +23,6 @@ from pydantic_ai.messages import (
     ModelRequestPart,
     ModelResponse,
     ModelResponsePart,
-    SystemPromptPart,
     TextPart,
     ToolCallPart,
     ToolReturnPart,
@@ -65,10 +64,6 @@ def is_part(kind: type) -> bool:
 
 def dumped(document: object) -> str:
     return json.dumps(document, sort_keys=True)
-
-
-def contents(messages: list[ModelMessage]) -> list[object]:
-    return [getattr(part, 'content', None) for message in messages for part in message.parts]
 
 
 # Contents of a transcript
@@ -150,38 +145,6 @@ async def test_transcript_contains_no_configuration(begin: Begin, tmp_path: Path
         assert [word for word in ('canary', '123454321') if word in saved.lower()] == []
         assert '"Look."' in saved
         assert '"seen"' in saved
-
-
-@pytest.mark.anyio
-async def test_loaded_transcript_uses_the_system_prompt_of_the_new_agent(begin: Begin) -> None:
-    """001-06, 001-18: Configuration is added once where a transcript is loaded, and none comes with it."""
-    first = begin(Agent(ScriptedModel('One.'), system_prompt='Old.')).user('1').start()
-    await first.run()
-    model = ScriptedModel('Two.', 'Three.')
-    loaded = begin(Agent(model, system_prompt='New.')).start()
-    loaded.messages.extend(MessageList.from_dict(first.messages.to_dict()))
-    await loaded.continuation.user('2').prompt()
-    await loaded.continuation.user('3').prompt()
-    for request in model.requests:
-        assert contents(request.messages)[:3] == ['New.', '1', 'One.']
-        assert str(request.messages).count('New.') == 1
-
-
-@pytest.mark.anyio
-async def test_history_that_starts_with_a_response_gets_the_system_prompt(begin: Begin) -> None:
-    model = ScriptedModel('Yes.')
-    await begin(Agent(model, system_prompt='New.')).assistant('Ready?').user('Go').prompt()
-    assert contents(model.requests[0].messages) == ['New.', 'Ready?', 'Go']
-
-
-@pytest.mark.anyio
-async def test_manual_system_prompt_is_the_only_one(begin: Begin) -> None:
-    model = ScriptedModel('Yes.')
-    conversation = begin(Agent(model, system_prompt='New.')).start()
-    own = ModelRequest([SystemPromptPart('Own.'), UserPromptPart('1')])
-    conversation.messages.extend([own, ModelResponse([TextPart('One.')])])
-    await conversation.continuation.user('2').prompt()
-    assert 'New.' not in str(model.requests[0].messages)
 
 
 def test_summarized_messages_survive_a_round_trip(every_kind: list[ModelMessage]) -> None:
