@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 PROGRAM = Path(__file__).parents[1] / 'store' / 'postgres_server.py'
 
@@ -30,3 +31,23 @@ def new_postgres_url() -> Generator[Callable[[], str]]:
 
         assert sink.readline()  # it runs
         yield new_url
+
+
+class Person(BaseModel):
+    id: str
+    name: str
+    born: int | None = None
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / 'rows.db'
+
+
+@pytest.fixture
+def url(path: Path) -> str:
+    return f'sqlite:///{path}'
+
+
+def places(path: Path, new_postgres_url: Callable[[], str]) -> list[str]:
+    return [f'sqlite:///{path}', new_postgres_url()]

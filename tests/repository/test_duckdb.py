@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +18,6 @@ import pytest
 from pydantic import BaseModel, create_model
 
 from pydantic_deep.repository import (
-    In,
     InvalidFieldError,
     Repository,
     RepositoryFormatError,
@@ -65,17 +64,6 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / 'rows.duckdb'
 
 
-async def test_columns_have_the_types_that_other_programs_expect(path: Path) -> None:
-    """004-08: a DuckDB file can be analysed without this package."""
-    async with await DuckdbRepository.open(path, Event, fields=FIELDS) as events:
-        await events.create(
-            Event(id='a', at=datetime(2026, 11, 22, 12, tzinfo=timezone(timedelta(hours=2))), score=1.5)
-        )
-    with duckdb.connect(str(path)) as connection:
-        rows = connection.execute('SELECT id, "at", is_good, score, json_extract_string(_row, \'$.id\') FROM Event')
-        assert rows.fetchall() == [('a', datetime(2026, 11, 22, 10), True, 1.5, 'a')]
-
-
 async def test_memory_database_is_not_shared_between_repositories(path: Path) -> None:
     async with await DuckdbRepository.open(':memory:', Event) as events:
         await events.create(Event(id='a'))
@@ -115,32 +103,6 @@ async def test_page_is_consistent_while_another_repository_writes(path: Path, mo
     assert ([row.id for row in page.items], moved) == (['a', 'b'], 1)
 
 
-@pytest.mark.parametrize('count', [1, 1000])
-async def test_in_condition_is_bound_as_one_parameter(path: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    async with await DuckdbRepository.open(path, Event, fields=FIELDS) as repository:
-        await repository.upsert(Event(id='a', score=1, at=datetime(2026, 1, 1, tzinfo=UTC)))
-        bound: list[int] = []
-        execute = _Database._execute  # pyright: ignore[reportPrivateUsage] - what reaches the database
-
-        def note(self: _Database, statement: Any) -> Any:
-            bound.append(len(statement.parameters))
-            return execute(self, statement)
-
-        monkeypatch.setattr(_Database, '_execute', note)
-        moments = [datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=day) for day in range(count)]
-        assert await repository.count({'at': In(moments), 'is_good': In([True])}) == 1
-        assert max(bound) == 2
-
-
-async def test_two_tables_of_one_model_are_separate(path: Path) -> None:
-    async with (
-        await DuckdbRepository.open(path, Event, name='first') as first,
-        await DuckdbRepository.open(path, Event, name='second') as second,
-    ):
-        await first.create(Event(id='a'))
-        assert await second.count() == 0
-
-
 async def test_repositories_of_one_file_serialize_their_writes(path: Path) -> None:
     async with (
         await DuckdbRepository.open(path, Event, fields=FIELDS) as one,
@@ -155,18 +117,6 @@ async def test_repositories_of_one_file_serialize_their_writes(path: Path) -> No
         assert row == await other.get('a')
 
 
-async def test_cancelled_write_is_completed_or_not_started(path: Path) -> None:
-    async with await DuckdbRepository.open(path, Event) as events:
-        tasks = [asyncio.create_task(events.create(Event(id=str(number)))) for number in range(5)]
-        await asyncio.sleep(0)
-        for task in tasks:
-            task.cancel()
-        ends = await asyncio.gather(*tasks, return_exceptions=True)
-        assert all(isinstance(end, asyncio.CancelledError) for end in ends)
-        assert await events.count() <= 1
-        await events.create(Event(id='5'))
-
-
 async def test_replaced_table_refuses_repositories_with_the_old_fields(path: Path) -> None:
     async with await DuckdbRepository.open(path, Event, fields=('score',)) as old:
         await old.create(Event(id='a', score=2.0))
@@ -175,15 +125,6 @@ async def test_replaced_table_refuses_repositories_with_the_old_fields(path: Pat
                 with pytest.raises(RepositoryUnavailableError, match='the same fields'):
                     await asked
             assert [event.id for event in (await new.list({'is_good': True, 'score': 2.0})).items] == ['a']
-
-
-async def test_order_of_fields_does_not_matter(path: Path) -> None:
-    async with (
-        await DuckdbRepository.open(path, Event, fields=('at', 'score')) as one,
-        await DuckdbRepository.open(path, Event, fields=('score', 'at')) as other,
-    ):
-        await one.create(Event(id='a', score=3.0))
-        assert await other.count({'score': 3.0, 'at': None}) == 1
 
 
 async def test_foreign_table_is_not_touched(path: Path) -> None:

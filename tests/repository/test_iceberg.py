@@ -6,24 +6,20 @@ import asyncio
 import importlib
 import sys
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine
-from contextlib import AsyncExitStack, closing
-from datetime import datetime, timedelta, timezone
+from contextlib import AsyncExitStack
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio.from_thread
-import duckdb
 import pytest
 from pydantic import BaseModel, create_model
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField, StringType
 
 from pydantic_deep.repository import (
     Change,
     Create,
     Delete,
-    In,
     InvalidFieldError,
     MemoryRepository,
     Range,
@@ -34,7 +30,6 @@ from pydantic_deep.repository import (
     Upsert,
     copy_rows,
 )
-from pydantic_deep.repository._iceberg_rows import open_table
 from pydantic_deep.repository.conformance import OpenRepository, RepositorySuite, Sample
 from pydantic_deep.repository.iceberg import IcebergRepository
 
@@ -80,29 +75,9 @@ class Event(BaseModel):
 FIELDS = ('at', 'is_good', 'score', 'count')
 
 
-def catalog_of(warehouse: Path) -> SqlCatalog:
-    return SqlCatalog('default', uri=f'sqlite:///{warehouse}/catalog.db', warehouse=str(warehouse))
-
-
 def metadata_count(warehouse: Path) -> int:
     """Return the number of commits, including the one that created the table."""
     return len(list((warehouse / 'repository' / 'event' / 'metadata').glob('*.metadata.json')))
-
-
-async def test_columns_have_the_types_that_other_programs_expect(tmp_path: Path) -> None:
-    """004-08: an Iceberg table can be read by other Iceberg clients."""
-    async with await IcebergRepository.open(tmp_path, Event, fields=FIELDS) as events:
-        at = datetime(2026, 11, 22, 12, tzinfo=timezone(timedelta(hours=2)))
-        await events.create(Event(id='a', at=at, score=1.5, count=2))
-    with closing(catalog_of(tmp_path)) as catalog:
-        (path,) = (tmp_path / 'repository' / 'event' / 'data').iterdir()
-        schema = catalog.load_table('repository.event').schema()
-    assert {field.name: str(field.field_type) for field in schema.fields} == {
-        'id': 'string', '_row': 'string', 'at': 'timestamptz', 'is_good': 'boolean', 'score': 'double', 'count': 'long',
-    }  # fmt: skip
-    with duckdb.connect() as connection:
-        rows = connection.execute('SELECT id, epoch("at"), is_good, score, count FROM read_parquet(?)', [str(path)])
-        assert rows.fetchall() == [('a', at.timestamp(), True, 1.5, 2)]
 
 
 async def test_thousand_rows_are_one_commit(tmp_path: Path) -> None:
@@ -136,15 +111,6 @@ async def test_copied_rows_are_committed_in_batches_of_a_thousand(tmp_path: Path
         assert await copy_rows(source, events, {'count': Range(ge=1499)}) == 1
         assert await events.count() == 1400
         assert (await events.get('0100')).count == 100
-
-
-async def test_negative_zero_equals_zero(tmp_path: Path) -> None:
-    """Arrow distinguishes them when it looks up one of several values."""
-    async with await IcebergRepository.open(tmp_path, Event, fields=FIELDS) as events:
-        await events.apply([Create(Event(id='a', score=-0.0)), Create(Event(id='b', score=0.0))])
-        for where in ({'score': In([0.0, 3.0])}, {'score': In([-0.0, 3.0])}, {'score': -0.0}):
-            assert await events.count(where) == 2
-        assert str((await events.get('a')).score) == '-0.0'
 
 
 async def test_conflicting_commits_are_retried(tmp_path: Path) -> None:
@@ -269,15 +235,6 @@ async def test_unreachable_catalogue_raises_unavailable(tmp_path: Path) -> None:
         await IcebergRepository.open({'type': 'nonsense'}, Event)
 
 
-async def test_foreign_table_is_not_touched(tmp_path: Path) -> None:
-    with closing(catalog_of(tmp_path)) as catalog:
-        open_table(catalog, ('repository', 'event'), Schema(NestedField(1, 'id', StringType(), required=True)))
-        before = catalog.load_table('repository.event').metadata
-        with pytest.raises(RepositoryFormatError, match='another `name`'):
-            await IcebergRepository.open(tmp_path, Event)
-        assert catalog.load_table('repository.event').metadata == before
-
-
 async def test_table_with_another_key_is_refused(tmp_path: Path) -> None:
     model = create_model('Event', id=str, other=str)
     async with await IcebergRepository.open(tmp_path, model, key='other', fields=('id',)) as events:
@@ -294,23 +251,6 @@ async def test_rewritten_table_refuses_repositories_with_the_old_fields(tmp_path
                 with pytest.raises(RepositoryUnavailableError, match='the same fields'):
                     await asked
             assert [event.id for event in (await new.list({'is_good': True, 'score': 2.0})).items] == ['a']
-
-
-async def test_empty_table_gets_the_new_columns(tmp_path: Path) -> None:
-    async with await IcebergRepository.open(tmp_path, Event, fields=('score', 'at')):
-        pass
-    async with await IcebergRepository.open(tmp_path, Event, fields=('score', 'count')) as events:
-        await events.create(Event(id='a', count=1))
-        assert await events.count({'count': 1}) == 1
-
-
-async def test_changed_field_type_gets_another_column(tmp_path: Path) -> None:
-    first, second = create_model('Event', id=str, size=int), create_model('Event', id=str, size=float)
-    async with await IcebergRepository.open(tmp_path, first, fields=('size',)) as old:
-        await old.create(first(id='a', size=2))
-    async with await IcebergRepository.open(tmp_path, second, fields=('size',)) as new:
-        await new.create(second(id='b', size=0.5))
-        assert (await new.list(order_by='size')).items == [second(id='b', size=0.5), second(id='a', size=2.0)]
 
 
 @pytest.mark.parametrize('pattern', ['data/*.parquet', 'metadata/*.avro', 'metadata/*.json'])
