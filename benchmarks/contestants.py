@@ -156,7 +156,9 @@ def prepare(contestant: Contestant) -> str:
 
 
 def _fingerprint(contestant: Contestant) -> str:
-    sources = [contestant.requirements]
+    requirements = contestant.requirements
+    included = [line.removeprefix('-r ') for line in requirements.read_text().splitlines() if line.startswith('-r ')]
+    sources = [requirements, *(requirements.parent / name for name in included)]
     if contestant.constrained:
         sources += [ROOT / 'constraints.txt', ROOT / 'pyproject.toml', ROOT / 'backends' / 'pyproject.toml']
     return hashlib.sha256(b'\0'.join([sys.version.encode(), *(path.read_bytes() for path in sources)])).hexdigest()
