@@ -1,6 +1,6 @@
 # Every target sets up what it needs: a virtual environment in .venv, made once. Python 3.11 or newer is enough.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow coverage check format lint types imports licences docs docs-serve test-newest test-pythons test-js soak bench build clean
+.PHONY: help demo test test-slow coverage check format lint types imports licences docs docs-serve test-newest test-pythons test-js soak bench lab build clean
 
 # Suites import much in many processes: what is compiled once starts twice as fast, wherever Python is told to keep nothing.
 unexport PYTHONDONTWRITEBYTECODE
@@ -75,6 +75,9 @@ soak: $(READY)  ## Run the long form of the races and floods
 
 bench: $(READY)  ## Measure beside bare pydantic-ai and the peers, and print the table
 	$(V)/python benchmarks/run.py $(ARGS)
+
+lab: $(READY)  ## Let agents solve tasks with a real model: benchmarks/lab/README.md
+	@$(V)/python -m benchmarks.lab $(ARGS)
 
 build: $(READY)  ## Build both wheels into dist/
 	rm -rf dist && $(V)/python -m build --quiet --outdir dist backends && $(V)/python -m build --quiet --outdir dist .
