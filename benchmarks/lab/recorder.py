@@ -34,7 +34,7 @@ class Journal:
     errors: list[str] = field(default_factory=list[str])
     """The errors of the other requests."""
     sent: int = 0
-    """Number of requests that were forwarded."""
+    """Number of requests that were forwarded, without those that failed: clients repeat these."""
     was_limited: bool = False
     """Whether a request was refused because of the limit."""
     is_stopped: bool = False
@@ -155,6 +155,8 @@ def _handler_of(recorder: Recorder) -> type[BaseHTTPRequestHandler]:
                 reply = json.loads(content)
                 journal.exchanges.append((body['messages'], reply['choices'][0]['message'], reply.get('usage') or {}))
             else:
+                with journal.lock:
+                    journal.sent -= 1
                 journal.errors.append(f'{status}: {content.decode(errors="replace")[:500]}')
             self._answer(status, content)
 

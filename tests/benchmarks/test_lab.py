@@ -326,10 +326,10 @@ def test_crash_of_a_contestant_is_an_error(serve: Callable[[Respond], str]) -> N
     assert 'RuntimeError: no such tool' in run.message
 
 
-def test_errors_of_the_model_are_in_the_message(serve: Callable[[Respond], str]) -> None:
-    run = attempt(serve(lambda body: None), "answer(error=ask('a'))")
+def test_errors_of_the_model_do_not_count_as_requests(serve: Callable[[Respond], str]) -> None:
+    run = attempt(serve(lambda body: None), "answer(error=[ask('a'), ask('b'), ask('c')][-1])")
     assert (run.requests, run.reason) == (0, 'error')
-    assert run.message.endswith('busy; 500: {"error": "busy"}')
+    assert run.message.count('; 500: {"error": "busy"}') == 3
 
 
 def test_model_that_cannot_be_reached_is_an_error() -> None:
