@@ -12,7 +12,7 @@ from pydantic_ai import Agent
 from pydantic_deep.audit import AUDIT_FIELDS, Audit, AuditRecord
 from pydantic_deep.repository import Repository
 from pydantic_deep.repository.memory import MemoryRepository
-from pydantic_deep.store._store import SqlStore
+from pydantic_deep.store import SqlStore
 from pydantic_deep.store.memory import MemoryEngine
 from pydantic_deep.testing import ScriptedModel
 

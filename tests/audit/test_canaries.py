@@ -16,7 +16,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_deep import DeepAgentDeps, ToolFailures
 from pydantic_deep.audit import Audit, AuditRecord, audit_of_run, rehydrate
 from pydantic_deep.repository.memory import MemoryRepository
-from pydantic_deep.store._store import SqlStore
+from pydantic_deep.store import SqlStore
 from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep.versions import VersionedAgent
 

@@ -26,9 +26,7 @@ from pydantic_deep.audit import (
     rehydrate,
 )
 from pydantic_deep.repository.memory import MemoryRepository
-from pydantic_deep.store import Commit, Committed, StoreUnavailableError
-from pydantic_deep.store._open import open_engine
-from pydantic_deep.store._store import SqlStore
+from pydantic_deep.store import Commit, Committed, SqlStore, StoreUnavailableError, open_engine
 from pydantic_deep.streaming import session_scope
 from pydantic_deep.subagents import Subagent
 from pydantic_deep.testing import ScriptedModel, Step, call

@@ -18,8 +18,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, ToolReturnPart, Us
 from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import Subagent, create_deep_agent
-from pydantic_deep.server._app import create_app
-from pydantic_deep.server._settings import ServerSettings
+from pydantic_deep.server import ServerSettings, create_app
 from pydantic_deep.store import open_store
 from pydantic_deep.testing import Answer, ScriptedModel, call
 

@@ -20,10 +20,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import create_deep_agent
-from pydantic_deep.server._agents import AnyAgent
-from pydantic_deep.server._api_keys import KeyScope, create_api_key
-from pydantic_deep.server._app import create_app
-from pydantic_deep.server._settings import ServerSettings
+from pydantic_deep.server import AnyAgent, KeyScope, ServerSettings, create_api_key, create_app
 from pydantic_deep.server._state import ServerState
 from pydantic_deep.store import SqlStore, open_store
 from pydantic_deep.streaming import Frame, FrameReader

@@ -8,16 +8,16 @@ from datetime import timedelta
 import pytest
 
 from pydantic_deep.repository import MemoryRepository, RowNotFoundError
-from pydantic_deep.server._api_keys import (
+from pydantic_deep.server import (
     ApiKey,
     InvalidKeyError,
     KeyRing,
-    KeyUse,
     create_api_key,
     list_api_keys,
     open_keys,
     revoke_api_key,
 )
+from pydantic_deep.server._api_keys import KeyUse
 from pydantic_deep.store import SqlStore
 from pydantic_deep.testing import FakeClock
 

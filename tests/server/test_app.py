@@ -20,10 +20,9 @@ from pydantic_ai.models.test import TestModel
 
 from pydantic_deep import DeepAgentDeps, StateBackend, VersionedAgent, create_deep_agent, open_store
 from pydantic_deep.audit import AuditRecord
-from pydantic_deep.server import InvalidAgentsError, create_app
+from pydantic_deep.server import InvalidAgentsError, ServerSettings, create_app
 from pydantic_deep.server._lifespan import recover
 from pydantic_deep.server._openapi import TAGS
-from pydantic_deep.server._settings import ServerSettings
 from pydantic_deep.server._state import NotStartedError
 from pydantic_deep.server.http._errors import MESSAGES, ServerError, api_of, render_error
 from pydantic_deep.server.http._security_headers import HEADERS

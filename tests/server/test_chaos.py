@@ -22,7 +22,7 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import create_deep_agent
-from pydantic_deep.server._api_keys import create_api_key
+from pydantic_deep.server import create_api_key
 from pydantic_deep.store import open_store
 from pydantic_deep.streaming import Frame, FrameReader
 from pydantic_deep.testing import Answer, ScriptedModel, call

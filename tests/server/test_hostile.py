@@ -18,10 +18,8 @@ from anyio.abc import SocketStream
 from fastapi.routing import APIRoute
 
 from pydantic_deep import create_deep_agent
-from pydantic_deep.server._agents import AnyAgent
-from pydantic_deep.server._api_keys import create_api_key
-from pydantic_deep.server._settings import ServerSettings
-from pydantic_deep.server._uvicorn import serve as serve_until_signal
+from pydantic_deep.server import AnyAgent, ServerSettings, create_api_key
+from pydantic_deep.server import serve as serve_until_signal
 from pydantic_deep.server.http._json_route import JsonRoute
 from pydantic_deep.server.routes._routers import ROUTERS
 from pydantic_deep.store import SqlStore

@@ -18,7 +18,7 @@ from pydantic_ai.models.function import AgentInfo
 from starlette.types import Message, Scope
 
 from pydantic_deep import create_deep_agent
-from pydantic_deep.server._settings import ServerSettings
+from pydantic_deep.server import ServerSettings
 from pydantic_deep.testing import Answer, ScriptedModel, call
 
 from .conftest import Client, Serve, Served, frames_in, said, told

@@ -27,9 +27,7 @@ from schemathesis.core.failures import FailureGroup
 from schemathesis.specs.openapi import checks
 
 from pydantic_deep import create_deep_agent
-from pydantic_deep.server._api_keys import create_api_key
-from pydantic_deep.server._app import create_app
-from pydantic_deep.server._settings import ServerSettings
+from pydantic_deep.server import ServerSettings, create_api_key, create_app
 from pydantic_deep.store import open_store
 from pydantic_deep.testing import Answer, ScriptedModel, call
 

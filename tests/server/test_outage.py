@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 import pytest
 
-from pydantic_deep.server._api_keys import create_api_key
+from pydantic_deep.server import create_api_key
 from pydantic_deep.store import open_store
 
 from .conftest import frames_in, told

@@ -16,7 +16,7 @@ import anyio.lowlevel
 import httpx
 import pytest
 
-from pydantic_deep.server._api_keys import create_api_key
+from pydantic_deep.server import create_api_key
 from pydantic_deep.store import open_store
 from pydantic_deep.streaming import Frame, FrameReader
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from pydantic_deep.server._settings import InvalidSettingsError, ServerSettings, load_settings
+from pydantic_deep.server import InvalidSettingsError, ServerSettings, load_settings
 
 
 @pytest.fixture

@@ -17,10 +17,15 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import create_deep_agent
-from pydantic_deep.server._agents import AnyAgent, InvalidAgentsError
-from pydantic_deep.server._api_keys import create_api_key
-from pydantic_deep.server._settings import ServerSettings
-from pydantic_deep.server._uvicorn import ServerStartError, import_agents, serve
+from pydantic_deep.server import (
+    AnyAgent,
+    InvalidAgentsError,
+    ServerSettings,
+    ServerStartError,
+    create_api_key,
+    import_agents,
+    serve,
+)
 from pydantic_deep.store import SqlStore, open_store
 from pydantic_deep.testing import ScriptedModel
 

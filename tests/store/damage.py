@@ -17,6 +17,7 @@ from pydantic_deep.store import (
     NewAsset,
     NewMessage,
     RunEnd,
+    SqlStore,
     Store,
     StoreCorruptedError,
     VersionFilter,
@@ -35,7 +36,6 @@ from pydantic_deep.store._samples import (
     sample_run,
     stored,
 )
-from pydantic_deep.store._store import SqlStore
 from pydantic_deep.store.sql._migrations import FORMAT
 from pydantic_deep.store.sql._seals import seal
 from pydantic_deep.store.sql._tallies import COUNTED

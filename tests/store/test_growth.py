@@ -12,9 +12,8 @@ from typing import TypeVar
 
 import pytest
 
-from pydantic_deep.store import Commit, VersionRecord, open_store
+from pydantic_deep.store import Commit, SqlStore, VersionRecord, open_store
 from pydantic_deep.store._samples import Dialogue, sample_call, sample_request, sample_run
-from pydantic_deep.store._store import SqlStore
 from pydantic_deep.store.engine import Operation, Row, Statement
 from pydantic_deep.store.memory import MemoryEngine
 

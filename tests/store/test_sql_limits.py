@@ -16,8 +16,7 @@ import pytest
 from anyio import to_thread
 
 from pydantic_deep.errors import ValidationError
-from pydantic_deep.store import QueryBusyError, QueryError, QueryTimeoutError, SqlLimits, open_store
-from pydantic_deep.store._store import SqlStore
+from pydantic_deep.store import QueryBusyError, QueryError, QueryTimeoutError, SqlLimits, SqlStore, open_store
 from pydantic_deep.store.analytics import Analytics
 
 pytestmark = pytest.mark.anyio

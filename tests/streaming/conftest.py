@@ -9,8 +9,7 @@ import httpx2
 import pytest
 
 from pydantic_deep.approvals import PendingApproval, Preview
-from pydantic_deep.streaming import AnswerEncoder, Approval, StreamEvent, render_frame
-from pydantic_deep.streaming.runs._part_events import approval_of
+from pydantic_deep.streaming import AnswerEncoder, Approval, StreamEvent, approval_of, render_frame
 
 
 def waiting(

@@ -9,8 +9,7 @@ import pytest
 from pydantic_ai import Agent
 
 from pydantic_deep import create_deep_agent
-from pydantic_deep.store import Commit, Committed
-from pydantic_deep.store._store import SqlStore
+from pydantic_deep.store import Commit, Committed, SqlStore
 from pydantic_deep.store.engine import Engine, Operation, Row, Statement
 from pydantic_deep.store.memory import MemoryEngine
 from pydantic_deep.testing import Script, ScriptedModel, Step

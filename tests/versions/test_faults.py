@@ -22,9 +22,17 @@ from pydantic_ai.messages import ToolCallPart
 
 from pydantic_deep import DeepAgentDeps, LocalBackend, StateBackend, create_deep_agent
 from pydantic_deep.errors import DeepAgentError
-from pydantic_deep.store import Commit, Committed, Store, StoreError, StoreUnavailableError, VersionFilter
-from pydantic_deep.store._open import open_engine, open_store
-from pydantic_deep.store._store import SqlStore
+from pydantic_deep.store import (
+    Commit,
+    Committed,
+    SqlStore,
+    Store,
+    StoreError,
+    StoreUnavailableError,
+    VersionFilter,
+    open_engine,
+    open_store,
+)
 from pydantic_deep.store.engine import Operation, Statement
 from pydantic_deep.testing import ScriptedModel, Step, call
 from pydantic_deep.versions import AgentVersion, VersionedAgent

@@ -9,9 +9,16 @@ import pytest
 from pydantic_ai import CancellationToken, RunCancelled
 
 from pydantic_deep import Approve, InvalidUploadError, LocalBackend, StateBackend
-from pydantic_deep.store import Commit, Committed, StoreUnavailableError, VersionConflictError, new_id, open_store
-from pydantic_deep.store._open import open_engine
-from pydantic_deep.store._store import SqlStore
+from pydantic_deep.store import (
+    Commit,
+    Committed,
+    SqlStore,
+    StoreUnavailableError,
+    VersionConflictError,
+    new_id,
+    open_engine,
+    open_store,
+)
 from pydantic_deep.testing import call
 from pydantic_deep.versions import (
     AgentVersion,

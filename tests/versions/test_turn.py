@@ -26,8 +26,7 @@ from pydantic_deep.store import (
     WorkspaceRecord,
 )
 from pydantic_deep.testing import Answer, ScriptedModel, call
-from pydantic_deep.versions import AgentVersion, Recorder, VersionedAgent
-from pydantic_deep.versions.files._backend_descriptions import workspace_key
+from pydantic_deep.versions import AgentVersion, Recorder, VersionedAgent, workspace_key
 
 from .conftest import MakeAgent, SpyStore
 

@@ -9,8 +9,7 @@ from inline_snapshot import snapshot
 from pydantic import JsonValue
 from rich.console import Console
 
-from pydantic_deep.approvals import Preview, view_diff
-from pydantic_deep.approvals._view import view_approval
+from pydantic_deep.approvals import Preview, view_approval, view_diff
 from pydantic_deep.cli.approvals._call_view import CallView
 
 

@@ -13,8 +13,7 @@ from starlette.routing import Mount
 from starlette.types import Message, Receive, Scope, Send
 
 from pydantic_deep import create_deep_agent
-from pydantic_deep.server._api_keys import KeyRing, list_api_keys, revoke_api_key
-from pydantic_deep.server._settings import ServerSettings
+from pydantic_deep.server import KeyRing, ServerSettings, list_api_keys, revoke_api_key
 from pydantic_deep.server._state import NotStartedError
 from pydantic_deep.server.access._authentication import KeyInQuery
 from pydantic_deep.store import StoreUnavailableError

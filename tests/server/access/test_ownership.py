@@ -19,8 +19,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import create_deep_agent
-from pydantic_deep.server._agents import AnyAgent
-from pydantic_deep.server._api_keys import KeyScope
+from pydantic_deep.server import AnyAgent, KeyScope
 from pydantic_deep.server.access._authentication import is_public
 from pydantic_deep.server.access._callers import Require
 from pydantic_deep.server.routes._routers import ROUTERS

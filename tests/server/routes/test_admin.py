@@ -15,7 +15,7 @@ from pydantic_ai.models.test import TestModel
 
 from pydantic_deep import create_deep_agent
 from pydantic_deep.audit import AuditRecord
-from pydantic_deep.server._settings import ServerSettings
+from pydantic_deep.server import ServerSettings
 from pydantic_deep.skills import Skill, Skills
 from pydantic_deep.testing import ScriptedModel
 from pydantic_deep.versions import TurnOptions

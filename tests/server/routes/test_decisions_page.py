@@ -20,7 +20,7 @@ from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import LocalBackend, create_deep_agent
 from pydantic_deep._text.escapes import escape, visible
-from pydantic_deep.server._agents import AnyAgent
+from pydantic_deep.server import AnyAgent
 from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep.versions import ProtectedFilesWarning
 

@@ -14,7 +14,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart, Use
 from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import create_deep_agent
-from pydantic_deep.server._agents import AnyAgent
+from pydantic_deep.server import AnyAgent
 from pydantic_deep.store import Commit, Committed, StoreUnavailableError
 from pydantic_deep.testing import ScriptedModel, call
 

@@ -12,7 +12,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import DeepAgentDeps, create_deep_agent
-from pydantic_deep.server._settings import ServerSettings
+from pydantic_deep.server import ServerSettings
 from pydantic_deep.streaming import current_session_id
 from pydantic_deep.subagents import Subagent
 from pydantic_deep.testing import Answer, ScriptedModel, call

@@ -16,7 +16,7 @@ from pydantic_ai.models.function import AgentInfo
 from pydantic_deep import DeepAgentDeps, LocalBackend, StateBackend, create_deep_agent, deps
 from pydantic_deep.deps import MAX_FILE_BYTES
 from pydantic_deep.errors import UploadNotFoundError
-from pydantic_deep.server._settings import InvalidSettingsError, ServerSettings, load_settings
+from pydantic_deep.server import InvalidSettingsError, ServerSettings, load_settings
 from pydantic_deep.store import VersionConflictError
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from pydantic_deep.versions import AgentVersion, ProtectedFilesWarning, UnversionedFilesWarning, VersionedConversation

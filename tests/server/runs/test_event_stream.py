@@ -14,7 +14,7 @@ from pydantic_ai.models.function import AgentInfo
 from starlette.responses import StreamingResponse
 
 from pydantic_deep import create_deep_agent
-from pydantic_deep.server._settings import ServerSettings
+from pydantic_deep.server import ServerSettings
 from pydantic_deep.server.http._errors import ServerError
 from pydantic_deep.server.runs import _log_entries
 from pydantic_deep.server.runs._event_stream import KEEPALIVE, parse_position, tail_log

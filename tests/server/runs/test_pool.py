@@ -10,8 +10,8 @@ import pytest
 from pydantic_ai import AgentRunResultEvent
 
 from pydantic_deep import Approve, create_deep_agent
+from pydantic_deep.server import ServerSettings
 from pydantic_deep.server._metrics import ServerMetrics
-from pydantic_deep.server._settings import ServerSettings
 from pydantic_deep.server.runs._log_cache import MAX_FILES, LogCache
 from pydantic_deep.server.runs._log_entries import decode_entry
 from pydantic_deep.server.runs._pool import RunPool, ServerStoppingError, TooManyRunsError, VersionBusyError

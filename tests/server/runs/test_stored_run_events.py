@@ -23,9 +23,9 @@ from pydantic_deep.store import (
     SqlStore,
     StoreUnavailableError,
     new_id,
+    open_engine,
     open_store,
 )
-from pydantic_deep.store._open import open_engine
 from pydantic_deep.summarization import Messages, Summarization
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from pydantic_deep.versions import TurnStream, VersionedAgent

@@ -13,10 +13,9 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import create_deep_agent
+from pydantic_deep.server import ServerSettings
 from pydantic_deep.server._lifespan import recover
-from pydantic_deep.server._settings import ServerSettings
-from pydantic_deep.store import Commit, Committed, SqlStore, StoreUnavailableError
-from pydantic_deep.store._open import open_engine
+from pydantic_deep.store import Commit, Committed, SqlStore, StoreUnavailableError, open_engine
 from pydantic_deep.store.engine import Operation
 from pydantic_deep.store.sqlite import SqliteEngine
 from pydantic_deep.testing import Answer, ScriptedModel, call

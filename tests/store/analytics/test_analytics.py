@@ -26,13 +26,13 @@ from pydantic_deep.store import (
     RequestRecord,
     RunEnd,
     RunRecord,
+    SqlStore,
     StoreClosedError,
     VersionKind,
     VersionRecord,
     new_id,
     open_store,
 )
-from pydantic_deep.store._store import SqlStore
 from pydantic_deep.store.analytics import Analytics, Table
 from pydantic_deep.store.engine import Engine, Operation
 from pydantic_deep_backends import FileVersion, Tree, digest_of

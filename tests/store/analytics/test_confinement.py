@@ -10,9 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from pydantic_deep.store import ConversationRecord, open_store
-from pydantic_deep.store._sql_limits import SqlLimits
-from pydantic_deep.store._store import SqlStore
+from pydantic_deep.store import ConversationRecord, SqlLimits, SqlStore, open_store
 from pydantic_deep.store.analytics import _replica
 from pydantic_deep.store.analytics._replica import Query, Replica
 from pydantic_deep.store.errors import QueryError, StoreError

@@ -22,6 +22,7 @@ from pydantic_deep.store import (
     Commit,
     ConversationRecord,
     NewMessage,
+    SqlStore,
     StoreClosedError,
     StoreFormatError,
     StoreUnavailableError,
@@ -30,7 +31,6 @@ from pydantic_deep.store import (
     new_id,
     open_store,
 )
-from pydantic_deep.store._store import SqlStore
 from pydantic_deep.store.analytics import Analytics, Table, export_parquet
 from pydantic_deep.store.analytics._database import DatabaseError
 from pydantic_deep.store.analytics._follower import Follower

@@ -13,9 +13,16 @@ import pytest
 from pydantic import BaseModel
 
 from pydantic_deep.repository import Create, SqlRepository
-from pydantic_deep.store import BackupError, StoreCorruptedError, StoreFormatError, new_id, open_store, restore_store
+from pydantic_deep.store import (
+    BackupError,
+    SqlStore,
+    StoreCorruptedError,
+    StoreFormatError,
+    new_id,
+    open_store,
+    restore_store,
+)
 from pydantic_deep.store._samples import Dialogue
-from pydantic_deep.store._store import SqlStore
 from pydantic_deep.store.engine import Operation, Row, Statement
 from pydantic_deep.store.operations._backup import tables_of
 from pydantic_deep.store.sql.dialect import SupportsTables

@@ -20,13 +20,13 @@ from pydantic_deep.store import (
     NewMessage,
     RunRecord,
     RunTakenOverError,
+    SqlStore,
     StoreUnavailableError,
     UnknownCommitError,
     VersionRecord,
     new_id,
     open_store,
 )
-from pydantic_deep.store._store import SqlStore
 from pydantic_deep.store.engine import Operation, Row, Statement
 from pydantic_deep.store.postgres import PostgresEngine
 from pydantic_deep.store.postgres._driver import connect

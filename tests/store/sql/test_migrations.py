@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pydantic_deep.store import Commit, WorkspaceRecord, open_store, restore_store
-from pydantic_deep.store._store import SqlStore
+from pydantic_deep.store import Commit, SqlStore, WorkspaceRecord, open_store, restore_store
 from pydantic_deep.store.engine import Operation, Statement
 from pydantic_deep.store.operations import _backup
 from pydantic_deep.store.sql import _migrations

@@ -20,13 +20,13 @@ from pydantic_deep.store import (
     Commit,
     Committed,
     ConversationRecord,
+    SqlStore,
     StoreCorruptedError,
     StoreFormatError,
     StoreUnavailableError,
     new_id,
 )
 from pydantic_deep.store._samples import Dialogue, sample_asset, sample_run
-from pydantic_deep.store._store import SqlStore
 from pydantic_deep.store.engine import Operation, Statement
 from pydantic_deep.store.sqlite import SqliteEngine, _threads
 from pydantic_deep.store.sqlite._errors import translate_error

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from pydantic_deep.versions import GitignoreRules
 from pydantic_deep.versions.errors import UnversionedBackendError, UnversionedChangesError
 from pydantic_deep.versions.files._checkout import CheckedOut, checkout
-from pydantic_deep.versions.files._gitignore import GitignoreRules
 from pydantic_deep_backends import (
     BackendProtocol,
     CompositeBackend,

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pydantic_deep.versions import GitignoreRules
 from pydantic_deep.versions.files._checkout import checkout
-from pydantic_deep.versions.files._gitignore import GitignoreRules
 from pydantic_deep.versions.files._run_files import open_run_files
 from pydantic_deep_backends import CompositeBackend, LocalBackend, StateBackend, Tree, digest_of
 from pydantic_deep_backends.tracking import Captured, SupportsTracking

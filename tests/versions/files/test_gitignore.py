@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pydantic_deep.versions.files._gitignore import GitignoreRules, left_out_by
+from pydantic_deep.versions import GitignoreRules
+from pydantic_deep.versions.files._gitignore import left_out_by
 from pydantic_deep_backends import StateBackend
 
 pytestmark = pytest.mark.anyio

@@ -17,14 +17,14 @@ from pydantic_deep.approvals import Approve
 from pydantic_deep.store import (
     Commit,
     Committed,
+    SqlStore,
     Store,
     StoreUnavailableError,
     WorkspaceRecord,
+    open_engine,
     open_store,
     restore_store,
 )
-from pydantic_deep.store._open import open_engine
-from pydantic_deep.store._store import SqlStore
 from pydantic_deep.testing import ScriptedModel
 from pydantic_deep.versions import (
     AgentVersion,
@@ -32,8 +32,9 @@ from pydantic_deep.versions import (
     UnversionedChangesError,
     VersionedAgent,
     WorkspaceReplacedError,
+    workspace_key,
 )
-from pydantic_deep.versions.files._backend_descriptions import describe_backend, workspace_key
+from pydantic_deep.versions.files._backend_descriptions import describe_backend
 from pydantic_deep.versions.files._directory_claim import make_missing
 from pydantic_deep_backends import BackendProtocol, CompositeBackend, ProtectedChange, SandboxBackend
 

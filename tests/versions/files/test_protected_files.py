@@ -12,9 +12,7 @@ from pydantic_ai.messages import ToolCallPart
 
 from pydantic_deep import DeepAgentDeps, LocalBackend, StateBackend, create_deep_agent
 from pydantic_deep.approvals import Approve, render_approval
-from pydantic_deep.store import Commit, Committed, StoreUnavailableError, open_store
-from pydantic_deep.store._open import open_engine
-from pydantic_deep.store._store import SqlStore
+from pydantic_deep.store import Commit, Committed, SqlStore, StoreUnavailableError, open_engine, open_store
 from pydantic_deep.store.memory import MemoryEngine
 from pydantic_deep.subagents import Subagent
 from pydantic_deep.testing import ScriptedModel

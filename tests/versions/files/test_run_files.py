@@ -10,7 +10,8 @@ from typing import cast
 import pytest
 from pydantic_ai.workspaces import WorkspaceRef
 
-from pydantic_deep.versions.files._backend_descriptions import attach_backend, describe_backend, workspace_key
+from pydantic_deep.versions import workspace_key
+from pydantic_deep.versions.files._backend_descriptions import attach_backend, describe_backend
 from pydantic_deep.versions.files._run_files import open_run_files, why_unversioned
 from pydantic_deep_backends import (
     BackendProtocol,

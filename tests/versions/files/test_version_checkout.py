@@ -27,8 +27,9 @@ from pydantic_deep.versions import (
     UnversionedChangesError,
     VersionedAgent,
     WorkspaceBusyError,
+    workspace_key,
 )
-from pydantic_deep.versions.files._backend_descriptions import describe_backend, workspace_key
+from pydantic_deep.versions.files._backend_descriptions import describe_backend
 
 pytestmark = pytest.mark.anyio
 

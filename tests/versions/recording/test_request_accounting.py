@@ -22,8 +22,7 @@ from pydantic_ai.usage import RequestUsage
 from pydantic_deep import Budget, Budgets, Retries, Subagent, create_deep_agent
 from pydantic_deep._requests.observed_model import ObservedModel
 from pydantic_deep.audit import audit_of_run
-from pydantic_deep.store import RequestRecord, RunRecord
-from pydantic_deep.store._store import SqlStore
+from pydantic_deep.store import RequestRecord, RunRecord, SqlStore
 from pydantic_deep.store.memory import MemoryEngine
 from pydantic_deep.summarization import Messages, Summarization
 from pydantic_deep.testing import Answer, ScriptedModel

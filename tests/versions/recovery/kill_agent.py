@@ -29,8 +29,8 @@ from pydantic_deep.store import (
     ApprovalRecord,
     Commit,
     Committed,
+    SqlStore,
 )
-from pydantic_deep.store._store import SqlStore
 from pydantic_deep.store.engine import Engine
 from pydantic_deep.subagents import Subagent
 from pydantic_deep.summarization import Messages, Summarization

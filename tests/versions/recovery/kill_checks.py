@@ -12,9 +12,9 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, Tool
 
 from pydantic_deep._messages.summary_metadata import without_summaries
 from pydantic_deep.store import RunRecord, VersionFilter, VersionRecord
+from pydantic_deep.versions import workspace_key
+from pydantic_deep.versions.files._backend_descriptions import describe_backend
 from pydantic_deep_backends import LocalBackend, Tree, digest_of
-
-from pydantic_deep.versions.files._backend_descriptions import describe_backend, workspace_key  # isort: skip
 
 
 class Checks:

@@ -35,7 +35,7 @@ from kill_agent import Agent, Journal, MortalStore, answer_and_resume, make_agen
 from kill_checks import Checks
 
 from pydantic_deep import LocalBackend, StateBackend
-from pydantic_deep.store._open import open_engine
+from pydantic_deep.store import open_engine
 from pydantic_deep.versions import ApprovalInbox
 
 WORKERS = 3

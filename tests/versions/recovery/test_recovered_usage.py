@@ -35,9 +35,7 @@ from pydantic_ai.usage import RequestUsage, RunUsage
 from pydantic_deep import Approve, Budget, Budgets, LocalBackend
 from pydantic_deep.audit import audit_of_run
 from pydantic_deep.budgets._stamp import read_before
-from pydantic_deep.store import ApprovalAnsweredError, Commit, Store
-from pydantic_deep.store._open import open_engine
-from pydantic_deep.store._store import SqlStore
+from pydantic_deep.store import ApprovalAnsweredError, Commit, SqlStore, Store, open_engine
 from pydantic_deep.testing import Answer, ScriptedModel
 from pydantic_deep.versions import AgentVersion, SubagentThread, VersionedAgent
 

@@ -31,12 +31,12 @@ from pydantic_deep.store import (
     Committed,
     RunEnd,
     RunTakenOverError,
+    SqlStore,
     StoreUnavailableError,
     VersionFilter,
     new_id,
+    open_engine,
 )
-from pydantic_deep.store._open import open_engine
-from pydantic_deep.store._store import SqlStore
 from pydantic_deep.subagents import Subagent
 from pydantic_deep.testing import Answer, ScriptedModel
 from pydantic_deep.versions import AgentVersion, ApprovalInbox, VersionedAgent
