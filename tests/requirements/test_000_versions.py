@@ -119,9 +119,7 @@ def test_memory_and_postgresql_share_one_interface() -> None:
     suite.
     """
     guide = (ROOT / 'docs/guides/stores.md').read_text()
-    suites = [
-        (ROOT / 'tests/store' / name).read_text() for name in ('test_conformance.py', 'postgres/test_conformance.py')
-    ]
+    suites = [(ROOT / 'tests/store' / name).read_text() for name in ('test_memory.py', 'postgres/test_engine.py')]
 
     missing = [name for name in dir(Store) if not name.startswith('_') and not hasattr(SqlStore, name)]
     assert missing == []

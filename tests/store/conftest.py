@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Generator
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+
+from pydantic_deep.store import Store
+from pydantic_deep.store import open_store as open_at
+from pydantic_deep.store.conformance import OpenStore
 
 PROGRAM = Path(__file__).with_name('postgres_server.py')
 
@@ -53,3 +57,13 @@ def ask_durable_postgres() -> Generator[Ask]:
     """A server for one test that syncs to disk and may be stopped."""
     with running_postgres() as ask:
         yield ask
+
+
+async def opener(url: str) -> AsyncIterator[OpenStore]:
+    """Yield a function that opens stores, and close them at the end."""
+    async with AsyncExitStack() as stack:
+
+        async def open_one() -> Store:
+            return await stack.enter_async_context(open_at(url))
+
+        yield open_one

@@ -142,15 +142,6 @@ async def test_missing_directory_is_named(tmp_path: Path) -> None:
             pass
 
 
-async def test_memory_stores_are_shared_only_by_name() -> None:
-    async with (
-        open_store('memory:shared') as first,
-        open_store('memory:shared') as second,
-        open_store('memory:') as other,
-    ):
-        assert await first.engine.living_owners([first.owner, second.owner, other.owner]) == {first.owner, second.owner}
-
-
 async def test_unrelated_import_error_is_not_reported_as_a_missing_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, 'pydantic_deep.store.postgres', None)
     with pytest.raises(ModuleNotFoundError, match=r'pydantic_deep\.store\.postgres'):

@@ -10,9 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from pydantic import BaseModel
 
-from pydantic_deep.repository import Create, SqlRepository
 from pydantic_deep.store import (
     BackupError,
     SqlStore,
@@ -105,36 +103,6 @@ async def test_backup_during_writes_is_a_consistent_snapshot(tmp_path: Path) -> 
         newest = (await copy.versions(limit=1))[0]
         assert len(await copy.messages(newest.branch_id, newest.message_count)) == newest.message_count
         assert await copy.count() == newest.message_count // 2 + 1
-
-
-class Note(BaseModel):
-    """A row of a repository."""
-
-    id: str
-    stars: int
-
-
-async def test_backup_includes_repositories_of_the_database(tmp_path: Path, postgres_url: str) -> None:
-    """Tables of repositories, such as audit records and server keys, are in the backup on either engine, and can be
-    queried by the same fields after restoring.
-    """
-    notes = [Note(id=f'n{number:04}', stars=number % 5) for number in range(1200)]
-    async with open_store(f'sqlite:///{tmp_path}/agents.db') as first:
-        repository = await SqlRepository.open(first, Note, fields={'stars'})
-        await repository.apply([Create(note) for note in notes])
-        await first.backup(tmp_path / 'first.backup')
-    await restore_store(postgres_url, tmp_path / 'first.backup')
-    async with open_store(postgres_url) as second:
-        await second.backup(tmp_path / 'second.backup')
-    await restore_store(f'sqlite:///{tmp_path}/third.db', tmp_path / 'second.backup')
-    for url in (postgres_url, f'sqlite:///{tmp_path}/third.db'):
-        async with open_store(url) as store:
-            repository = await SqlRepository.open(store, Note, fields={'stars'})
-            assert await repository.count({'stars': 3}) == 240
-            assert await repository.get('n1199') == notes[-1]
-            assert await store.check() == []
-    with pytest.raises(BackupError, match='not empty'):
-        await restore_store(postgres_url, tmp_path / 'first.backup')
 
 
 @pytest.mark.parametrize('damage', ['cut off', 'flipped', 'longer', 'empty', 'something else', 'of a newer release'])

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import AsyncGenerator, Callable
-from urllib.parse import quote
+from contextlib import AsyncExitStack
 
-import anyio
 import pytest
 
 from pydantic_deep.store import (
     BranchRecord,
     Commit,
     ConversationRecord,
+    Store,
     StoreClosedError,
     StoreFormatError,
     StoreUnavailableError,
@@ -22,6 +20,7 @@ from pydantic_deep.store import (
     new_id,
     open_store,
 )
+from pydantic_deep.store.conformance import OpenStore, StoreSuite
 from pydantic_deep.store.engine import Operation, Row, Statement, Value
 from pydantic_deep.store.postgres import PostgresEngine
 from pydantic_deep.store.postgres._driver import connect
@@ -36,16 +35,6 @@ BASE = VersionRecord(
     *('', 0, None, None, None, 'step', 'complete', 'c', 'b', 'main', 0, None, 'analyst', None, '{}', None, '{}', '{}'),
     *(None, None, None, None, None, 1),
 )
-
-OTHER_PROCESS = """
-import sys, anyio
-from pydantic_deep.store import open_store
-async def main():
-    async with open_store(sys.argv[1]) as store:
-        print(store.owner, flush=True)
-        sys.stdin.read()
-anyio.run(main)
-"""
 
 
 @pytest.fixture
@@ -65,13 +54,6 @@ def doing(*statements: Statement) -> Callable[[], Operation[list[list[Row]]]]:
         return rows
 
     return operation
-
-
-async def until_dead(engine: PostgresEngine, owner: str) -> None:
-    """Wait until the server has noticed that a connection ended."""
-    with anyio.fail_after(60):
-        while await engine.living_owners([owner]):  # noqa: ASYNC110 - the server sends no notification
-            await asyncio.sleep(0.01)
 
 
 def version() -> Commit:
@@ -221,15 +203,6 @@ async def test_foreign_postgresql_database_is_refused(postgres_url: str) -> None
     await engine.aclose()
 
 
-async def test_commit_is_durable_even_if_the_url_disables_synchronous_commit(postgres_url: str) -> None:
-    engine = await PostgresEngine.open(f'{postgres_url}&synchronous_commit=off')
-    assert await engine.read(doing(Statement('SHOW synchronous_commit'))) == [[('on',)]]
-    await engine.aclose()
-    engine = await PostgresEngine.open(f'{postgres_url}&synchronous_commit=remote_apply')
-    assert await engine.read(doing(Statement('SHOW synchronous_commit'))) == [[('remote_apply',)]]
-    await engine.aclose()
-
-
 async def test_closed_engine_raises(postgres_url: str) -> None:
     engine = await PostgresEngine.open(postgres_url)
     await engine.aclose()
@@ -238,35 +211,12 @@ async def test_closed_engine_raises(postgres_url: str) -> None:
         await engine.read(doing())
 
 
-@pytest.mark.slow
-async def test_owner_is_alive_until_its_process_is_killed(engine: PostgresEngine) -> None:
-    async with await anyio.open_process([sys.executable, '-c', OTHER_PROCESS, engine.url]) as process:
-        assert process.stdout is not None
-        owner = (await process.stdout.receive()).decode().strip()
-        assert await engine.living_owners([owner, 'nobody', engine.owner]) == {owner, engine.owner}
-        process.kill()
-    await until_dead(engine, owner)
-    assert await engine.living_owners([owner, engine.owner]) == {engine.owner}
+class TestPostgresStore(StoreSuite):
+    @pytest.fixture
+    async def open_store(self, postgres_url: str) -> AsyncGenerator[OpenStore]:
+        async with AsyncExitStack() as stack:
 
+            async def open_one() -> Store:
+                return await stack.enter_async_context(open_store(postgres_url))
 
-async def test_owner_is_dead_after_its_store_is_closed(engine: PostgresEngine) -> None:
-    async with open_store(engine.url) as store:
-        assert await engine.living_owners([store.owner]) == {store.owner}
-    assert await engine.living_owners([store.owner]) == set()
-
-
-async def test_password_opens_the_store_and_is_never_shown(postgres_url: str) -> None:
-    password = quote('secret/#?@', safe='')
-    connection = await connect(postgres_url)
-    await connection.execute('GRANT CREATE ON SCHEMA public TO locked')
-    await connection.close()
-    engine = await PostgresEngine.open(postgres_url.replace('postgres@', f'locked:{password}@'))
-    assert engine.url == postgres_url.replace('postgres@', 'locked@')
-    await engine.aclose()
-
-
-@pytest.mark.slow
-def test_missing_driver_import_suggests_installing_it() -> None:
-    program = "import sys; sys.modules['asyncpg'] = None; import pydantic_deep.store.postgres"
-    done = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True, check=False)
-    assert "pip install 'versioned-deep-agents[postgres]'" in done.stderr
+            yield open_one

@@ -1,0 +1,56 @@
+"""Owners of open stores, which are alive until their process ends."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator
+
+import anyio
+import pytest
+
+from pydantic_deep.store import open_store
+from pydantic_deep.store.postgres import PostgresEngine
+
+pytestmark = pytest.mark.anyio
+
+OTHER_PROCESS = """
+import sys, anyio
+from pydantic_deep.store import open_store
+async def main():
+    async with open_store(sys.argv[1]) as store:
+        print(store.owner, flush=True)
+        sys.stdin.read()
+anyio.run(main)
+"""
+
+
+@pytest.fixture
+async def engine(postgres_url: str) -> AsyncGenerator[PostgresEngine]:
+    opened = await PostgresEngine.open(postgres_url)
+    yield opened
+    await opened.aclose()
+
+
+async def until_dead(engine: PostgresEngine, owner: str) -> None:
+    """Wait until the server has noticed that a connection ended."""
+    with anyio.fail_after(60):
+        while await engine.living_owners([owner]):  # noqa: ASYNC110 - the server sends no notification
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.slow
+async def test_owner_is_alive_until_its_process_is_killed(engine: PostgresEngine) -> None:
+    async with await anyio.open_process([sys.executable, '-c', OTHER_PROCESS, engine.url]) as process:
+        assert process.stdout is not None
+        owner = (await process.stdout.receive()).decode().strip()
+        assert await engine.living_owners([owner, 'nobody', engine.owner]) == {owner, engine.owner}
+        process.kill()
+    await until_dead(engine, owner)
+    assert await engine.living_owners([owner, engine.owner]) == {engine.owner}
+
+
+async def test_owner_is_dead_after_its_store_is_closed(engine: PostgresEngine) -> None:
+    async with open_store(engine.url) as store:
+        assert await engine.living_owners([store.owner]) == {store.owner}
+    assert await engine.living_owners([store.owner]) == set()
