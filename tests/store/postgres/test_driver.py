@@ -51,4 +51,4 @@ async def test_password_opens_the_store_and_is_never_shown(postgres_url: str) ->
 def test_missing_driver_import_suggests_installing_it() -> None:
     program = "import sys; sys.modules['asyncpg'] = None; import pydantic_deep.store.postgres"
     done = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True, check=False)
-    assert "pip install 'pydantic-deep[postgres]'" in done.stderr
+    assert "pip install 'versioned-deep-agents[postgres]'" in done.stderr
