@@ -12,7 +12,7 @@ import pytest
 
 from pydantic_deep.store import ConversationRecord, SqlLimits, SqlStore, open_store
 from pydantic_deep.store.analytics import _replica
-from pydantic_deep.store.analytics._replica import Query, Replica
+from pydantic_deep.store.analytics._replica import Query
 from pydantic_deep.store.errors import QueryError, StoreError
 from pydantic_deep.store.records import Commit
 
@@ -200,15 +200,6 @@ async def test_cancelled_query_is_interrupted(store: SqlStore) -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert (await store.sql('SELECT count(*) FROM conversations')).rows == ((1,),)
-
-
-def test_query_stopped_before_its_start_does_not_run() -> None:
-    query = Query('SELECT 1', (), SqlLimits(), None)
-    query.stop()
-    replica = Replica()
-    with pytest.raises(QueryError, match='ended without a result'):
-        query.run(replica)
-    replica.close()
 
 
 async def test_other_tasks_run_during_a_query(store: SqlStore) -> None:

@@ -20,7 +20,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pydantic_deep.store.analytics import _database_process as process
-from pydantic_deep.store.analytics._database import Database, DatabaseError
 from pydantic_deep.store.analytics._database_process import (
     DatabaseServer,
     QueryRequest,
@@ -287,24 +286,3 @@ def test_database_that_cannot_be_opened_is_reported() -> None:
 def test_memory_is_read_from_the_kernel_if_available(tmp_path: Path) -> None:
     assert process.data_bytes() > 0
     assert process.data_bytes(tmp_path / 'statm') == 0
-
-
-def test_missing_interpreter_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, 'executable', '/nowhere/python')
-    with pytest.raises(DatabaseError, match='no process can be started'):
-        Database(None, {})
-
-
-def test_process_that_does_not_start_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, 'executable', '/bin/false')
-    with pytest.raises(DatabaseError, match='has ended'):
-        Database(None, {})
-
-
-def test_ended_database_accepts_no_query() -> None:
-    database = Database(None, {})
-    database.close()
-    with pytest.raises(DatabaseError, match='has ended'):
-        database.start_query(ORDER)
-    with pytest.raises(DatabaseError, match='has ended'):
-        database.execute('SELECT 1')
