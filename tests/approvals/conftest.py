@@ -37,7 +37,6 @@ from pydantic_deep._messages.deferred_metadata import (
     CallRequest,
     DelegationAnswers,
     DelegationRequest,
-    Preview,
     dump,
     parse_answer,
 )
@@ -46,6 +45,7 @@ from pydantic_deep.approvals import (
     Decision,
     InterruptOn,
     PendingApproval,
+    Preview,
     answer_approvals,
     pending_approvals,
 )

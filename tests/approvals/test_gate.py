@@ -13,8 +13,8 @@ from pydantic_ai.exceptions import SkipToolValidation, ToolFailed
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.tools import DeferredToolResults
 
-from pydantic_deep._messages.deferred_metadata import KEY, CallRequest, DelegationRequest, Preview, dump
-from pydantic_deep.approvals import ApprovalRule, Approve, Deny, Edit, answer_approvals
+from pydantic_deep._messages.deferred_metadata import KEY, CallRequest, DelegationRequest, dump
+from pydantic_deep.approvals import ApprovalRule, Approve, Deny, Edit, Preview, answer_approvals
 
 pytestmark = pytest.mark.anyio
 

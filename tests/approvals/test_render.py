@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from pydantic_deep._messages.deferred_metadata import DECISIONS, Preview
-from pydantic_deep.approvals import PendingApproval, render_approval, view_diff
+from pydantic_deep._messages.deferred_metadata import DECISIONS
+from pydantic_deep.approvals import PendingApproval, Preview, render_approval, view_diff
 
 
 def pending(

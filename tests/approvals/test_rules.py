@@ -11,9 +11,8 @@ from pydantic import Field
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ToolCallPart
 
-from pydantic_deep._messages.deferred_metadata import Preview
 from pydantic_deep._text.simple_command import MAX_LINE_CHARS
-from pydantic_deep.approvals import ApprovalRule, Approve, Deny, Edit, Respond
+from pydantic_deep.approvals import ApprovalRule, Approve, Deny, Edit, Preview, Respond
 
 pytestmark = pytest.mark.anyio
 

@@ -11,9 +11,7 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_deep import VersionedAgent, create_deep_agent
 from pydantic_deep.budgets import Budget, Budgets
 from pydantic_deep.budgets._stamp import read_before
-from pydantic_deep.store import Commit, Committed, StoreUnavailableError
-from pydantic_deep.store._open import open_engine
-from pydantic_deep.store._store import SqlStore
+from pydantic_deep.store import Commit, Committed, SqlStore, StoreUnavailableError, open_engine
 from pydantic_deep.testing import ScriptedModel
 
 pytestmark = pytest.mark.anyio

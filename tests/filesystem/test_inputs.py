@@ -23,9 +23,7 @@ from pydantic_ai.messages import (
 
 from pydantic_deep import Approve, DeepAgentDeps, LocalBackend, answer_approvals, create_deep_agent
 from pydantic_deep.filesystem import Filesystem
-from pydantic_deep.store import Commit, Committed, StoreUnavailableError, open_store
-from pydantic_deep.store._open import open_engine
-from pydantic_deep.store._store import SqlStore
+from pydantic_deep.store import Commit, Committed, SqlStore, StoreUnavailableError, open_engine, open_store
 from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep.versions import VersionedAgent
 from pydantic_deep_backends import StateBackend

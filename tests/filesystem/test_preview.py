@@ -14,8 +14,7 @@ from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.tools import Tool
 from pydantic_ai.toolsets import AbstractToolset
 
-from pydantic_deep._messages.deferred_metadata import Preview
-from pydantic_deep._text.line_diff import view_diff
+from pydantic_deep.approvals import Preview, view_diff
 from pydantic_deep.extensions import SupportsHiddenTools, SupportsPreview, find_capabilities
 from pydantic_deep.filesystem import Filesystem
 from pydantic_deep.testing import ScriptedModel

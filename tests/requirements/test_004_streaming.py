@@ -41,8 +41,7 @@ from pydantic_deep.audit import AUDIT_FIELDS, Audit, AuditRecord, audit_of_run, 
 from pydantic_deep.repository import MemoryRepository, Repository, RowNotFoundError, open_repository
 from pydantic_deep.repository.duckdb import DuckdbRepository
 from pydantic_deep.repository.iceberg import IcebergRepository
-from pydantic_deep.server import create_api_key, create_app
-from pydantic_deep.server._api_keys import list_api_keys, revoke_api_key
+from pydantic_deep.server import create_api_key, create_app, list_api_keys, revoke_api_key
 from pydantic_deep.server.routes._routers import ROUTERS
 from pydantic_deep.streaming import (
     NOTICE,

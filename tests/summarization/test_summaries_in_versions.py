@@ -28,14 +28,11 @@ from pydantic_ai.usage import RequestUsage
 
 from pydantic_deep import Approve, StateBackend, create_deep_agent, open_store
 from pydantic_deep._messages.summary_metadata import find_summary, is_summary, read_summary
-from pydantic_deep.store import Commit, Committed, StoreUnavailableError
-from pydantic_deep.store._open import open_engine
-from pydantic_deep.store._store import SqlStore
+from pydantic_deep.store import Commit, Committed, SqlStore, StoreUnavailableError, open_engine
 from pydantic_deep.summarization import Messages, Summarization, Tokens
 from pydantic_deep.testing import Answer, ScriptedModel, call
-from pydantic_deep.versions import AgentVersion, VersionedAgent
+from pydantic_deep.versions import AgentVersion, Recorder, VersionedAgent
 from pydantic_deep.versions.recording._presummary_history import summaries_since
-from pydantic_deep.versions.recording._recorder import Recorder
 
 pytestmark = pytest.mark.anyio
 

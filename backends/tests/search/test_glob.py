@@ -11,9 +11,8 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from pydantic_deep_backends.errors import InvalidPatternError
-from pydantic_deep_backends.search import glob_tree
+from pydantic_deep_backends.search import compile_glob, glob_tree
 from pydantic_deep_backends.search._cases import INVALID_GLOBS
-from pydantic_deep_backends.search._glob import compile_glob
 
 from .conftest import DirectoryTree, components, globs, write_files
 

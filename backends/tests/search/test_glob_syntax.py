@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pydantic_deep_backends.search._glob import compile_glob
+from pydantic_deep_backends.search import compile_glob
 from pydantic_deep_backends.search._glob_syntax import parse_glob, render_directories, render_files
 from pydantic_deep_backends.search._regex import MAX_PROGRAM_SIZE, compile_regex
 

@@ -7,7 +7,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from pydantic_deep_backends.errors import InvalidPatternError
-from pydantic_deep_backends.search._glob import compile_glob
+from pydantic_deep_backends.search import compile_glob
 from pydantic_deep_backends.search._subtree_glob import subtree_glob
 
 from .conftest import components, globs

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pydantic_deep_backends.search import SearchProblem, glob_tree, grep_tree
-from pydantic_deep_backends.search._glob import compile_glob
+from pydantic_deep_backends.search import SearchProblem, compile_glob, glob_tree, grep_tree
 from pydantic_deep_backends.search._walk import Walk, error_reason
 
 from .conftest import DirectoryTree
