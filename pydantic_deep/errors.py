@@ -6,6 +6,8 @@ DeepAgentError
 │   ├── InvalidUploadError        the name of an upload is not a path below `/uploads`
 │   ├── in `pydantic_deep.subagents`
 │   │   └── InvalidSubagentError  the description of a subagent is invalid
+│   ├── in `pydantic_deep.fluent`
+│   │   └── EmptyMessageError     a message is empty
 │   └── in `pydantic_deep.server`
 │       └── InvalidKeyError       the arguments for an API key are invalid
 ├── UploadNotFoundError       (LookupError) no upload has this name
@@ -17,6 +19,7 @@ DeepAgentError
 │       ├── NothingPendingError      no calls are pending
 │       ├── UnknownApprovalError     no pending call has this id
 │       ├── InvalidDecisionError     the call does not accept this decision
+│       ├── ApprovalChangedError     the pending call is not the one that was shown
 │       ├── UnansweredApprovalError  a call that cannot stay pending has no decision
 │       └── MalformedApprovalError   the metadata of a pending call has an unknown format
 ├── in `pydantic_deep.budgets`
@@ -26,9 +29,14 @@ DeepAgentError
 ├── in `pydantic_deep.store`
 │   └── StoreError            base class of store errors; acknowledged data is safe
 │       ├── StoreUnavailableError   (OSError) the store cannot be opened, read or written
-│       │   └── UnknownCommitError  it is unknown whether a commit succeeded
+│       │   ├── UnknownCommitError      it is unknown whether a commit succeeded
+│       │   └── StoreCorruptedError     stored data is damaged
+│       │       └── MissingVersionError (VersionNotFoundError) a version with descendants is missing
 │       ├── StoreFormatError        (ValueError) it is not a store, or has a newer format
 │       ├── StoreClosedError        (RuntimeError) the store was closed
+│       ├── StoreProcessError       (RuntimeError) the store belongs to another process or event loop
+│       ├── StoreReadOnlyError      the store was opened with `read_only=True`
+│       ├── BackupError             (ValueError) a backup cannot be restored
 │       ├── VersionNotFoundError    (LookupError) no version has this id
 │       ├── AssetNotFoundError      (LookupError) no asset has this digest
 │       ├── ApprovalNotFoundError   (LookupError) no approval has this id
@@ -38,7 +46,10 @@ DeepAgentError
 │       ├── RunTakenOverError       another process has taken over the run
 │       ├── UnfinishedCheckoutError  a checkout into the directory was interrupted
 │       └── QueryError              (ValueError) a query is not read-only, or fails
+│           ├── QueryBusyError          too many queries ran for the whole waiting time
+│           └── QueryTimeoutError       (TimeoutError) a query exceeded its timeout
 ├── in `pydantic_deep.versions`
+│   ├── ConversationNotFoundError (LookupError) no conversation has this id
 │   ├── ApprovalsPendingError    (ValueError) the version has pending approvals
 │   ├── NothingAnsweredError     (ValueError) no pending approval has an answer
 │   ├── MergeConflictError       two versions have conflicting changes
@@ -67,7 +78,6 @@ DeepAgentError
 │       └── NoHistoryError           (ValueError) the history of a record is in a store
 ├── in `pydantic_deep.fluent`
 │   ├── TranscriptError          (ValueError) a value is not a valid transcript
-│   ├── EmptyMessageError        (ValueError) a message is empty
 │   ├── ConversationBusyError    (RuntimeError) a turn is being awaited
 │   ├── TurnStoppedError         (RuntimeError) the turn was stopped
 │   └── NothingToAnswerError     (ValueError) there is no new user message
@@ -75,7 +85,8 @@ DeepAgentError
 │   └── FrameTooLargeError       (ValueError) a frame of a stream is too large
 ├── in `pydantic_deep.server`
 │   ├── InvalidAgentsError       (ValueError) the agents to serve are invalid
-│   └── InvalidSettingsError     (ValueError) a setting is unknown or invalid
+│   ├── InvalidSettingsError     (ValueError) a setting is unknown or invalid
+│   └── ServerStartError         the server failed to start
 └── in `pydantic_deep.testing`
     ├── ScriptExhaustedError  (AssertionError) a scripted model has no more steps
     ├── RecordedRequestError  (AssertionError) a request differs from the recorded one
