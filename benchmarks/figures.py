@@ -94,7 +94,7 @@ def _session_figures(name: str, what: str) -> tuple[Figure, ...]:
         Figure(
             key=f'{name}_summaries_per_cut',
             case=case,
-            title=f'{title}: the same, × cuts of the history',
+            title=f'{title}: summaries per cut of the history',
             digits=2,
             target=Target(limit=1),
         ),
@@ -109,21 +109,27 @@ def _session_figures(name: str, what: str) -> tuple[Figure, ...]:
     )
 
 
-_STREAMS = '500 streams at once'
+_STREAMS = '500 concurrent streams'
 
 _SERVER_FIGURES = (
-    Figure(key='server_events_s', case='server-streams', title=f'{_STREAMS}: events a second', digits=0, is_cost=False),
-    Figure(key='server_event_us', case='server-streams', title=f'{_STREAMS}: an event, CPU µs', digits=0),
-    Figure(key='server_stream_kib', case='server-streams', title=f'{_STREAMS}: memory of one, KiB', digits=0),
-    Figure(key='server_first_ms', case='server-streams', title=f'{_STREAMS}: first words, ms', digits=0),
-    Figure(key='server_first_late_ms', case='server-streams', title='the same, one in twenty is later, ms', digits=0),
+    Figure(
+        key='server_events_s', case='server-streams', title=f'{_STREAMS}: events per second', digits=0, is_cost=False
+    ),
+    Figure(key='server_event_us', case='server-streams', title=f'{_STREAMS}: CPU µs per event', digits=0),
+    Figure(key='server_stream_kib', case='server-streams', title=f'{_STREAMS}: KiB of memory per stream', digits=0),
+    Figure(key='server_first_ms', case='server-streams', title=f'{_STREAMS}: time to first words, ms', digits=0),
+    Figure(key='server_first_late_ms', case='server-streams', title='the same, 95th percentile, ms', digits=0),
     Figure(key='server_log_mib', case='server-streams', title=f'{_STREAMS}: all logs, MiB', digits=1),
     Figure(key='server_log_memory_mib', case='server-streams', title='the same, in memory, MiB', digits=1),
 )
 
 FIGURES = (
     Figure(
-        key='import_more_s', case='import', title='import, CPU s over pydantic-ai', digits=3, target=Target(limit=0.08)
+        key='import_more_s',
+        case='import',
+        title='import, CPU s beyond pydantic-ai',
+        digits=3,
+        target=Target(limit=0.08),
     ),
     Figure(key='create_first_ms', case='create', title='first agent of a process, CPU ms', digits=2),
     Figure(key='create_ms', case='create', title='later agents, CPU ms', digits=2, target=Target(limit=3)),
@@ -187,27 +193,30 @@ FIGURES = (
     Figure(key='whole_create_first_ms', case='whole-create', title='everything on: first agent, CPU ms', digits=2),
     Figure(key='whole_create_ms', case='whole-create', title='everything on: later agents, CPU ms', digits=2),
     Figure(
-        key='whole_first_run_ms', case='whole-create', title='everything on: first run of the first, CPU ms', digits=2
+        key='whole_first_run_ms',
+        case='whole-create',
+        title='everything on: first run of the first agent, CPU ms',
+        digits=2,
     ),
     Figure(key='delegate_ms', case='delegate', title='everything on: call of `task`, CPU ms', digits=2),
     Figure(
         key='skills_first_s',
         case='skills',
-        title='5,000 skills: found, CPU s',
+        title='5,000 skills: discovery, CPU s',
         digits=3,
         target=Target(limit=0.6),
     ),
     Figure(
         key='skills_again_s',
         case='skills',
-        title='5,000 skills: found again, CPU s',
+        title='5,000 skills: second discovery, CPU s',
         digits=3,
         target=Target(limit=0.1),
     ),
     Figure(
         key='skills_run_ms',
         case='skills',
-        title='5,000 skills: a run over one without, CPU ms',
+        title='5,000 skills: run minus one without skills, CPU ms',
         digits=2,
         target=Target(limit=5),
     ),
@@ -215,20 +224,18 @@ FIGURES = (
     Figure(
         key='stored_step_ms',
         case='store-step',
-        title='tool step that is kept in SQLite, CPU ms',
+        title='tool step stored in SQLite, CPU ms',
         digits=2,
         target=Target(limit=1.5, against='floor plus'),
     ),
     Figure(
         key='stored_bare_step_ms',
         case='store-step',
-        title='the same of a bare agent, whose tools say nothing, CPU ms',
+        title='the same, bare agent without declared effects, CPU ms',
         digits=2,
         target=Target(limit=1.5, against='floor plus'),
     ),
-    Figure(
-        key='stored_step_postgres_ms', case='store-step', title='tool step that is kept in PostgreSQL, CPU ms', digits=2
-    ),
+    Figure(key='stored_step_postgres_ms', case='store-step', title='tool step stored in PostgreSQL, CPU ms', digits=2),
     Figure(
         key='growth_ratio',
         case='store-growth',
@@ -247,11 +254,11 @@ FIGURES = (
     Figure(
         key='late_turn_ratio',
         case='store-late',
-        title='what is kept costs of turn 1,000, × turn 10',
+        title='cost of storing turn 1,000, × turn 10',
         digits=2,
         target=Target(limit=1.2),
     ),
-    Figure(key='early_turn_ms', case='store-late', title='what is kept costs of turn 10, CPU ms', digits=2),
+    Figure(key='early_turn_ms', case='store-late', title='cost of storing turn 10, CPU ms', digits=2),
     Figure(key='lineage_ms', case='store-lines', title='lineage of 10,000, CPU ms', digits=0, target=Target(limit=60)),
     Figure(
         key='fork_ratio',
@@ -303,7 +310,7 @@ FIGURES = (
         digits=2,
         target=Target(limit=3),
     ),
-    Figure(key='steps_alone', case='store-agents', title='steps kept a second, 1 agent', digits=0),
+    Figure(key='steps_alone', case='store-agents', title='steps stored per second, 1 agent', digits=0),
     Figure(key='steps_some_ratio', case='store-agents', title='the same with 16 agents, × 1 agent', digits=1),
     Figure(key='steps_many_ratio', case='store-agents', title='the same with 128 agents, × 1 agent', digits=1),
     *_SERVER_FIGURES,

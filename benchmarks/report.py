@@ -31,7 +31,7 @@ def render_tables(figures: Sequence[Figure], columns: Sequence[Column], samples:
     ]
     return '\n\n'.join(
         [
-            'Times ours (above 1: ours needs less):',
+            'Multiples of ours (above 1: ours needs less):',
             render_table([['', *(name for _, name in others)], *(row for row in ratios if any(row[1:]))]),
             'Medians:',
             render_table([['', *(name for _, name in columns), 'target', 'holds'], *values]),
