@@ -1,11 +1,12 @@
-# Every target sets up what it needs: a virtual environment in .venv, made once. Python 3.11 or newer is enough.
+# Every target first creates the virtual environment .venv if it is missing. It needs Python 3.11 or newer.
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow coverage check format lint types imports licences docs docs-serve test-newest test-pythons test-js soak bench lab build clean
 
-# Suites import much in many processes: what is compiled once starts twice as fast, wherever Python is told to keep nothing.
+# The tests import many modules in many processes, which start twice as fast if compiled modules are cached. Some
+# environments turn the cache off.
 unexport PYTHONDONTWRITEBYTECODE
 
-# The first Python of a version that will do; set it to choose another: make PYTHON=python3.13 test
+# The first Python of a supported version. To choose another: make PYTHON=python3.13 test
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null && echo $$p && exit; done; echo python3)
 V := .venv/bin
@@ -18,13 +19,13 @@ $(READY): pyproject.toml constraints.txt scripts/setup.sh
 	@bash scripts/setup.sh "$(PYTHON)" .venv constraints.txt
 	@touch $@
 
-demo: $(READY)  ## Watch the agent do its main job on real files
+demo: $(READY)  ## Show an agent that surveys real files and writes a report
 	@$(V)/python examples/demo.py $(ARGS)
 
 test: $(READY)  ## Run the tests, without the slow ones; make test ARGS=tests/todos runs some
 	@bash scripts/test.sh -m "not slow" $(ARGS)
 
-test-slow: $(READY)  ## Run the slow tests: rounds of kills, floods, Chromium, other servers
+test-slow: $(READY)  ## Run the slow tests: repeated kills, many requests, Chromium, other servers
 	@bash scripts/test.sh -m slow $(ARGS)
 
 coverage: export COVERAGE = 1
@@ -45,14 +46,14 @@ lint: $(READY)  ## Check style and format
 	$(V)/ruff format --check .
 	for program in backends/pydantic_deep_backends/sandbox/*.pl; do perl -Mstrict -wc $$program || exit; done
 
-types: $(READY)  ## Check types: pyright everywhere, mypy on what users write
+types: $(READY)  ## Check types: pyright everywhere, mypy for typical code of users
 	$(V)/pyright
 	$(V)/mypy
 
-imports: $(READY)  ## Check that imports point down
+imports: $(READY)  ## Check that packages import only from lower layers
 	$(V)/lint-imports
 
-licences: $(READY)  ## Check that nothing installed at run time is under a copyleft licence
+licences: $(READY)  ## Check that no runtime dependency has a copyleft licence
 	$(V)/python scripts/check_licences.py
 
 docs: $(READY)  ## Build the documentation into site/
@@ -61,19 +62,19 @@ docs: $(READY)  ## Build the documentation into site/
 docs-serve: $(READY)  ## Serve the documentation on loopback
 	$(V)/mkdocs serve
 
-test-newest:  ## Run the tests on the newest pydantic-ai, without its harness
+test-newest:  ## Run the tests with the newest pydantic-ai, without its harness
 	@bash scripts/test-newest.sh "$(PYTHON)" $(ARGS)
 
-test-pythons: $(READY)  ## Run the tests on the other Pythons that are here; ARGS=3.13 on one
+test-pythons: $(READY)  ## Run the tests on the other installed Pythons; ARGS=3.13 selects one
 	@bash scripts/test-pythons.sh $(ARGS)
 
-test-js: $(READY)  ## Let JavaScript clients talk to the server; needs Node.js and npm
+test-js: $(READY)  ## Test the server with JavaScript clients
 	@bash scripts/test-js.sh
 
-soak: $(READY)  ## Run the long form of the races and floods
+soak: $(READY)  ## Run the tests of races and of many requests for a long time
 	SOAK_ROUNDS=10000 $(V)/python -m pytest -m "soak or hypothesis"
 
-bench: $(READY)  ## Measure beside bare pydantic-ai and the peers, and print the table
+bench: $(READY)  ## Compare with bare pydantic-ai and the peers, and print the tables
 	$(V)/python benchmarks/run.py $(ARGS)
 
 lab: $(READY)  ## Let agents solve tasks with a real model: benchmarks/lab/README.md
@@ -82,5 +83,5 @@ lab: $(READY)  ## Let agents solve tasks with a real model: benchmarks/lab/READM
 build: $(READY)  ## Build both wheels into dist/
 	rm -rf dist && $(V)/python -m build --quiet --outdir dist backends && $(V)/python -m build --quiet --outdir dist .
 
-clean:  ## Remove everything that was made
+clean:  ## Remove everything that the other targets created
 	rm -rf .venv .venv-* tests/js/node_modules .cache site dist .coverage .coverage.* .pytest_cache .ruff_cache .mypy_cache .hypothesis

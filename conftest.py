@@ -1,6 +1,7 @@
-"""What both suites share: property tests are the same in every run, and search further in a soak.
+"""Configuration of both test suites: property tests use the same examples in every run, and more in a soak.
 
-What is imported stays: until all tests are collected no garbage is looked for, and none is looked for there afterwards.
+Garbage collection is off until all tests are collected, and then ignores the objects that exist at that point, because
+imported modules remain in memory anyway.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from hypothesis import HealthCheck, settings
 
 gc.disable()
 
-# No limits of time: a busy machine is slow, not wrong. In the suite the same examples every time, so that a failure is
-# found where it was made.
-unhurried = settings(database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile('suite', unhurried, derandomize=True)
-settings.register_profile('soak', unhurried, max_examples=5000)
+# No time limits: on a busy machine, tests are slow but correct. The suite uses the same examples every time, so that a
+# change that causes a failure is the one under test.
+base_profile = settings(database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile('suite', base_profile, derandomize=True)
+settings.register_profile('soak', base_profile, max_examples=5000)
 settings.load_profile('soak' if 'SOAK_ROUNDS' in os.environ else 'suite')
 
 
 def pytest_collection_finish() -> None:
-    """Look for garbage from here on, and only in what the tests make."""
+    """Turn garbage collection on, for objects created from here on."""
     gc.freeze()
     gc.enable()

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the built wheels into an environment of their own, and uses them there with an empty home.
+# Installs the built wheels into a new environment, and uses them there with an empty home directory.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 place=$(mktemp -d)
@@ -36,7 +36,7 @@ eval "install ${message##*pip install }"
 run pydantic-deep --help >/dev/null
 echo "the command names the extra that it needs, and starts with it"
 
-# The model is the one of pydantic-ai that calls every tool, because there is no key.
+# Without a key, the model is pydantic-ai's test model, which calls every tool.
 awk '/^```$/ && on { exit } on; /^```python$/ { on = 1 }' README.md | sed "s/'anthropic:[^']*'/'test'/" >"$place/home/first.py"
 grep -q "create_deep_agent('test'" "$place/home/first.py"
 run python first.py >/dev/null

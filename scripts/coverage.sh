@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Holds what scripts/test.sh has measured to full coverage of lines and branches.
-# Without bubblewrap the sandbox is not tested, and so not measured.
+# Requires full coverage of lines and branches in the measurements of scripts/test.sh.
+# Without bubblewrap, the sandbox is not tested, and its files are omitted.
 # usage: coverage.sh erase|report
 set -euo pipefail
 cd "$(dirname "$0")/.."

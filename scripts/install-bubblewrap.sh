@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs bubblewrap, which the sandbox needs, where it is missing and this is root on Debian; else says what to do.
-# The tests that need it are skipped without it, and say so.
+# Installs bubblewrap, which the sandbox needs, if it is missing. This requires root on Debian; otherwise the script
+# prints the command. Without bubblewrap, the tests of the sandbox are skipped with a message.
 set -euo pipefail
 if command -v bwrap >/dev/null; then exit 0; fi
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then

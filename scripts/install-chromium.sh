@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs Chromium, in which the page of the server is tested, where it is missing and this is root on Debian; else
-# says what to do. The tests that need it are skipped without it, and say so.
+# Installs Chromium, which the tests of the server's page need, if it is missing. This requires root on Debian; otherwise
+# the script prints the command. Without Chromium, these tests are skipped with a message.
 set -euo pipefail
 if command -v chromium >/dev/null; then exit 0; fi
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then

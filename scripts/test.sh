@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the tests on all cores. Where COVERAGE is set, it measures what they cover, for scripts/coverage.sh.
-# Without bubblewrap and Chromium, the tests that need them are skipped, and say so.
+# Runs the tests on all cores. If COVERAGE is set, their coverage is measured for scripts/coverage.sh.
+# Without bubblewrap and Chromium, the tests that need them are skipped with a message.
 # usage: test.sh [pytest arguments]
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,4 +1,4 @@
-"""What must type-check for users, under strict pyright and strict mypy. It is read, never run."""
+"""Code of users that must type-check under strict pyright and strict mypy. It is checked and never run."""
 
 from __future__ import annotations
 

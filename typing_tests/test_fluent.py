@@ -1,4 +1,4 @@
-"""What users write of conversations, under strict pyright and strict mypy. It is read, never run."""
+"""Code of users with conversations, for strict pyright and strict mypy. It is checked and never run."""
 
 from __future__ import annotations
 
