@@ -66,8 +66,23 @@ from pydantic_deep.cli.turn._runtime import MAX_TOKENS, create_runtime
 from ._environment import Environment
 
 
+def _join_lines(command: Any) -> None:
+    """Join the lines of each paragraph in the help of a command and its subcommands.
+
+    Typer wraps lines of rich markup one by one, so the lines of a docstring would alternate in length.
+    """
+    if command.help:
+        command.help = '\n\n'.join(' '.join(part.split()) for part in command.help.split('\n\n'))
+    for subcommand in getattr(command, 'commands', {}).values():
+        _join_lines(subcommand)
+
+
 class _CommandGroup(TyperGroup):
     """The command group. It rejects arguments that are not valid UTF-8, except existing paths."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        _join_lines(self)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         for arg in args:

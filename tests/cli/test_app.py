@@ -158,6 +158,13 @@ def test_answer_is_escaped_on_stdout(
     assert not set('\x07') & set(result.stdout)
 
 
+def test_help_wraps_paragraphs_and_not_their_lines(invoke: Invoke) -> None:
+    lines = [line.strip() for line in invoke('run', '--help').stdout.splitlines()]
+    start = next(number for number, line in enumerate(lines) if line.startswith('The turn ends with a version'))
+    paragraph = lines[start : lines.index('', start)]
+    assert max(map(len, paragraph)) - min(map(len, paragraph[:-1])) < 20
+
+
 @pytest.mark.parametrize('command', [(), ('run',), ('chat',), ('models',)])
 def test_help_describes_usage_and_exit_codes(invoke: Invoke, command: tuple[str, ...]) -> None:
     text = ' '.join(invoke(*command, '--help').stdout.split())
