@@ -180,4 +180,4 @@ class UnversionedChangesError(DeepAgentError):
             if can_be_stored
             else 'Move them away: some of them cannot be versioned.'
         )
-        super().__init__(f'No version has the changes of {named}{more}, and the checkout would lose them. {advice}')
+        super().__init__(f'The checkout would overwrite {named}{more}, with changes that no version has. {advice}')

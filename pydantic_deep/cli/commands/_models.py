@@ -11,7 +11,7 @@ from rich.text import Text
 
 from pydantic_deep.cli.turn._providers import ProviderState
 
-NOTE = "Missing packages: pip install 'pydantic-ai-slim[NAME]'. Names: pydantic-deep models PROVIDER"
+NOTE = "To install a package: pip install 'pydantic-ai-slim[PACKAGE]'. To list names: pydantic-deep models PROVIDER"
 
 
 def select_providers(known: Sequence[ProviderState], name: str | None) -> list[ProviderState]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
+import shlex
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -120,7 +121,8 @@ def _serve(
         async def work(served: Mapping[str, AnyAgent]) -> None:
             async with _open_keys(settings, environment) as (opened, ring):
                 where = store_label(opened.url, environment)
-                print_address = partial(_print_address, list(served), where, has_keys=bool(await ring.list()))
+                hint = None if await ring.list() else _create_hint(opened.url, environment)
+                print_address = partial(_print_address, list(served), where, hint)
                 await serve(served, opened, settings, on_start=print_address)
 
         try:
@@ -169,7 +171,7 @@ def _create(
 ) -> None:
     """Create a key and print it. It is shown only once."""
 
-    async def work(ring: KeyRing) -> str:
+    async def work(store: SqlStore, ring: KeyRing) -> str:
         return await ring.create(
             name=name,
             scopes=[member.value for member in scope or (Scope.run, Scope.approve)],
@@ -187,11 +189,13 @@ def _list(
     context: typer.Context, store: ServedStoreOption = None, config: ConfigOption = None, json: DocumentOption = False
 ) -> None:
     """List all keys without their secrets, oldest first."""
+    environment = context.find_object(Environment) or Environment()
 
-    async def work(ring: KeyRing) -> list[tuple[ApiKey, datetime | None]]:
-        return [(key, await ring.last_used_at(key.id)) for key in await ring.list()]
+    async def work(store: SqlStore, ring: KeyRing) -> tuple[list[tuple[ApiKey, datetime | None]], str]:
+        keys = [(key, await ring.last_used_at(key.id)) for key in await ring.list()]
+        return keys, _create_hint(store.url, environment)
 
-    keys = _use_keys(context, store, config, work)
+    keys, hint = _use_keys(context, store, config, work)
     if json:
         rows = [
             {**key.model_dump(mode='json', exclude={'digest'}), 'last_used_at': used and used.isoformat()}
@@ -201,7 +205,7 @@ def _list(
     elif keys:
         Console().print(_render_keys(keys))
     else:
-        typer.echo('There is no key. Create one: pydantic-deep keys create NAME', err=True)
+        typer.echo(hint, err=True)
 
 
 @keys_app.command('revoke', epilog=EXIT_CODE_HELP)
@@ -212,19 +216,19 @@ def _revoke(
     config: ConfigOption = None,
 ) -> None:
     """Revoke a key immediately and permanently."""
-    key = _use_keys(context, store, config, lambda ring: ring.revoke(id))
+    key = _use_keys(context, store, config, lambda store, ring: ring.revoke(id))
     typer.echo(escape_invisible(f'{key.name} is revoked.'), err=True)
 
 
 def _use_keys(
-    context: typer.Context, store: str | None, config: Path | None, work: Callable[[KeyRing], Awaitable[T]]
+    context: typer.Context, store: str | None, config: Path | None, work: Callable[[SqlStore, KeyRing], Awaitable[T]]
 ) -> T:
     """Open the keys of a store and call a function with them."""
     environment = context.find_object(Environment) or Environment()
 
     async def run(settings: ServerSettings) -> T:
-        async with _open_keys(settings, environment) as (_, ring):
-            return await work(ring)
+        async with _open_keys(settings, environment) as (opened, ring):
+            return await work(opened, ring)
 
     with exit_on_error(json=False):
         return anyio.run(run, _load_settings(config, {'store': store}))
@@ -253,20 +257,27 @@ async def _open_keys(settings: ServerSettings, environment: Environment) -> Asyn
             yield store, ring
 
 
-def _print_address(names: list[str], store: str, url: str, *, has_keys: bool) -> None:
+def _print_address(names: list[str], store: str, hint: str | None, url: str) -> None:
     typer.echo(escape_invisible(f'Serving {", ".join(names)} at {url}'), err=True)
     typer.echo(escape_invisible(f'versions in {store}'), err=True)
-    if not has_keys:
-        typer.echo('There is no key yet. Create one: pydantic-deep keys create NAME', err=True)
+    if hint is not None:
+        typer.echo(hint, err=True)
+
+
+def _create_hint(url: str, environment: Environment) -> str:
+    """Return how to create a first key in a store."""
+    option = '' if url == choose_store(None, environment) else f' --store {shlex.quote(url)}'
+    return escape_invisible(f'There is no key yet. Create one: pydantic-deep keys create NAME{option}')
 
 
 def _render_keys(keys: list[tuple[ApiKey, datetime | None]]) -> Table:
-    table = Table('id', 'name', 'owner', 'scopes', 'agents', 'until', 'last used', box=None, pad_edge=False)
+    table = Table('id', 'name', 'owner', 'scopes', 'agents', 'expires', 'last used', box=None, pad_edge=False)
     for key, used in keys:
-        until = 'revoked' if key.revoked_at is not None else _format_day(key.expires_at, 'for ever')
+        expires = 'revoked' if key.revoked_at is not None else _format_day(key.expires_at, 'never')
         agents = 'all' if key.agents is None else ', '.join(key.agents)
-        cells = (key.id, key.name, key.owner, ', '.join(key.scopes), agents, until, _format_day(used, 'never'))
-        table.add_row(*(Text(escape_invisible(cell)) for cell in cells))
+        owner = 'itself' if key.owner == key.id else key.owner
+        cells = (key.id, key.name, owner, ', '.join(key.scopes), agents, expires, _format_day(used, 'never'))
+        table.add_row(*(Text(escape_invisible(cell), overflow='fold') for cell in cells))
     table.columns[0].no_wrap = True  # so that an id can be copied
     return table
 

@@ -155,7 +155,5 @@ def _describe_unknown(name: str, error: VersionNotFoundError) -> str:
     if _ID_PART.fullmatch(name.lower()) is None:
         return f'There is no version {name!r}. {shows}'
     if len(name) < _MIN_CHARS:
-        return (
-            f'{name!r} is no branch, and too short for an id: write {_MIN_CHARS} characters of its end or more. {shows}'
-        )
+        return f'There is no branch {name!r}, and an id needs at least the last {_MIN_CHARS} of its characters. {shows}'
     return f'{error} {shows}'

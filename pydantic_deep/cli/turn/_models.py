@@ -80,6 +80,6 @@ def _describe_unusable(name: str, error: Exception) -> str:
     if not isinstance(error, UserError):
         return f'{name!r} cannot be opened. {type(error).__name__}: {error}'
     if provider and provider.variables:
-        return f'{name!r} needs {" or ".join(provider.variables)} in the environment, and it is not set. Set it.'
+        return f'{name!r} needs the environment variable {" or ".join(provider.variables)}, which is not set.'
     reason = str(error) if str(error).endswith(('.', '?')) else f'{error}.'
-    return f'{name!r} cannot be used. {reason} `pydantic-deep models` lists names that can.'
+    return f'{name!r} cannot be used. {reason} `pydantic-deep models` lists providers, `pydantic-deep models PROVIDER` their models.'

@@ -62,7 +62,7 @@ def test_serve_runs_agents_of_a_module_until_sigterm(agents_module: Path, invoke
         found = re.fullmatch(r'Serving analyst, writer at (http://127\.0\.0\.1:\d+)', first)
         assert found, first + rest.read()
         assert rest.readline() == f'versions in ~{"/agents.db"}\n'
-        assert rest.readline() == 'There is no key yet. Create one: pydantic-deep keys create NAME\n'
+        assert rest.readline() == f'There is no key yet. Create one: pydantic-deep keys create NAME --store {store}\n'
         created = invoke('keys', 'create', 'laptop', '--store', store)
         headers = {'authorization': f'Bearer {created.stdout.strip()}'}
         with httpx.Client(base_url=found[1], headers=headers, timeout=PATIENCE_SECONDS) as client:
@@ -152,8 +152,11 @@ def test_keys_list_prints_a_table(invoke: Invoke, monkeypatch: pytest.MonkeyPatc
     assert '\x1b' not in rows[1]
 
 
-def test_keys_list_without_keys_prints_a_hint(invoke: Invoke) -> None:
-    assert invoke('keys', 'list').stderr == 'There is no key. Create one: pydantic-deep keys create NAME\n'
+def test_keys_list_without_keys_prints_a_hint(work: Path, invoke: Invoke) -> None:
+    assert invoke('keys', 'list').stderr == 'There is no key yet. Create one: pydantic-deep keys create NAME\n'
+    store = f'sqlite:///{work}/other.db'
+    hint = f'There is no key yet. Create one: pydantic-deep keys create NAME --store {store}\n'
+    assert invoke('keys', 'list', '--store', store).stderr == hint
 
 
 def test_revoke_prints_the_key_name(invoke: Invoke) -> None:

@@ -60,7 +60,7 @@ async def test_revisions_resolve_to_versions(store: Store, work: Path) -> None:
         ('HEAD~2', "'HEAD~2' names no version: "),
         (
             'abc',
-            "'abc' is no branch, and too short for an id: write 4 characters of its end or more. `pydantic-deep log`",
+            "There is no branch 'abc', and an id needs at least the last 4 of its characters. `pydantic-deep log`",
         ),
         (
             'fff1',

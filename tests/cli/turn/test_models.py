@@ -47,20 +47,20 @@ def test_default_models_are_known_to_pydantic_ai() -> None:
     [
         (
             'anthropic:claude-opus-5-5',
-            "'anthropic:claude-opus-5-5' needs ANTHROPIC_API_KEY in the environment, and it is not set. Set it.",
+            "'anthropic:claude-opus-5-5' needs the environment variable ANTHROPIC_API_KEY, which is not set.",
         ),
         (
             'google:x',
-            "'google:x' needs GOOGLE_API_KEY or GEMINI_API_KEY in the environment, and it is not set. Set it.",
+            "'google:x' needs the environment variable GOOGLE_API_KEY or GEMINI_API_KEY, which is not set.",
         ),
         (
             'anthropc:claude-opus-5-5',
             "'anthropc:claude-opus-5-5' cannot be used. Unknown model: anthropc:claude-opus-5-5. "
-            "Did you mean 'anthropic:claude-opus-5-5'? `pydantic-deep models` lists names that can.",
+            "Did you mean 'anthropic:claude-opus-5-5'? `pydantic-deep models` lists providers, `pydantic-deep models PROVIDER` their models.",
         ),
         (
             'nonsense',
-            "'nonsense' cannot be used. Unknown model: nonsense. `pydantic-deep models` lists names that can.",
+            "'nonsense' cannot be used. Unknown model: nonsense. `pydantic-deep models` lists providers, `pydantic-deep models PROVIDER` their models.",
         ),
         ('groq:x', "'groq:x' needs a package that is not installed. Install it: pip install 'pydantic-ai-slim[groq]'"),
     ],

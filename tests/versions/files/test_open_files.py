@@ -159,7 +159,9 @@ async def test_checkout_restores_a_directory_without_versioned_files_but_refuses
 ) -> None:
     version = await begun(store, root)
     (root / 'a.txt').unlink()
-    with pytest.raises(UnversionedChangesError, match=r'No version has the changes of /a\.txt'):
+    with pytest.raises(
+        UnversionedChangesError, match=r'The checkout would overwrite /a\.txt, with changes that no version has'
+    ):
         await version.checkout()
     shutil.rmtree(root / 'sub')
     await version.checkout()
