@@ -27,8 +27,17 @@ from pydantic_deep.store.records import (
 from pydantic_deep.store.sql import _keys, _rows
 from pydantic_deep.store.sql._commit_rows import canonical
 from pydantic_deep.store.sql._seals import check_seal, reads, row_name
-from pydantic_deep.store.sql._statements import bytes_from, digest_from, id_from, id_or_none, integer, marks, select_in
-from pydantic_deep.store.sql._tallies import ALL, TOTAL, check_count, check_total, counted, parent_key
+from pydantic_deep.store.sql._statements import (
+    bytes_from,
+    conditions,
+    digest_from,
+    id_from,
+    id_or_none,
+    integer,
+    marks,
+    select_in,
+)
+from pydantic_deep.store.sql._tallies import TOTAL, check_count, check_total, counted, parent_key
 from pydantic_deep_backends.snapshots import digest_of, node_references
 
 from ._commits import PARENT
@@ -97,12 +106,11 @@ def versions(filter: VersionFilter, limit: int, offset: int, before: int | None)
     values += [limit, offset]
     page = f' ORDER BY v.number DESC LIMIT ?{len(values) - 1} OFFSET ?{len(values)}'
     yield from _check_versions(filter)
+    sql = _SELECT + _all(where) + page
     if offset or before is not None or filter != VersionFilter():
-        rows = yield Statement(_SELECT + _all(where) + page, values)
-        return [_rows.version_from(row) for row in rows]
-    total = TOTAL.format(table='version', parent=f'?{len(values) + 1}')
-    sql = _SELECT.replace(' FROM version v', f', {total} FROM version v', 1) + page
-    rows = yield from counted('version', sql, (*values, ALL), limit=limit)
+        rows = yield Statement(sql, values)
+    else:
+        rows = yield from counted('version', sql, values, limit=limit)
     return [_rows.version_from(row) for row in rows]
 
 
@@ -139,16 +147,15 @@ def _all(conditions: list[str]) -> str:
 def _configs(filter: VersionFilter) -> tuple[str, list[Value]]:
     """Return a query for the matching configs, empty if all match, and its parameters, which include metadata keys."""
     values: list[Value] = []
-    where: list[str] = []
-    if filter.name == '':
-        where.append('c.folded_name IS NOT NULL')
-    elif filter.name is not None:  # not by LIKE: SQLite refuses patterns of more than 50,000 bytes
-        values.append(filter.name.casefold())
-        where.append(f"REPLACE(c.folded_name, ?{len(values)}, '') <> c.folded_name")
-    for column, wanted in (('name', filter.exact_name), ('agent_name', filter.agent_name), ('model', filter.model)):
-        if wanted is not None:
-            values.append(wanted)
-            where.append(f'c.{column} = ?{len(values)}')
+    where = ['c.folded_name IS NOT NULL'] if filter.name == '' else []
+    where += conditions(
+        values,
+        # Not by LIKE: SQLite refuses patterns of more than 50,000 bytes.
+        ("REPLACE(c.folded_name, ?{}, '') <> c.folded_name", filter.name.casefold() if filter.name else None),
+        ('c.name = ?{}', filter.exact_name),
+        ('c.agent_name = ?{}', filter.agent_name),
+        ('c.model = ?{}', filter.model),
+    )
     for key, value in (filter.metadata or {}).items():
         values += [key, canonical(value)]
         where.append(
@@ -165,16 +172,13 @@ def _conditions(filter: VersionFilter, values: list[Value]) -> list[str]:
         if wanted is not None:
             where.append(f'v.{column} IN ({marks(len(wanted), len(values) + 1) or "NULL"})')
             values += wanted
-    for condition, value in (
+    return where + conditions(
+        values,
         ('v.conversation = (SELECT number FROM conversation WHERE id = ?{})', id_or_none(filter.conversation_id)),
         ('v.run_id = ?{}', id_or_none(filter.run_id)),
         ('v.created_at >= ?{}', filter.since),
         ('v.created_at < ?{}', filter.until),
-    ):
-        if value is not None:
-            values.append(value)
-            where.append(condition.format(len(values)))
-    return where
+    )
 
 
 # A descendant has a larger number. The condition prevents a damaged row from causing an endless recursion.
@@ -231,14 +235,12 @@ def children(id: str) -> Operation[list[VersionRecord]]:
     """Read the versions that have this one as parent."""
     number = yield from version_number(id)
     select = _rows.SELECT_VERSION.replace('SELECT ', 'SELECT e.child, ', 1)
-    select += f', {TOTAL.format(table="edge", parent="?2")}'
     sql = (
         f'{select} FROM edge e LEFT JOIN version v ON v.number = e.child{_rows.FROM_VERSION}'
         f' WHERE e.parent = ?1 AND e.kind = {PARENT} ORDER BY e.child'
     )
     records: list[VersionRecord] = []
-    rows = yield from counted('edge', sql, (number, parent_key(number)), number)
-    for child, *row in rows:
+    for child, *row in (yield from counted('edge', sql, (number,), number)):
         if row[0] is None:
             raise StoreCorruptedError('version', str(child), f'it is missing, and is a child of version {id}')
         version = _rows.version_from(tuple(row))
@@ -302,8 +304,7 @@ def _seq(row: Row) -> int:
 
 def branches(conversation_id: str) -> Operation[list[BranchRecord]]:
     """Read the branches of a conversation, oldest first."""
-    total = TOTAL.format(table='branch', parent='?1')
-    sql = f'{_rows.SELECT_BRANCH} WHERE b.conversation_id = ?1 ORDER BY b.number'.replace(' FROM', f', {total} FROM', 1)
+    sql = f'{_rows.SELECT_BRANCH} WHERE b.conversation_id = ?1 ORDER BY b.number'
     id = _keys.pack_id(conversation_id)
     return [_rows.branch_from(row) for row in (yield from counted('branch', sql, (id,), id))]
 
@@ -316,9 +317,8 @@ def conversation(id: str) -> Operation[ConversationRecord | None]:
 
 def conversations(limit: int, offset: int) -> Operation[list[ConversationRecord]]:
     """Read a page of conversations, newest first."""
-    total = TOTAL.format(table='conversation', parent='?3')
-    sql = f'SELECT {_rows.CONVERSATION}, {total} FROM conversation ORDER BY number DESC LIMIT ?1 OFFSET ?2'
-    rows = yield from counted('conversation', sql, (limit, offset, ALL), limit=0 if offset else limit)
+    sql = f'SELECT {_rows.CONVERSATION} FROM conversation ORDER BY number DESC LIMIT ?1 OFFSET ?2'
+    rows = yield from counted('conversation', sql, (limit, offset), limit=0 if offset else limit)
     return [_rows.conversation_from(row) for row in rows]
 
 

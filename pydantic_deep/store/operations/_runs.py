@@ -29,7 +29,7 @@ from pydantic_deep.store.records import (
 )
 from pydantic_deep.store.sql import _keys, _rows
 from pydantic_deep.store.sql._seals import row_name, seal
-from pydantic_deep.store.sql._statements import integer, marks, select_in, update
+from pydantic_deep.store.sql._statements import conditions, id_or_none, integer, marks, select_in, update
 from pydantic_deep.store.sql._tallies import ALL, TOTAL, counted, total_of
 
 from ._commits import change_approvals, put_workspaces
@@ -47,21 +47,17 @@ def runs(
 ) -> Operation[list[RunRecord]]:
     """Read runs, newest first."""
     values: list[Value] = [limit]
-    where = ['1 = 1']
-    for column, id in (('conversation_id', conversation_id), ('parent_run_id', parent_run_id)):
-        if id is not None:
-            values.append(_keys.pack_id(id))
-            where.append(f'{column} = ?{len(values)}')
+    parent = id_or_none(conversation_id)
+    by_parent_run = ('parent_run_id = ?{}', id_or_none(parent_run_id))
+    where = ['1 = 1', *conditions(values, ('conversation_id = ?{}', parent), by_parent_run)]
     if states is not None:
         where.append(f'state IN ({marks(len(states), len(values) + 1) or "NULL"})')
         values += states
-    order = f' FROM run WHERE {" AND ".join(where)} ORDER BY number DESC LIMIT ?1'
+    sql = f'SELECT {_rows.RUN} FROM run WHERE {" AND ".join(where)} ORDER BY number DESC LIMIT ?1'
     if parent_run_id is not None or states is not None:
-        return [_rows.run_from(row) for row in (yield Statement(f'SELECT {_rows.RUN}{order}', values))]
-    parent = ALL if conversation_id is None else _keys.pack_id(conversation_id)
-    total = TOTAL.format(table='run', parent=f'?{len(values) + 1}')
-    sql = f'SELECT {_rows.RUN}, {total}{order}'
-    rows = yield from counted('run', sql, (*values, parent), parent, limit=limit)
+        rows = yield Statement(sql, values)
+    else:
+        rows = yield from counted('run', sql, values, parent or ALL, limit=limit)
     return [_rows.run_from(row) for row in rows]
 
 
@@ -88,11 +84,9 @@ def claim_run(run_id: str, dead: str | None, owner: str) -> Operation[bool]:
 
 def requests(run_id: str) -> Operation[list[RequestRecord]]:
     """Read the requests of a run."""
-    total = TOTAL.format(table='request', parent='?1')
-    select = _rows.SELECT_REQUEST.replace(' FROM', f', {total} FROM', 1)
     id = _keys.pack_id(run_id)
-    rows = yield from counted('request', f'{select} WHERE r.run_id = ?1 ORDER BY r.number', (id,), id)
-    return [_rows.request_from(row) for row in rows]
+    sql = f'{_rows.SELECT_REQUEST} WHERE r.run_id = ?1 ORDER BY r.number'
+    return [_rows.request_from(row) for row in (yield from counted('request', sql, (id,), id))]
 
 
 def calls(run_ids: Sequence[str]) -> Operation[list[CallRecord]]:
@@ -121,19 +115,14 @@ def _start(numbered: tuple[CallRecord, int]) -> tuple[int, int]:
 def delegations(parent_run_id: str | None, child_conversation_id: str | None) -> Operation[list[DelegationRecord]]:
     """Read delegations, oldest first."""
     values: list[Value] = []
-    where = ['1 = 1']
-    for column, id in (('parent_run_id', parent_run_id), ('child_conversation_id', child_conversation_id)):
-        if id is not None:
-            values.append(_keys.pack_id(id))
-            where.append(f'{column} = ?{len(values)}')
-    order = f' FROM delegation WHERE {" AND ".join(where)} ORDER BY number'
-    if child_conversation_id is not None:
-        rows = yield Statement(f'SELECT {_rows.DELEGATION}{order}', values)
-        return [_rows.delegation_from(row) for row in rows]
-    parent = ALL if parent_run_id is None else _keys.pack_id(parent_run_id)
-    total = TOTAL.format(table='delegation', parent=f'?{len(values) + 1}')
-    sql = f'SELECT {_rows.DELEGATION}, {total}{order}'
-    return [_rows.delegation_from(row) for row in (yield from counted('delegation', sql, (*values, parent), parent))]
+    parent, child = id_or_none(parent_run_id), id_or_none(child_conversation_id)
+    where = ['1 = 1', *conditions(values, ('parent_run_id = ?{}', parent), ('child_conversation_id = ?{}', child))]
+    sql = f'SELECT {_rows.DELEGATION} FROM delegation WHERE {" AND ".join(where)} ORDER BY number'
+    if child is not None:
+        rows = yield Statement(sql, values)
+    else:
+        rows = yield from counted('delegation', sql, values, parent or ALL)
+    return [_rows.delegation_from(row) for row in rows]
 
 
 _EXPIRED: Final = "(status = 'pending' AND expires_at IS NOT NULL AND expires_at <= ?1)"
@@ -150,23 +139,15 @@ def approvals(
         where = ["status = 'pending'", f'NOT {_EXPIRED}']
     elif status == 'expired':
         where = [f"(status = 'expired' OR {_EXPIRED})"]
-    elif status is not None:
-        values.append(status)
-        where += [f'status = ?{len(values)}']
-    if version_id is not None:
-        values.append(_keys.pack_id(version_id))
-        where.append(f'version_id = ?{len(values)}')
-    if agent_name is not None:
-        values.append(agent_name)
-        where.append(f'agent_name = ?{len(values)}')
-    order = f' FROM approval WHERE {" AND ".join(where)} ORDER BY number LIMIT ?2'
+    else:
+        where += conditions(values, ('status = ?{}', status))
+    parent = id_or_none(version_id)
+    where += conditions(values, ('version_id = ?{}', parent), ('agent_name = ?{}', agent_name))
+    sql = f'{_SELECT_APPROVAL} WHERE {" AND ".join(where)} ORDER BY number LIMIT ?2'
     if status is not None or agent_name is not None:
-        rows = yield Statement(f'SELECT {_rows.APPROVAL}{order}', values)
-        return [_rows.approval_from(row, now) for row in rows]
-    parent = ALL if version_id is None else _keys.pack_id(version_id)
-    total = TOTAL.format(table='approval', parent=f'?{len(values) + 1}')
-    sql = f'SELECT {_rows.APPROVAL}, {total}{order}'
-    rows = yield from counted('approval', sql, (*values, parent), parent, limit=limit)
+        rows = yield Statement(sql, values)
+    else:
+        rows = yield from counted('approval', sql, values, parent or ALL, limit=limit)
     return [_rows.approval_from(row, now) for row in rows]
 
 

@@ -83,6 +83,16 @@ def marks(count: int, first: int = 1) -> str:
     return ', '.join(f'?{number}' for number in range(first, first + count))
 
 
+def conditions(values: list[Value], *optional: tuple[str, Value]) -> list[str]:
+    """Return the conditions with a value, and append these to `values`; `{}` is replaced by the place of the value."""
+    where: list[str] = []
+    for condition, value in optional:
+        if value is not None:
+            values.append(value)
+            where.append(condition.format(len(values)))
+    return where
+
+
 def select_in(sql: str, values: Iterable[Value], *fixed: Value) -> Operation[list[Row]]:
     """Run a query for any number of values; `{}` is replaced by their placeholders, and the fixed parameters come
     first.

@@ -140,16 +140,17 @@ def total_of(table: str, parents: Sequence[Value] = (ALL,)) -> Operation[int]:
 def counted(
     table: str, sql: str, values: Sequence[Value], parent: Value = ALL, *, limit: int | None = None
 ) -> Operation[list[Row]]:
-    """Return rows without their last column, the tally, after verifying that none is missing.
+    """Return the rows of a query after verifying that none is missing.
 
     Args:
         table: The table of the rows.
-        sql: A query whose last column is `TOTAL` of that table and parent.
+        sql: A query for all rows of the table, or of one parent in it, or for a page of them.
         values: The parameters of the query.
         parent: The parent of the rows.
         limit: The limit of the query: a full page is not verified.
     """
-    rows = yield Statement(sql, values)
+    total = TOTAL.format(table=table, parent=f'?{len(values) + 1}')
+    rows = yield Statement(sql.replace(' FROM', f', {total} FROM', 1), (*values, parent_key(parent)))
     if limit is not None and len(rows) >= limit:
         return [row[:-1] for row in rows]
     expected = integer(rows[0][-1] or 0) if rows else (yield from total_of(table, [parent]))
