@@ -48,9 +48,6 @@ _PAGE: Final = 500
 _LARGE_TABLES: Final = {'asset': 'data', 'message': 'body', 'node': 'data'}
 """Tables with large rows, and the column of the large values."""
 
-_SIZES: Final = 'SELECT number, LENGTH'
-"""Prefix of the queries for the sizes of rows."""
-
 _PAGE_BYTES: Final = 8 * 1024 * 1024
 """Maximum total size of large rows per query; a single row may exceed it."""
 
@@ -87,7 +84,7 @@ def backup(path: Path, dialect: Dialect, now: int, progress: Progress) -> Operat
         OSError: The file exists or cannot be written.
     """
     with _new_file(path) as file:
-        writer = _BackupWriter(file)
+        writer = _BackupWriter(file, progress)
         writer.line({'tables_version': len(MIGRATIONS), 'made_at': now})
         total = 0
         for table in [*(yield from tables_of(dialect)), _TALLY, *(yield from _repositories_of(dialect))]:
@@ -100,30 +97,15 @@ def backup(path: Path, dialect: Dialect, now: int, progress: Progress) -> Operat
                 columns = [str(row[0]) for row in (yield Statement(dialect.columns, (table,)))]
                 keys = [str(row[0]) for row in (yield Statement(dialect.keys, (table,)))]
                 selected = '*'
-            writer.line({'table': table, 'columns': columns})
-            pages = large_pages(table) if table in _LARGE_TABLES else _pages(table, columns, keys, selected)
-            count = 0
-            statement = next(pages)
-            while statement is not None:
-                page = yield statement
-                if not statement.sql.startswith(_SIZES):
-                    for row in page:
-                        writer.line([_encoded(value) for value in row])
-                    count += len(page)
-                    progress(table, count)
-                statement = next_statement(pages, page)
-            total += 0 if table == _TALLY else count
+            writer.begin_table(table, columns)
+            if table in _LARGE_TABLES:
+                yield from large_pages(table, writer.rows)
+            else:
+                yield from _pages(table, columns, keys, selected, writer.rows)
+            total += 0 if table == _TALLY else writer.count
         writer.line({'rows': total})
         writer.finish()
     return total
-
-
-def next_statement(pages: Generator[Statement, list[Row], None], page: list[Row]) -> Statement | None:
-    """Send the rows of a query to the generator, and return its next query; `None` at the end."""
-    try:
-        return pages.send(page)
-    except StopIteration:
-        return None
 
 
 def _repositories_of(dialect: Dialect) -> Operation[list[str]]:
@@ -133,37 +115,36 @@ def _repositories_of(dialect: Dialect) -> Operation[list[str]]:
 
 
 def _pages(
-    table: str, columns: Sequence[str], keys: Sequence[str], selected: str = '*'
-) -> Generator[Statement, list[Row], None]:
-    """Yield queries for all rows, in the order of their keys."""
+    table: str, columns: Sequence[str], keys: Sequence[str], selected: str, use: Callable[[list[Row]], None]
+) -> Operation[None]:
+    """Read all rows, in the order of their keys, and call `use` with each page; the last one is empty."""
     places = [columns.index(key) for key in keys]
     order = ', '.join(keys)
     after: Row = ()
     while True:
         where = f' WHERE ({order}) > ({marks(len(after))})' if after else ''
         page = yield Statement(f'SELECT {selected} FROM {table}{where} ORDER BY {order} LIMIT {_PAGE}', after)
+        use(page)
         if not page:
             return
         after = tuple(page[-1][place] for place in places)
 
 
-def large_pages(table: str) -> Generator[Statement, list[Row], None]:
-    """Yield queries for all rows of a numbered table, preceded where needed by queries for their sizes."""
+def large_pages(table: str, use: Callable[[list[Row]], None]) -> Operation[None]:
+    """Read all rows of a numbered table, and call `use` with each page; their sizes are read first."""
     after = 0
-    sizes_of = f'{_SIZES}({_LARGE_TABLES[table]}) FROM {table} WHERE number > ?1 ORDER BY number LIMIT {_PAGE}'
+    length = f'LENGTH({_LARGE_TABLES[table]})'
+    sizes_of = f'SELECT number, {length} FROM {table} WHERE number > ?1 ORDER BY number LIMIT {_PAGE}'
+    sql = f'SELECT * FROM {table} WHERE number > ?1 AND number <= ?2 ORDER BY number'
     while sizes := (yield Statement(sizes_of, (after,))):
         first, total = after, 0
         for number, size in sizes:
             if total and total + integer(size) > _PAGE_BYTES:
-                yield _range(table, first, after)
+                use((yield Statement(sql, (first, after))))
                 first, total = after, 0
             after = integer(number)
             total += integer(size)
-        yield _range(table, first, after)
-
-
-def _range(table: str, first: int, last: int) -> Statement:
-    return Statement(f'SELECT * FROM {table} WHERE number > ?1 AND number <= ?2 ORDER BY number', (first, last))
+        use((yield Statement(sql, (first, after))))
 
 
 def _encoded(value: Value) -> object:
@@ -179,8 +160,12 @@ def _decoded(value: object) -> Value:
 class _BackupWriter:
     """Writes compressed lines, and a digest at the end."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], progress: Progress) -> None:
         self._file = file
+        self._progress = progress
+        self._table = ''
+        self.count = 0
+        """Number of rows of the current table so far."""
         self._packer = zlib.compressobj(1)
         self._digest = hashlib.sha256()
         self._write(MAGIC)
@@ -189,6 +174,18 @@ class _BackupWriter:
         """Write a value as one line."""
         text = json.dumps(value, ensure_ascii=False, separators=(',', ':'))
         self._write(self._packer.compress(f'{text}\n'.encode()))
+
+    def begin_table(self, table: str, columns: Sequence[str]) -> None:
+        """Write the header of a table."""
+        self.line({'table': table, 'columns': columns})
+        self._table, self.count = table, 0
+
+    def rows(self, page: list[Row]) -> None:
+        """Write rows of the current table, and report the progress."""
+        for row in page:
+            self.line([_encoded(value) for value in row])
+        self.count += len(page)
+        self._progress(self._table, self.count)
 
     def finish(self) -> None:
         """Write the digest."""

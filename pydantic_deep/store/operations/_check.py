@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
@@ -20,7 +21,7 @@ from pydantic_deep.store.sql._tallies import COUNTED, check_totals
 from pydantic_deep.store.sql.dialect import Dialect
 from pydantic_deep_backends.snapshots import digest_of, node_references
 
-from ._backup import large_pages, next_statement
+from ._backup import large_pages
 from ._commits import MERGED, PARENT
 from ._contents import ASSET, MESSAGE
 
@@ -226,17 +227,14 @@ def _trees() -> Operation[list[_DamagedRow]]:
     """Find nodes and files that trees refer to and that do not exist."""
     damaged: list[_DamagedRow] = []
     children: dict[bytes, tuple[int, set[str], set[str]]] = {}
-    pages = large_pages('node')
-    statement: Statement | None = next(pages)
-    while statement is not None:
-        page = yield statement
-        for row in page if statement.sql.startswith('SELECT *') else []:
-            try:
+
+    def read(page: list[Row]) -> None:
+        for row in page:
+            with suppress(*DAMAGED):  # reported by its digest
                 nodes, files = node_references(bytes_from(row[2]))
                 children[pack_digest(digest_from(row[1]))] = integer(row[0]), set(nodes), set(files)
-            except (StoreCorruptedError, *DAMAGED):
-                continue  # reported by its digest
-        statement = next_statement(pages, page)
+
+    yield from large_pages('node', read)
     assets = {row[0] for row in (yield Statement('SELECT digest FROM asset'))}
     roots = {row[0] for row in (yield Statement('SELECT DISTINCT tree FROM version WHERE tree IS NOT NULL'))}
     for digest, (number, _, _) in children.items():
@@ -278,11 +276,9 @@ def _digests(table: str, place: int, kind: int) -> Operation[list[_DamagedRow]]:
     sql = f'SELECT r.source, a.digest FROM reference r JOIN asset a ON a.number = r.asset WHERE r.kind = {kind}'
     for source, digest in (yield Statement(sql)):
         digests_by_source.setdefault(source, set()).add(row_name(digest))
-    pages = large_pages(table)
-    statement: Statement | None = next(pages)
-    while statement is not None:
-        page = yield statement
-        for row in page if statement.sql.startswith('SELECT *') else []:
+
+    def read(page: list[Row]) -> None:
+        for row in page:
             problem, location = '', (table, row_name(row[1]))
             try:
                 data = bytes_from(row[place])
@@ -299,7 +295,8 @@ def _digests(table: str, place: int, kind: int) -> Operation[list[_DamagedRow]]:
                 problem = f'it cannot be decoded ({error})'
             if problem:
                 damaged.append(_DamagedRow(*location, problem, table, row[:1]))
-        statement = next_statement(pages, page)
+
+    yield from large_pages(table, read)
     return damaged
 
 
