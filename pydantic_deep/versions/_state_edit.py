@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import anyio
@@ -31,111 +32,102 @@ async def with_upload(
     """Store and return a child with an additional upload, also written to the directory if that has the version's
     files.
     """
-    return await _with(session, record, backend, lambda deps: deps.upload(name, data), moves_head=moves_head)
+    change = partial(_change_uploads, session, record, lambda deps: deps.upload(name, data), moves_head=moves_head)
+    return await _edit(session, record, backend, change)
 
 
 async def without_upload(
     session: Session[Any, Any], record: VersionRecord, backend: BackendProtocol | None, name: str, *, moves_head: bool
 ) -> VersionRecord:
     """Store and return a child without one of the uploads and its file."""
-    return await _with(session, record, backend, lambda deps: deps.remove_upload(name), moves_head=moves_head)
+    change = partial(_change_uploads, session, record, lambda deps: deps.remove_upload(name), moves_head=moves_head)
+    return await _edit(session, record, backend, change)
 
 
 async def with_name(
     session: Session[Any, Any], record: VersionRecord, backend: BackendProtocol | None, name: str
 ) -> VersionRecord:
     """Store a child with another name, move the head to it, and return it."""
-    if record.state == 'awaiting_approval':
-        raise await _pending_error(session, record)
-    opened = await open_files(session.trees, FilesRequest(base=record, backend=backend))
-    directory_version = base = record if opened is None else opened.base
-    try:
-        child = base.child('edit', name=name)
-        move = HeadMove(conversation_id=record.conversation_id, expected_id=record.id, version_id=child.id)
-        try:
-            await session.store.commit(Commit(versions=[child], heads=[move]))
-        except VersionConflictError:  # the commit succeeded, except for the head
-            directory_version = child
-            raise
-        directory_version = child
-        return await session.store.version(child.id)
-    finally:
-        if opened is not None:
-            with anyio.CancelScope(shield=True):
-                await opened.release(directory_version.id)
-                await opened.aclose()
+
+    async def rename(opened: OpenFiles | None) -> Commit:
+        child = (record if opened is None else opened.base).child('edit', name=name)
+        return Commit(versions=[child], heads=[_head_move(record, child)])
+
+    return await _edit(session, record, backend, rename)
 
 
-async def _pending_error(session: Session[Any, Any], record: VersionRecord) -> ApprovalsPendingError:
-    approvals = await session.store.approvals(status=None, version_id=record.id, limit=10_000)
-    return ApprovalsPendingError(record.id, [approval.pending_id for approval in approvals])
+def _head_move(record: VersionRecord, child: VersionRecord) -> HeadMove:
+    return HeadMove(conversation_id=record.conversation_id, expected_id=record.id, version_id=child.id)
 
 
-async def _with(
+async def _edit(
     session: Session[Any, Any],
     record: VersionRecord,
     backend: BackendProtocol | None,
-    change: Callable[[DeepAgentDeps], Awaitable[Upload | None]],
-    *,
-    moves_head: bool,
+    change: Callable[[OpenFiles | None], Awaitable[Commit]],
 ) -> VersionRecord:
-    if record.state == 'awaiting_approval':
-        raise await _pending_error(session, record)
-    opened = await open_files(session.trees, FilesRequest(base=record, backend=backend))
-    if opened is None:
-        raise UnversionedBackendError(
-            f'The files of the version {record.id} are not versioned, so uploads cannot be changed.'
-        )
-    try:
-        return await _store_change(session, record, opened, change, moves_head=moves_head)
-    finally:
-        with anyio.CancelScope(shield=True):
-            await opened.aclose()
+    """Store and return a child of a version.
 
-
-async def _store_change(
-    session: Session[Any, Any],
-    record: VersionRecord,
-    opened: OpenFiles,
-    change: Callable[[DeepAgentDeps], Awaitable[Upload | None]],
-    *,
-    moves_head: bool,
-) -> VersionRecord:
-    base = opened.base
-    directory_version = base  # the version that the directory has, also if something fails
+    `change` makes the commit with the child, from the files of the version if they are versioned.
+    """
     store = session.store
+    if record.state == 'awaiting_approval':
+        approvals = await store.approvals(status=None, version_id=record.id, limit=10_000)
+        raise ApprovalsPendingError(record.id, [approval.pending_id for approval in approvals])
+    opened = await open_files(session.trees, FilesRequest(base=record, backend=backend))
+    directory_version = record if opened is None else opened.base  # also if something fails
     try:
-        deps = await load_deps(store, base.deps, session.make_deps(), opened.backend)
-        if not isinstance(deps, DeepAgentDeps):
-            raise UnversionedBackendError(
-                f'The deps of {session.name!r} are not `DeepAgentDeps`, so they cannot have uploads.'
-            )
-        state = DepsState(digest=base.deps)
-        await state.begin(deps)
-        state.protected = opened.brought
-        upload = await change(deps)
-        assets = await state.dump(deps)
-        new = await opened.files.capture()
-        if upload is not None and not any(path in new.files for path in (upload.path, f'/{UPLOADS}/{upload.name}')):
-            await opened.backend.remove(upload.path)
-            raise UnversionedBackendError(
-                f'No version would have the upload {upload.name!r}: '
-                f'{name_omitted(new.omitted) or "a .gitignore matches it"}. '
-                'Choose another name.'
-            )
-        child = base.child('edit', tree=new.tree, backend=with_omitted(base.backend, new.omitted), deps=state.digest)
-        move = HeadMove(conversation_id=record.conversation_id, expected_id=record.id, version_id=child.id)
-        commit = Commit(
-            assets=[*assets, *new.assets], nodes=new.nodes, versions=[child], heads=[move] if moves_head else []
-        )
+        commit = await change(opened)
+        (child,) = commit.versions
         try:
             await store.commit(commit)
         except VersionConflictError:  # the commit succeeded, except for the head
             directory_version = child
             raise
         directory_version = child
-        if opened.claim is not None:
+        if opened is not None and opened.claim is not None and commit.nodes is not None:
             await opened.claim.note(child.id)
         return await store.version(child.id)
     finally:
-        await opened.release(directory_version.id)
+        if opened is not None:
+            with anyio.CancelScope(shield=True):
+                try:
+                    await opened.release(directory_version.id)
+                finally:
+                    await opened.aclose()
+
+
+async def _change_uploads(
+    session: Session[Any, Any],
+    record: VersionRecord,
+    change: Callable[[DeepAgentDeps], Awaitable[Upload | None]],
+    opened: OpenFiles | None,
+    *,
+    moves_head: bool,
+) -> Commit:
+    if opened is None:
+        raise UnversionedBackendError(
+            f'The files of the version {record.id} are not versioned, so uploads cannot be changed.'
+        )
+    base = opened.base
+    deps = await load_deps(session.store, base.deps, session.make_deps(), opened.backend)
+    if not isinstance(deps, DeepAgentDeps):
+        raise UnversionedBackendError(
+            f'The deps of {session.name!r} are not `DeepAgentDeps`, so they cannot have uploads.'
+        )
+    state = DepsState(digest=base.deps)
+    await state.begin(deps)
+    state.protected = opened.brought
+    upload = await change(deps)
+    assets = await state.dump(deps)
+    new = await opened.files.capture()
+    if upload is not None and not any(path in new.files for path in (upload.path, f'/{UPLOADS}/{upload.name}')):
+        await opened.backend.remove(upload.path)
+        raise UnversionedBackendError(
+            f'No version would have the upload {upload.name!r}: '
+            f'{name_omitted(new.omitted) or "a .gitignore matches it"}. '
+            'Choose another name.'
+        )
+    child = base.child('edit', tree=new.tree, backend=with_omitted(base.backend, new.omitted), deps=state.digest)
+    heads = [_head_move(record, child)] if moves_head else []
+    return Commit(assets=[*assets, *new.assets], nodes=new.nodes, versions=[child], heads=heads)
