@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import pytest
 
 from pydantic_deep_backends.protocol import (
     BackendProtocol,
     FileEntryLike,
-    SupportsCommands,
+    SandboxProtocol,
     SupportsCompareAndSwap,
     SupportsIdentity,
     SupportsSearch,
@@ -44,6 +44,16 @@ GOOD_NAMES: Final = (
 
 WRITERS: Final = 8
 """Number of concurrent writers in the tests of lost updates."""
+
+
+@runtime_checkable
+class SwappingBackend(BackendProtocol, SupportsCompareAndSwap, Protocol):
+    """A backend with compare-and-swap."""
+
+
+@runtime_checkable
+class CapturingBackend(BackendProtocol, SupportsSnapshots, Protocol):
+    """A backend with snapshots."""
 
 
 async def glob(backend: BackendProtocol, pattern: str, path: str) -> GlobResult:
@@ -104,9 +114,9 @@ class BackendRules:
         return backend
 
     @pytest.fixture
-    def swapping(self, backend: BackendProtocol) -> SupportsCompareAndSwap:
+    def swapping(self, backend: BackendProtocol) -> SwappingBackend:
         """The backend, for tests of compare-and-swap."""
-        return _require(backend, SupportsCompareAndSwap)
+        return _require(backend, SwappingBackend)
 
     @pytest.fixture
     def identified(self, backend: BackendProtocol) -> SupportsIdentity:
@@ -114,9 +124,9 @@ class BackendRules:
         return _require(backend, SupportsIdentity)
 
     @pytest.fixture
-    def commands(self, backend: BackendProtocol) -> SupportsCommands:
+    def sandbox(self, backend: BackendProtocol) -> SandboxProtocol:
         """The backend, for tests of commands."""
-        return _require(backend, SupportsCommands)
+        return _require(backend, SandboxProtocol)
 
     @pytest.fixture
     def tree_root(self, root: str) -> str:
@@ -124,6 +134,6 @@ class BackendRules:
         return root
 
     @pytest.fixture
-    def capturing(self, backend: BackendProtocol) -> SupportsSnapshots:
+    def capturing(self, backend: BackendProtocol) -> CapturingBackend:
         """The backend, for tests of snapshots."""
-        return _require(backend, SupportsSnapshots)
+        return _require(backend, CapturingBackend)

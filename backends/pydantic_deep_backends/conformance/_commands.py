@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from pydantic_deep_backends.errors import CommandTimeoutError
-from pydantic_deep_backends.protocol import BackendProtocol, Command, CommandResult, SupportsCommands, SupportsIdentity
+from pydantic_deep_backends.protocol import BackendProtocol, Command, CommandResult, SandboxProtocol, SupportsIdentity
 
 from ._base import WRITERS, BackendRules, Seed
 
@@ -58,33 +58,31 @@ class CommandRules(BackendRules):
         assert await identified.has_identity(identity or '') is not False
         assert await writable.read_bytes(posixpath.join(root, 'a.txt')) == b'one'
 
-    async def test_a_command_has_the_form_that_it_is_said_to_have(self, commands: SupportsCommands) -> None:
+    async def test_a_command_has_the_form_that_it_is_said_to_have(self, sandbox: SandboxProtocol) -> None:
         for command, shell in (('true', False), (['true'], True), ([b'true'], False), ([1], False)):
             with pytest.raises(TypeError):
-                await commands.run(cast('Command', command), shell=shell)
+                await sandbox.run(cast('Command', command), shell=shell)
 
     @pytest.mark.parametrize('command', [[], [''], ['echo', 'a\0b']], ids=ascii)
-    async def test_what_is_no_command_is_refused(self, commands: SupportsCommands, command: list[str]) -> None:
+    async def test_what_is_no_command_is_refused(self, sandbox: SandboxProtocol, command: list[str]) -> None:
         with pytest.raises(ValueError, match=r'command has no program|has a NUL'):
-            await commands.run(command)
+            await sandbox.run(command)
 
     @pytest.mark.parametrize('timeout', [0, -1, math.inf, math.nan])
-    async def test_a_timeout_is_positive_and_finite(self, commands: SupportsCommands, timeout: float) -> None:
+    async def test_a_timeout_is_positive_and_finite(self, sandbox: SandboxProtocol, timeout: float) -> None:
         with pytest.raises(ValueError, match='positive, finite'):
-            await commands.run(['true'], timeout=timeout)
+            await sandbox.run(['true'], timeout=timeout)
 
     @pytest.mark.parametrize('env', [{'': 'a'}, {'A=B': 'a'}, {'A\0': 'a'}, {'A': 'a\0'}], ids=ascii)
-    async def test_what_is_no_variable_is_refused(self, commands: SupportsCommands, env: dict[str, str]) -> None:
+    async def test_what_is_no_variable_is_refused(self, sandbox: SandboxProtocol, env: dict[str, str]) -> None:
         with pytest.raises(ValueError, match='cannot be set'):
-            await commands.run(['true'], env=env)
+            await sandbox.run(['true'], env=env)
 
-    async def test_commands_start_in_the_working_directory(
-        self, backend: BackendProtocol, commands: SupportsCommands
-    ) -> None:
-        assert (await commands.run(['pwd', '-P'])).stdout == f'{await backend.working_dir()}\n'
+    async def test_commands_start_in_the_working_directory(self, sandbox: SandboxProtocol) -> None:
+        assert (await sandbox.run(['pwd', '-P'])).stdout == f'{await sandbox.working_dir()}\n'
 
-    async def test_standard_input_is_at_its_end(self, commands: SupportsCommands) -> None:
-        assert await commands.run(['cat'], timeout=60) == CommandResult(exit_code=0, stdout='', stderr='')
+    async def test_standard_input_is_at_its_end(self, sandbox: SandboxProtocol) -> None:
+        assert await sandbox.run(['cat'], timeout=60) == CommandResult(exit_code=0, stdout='', stderr='')
 
     @pytest.mark.parametrize(
         ('command', 'exit_code'),
@@ -103,34 +101,34 @@ class CommandRules(BackendRules):
         ids=ascii,
     )
     async def test_the_exit_code_is_what_the_process_gave(
-        self, commands: SupportsCommands, command: list[str], exit_code: int
+        self, sandbox: SandboxProtocol, command: list[str], exit_code: int
     ) -> None:
-        result = await commands.run(command)
+        result = await sandbox.run(command)
         assert (result.exit_code, result.stdout) == (exit_code, '')
         assert (result.stderr != '') == (exit_code in (126, 127))
 
-    async def test_arguments_are_literal(self, commands: SupportsCommands) -> None:
+    async def test_arguments_are_literal(self, sandbox: SandboxProtocol) -> None:
         arguments = [' a  b ', '', '$(id) `id`; && ${PATH}', '*', '-n', '--', 'naïve\n日本語']
-        result = await commands.run(['sh', '-c', 'for a; do printf "<%s>" "$a"; done', 'sh', *arguments])
+        result = await sandbox.run(['sh', '-c', 'for a; do printf "<%s>" "$a"; done', 'sh', *arguments])
         assert result.stdout == ''.join(f'<{argument}>' for argument in arguments)
 
-    async def test_a_shell_string_is_for_the_shell(self, commands: SupportsCommands) -> None:
-        result = await commands.run('printf out; printf err >&2; false || exit 3', shell=True)
+    async def test_a_shell_string_is_for_the_shell(self, sandbox: SandboxProtocol) -> None:
+        result = await sandbox.run('printf out; printf err >&2; false || exit 3', shell=True)
         assert result == CommandResult(exit_code=3, stdout='out', stderr='err')
 
-    async def test_undecodable_output_is_replaced(self, commands: SupportsCommands) -> None:
-        result = await commands.run("printf 'a\\377b'; printf '\\303' >&2", shell=True)
+    async def test_undecodable_output_is_replaced(self, sandbox: SandboxProtocol) -> None:
+        result = await sandbox.run("printf 'a\\377b'; printf '\\303' >&2", shell=True)
         assert (result.stdout, result.stderr) == ('a\ufffdb', '\ufffd')
 
-    async def test_output_is_whole(self, commands: SupportsCommands) -> None:
+    async def test_output_is_whole(self, sandbox: SandboxProtocol) -> None:
         script = 'i=0; while [ $i -lt 2000 ]; do echo "out $i"; echo "err $i" >&2; i=$((i+1)); done'
-        result = await commands.run(script, shell=True)
+        result = await sandbox.run(script, shell=True)
         assert result.stdout.splitlines() == [f'out {number}' for number in range(2000)]
         assert result.stderr.splitlines() == [f'err {number}' for number in range(2000)]
 
-    async def test_a_flood_is_cut_in_the_middle_and_its_command_ends_well(self, commands: SupportsCommands) -> None:
+    async def test_a_flood_is_cut_in_the_middle_and_its_command_ends_well(self, sandbox: SandboxProtocol) -> None:
         script = 'echo begin; head -c 50000000 /dev/zero | tr "\\0" a; echo; echo end; exit 5'
-        result = await commands.run(script, shell=True)
+        result = await sandbox.run(script, shell=True)
         assert result.exit_code == 5
         assert result.stdout.startswith('begin\naaaa')
         assert result.stdout.endswith('aaaa\nend\n')
@@ -141,51 +139,47 @@ class CommandRules(BackendRules):
         assert kept < 5_000_000
 
     async def test_variables_are_added_and_none_is_inherited_by_chance(
-        self, commands: SupportsCommands, monkeypatch: pytest.MonkeyPatch
+        self, sandbox: SandboxProtocol, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv('PYDANTIC_DEEP_SECRET', 'canary')
-        result = await commands.run(['env'], env={'ADDED': 'a=b c', 'PATH': '/usr/bin:/bin'})
+        result = await sandbox.run(['env'], env={'ADDED': 'a=b c', 'PATH': '/usr/bin:/bin'})
         lines = result.stdout.splitlines()
         assert 'ADDED=a=b c' in lines
         assert 'PATH=/usr/bin:/bin' in lines
         assert 'canary' not in result.stdout
 
-    async def test_commands_and_file_operations_share_files(
-        self, backend: BackendProtocol, commands: SupportsCommands, root: str
-    ) -> None:
+    async def test_commands_and_file_operations_share_files(self, sandbox: SandboxProtocol, root: str) -> None:
         path = f'{root}/d/file'
-        await backend.write_bytes(path, b'from a file operation\n')
+        await sandbox.write_bytes(path, b'from a file operation\n')
         script = 'cat "$1"; echo from a command > "$1"; echo new > "$1.new"; mkdir "$1.d"; : > "$1.d/x"'
-        result = await commands.run(['sh', '-c', script, 'sh', path])
+        result = await sandbox.run(['sh', '-c', script, 'sh', path])
         assert result == CommandResult(exit_code=0, stdout='from a file operation\n', stderr='')
-        assert await backend.read_bytes(path) == b'from a command\n'
-        await backend.write_bytes(f'{path}.new', b'and back')
-        assert (await commands.run(['cat', f'{path}.new'])).stdout == 'and back'
-        await backend.remove(f'{path}.d')
-        assert [entry.name for entry in await backend.list_dir(f'{root}/d')] == ['file', 'file.new']
-        assert (await commands.run(['rm', '-r', root])).exit_code == 0
-        assert not await backend.exists(root)
+        assert await sandbox.read_bytes(path) == b'from a command\n'
+        await sandbox.write_bytes(f'{path}.new', b'and back')
+        assert (await sandbox.run(['cat', f'{path}.new'])).stdout == 'and back'
+        await sandbox.remove(f'{path}.d')
+        assert [entry.name for entry in await sandbox.list_dir(f'{root}/d')] == ['file', 'file.new']
+        assert (await sandbox.run(['rm', '-r', root])).exit_code == 0
+        assert not await sandbox.exists(root)
 
-    async def test_a_link_of_a_command_leads_file_operations_nowhere(
-        self, backend: BackendProtocol, commands: SupportsCommands, root: str
-    ) -> None:
-        await backend.make_dir(root)
+    async def test_a_link_of_a_command_leads_file_operations_nowhere(self, sandbox: SandboxProtocol, root: str) -> None:
+        await sandbox.make_dir(root)
         script = 'cd "$1"; ln -s /etc/passwd file; ln -s / top; ln -s "$1" self; echo x > inside; ln -s inside near'
-        assert (await commands.run(['sh', '-c', script, 'sh', root])).exit_code == 0
+        assert (await sandbox.run(['sh', '-c', script, 'sh', root])).exit_code == 0
         for path in ('file', 'top/etc/passwd'):
             with pytest.raises((PermissionError, FileNotFoundError)):
-                await backend.read_bytes(f'{root}/{path}')
+                await sandbox.read_bytes(f'{root}/{path}')
             with pytest.raises((PermissionError, FileNotFoundError)):
-                await backend.write_bytes(f'{root}/{path}', b'')
-        assert await backend.read_bytes(f'{root}/self/near') == b'x\n'
-        await backend.remove(f'{root}/top')
-        assert await backend.exists('/')
+                await sandbox.write_bytes(f'{root}/{path}', b'')
+        assert await sandbox.read_bytes(f'{root}/self/near') == b'x\n'
+        await sandbox.remove(f'{root}/top')
+        assert await sandbox.exists('/')
 
-    async def test_commands_run_side_by_side(self, commands: SupportsCommands) -> None:
+    async def test_commands_run_side_by_side(self, sandbox: SandboxProtocol) -> None:
         results: dict[int, CommandResult] = {}
 
         async def run(number: int) -> None:
-            results[number] = await commands.run(f'echo {number}; exit {number}', shell=True)
+            results[number] = await sandbox.run(f'echo {number}; exit {number}', shell=True)
 
         async with anyio.create_task_group() as group:
             for number in range(WRITERS):
@@ -194,38 +188,32 @@ class CommandRules(BackendRules):
             number: CommandResult(exit_code=number, stdout=f'{number}\n', stderr='') for number in range(WRITERS)
         }
 
-    async def test_what_a_command_started_ends_with_it(
-        self, backend: BackendProtocol, commands: SupportsCommands, root: str
-    ) -> None:
-        await backend.make_dir(root)
-        result = await commands.run(_BEATS + 'echo done', shell=True, env={'BEATS': root})
+    async def test_what_a_command_started_ends_with_it(self, sandbox: SandboxProtocol, root: str) -> None:
+        await sandbox.make_dir(root)
+        result = await sandbox.run(_BEATS + 'echo done', shell=True, env={'BEATS': root})
         assert (result.exit_code, result.stdout) == (0, 'done\n')
-        await _assert_beats_stopped(backend, commands, root)
+        await _assert_beats_stopped(sandbox, root)
 
-    async def test_what_takes_too_long_is_ended_whole(
-        self, backend: BackendProtocol, commands: SupportsCommands, root: str
-    ) -> None:
-        await backend.make_dir(root)
+    async def test_what_takes_too_long_is_ended_whole(self, sandbox: SandboxProtocol, root: str) -> None:
+        await sandbox.make_dir(root)
         script = f'echo out; echo err >&2; {_BEATS} sleep 600'
         seconds, printed = 0.25, ('', '')
         # The progress within half a second depends on the machine, so a busy one gets more time.
-        while len(await _found_beats(backend, root)) < _BEATING and seconds < 60:
+        while len(await _found_beats(sandbox, root)) < _BEATING and seconds < 60:
             seconds *= 2
             with pytest.raises(CommandTimeoutError, match=f'took longer than {seconds:g} seconds') as caught:
-                await commands.run(script, shell=True, env={'BEATS': root}, timeout=seconds)
+                await sandbox.run(script, shell=True, env={'BEATS': root}, timeout=seconds)
             printed = (caught.value.stdout, caught.value.stderr)
         assert printed == ('out\n', 'err\n')
-        await _assert_beats_stopped(backend, commands, root)
+        await _assert_beats_stopped(sandbox, root)
 
-    async def test_what_is_cancelled_is_ended_whole(
-        self, backend: BackendProtocol, commands: SupportsCommands, root: str
-    ) -> None:
-        await backend.make_dir(root)
+    async def test_what_is_cancelled_is_ended_whole(self, sandbox: SandboxProtocol, root: str) -> None:
+        await sandbox.make_dir(root)
         async with anyio.create_task_group() as group:
-            group.start_soon(partial(commands.run, _BEATS + 'sleep 600', shell=True, env={'BEATS': root}))
-            await _beats_of(backend, root)
+            group.start_soon(partial(sandbox.run, _BEATS + 'sleep 600', shell=True, env={'BEATS': root}))
+            await _beats_of(sandbox, root)
             group.cancel_scope.cancel()
-        await _assert_beats_stopped(backend, commands, root)
+        await _assert_beats_stopped(sandbox, root)
 
 
 async def _beats_of(backend: BackendProtocol, root: str) -> dict[str, bytes]:
@@ -242,8 +230,8 @@ async def _found_beats(backend: BackendProtocol, root: str) -> dict[str, bytes]:
     return {name: beat for name, beat in beats.items() if beat}
 
 
-async def _assert_beats_stopped(backend: BackendProtocol, commands: SupportsCommands, root: str) -> None:
+async def _assert_beats_stopped(sandbox: SandboxProtocol, root: str) -> None:
     """Check that no process of `_BEATS` writes any more, waiting long enough for several lines."""
-    before = await _beats_of(backend, root)
-    await commands.run(['sleep', '0.2'])
-    assert await _beats_of(backend, root) == before
+    before = await _beats_of(sandbox, root)
+    await sandbox.run(['sleep', '0.2'])
+    assert await _beats_of(sandbox, root) == before

@@ -7,69 +7,58 @@ import anyio.lowlevel
 import pytest
 
 from pydantic_deep_backends.errors import FileChangedError
-from pydantic_deep_backends.protocol import BackendProtocol, SupportsCompareAndSwap
 from pydantic_deep_backends.snapshots import digest_of
 
-from ._base import WRITERS, BackendRules
+from ._base import WRITERS, BackendRules, SwappingBackend
 
 
 class CompareAndSwapRules(BackendRules):
     """Tests of compare-and-swap."""
 
-    async def test_a_file_is_created_only_if_there_is_none(
-        self, backend: BackendProtocol, swapping: SupportsCompareAndSwap, root: str
-    ) -> None:
+    async def test_a_file_is_created_only_if_there_is_none(self, swapping: SwappingBackend, root: str) -> None:
         path = f'{root}/a/file'
         await swapping.compare_and_swap(path, b'one', expected=None)
         with pytest.raises(FileChangedError) as caught:
             await swapping.compare_and_swap(path, b'two', expected=None)
         assert (caught.value.path, caught.value.expected, caught.value.actual) == (path, None, digest_of(b'one'))
-        assert await backend.read_bytes(path) == b'one'
+        assert await swapping.read_bytes(path) == b'one'
 
-    async def test_a_file_is_replaced_only_if_it_is_what_was_read(
-        self, backend: BackendProtocol, swapping: SupportsCompareAndSwap, root: str
-    ) -> None:
+    async def test_a_file_is_replaced_only_if_it_is_what_was_read(self, swapping: SwappingBackend, root: str) -> None:
         path = f'{root}/file'
-        await backend.write_bytes(path, b'one')
+        await swapping.write_bytes(path, b'one')
         await swapping.compare_and_swap(path, b'two', expected=digest_of(b'one'))
         with pytest.raises(FileChangedError) as caught:
             await swapping.compare_and_swap(path, b'three', expected=digest_of(b'one'))
         assert (caught.value.expected, caught.value.actual) == (digest_of(b'one'), digest_of(b'two'))
-        assert await backend.read_bytes(path) == b'two'
+        assert await swapping.read_bytes(path) == b'two'
 
-    async def test_a_file_that_is_gone_is_not_replaced(
-        self, backend: BackendProtocol, swapping: SupportsCompareAndSwap, root: str
-    ) -> None:
-        await backend.write_bytes(f'{root}/other', b'')
+    async def test_a_file_that_is_gone_is_not_replaced(self, swapping: SwappingBackend, root: str) -> None:
+        await swapping.write_bytes(f'{root}/other', b'')
         for path in (f'{root}/file', f'{root}/d/file'):
             with pytest.raises(FileChangedError) as caught:
                 await swapping.compare_and_swap(path, b'two', expected=digest_of(b'one'))
             assert (caught.value.path, caught.value.actual) == (path, None)
-        assert [entry.name for entry in await backend.list_dir(root)] == ['other']
+        assert [entry.name for entry in await swapping.list_dir(root)] == ['other']
 
-    async def test_a_directory_is_not_replaced(
-        self, backend: BackendProtocol, swapping: SupportsCompareAndSwap, root: str
-    ) -> None:
-        await backend.write_bytes(f'{root}/d/file', b'x')
+    async def test_a_directory_is_not_replaced(self, swapping: SwappingBackend, root: str) -> None:
+        await swapping.write_bytes(f'{root}/d/file', b'x')
         for expected in (None, digest_of(b'x')):
             with pytest.raises(IsADirectoryError):
                 await swapping.compare_and_swap(f'{root}/d', b'new', expected=expected)
             with pytest.raises(NotADirectoryError):
                 await swapping.compare_and_swap(f'{root}/d/file/below', b'new', expected=expected)
 
-    async def test_writers_of_one_file_lose_no_update(
-        self, backend: BackendProtocol, swapping: SupportsCompareAndSwap, root: str
-    ) -> None:
+    async def test_writers_of_one_file_lose_no_update(self, swapping: SwappingBackend, root: str) -> None:
         """Append lines through one spelling of the path, and retry when another writer was faster."""
         rounds = 5
-        await backend.write_bytes(f'{root}/file', b'')
+        await swapping.write_bytes(f'{root}/file', b'')
         spellings = (f'{root}/file', f'{root}//file', f'{root}/./file', f'{root}/file/')
 
         async def add_lines(writer: int) -> None:
             path = spellings[writer % len(spellings)]
             done = 0
             while done < rounds:
-                data = await backend.read_bytes(path)
+                data = await swapping.read_bytes(path)
                 await anyio.lowlevel.checkpoint()
                 try:
                     line = f'{writer}.{done}\n'.encode()
@@ -81,12 +70,10 @@ class CompareAndSwapRules(BackendRules):
         async with anyio.create_task_group() as group:
             for writer in range(WRITERS):
                 group.start_soon(add_lines, writer)
-        lines = (await backend.read_bytes(f'{root}/file')).decode().split()
+        lines = (await swapping.read_bytes(f'{root}/file')).decode().split()
         assert sorted(lines) == sorted(f'{writer}.{done}' for writer in range(WRITERS) for done in range(rounds))
 
-    async def test_one_of_many_creators_wins(
-        self, backend: BackendProtocol, swapping: SupportsCompareAndSwap, root: str
-    ) -> None:
+    async def test_one_of_many_creators_wins(self, swapping: SwappingBackend, root: str) -> None:
         won: list[bytes] = []
 
         async def create(writer: int) -> None:
@@ -100,4 +87,4 @@ class CompareAndSwapRules(BackendRules):
         async with anyio.create_task_group() as group:
             for writer in range(WRITERS):
                 group.start_soon(create, writer)
-        assert won == [await backend.read_bytes(f'{root}/file')]
+        assert won == [await swapping.read_bytes(f'{root}/file')]

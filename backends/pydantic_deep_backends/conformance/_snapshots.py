@@ -7,81 +7,76 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 import pytest
 
 from pydantic_deep_backends.errors import InvalidPathError, MissingBlobError
-from pydantic_deep_backends.protocol import BackendProtocol, SupportsSnapshots
 from pydantic_deep_backends.snapshots import FileVersion, Tree, TreeDiff, digest_of
 
-from ._base import BackendRules
+from ._base import BackendRules, CapturingBackend
 
 
 class SnapshotRules(BackendRules):
     """Tests of snapshots and location identities."""
 
     async def test_equal_files_make_the_same_tree_on_every_backend(
-        self, backend: BackendProtocol, capturing: SupportsSnapshots, root: str, tree_root: str
+        self, capturing: CapturingBackend, root: str, tree_root: str
     ) -> None:
         files = {'/a': b'1', '/d/b': b'', '/d/e/c': bytes(range(256)), '/.hidden': b'x', '/naïve': b'\r\n'}
         for path, data in files.items():
-            await backend.write_bytes(f'{root}{path}', data)
-        await backend.make_dir(f'{root}/empty')
+            await capturing.write_bytes(f'{root}{path}', data)
+        await capturing.make_dir(f'{root}/empty')
         tree = (await capturing.snapshot()).subtree(tree_root)
         assert dict(tree.items()) == {path: _version(data) for path, data in files.items()}
         assert tree.digest == _tree(files).digest
 
-    async def test_a_snapshot_stays_what_it_was(
-        self, backend: BackendProtocol, capturing: SupportsSnapshots, root: str, tree_root: str
-    ) -> None:
-        await backend.write_bytes(f'{root}/a', b'1')
+    async def test_a_snapshot_stays_what_it_was(self, capturing: CapturingBackend, root: str, tree_root: str) -> None:
+        await capturing.write_bytes(f'{root}/a', b'1')
         before = await capturing.snapshot()
-        await backend.write_bytes(f'{root}/a', b'2')
+        await capturing.write_bytes(f'{root}/a', b'2')
         after = await capturing.snapshot()
         assert before.get(f'{tree_root}/a') == _version(b'1')
         assert after.get(f'{tree_root}/a') == _version(b'2')
 
     async def test_changes_are_what_was_added_removed_and_changed(
-        self, backend: BackendProtocol, capturing: SupportsSnapshots, root: str, tree_root: str
+        self, capturing: CapturingBackend, root: str, tree_root: str
     ) -> None:
         for path in ('same', 'gone', 'd/other', 'touched'):
-            await backend.write_bytes(f'{root}/{path}', path.encode())
+            await capturing.write_bytes(f'{root}/{path}', path.encode())
         before = await capturing.snapshot()
         assert await capturing.changes(before) == TreeDiff()
-        await backend.write_bytes(f'{root}/d/other', b'new')
-        await backend.write_bytes(f'{root}/d/added', b'')
-        await backend.write_bytes(f'{root}/touched', b'touched')
-        await backend.remove(f'{root}/gone')
-        await backend.make_dir(f'{root}/empty')
+        await capturing.write_bytes(f'{root}/d/other', b'new')
+        await capturing.write_bytes(f'{root}/d/added', b'')
+        await capturing.write_bytes(f'{root}/touched', b'touched')
+        await capturing.remove(f'{root}/gone')
+        await capturing.make_dir(f'{root}/empty')
         assert await capturing.changes(before) == TreeDiff(
             added=(f'{tree_root}/d/added',), removed=(f'{tree_root}/gone',), changed=(f'{tree_root}/d/other',)
         )
 
-    async def test_a_restore_brings_every_file_back(
-        self, backend: BackendProtocol, capturing: SupportsSnapshots, root: str
-    ) -> None:
+    async def test_a_restore_brings_every_file_back(self, capturing: CapturingBackend, root: str) -> None:
         files = {f'{root}/a': b'1', f'{root}/d/b': b'2', f'{root}/d/c': b'2', f'{root}/e/f/g': b'3', f'{root}/h': b'4'}
         for path, data in files.items():
-            await backend.write_bytes(path, data)
+            await capturing.write_bytes(path, data)
         before = await capturing.snapshot()
-        await backend.write_bytes(f'{root}/a', b'changed')
-        await backend.remove(f'{root}/d')
-        await backend.write_bytes(f'{root}/d', b'a file now')
-        await backend.remove(f'{root}/h')
-        await backend.write_bytes(f'{root}/h/i/j', b'a directory now')
-        await backend.write_bytes(f'{root}/new/file', b'')
+        await capturing.write_bytes(f'{root}/a', b'changed')
+        await capturing.remove(f'{root}/d')
+        await capturing.write_bytes(f'{root}/d', b'a file now')
+        await capturing.remove(f'{root}/h')
+        await capturing.write_bytes(f'{root}/h/i/j', b'a directory now')
+        await capturing.write_bytes(f'{root}/new/file', b'')
         await capturing.restore(before, _reader(files.values()))
         assert await capturing.snapshot() == before
         assert await capturing.changes(before) == TreeDiff()
         for path, data in files.items():
-            assert await backend.read_bytes(path) == data
-        assert [entry.name for entry in await backend.list_dir(root)] == ['a', 'd', 'e', 'h']
+            assert await capturing.read_bytes(path) == data
+        assert [entry.name for entry in await capturing.list_dir(root)] == ['a', 'd', 'e', 'h']
 
     async def test_a_restored_file_may_take_the_place_of_an_empty_directory(
-        self, backend: BackendProtocol, capturing: SupportsSnapshots, root: str, tree_root: str
+        self, capturing: CapturingBackend, root: str, tree_root: str
     ) -> None:
-        await backend.make_dir(f'{root}/a/b')
+        await capturing.make_dir(f'{root}/a/b')
         wanted = Tree.of({f'{tree_root}/a': _version(b'x')})
         await capturing.restore(wanted, _reader([b'x']))
         assert await capturing.snapshot() == wanted
 
-    async def test_a_restore_keeps_who_may_execute(self, capturing: SupportsSnapshots, tree_root: str) -> None:
+    async def test_a_restore_keeps_who_may_execute(self, capturing: CapturingBackend, tree_root: str) -> None:
         wanted = Tree.of({f'{tree_root}/run': _version(b'#!', 0o755), f'{tree_root}/read': _version(b'#!')})
         await capturing.restore(wanted, _reader([b'#!']))
         assert await capturing.snapshot() == wanted
@@ -89,18 +84,16 @@ class SnapshotRules(BackendRules):
         await capturing.restore(swapped, _reader([b'#!']))
         assert await capturing.snapshot() == swapped
 
-    async def test_an_empty_tree_removes_every_file(
-        self, backend: BackendProtocol, capturing: SupportsSnapshots, root: str
-    ) -> None:
-        await backend.write_bytes(f'{root}/a/b', b'x')
+    async def test_an_empty_tree_removes_every_file(self, capturing: CapturingBackend, root: str) -> None:
+        await capturing.write_bytes(f'{root}/a/b', b'x')
         await capturing.restore(Tree())
         assert await capturing.snapshot() == Tree()
-        assert not await backend.exists(f'{root}/a')
+        assert not await capturing.exists(f'{root}/a')
 
     async def test_nothing_changes_where_contents_are_missing(
-        self, backend: BackendProtocol, capturing: SupportsSnapshots, root: str, tree_root: str
+        self, capturing: CapturingBackend, root: str, tree_root: str
     ) -> None:
-        await backend.write_bytes(f'{root}/keep', b'1')
+        await capturing.write_bytes(f'{root}/keep', b'1')
         before = await capturing.snapshot()
         wanted = Tree.of({f'{tree_root}/{name}': _version(name.encode()) for name in ('b', 'a', 'c')})
         for read_blob in (None, _reader([b'b']), _wrong_contents):
@@ -111,7 +104,7 @@ class SnapshotRules(BackendRules):
             assert await capturing.snapshot() == before
 
     async def test_a_tree_with_a_path_that_is_refused_is_not_restored(
-        self, capturing: SupportsSnapshots, tree_root: str
+        self, capturing: CapturingBackend, tree_root: str
     ) -> None:
         wanted = Tree.of({f'{tree_root}/a\nb': _version(b'x')})
         with pytest.raises(InvalidPathError):
