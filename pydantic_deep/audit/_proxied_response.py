@@ -83,7 +83,6 @@ async def audit_response(
     }
     is_ended = response.finish_reason is not None and response.error is None
     status = 'failed' if response.error is not None else 'success' if is_ended else 'interrupted'
-    usage = response.usage
     record = AuditRecord(
         id=new_id(),
         run_id=run_id,
@@ -99,13 +98,7 @@ async def audit_response(
         first_new=len(messages),
         model=':'.join(filter(None, (provider, response.model))) or None,
         model_settings=cast('JsonObject', clean(dict(model_settings or {}))),
-        usage=AuditedUsage(
-            requests=1,
-            input_tokens=0 if usage is None else usage.input_tokens,
-            output_tokens=0 if usage is None else usage.output_tokens,
-            cache_read_tokens=0 if usage is None else usage.cache_read_tokens,
-            cache_write_tokens=0 if usage is None else usage.cache_write_tokens,
-        ),
+        usage=AuditedUsage.model_validate(answer.usage, from_attributes=True),
         cost=price_of(answer),
         status=status,
         error=None

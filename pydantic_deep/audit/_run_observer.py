@@ -198,7 +198,6 @@ class RunObserver:
             begin = max((index for index in range(begin) if isinstance(self.live[index], ModelResponse)), default=begin)
         messages = cast('list[JsonValue]', _clean(self.redact, dump_messages(self.live[begin:])))
         first_new = first_of_run(messages, run_id)
-        usage = self._usage
         return self.record.model_copy(
             update={
                 'attempt_of': attempt_of,
@@ -207,13 +206,7 @@ class RunObserver:
                 'first_new': first_new if version_id is None else 0,
                 'model': self.model,
                 'model_settings': _clean(self.redact, dump_value(self.settings or {})),
-                'usage': AuditedUsage(
-                    requests=usage.requests,
-                    input_tokens=usage.input_tokens,
-                    output_tokens=usage.output_tokens,
-                    cache_read_tokens=usage.cache_read_tokens,
-                    cache_write_tokens=usage.cache_write_tokens,
-                ),
+                'usage': AuditedUsage.model_validate(self._usage, from_attributes=True),
                 'cost': self._cost,
                 'status': status,
                 'error': error,
