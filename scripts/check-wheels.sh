@@ -28,7 +28,8 @@ from importlib.resources import files
 from pydantic_deep_backends.sandbox._perl import read_program
 read_program("init.pl"), read_program("isolation_probe.pl")
 for name in ("events", "views"):
-    json.loads(files("pydantic_deep").joinpath(f"schemas/{name}.json").read_text())'
+    json.loads(files("pydantic_deep").joinpath(f"schemas/{name}.json").read_text())
+files("pydantic_deep").joinpath("audit/token_shapes.tsv").read_text()'
 echo "pydantic_deep works without extras"
 
 message=$(run pydantic-deep --help 2>&1) && { echo "the command works without its extra" >&2; exit 1; }

