@@ -20,8 +20,7 @@ from pydantic_deep.store import ApprovalAnsweredError
 from pydantic_deep.versions import TurnOptions
 
 from ._state import ServerState
-from .access._callers import Caller
-from .access._ownership import AuthorizedConversation, ServedVersion, version_in
+from .access._ownership import Access, AuthorizedConversation, ServedVersion
 from .http._errors import ServerError
 from .runs._pool import ServerStoppingError, TooManyRunsError, VersionBusyError
 from .runs._renderings import Rendering
@@ -35,8 +34,7 @@ _LIMITS: TypeAdapter[UsageLimits | None] = TypeAdapter(UsageLimits | None)
 
 
 async def start_run(
-    state: ServerState,
-    caller: Caller,
+    access: Access,
     version: ServedVersion,
     options: TurnOptions,
     *,
@@ -47,8 +45,7 @@ async def start_run(
     """Start a turn from a version that the caller owns. If the version is the head, the head moves with the turn.
 
     Args:
-        state: The state of the server.
-        caller: The caller, who also counts as the author of answers.
+        access: The access of the caller, who also counts as the author of answers.
         version: The version to start from.
         options: The prompt or the answers, and the other options that the client chose.
         max_iterations: The maximum number of model requests. The limit of the server applies too.
@@ -64,7 +61,7 @@ async def start_run(
         WorkspaceReplacedError: The directory is not the one with the files of the version, and contains other files.
     """
     check_names(session_id=session_id)
-    branch = options.branch
+    state, branch = access.state, options.branch
     if options.prompt is None:
         await _check_answers(state, version, options.answers)
     else:
@@ -77,7 +74,7 @@ async def start_run(
     conversation = await state.store.conversation(version.conversation_id)
     options = replace(
         options,
-        by=caller.owner,
+        by=access.key.owner,
         usage_limits=await _usage_limits(state, version, max_iterations),
         moves_head=conversation is not None and conversation.head_id == version.id,
     )
@@ -85,8 +82,8 @@ async def start_run(
         return state.runs.start(
             version,
             options,
-            owner=caller.owner,
-            key_id=caller.key_id,
+            owner=access.key.owner,
+            key_id=access.key.id,
             session_id=session_id,
             renderings=renderings,
         )
@@ -119,14 +116,14 @@ async def refuse_if_running(state: ServerState, conversation_id: str) -> None:
         raise _busy_error(stored[0].id)
 
 
-async def head_to_change(state: ServerState, caller: Caller, own: AuthorizedConversation) -> ServedVersion:
+async def head_to_change(access: Access, own: AuthorizedConversation) -> ServedVersion:
     """Return the head of a conversation to change it.
 
     Raises:
         ServerError: A run of the conversation is running, approvals of the head are pending, or it was deleted.
     """
-    await refuse_if_running(state, own.id)
-    head = await version_in(state, caller, own, None)
+    await refuse_if_running(access.state, own.id)
+    head = await access.version_in(own)
     _refuse_if_pending(head)
     return head
 

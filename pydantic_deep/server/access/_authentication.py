@@ -15,11 +15,10 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pydantic_deep.repository import RepositoryClosedError, RepositoryUnavailableError
+from pydantic_deep.server._api_keys import ApiKey
 from pydantic_deep.server._state import ServerState, state_in
 from pydantic_deep.server.http._errors import ServerError, api_of, path_of, render_error
 from pydantic_deep.store import StoreClosedError, StoreUnavailableError
-
-from ._callers import Caller, caller_of
 
 UNAVAILABLE_ERRORS = (StoreUnavailableError, StoreClosedError, RepositoryUnavailableError, RepositoryClosedError)
 """The errors of an unreachable database."""
@@ -31,7 +30,7 @@ def is_public(path: str) -> bool:
 
 
 class Authentication:
-    """ASGI middleware that checks the key and its rate limit, and sets `request.state.caller`."""
+    """ASGI middleware that checks the key and its rate limit, and sets `request.state.key`."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -42,7 +41,7 @@ class Authentication:
             return
         state = state_in(scope)
         try:
-            scope.setdefault('state', {})['caller'] = await _authenticate(state, scope)
+            scope.setdefault('state', {})['key'] = await _authenticate(state, scope)
         except ServerError as error:
             await render_error(error, api_of(path_of(scope)))(scope, receive, send)
             return
@@ -84,7 +83,7 @@ class _KeyCheckedSend:
         return True
 
 
-async def _authenticate(state: ServerState, scope: Scope) -> Caller:
+async def _authenticate(state: ServerState, scope: Scope) -> ApiKey:
     secret = _key_in(scope)
     try:
         key = await state.keys.find(secret)
@@ -100,7 +99,7 @@ async def _authenticate(state: ServerState, scope: Scope) -> Caller:
     wait = state.rate.take(key.id)
     if wait > 0:
         raise ServerError('rate_limited', headers={'Retry-After': str(ceil(wait))})
-    return caller_of(key)
+    return key
 
 
 def _key_in(scope: Scope) -> str:

@@ -1,4 +1,4 @@
-"""Ownership checks. Another owner's resources answer 404. Every id in a request is loaded here."""
+"""`Access`: what a caller may use. Another owner's resources answer 404. Every id in a request is loaded here."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from pydantic import JsonValue
 
 from pydantic_deep.server._agents import ServedAgent
+from pydantic_deep.server._api_keys import ApiKey, KeyScope
 from pydantic_deep.server._state import OWNER, ServerState
 from pydantic_deep.server.http._errors import ServerError, not_found
 from pydantic_deep.server.runs._server_run import ServerRun
@@ -24,8 +25,7 @@ from pydantic_deep.store import (
     new_id,
 )
 from pydantic_deep.versions import AgentVersion
-
-from ._callers import Caller, authorize_agent
+from pydantic_deep_backends import BackendProtocol
 
 RESERVED = 'server.'
 """The prefix of metadata keys that clients may not set."""
@@ -56,7 +56,6 @@ class AuthorizedApproval:
     """An approval that the caller owns."""
 
     record: ApprovalRecord
-    agent: ServedAgent
     version: ServedVersion
     """The version that the approval belongs to."""
 
@@ -73,109 +72,140 @@ class AuthorizedRun:
     """The stored run; `None` if it failed before it was stored."""
 
 
-async def create_conversation(
-    state: ServerState,
-    caller: Caller,
-    agent_name: str,
-    *,
-    name: str | None = None,
-    metadata: Mapping[str, JsonValue] | None = None,
-    instructions: str | None = None,
-) -> ServedVersion:
-    """Create a conversation for the caller, and return its root.
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """The resources that the caller of a request may use."""
 
-    Raises:
-        ServerError: The caller may not use the agent, or the metadata contain a reserved key.
-    """
-    agent = authorize_agent(state, caller, agent_name)
-    reserved = sorted(key for key in metadata or {} if key.startswith(RESERVED))
-    if reserved:
-        raise ServerError('invalid', f'Keys of `metadata` that start with {RESERVED!r} are reserved: {reserved}.')
-    id = new_id()
-    backend = None if state.make_backend is None else state.make_backend(caller.owner, id)
-    owned = {**(metadata or {}), OWNER: caller.owner}
-    return await agent.create(
-        name=name,
-        metadata=owned,
-        backend=backend,
-        instructions=() if instructions is None else instructions,
-        conversation_id=id,
-    )
+    state: ServerState
+    key: ApiKey
+    """The key of the caller. An owner may have several."""
 
+    def has(self, scope: KeyScope) -> bool:
+        """Return whether the key has a scope. `admin` includes all scopes."""
+        return scope in self.key.scopes or 'admin' in self.key.scopes
 
-async def authorize_conversation(state: ServerState, caller: Caller, id: str) -> AuthorizedConversation:
-    """Return a conversation that the caller owns.
+    def may_use(self, agent: str) -> bool:
+        """Return whether the key may use an agent."""
+        return self.key.agents is None or agent in self.key.agents
 
-    Raises:
-        ServerError: The caller owns no conversation with that id.
-    """
-    check_id(id)
-    record = await state.store.conversation(id)
-    newest = await state.store.versions(VersionFilter(conversation_id=id, metadata={OWNER: caller.owner}), limit=1)
-    if record is None or not newest:
-        raise not_found()
-    return AuthorizedConversation(
-        record=record, agent=authorize_agent(state, caller, record.agent_name), newest=newest[0]
-    )
+    def agent(self, name: str) -> ServedAgent:
+        """Return an agent that the caller may use.
 
+        Raises:
+            ServerError: There is no such agent, or the key may not use it.
+        """
+        if name not in self.state.agents or not self.may_use(name):
+            raise not_found()
+        return self.state.agents[name]
 
-async def authorize_version(state: ServerState, caller: Caller, id: str) -> ServedVersion:
-    """Return a version that the caller owns.
+    async def create_conversation(
+        self,
+        agent_name: str,
+        *,
+        name: str | None = None,
+        metadata: Mapping[str, JsonValue] | None = None,
+        instructions: str | None = None,
+    ) -> ServedVersion:
+        """Create a conversation for the caller, and return its root.
 
-    Raises:
-        ServerError: The caller owns no version with that id.
-    """
-    check_id(id)
-    try:
-        record = await state.store.version(id)
-    except VersionNotFoundError:
-        raise not_found() from None
-    conversation = await authorize_conversation(state, caller, record.conversation_id)
-    return await load_version(state, caller, conversation.agent, record)
+        Raises:
+            ServerError: The caller may not use the agent, or the metadata contain a reserved key.
+        """
+        agent = self.agent(agent_name)
+        reserved = sorted(key for key in metadata or {} if key.startswith(RESERVED))
+        if reserved:
+            raise ServerError('invalid', f'Keys of `metadata` that start with {RESERVED!r} are reserved: {reserved}.')
+        id = new_id()
+        return await agent.create(
+            name=name,
+            metadata={**(metadata or {}), OWNER: self.key.owner},
+            backend=self._backend(id),
+            instructions=() if instructions is None else instructions,
+            conversation_id=id,
+        )
 
+    async def conversation(self, id: str) -> AuthorizedConversation:
+        """Return a conversation that the caller owns.
 
-async def authorize_run(state: ServerState, caller: Caller, id: str) -> AuthorizedRun:
-    """Return a run that the caller owns.
+        Raises:
+            ServerError: The caller owns no conversation with that id.
+        """
+        check_id(id)
+        store, wanted = self.state.store, VersionFilter(conversation_id=id, metadata={OWNER: self.key.owner})
+        record, newest = await store.conversation(id), await store.versions(wanted, limit=1)
+        if record is None or not newest:
+            raise not_found()
+        return AuthorizedConversation(record=record, agent=self.agent(record.agent_name), newest=newest[0])
 
-    Raises:
-        ServerError: The caller owns no run with that id.
-    """
-    check_id(id)
-    local = state.runs.get(id)
-    stored = await load_run(state.store, state.runs, id)
-    if local is None and stored is None:
-        raise not_found()
-    if local is not None and local.state == 'suspended':
-        if stored is None:  # it was never stored
-            local.state = 'failed'
-        elif stored.state != 'suspended':  # it has been resumed or cancelled since
-            local = None
-    conversation_id = stored.last.conversation_id if local is None and stored is not None else ''
-    conversation = await authorize_conversation(
-        state, caller, conversation_id if local is None else local.conversation_id
-    )
-    return AuthorizedRun(id=id, agent=conversation.agent, local=local, stored=stored)
+    async def version(self, id: str) -> ServedVersion:
+        """Return a version that the caller owns.
 
+        Raises:
+            ServerError: The caller owns no version with that id.
+        """
+        check_id(id)
+        try:
+            record = await self.state.store.version(id)
+        except VersionNotFoundError:
+            raise not_found() from None
+        conversation = await self.conversation(record.conversation_id)
+        return await self.load_version(conversation.agent, record)
 
-async def authorize_approval(state: ServerState, caller: Caller, id: str) -> AuthorizedApproval:
-    """Return an approval that the caller owns.
+    async def run(self, id: str) -> AuthorizedRun:
+        """Return a run that the caller owns.
 
-    Raises:
-        ServerError: The caller owns no approval with that id.
-    """
-    check_id(id)
-    try:
-        record = await state.store.approval(id)
-    except ApprovalNotFoundError:
-        raise not_found() from None
-    version = await authorize_version(state, caller, record.version_id)
-    return AuthorizedApproval(record=record, agent=authorize_agent(state, caller, version.agent_name), version=version)
+        Raises:
+            ServerError: The caller owns no run with that id.
+        """
+        check_id(id)
+        local = self.state.runs.get(id)
+        stored = await load_run(self.state.store, self.state.runs, id)
+        if local is None and stored is None:
+            raise not_found()
+        if local is not None and local.state == 'suspended':
+            if stored is None:  # it was never stored
+                local.state = 'failed'
+            elif stored.state != 'suspended':  # it has been resumed or cancelled since
+                local = None
+        conversation_id = stored.last.conversation_id if local is None and stored is not None else ''
+        conversation = await self.conversation(conversation_id if local is None else local.conversation_id)
+        return AuthorizedRun(id=id, agent=conversation.agent, local=local, stored=stored)
 
+    async def approval(self, id: str) -> AuthorizedApproval:
+        """Return an approval that the caller owns.
 
-async def load_version(state: ServerState, caller: Caller, agent: ServedAgent, record: VersionRecord) -> ServedVersion:
-    """Load a version with its files, for a caller that is known to own it."""
-    backend = None if state.make_backend is None else state.make_backend(caller.owner, record.conversation_id)
-    return await agent.load(record.id, backend=backend)
+        Raises:
+            ServerError: The caller owns no approval with that id.
+        """
+        check_id(id)
+        try:
+            record = await self.state.store.approval(id)
+        except ApprovalNotFoundError:
+            raise not_found() from None
+        return AuthorizedApproval(record=record, version=await self.version(record.version_id))
+
+    async def load_version(self, agent: ServedAgent, record: VersionRecord) -> ServedVersion:
+        """Load a version with its files, which the caller is known to own."""
+        return await agent.load(record.id, backend=self._backend(record.conversation_id))
+
+    async def version_in(self, own: AuthorizedConversation, id: str | None = None) -> ServedVersion:
+        """Return a version of a conversation, by default its head.
+
+        Raises:
+            ServerError: The conversation has no version with that id, or its head was deleted.
+        """
+        if id is not None:
+            version = await self.version(id)
+            if version.conversation_id != own.id:
+                raise not_found()
+            return version
+        if own.record.head_id is None:
+            raise ServerError('conflict', 'The head of the conversation was deleted. Move it to another version.')
+        return await self.load_version(own.agent, await self.state.store.version(own.record.head_id))
+
+    def _backend(self, conversation_id: str) -> BackendProtocol | None:
+        make_backend = self.state.make_backend
+        return None if make_backend is None else make_backend(self.key.owner, conversation_id)
 
 
 def check_id(id: str) -> None:
@@ -186,27 +216,3 @@ def check_id(id: str) -> None:
     """
     if not _UUID.fullmatch(id):
         raise not_found()
-
-
-async def version_in(state: ServerState, caller: Caller, own: AuthorizedConversation, id: str | None) -> ServedVersion:
-    """Return a version of a conversation, by default its head.
-
-    Raises:
-        ServerError: The conversation has no version with that id, or its head was deleted.
-    """
-    if id is None:
-        head = await find_head(state, caller, own)
-        if head is None:
-            raise ServerError('conflict', 'The head of the conversation was deleted. Move it to another version.')
-        return head
-    version = await authorize_version(state, caller, id)
-    if version.conversation_id != own.id:
-        raise not_found()
-    return version
-
-
-async def find_head(state: ServerState, caller: Caller, own: AuthorizedConversation) -> ServedVersion | None:
-    """Return the head of a conversation, or `None` if it was deleted."""
-    if own.record.head_id is None:
-        return None
-    return await load_version(state, caller, own.agent, await state.store.version(own.record.head_id))

@@ -19,13 +19,7 @@ from pydantic_deep.approvals import Decision
 from pydantic_deep.server._agents import ServedAgent
 from pydantic_deep.server._run_start import start_run
 from pydantic_deep.server._state import ServerState
-from pydantic_deep.server.access._callers import Caller, authorize_agent
-from pydantic_deep.server.access._ownership import (
-    AuthorizedApproval,
-    authorize_approval,
-    create_conversation,
-    load_version,
-)
+from pydantic_deep.server.access._ownership import Access, AuthorizedApproval
 from pydantic_deep.server.http._errors import NO_RETRY, ServerError
 from pydantic_deep.server.runs._event_stream import HEADERS
 from pydantic_deep.server.runs._log_entries import decode_entry, is_selected
@@ -66,8 +60,7 @@ NEW_INSTRUCTIONS = 'The instructions of this conversation are from now on:\n\n'
 class CompatTurn:
     """A running turn of a client of another API."""
 
-    state: ServerState
-    owner: str
+    access: Access
     agent_name: str
     request: Dialogue
     """The parsed request of the client."""
@@ -115,7 +108,7 @@ class CompatTurn:
             yield ''.join(map(render_frame, encoder.finish())).encode()
         finally:
             if not is_stored:
-                self.state.runs.tasks.start_soon(self._store_thread_at_end)
+                self.access.state.runs.tasks.start_soon(self._store_thread_at_end)
 
     async def _events(self) -> AsyncGenerator[StreamEvent | None]:
         """Yield the events of the run, and `None` while the client gets none. Approvals have the ids of the inbox.
@@ -123,7 +116,7 @@ class CompatTurn:
         If the log is removed while it is read, the events stop without an end event, which readers treat as an error.
         """
         required: ApprovalRequiredEvent | None = None
-        keepalive_seconds, last_yielded = self.state.settings.keepalive_seconds, anyio.current_time()
+        keepalive_seconds, last_yielded = self.access.state.settings.keepalive_seconds, anyio.current_time()
         with suppress(LogDiscardedError):
             async with aclosing(self.run.log.batches(idle_seconds=keepalive_seconds)) as batches:
                 async for batch in batches:
@@ -140,7 +133,7 @@ class CompatTurn:
                         yield event
 
     async def _with_inbox_ids(self, required: ApprovalRequiredEvent, end: EndEvent) -> ApprovalRequiredEvent:
-        records = await self.state.store.approvals(status=None, version_id=end.version_id, limit=1000)
+        records = await self.access.state.store.approvals(status=None, version_id=end.version_id, limit=1000)
         ids = {record.pending_id: record.id for record in records}
         return replace(required, approvals=[replace(approval, id=ids[approval.id]) for approval in required.approvals])
 
@@ -153,8 +146,8 @@ class CompatTurn:
         """Store the version that the dialogue of a successful run ends with."""
         version_id = cast('str', self.run.version_id)
         await store_thread(
-            self.state.threads,
-            self.owner,
+            self.access.state.threads,
+            self.access.key.owner,
             self.agent_name,
             self.request,
             answer=answer,
@@ -163,9 +156,7 @@ class CompatTurn:
         )
 
 
-async def start_turn(
-    state: ServerState, caller: Caller, agent_name: str, dialogue: Dialogue, *, session_id: str | None
-) -> CompatTurn:
+async def start_turn(access: Access, agent_name: str, dialogue: Dialogue, *, session_id: str | None) -> CompatTurn:
     """Start the turn that a client requests.
 
     Raises:
@@ -173,30 +164,30 @@ async def start_turn(
             approvals are pending and the request contains a prompt.
         ApprovalAnsweredError: An approval was already answered.
     """
-    agent = authorize_agent(state, caller, agent_name)
+    agent = access.agent(agent_name)
     check_names(session_id=session_id)  # before a conversation is created for it
     run: ServerRun | None = None
     if dialogue.decisions:
-        approvals = await _authorize_decisions(state, caller, agent_name, dialogue.decisions)
-        run = _run_of_decisions(state, approvals, dialogue.decisions)
+        approvals = await _authorize_decisions(access, agent_name, dialogue.decisions)
+        run = _run_of_decisions(access.state, approvals, dialogue.decisions)
         version = next(iter(approvals.values())).version
         answers = {approvals[id].record.pending_id: decision for id, decision in dialogue.decisions.items()}
         options = TurnOptions(answers=answers)
     else:
-        version, prefix = await _base_version(state, caller, agent, agent_name, dialogue, session_id)
+        version, prefix = await _base_version(access, agent, agent_name, dialogue, session_id)
         prompt = _prompt([*prefix, *dialogue.prompt])
         options = TurnOptions(prompt=prompt, model_settings=dialogue.model_settings)
-    run = run or await start_run(state, caller, version, options, session_id=session_id)
-    return CompatTurn(state=state, owner=caller.owner, agent_name=agent_name, request=dialogue, run=run)
+    run = run or await start_run(access, version, options, session_id=session_id)
+    return CompatTurn(access=access, agent_name=agent_name, request=dialogue, run=run)
 
 
 async def _authorize_decisions(
-    state: ServerState, caller: Caller, agent_name: str, decisions: Mapping[str, Decision]
+    access: Access, agent_name: str, decisions: Mapping[str, Decision]
 ) -> dict[str, AuthorizedApproval]:
     """Return the approvals that the decisions refer to, by id. They must belong to a single version."""
-    if not caller.has('approve'):
+    if not access.has('approve'):
         raise ServerError('forbidden', 'This requires a key with the scope `approve`.')
-    approvals = {id: await authorize_approval(state, caller, id) for id in decisions}
+    approvals = {id: await access.approval(id) for id in decisions}
     versions = {(approval.version.id, approval.version.agent_name) for approval in approvals.values()}
     if len(versions) > 1 or versions.pop()[1] != agent_name:
         raise ServerError('invalid', 'All decisions of a request must belong to one response of this model.')
@@ -213,19 +204,19 @@ def _run_of_decisions(
 
 
 async def _base_version(
-    state: ServerState, caller: Caller, agent: ServedAgent, agent_name: str, dialogue: Dialogue, session_id: str | None
+    access: Access, agent: ServedAgent, agent_name: str, dialogue: Dialogue, session_id: str | None
 ) -> tuple[AgentVersion[Any, Any], list[Content]]:
     """Return the version that a dialogue continues, and content to send before its prompt.
 
     An unknown dialogue becomes the history of a new conversation. A changed system prompt is sent with the new prompt,
     so that earlier messages stay unchanged and remain in the provider's cache.
     """
-    known = await find_thread(state.threads, caller.owner, agent_name, dialogue, session_id=session_id)
+    known = await find_thread(access.state.threads, access.key.owner, agent_name, dialogue, session_id=session_id)
     if known is not None:
         with suppress(VersionNotFoundError):  # it was deleted, but the client sends the messages
-            version = await load_version(state, caller, agent, await state.store.version(known.version_id))
+            version = await access.load_version(agent, await access.state.store.version(known.version_id))
             return version, [NEW_INSTRUCTIONS + dialogue.system] if has_new_instructions(known, dialogue) else []
-    root = await create_conversation(state, caller, agent_name, name=_conversation_name(text_of(dialogue.prompt)))
+    root = await access.create_conversation(agent_name, name=_conversation_name(text_of(dialogue.prompt)))
     history = to_model_messages(dialogue)
     if not history:
         return root, []

@@ -18,7 +18,8 @@ from pydantic_deep.audit import Status as AuditStatus
 from pydantic_deep.repository import In, Range, Scalar
 from pydantic_deep.server._agents import ServedAgent
 from pydantic_deep.server._state import State
-from pydantic_deep.server.access._callers import Caller, authorize_agent, require
+from pydantic_deep.server.access._ownership import Access
+from pydantic_deep.server.access._scopes import Require
 from pydantic_deep.server.http._errors import ServerError, describe_errors, not_found
 from pydantic_deep.server.http._json_route import JsonRoute
 from pydantic_deep.server.schemas._admin import (
@@ -43,9 +44,9 @@ _SQL_WAIT_SECONDS = 10
 
 router = APIRouter(route_class=JsonRoute)
 
-AnyCaller = Annotated[Caller, Depends(require(None))]
-Auditor = Annotated[Caller, Depends(require('audit'))]
-Admin = Annotated[Caller, Depends(require('admin'))]
+AnyCaller = Annotated[Access, Depends(Require(None))]
+Auditor = Annotated[Access, Depends(Require('audit'))]
+Admin = Annotated[Access, Depends(Require('admin'))]
 
 
 @router.get(
@@ -75,28 +76,30 @@ async def read_health(state: State, response: Response) -> Health:
         **describe_errors(),
     },
 )
-async def read_metrics(state: State, caller: Admin) -> Response:
+async def read_metrics(access: Admin) -> Response:
     """Requires the scope `admin`."""
-    return Response(state.metrics.render(), media_type=CONTENT_TYPE_LATEST)
+    return Response(access.state.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
 
 @router.get('/api/me', tags=['server'], summary='Get the permissions of this key', responses=describe_errors())
-async def read_me(caller: AnyCaller) -> Me:
+async def read_me(access: AnyCaller) -> Me:
     """Works with any API key."""
-    agents = None if caller.agents is None else sorted(caller.agents)
-    return Me(owner=caller.owner, scopes=sorted(caller.scopes), agents=agents)
+    agents = None if access.key.agents is None else sorted(access.key.agents)
+    return Me(owner=access.key.owner, scopes=sorted(access.key.scopes), agents=agents)
 
 
 @router.get('/api/agents', tags=['agents'], summary='List the agents of this key', responses=describe_errors())
-async def list_agents(state: State, caller: AnyCaller) -> AgentList:
+async def list_agents(access: AnyCaller) -> AgentList:
     """Works with any API key."""
-    return AgentList(items=[_info(name, agent) for name, agent in sorted(state.agents.items()) if caller.may_use(name)])
+    return AgentList(
+        items=[_info(name, agent) for name, agent in sorted(access.state.agents.items()) if access.may_use(name)]
+    )
 
 
 @router.get('/api/agents/{agent}', tags=['agents'], summary='Get an agent', responses=describe_errors('not_found'))
-async def read_agent(agent: str, state: State, caller: AnyCaller) -> AgentInfo:
+async def read_agent(agent: str, access: AnyCaller) -> AgentInfo:
     """Works with any API key."""
-    return _info(agent, authorize_agent(state, caller, agent))
+    return _info(agent, access.agent(agent))
 
 
 @router.get(
@@ -105,10 +108,10 @@ async def read_agent(agent: str, state: State, caller: AnyCaller) -> AgentInfo:
     summary='List the skills of an agent',
     responses=describe_errors('not_found'),
 )
-async def list_skills(agent: str, state: State, caller: AnyCaller) -> SkillList:
+async def list_skills(agent: str, access: AnyCaller) -> SkillList:
     """Works with any API key. Skills in the files of a single conversation are not included."""
     capabilities: list[AbstractCapability[Any]] = []
-    authorize_agent(state, caller, agent).agent.root_capability.apply(capabilities.append)
+    access.agent(agent).agent.root_capability.apply(capabilities.append)
     catalogs = [await capability.catalog() for capability in capabilities if isinstance(capability, Skills)]
     return SkillList(
         items=[
@@ -127,8 +130,7 @@ async def list_skills(agent: str, state: State, caller: AnyCaller) -> SkillList:
     response_model_exclude={'items': {'__all__': {'messages'}}},
 )
 async def list_audit(
-    state: State,
-    caller: Auditor,
+    access: Auditor,
     status: Annotated[AuditStatus | None, Query(description='Only records with this status.')] = None,
     agent: Annotated[str | None, Query(description='Only records of this agent.', max_length=200)] = None,
     conversation: Annotated[str | None, Query(description='Only records of this conversation.', max_length=200)] = None,
@@ -146,11 +148,11 @@ async def list_audit(
     where: dict[str, Scalar | In | Range] = {name: value for name, value in requested.items() if value is not None}
     if since is not None:
         where['started_at'] = Range(ge=since)
-    if not caller.has('admin'):
-        where['owner'] = caller.owner
-        if caller.agents is not None:
-            where['agent_name'] = In([name for name in caller.agents if agent in (None, name)])
-    page = await state.audit.list(where, order_by='-started_at', limit=limit, cursor=cursor)
+    if not access.has('admin'):
+        where['owner'] = access.key.owner
+        if access.key.agents is not None:
+            where['agent_name'] = In([name for name in access.key.agents if agent in (None, name)])
+    page = await access.state.audit.list(where, order_by='-started_at', limit=limit, cursor=cursor)
     return AuditPage(items=page.items, cursor=page.cursor)
 
 
@@ -160,11 +162,11 @@ async def list_audit(
     summary='Get an audit record',
     responses={200: {'content': {'application/json': {'example': EXAMPLE_RECORD}}}, **describe_errors('not_found')},
 )
-async def read_audit(record: str, state: State, caller: Auditor) -> AuditRecord:
+async def read_audit(record: str, access: Auditor) -> AuditRecord:
     """Requires the scope `audit` for runs of the key's owner, or `admin`."""
-    audit_record = await state.audit.get(record)
-    is_own = audit_record.owner == caller.owner and caller.may_use(audit_record.agent_name)
-    if not is_own and not caller.has('admin'):
+    audit_record = await access.state.audit.get(record)
+    is_own = audit_record.owner == access.key.owner and access.may_use(audit_record.agent_name)
+    if not is_own and not access.has('admin'):
         raise not_found()
     return audit_record
 
@@ -176,13 +178,13 @@ async def read_audit(record: str, state: State, caller: Auditor) -> AuditRecord:
     response_model=SqlTable,
     responses=describe_errors(),
 )
-async def query_history(body: SqlQuery, state: State, caller: Admin, request: Request) -> Response:
+async def query_history(body: SqlQuery, access: Admin, request: Request) -> Response:
     """Requires the scope `admin`. API keys and audit records are not available as tables.
 
     A query ends when its time limit is reached or the client disconnects. If two queries are already running, further
     ones are queued, and after ten seconds they fail with 503 and `Retry-After`.
     """
-    settings = state.settings
+    settings = access.state.settings
     limits = SqlLimits(
         timeout_seconds=settings.sql_timeout_seconds,
         memory_bytes=settings.sql_memory_bytes,
@@ -190,7 +192,7 @@ async def query_history(body: SqlQuery, state: State, caller: Admin, request: Re
         at_once=settings.max_sql_at_once,
         wait_seconds=_SQL_WAIT_SECONDS,
     )
-    query = state.store.sql(body.query, body.parameters, limits=limits, max_rows=settings.max_sql_rows)
+    query = access.state.store.sql(body.query, body.parameters, limits=limits, max_rows=settings.max_sql_rows)
     try:
         table = await _while_connected(request, query)
     except QueryBusyError as error:

@@ -8,9 +8,9 @@ from fastapi import APIRouter, Depends, Query
 
 from pydantic_deep.approvals import InvalidDecisionError
 from pydantic_deep.server._run_start import start_run
-from pydantic_deep.server._state import OWNER, State
-from pydantic_deep.server.access._callers import Caller, require
-from pydantic_deep.server.access._ownership import authorize_approval, authorize_conversation
+from pydantic_deep.server._state import OWNER
+from pydantic_deep.server.access._ownership import Access
+from pydantic_deep.server.access._scopes import Require
 from pydantic_deep.server.http._errors import ServerError, describe_errors
 from pydantic_deep.server.http._json_route import JsonRoute
 from pydantic_deep.server.schemas._approvals import Answer, AnsweredApproval, ApprovalPage, to_decision
@@ -23,8 +23,8 @@ from ._parameters import Cursor
 
 router = APIRouter(prefix='/api/approvals', tags=['approvals'], route_class=JsonRoute)
 
-Approver = Annotated[Caller, Depends(require('approve'))]
-"""A caller that may answer approvals."""
+Approver = Annotated[Access, Depends(Require('approve'))]
+"""The access of a caller that may answer approvals."""
 
 _PAGE = 100
 """Number of versions that are read at once to collect approvals."""
@@ -35,8 +35,7 @@ _ALL = 10_000
 
 @router.get('', summary='List approvals', responses=describe_errors('not_found'))
 async def list_approvals(
-    state: State,
-    caller: Approver,
+    access: Approver,
     status: Annotated[ApprovalStatus | None, Query(description='Only approvals with this status.')] = 'pending',
     all: Annotated[bool, Query(description='Include approvals of every status.')] = False,
     agent: Annotated[Name | None, Query(description='Only approvals of this agent.')] = None,
@@ -55,39 +54,38 @@ async def list_approvals(
 ) -> ApprovalPage:
     """Approvals in all conversations of the key's owner, those of the newest versions first."""
     if conversation is not None:
-        await authorize_conversation(state, caller, conversation)
+        await access.conversation(conversation)
     wanted = VersionFilter(
-        states=['awaiting_approval'], agent_name=agent, conversation_id=conversation, metadata={OWNER: caller.owner}
+        states=['awaiting_approval'], agent_name=agent, conversation_id=conversation, metadata={OWNER: access.key.owner}
     )
     items: list[StoredApproval] = []
     before = None if cursor is None else int(cursor)
     while True:
-        versions = await state.store.versions(wanted, limit=_PAGE, before=before)
+        versions = await access.state.store.versions(wanted, limit=_PAGE, before=before)
         for version in versions:
             if len(items) >= limit:
                 return ApprovalPage(items=items, cursor=str(before))
             before = version.number
-            if version.agent_name in state.agents and caller.may_use(version.agent_name):
+            if version.agent_name in access.state.agents and access.may_use(version.agent_name):
                 wanted_status = None if all else status
-                records = await state.store.approvals(status=wanted_status, version_id=version.id, limit=_ALL)
-                items += await state.views.approvals(records)
+                records = await access.state.store.approvals(status=wanted_status, version_id=version.id, limit=_ALL)
+                items += await access.state.views.approvals(records)
         if len(versions) < _PAGE:
             return ApprovalPage(items=items, cursor=None)
 
 
 @router.get('/{approval}', summary='Get an approval', responses=describe_errors('not_found'))
-async def read_approval(approval: str, state: State, caller: Approver) -> StoredApproval:
+async def read_approval(approval: str, access: Approver) -> StoredApproval:
     """Returns all arguments of the call, and the view to show to a person."""
-    own = await authorize_approval(state, caller, approval)
-    return (await state.views.approvals([own.record]))[0]
+    own = await access.approval(approval)
+    return (await access.state.views.approvals([own.record]))[0]
 
 
 @router.post('/{approval}', summary='Answer an approval', responses=describe_errors('not_found', 'conflict'))
 async def answer_approval(
     approval: str,
     body: Answer,
-    state: State,
-    caller: Approver,
+    access: Approver,
     resume: Annotated[
         bool, Query(description='Resume the turn if no approval is pending any more. Also requires the scope `run`.')
     ] = False,
@@ -97,20 +95,20 @@ async def answer_approval(
     The answer must contain the `view.digest` that the person saw, and fails if the call has changed since. Only `deny`
     works without a digest.
     """
-    if resume and not caller.has('run'):
+    if resume and not access.has('run'):
         raise ServerError('forbidden', 'Resuming the turn requires a key with the scope `run`.')
-    own = await authorize_approval(state, caller, approval)
-    inbox = ApprovalInbox(state.store)
+    own = await access.approval(approval)
+    inbox = ApprovalInbox(access.state.store)
     try:
-        await inbox.answer(own.record.id, to_decision(body), by=caller.owner, reason=body.reason)
+        await inbox.answer(own.record.id, to_decision(body), by=access.key.owner, reason=body.reason)
     except InvalidDecisionError as error:
         raise ServerError('invalid', str(error)) from None
     except ApprovalAnsweredError as error:
         raise answered_error(error) from None
     run_id = None
-    if resume and not await state.store.approvals(status='pending', version_id=own.version.id, limit=1):
-        run_id = (await start_run(state, caller, own.version, TurnOptions())).id
-    (answered,) = await state.views.approvals([await state.store.approval(own.record.id)])
+    if resume and not await access.state.store.approvals(status='pending', version_id=own.version.id, limit=1):
+        run_id = (await start_run(access, own.version, TurnOptions())).id
+    (answered,) = await access.state.views.approvals([await access.state.store.approval(own.record.id)])
     return AnsweredApproval(approval=answered, run_id=run_id)
 
 

@@ -12,8 +12,6 @@ from fastapi import APIRouter, Body
 from pydantic import JsonValue
 from starlette.responses import Response
 
-from pydantic_deep.server._state import State
-from pydantic_deep.server.access._callers import authorize_agent
 from pydantic_deep.server.compat._anthropic import MessagesRequest, anthropic_session_id, parse_anthropic_request
 from pydantic_deep.server.compat._google import GenerateContentRequest, parse_google_request
 from pydantic_deep.server.compat._openai import ChatCompletionRequest, openai_session_id, parse_openai_request
@@ -64,9 +62,9 @@ _USER_MESSAGE = {'role': 'user', 'content': 'Read sales.csv.'}
     summary='List the agents as models',
     responses={**_example({'object': 'list', 'data': [_openai_model('analyst')]}), **_errors('openai')},
 )
-async def list_openai_models(state: State, caller: Runner) -> dict[str, JsonValue]:
+async def list_openai_models(access: Runner) -> dict[str, JsonValue]:
     """Requires the scope `run`."""
-    names = [name for name in sorted(state.agents) if caller.may_use(name)]
+    names = [name for name in sorted(access.state.agents) if access.may_use(name)]
     return {'object': 'list', 'data': [_openai_model(name) for name in names]}
 
 
@@ -76,9 +74,9 @@ async def list_openai_models(state: State, caller: Runner) -> dict[str, JsonValu
     summary='Get an agent as a model',
     responses={**_example(_openai_model('analyst')), **_errors('openai')},
 )
-async def read_openai_model(agent: str, state: State, caller: Runner) -> dict[str, JsonValue]:
+async def read_openai_model(agent: str, access: Runner) -> dict[str, JsonValue]:
     """Requires the scope `run`."""
-    authorize_agent(state, caller, agent)
+    access.agent(agent)
     return _openai_model(agent)
 
 
@@ -97,11 +95,10 @@ async def create_chat_completion(
         ChatCompletionRequest,
         Body(openapi_examples={'words': {'value': {'model': 'analyst', 'messages': [_USER_MESSAGE]}}}),
     ],
-    state: State,
-    caller: Runner,
+    access: Runner,
 ) -> Response:
     """Requires the scope `run`; for decisions, also `approve`. `model` is the name of an agent."""
-    turn = await start_turn(state, caller, body.model, parse_openai_request(body), session_id=openai_session_id(body))
+    turn = await start_turn(access, body.model, parse_openai_request(body), session_id=openai_session_id(body))
     build_body = partial(openai_completion, model=body.model)
     if not body.stream:
         return await turn.respond(build_body)
@@ -123,13 +120,10 @@ async def create_message(
             openapi_examples={'words': {'value': {'model': 'analyst', 'max_tokens': 4096, 'messages': [_USER_MESSAGE]}}}
         ),
     ],
-    state: State,
-    caller: Runner,
+    access: Runner,
 ) -> Response:
     """Requires the scope `run`; for decisions, also `approve`. `model` is the name of an agent."""
-    turn = await start_turn(
-        state, caller, body.model, parse_anthropic_request(body), session_id=anthropic_session_id(body)
-    )
+    turn = await start_turn(access, body.model, parse_anthropic_request(body), session_id=anthropic_session_id(body))
     build_body = partial(anthropic_message, model=body.model)
     return (
         await turn.stream(AnthropicEncoder(model=body.model), build_body)
@@ -144,9 +138,9 @@ async def create_message(
     summary='List the agents as models',
     responses={**_example({'models': [_google_model('analyst')]}), **_errors('google')},
 )
-async def list_google_models(state: State, caller: Runner) -> dict[str, JsonValue]:
+async def list_google_models(access: Runner) -> dict[str, JsonValue]:
     """Requires the scope `run`."""
-    return {'models': [_google_model(name) for name in sorted(state.agents) if caller.may_use(name)]}
+    return {'models': [_google_model(name) for name in sorted(access.state.agents) if access.may_use(name)]}
 
 
 @router.get(
@@ -155,9 +149,9 @@ async def list_google_models(state: State, caller: Runner) -> dict[str, JsonValu
     summary='Get an agent as a model',
     responses={**_example(_google_model('analyst')), **_errors('google')},
 )
-async def read_google_model(agent: str, state: State, caller: Runner) -> dict[str, JsonValue]:
+async def read_google_model(agent: str, access: Runner) -> dict[str, JsonValue]:
     """Requires the scope `run`."""
-    authorize_agent(state, caller, agent)
+    access.agent(agent)
     return _google_model(agent)
 
 
@@ -175,10 +169,10 @@ _GOOGLE_BODY = Body(
     responses={200: {'description': 'A response.'}, **_errors('google')},
 )
 async def generate_content(
-    agent: str, body: Annotated[GenerateContentRequest, _GOOGLE_BODY], state: State, caller: Runner
+    agent: str, body: Annotated[GenerateContentRequest, _GOOGLE_BODY], access: Runner
 ) -> Response:
     """Requires the scope `run`; for decisions, also `approve`."""
-    turn = await start_turn(state, caller, agent, parse_google_request(body), session_id=body.labels.get('session_id'))
+    turn = await start_turn(access, agent, parse_google_request(body), session_id=body.labels.get('session_id'))
     return await turn.respond(partial(google_response, model=agent))
 
 
@@ -193,12 +187,11 @@ async def generate_content(
 async def stream_generate_content(
     agent: str,
     body: Annotated[GenerateContentRequest, _GOOGLE_BODY],
-    state: State,
-    caller: Runner,
+    access: Runner,
     alt: str = 'sse',
 ) -> Response:
     """Requires the scope `run`; for decisions, also `approve`. Only `alt=sse`, which the clients use, is supported."""
     if alt != 'sse':
         raise not_found()
-    turn = await start_turn(state, caller, agent, parse_google_request(body), session_id=body.labels.get('session_id'))
+    turn = await start_turn(access, agent, parse_google_request(body), session_id=body.labels.get('session_id'))
     return await turn.stream(GoogleEncoder(model=agent), partial(google_response, model=agent))

@@ -11,8 +11,7 @@ from pydantic_ai.messages import ModelMessage
 
 from pydantic_deep.fluent import MessageList, TranscriptError
 from pydantic_deep.server._run_start import head_to_change, refuse_if_running
-from pydantic_deep.server._state import OWNER, State
-from pydantic_deep.server.access._ownership import authorize_conversation, create_conversation, version_in
+from pydantic_deep.server._state import OWNER
 from pydantic_deep.server.http._errors import ServerError, describe_errors
 from pydantic_deep.server.http._json_route import JsonRoute
 from pydantic_deep.server.schemas._conversations import (
@@ -35,20 +34,19 @@ _ALL = 1_000_000
 
 
 @router.post('', status_code=201, summary='Create a conversation', responses=describe_errors('not_found'))
-async def create(body: NewConversation, state: State, caller: Runner, response: Response) -> ConversationDetails:
+async def create(body: NewConversation, access: Runner, response: Response) -> ConversationDetails:
     """The new conversation has no messages and, unless the application provides some, no files."""
-    root = await create_conversation(
-        state, caller, body.agent, name=body.name, metadata=body.metadata, instructions=body.instructions
+    root = await access.create_conversation(
+        body.agent, name=body.name, metadata=body.metadata, instructions=body.instructions
     )
-    own = await authorize_conversation(state, caller, root.conversation_id)
+    own = await access.conversation(root.conversation_id)
     response.headers['location'] = f'/api/conversations/{own.id}'
-    return await load_conversation(state, own)
+    return await load_conversation(access.state, own)
 
 
 @router.get('', summary='List conversations, newest first', responses=describe_errors())
 async def list_conversations(
-    state: State,
-    caller: Runner,
+    access: Runner,
     agent: Annotated[Name | None, Query(description='Only conversations of this agent.')] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
@@ -57,41 +55,41 @@ async def list_conversations(
     items: list[ConversationSummary] = []
     before = None if cursor is None else int(cursor)
     while True:
-        roots = await state.store.versions(
-            VersionFilter(kinds=['root'], agent_name=agent, metadata={OWNER: caller.owner}),
+        roots = await access.state.store.versions(
+            VersionFilter(kinds=['root'], agent_name=agent, metadata={OWNER: access.key.owner}),
             limit=limit + 1,
             before=before,
         )
         for root in roots:
-            record = await state.store.conversation(root.conversation_id)
-            if record is not None and root.agent_name in state.agents and caller.may_use(root.agent_name):
+            record = await access.state.store.conversation(root.conversation_id)
+            if record is not None and root.agent_name in access.state.agents and access.may_use(root.agent_name):
                 if len(items) == limit:
                     return ConversationPage(items=items, cursor=str(before))
-                head = root if record.head_id is None else await state.store.version(record.head_id)
-                items.append(state.views.conversation_summary(record, head))
+                head = root if record.head_id is None else await access.state.store.version(record.head_id)
+                items.append(access.state.views.conversation_summary(record, head))
             before = root.number
         if len(roots) <= limit:
             return ConversationPage(items=items, cursor=None)
 
 
 @router.get('/{conversation}', summary='Get a conversation', responses=describe_errors('not_found'))
-async def read(conversation: str, state: State, caller: Runner) -> ConversationDetails:
+async def read(conversation: str, access: Runner) -> ConversationDetails:
     """Returns the conversation at its head: state, plan, pending approvals, usage."""
-    own = await authorize_conversation(state, caller, conversation)
-    return await load_conversation(state, own)
+    own = await access.conversation(conversation)
+    return await load_conversation(access.state, own)
 
 
 @router.patch('/{conversation}', summary='Rename a conversation', responses=describe_errors('not_found', 'conflict'))
-async def update(conversation: str, body: ConversationChange, state: State, caller: Runner) -> ConversationDetails:
+async def update(conversation: str, body: ConversationChange, access: Runner) -> ConversationDetails:
     """Creates a new version at the head with the new name. Fails while a run is active or an approval is pending."""
-    own = await authorize_conversation(state, caller, conversation)
-    head = await head_to_change(state, caller, own)
+    own = await access.conversation(conversation)
+    head = await head_to_change(access, own)
     try:
         await own.agent.conversation(own.id, backend=head.backend).rename(body.name)
     except VersionConflictError:
         raise ServerError('conflict', 'The conversation changed in the meantime. Rename it again.') from None
-    renamed = await authorize_conversation(state, caller, conversation)
-    return await load_conversation(state, renamed)
+    renamed = await access.conversation(conversation)
+    return await load_conversation(access.state, renamed)
 
 
 @router.delete(
@@ -100,16 +98,16 @@ async def update(conversation: str, body: ConversationChange, state: State, call
     summary='Delete a conversation',
     responses=describe_errors('not_found', 'conflict'),
 )
-async def delete(conversation: str, state: State, caller: Runner) -> None:
+async def delete(conversation: str, access: Runner) -> None:
     """Deletes all versions on all branches, and the conversations of subagents.
 
     Data that is no longer referenced is garbage-collected. Audit records are preserved.
     """
-    own = await authorize_conversation(state, caller, conversation)
-    await refuse_if_running(state, own.id)
-    for id in [*await _conversations_below(state.store, own.id), own.id]:  # a partial deletion can be repeated
-        while versions := await state.store.versions(VersionFilter(conversation_id=id), limit=1):
-            await state.store.delete(versions[0].id)  # also deletes the steps of its turn
+    own = await access.conversation(conversation)
+    await refuse_if_running(access.state, own.id)
+    for id in [*await _conversations_below(access.state.store, own.id), own.id]:  # a partial deletion can be repeated
+        while versions := await access.state.store.versions(VersionFilter(conversation_id=id), limit=1):
+            await access.state.store.delete(versions[0].id)  # also deletes the steps of its turn
 
 
 @router.get(
@@ -119,15 +117,14 @@ async def delete(conversation: str, state: State, caller: Runner) -> None:
 )
 async def read_messages(
     conversation: str,
-    state: State,
-    caller: Runner,
+    access: Runner,
     version: Annotated[str | None, Query(description='A version of the conversation; the head if omitted.')] = None,
 ) -> Transcript:
     """The transcript of the head, or of any version of the conversation. Numbers that JSON cannot represent, such as
     `NaN`, are strings.
     """
-    own = await authorize_conversation(state, caller, conversation)
-    chosen = await version_in(state, caller, own, version)
+    own = await access.conversation(conversation)
+    chosen = await access.version_in(own, version)
     messages = await chosen.messages()
     try:
         document = MessageList(messages).to_dict()

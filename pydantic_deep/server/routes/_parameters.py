@@ -1,4 +1,4 @@
-"""Parameters that several routes share: the caller with the scope `run`, and pagination."""
+"""Parameters that several routes share: the access of a caller with the scope `run`, and pagination."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from typing import Annotated
 
 from fastapi import Depends, Query
 
-from pydantic_deep.server.access._callers import Caller, require
+from pydantic_deep.server.access._ownership import Access
+from pydantic_deep.server.access._scopes import Require
 
-Runner = Annotated[Caller, Depends(require('run'))]
-"""A caller with the scope `run`."""
+Runner = Annotated[Access, Depends(Require('run'))]
+"""The access of a caller with the scope `run`."""
 
 Limit = Annotated[int, Query(ge=1, le=200, description='Maximum number of items in the page.')]
 """The maximum number of items of a page."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
@@ -12,16 +13,9 @@ from pydantic_ai.settings import ModelSettings
 
 from pydantic_deep.server._agents import ServedAgent
 from pydantic_deep.server._run_start import refusals_as_errors, start_run
-from pydantic_deep.server._state import ServerState, State
+from pydantic_deep.server._state import ServerState
 from pydantic_deep.server.access._authentication import UNAVAILABLE_ERRORS
-from pydantic_deep.server.access._callers import Caller
-from pydantic_deep.server.access._ownership import (
-    AuthorizedRun,
-    authorize_conversation,
-    authorize_run,
-    authorize_version,
-    version_in,
-)
+from pydantic_deep.server.access._ownership import AuthorizedRun, ServedVersion
 from pydantic_deep.server.http._errors import ServerError, describe_errors
 from pydantic_deep.server.http._json_route import JsonRoute
 from pydantic_deep.server.runs._event_stream import (
@@ -32,7 +26,6 @@ from pydantic_deep.server.runs._event_stream import (
     tail_log,
     tail_stored,
 )
-from pydantic_deep.server.runs._server_run import ServerRun
 from pydantic_deep.server.runs._stored_run_events import follow_stored_run, stored_run_events
 from pydantic_deep.server.runs._stored_runs import StoredRun, load_run
 from pydantic_deep.server.schemas._approvals import to_decision
@@ -73,7 +66,44 @@ async def event_selection(
 
 
 SelectedEvents = Annotated[EventGroup, Depends(event_selection)]
-Wait = Annotated[bool, Query(description='Respond when the run has ended, or with 202 as soon as it has started.')]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurnRequest:
+    """A dependency: the response that a client requests for a turn."""
+
+    request: Request
+    access: Runner
+    selection: SelectedEvents
+    wait: Annotated[
+        bool, Query(description='Respond when the run has ended, or with 202 as soon as it has started.')
+    ] = True
+
+    async def run(self, version: ServedVersion, body: NewBranch | Resumption, options: TurnOptions) -> Response:
+        """Start the turn, and return its events, its result, or HTTP 202."""
+        state = self.access.state
+        run = await start_run(
+            self.access, version, options, max_iterations=body.max_iterations, session_id=body.session_id
+        )
+        headers = {'location': f'/api/runs/{run.id}', 'x-run-id': run.id}
+        await run.wait_begun()
+        if STREAM in self.request.headers.get('accept', ''):
+            response = tail_log(
+                run.log, run.id, None, self.selection, keepalive_seconds=state.settings.keepalive_seconds
+            )
+            response.headers.update(headers)
+            return response
+        if self.wait:
+            await run.wait()
+        stored: StoredRun | None = None
+        with suppress(*UNAVAILABLE_ERRORS):  # if the store has lost the run, the response is built from this process
+            stored = await load_run(state.store, state.runs, run.id) if self.wait else None
+        own = AuthorizedRun(id=run.id, agent=state.agents[run.agent_name], local=run, stored=stored)
+        shape = await build_run(state, own)
+        return JSONResponse(shape.model_dump(mode='json'), 200 if self.wait else 202, headers=headers)
+
+
+RequestedTurn = Annotated[TurnRequest, Depends()]
 
 
 @router.post(
@@ -83,25 +113,14 @@ Wait = Annotated[bool, Query(description='Respond when the run has ended, or wit
     response_model=Run,
     responses={**_RESPONSES, **describe_errors('not_found', 'conflict')},
 )
-async def create_turn(
-    conversation: str,
-    body: NewTurn,
-    request: Request,
-    state: State,
-    caller: Runner,
-    selection: SelectedEvents,
-    wait: Wait = True,
-) -> Response:
+async def create_turn(conversation: str, body: NewTurn, turn: RequestedTurn) -> Response:
     """The run continues if the client disconnects, and its events can be read again by its id.
 
     With `Accept: text/event-stream`, the run is streamed. Only one turn at a time can continue a version.
     """
-    own = await authorize_conversation(state, caller, conversation)
-    version = await version_in(state, caller, own, body.from_version)
-    run = await start_run(
-        state, caller, version, options_from(body), max_iterations=body.max_iterations, session_id=body.session_id
-    )
-    return await run_response(request, state, caller, run, selection, wait=wait)
+    own = await turn.access.conversation(conversation)
+    version = await turn.access.version_in(own, body.from_version)
+    return await turn.run(version, body, options_from(body))
 
 
 @router.post(
@@ -111,21 +130,10 @@ async def create_turn(
     response_model=Run,
     responses={**_RESPONSES, **describe_errors('not_found', 'conflict')},
 )
-async def create_branch(
-    version: str,
-    body: NewBranch,
-    request: Request,
-    state: State,
-    caller: Runner,
-    selection: SelectedEvents,
-    wait: Wait = True,
-) -> Response:
+async def create_branch(version: str, body: NewBranch, turn: RequestedTurn) -> Response:
     """Starts a turn from any version. The head moves only if that version is the head."""
-    base = await authorize_version(state, caller, version)
-    run = await start_run(
-        state, caller, base, options_from(body), max_iterations=body.max_iterations, session_id=body.session_id
-    )
-    return await run_response(request, state, caller, run, selection, wait=wait)
+    base = await turn.access.version(version)
+    return await turn.run(base, body, options_from(body))
 
 
 @router.post(
@@ -135,54 +143,41 @@ async def create_branch(
     response_model=Run,
     responses={**_RESPONSES, **describe_errors('not_found', 'conflict')},
 )
-async def resume(
-    conversation: str,
-    body: Resumption,
-    request: Request,
-    state: State,
-    caller: Runner,
-    selection: SelectedEvents,
-    wait: Wait = True,
-) -> Response:
+async def resume(conversation: str, body: Resumption, turn: RequestedTurn) -> Response:
     """Approvals without an answer remain pending. Answering also requires the scope `approve`."""
-    if body.answers and not caller.has('approve'):
+    if body.answers and not turn.access.has('approve'):
         raise ServerError('forbidden', 'Answering approvals requires a key with the scope `approve`.')
-    own = await authorize_conversation(state, caller, conversation)
-    version = await version_in(state, caller, own, body.from_version)
+    own = await turn.access.conversation(conversation)
+    version = await turn.access.version_in(own, body.from_version)
     answers = {id: to_decision(answer) for id, answer in body.answers.items()}
-    options = TurnOptions(answers=answers, reason=body.reason)
-    run = await start_run(
-        state, caller, version, options, max_iterations=body.max_iterations, session_id=body.session_id
-    )
-    return await run_response(request, state, caller, run, selection, wait=wait)
+    return await turn.run(version, body, TurnOptions(answers=answers, reason=body.reason))
 
 
 @router.get('/runs', tags=['runs'], summary='List runs, newest first', responses=describe_errors('not_found'))
 async def list_runs(
-    state: State,
-    caller: Runner,
+    access: Runner,
     conversation: Annotated[str | None, Query(description='Only runs of this conversation.', max_length=64)] = None,
     limit: Annotated[int, Query(ge=1, le=200, description='Maximum number of items in the list.')] = 50,
 ) -> RunList:
     """Returns all runs of a conversation; without `conversation`, active and recently ended runs of this process."""
     if conversation is None:
-        ids = [run.id for run in state.runs.runs_of(caller.owner) if caller.may_use(run.agent_name)]
+        ids = [run.id for run in access.state.runs.runs_of(access.key.owner) if access.may_use(run.agent_name)]
     else:
-        own = await authorize_conversation(state, caller, conversation)
-        stored = await state.store.runs(conversation_id=own.id, limit=limit)
-        here = [run.id for run in state.runs.runs_of(caller.owner) if run.conversation_id == own.id]
+        own = await access.conversation(conversation)
+        stored = await access.state.store.runs(conversation_id=own.id, limit=limit)
+        here = [run.id for run in access.state.runs.runs_of(access.key.owner) if run.conversation_id == own.id]
         ids = sorted({*here, *(run.id for run in stored)}, reverse=True)
     items: list[Run] = []
     for id in ids[:limit]:
         with suppress(ServerError):  # the conversation was deleted, but the log of the run is still cached
-            items.append(await build_run(state, await authorize_run(state, caller, id)))
+            items.append(await build_run(access.state, await access.run(id)))
     return RunList(items=items)
 
 
 @router.get('/runs/{run}', tags=['runs'], summary='Get a run', responses=describe_errors('not_found'))
-async def read_run(run: str, state: State, caller: Runner) -> Run:
+async def read_run(run: str, access: Runner) -> Run:
     """Returns the state of a run of this process or of another."""
-    return await build_run(state, await authorize_run(state, caller, run))
+    return await build_run(access.state, await access.run(run))
 
 
 @router.get(
@@ -198,8 +193,7 @@ async def read_run(run: str, state: State, caller: Runner) -> Run:
 )
 async def watch_run(
     run: str,
-    state: State,
-    caller: Runner,
+    access: Runner,
     selection: SelectedEvents,
     last_event_id: Annotated[str | None, Header(description='The id of the last event that was read.')] = None,
     after: Annotated[
@@ -216,35 +210,37 @@ async def watch_run(
     If the events are divided differently than those read before, `event: reset` comes first: discard all earlier events
     of this run.
     """
-    own = await authorize_run(state, caller, run)
+    own = await access.run(run)
     position = parse_position(last_event_id or after, run)
     if own.local is not None:
-        return tail_log(own.local.log, run, position, selection, keepalive_seconds=state.settings.keepalive_seconds)
+        return tail_log(
+            own.local.log, run, position, selection, keepalive_seconds=access.state.settings.keepalive_seconds
+        )
     stored = cast('StoredRun', own.stored)
     after_number = 0 if position is None or position.epoch != STORED_EPOCH else position.number
     if after_number and stored.is_over and after_number >= len(await stored_run_events(own.agent, stored)):
         return no_more_events()
-    batches = follow_stored_run(state.runs, own.agent, stored, after=after_number, poll_seconds=POLL_SECONDS)
+    batches = follow_stored_run(access.state.runs, own.agent, stored, after=after_number, poll_seconds=POLL_SECONDS)
     return tail_stored(batches, run, position, selection)
 
 
 @router.post(
     '/runs/{run}/cancel', tags=['runs'], summary='Cancel a run', responses=describe_errors('not_found', 'conflict')
 )
-async def cancel_run(run: str, state: State, caller: Runner) -> Run:
+async def cancel_run(run: str, access: Runner) -> Run:
     """Cancels a run. Completed work is preserved. Cancelling a run that has ended has no effect.
 
     The response is sent when the end of the run is stored. Cancelling a suspended run ends it, so that it is not
     resumed. If the store is unavailable, the response is 503, and the run may still be resumed.
     """
-    own = await authorize_run(state, caller, run)
+    own = await access.run(run)
     try:
         if own.local is not None:
             own.local.cancel()
             await own.local.wait()
-            own = await authorize_run(state, caller, run)
+            own = await access.run(run)
         if own.stored is not None and own.stored.is_suspended and await own.agent.cancel(own.stored.last.id):
-            own = await authorize_run(state, caller, run)
+            own = await access.run(run)
     except UNAVAILABLE_ERRORS:
         raise ServerError(
             'unavailable',
@@ -253,7 +249,7 @@ async def cancel_run(run: str, state: State, caller: Runner) -> Run:
         ) from None
     if own.local is None and own.stored is not None and not own.stored.is_over:
         raise ServerError('conflict', f'The run {run} is active in another process. Cancel it there, or wait.')
-    return await build_run(state, own)
+    return await build_run(access.state, own)
 
 
 @router.post(
@@ -263,22 +259,22 @@ async def cancel_run(run: str, state: State, caller: Runner) -> Run:
     summary='Resume a suspended run',
     responses=describe_errors('not_found', 'conflict', 'rate_limited'),
 )
-async def resume_run(run: str, state: State, caller: Runner) -> Run:
+async def resume_run(run: str, access: Runner) -> Run:
     """Continues a run that has no end in the store. If its conversation has moved on, it continues on a new branch.
 
     Calls that may already have run require an approval first.
     """
-    own = await authorize_run(state, caller, run)
+    own = await access.run(run)
     if own.stored is None or not own.stored.is_suspended:
         raise ServerError('conflict', f'The run {run} is not suspended.')
-    if state.runs.is_closed:
+    if access.state.runs.is_closed:
         raise ServerError('unavailable', headers={'Retry-After': '5'})
     resumed = own.stored.last.id
     with refusals_as_errors():
-        state.runs.check_capacity(caller.key_id)
-    state.runs.resuming[resumed] = caller.key_id
-    state.runs.tasks.start_soon(_resume, state, own.agent, resumed)
-    return await build_run(state, await authorize_run(state, caller, run))
+        access.state.runs.check_capacity(access.key.id)
+    access.state.runs.resuming[resumed] = access.key.id
+    access.state.runs.tasks.start_soon(_resume, access.state, own.agent, resumed)
+    return await build_run(access.state, await access.run(run))
 
 
 async def _resume(state: ServerState, agent: ServedAgent, run_id: str) -> None:
@@ -290,27 +286,7 @@ async def _resume(state: ServerState, agent: ServedAgent, run_id: str) -> None:
         state.runs.resuming.pop(run_id, None)
 
 
-async def run_response(
-    request: Request, state: ServerState, caller: Caller, run: ServerRun, selection: EventGroup, *, wait: bool
-) -> Response:
-    """Return the requested response for a started run: its events, its result, or HTTP 202."""
-    headers = {'location': f'/api/runs/{run.id}', 'x-run-id': run.id}
-    await run.wait_begun()
-    if STREAM in request.headers.get('accept', ''):
-        response = tail_log(run.log, run.id, None, selection, keepalive_seconds=state.settings.keepalive_seconds)
-        response.headers.update(headers)
-        return response
-    if wait:
-        await run.wait()
-    stored: StoredRun | None = None
-    with suppress(*UNAVAILABLE_ERRORS):  # if the store has lost the run, the response is built from this process
-        stored = await load_run(state.store, state.runs, run.id) if wait else None
-    own = AuthorizedRun(id=run.id, agent=state.agents[run.agent_name], local=run, stored=stored)
-    shape = await build_run(state, own)
-    return JSONResponse(shape.model_dump(mode='json'), 200 if wait else 202, headers=headers)
-
-
-def options_from(body: NewTurn | NewBranch) -> TurnOptions:
+def options_from(body: NewBranch) -> TurnOptions:
     """Return the turn options that a client sent."""
     settings = {} if body.model_settings is None else body.model_settings.model_dump(exclude_none=True)
     return TurnOptions(prompt=body.prompt, branch=body.branch, model_settings=cast('ModelSettings', settings))

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Header
 from starlette.responses import Response
 
-from pydantic_deep.server._state import State
 from pydantic_deep.server.http._errors import describe_errors
 from pydantic_deep.server.http._json_route import JsonRoute
 from pydantic_deep.server.runs._event_stream import FRAME_SCHEMA
@@ -87,8 +86,7 @@ async def run_ag_ui(
     body: Annotated[
         AgUiRequest, Body(openapi_examples={'words': {'value': _AG_UI_PROMPT}, 'answers': {'value': _AG_UI_DECISION}})
     ],
-    state: State,
-    caller: Runner,
+    access: Runner,
     last_event_id: LastEventId = None,
 ) -> Response:
     """Requires the scope `run`; for answers to interrupts, also `approve`.
@@ -100,11 +98,11 @@ async def run_ag_ui(
     `pydantic-deep.status`.
     """
     if last_event_id:
-        return await tail_after(state, caller, AG_UI, last_event_id)
+        return await tail_after(access, AG_UI, last_event_id)
     dialogue = parse_ag_ui_request(body)
     rendering = render_ag_ui(body.thread_id, body.run_id)
-    run = await start_thread_run(state, caller, agent, body.thread_id, dialogue, {AG_UI: rendering})
-    return tail_run(state, run, AG_UI)
+    run = await start_thread_run(access, agent, body.thread_id, dialogue, {AG_UI: rendering})
+    return tail_run(access.state, run, AG_UI)
 
 
 @router.get(
@@ -113,11 +111,9 @@ async def run_ag_ui(
     response_class=Response,
     responses=_AG_UI_RESPONSES,
 )
-async def watch_ag_ui(
-    agent: str, thread: str, state: State, caller: Runner, last_event_id: LastEventId = None
-) -> Response:
+async def watch_ag_ui(agent: str, thread: str, access: Runner, last_event_id: LastEventId = None) -> Response:
     """Streams the active run from its beginning, or any run after the last event read. Several clients may watch."""
-    return await tail_thread(state, caller, agent, thread, AG_UI, last_event_id)
+    return await tail_thread(access, agent, thread, AG_UI, last_event_id)
 
 
 @router.post(
@@ -129,8 +125,7 @@ async def run_vercel(
         VercelRequest,
         Body(openapi_examples={'words': {'value': _VERCEL_PROMPT}, 'answers': {'value': _VERCEL_DECISION}}),
     ],
-    state: State,
-    caller: Runner,
+    access: Runner,
     last_event_id: LastEventId = None,
 ) -> Response:
     """Requires the scope `run`; for answers to approvals, also `approve`.
@@ -141,11 +136,11 @@ async def run_vercel(
     part `data-todos`; other events are `data-file` and, transient, `data-status`.
     """
     if last_event_id:
-        response = await tail_after(state, caller, VERCEL, last_event_id)
+        response = await tail_after(access, VERCEL, last_event_id)
     else:
         dialogue = parse_vercel_request(body)
-        run = await start_thread_run(state, caller, agent, body.id, dialogue, {VERCEL: render_vercel(dialogue)})
-        response = tail_run(state, run, VERCEL)
+        run = await start_thread_run(access, agent, body.id, dialogue, {VERCEL: render_vercel(dialogue)})
+        response = tail_run(access.state, run, VERCEL)
     response.headers.update(HEADER)
     return response
 
@@ -156,13 +151,11 @@ async def run_vercel(
     response_class=Response,
     responses=_VERCEL_RESPONSES,
 )
-async def watch_vercel(
-    agent: str, thread: str, state: State, caller: Runner, last_event_id: LastEventId = None
-) -> Response:
+async def watch_vercel(agent: str, thread: str, access: Runner, last_event_id: LastEventId = None) -> Response:
     """The endpoint of `resumeStream`: streams the active run from its beginning, or returns 204 if there is none.
 
     Several clients may watch.
     """
-    response = await tail_thread(state, caller, agent, thread, VERCEL, last_event_id)
+    response = await tail_thread(access, agent, thread, VERCEL, last_event_id)
     response.headers.update(HEADER)
     return response

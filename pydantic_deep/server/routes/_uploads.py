@@ -10,8 +10,6 @@ from fastapi import APIRouter, Request
 from pydantic_deep.deps import Upload
 from pydantic_deep.errors import UploadNotFoundError, UploadTooLargeError
 from pydantic_deep.server._run_start import head_to_change, refuse_if_running
-from pydantic_deep.server._state import State
-from pydantic_deep.server.access._ownership import authorize_conversation, version_in
 from pydantic_deep.server.http._errors import ServerError, describe_errors, not_found
 from pydantic_deep.server.http._json_route import JsonRoute
 from pydantic_deep.server.schemas._uploads import NewUpload, UploadList, UploadShape
@@ -27,10 +25,10 @@ MEMORY_BYTES = 2**20
 
 
 @router.get('', summary='List the uploads at the head', responses=describe_errors('not_found', 'conflict'))
-async def list_uploads(conversation: str, state: State, caller: Runner) -> UploadList:
+async def list_uploads(conversation: str, access: Runner) -> UploadList:
     """Returns the uploads available to the next turn. Their contents are among the files of the head."""
-    own = await authorize_conversation(state, caller, conversation)
-    head = await version_in(state, caller, own, None)
+    own = await access.conversation(conversation)
+    head = await access.version_in(own)
     return UploadList(items=[_shape(upload) for _, upload in sorted(head.uploads.items())])
 
 
@@ -46,19 +44,19 @@ async def list_uploads(conversation: str, state: State, caller: Runner) -> Uploa
     },
     responses=describe_errors('not_found', 'conflict', 'too_large'),
 )
-async def upload(conversation: str, name: str, request: Request, state: State, caller: Runner) -> NewUpload:
+async def upload(conversation: str, name: str, request: Request, access: Runner) -> NewUpload:
     """The request body is the file. It is stored immediately, as a version from which the next turn starts.
 
     An upload of the same name is replaced. Fails while a run is active or an approval is pending.
     """
-    own = await authorize_conversation(state, caller, conversation)
-    head = await head_to_change(state, caller, own)
+    own = await access.conversation(conversation)
+    head = await head_to_change(access, own)
     with SpooledTemporaryFile[bytes](max_size=MEMORY_BYTES) as file:  # a rejected upload never fills the memory
         async for chunk in request.stream():  # the body limit middleware bounds it
             file.write(chunk)
         file.seek(0)
         data = file.read()
-    await refuse_if_running(state, own.id)  # a run may have started during the upload
+    await refuse_if_running(access.state, own.id)  # a run may have started during the upload
     try:
         version = await head.upload(name, data, moves_head=True)
     except UploadTooLargeError as error:
@@ -74,10 +72,10 @@ async def upload(conversation: str, name: str, request: Request, state: State, c
 @router.delete(
     '/{name:path}', status_code=204, summary='Delete an upload', responses=describe_errors('not_found', 'conflict')
 )
-async def delete_upload(conversation: str, name: str, state: State, caller: Runner) -> None:
+async def delete_upload(conversation: str, name: str, access: Runner) -> None:
     """The next turn starts from a version without the upload and its file. Earlier versions still contain both."""
-    own = await authorize_conversation(state, caller, conversation)
-    head = await head_to_change(state, caller, own)
+    own = await access.conversation(conversation)
+    head = await head_to_change(access, own)
     try:
         await head.remove_upload(name, moves_head=True)
     except UploadNotFoundError:

@@ -8,8 +8,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response, StreamingResponse
 from pydantic import JsonValue
 
-from pydantic_deep.server._state import ServerState, State
-from pydantic_deep.server.access._ownership import authorize_conversation, authorize_version, version_in
+from pydantic_deep.server._state import ServerState
 from pydantic_deep.server.http._errors import ServerError, describe_errors, not_found
 from pydantic_deep.server.http._json_route import JsonRoute
 from pydantic_deep.server.schemas._versions import FileList, FileShape, HeadChange, Merge, VersionPage
@@ -36,30 +35,29 @@ FOREIGN_FILES = {
 )
 async def list_versions(
     conversation: str,
-    state: State,
-    caller: Runner,
+    access: Runner,
     limit: Limit = 50,
     cursor: Cursor = None,
     steps: Annotated[bool, Query(description='Include versions within turns.')] = False,
 ) -> VersionPage:
     """Returns versions of all branches. `parent_id` and `merged_from` connect them into a graph."""
-    own = await authorize_conversation(state, caller, conversation)
-    versions = await state.store.versions(
+    own = await access.conversation(conversation)
+    versions = await access.state.store.versions(
         VersionFilter(conversation_id=own.id, kinds=None if steps else VISIBLE_KINDS),
         limit=limit + 1,
         before=None if cursor is None else int(cursor),
     )
     page = versions[:limit]
     return VersionPage(
-        items=await state.views.versions(page),
+        items=await access.state.views.versions(page),
         cursor=str(page[-1].number) if len(versions) > limit else None,
     )
 
 
 @router.get('/versions/{version}', summary='Get a version', responses=describe_errors('not_found'))
-async def read_version(version: str, state: State, caller: Runner) -> VersionDetails:
+async def read_version(version: str, access: Runner) -> VersionDetails:
     """Returns the version with its turn so far: calls, requests, files, subagents."""
-    return await state.views.details((await authorize_version(state, caller, version)).record)
+    return await access.state.views.details((await access.version(version)).record)
 
 
 @router.get(
@@ -67,29 +65,28 @@ async def read_version(version: str, state: State, caller: Runner) -> VersionDet
 )
 async def diff_versions(
     version: str,
-    state: State,
-    caller: Runner,
+    access: Runner,
     to: Annotated[
         str | None,
         Query(description='The version to compare with. If omitted, the parent is compared with this.', max_length=64),
     ] = None,
 ) -> Difference:
     """Compares messages, files, todos and usage: from this version to the other, or from the parent to this version."""
-    this = await authorize_version(state, caller, version)
+    this = await access.version(version)
     if to is None and this.parent_id is None:
         raise ServerError('invalid', 'The version has no parent to compare it with. Pass `?to=`.')
     before, after = this, this
     if to is None:
-        before = await authorize_version(state, caller, this.parent_id or '')
+        before = await access.version(this.parent_id or '')
     else:
-        after = await authorize_version(state, caller, to)
-    return await state.views.difference(before.record, after.record)
+        after = await access.version(to)
+    return await access.state.views.difference(before.record, after.record)
 
 
 @router.get('/versions/{version}/files', summary='List the files of a version', responses=describe_errors('not_found'))
-async def list_files(version: str, state: State, caller: Runner) -> FileList:
+async def list_files(version: str, access: Runner) -> FileList:
     """Lists files without their contents. Empty if the files of the conversation are not versioned."""
-    tree = await (await authorize_version(state, caller, version)).file_tree()
+    tree = await (await access.version(version)).file_tree()
     return FileList(
         items=[
             FileShape(path=path, size_bytes=file.size, digest=file.digest, is_executable=file.mode == 0o755)
@@ -107,13 +104,13 @@ async def list_files(version: str, state: State, caller: Runner) -> FileList:
         **describe_errors('not_found'),
     },
 )
-async def read_file(version: str, path: str, state: State, caller: Runner) -> Response:
+async def read_file(version: str, path: str, access: Runner) -> Response:
     """Returns the unmodified contents as a download. Do not render them: a model may have written anything."""
-    loaded = await authorize_version(state, caller, version)
+    loaded = await access.version(version)
     file = (await loaded.file_tree()).get(f'/{path}')
     if file is None:
         raise not_found()
-    data = await state.store.read_asset(file.digest)
+    data = await access.state.store.read_asset(file.digest)
     headers = {**FOREIGN_FILES, 'content-disposition': attachment(path.rpartition('/')[2]), 'etag': f'"{file.digest}"'}
     return Response(data, media_type='application/octet-stream', headers=headers)
 
@@ -127,11 +124,11 @@ async def read_file(version: str, path: str, state: State, caller: Runner) -> Re
         **describe_errors('not_found'),
     },
 )
-async def read_archive(version: str, state: State, caller: Runner) -> StreamingResponse:
+async def read_archive(version: str, access: Runner) -> StreamingResponse:
     """The archive is streamed, one file at a time."""
-    loaded = await authorize_version(state, caller, version)
+    loaded = await access.version(version)
     top = f'version-{loaded.id}'
-    chunks = archive(state.store, await loaded.file_tree(), top=top, moment=int(loaded.created_at.timestamp()))
+    chunks = archive(access.state.store, await loaded.file_tree(), top=top, moment=int(loaded.created_at.timestamp()))
     headers = {**FOREIGN_FILES, 'content-disposition': attachment(f'{top}.tar.gz')}
     return StreamingResponse(chunks, media_type='application/gzip', headers=headers)
 
@@ -141,14 +138,14 @@ async def read_archive(version: str, state: State, caller: Runner) -> StreamingR
     summary='Move the head',
     responses=describe_errors('not_found', 'conflict'),
 )
-async def move_head(conversation: str, body: HeadChange, state: State, caller: Runner) -> Version:
+async def move_head(conversation: str, body: HeadChange, access: Runner) -> Version:
     """The next turn continues from that version, with its messages, files and todos. Other versions are preserved."""
-    own = await authorize_conversation(state, caller, conversation)
-    version = await version_in(state, caller, own, body.version)
+    own = await access.conversation(conversation)
+    version = await access.version_in(own, body.version)
     expected = own.record.head_id if body.expected is None else body.expected
     if expected != version.id or own.record.head_id != version.id:
-        await _move(state, own.id, expected, version.id)
-    return await state.views.version(version.record)
+        await _move(access.state, own.id, expected, version.id)
+    return await access.state.views.version(version.record)
 
 
 @router.post(
@@ -157,14 +154,14 @@ async def move_head(conversation: str, body: HeadChange, state: State, caller: R
     summary='Merge another version',
     responses=describe_errors('not_found', 'conflict'),
 )
-async def merge_versions(version: str, body: Merge, state: State, caller: Runner) -> Version:
+async def merge_versions(version: str, body: Merge, access: Runner) -> Version:
     """Combines the file changes of both versions since their common ancestor.
 
     The messages remain those of this version. If this version is the head, the head moves to the merge.
     Conflicting changes create no version, and the error lists the conflicts.
     """
-    ours = await authorize_version(state, caller, version)
-    theirs = await authorize_version(state, caller, body.other)
+    ours = await access.version(version)
+    theirs = await access.version(body.other)
     try:
         merged = await ours.merge(theirs)
     except NoCommonVersionError as error:
@@ -172,10 +169,10 @@ async def merge_versions(version: str, body: Merge, state: State, caller: Runner
     except MergeConflictError as error:
         conflicts: list[JsonValue] = [{'path': conflict.path, 'kind': conflict.kind} for conflict in error.conflicts]
         raise ServerError('conflict', str(error), facts={'conflicts': conflicts}) from None
-    conversation = await state.store.conversation(merged.conversation_id)
+    conversation = await access.state.store.conversation(merged.conversation_id)
     if conversation is not None and conversation.head_id == ours.id:
-        await _move(state, merged.conversation_id, ours.id, merged.id)
-    return await state.views.version(merged.record)
+        await _move(access.state, merged.conversation_id, ours.id, merged.id)
+    return await access.state.views.version(merged.record)
 
 
 async def _move(state: ServerState, conversation_id: str, expected: str | None, version_id: str) -> None:

@@ -12,61 +12,53 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from pydantic_deep.repository import RowExistsError, RowNotFoundError
-from pydantic_deep.server._state import ServerState
 from pydantic_deep.server._threads import Thread
-from pydantic_deep.server.access._callers import Caller, authorize_agent
-from pydantic_deep.server.access._ownership import (
-    AuthorizedConversation,
-    ServedVersion,
-    authorize_conversation,
-    create_conversation,
-    version_in,
-)
+from pydantic_deep.server.access._ownership import Access, AuthorizedConversation, ServedVersion
 from pydantic_deep.store import VersionNotFoundError
 
 
-async def find_thread(state: ServerState, caller: Caller, agent: str, thread: str) -> AuthorizedConversation | None:
+async def find_thread(access: Access, agent: str, thread: str) -> AuthorizedConversation | None:
     """Return the conversation of a thread, or `None` if there is none yet or it was deleted.
 
     Raises:
         ServerError: The caller may not use the agent.
     """
-    authorize_agent(state, caller, agent)
-    id = _row_id(caller.owner, agent, thread)
+    access.agent(agent)
+    id = _row_id(access.key.owner, agent, thread)
     try:
-        row = await state.threads.get(id)
+        row = await access.state.threads.get(id)
     except RowNotFoundError:
         return None
     try:
-        root = await state.store.version(row.version_id)
+        root = await access.state.store.version(row.version_id)
     except VersionNotFoundError:
-        await state.threads.delete(id)
+        await access.state.threads.delete(id)
         return None
-    return await authorize_conversation(state, caller, root.conversation_id)
+    return await access.conversation(root.conversation_id)
 
 
-async def open_thread(state: ServerState, caller: Caller, agent: str, thread: str) -> ServedVersion:
+async def open_thread(access: Access, agent: str, thread: str) -> ServedVersion:
     """Return the head of the conversation of a thread. Creates the conversation if there is none.
 
     Raises:
         ServerError: The caller may not use the agent.
     """
-    own = await find_thread(state, caller, agent, thread)
+    own = await find_thread(access, agent, thread)
     if own is not None:
-        return await version_in(state, caller, own, None)
-    root = await create_conversation(state, caller, agent)
+        return await access.version_in(own)
+    root = await access.create_conversation(agent)
     row = Thread(
-        id=_row_id(caller.owner, agent, thread),
-        owner=caller.owner,
+        id=_row_id(access.key.owner, agent, thread),
+        owner=access.key.owner,
         version_id=root.id,
         created_at=datetime.now(UTC),
     )
     try:
-        await state.threads.create(row)
+        await access.state.threads.create(row)
     except RowExistsError:  # a concurrent request created the thread first
         with suppress(VersionNotFoundError):
-            await state.store.delete(root.id)
-        return await open_thread(state, caller, agent, thread)
+            await access.state.store.delete(root.id)
+        return await open_thread(access, agent, thread)
     return root
 
 

@@ -10,8 +10,7 @@ from starlette.responses import Response, StreamingResponse
 from pydantic_deep._checks import check_names
 from pydantic_deep.server._run_start import start_run
 from pydantic_deep.server._state import ServerState
-from pydantic_deep.server.access._callers import Caller, authorize_agent
-from pydantic_deep.server.access._ownership import authorize_run, version_in
+from pydantic_deep.server.access._ownership import Access
 from pydantic_deep.server.compat._dialogue import Content, Dialogue
 from pydantic_deep.server.http._errors import ServerError, not_found
 from pydantic_deep.server.runs._event_stream import HEADERS, KEEPALIVE, Position, no_more_events, parse_position
@@ -24,13 +23,12 @@ from ._threads import find_thread, open_thread
 
 
 async def start_thread_run(
-    state: ServerState, caller: Caller, agent: str, thread: str, dialogue: Dialogue, renderings: Mapping[str, Rendering]
+    access: Access, agent: str, thread: str, dialogue: Dialogue, renderings: Mapping[str, Rendering]
 ) -> ServerRun:
     """Start the run that a client requests, from the head of the conversation of its thread.
 
     Args:
-        state: The state of the server.
-        caller: The caller.
+        access: The access of the caller.
         agent: The name of the agent.
         thread: The client's id of the thread.
         dialogue: The prompt or the decisions. Earlier messages are ignored.
@@ -41,54 +39,51 @@ async def start_thread_run(
             approvals are pending and the request contains a prompt.
         ApprovalAnsweredError: An approval was already answered.
     """
-    authorize_agent(state, caller, agent)
+    access.agent(agent)
     check_names(session_id=thread)  # before a conversation is created for it
     if not dialogue.decisions:
-        version = await open_thread(state, caller, agent, thread)
+        version = await open_thread(access, agent, thread)
         options = TurnOptions(prompt=_prompt(dialogue.prompt))
     else:
-        if not caller.has('approve'):
+        if not access.has('approve'):
             raise ServerError('forbidden', 'Decisions require a key with the scope `approve`.')
-        own = await find_thread(state, caller, agent, thread)
+        own = await find_thread(access, agent, thread)
         if own is None:
             raise not_found()
-        version = await version_in(state, caller, own, None)
+        version = await access.version_in(own)
         options = TurnOptions(answers=dialogue.decisions)
-    run = await start_run(state, caller, version, options, session_id=thread, renderings=renderings)
+    run = await start_run(access, version, options, session_id=thread, renderings=renderings)
     await run.wait_begun()
     return run
 
 
-async def tail_thread(
-    state: ServerState, caller: Caller, agent: str, thread: str, form: str, last_event_id: str | None
-) -> Response:
+async def tail_thread(access: Access, agent: str, thread: str, form: str, last_event_id: str | None) -> Response:
     """Return a response that streams the running run of a thread from its beginning, or 204 if there is none.
 
     Args:
-        state: The state of the server.
-        caller: The caller.
+        access: The access of the caller.
         agent: The name of the agent.
         thread: The client's id of the thread.
         form: The name of the rendering.
         last_event_id: The id of the last event that the client read, of a run that may have ended.
     """
-    own = await find_thread(state, caller, agent, thread)
+    own = await find_thread(access, agent, thread)
     if own is None:
         return no_more_events()
     if last_event_id:
-        return await tail_after(state, caller, form, last_event_id)
-    run = next((run for run in state.runs.runs_in(own.id) if form in run.renderings), None)
-    return no_more_events() if run is None else tail_run(state, run, form)
+        return await tail_after(access, form, last_event_id)
+    run = next((run for run in access.state.runs.runs_in(own.id) if form in run.renderings), None)
+    return no_more_events() if run is None else tail_run(access.state, run, form)
 
 
-async def tail_after(state: ServerState, caller: Caller, form: str, last_event_id: str) -> Response:
+async def tail_after(access: Access, form: str, last_event_id: str) -> Response:
     """Return a response that resumes the stream of a run, or 204 if there are no more events.
 
     Raises:
         ServerError: The id does not belong to an event, the caller does not own the run, or its log was removed.
     """
     id = last_event_id.partition('.')[0]
-    run = (await authorize_run(state, caller, id)).local
+    run = (await access.run(id)).local
     position = parse_position(last_event_id, id)
     log = None if run is None else run.renderings.get(form)
     if run is None or log is None or position is None or position.epoch != log.epoch or position.number > len(log):
@@ -99,7 +94,7 @@ async def tail_after(state: ServerState, caller: Caller, form: str, last_event_i
         )
     if log.is_closed and position.number == len(log):
         return no_more_events()
-    return tail_run(state, run, form, after=position.number)
+    return tail_run(access.state, run, form, after=position.number)
 
 
 def tail_run(state: ServerState, run: ServerRun, form: str, *, after: int = 0) -> StreamingResponse:

@@ -21,7 +21,7 @@ from pydantic_ai.models.function import AgentInfo
 from pydantic_deep import create_deep_agent
 from pydantic_deep.server import AnyAgent, KeyScope
 from pydantic_deep.server.access._authentication import is_public
-from pydantic_deep.server.access._callers import Require
+from pydantic_deep.server.access._scopes import Require
 from pydantic_deep.server.routes._routers import ROUTERS
 from pydantic_deep.testing import ScriptedModel, call
 from tests.server.conftest import Client, Serve, Served

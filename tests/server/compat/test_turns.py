@@ -19,6 +19,7 @@ from starlette.responses import StreamingResponse
 
 from pydantic_deep import create_deep_agent
 from pydantic_deep.server import ServerSettings
+from pydantic_deep.server.access._ownership import Access
 from pydantic_deep.server.compat._dialogue import Dialogue
 from pydantic_deep.server.compat._turns import CompatTurn, _until_first_content  # pyright: ignore[reportPrivateUsage] - silence cannot be timed from outside
 from pydantic_deep.streaming import OpenaiEncoder, StartEvent, StreamEvent, TextEvent, openai_completion
@@ -193,12 +194,14 @@ async def test_failure_during_a_stream_is_sent_as_an_error(serve: Any) -> None:
 
 
 async def test_discarded_log_is_an_error(served: Any) -> None:
-    async with served.client(await served.key('run')) as client:
+    secret = await served.key('run')
+    async with served.client(secret) as client:
         await ask(client, body('analyst', 'Hi'))
     (run,) = served.state.runs.runs_of('ada')
     run.log.discard()
     asked = Dialogue(prompt=('Hi',))
-    turn = CompatTurn(state=served.state, owner='ada', agent_name='analyst', request=asked, run=run)
+    access = Access(state=served.state, key=await served.state.keys.find(secret))
+    turn = CompatTurn(access=access, agent_name='analyst', request=asked, run=run)
 
     response = await turn.respond(openai_completion)
     streamed = await turn.stream(OpenaiEncoder(), openai_completion)

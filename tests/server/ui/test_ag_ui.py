@@ -21,7 +21,7 @@ from pydantic_deep import create_deep_agent
 from pydantic_deep.approvals import ApprovalRule
 from pydantic_deep.repository import Repository, RowNotFoundError
 from pydantic_deep.server._threads import Thread
-from pydantic_deep.server.access._callers import caller_of
+from pydantic_deep.server.access._ownership import Access
 from pydantic_deep.server.runs._event_stream import KEEPALIVE
 from pydantic_deep.server.runs._run_log import RunLog
 from pydantic_deep.server.ui._threads import open_thread
@@ -506,10 +506,10 @@ class StaleThreads:
 async def test_concurrent_requests_for_a_new_thread_create_one_conversation(ada: Client, served: Served):
     key = await served.state.keys.find(await served.key('run'))
     assert key is not None
-    caller = caller_of(key)
-    first = await open_thread(served.state, caller, 'writer', 't')
+    access = Access(state=served.state, key=key)
+    first = await open_thread(access, 'writer', 't')
     stale: Any = StaleThreads(served.state.threads)
-    second = await open_thread(replace(served.state, threads=stale), caller, 'writer', 't')
+    second = await open_thread(replace(access, state=replace(served.state, threads=stale)), 'writer', 't')
 
     conversations = (await ada.get('/api/conversations')).json()['items']
     assert first.id == second.id
