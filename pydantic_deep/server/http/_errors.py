@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
@@ -52,19 +52,37 @@ ErrorType: TypeAlias = Literal[
 ]
 """The type of an error, as our own routes report it."""
 
-STATUS: Mapping[ErrorType, int] = {
-    'unauthenticated': 401,
-    'forbidden': 403,
-    'not_found': 404,
-    'method_not_allowed': 405,
-    'conflict': 409,
-    'too_large': 413,
-    'invalid': 422,
-    'rate_limited': 429,
-    'unavailable': 503,
-    'failed': 500,
+
+class _Format(NamedTuple):
+    """An error type in HTTP and in the formats of the other APIs."""
+
+    status: int
+    """The status on our own routes. On those of other APIs, `invalid` is 400, as clients expect."""
+    openai_type: str
+    openai_code: str
+    """OpenAI's names (API reference, "Error codes")."""
+    anthropic: str
+    """Anthropic's name (API reference, "Errors")."""
+    google: str
+    """Google's name, from `google.rpc.Code` (AIP-193)."""
+
+
+_FORMATS: Mapping[ErrorType, _Format] = {
+    'unauthenticated': _Format(
+        401, 'authentication_error', 'invalid_api_key', 'authentication_error', 'UNAUTHENTICATED'
+    ),
+    'forbidden': _Format(403, 'permission_error', 'insufficient_permissions', 'permission_error', 'PERMISSION_DENIED'),
+    'not_found': _Format(404, 'invalid_request_error', 'model_not_found', 'not_found_error', 'NOT_FOUND'),
+    'method_not_allowed': _Format(
+        405, 'invalid_request_error', 'method_not_supported', 'invalid_request_error', 'UNIMPLEMENTED'
+    ),
+    'conflict': _Format(409, 'invalid_request_error', 'conflict', 'invalid_request_error', 'ABORTED'),
+    'too_large': _Format(413, 'invalid_request_error', 'request_too_large', 'request_too_large', 'INVALID_ARGUMENT'),
+    'invalid': _Format(422, 'invalid_request_error', 'invalid_value', 'invalid_request_error', 'INVALID_ARGUMENT'),
+    'rate_limited': _Format(429, 'rate_limit_error', 'rate_limit_exceeded', 'rate_limit_error', 'RESOURCE_EXHAUSTED'),
+    'unavailable': _Format(503, 'server_error', 'unavailable', 'overloaded_error', 'UNAVAILABLE'),
+    'failed': _Format(500, 'server_error', 'internal_error', 'api_error', 'INTERNAL'),
 }
-"""The HTTP status of each error type on our own routes. On those of other APIs, `invalid` is 400, as clients expect."""
 
 NOT_FOUND = 'This resource does not exist, or this key has no access to it.'
 """The message for missing resources, resources of another owner, and agents that the key may not use."""
@@ -117,7 +135,7 @@ class ServerError(DeepAgentError, HTTPException):
         self.facts = dict(facts or {})
         """Additional fields in our own format."""
         defaults = {'WWW-Authenticate': 'Bearer'} if type == 'unauthenticated' else {}
-        super().__init__(STATUS[type], self.message, headers={**defaults, **(headers or {})})
+        super().__init__(_FORMATS[type].status, self.message, headers={**defaults, **(headers or {})})
 
 
 def not_found() -> ServerError:
@@ -195,7 +213,7 @@ def install_error_handlers(app: Starlette) -> None:
     app.add_exception_handler(Exception, _on_defect)
 
 
-_BY_STATUS: Mapping[int, ErrorType] = {400: 'invalid', **{status: type for type, status in STATUS.items()}}
+_BY_STATUS: Mapping[int, ErrorType] = {400: 'invalid', **{row.status: type for type, row in _FORMATS.items()}}
 
 
 async def _on_refusal(request: Request, error: Exception) -> JSONResponse:
@@ -272,58 +290,16 @@ def _ours(error: ServerError, status: int) -> dict[str, JsonValue]:
 
 
 def _openai(error: ServerError, status: int) -> dict[str, JsonValue]:
-    """Return OpenAI's format (API reference, "Error codes")."""
-    type, code = _OPENAI[error.type]
-    return {'error': {'message': error.message, 'type': type, 'param': None, 'code': code}}
+    row = _FORMATS[error.type]
+    return {'error': {'message': error.message, 'type': row.openai_type, 'param': None, 'code': row.openai_code}}
 
 
 def _anthropic(error: ServerError, status: int) -> dict[str, JsonValue]:
-    """Return Anthropic's format (API reference, "Errors")."""
-    return {'type': 'error', 'error': {'type': _ANTHROPIC[error.type], 'message': error.message}}
+    return {'type': 'error', 'error': {'type': _FORMATS[error.type].anthropic, 'message': error.message}}
 
 
 def _google(error: ServerError, status: int) -> dict[str, JsonValue]:
-    """Return Google's format (AIP-193), with the names of `google.rpc.Code`."""
-    return {'error': {'code': status, 'message': error.message, 'status': _GOOGLE[error.type]}}
+    return {'error': {'code': status, 'message': error.message, 'status': _FORMATS[error.type].google}}
 
 
 _BODIES = {'ours': _ours, 'openai': _openai, 'anthropic': _anthropic, 'google': _google}
-
-_OPENAI: Mapping[ErrorType, tuple[str, str]] = {
-    'unauthenticated': ('authentication_error', 'invalid_api_key'),
-    'forbidden': ('permission_error', 'insufficient_permissions'),
-    'not_found': ('invalid_request_error', 'model_not_found'),
-    'method_not_allowed': ('invalid_request_error', 'method_not_supported'),
-    'conflict': ('invalid_request_error', 'conflict'),
-    'too_large': ('invalid_request_error', 'request_too_large'),
-    'invalid': ('invalid_request_error', 'invalid_value'),
-    'rate_limited': ('rate_limit_error', 'rate_limit_exceeded'),
-    'unavailable': ('server_error', 'unavailable'),
-    'failed': ('server_error', 'internal_error'),
-}
-
-_ANTHROPIC: Mapping[ErrorType, str] = {
-    'unauthenticated': 'authentication_error',
-    'forbidden': 'permission_error',
-    'not_found': 'not_found_error',
-    'method_not_allowed': 'invalid_request_error',
-    'conflict': 'invalid_request_error',
-    'too_large': 'request_too_large',
-    'invalid': 'invalid_request_error',
-    'rate_limited': 'rate_limit_error',
-    'unavailable': 'overloaded_error',
-    'failed': 'api_error',
-}
-
-_GOOGLE: Mapping[ErrorType, str] = {
-    'unauthenticated': 'UNAUTHENTICATED',
-    'forbidden': 'PERMISSION_DENIED',
-    'not_found': 'NOT_FOUND',
-    'method_not_allowed': 'UNIMPLEMENTED',
-    'conflict': 'ABORTED',
-    'too_large': 'INVALID_ARGUMENT',
-    'invalid': 'INVALID_ARGUMENT',
-    'rate_limited': 'RESOURCE_EXHAUSTED',
-    'unavailable': 'UNAVAILABLE',
-    'failed': 'INTERNAL',
-}
