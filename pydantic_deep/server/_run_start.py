@@ -6,8 +6,7 @@ Problems that can be detected now are HTTP errors; later failures are events of 
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,13 +21,10 @@ from pydantic_deep.versions import TurnOptions
 from ._state import ServerState
 from .access._ownership import Access, AuthorizedConversation, ServedVersion
 from .http._errors import ServerError
-from .runs._pool import ServerStoppingError, TooManyRunsError, VersionBusyError
+from .runs._pool import busy_error
 from .runs._renderings import Rendering
 from .runs._server_run import ServerRun
 from .runs._stored_runs import load_run, load_running_runs
-
-BUSY_SECONDS = 5
-"""The `Retry-After` of a refused run, in seconds."""
 
 _LIMITS: TypeAdapter[UsageLimits | None] = TypeAdapter(UsageLimits | None)
 
@@ -69,7 +65,7 @@ async def start_run(
         check_prompt('prompt', options.prompt)
     if branch is not None and branch in {known.name for known in await state.store.branches(version.conversation_id)}:
         raise ServerError('conflict', f'The conversation already has a branch {branch!r}. Choose another name.')
-    await _refuse_if_busy_error(state, version)
+    await _refuse_if_busy(state, version)
     await version.check_directory()
     conversation = await state.store.conversation(version.conversation_id)
     options = replace(
@@ -78,28 +74,14 @@ async def start_run(
         usage_limits=await _usage_limits(state, version, max_iterations),
         moves_head=conversation is not None and conversation.head_id == version.id,
     )
-    with refusals_as_errors():
-        return state.runs.start(
-            version,
-            options,
-            owner=access.key.owner,
-            key_id=access.key.id,
-            session_id=session_id,
-            renderings=renderings,
-        )
-
-
-@contextmanager
-def refusals_as_errors() -> Generator[None]:
-    """Convert errors of the run pool to errors of the API."""
-    try:
-        yield
-    except VersionBusyError as error:
-        raise _busy_error(error.run_id) from None
-    except ServerStoppingError as error:
-        raise ServerError('unavailable', str(error), headers={'Retry-After': str(BUSY_SECONDS)}) from None
-    except TooManyRunsError as error:
-        raise ServerError('rate_limited', str(error), headers={'Retry-After': str(BUSY_SECONDS)}) from None
+    return state.runs.start(
+        version,
+        options,
+        owner=access.key.owner,
+        key_id=access.key.id,
+        session_id=session_id,
+        renderings=renderings,
+    )
 
 
 async def refuse_if_running(state: ServerState, conversation_id: str) -> None:
@@ -110,10 +92,10 @@ async def refuse_if_running(state: ServerState, conversation_id: str) -> None:
     """
     here = state.runs.runs_in(conversation_id)
     if here:
-        raise _busy_error(here[0].id)
+        raise busy_error(here[0].id)
     stored = await load_running_runs(state.store, state.runs, conversation_id)
     if stored:
-        raise _busy_error(stored[0].id)
+        raise busy_error(stored[0].id)
 
 
 async def head_to_change(access: Access, own: AuthorizedConversation) -> ServedVersion:
@@ -161,21 +143,13 @@ async def _check_answers(state: ServerState, version: ServedVersion, answers: Ma
         raise ServerError('invalid', str(error)) from None
 
 
-async def _refuse_if_busy_error(state: ServerState, version: ServedVersion) -> None:
+async def _refuse_if_busy(state: ServerState, version: ServedVersion) -> None:
     """Refuse if a run of another process started from the same version. The run pool checks runs of this process."""
     for run in await load_running_runs(state.store, state.runs, version.conversation_id):
         if state.runs.get(run.id) is None:
             stored = await load_run(state.store, state.runs, run.id)
             if stored is not None and stored.base_id == version.id:
-                raise _busy_error(run.id)
-
-
-def _busy_error(run_id: str) -> ServerError:
-    return ServerError(
-        'conflict',
-        f'The run {run_id} is active. Wait for it, cancel it, or start from another version.',
-        facts={'run_id': run_id},
-    )
+                raise busy_error(run.id)
 
 
 async def _usage_limits(state: ServerState, version: ServedVersion, max_iterations: int | None) -> UsageLimits | None:

@@ -132,6 +132,16 @@ def to_model_messages(dialogue: Dialogue) -> list[ModelMessage]:
     return messages
 
 
+def words(text: str) -> tuple[Content, ...]:
+    """Return the content of a text, without an empty piece."""
+    return (text,) if text else ()
+
+
+def prompt_of(content: Sequence[Content]) -> str | list[Content]:
+    """Return the prompt of a turn with this content."""
+    return content[0] if len(content) == 1 and isinstance(content[0], str) else list(content)
+
+
 def text_of(content: Iterable[Content]) -> str:
     """Return the text of a message."""
     return ''.join(piece for piece in content if isinstance(piece, str))

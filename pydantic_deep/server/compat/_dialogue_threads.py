@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pydantic_deep.repository import Repository, RowNotFoundError
 from pydantic_deep.server._threads import Thread
 
-from ._dialogue import Content, Dialogue, DialogueMessage, merge_messages, text_of
+from ._dialogue import Content, Dialogue, DialogueMessage, merge_messages, text_of, words
 
 
 def thread_id(owner: str, agent: str, dialogue: Dialogue, *, session_id: str | None = None) -> str:
@@ -35,7 +35,7 @@ def extend_dialogue(dialogue: Dialogue, answer: str) -> Dialogue:
     messages = [
         *dialogue.messages,
         DialogueMessage(role='user', content=dialogue.prompt),
-        DialogueMessage(role='assistant', content=_words(answer)),
+        DialogueMessage(role='assistant', content=words(answer)),
     ]
     return Dialogue(system=dialogue.system, messages=merge_messages(messages))
 
@@ -84,7 +84,3 @@ def _content_key(content: tuple[Content, ...]) -> tuple[str, list[str]]:
     files = [piece for piece in content if not isinstance(piece, str)]
     digests = [f'{file.media_type} {hashlib.sha256(file.data).hexdigest()}' for file in files]
     return ''.join(text_of(content).split()), digests
-
-
-def _words(text: str) -> tuple[Content, ...]:
-    return (text,) if text else ()

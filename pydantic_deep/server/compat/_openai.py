@@ -17,6 +17,7 @@ from ._dialogue import (
     invalid_request,
     model_settings_from,
     parse_decision,
+    words,
 )
 
 
@@ -207,7 +208,7 @@ def parse_openai_request(body: ChatCompletionRequest) -> Dialogue:
                 messages.append(DialogueMessage(role='user', content=_content(message.content)))
                 results = {}
             case AssistantMessage():
-                messages.append(DialogueMessage(role='assistant', content=_words(_text(message.content))))
+                messages.append(DialogueMessage(role='assistant', content=words(_text(message.content))))
                 results = {}
             case _:
                 results[message.tool_call_id] = _text(message.content)
@@ -242,14 +243,14 @@ def _refuse(body: ChatCompletionRequest) -> None:
 
 def _content(content: str | list[ContentPart]) -> tuple[Content, ...]:
     if isinstance(content, str):
-        return _words(content)
+        return words(content)
     return tuple(piece for part in content for piece in _piece(part))
 
 
 def _piece(part: ContentPart) -> tuple[Content, ...]:
     match part:
         case TextContent():
-            return _words(part.text)
+            return words(part.text)
         case ImageContent():
             return (file_from_url(part.image_url.url),)
         case AudioContent():
@@ -264,7 +265,3 @@ def _text(content: str | list[TextContent] | None) -> str:
     if content is None or isinstance(content, str):
         return content or ''
     return ''.join(part.text or part.refusal for part in content)
-
-
-def _words(text: str) -> tuple[Content, ...]:
-    return (text,) if text else ()

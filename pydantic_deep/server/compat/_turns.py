@@ -5,7 +5,7 @@ The run belongs to the run pool and continues if the client disconnects.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
@@ -40,7 +40,7 @@ from pydantic_deep.streaming import (
 )
 from pydantic_deep.versions import AgentVersion, InboxItem, TurnOptions
 
-from ._dialogue import Content, Dialogue, text_of, to_model_messages
+from ._dialogue import Content, Dialogue, prompt_of, text_of, to_model_messages
 from ._dialogue_threads import find_thread, has_new_instructions, store_thread
 
 BodyBuilder: TypeAlias = Callable[[Iterable[StreamEvent]], Mapping[str, JsonValue]]
@@ -175,7 +175,7 @@ async def start_turn(access: Access, agent_name: str, dialogue: Dialogue, *, ses
         options = TurnOptions(answers=answers)
     else:
         version, prefix = await _base_version(access, agent, agent_name, dialogue, session_id)
-        prompt = _prompt([*prefix, *dialogue.prompt])
+        prompt = prompt_of([*prefix, *dialogue.prompt])
         options = TurnOptions(prompt=prompt, model_settings=dialogue.model_settings)
     run = run or await start_run(access, version, options, session_id=session_id)
     return CompatTurn(access=access, agent_name=agent_name, request=dialogue, run=run)
@@ -227,10 +227,6 @@ def _conversation_name(prompt: str) -> str | None:
     """Return the beginning of the first prompt, as the display name."""
     line = prompt.strip().partition('\n')[0]
     return ''.join(character for character in line if character.isprintable())[:60] or None
-
-
-def _prompt(content: Sequence[Content]) -> str | list[Content]:
-    return content[0] if len(content) == 1 and isinstance(content[0], str) else list(content)
 
 
 async def _chain(

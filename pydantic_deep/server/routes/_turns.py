@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse
 from pydantic_ai.settings import ModelSettings
 
 from pydantic_deep.server._agents import ServedAgent
-from pydantic_deep.server._run_start import refusals_as_errors, start_run
+from pydantic_deep.server._run_start import start_run
 from pydantic_deep.server._state import ServerState
 from pydantic_deep.server.access._authentication import UNAVAILABLE_ERRORS
 from pydantic_deep.server.access._ownership import AuthorizedRun, ServedVersion
@@ -86,7 +86,7 @@ class TurnRequest:
             self.access, version, options, max_iterations=body.max_iterations, session_id=body.session_id
         )
         headers = {'location': f'/api/runs/{run.id}', 'x-run-id': run.id}
-        await run.wait_begun()
+        await run.begun.wait()
         if STREAM in self.request.headers.get('accept', ''):
             response = tail_log(
                 run.log, run.id, None, self.selection, keepalive_seconds=state.settings.keepalive_seconds
@@ -270,8 +270,7 @@ async def resume_run(run: str, access: Runner) -> Run:
     if access.state.runs.is_closed:
         raise ServerError('unavailable', headers={'Retry-After': '5'})
     resumed = own.stored.last.id
-    with refusals_as_errors():
-        access.state.runs.check_capacity(access.key.id)
+    access.state.runs.check_capacity(access.key.id)
     access.state.runs.resuming[resumed] = access.key.id
     access.state.runs.tasks.start_soon(_resume, access.state, own.agent, resumed)
     return await build_run(access.state, await access.run(run))

@@ -7,16 +7,17 @@ their runs may still complete, and it needs two more tasks per stream.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from functools import partial
 
 from starlette.responses import Response, StreamingResponse
 
 from pydantic_deep.server.http._errors import ServerError
 from pydantic_deep.streaming import EventGroup, Frame, StreamEvent, render_frame
 
-from ._log_entries import encode_entry, frame_of, is_selected
+from ._log_entries import encode_entry, frame_of
 from ._run_log import LogDiscardedError, RunLog
 
 STORED_EPOCH = 'stored'
@@ -91,7 +92,8 @@ def tail_log(
     if is_known and log.is_closed and after == len(log):
         return no_more_events()
     is_reset = position is not None and not is_known
-    return stream_response(_log_frames(log, run_id, after, groups, keepalive_seconds), is_reset=is_reset)
+    frames = log_frames(log, run_id, after, partial(frame_of, groups=groups), keepalive_seconds)
+    return stream_response(frames, is_reset=is_reset)
 
 
 def tail_stored(
@@ -123,15 +125,17 @@ def stream_response(chunks: AsyncGenerator[bytes], *, is_reset: bool = False) ->
     return StreamingResponse(begin(), media_type='text/event-stream', headers=HEADERS)
 
 
-async def _log_frames(
-    log: RunLog, run_id: str, after: int, groups: EventGroup, keepalive_seconds: float
+async def log_frames(
+    log: RunLog, run_id: str, after: int, frame_of: Callable[[bytes], bytes], keepalive_seconds: float
 ) -> AsyncGenerator[bytes]:
+    """Yield the frames of a log with their ids, and comments while there are none.
+
+    If the log is removed, the frames stop without an end event: the client reconnects, and then reads from the store.
+    """
     async with aclosing(log.batches(after, idle_seconds=keepalive_seconds)) as batches:
-        try:
+        with suppress(LogDiscardedError):
             async for batch in batches:
-                yield _select(batch, groups, run_id, log.epoch) or KEEPALIVE
-        except LogDiscardedError:
-            return  # without an end event: the client reconnects, and then reads from the store
+                yield _numbered_frames(batch, frame_of, run_id, log.epoch)
 
 
 async def _stored_frames(
@@ -140,13 +144,17 @@ async def _stored_frames(
     async with aclosing(batches):
         async for batch in batches:
             entries = [(number, encode_entry(event)) for number, event in batch]
-            yield _select(entries, groups, run_id, STORED_EPOCH) or KEEPALIVE
+            yield _numbered_frames(entries, partial(frame_of, groups=groups), run_id, STORED_EPOCH)
 
 
-def _select(entries: list[tuple[int, bytes]], groups: EventGroup, run_id: str, epoch: str) -> bytes:
-    """Return the frames of the selected entries with their ids, or an empty string if none is selected."""
-    return b''.join(
-        f'id: {Position(run_id=run_id, epoch=epoch, number=number)}\n'.encode() + frame_of(entry)
-        for number, entry in entries
-        if is_selected(entry, groups)
-    )
+def _numbered_frames(
+    entries: list[tuple[int, bytes]], frame_of: Callable[[bytes], bytes], run_id: str, epoch: str
+) -> bytes:
+    """Return the frames of entries with their ids, or a comment if there is none."""
+    framed = ((number, frame_of(entry)) for number, entry in entries)
+    frames = [
+        f'id: {Position(run_id=run_id, epoch=epoch, number=number)}\n'.encode() + frame
+        for number, frame in framed
+        if frame
+    ]
+    return b''.join(frames) or KEEPALIVE

@@ -18,9 +18,9 @@ def is_selected(entry: bytes, groups: EventGroup) -> bool:
     return not entry[0] & ~groups
 
 
-def frame_of(entry: bytes) -> bytes:
-    """Return the frame, which an `id:` line may precede."""
-    return entry[1:]
+def frame_of(entry: bytes, groups: EventGroup) -> bytes:
+    """Return the frame, which an `id:` line may precede, or an empty one if the reader does not receive the event."""
+    return entry[1:] if is_selected(entry, groups) else b''
 
 
 def decode_entry(entry: bytes) -> StreamEvent:

@@ -17,9 +17,9 @@ import anyio
 from anyio.abc import TaskGroup
 
 from pydantic_deep._session_id import session_scope
-from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.server._metrics import ServerMetrics
 from pydantic_deep.server._settings import ServerSettings
+from pydantic_deep.server.http._errors import ServerError
 from pydantic_deep.store import new_id
 from pydantic_deep.streaming import EXPECTED_ERRORS, RunEvents, StatusEvent, StreamEvent
 from pydantic_deep.versions import AgentVersion, TurnOptions, TurnStream
@@ -35,37 +35,8 @@ CLEANUP_SECONDS = 5
 """How long cancelled runs may take to commit their interrupted versions when the server stops."""
 
 
-class RunRefusedError(DeepAgentError):
-    """A run cannot start now."""
-
-
-class ServerStoppingError(RunRefusedError):
-    """The server is stopping."""
-
-    def __init__(self) -> None:
-        super().__init__('The server is stopping and starts no runs. Try again after its restart.')
-
-
-class TooManyRunsError(RunRefusedError):
-    """The limit of concurrent runs is reached, for the key or for the server."""
-
-    def __init__(self, count: int, of: str) -> None:
-        super().__init__(f'{count} runs {of} are already active. Wait until one has ended, or cancel one.')
-
-
-class VersionBusyError(RunRefusedError):
-    """Another run has already started from this version.
-
-    Attributes:
-        run_id: The id of that run.
-    """
-
-    def __init__(self, version_id: str, run_id: str) -> None:
-        self.run_id = run_id
-        super().__init__(
-            f'The run {run_id} already continues version {version_id}. Wait for it, cancel it, or start from another '
-            'version.'
-        )
+REFUSED_HEADERS = {'Retry-After': '5'}
+"""Headers of the errors for runs that are refused for a limited time."""
 
 
 class RunPool:
@@ -186,7 +157,7 @@ class RunPool:
             renderings: Other encodings of the run, by name. Each has a log in `ServerRun.renderings`.
 
         Raises:
-            RunRefusedError: The server is stopping, too many runs are running, or one has started from this version.
+            ServerError: The server is stopping, too many runs are running, or one has started from this version.
             ApprovalsPendingError: The version has pending approvals, and the options contain a prompt.
         """
         self._check_start(version, key_id)
@@ -206,6 +177,7 @@ class RunPool:
         except BaseException:
             _discard_logs(run)
             raise
+        run.begun = stream.begun
         self._running[run.id] = run
         self.tasks.start_soon(self._run_task, run, version, stream, dict(renderings or {}), name=f'run {run.id}')
         return run
@@ -239,24 +211,25 @@ class RunPool:
 
     def _check_start(self, version: AgentVersion[Any, Any], key_id: str | None) -> None:
         if self.is_closed:
-            raise ServerStoppingError
+            message = 'The server is stopping and starts no runs. Try again after its restart.'
+            raise ServerError('unavailable', message, headers=REFUSED_HEADERS)
         busy = self.run_from(version.id)
         if busy is not None:
-            raise VersionBusyError(version.id, busy.id)
+            raise busy_error(busy.id)
         self.check_capacity(key_id)
 
     def check_capacity(self, key_id: str | None) -> None:
         """Refuse a run beyond the limits. Runs that are being resumed count too.
 
         Raises:
-            TooManyRunsError: The limit of the server or of the key is reached.
+            ServerError: The limit of the server or of the key is reached.
         """
         keys = [*(run.key_id for run in self._running.values()), *self.resuming.values()]
         if len(keys) >= self._settings.max_runs:
-            raise TooManyRunsError(len(keys), 'of this server')
+            raise _too_many_error(len(keys), 'of this server')
         count = keys.count(key_id)
         if key_id is not None and count >= self._settings.max_runs_per_key:
-            raise TooManyRunsError(count, 'of this key')
+            raise _too_many_error(count, 'of this key')
 
     async def _run_task(
         self,
@@ -268,11 +241,9 @@ class RunPool:
         async with anyio.create_task_group() as group:  # renderings may end after the run
             renderers = [RenderingTask.start(group, name, run, render) for name, render in renderings.items()]
             try:
-                group.start_soon(_mark_begun, run, stream)
                 with session_scope(run.session_id):
                     await self._execute(run, version, stream, renderers)
             finally:
-                stream.begun.set()
                 del self._running[run.id]
                 run.mark_ended()
                 self._ended.put(run.id, run, (run.log, *run.renderings.values()))
@@ -332,9 +303,18 @@ class RunPool:
         return [*running, *self._ended.logs]
 
 
-async def _mark_begun(run: ServerRun, stream: TurnStream[Any, Any]) -> None:
-    await stream.begun.wait()
-    run.mark_begun()
+def busy_error(run_id: str) -> ServerError:
+    """Return the error for a version that another run has started from."""
+    return ServerError(
+        'conflict',
+        f'The run {run_id} is active. Wait for it, cancel it, or start from another version.',
+        facts={'run_id': run_id},
+    )
+
+
+def _too_many_error(count: int, of: str) -> ServerError:
+    message = f'{count} runs {of} are already active. Wait until one has ended, or cancel one.'
+    return ServerError('rate_limited', message, headers=REFUSED_HEADERS)
 
 
 def _discard_logs(run: ServerRun) -> None:

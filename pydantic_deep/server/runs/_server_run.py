@@ -64,23 +64,16 @@ class ServerRun:
     """The error of a failed run."""
     usage: UsageEvent = field(default_factory=UsageEvent)
     """The usage of this run alone."""
-    _begun: anyio.Event = field(default_factory=anyio.Event)
-    _token: CancellationToken = field(default_factory=CancellationToken)
+    token: CancellationToken = field(default_factory=CancellationToken)
+    """The token that cancels the run."""
+    begun: anyio.Event = field(default_factory=anyio.Event)
+    """Set when the run is stored, after which a crash does not lose it, or has ended without being stored."""
     _ended: anyio.Event = field(default_factory=anyio.Event)
     _batches: CallBatches = field(default_factory=CallBatches)
 
-    @property
-    def token(self) -> CancellationToken:
-        """The token that cancels the run."""
-        return self._token
-
     def cancel(self) -> None:
         """Cancel the run. Its work is committed. Cancelling an ended run has no effect."""
-        self._token.cancel()
-
-    async def wait_begun(self) -> None:
-        """Wait until the run is stored, after which a crash does not lose it, or has ended without being stored."""
-        await self._begun.wait()
+        self.token.cancel()
 
     async def wait(self) -> None:
         """Wait until the run has ended."""
@@ -90,10 +83,6 @@ class ServerRun:
     def outcome(self) -> RunStatus | None:
         """The state of an ended run, or `None` while it is running."""
         return None if self.state == 'running' else self.state
-
-    def mark_begun(self) -> None:
-        """Record that the run is stored."""
-        self._begun.set()
 
     def emit(self, event: StreamEvent) -> None:
         """Append an event to the log, preceded by a notice if it starts a batch of calls."""
@@ -113,5 +102,5 @@ class ServerRun:
         """Close the log and wake all waiting tasks. Renderings close their own logs."""
         self.ended_at = datetime.now(UTC)
         self.log.close()
-        self._begun.set()
+        self.begun.set()
         self._ended.set()

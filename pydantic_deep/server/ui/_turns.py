@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Mapping
 
 from starlette.responses import Response, StreamingResponse
 
@@ -11,11 +10,10 @@ from pydantic_deep._checks import check_names
 from pydantic_deep.server._run_start import start_run
 from pydantic_deep.server._state import ServerState
 from pydantic_deep.server.access._ownership import Access
-from pydantic_deep.server.compat._dialogue import Content, Dialogue
+from pydantic_deep.server.compat._dialogue import Dialogue, prompt_of
 from pydantic_deep.server.http._errors import ServerError, not_found
-from pydantic_deep.server.runs._event_stream import HEADERS, KEEPALIVE, Position, no_more_events, parse_position
+from pydantic_deep.server.runs._event_stream import HEADERS, log_frames, no_more_events, parse_position
 from pydantic_deep.server.runs._renderings import Rendering
-from pydantic_deep.server.runs._run_log import LogDiscardedError, RunLog
 from pydantic_deep.server.runs._server_run import ServerRun
 from pydantic_deep.versions import TurnOptions
 
@@ -43,7 +41,7 @@ async def start_thread_run(
     check_names(session_id=thread)  # before a conversation is created for it
     if not dialogue.decisions:
         version = await open_thread(access, agent, thread)
-        options = TurnOptions(prompt=_prompt(dialogue.prompt))
+        options = TurnOptions(prompt=prompt_of(dialogue.prompt))
     else:
         if not access.has('approve'):
             raise ServerError('forbidden', 'Decisions require a key with the scope `approve`.')
@@ -53,7 +51,7 @@ async def start_thread_run(
         version = await access.version_in(own)
         options = TurnOptions(answers=dialogue.decisions)
     run = await start_run(access, version, options, session_id=thread, renderings=renderings)
-    await run.wait_begun()
+    await run.begun.wait()
     return run
 
 
@@ -112,23 +110,5 @@ def tail_run(state: ServerState, run: ServerRun, form: str, *, after: int = 0) -
         'x-run-id': run.id,
         'x-conversation-id': run.conversation_id,
     }
-    frames = _frames(run.renderings[form], run.id, after, state.settings.keepalive_seconds)
+    frames = log_frames(run.renderings[form], run.id, after, bytes, state.settings.keepalive_seconds)
     return StreamingResponse(frames, media_type='text/event-stream', headers=headers)
-
-
-def _prompt(prompt: Sequence[Content]) -> str | list[Content]:
-    return prompt[0] if len(prompt) == 1 and isinstance(prompt[0], str) else list(prompt)
-
-
-async def _frames(log: RunLog, run_id: str, after: int, keepalive_seconds: float) -> AsyncGenerator[bytes]:
-    async with aclosing(log.batches(after, idle_seconds=keepalive_seconds)) as batches:
-        try:
-            async for batch in batches:
-                numbered = [_numbered(run_id, log.epoch, number, frame) for number, frame in batch]
-                yield b''.join(numbered) or KEEPALIVE
-        except LogDiscardedError:
-            return  # without an end event: the client detects that the stream was cut
-
-
-def _numbered(run_id: str, epoch: str, number: int, frame: bytes) -> bytes:
-    return f'id: {Position(run_id=run_id, epoch=epoch, number=number)}\n'.encode() + frame
