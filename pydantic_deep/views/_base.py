@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from pydantic import BaseModel, ConfigDict
 
 
@@ -9,3 +11,10 @@ class View(BaseModel):
     """A stored object in its JSON form. The validator is built on first use."""
 
     model_config = ConfigDict(frozen=True, defer_build=True, from_attributes=True)
+
+    @classmethod
+    def of(cls, source: object, /, **values: object) -> Self:
+        """Return the view of an object. The fields without a value are the attributes of the same name."""
+        return cls.model_validate(
+            values | {name: getattr(source, name) for name in cls.model_fields if name not in values}
+        )

@@ -87,16 +87,12 @@ class StoreReader:
         """Return the differences from one version to another."""
         one, other = await self.agent.wrap([before, after])
         diff = await one.diff(other)
-        return Difference(
+        return Difference.of(
+            diff,
             before=before.id,
             after=after.id,
-            messages_common=diff.messages_common,
             messages_removed=_dump_messages(diff.messages_removed),
             messages_added=_dump_messages(diff.messages_added),
-            files=list(diff.files),
-            todos_before=list(diff.todos_before),
-            todos_after=list(diff.todos_after),
-            usage=Usage.model_validate(diff.usage),
         )
 
     async def approvals(self, records: Sequence[ApprovalRecord]) -> list[StoredApproval]:
@@ -170,26 +166,16 @@ class StoreReader:
 
     async def _version(self, version: AgentVersion[Any, Any], turns: TurnLineages, head_id: str | None) -> Version:
         record, parent = version.record, await turns.parent(version.record)
-        return Version(
-            id=record.id,
-            parent_id=record.parent_id,
-            merged_from=record.merged_from,
-            conversation_id=record.conversation_id,
+        return Version.of(
+            record,
             agent=record.agent_name,
-            kind=record.kind,
-            state=record.state,
             is_pending=await is_pending(self.store, record),
-            branch=record.branch,
-            name=record.name,
             prompt=await turns.prompt(record) if record.kind in ('turn', 'pause', 'step') else None,
             calls=await _last_calls(record, turns) if record.kind == 'step' else [],
-            run_id=record.run_id,
-            message_count=record.message_count,
-            model=record.model,
-            usage=Usage.model_validate(version.usage),
+            usage=version.usage,
             files_changed=await self._files_changed(version, parent),
-            protected_changes=list(version.protected_changes),
-            omitted_files=list(version.omitted_files),
+            protected_changes=version.protected_changes,
+            omitted_files=version.omitted_files,
             is_head=record.id == head_id,
             created_at=utc_datetime(record.created_at),
         )
@@ -208,17 +194,11 @@ class StoreReader:
         end = lineage.versions[-1]
         requests = {(request.run_id, request.number): request for part in parts for request in await part.requests()}
         return [
-            StoredRequest(
+            StoredRequest.of(
+                request,
                 number=number,
-                model=request.model,
-                settings=cast('dict[str, JsonValue]', redact(json.loads(request.model_settings))),
-                input_tokens=request.input_tokens,
-                output_tokens=request.output_tokens,
-                cache_read_tokens=request.cache_read_tokens,
-                cache_write_tokens=request.cache_write_tokens,
-                cost=request.cost,
+                settings=redact(json.loads(request.model_settings)),
                 seconds=round(request.duration_us / 1e6, 3),
-                kind=request.kind,
             )
             for number, request in enumerate(requests.values(), start=1)
             if request.started_at <= end.created_at
@@ -245,24 +225,13 @@ def _approval(record: ApprovalRecord, version: AgentVersion[Any, Any] | None) ->
     item = InboxItem.from_record(record)
     decision = item.decision
     pending = [] if version is None else version.pending
-    return StoredApproval(
-        id=item.id,
-        pending_id=item.pending_id,
-        version_id=item.version_id,
-        conversation_id=item.conversation_id,
+    return StoredApproval.of(
+        item,
         agent=item.agent_name,
-        path=list(item.path),
-        tool=item.tool,
         args=json.loads(record.arguments),
-        view=item.view,
         decisions=[kind for approval in pending if approval.id == item.pending_id for kind in approval.decisions],
-        status=item.status,
-        decided_by=item.decided_by,
         reason=item.reason or (decision.given_reason if isinstance(decision, Deny) else None),
-        edited_args=dict(decision.args) if isinstance(decision, Edit) else None,
-        decided_at=item.decided_at,
-        expires_at=item.expires_at,
-        created_at=item.created_at,
+        edited_args=decision.args if isinstance(decision, Edit) else None,
     )
 
 

@@ -8,11 +8,10 @@ from pydantic import BaseModel, Field
 
 from pydantic_deep._examples import EXAMPLE_DIGEST, example_config
 from pydantic_deep.server._state import ServerState
-from pydantic_deep.server.access._ownership import AuthorizedRun, ServedVersion
-from pydantic_deep.server.runs._server_run import ServerRun
+from pydantic_deep.server.access._ownership import AuthorizedRun
 from pydantic_deep.server.runs._stored_runs import StoredRun
 from pydantic_deep.store import utc_datetime
-from pydantic_deep.views import Run, StoredApproval, Usage, stored_output_text
+from pydantic_deep.views import Run, Usage, stored_output_text
 
 from ._approvals import Answer
 from ._fields import Id, Name, Reason
@@ -94,49 +93,28 @@ class RunList(BaseModel):
 
 async def build_run(state: ServerState, own: AuthorizedRun) -> Run:
     """Build a run from the state of this process, or from the store."""
-    newest = None if own.stored is None or own.stored.version is None else own.stored.version.id
-    version = None if newest is None else await own.agent.load(newest)
-    if own.local is not None:
-        has_moved_on = own.stored is not None and own.stored.has_moved_on
-        return await _build_local_run(state, own.local, version, has_moved_on=has_moved_on)
-    return await _build_stored_run(state, cast('StoredRun', own.stored), version)
-
-
-async def _build_local_run(
-    state: ServerState, run: ServerRun, version: ServedVersion | None, *, has_moved_on: bool
-) -> Run:
-    return Run(
-        id=run.id,
-        conversation_id=run.conversation_id,
-        agent=run.agent_name,
-        state=run.state,
-        has_moved_on=has_moved_on,
-        base_id=run.base_id,
-        version_id=run.version_id if run.outcome else None if version is None else version.id,
-        output=run.output,
-        error=run.error,
-        approvals=await _approvals_of(state, version),
-        usage=Usage.model_validate(run.usage),
-        session_id=run.session_id,
-        is_here=True,
-        attempts=1,
-        started_at=run.started_at,
-        ended_at=run.ended_at,
-    )
-
-
-async def _build_stored_run(state: ServerState, run: StoredRun, version: ServedVersion | None) -> Run:
-    return Run(
-        id=run.id,
+    local, stored = own.local, own.stored
+    version = None if stored is None or stored.version is None else await own.agent.load(stored.version.id)
+    approvals = [] if version is None else await state.views.approvals_of(version)
+    version_id = None if version is None else version.id
+    if local is not None:
+        return Run.of(
+            local,
+            agent=local.agent_name,
+            has_moved_on=stored is not None and stored.has_moved_on,
+            version_id=local.version_id if local.outcome else version_id,
+            approvals=approvals,
+            is_here=True,
+            attempts=1,
+        )
+    run = cast('StoredRun', stored)
+    return Run.of(
+        run,
         conversation_id=run.last.conversation_id,
         agent=run.last.agent_name,
-        state=run.state,
-        has_moved_on=run.has_moved_on,
-        base_id=run.base_id,
-        version_id=None if version is None else version.id,
+        version_id=version_id,
         output=None if version is None or not run.is_over else stored_output_text(version.record),
-        error=run.error,
-        approvals=await _approvals_of(state, version),
+        approvals=approvals,
         usage=Usage.model_validate_json(run.last.usage),
         session_id=None,
         is_here=False,
@@ -144,7 +122,3 @@ async def _build_stored_run(state: ServerState, run: StoredRun, version: ServedV
         started_at=utc_datetime(run.attempts[0].started_at),
         ended_at=None if run.last.ended_at is None else utc_datetime(run.last.ended_at),
     )
-
-
-async def _approvals_of(state: ServerState, version: ServedVersion | None) -> list[StoredApproval]:
-    return [] if version is None else await state.views.approvals_of(version)
