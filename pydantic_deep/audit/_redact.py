@@ -21,7 +21,7 @@ import re2
 from pydantic import JsonValue
 
 from ._secrets import COUNTED_NAMES, SECRET_NAMES, SHAPES, Shape
-from ._token_shapes import NAMED_SHAPES, TOKEN_SHAPES
+from ._token_shapes import named_shapes, token_shapes
 
 Redact: TypeAlias = Callable[[JsonValue], JsonValue]
 """Returns a value with secrets redacted: `redact` or any `Redactor`."""
@@ -134,7 +134,7 @@ class Redactor:
     @cached_property
     def _kinds(self) -> frozenset[str]:
         kinds = {*self.patterns, *(shape.kind for shape in SHAPES), _TOO_DEEP}
-        kinds.update(kind for kind, _ in (*TOKEN_SHAPES, *NAMED_SHAPES))
+        kinds.update(kind for kind, _ in (*token_shapes(), *named_shapes()))
         return frozenset(kinds | {' '.join(name) for name in self._names})
 
     def _redacted(self, value: JsonValue, depth: int) -> JsonValue:
@@ -353,14 +353,14 @@ def _named_groups() -> _Groups:
     """Return the formats of values next to a provider's name. Hexadecimal formats need no further check, as no word
     matches.
     """
-    return _groups([Shape(kind, expression, is_random='a-z' in expression) for kind, expression in NAMED_SHAPES])
+    return _groups([Shape(kind, expression, is_random='a-z' in expression) for kind, expression in named_shapes()])
 
 
 @cache
 def _named() -> _Regex:
     """Return an expression that matches where any of `_named_groups` may match. It rarely matches, which saves time."""
     names: dict[str, list[str]] = {}
-    for name, start, rest in (expression.partition('[ \\t') for _, expression in NAMED_SHAPES):
+    for name, start, rest in (expression.partition('[ \\t') for _, expression in named_shapes()):
         assigned = start + rest.partition('(?P<secret>')[0]
         names.setdefault(assigned, []).append(name.replace('?P<secret>', '?:'))
     return _compile(
@@ -391,13 +391,13 @@ _TOKEN_GROUP: Final = 64
 def _tokens() -> list[tuple[_Regex, list[Shape]]]:
     """Return expressions that each match many token formats. The matching group identifies the format."""
     is_bounded = [
-        expression.startswith('(?:^') for _, expression in TOKEN_SHAPES
+        expression.startswith('(?:^') for _, expression in token_shapes()
     ]  # expressions with and without a boundary are faster in separate groups
     tables: list[tuple[_Regex, list[Shape]]] = []
     for with_boundary in (True, False):
         table = [
             Shape(*shape, is_random=_HAS_WORDS.search(shape[1]) is not None)
-            for shape, wanted in zip(TOKEN_SHAPES, is_bounded, strict=True)
+            for shape, wanted in zip(token_shapes(), is_bounded, strict=True)
             if wanted is with_boundary
         ]
         for start in range(0, len(table), _TOKEN_GROUP):

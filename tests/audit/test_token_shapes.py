@@ -12,7 +12,7 @@ import pytest
 from pydantic import JsonValue
 
 from pydantic_deep.audit import redact
-from pydantic_deep.audit._token_shapes import NAMED_SHAPES, TOKEN_SHAPES
+from pydantic_deep.audit._token_shapes import named_shapes, token_shapes
 
 HEX = '0a1b2c3d4e5f6789' * 12
 LETTERS = 'q7w8e9r1t2y3u4i5o6p' * 12
@@ -223,8 +223,8 @@ def test_images_are_unchanged() -> None:
 
 def test_token_prefixes_are_scanned_in_linear_time() -> None:
     """A million characters of each shape's prefix, for which a quadratic scan would take hours."""
-    begins = [re.sub(r'.*\(\?P<secret>|\(\?:|\(\?i:|\(\?i\)|[\[({].*|\\', '', shape) for _, shape in TOKEN_SHAPES]
-    names = [re.sub(r'^\(\?i:(\(\?:|\(\?-i:)?|[|)\[(].*', '', shape) for _, shape in NAMED_SHAPES]
+    begins = [re.sub(r'.*\(\?P<secret>|\(\?:|\(\?i:|\(\?i\)|[\[({].*|\\', '', shape) for _, shape in token_shapes()]
+    names = [re.sub(r'^\(\?i:(\(\?:|\(\?-i:)?|[|)\[(].*', '', shape) for _, shape in named_shapes()]
     for seed in (''.join(begins), '-'.join(begins), ' = '.join(names), ''.join(f'{name}=x' for name in names)):
         assert len(seed) > 300
         assert isinstance(redact(seed * (1_000_000 // len(seed))), str)
