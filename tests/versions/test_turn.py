@@ -16,7 +16,7 @@ from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
 from pydantic_ai.usage import UsageLimits
 
-from pydantic_deep import DeepAgentDeps, LocalBackend, StateBackend, Subagent, ToolFailures
+from pydantic_deep import DeepAgentDeps, LocalBackend, StateBackend, Subagent, ToolFailures, create_deep_agent
 from pydantic_deep.store import (
     BranchExistsError,
     Commit,
@@ -24,6 +24,7 @@ from pydantic_deep.store import (
     RunTakenOverError,
     StoreUnavailableError,
     WorkspaceRecord,
+    open_store,
 )
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from pydantic_deep.versions import AgentVersion, Recorder, VersionedAgent, workspace_key
@@ -845,3 +846,25 @@ async def test_recovery_cancelled_before_it_runs_can_be_repeated(
 
 async def _cancelled(**_: object) -> None:
     raise asyncio.CancelledError
+
+
+async def test_turn_is_stored_although_its_base_is_deleted_meanwhile(tmp_path: Path) -> None:
+    async with open_store('memory:') as store:
+        bases: list[str] = []
+
+        async def forget() -> str:
+            """Delete."""
+            await store.delete(bases[-1])
+            return 'deleted'
+
+        steps = (call('forget'), call('write_file', path='/a.txt', content='a'), 'done', 'more')
+        agent = VersionedAgent(create_deep_agent(ScriptedModel(*steps), tools=[forget]), store)
+        root = await agent.create(backend=LocalBackend(tmp_path))
+        bases.append(root.id)
+        turn = await root.advance('go')
+        assert (turn.output, list(await turn.file_tree())) == ('done', ['/a.txt'])
+        lineage = await turn.lineage()
+        assert ([version.id for version in lineage], lineage.truncated_at) == ([turn.id], root.id)
+        assert await store.runs(states=['running']) == []
+        await store.gc(0)
+        assert (await turn.advance('more')).output == 'more'
