@@ -1,10 +1,10 @@
-"""Turns: the versions stored for turns that succeed, fail, are cancelled, or are abandoned while streaming."""
+"""Turns: the versions stored for turns that succeed, fail, or are cancelled."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -156,90 +156,6 @@ async def test_usage_is_stored_on_messages_and_versions(make: MakeAgent, store: 
     run = await store.run(second.run_id or '')
     assert run is not None
     assert json.loads(run.usage) == {'requests': 1, 'input_tokens': 100, 'output_tokens': 10}
-
-
-async def test_a_stream_yields_text_and_ends_with_a_version(make: MakeAgent, store: SpyStore):
-    """A streamed turn.
-
-    000-13a: `advance_stream()` is an asynchronous iterator over text.
-
-    000-13b: The text of a streamed turn comes from the model piece by piece.
-    """
-    agent = make([call('ls')], 'one two three')
-    root = await agent.create()
-
-    stream = root.advance_stream('go')
-    with pytest.raises(RuntimeError, match='no version yet'):
-        _ = stream.version
-    texts = [text async for text in stream]
-
-    assert isinstance(stream.__aiter__(), AsyncIterator)
-    assert ''.join(texts) == 'one two three'
-    assert len(texts) > 1
-    assert stream.version.output == 'one two three'
-    assert await root.children() == [stream.version]
-    with pytest.raises(RuntimeError, match='runs once'):
-        stream.events()
-
-
-async def test_streamed_turn_stores_the_same_history_as_a_plain_turn(make: MakeAgent):
-    """000-13c, C33: Deltas are never stored."""
-    steps = (call('ls'), 'one two three')
-    streamed, whole = make(*steps), make(*steps, name='whole')
-    stream = (await streamed.create()).advance_stream('go')
-    async with stream:
-        async for _ in stream:
-            pass
-    turn = await (await whole.create()).advance('go')
-
-    def shape(messages: list[ModelMessage]) -> list[list[str]]:
-        return [[part.part_kind for part in message.parts] for message in messages]
-
-    assert shape(await stream.version.messages()) == shape(await turn.messages())
-    assert [(v.kind, v.state) for v in await streamed.list(steps=True)] == [
-        ('turn', 'complete'),
-        ('step', 'interrupted'),
-        ('root', 'complete'),
-    ]
-    assert bool(await stream.version.replay())
-
-
-async def test_stream_yields_events(make: MakeAgent):
-    """000-13b: A streamed turn yields the events of the model and of its tools."""
-    stream = (await make(call('ls'), 'done').create()).advance_stream('go')
-
-    kinds = [event.event_kind async for event in stream.events()]
-
-    assert 'function_tool_call' in kinds
-    assert 'function_tool_result' in kinds
-    assert kinds[-1] == 'agent_run_result'
-    assert stream.version.output == 'done'
-
-
-async def test_abandoned_stream_is_an_interrupted_version(make: MakeAgent, store: SpyStore):
-    """000-13c, C33, C12: A stream that the caller abandons is stored as an interrupted version."""
-    agent = make(call('ls'), 'one two three four', 'later')
-    root = await agent.create()
-
-    async with root.advance_stream('go') as stream:
-        async for _ in stream:
-            break
-
-    left = await newest(agent)
-    assert (left.kind, left.state, left.parent_id) == ('turn', 'interrupted', root.id)
-    assert [part.tool_name for part in returns(await left.messages())] == ['ls']
-    assert await store.runs(states=['running']) == []
-    assert (await left.advance('go on')).output == 'later'
-
-
-async def test_stream_that_is_never_iterated_does_nothing(make: MakeAgent, store: SpyStore):
-    root = await make('one').create()
-    store.commits.clear()
-
-    async with root.advance_stream('go'):
-        pass
-
-    assert store.commits == []
 
 
 async def test_model_failure_leaves_a_version_to_continue_from(make: MakeAgent, store: SpyStore):
@@ -486,39 +402,6 @@ async def test_run_with_unstored_end_is_suspended_however_it_ends(make: MakeAgen
         await root.advance('go')
 
     assert [run.base_id for run in await store.orphans()] == [root.id]
-
-
-async def test_stream_exposes_version_usage_deps_and_backend(make: MakeAgent):
-    agent = make(call('ls'), 'one two', make_deps=lambda: DeepAgentDeps(metadata={'u': 1}))
-    root = await agent.create(backend=StateBackend({'/a.txt': 'a'}))
-
-    stream = root.advance_stream('go')
-    before = (stream.version_id, stream.usage, stream.deps, stream.backend)
-    async with stream:
-        async for _ in stream:
-            break
-        during = (stream.version_id, stream.usage, stream.deps, stream.backend)
-
-    assert before == (None, None, None, None)
-    version_id, usage, deps, backend = during
-    assert (await agent.load(version_id or '')).kind == 'step'
-    assert usage is not None
-    assert usage.requests >= 1
-    assert isinstance(deps, DeepAgentDeps)
-    assert deps.backend is backend
-    assert (await newest(agent)).id == stream.version_id
-
-
-async def test_requests_of_a_turn_are_listed(make: MakeAgent):
-    """000-15c: The requests of a turn list the settings in effect."""
-    turn = await (await make(call('ls'), 'done').create()).advance('go', temperature=0.5)
-
-    requests = await turn.requests()
-
-    assert [(request.number, request.model_settings) for request in requests] == [
-        (1, '{"temperature": 0.5}'),
-        (2, '{"temperature": 0.5}'),
-    ]
 
 
 async def test_unserializable_setting_of_one_turn_is_omitted_from_the_run_options(make: MakeAgent, store: SpyStore):

@@ -6,21 +6,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from pydantic_ai import Agent, RunContext
+from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart, UserPromptPart
 from pydantic_ai.workspaces import LocalWorkspaceBackend
 
 from pydantic_deep import Approve, DeepAgentDeps, DeepAgentError, LocalBackend, StateBackend, Subagent, Todo
 from pydantic_deep.store import StoreError, StoreUnavailableError
 from pydantic_deep.testing import Answer, ScriptedModel, call
-from pydantic_deep.versions import (
-    AgentVersion,
-    MergeConflictError,
-    NoCommonVersionError,
-    UnversionedFilesWarning,
-    VersionedAgent,
-)
-from pydantic_deep.versions._subagent_threads import parse_arguments
+from pydantic_deep.versions import AgentVersion, UnversionedFilesWarning, VersionedAgent
 from tests.versions.conftest import MakeAgent, SpyStore
 
 pytestmark = pytest.mark.anyio
@@ -112,154 +105,11 @@ async def test_failed_fork_does_not_change_the_files_of_its_parent(make: MakeAge
     assert '/lost.txt' not in await other.file_tree()
 
 
-async def test_diff_shows_messages_files_and_usage(make: MakeAgent):
-    agent = make(put('/a.txt', 'one\n'), 'done', call('read_file', path='/a.txt'), put('/a.txt', 'two\n'), 'done')
-    root = await agent.create(backend=StateBackend({'/b.bin': b'\x00\x01'}))
-    first = await root.advance('a')
-    second = await first.advance('b')
-
-    there, back = await first.diff(second), await second.diff(first)
-
-    assert (there.messages_common, len(there.messages_added), len(there.messages_removed)) == (4, 6, 0)
-    assert (len(back.messages_added), len(back.messages_removed)) == (0, 6)
-    [file] = there.files
-    assert (file.path, file.kind, file.size_before, file.size_after) == ('/a.txt', 'changed', 4, 4)
-    assert file.diff == '--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-one\n+two\n'
-    assert (there.usage.requests, back.usage.requests) == (3, -3)
-    assert str(there) == '6 messages more, 0 fewer\nchanged /a.txt'
-    assert not await second.diff(second)
-    [added] = (await root.diff(first)).files
-    [removed] = (await first.diff(root)).files
-    assert (added.kind, added.size_before, removed.kind, removed.size_after) == ('added', None, 'removed', None)
-
-
-@pytest.mark.parametrize(
-    ('before', 'after', 'shown'),
-    [
-        (
-            b'a',
-            b'\x00',
-            '--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+\x00\n\\ No newline at end of file\n',
-        ),
-        (b'a', b'\xff\xfe', None),
-        (
-            b'a',
-            b'b',
-            '--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+b\n\\ No newline at end of file\n',
-        ),
-        (b'a', b'x' * 1_000_001, None),
-    ],
-)
-async def test_diff_shows_lines_of_text_files_only(
-    make: MakeAgent, tmp_path: Path, before: bytes, after: bytes, shown: str | None
-):
-    (tmp_path / 'f').write_bytes(before)
-    root = await make('one').create(backend=LocalBackend(tmp_path))
-    (tmp_path / 'f').write_bytes(after)
-    turn = await root.advance('go')
-
-    [file] = (await root.diff(turn)).files
-
-    assert (file.kind, file.diff, file.size_after) == ('changed', shown, len(after))
-
-
-async def test_merge_contains_the_changes_of_both_sides(make: MakeAgent):
-    lines = ''.join(f'{index}\n' for index in range(20))
-    agent = make(put('/ours.txt', 'o'), 'done', put('/theirs.txt', 't'), 'done')
-    root = await agent.create(backend=StateBackend({'/shared.txt': lines}))
-    ours, theirs = await root.advance('a'), await root.advance('b')
-
-    merged = await ours.merge(theirs)
-
-    assert (merged.kind, merged.parent_id, merged.merged_from) == ('merge', ours.id, theirs.id)
-    assert sorted(await merged.file_tree()) == ['/ours.txt', '/shared.txt', '/theirs.txt']
-    assert await merged.messages() == await ours.messages()
-    again = await merged.merge(theirs)  # merged changes are common by now
-    assert await again.file_tree() == await merged.file_tree()
-
-
-async def test_merge_contains_the_uploads_of_both_sides(make: MakeAgent):
-    deps = DeepAgentDeps(backend=StateBackend())
-    for name in ('a.txt', 'b.txt'):
-        await deps.upload(name, b'old')
-    agent = make('Hello.')
-    root = await agent.create(deps=deps)
-    ours = await (await root.upload('ours.txt', 'ö'.encode())).upload('a.txt', b'newer')
-    theirs = await (await root.upload('theirs.txt', b't')).upload('b.txt', b'newest')
-
-    merged = await ours.merge(theirs)
-
-    sizes = {name: upload.size_bytes for name, upload in merged.uploads.items()}
-    assert sizes == {'a.txt': 5, 'b.txt': 6, 'ours.txt': 2, 'theirs.txt': 1}
-    assert sorted(await merged.file_tree()) == [f'/uploads/{name}' for name in sorted(sizes)]
-    assert (await ours.merge(root)).uploads == ours.uploads
-    assert list((await merged.advance('hi')).uploads) == list(merged.uploads)
-
-
-async def test_versions_without_our_deps_can_be_merged(make_plain: MakeAgent):
-    root = await make_plain('one', 'two').create()
-    ours, theirs = await root.advance('a'), await root.advance('b')
-
-    merged = await ours.merge(theirs)
-
-    assert (merged.uploads, await merged.messages()) == ({}, await ours.messages())
-
-
-async def test_upload_removed_on_one_side_is_not_in_the_merge(make: MakeAgent):
-    deps = DeepAgentDeps(backend=StateBackend())
-    await deps.upload('a.txt', b'a')
-
-    async def forget(ctx: RunContext[DeepAgentDeps]) -> None:
-        ctx.deps.uploads.clear()
-
-    agent = make(call('forget'), 'done', tools=[forget])
-    root = await agent.create(deps=deps)
-    ours, theirs = await root.upload('b.txt', b'b'), await root.advance('go')
-
-    assert list((await ours.merge(theirs)).uploads) == ['b.txt']
-
-
-async def test_merge_conflict_is_reported_and_nothing_is_stored(make: MakeAgent, store: SpyStore):
-    agent = make(put('/a.txt', 'ours'), 'done', put('/a.txt', 'theirs'), 'done')
-    root = await agent.create(backend=StateBackend())
-    ours, theirs = await root.advance('a'), await root.advance('b')
-    store.commits.clear()
-
-    with pytest.raises(MergeConflictError, match=r'a\.txt') as caught:
-        await ours.merge(theirs)
-
-    assert [conflict.path for conflict in caught.value.conflicts] == ['/a.txt']
-    assert store.commits == []
-
-
-async def test_unrelated_versions_cannot_be_merged(make: MakeAgent):
-    agent = make()
-    one, other = await agent.create(), await agent.create()
-
-    with pytest.raises(NoCommonVersionError) as caught:
-        await one.merge(other)
-
-    assert (caught.value.ours, caught.value.theirs) == (one.id, other.id)
-
-
 async def test_unversioned_files_emit_a_warning(make: MakeAgent, tmp_path: Path):
     with pytest.warns(UnversionedFilesWarning):
         root = await make('one').create(backend=LocalWorkspaceBackend(tmp_path))
 
     assert root.tree is None
-
-
-async def test_view_contains_the_files_of_its_version(make: MakeAgent, tmp_path: Path):
-    agent = make(put('/a.txt', 'new'), 'done', call('read_file', path='/a.txt'), 'seen')
-    (tmp_path / 'a.txt').write_text('old')
-    root = await agent.create(backend=LocalBackend(tmp_path))
-    deleted = make(put('/b.txt', 'b'), 'done')
-    await (await deleted.load(root.id, backend=LocalBackend(tmp_path))).advance('elsewhere')
-
-    turn = await root.advance('read', branch='second')
-
-    assert (tmp_path / 'a.txt').read_text() == 'old'
-    assert '/a.txt' in await turn.file_tree()
 
 
 async def test_edit_that_cannot_be_stored_releases_the_directory(make: MakeAgent, store: SpyStore, tmp_path: Path):
@@ -287,16 +137,6 @@ async def test_unversioned_backend_is_refused_for_versioned_files(make: MakeAgen
     assert await agent.store.runs() == []
 
 
-async def test_merging_the_same_version_again_changes_nothing(make: MakeAgent):
-    agent = make(put('/ours.txt', 'o'), 'done', put('/theirs.txt', 't'), 'done')
-    root = await agent.create(backend=StateBackend())
-    ours, theirs = await root.advance('a'), await root.advance('b')
-
-    twice = await (await ours.merge(theirs)).merge(theirs)
-
-    assert await (await twice.merge(theirs)).file_tree() == await twice.file_tree()
-
-
 async def test_offloaded_results_are_part_of_versions(make: MakeAgent):
     def talk() -> str:
         return 'word ' * 40_000
@@ -322,11 +162,6 @@ async def test_foreign_deps_do_not_replace_the_deps_of_the_version(store: SpySto
     turn = await root.advance('go', deps=7)
 
     assert [todo.content for todo in turn.todos] == ['a']
-
-
-def test_invalid_json_arguments_are_returned_as_text():
-    assert parse_arguments('{"a": ') == '{"a": '
-    assert parse_arguments('{"a": 1}') == {'a': 1}
 
 
 async def test_deleted_version_cannot_be_advanced(make: MakeAgent, store: SpyStore):

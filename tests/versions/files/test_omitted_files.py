@@ -12,11 +12,10 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart, Use
 from pydantic_deep import DeepAgentDeps, LocalBackend, StateBackend
 from pydantic_deep.deps import MAX_FILE_BYTES
 from pydantic_deep.errors import UploadTooLargeError
-from pydantic_deep.store import Commit, Committed, VersionConflictError, new_id
 from pydantic_deep.testing import call
-from pydantic_deep.versions import ApprovalsPendingError, OmittedFile, UnversionedFilesWarning
+from pydantic_deep.versions import OmittedFile, UnversionedFilesWarning
 from pydantic_deep.versions.files._backend_descriptions import omitted_in, with_omitted
-from tests.versions.conftest import MakeAgent, SpyStore
+from tests.versions.conftest import MakeAgent
 
 pytestmark = pytest.mark.anyio
 
@@ -83,55 +82,6 @@ async def test_deps_refuse_uploads_too_large_for_a_version() -> None:
     with pytest.raises(UploadTooLargeError, match=r'has 52,428,801 bytes; at most 52,428,800') as caught:
         await DeepAgentDeps().upload('a.bin', bytes(SIZE))
     assert (caught.value.name, caught.value.size_bytes, caught.value.max_bytes) == ('a.bin', SIZE, MAX_FILE_BYTES)
-
-
-async def test_rename_moves_the_directory_to_the_renamed_version(make: MakeAgent, tmp_path: Path) -> None:
-    """The directory holds the renamed version, so the next turn works in it and not in a view."""
-    agent = make(call('write_file', path='a.txt', content='a'), 'done', 'paused')
-    root = await agent.create(backend=LocalBackend(tmp_path), name='Old')
-
-    renamed = await agent.conversation(root.conversation_id).rename('New')
-    done = await agent.conversation(root.conversation_id).advance('go')
-
-    assert (renamed.name, renamed.parent_id, done.name) == ('New', root.id, 'New')
-    assert (tmp_path / 'a.txt').read_text() == 'a'
-
-
-async def test_conversation_without_files_can_be_renamed(make_plain: MakeAgent) -> None:
-    root = await make_plain('hi').create()
-    conversation = make_plain('hi').conversation(root.conversation_id)
-
-    assert (await conversation.rename('New')).name == 'New'
-
-
-async def test_pending_conversation_cannot_be_renamed(make: MakeAgent) -> None:
-    agent = make(call('ls'), interrupt_on={'ls': True})
-    pause = await agent.conversation((await agent.create()).conversation_id).advance('go')
-
-    with pytest.raises(ApprovalsPendingError):
-        await agent.conversation(pause.conversation_id).rename('New')
-
-
-async def test_rename_that_loses_a_race_is_stored_as_a_branch(
-    make: MakeAgent, store: SpyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    agent = make('hi', 'hi')
-    root = await agent.create(backend=LocalBackend(tmp_path))
-    conversation = agent.conversation(root.conversation_id)
-
-    commit = store.commit
-
-    async def move_first(batch: Commit) -> Committed:
-        if batch.heads:
-            monkeypatch.undo()
-            other = await root.with_metadata({'by': new_id()})
-            await conversation.move_to(other)
-        return await commit(batch)
-
-    monkeypatch.setattr(store, 'commit', move_first)  # another writer moves the head in between
-    with pytest.raises(VersionConflictError):
-        await conversation.rename('New')
-    assert [each.name for each in await root.children()] == [None, 'New']
 
 
 def test_omitted_files_are_removed_from_the_description() -> None:

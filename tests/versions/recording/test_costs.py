@@ -102,27 +102,6 @@ async def test_turn_costs_the_same_at_any_length_of_history(make: MakeAgent, sto
     assert version.message_count == 120
 
 
-async def test_advancing_a_cached_version_reads_no_message(make: MakeAgent, store: SpyStore):
-    agent = make('one', 'two', 'three')
-    first = await (await agent.create()).advance('a')
-    store.counting.reads.clear()
-
-    await first.advance('b')
-
-    assert [sql for sql in store.counting.reads if 'FROM message' in sql or 'JOIN message' in sql] == []
-
-
-async def test_advancing_a_loaded_version_reads_its_messages_once(make: MakeAgent, store: SpyStore):
-    first = await (await make('one').create()).advance('a')
-    later = await make('two', 'three').load(first.id)
-    store.counting.reads.clear()
-
-    await later.advance('b')
-    await later.advance('c')
-
-    assert len([sql for sql in store.counting.reads if 'message' in sql and 'body' in sql]) == 1
-
-
 async def test_fork_writes_only_new_content_at_any_length_of_history(make: MakeAgent, store: SpyStore):
     """000-06c: Every `advance()` writes only what is new, however long the history."""
     agent = make(then=lambda messages, info: 'answer')
@@ -153,21 +132,6 @@ async def test_clone_is_one_commit_without_messages(make: MakeAgent, store: SpyS
         assert len(store.commits) == 1
 
     assert max(sizes) - min(sizes) <= 8
-
-
-async def test_list_makes_a_fixed_number_of_reads(make: MakeAgent, store: SpyStore):
-    agent = make()
-    root = await agent.create()
-    await agent.list()  # the first one of an open store also counts the rows of its tables
-    counts: list[int] = []
-    for _ in range(2):
-        store.counting.reads.clear()
-        await agent.list()
-        counts.append(len(store.counting.reads))
-        for _ in range(30):
-            await root.clone()
-
-    assert counts[0] == counts[1]
 
 
 async def test_prompt_is_stored_before_the_model_request(make: MakeAgent, store: SpyStore):

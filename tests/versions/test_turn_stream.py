@@ -1,36 +1,136 @@
-"""The head of a conversation moves in the commit that ends a streamed turn."""
+"""Turns as streams of text or events, which may move the head of their conversation."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic_ai import CancellationToken, RunCancelled
+from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart
 
-from pydantic_deep import Approve, InvalidUploadError, LocalBackend, StateBackend
-from pydantic_deep.store import (
-    Commit,
-    Committed,
-    SqlStore,
-    StoreUnavailableError,
-    VersionConflictError,
-    new_id,
-    open_engine,
-    open_store,
-)
+from pydantic_deep import Approve, DeepAgentDeps, StateBackend
+from pydantic_deep.store import Commit, Committed, SqlStore, StoreUnavailableError, new_id, open_engine, open_store
 from pydantic_deep.testing import call
-from pydantic_deep.versions import (
-    AgentVersion,
-    ApprovalsPendingError,
-    TurnStream,
-    UnversionedBackendError,
-    VersionedAgent,
-)
-
-from .conftest import MakeAgent, SpyStore
+from pydantic_deep.versions import AgentVersion, TurnStream, VersionedAgent
+from tests.versions.conftest import MakeAgent, SpyStore
 
 pytestmark = pytest.mark.anyio
+
+
+def returns(messages: list[ModelMessage]) -> list[ToolReturnPart]:
+    requests = [message for message in messages if isinstance(message, ModelRequest)]
+    return [part for request in requests for part in request.parts if isinstance(part, ToolReturnPart)]
+
+
+async def newest(agent: VersionedAgent[Any, Any]) -> AgentVersion[Any, Any]:
+    return (await agent.list(limit=1))[0]
+
+
+async def test_a_stream_yields_text_and_ends_with_a_version(make: MakeAgent, store: SpyStore):
+    """A streamed turn.
+
+    000-13a: `advance_stream()` is an asynchronous iterator over text.
+
+    000-13b: The text of a streamed turn comes from the model piece by piece.
+    """
+    agent = make([call('ls')], 'one two three')
+    root = await agent.create()
+
+    stream = root.advance_stream('go')
+    with pytest.raises(RuntimeError, match='no version yet'):
+        _ = stream.version
+    texts = [text async for text in stream]
+
+    assert isinstance(stream.__aiter__(), AsyncIterator)
+    assert ''.join(texts) == 'one two three'
+    assert len(texts) > 1
+    assert stream.version.output == 'one two three'
+    assert await root.children() == [stream.version]
+    with pytest.raises(RuntimeError, match='runs once'):
+        stream.events()
+
+
+async def test_streamed_turn_stores_the_same_history_as_a_plain_turn(make: MakeAgent):
+    """000-13c, C33: Deltas are never stored."""
+    steps = (call('ls'), 'one two three')
+    streamed, whole = make(*steps), make(*steps, name='whole')
+    stream = (await streamed.create()).advance_stream('go')
+    async with stream:
+        async for _ in stream:
+            pass
+    turn = await (await whole.create()).advance('go')
+
+    def shape(messages: list[ModelMessage]) -> list[list[str]]:
+        return [[part.part_kind for part in message.parts] for message in messages]
+
+    assert shape(await stream.version.messages()) == shape(await turn.messages())
+    assert [(v.kind, v.state) for v in await streamed.list(steps=True)] == [
+        ('turn', 'complete'),
+        ('step', 'interrupted'),
+        ('root', 'complete'),
+    ]
+    assert bool(await stream.version.replay())
+
+
+async def test_stream_yields_events(make: MakeAgent):
+    """000-13b: A streamed turn yields the events of the model and of its tools."""
+    stream = (await make(call('ls'), 'done').create()).advance_stream('go')
+
+    kinds = [event.event_kind async for event in stream.events()]
+
+    assert 'function_tool_call' in kinds
+    assert 'function_tool_result' in kinds
+    assert kinds[-1] == 'agent_run_result'
+    assert stream.version.output == 'done'
+
+
+async def test_abandoned_stream_is_an_interrupted_version(make: MakeAgent, store: SpyStore):
+    """000-13c, C33, C12: A stream that the caller abandons is stored as an interrupted version."""
+    agent = make(call('ls'), 'one two three four', 'later')
+    root = await agent.create()
+
+    async with root.advance_stream('go') as stream:
+        async for _ in stream:
+            break
+
+    left = await newest(agent)
+    assert (left.kind, left.state, left.parent_id) == ('turn', 'interrupted', root.id)
+    assert [part.tool_name for part in returns(await left.messages())] == ['ls']
+    assert await store.runs(states=['running']) == []
+    assert (await left.advance('go on')).output == 'later'
+
+
+async def test_stream_that_is_never_iterated_does_nothing(make: MakeAgent, store: SpyStore):
+    root = await make('one').create()
+    store.commits.clear()
+
+    async with root.advance_stream('go'):
+        pass
+
+    assert store.commits == []
+
+
+async def test_stream_exposes_version_usage_deps_and_backend(make: MakeAgent):
+    agent = make(call('ls'), 'one two', make_deps=lambda: DeepAgentDeps(metadata={'u': 1}))
+    root = await agent.create(backend=StateBackend({'/a.txt': 'a'}))
+
+    stream = root.advance_stream('go')
+    before = (stream.version_id, stream.usage, stream.deps, stream.backend)
+    async with stream:
+        async for _ in stream:
+            break
+        during = (stream.version_id, stream.usage, stream.deps, stream.backend)
+
+    assert before == (None, None, None, None)
+    version_id, usage, deps, backend = during
+    assert (await agent.load(version_id or '')).kind == 'step'
+    assert usage is not None
+    assert usage.requests >= 1
+    assert isinstance(deps, DeepAgentDeps)
+    assert deps.backend is backend
+    assert (await newest(agent)).id == stream.version_id
 
 
 class MortalStore(SqlStore):
@@ -159,73 +259,3 @@ async def test_recovery_moves_the_head_when_it_ends_the_run(make: MakeAgent, tmp
         conversation = await store.conversation(root.conversation_id)
         assert conversation is not None
         assert conversation.head_id == recovered[0].id
-
-
-async def test_upload_creates_a_version_that_the_next_turn_starts_from(make: MakeAgent, store: SpyStore):
-    root = await make(call('read_file', path='/uploads/a.txt'), 'Read.').create()
-
-    edit = await root.upload('a.txt', b'alpha\n', moves_head=True)
-
-    assert (edit.kind, edit.parent_id, edit.run_id) == ('edit', root.id, None)
-    assert await head_of(store, root) == edit.id
-    assert {name: each.size_bytes for name, each in edit.uploads.items()} == {'a.txt': 6}
-    assert root.uploads == {}
-    after = await drain(edit.advance_stream('read it'))
-    assert 'alpha' in str(await after.messages())
-    assert list(after.uploads) == ['a.txt']
-    assert len([commit for commit in store.commits if commit.heads]) == 2
-
-
-async def test_upload_does_not_move_a_head_that_moved_meanwhile(make: MakeAgent, store: SpyStore):
-    root = await make('Hello.').create()
-    moved = await drain(root.advance_stream('hi', moves_head=True))
-
-    with pytest.raises(VersionConflictError) as caught:
-        await root.upload('a.txt', b'x', moves_head=True)
-
-    assert await head_of(store, root) == moved.id
-    assert (await store.version(caught.value.yours)).kind == 'edit'
-
-
-async def test_upload_is_written_to_the_directory_of_its_version(make: MakeAgent, store: SpyStore, tmp_path: Path):
-    backend = LocalBackend(tmp_path)
-    agent = make('Hello.')
-    root = await agent.create(backend=backend)
-    (tmp_path / 'new.txt').write_text('by hand')
-
-    edit = await root.upload('a.txt', b'alpha')
-
-    assert (tmp_path / 'uploads' / 'a.txt').read_bytes() == b'alpha'
-    assert [each.kind for each in await edit.lineage()] == ['root', 'edit', 'edit']
-    after = await edit.advance('hi')
-    assert after.parent_id == edit.id
-    assert sorted(await after.file_tree()) == ['/new.txt', '/uploads/a.txt']
-
-
-async def test_refused_upload_releases_the_directory(make: MakeAgent, tmp_path: Path):
-    root = await make('Hello.').create(backend=LocalBackend(tmp_path))
-
-    with pytest.raises(InvalidUploadError):
-        await root.upload('../a.txt', b'alpha')
-    edit = await root.upload('b.txt', b'')
-
-    assert [each.name for each in (tmp_path / 'uploads').iterdir()] == ['b.txt']
-    assert (await edit.advance('hi')).parent_id == edit.id
-
-
-async def test_upload_to_a_pending_version_is_refused(make: MakeAgent):
-    root = await make(call('ls', path='/'), interrupt_on={'ls': True}).create()
-    pause = await root.advance('hi')
-
-    with pytest.raises(ApprovalsPendingError, match=pause.pending[0].id):
-        await pause.upload('a.txt', b'x')
-
-
-async def test_upload_without_deep_agent_deps_or_files_is_refused(make_plain: MakeAgent):
-    root = await make_plain('Hello.').create()
-    with pytest.raises(UnversionedBackendError, match='not versioned'):
-        await root.upload('a.txt', b'x')
-
-    with_files = await make_plain('Hello.').create(backend=StateBackend())
-    with pytest.raises(UnversionedBackendError, match='DeepAgentDeps'):
-        await with_files.upload('a.txt', b'x')

@@ -1,0 +1,106 @@
+"""Merges of two versions: files, uploads and conflicts."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic_ai import RunContext
+
+from pydantic_deep import DeepAgentDeps, StateBackend
+from pydantic_deep.testing import Answer, call
+from pydantic_deep.versions import MergeConflictError, NoCommonVersionError
+from tests.versions.conftest import MakeAgent, SpyStore
+
+pytestmark = pytest.mark.anyio
+
+
+def put(path: str, content: str) -> Answer:
+    return call('write_file', path=path, content=content)
+
+
+async def test_merge_contains_the_changes_of_both_sides(make: MakeAgent):
+    lines = ''.join(f'{index}\n' for index in range(20))
+    agent = make(put('/ours.txt', 'o'), 'done', put('/theirs.txt', 't'), 'done')
+    root = await agent.create(backend=StateBackend({'/shared.txt': lines}))
+    ours, theirs = await root.advance('a'), await root.advance('b')
+
+    merged = await ours.merge(theirs)
+
+    assert (merged.kind, merged.parent_id, merged.merged_from) == ('merge', ours.id, theirs.id)
+    assert sorted(await merged.file_tree()) == ['/ours.txt', '/shared.txt', '/theirs.txt']
+    assert await merged.messages() == await ours.messages()
+    again = await merged.merge(theirs)  # merged changes are common by now
+    assert await again.file_tree() == await merged.file_tree()
+
+
+async def test_merge_contains_the_uploads_of_both_sides(make: MakeAgent):
+    deps = DeepAgentDeps(backend=StateBackend())
+    for name in ('a.txt', 'b.txt'):
+        await deps.upload(name, b'old')
+    agent = make('Hello.')
+    root = await agent.create(deps=deps)
+    ours = await (await root.upload('ours.txt', 'ö'.encode())).upload('a.txt', b'newer')
+    theirs = await (await root.upload('theirs.txt', b't')).upload('b.txt', b'newest')
+
+    merged = await ours.merge(theirs)
+
+    sizes = {name: upload.size_bytes for name, upload in merged.uploads.items()}
+    assert sizes == {'a.txt': 5, 'b.txt': 6, 'ours.txt': 2, 'theirs.txt': 1}
+    assert sorted(await merged.file_tree()) == [f'/uploads/{name}' for name in sorted(sizes)]
+    assert (await ours.merge(root)).uploads == ours.uploads
+    assert list((await merged.advance('hi')).uploads) == list(merged.uploads)
+
+
+async def test_versions_without_our_deps_can_be_merged(make_plain: MakeAgent):
+    root = await make_plain('one', 'two').create()
+    ours, theirs = await root.advance('a'), await root.advance('b')
+
+    merged = await ours.merge(theirs)
+
+    assert (merged.uploads, await merged.messages()) == ({}, await ours.messages())
+
+
+async def test_upload_removed_on_one_side_is_not_in_the_merge(make: MakeAgent):
+    deps = DeepAgentDeps(backend=StateBackend())
+    await deps.upload('a.txt', b'a')
+
+    async def forget(ctx: RunContext[DeepAgentDeps]) -> None:
+        ctx.deps.uploads.clear()
+
+    agent = make(call('forget'), 'done', tools=[forget])
+    root = await agent.create(deps=deps)
+    ours, theirs = await root.upload('b.txt', b'b'), await root.advance('go')
+
+    assert list((await ours.merge(theirs)).uploads) == ['b.txt']
+
+
+async def test_merge_conflict_is_reported_and_nothing_is_stored(make: MakeAgent, store: SpyStore):
+    agent = make(put('/a.txt', 'ours'), 'done', put('/a.txt', 'theirs'), 'done')
+    root = await agent.create(backend=StateBackend())
+    ours, theirs = await root.advance('a'), await root.advance('b')
+    store.commits.clear()
+
+    with pytest.raises(MergeConflictError, match=r'a\.txt') as caught:
+        await ours.merge(theirs)
+
+    assert [conflict.path for conflict in caught.value.conflicts] == ['/a.txt']
+    assert store.commits == []
+
+
+async def test_unrelated_versions_cannot_be_merged(make: MakeAgent):
+    agent = make()
+    one, other = await agent.create(), await agent.create()
+
+    with pytest.raises(NoCommonVersionError) as caught:
+        await one.merge(other)
+
+    assert (caught.value.ours, caught.value.theirs) == (one.id, other.id)
+
+
+async def test_merging_the_same_version_again_changes_nothing(make: MakeAgent):
+    agent = make(put('/ours.txt', 'o'), 'done', put('/theirs.txt', 't'), 'done')
+    root = await agent.create(backend=StateBackend())
+    ours, theirs = await root.advance('a'), await root.advance('b')
+
+    twice = await (await ours.merge(theirs)).merge(theirs)
+
+    assert await (await twice.merge(theirs)).file_tree() == await twice.file_tree()

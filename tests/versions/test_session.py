@@ -1,0 +1,30 @@
+"""The caches that all versions of an agent share."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.versions.conftest import MakeAgent, SpyStore
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_advancing_a_cached_version_reads_no_message(make: MakeAgent, store: SpyStore):
+    agent = make('one', 'two', 'three')
+    first = await (await agent.create()).advance('a')
+    store.counting.reads.clear()
+
+    await first.advance('b')
+
+    assert [sql for sql in store.counting.reads if 'FROM message' in sql or 'JOIN message' in sql] == []
+
+
+async def test_advancing_a_loaded_version_reads_its_messages_once(make: MakeAgent, store: SpyStore):
+    first = await (await make('one').create()).advance('a')
+    later = await make('two', 'three').load(first.id)
+    store.counting.reads.clear()
+
+    await later.advance('b')
+    await later.advance('c')
+
+    assert len([sql for sql in store.counting.reads if 'message' in sql and 'body' in sql]) == 1
