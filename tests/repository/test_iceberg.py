@@ -51,12 +51,12 @@ class TestIcebergRepository(RepositorySuite):
 
             yield open_one
 
-    async def test_many_tasks_may_write_at_once(self, rows: Repository[Sample]) -> None:
+    async def test_concurrent_tasks_can_write(self, rows: Repository[Sample]) -> None:
         """With fewer tasks than other engines: each write is a commit, and commits become slower."""
         await asyncio.gather(*(rows.upsert(Sample(id=f'{task}', count=task)) for task in range(8)))
         assert [row.count for row in (await rows.list()).items] == list(range(8))
 
-    async def test_many_tasks_may_write_one_row(self, rows: Repository[Sample]) -> None:
+    async def test_concurrent_tasks_can_write_one_row(self, rows: Repository[Sample]) -> None:
         await asyncio.gather(*(rows.upsert(Sample(id='a', count=task, name=f'of {task}')) for task in range(8)))
         (row,) = (await rows.list()).items
         assert row.name == f'of {row.count}'

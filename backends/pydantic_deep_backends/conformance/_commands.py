@@ -32,7 +32,7 @@ _BEATING: Final = 3
 class CommandRules(BackendRules):
     """Tests of commands."""
 
-    async def test_a_place_is_recognized_whatever_changes_in_it(
+    async def test_directory_is_recognized_after_its_files_change(
         self, identified: SupportsIdentity, backend: BackendProtocol, seed: Seed, root: str
     ) -> None:
         await seed(posixpath.join(root, 'a.txt'), b'one')
@@ -44,12 +44,10 @@ class CommandRules(BackendRules):
         assert await identified.has_identity(await identified.identity() or '') is not False
 
     @pytest.mark.parametrize('foreign', ['', 'null', '[]', '{}', '7', 'of another backend'])
-    async def test_the_identity_of_something_else_is_not_recognized(
-        self, identified: SupportsIdentity, foreign: str
-    ) -> None:
+    async def test_foreign_identity_is_not_recognized(self, identified: SupportsIdentity, foreign: str) -> None:
         assert await identified.has_identity(foreign) is not True
 
-    async def test_a_place_that_is_there_stays_what_it_is(
+    async def test_make_root_does_not_change_an_existing_directory(
         self, identified: SupportsIdentity, writable: BackendProtocol, root: str
     ) -> None:
         await writable.write_bytes(posixpath.join(root, 'a.txt'), b'one')
@@ -58,30 +56,30 @@ class CommandRules(BackendRules):
         assert await identified.has_identity(identity or '') is not False
         assert await writable.read_bytes(posixpath.join(root, 'a.txt')) == b'one'
 
-    async def test_a_command_has_the_form_that_it_is_said_to_have(self, sandbox: SandboxProtocol) -> None:
+    async def test_command_of_the_wrong_type_is_refused(self, sandbox: SandboxProtocol) -> None:
         for command, shell in (('true', False), (['true'], True), ([b'true'], False), ([1], False)):
             with pytest.raises(TypeError):
                 await sandbox.run(cast('Command', command), shell=shell)
 
     @pytest.mark.parametrize('command', [[], [''], ['echo', 'a\0b']], ids=ascii)
-    async def test_what_is_no_command_is_refused(self, sandbox: SandboxProtocol, command: list[str]) -> None:
+    async def test_invalid_command_is_refused(self, sandbox: SandboxProtocol, command: list[str]) -> None:
         with pytest.raises(ValueError, match=r'command has no program|has a NUL'):
             await sandbox.run(command)
 
     @pytest.mark.parametrize('timeout', [0, -1, math.inf, math.nan])
-    async def test_a_timeout_is_positive_and_finite(self, sandbox: SandboxProtocol, timeout: float) -> None:
+    async def test_timeout_must_be_positive_and_finite(self, sandbox: SandboxProtocol, timeout: float) -> None:
         with pytest.raises(ValueError, match='positive, finite'):
             await sandbox.run(['true'], timeout=timeout)
 
     @pytest.mark.parametrize('env', [{'': 'a'}, {'A=B': 'a'}, {'A\0': 'a'}, {'A': 'a\0'}], ids=ascii)
-    async def test_what_is_no_variable_is_refused(self, sandbox: SandboxProtocol, env: dict[str, str]) -> None:
+    async def test_invalid_variable_is_refused(self, sandbox: SandboxProtocol, env: dict[str, str]) -> None:
         with pytest.raises(ValueError, match='cannot be set'):
             await sandbox.run(['true'], env=env)
 
     async def test_commands_start_in_the_working_directory(self, sandbox: SandboxProtocol) -> None:
         assert (await sandbox.run(['pwd', '-P'])).stdout == f'{await sandbox.working_dir()}\n'
 
-    async def test_standard_input_is_at_its_end(self, sandbox: SandboxProtocol) -> None:
+    async def test_standard_input_is_empty(self, sandbox: SandboxProtocol) -> None:
         assert await sandbox.run(['cat'], timeout=60) == CommandResult(exit_code=0, stdout='', stderr='')
 
     @pytest.mark.parametrize(
@@ -100,7 +98,7 @@ class CommandRules(BackendRules):
         ],
         ids=ascii,
     )
-    async def test_the_exit_code_is_what_the_process_gave(
+    async def test_exit_code_is_that_of_the_process(
         self, sandbox: SandboxProtocol, command: list[str], exit_code: int
     ) -> None:
         result = await sandbox.run(command)
@@ -112,7 +110,7 @@ class CommandRules(BackendRules):
         result = await sandbox.run(['sh', '-c', 'for a; do printf "<%s>" "$a"; done', 'sh', *arguments])
         assert result.stdout == ''.join(f'<{argument}>' for argument in arguments)
 
-    async def test_a_shell_string_is_for_the_shell(self, sandbox: SandboxProtocol) -> None:
+    async def test_shell_interprets_a_string(self, sandbox: SandboxProtocol) -> None:
         result = await sandbox.run('printf out; printf err >&2; false || exit 3', shell=True)
         assert result == CommandResult(exit_code=3, stdout='out', stderr='err')
 
@@ -120,13 +118,13 @@ class CommandRules(BackendRules):
         result = await sandbox.run("printf 'a\\377b'; printf '\\303' >&2", shell=True)
         assert (result.stdout, result.stderr) == ('a\ufffdb', '\ufffd')
 
-    async def test_output_is_whole(self, sandbox: SandboxProtocol) -> None:
+    async def test_output_is_complete(self, sandbox: SandboxProtocol) -> None:
         script = 'i=0; while [ $i -lt 2000 ]; do echo "out $i"; echo "err $i" >&2; i=$((i+1)); done'
         result = await sandbox.run(script, shell=True)
         assert result.stdout.splitlines() == [f'out {number}' for number in range(2000)]
         assert result.stderr.splitlines() == [f'err {number}' for number in range(2000)]
 
-    async def test_a_flood_is_cut_in_the_middle_and_its_command_ends_well(self, sandbox: SandboxProtocol) -> None:
+    async def test_middle_of_long_output_is_omitted_and_the_command_succeeds(self, sandbox: SandboxProtocol) -> None:
         script = 'echo begin; head -c 50000000 /dev/zero | tr "\\0" a; echo; echo end; exit 5'
         result = await sandbox.run(script, shell=True)
         assert result.exit_code == 5
@@ -138,7 +136,7 @@ class CommandRules(BackendRules):
         assert kept + int(notice[1].replace(',', '')) == len('begin\n\nend\n') + 50_000_000
         assert kept < 5_000_000
 
-    async def test_variables_are_added_and_none_is_inherited_by_chance(
+    async def test_variables_are_added_and_others_are_not_inherited(
         self, sandbox: SandboxProtocol, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv('PYDANTIC_DEEP_SECRET', 'canary')
@@ -162,7 +160,9 @@ class CommandRules(BackendRules):
         assert (await sandbox.run(['rm', '-r', root])).exit_code == 0
         assert not await sandbox.exists(root)
 
-    async def test_a_link_of_a_command_leads_file_operations_nowhere(self, sandbox: SandboxProtocol, root: str) -> None:
+    async def test_links_created_by_a_command_do_not_lead_file_operations_outside(
+        self, sandbox: SandboxProtocol, root: str
+    ) -> None:
         await sandbox.make_dir(root)
         script = 'cd "$1"; ln -s /etc/passwd file; ln -s / top; ln -s "$1" self; echo x > inside; ln -s inside near'
         assert (await sandbox.run(['sh', '-c', script, 'sh', root])).exit_code == 0
@@ -175,7 +175,7 @@ class CommandRules(BackendRules):
         await sandbox.remove(f'{root}/top')
         assert await sandbox.exists('/')
 
-    async def test_commands_run_side_by_side(self, sandbox: SandboxProtocol) -> None:
+    async def test_commands_run_concurrently(self, sandbox: SandboxProtocol) -> None:
         results: dict[int, CommandResult] = {}
 
         async def run(number: int) -> None:
@@ -188,13 +188,13 @@ class CommandRules(BackendRules):
             number: CommandResult(exit_code=number, stdout=f'{number}\n', stderr='') for number in range(WRITERS)
         }
 
-    async def test_what_a_command_started_ends_with_it(self, sandbox: SandboxProtocol, root: str) -> None:
+    async def test_processes_end_with_their_command(self, sandbox: SandboxProtocol, root: str) -> None:
         await sandbox.make_dir(root)
         result = await sandbox.run(_BEATS + 'echo done', shell=True, env={'BEATS': root})
         assert (result.exit_code, result.stdout) == (0, 'done\n')
         await _assert_beats_stopped(sandbox, root)
 
-    async def test_what_takes_too_long_is_ended_whole(self, sandbox: SandboxProtocol, root: str) -> None:
+    async def test_all_processes_of_a_command_end_at_its_timeout(self, sandbox: SandboxProtocol, root: str) -> None:
         await sandbox.make_dir(root)
         script = f'echo out; echo err >&2; {_BEATS} sleep 600'
         seconds, printed = 0.25, ('', '')
@@ -207,7 +207,7 @@ class CommandRules(BackendRules):
         assert printed == ('out\n', 'err\n')
         await _assert_beats_stopped(sandbox, root)
 
-    async def test_what_is_cancelled_is_ended_whole(self, sandbox: SandboxProtocol, root: str) -> None:
+    async def test_all_processes_of_a_cancelled_command_end(self, sandbox: SandboxProtocol, root: str) -> None:
         await sandbox.make_dir(root)
         async with anyio.create_task_group() as group:
             group.start_soon(partial(sandbox.run, _BEATS + 'sleep 600', shell=True, env={'BEATS': root}))

@@ -15,7 +15,7 @@ from ._base import WRITERS, BackendRules, SwappingBackend
 class CompareAndSwapRules(BackendRules):
     """Tests of compare-and-swap."""
 
-    async def test_a_file_is_created_only_if_there_is_none(self, swapping: SwappingBackend, root: str) -> None:
+    async def test_file_is_created_only_if_it_does_not_exist(self, swapping: SwappingBackend, root: str) -> None:
         path = f'{root}/a/file'
         await swapping.compare_and_swap(path, b'one', expected=None)
         with pytest.raises(FileChangedError) as caught:
@@ -23,7 +23,9 @@ class CompareAndSwapRules(BackendRules):
         assert (caught.value.path, caught.value.expected, caught.value.actual) == (path, None, digest_of(b'one'))
         assert await swapping.read_bytes(path) == b'one'
 
-    async def test_a_file_is_replaced_only_if_it_is_what_was_read(self, swapping: SwappingBackend, root: str) -> None:
+    async def test_file_is_replaced_only_if_it_is_unchanged_since_the_read(
+        self, swapping: SwappingBackend, root: str
+    ) -> None:
         path = f'{root}/file'
         await swapping.write_bytes(path, b'one')
         await swapping.compare_and_swap(path, b'two', expected=digest_of(b'one'))
@@ -32,7 +34,7 @@ class CompareAndSwapRules(BackendRules):
         assert (caught.value.expected, caught.value.actual) == (digest_of(b'one'), digest_of(b'two'))
         assert await swapping.read_bytes(path) == b'two'
 
-    async def test_a_file_that_is_gone_is_not_replaced(self, swapping: SwappingBackend, root: str) -> None:
+    async def test_missing_file_is_not_replaced(self, swapping: SwappingBackend, root: str) -> None:
         await swapping.write_bytes(f'{root}/other', b'')
         for path in (f'{root}/file', f'{root}/d/file'):
             with pytest.raises(FileChangedError) as caught:
@@ -40,7 +42,7 @@ class CompareAndSwapRules(BackendRules):
             assert (caught.value.path, caught.value.actual) == (path, None)
         assert [entry.name for entry in await swapping.list_dir(root)] == ['other']
 
-    async def test_a_directory_is_not_replaced(self, swapping: SwappingBackend, root: str) -> None:
+    async def test_directory_is_not_replaced(self, swapping: SwappingBackend, root: str) -> None:
         await swapping.write_bytes(f'{root}/d/file', b'x')
         for expected in (None, digest_of(b'x')):
             with pytest.raises(IsADirectoryError):
@@ -48,7 +50,7 @@ class CompareAndSwapRules(BackendRules):
             with pytest.raises(NotADirectoryError):
                 await swapping.compare_and_swap(f'{root}/d/file/below', b'new', expected=expected)
 
-    async def test_writers_of_one_file_lose_no_update(self, swapping: SwappingBackend, root: str) -> None:
+    async def test_concurrent_writers_of_a_file_lose_no_update(self, swapping: SwappingBackend, root: str) -> None:
         """Append lines through one spelling of the path, and retry when another writer was faster."""
         rounds = 5
         await swapping.write_bytes(f'{root}/file', b'')
@@ -73,7 +75,7 @@ class CompareAndSwapRules(BackendRules):
         lines = (await swapping.read_bytes(f'{root}/file')).decode().split()
         assert sorted(lines) == sorted(f'{writer}.{done}' for writer in range(WRITERS) for done in range(rounds))
 
-    async def test_one_of_many_creators_wins(self, swapping: SwappingBackend, root: str) -> None:
+    async def test_one_of_several_concurrent_creators_succeeds(self, swapping: SwappingBackend, root: str) -> None:
         won: list[bytes] = []
 
         async def create(writer: int) -> None:

@@ -20,38 +20,36 @@ class ReadingRules(BackendRules):
         [b'', bytes(range(256)), b'a\r\nb\rc\n', b'\xef\xbb\xbfa', b'\xff\xfea\0', 'é'.encode('latin-1')],
         ids=ascii,
     )
-    async def test_bytes_come_back_as_they_are(
-        self, backend: BackendProtocol, seed: Seed, root: str, data: bytes
-    ) -> None:
+    async def test_bytes_are_read_unchanged(self, backend: BackendProtocol, seed: Seed, root: str, data: bytes) -> None:
         await seed(f'{root}/file', data)
         assert await backend.read_bytes(f'{root}/file') == data
         assert (await backend.stat(f'{root}/file')).size == len(data)
 
-    async def test_eight_megabytes_come_back_as_they_are(self, backend: BackendProtocol, seed: Seed, root: str) -> None:
+    async def test_eight_megabytes_are_read_unchanged(self, backend: BackendProtocol, seed: Seed, root: str) -> None:
         data = bytes(range(256)) * (8 * 4096)
         await seed(f'{root}/file', data)
         assert digest_of(await backend.read_bytes(f'{root}/file')) == digest_of(data)
 
-    async def test_what_is_missing_is_not_found(self, backend: BackendProtocol, seed: Seed, root: str) -> None:
+    async def test_missing_file_is_not_found(self, backend: BackendProtocol, seed: Seed, root: str) -> None:
         await seed(f'{root}/there', b'')
         for operation in (backend.read_bytes, backend.stat, backend.list_dir):
             for path in (f'{root}/none', f'{root}/none/below'):
                 with pytest.raises(FileNotFoundError):
                     await operation(path)
 
-    async def test_nothing_is_below_a_file(self, backend: BackendProtocol, seed: Seed, root: str) -> None:
+    async def test_path_below_a_file_is_not_found(self, backend: BackendProtocol, seed: Seed, root: str) -> None:
         await seed(f'{root}/file', b'')
         assert not await backend.exists(f'{root}/file/below')
         for operation in (backend.read_bytes, backend.stat, backend.list_dir):
             with pytest.raises((FileNotFoundError, NotADirectoryError)):
                 await operation(f'{root}/file/below')
 
-    async def test_a_directory_cannot_be_read(self, backend: BackendProtocol, seed: Seed, root: str) -> None:
+    async def test_directory_cannot_be_read(self, backend: BackendProtocol, seed: Seed, root: str) -> None:
         await seed(f'{root}/d/file', b'')
         with pytest.raises(IsADirectoryError):
             await backend.read_bytes(f'{root}/d')
 
-    async def test_a_file_cannot_be_listed(self, backend: BackendProtocol, seed: Seed, root: str) -> None:
+    async def test_file_cannot_be_listed(self, backend: BackendProtocol, seed: Seed, root: str) -> None:
         await seed(f'{root}/file', b'')
         with pytest.raises(NotADirectoryError):
             await backend.list_dir(f'{root}/file')
@@ -62,14 +60,16 @@ class ReadingRules(BackendRules):
         assert found == [True, True, False, False, False]
         assert await backend.exists('/')
 
-    async def test_metadata_of_files_and_directories(self, backend: BackendProtocol, seed: Seed, root: str) -> None:
+    async def test_stat_returns_metadata_of_files_and_directories(
+        self, backend: BackendProtocol, seed: Seed, root: str
+    ) -> None:
         await seed(f'{root}/d/file', b'12345')
         assert as_tuple(await backend.stat(f'{root}/d/file')) == ('file', f'{root}/d/file', False, 5)
         assert as_tuple(await backend.stat(f'{root}/d')) == ('d', f'{root}/d', True, None)
         top = await backend.stat('/')
         assert (top.path, top.is_dir, top.size) == ('/', True, None)
 
-    async def test_a_listing_is_sorted_by_name_and_one_level_deep(
+    async def test_listing_is_sorted_by_name_and_not_recursive(
         self, backend: BackendProtocol, seed: Seed, root: str
     ) -> None:
         for name in ('b', 'a-b', 'a/x/y', 'a.b', 'Z', 'é', '10', '9', '.h'):
@@ -78,12 +78,14 @@ class ReadingRules(BackendRules):
         expected = [(name, f'{root}/{name}', name == 'a', None if name == 'a' else 1) for name in names]
         assert [as_tuple(entry) for entry in await backend.list_dir(root)] == expected
 
-    async def test_a_root_is_listed_with_its_paths(self, backend: BackendProtocol, seed: Seed, root: str) -> None:
+    async def test_listing_of_the_root_has_absolute_paths(
+        self, backend: BackendProtocol, seed: Seed, root: str
+    ) -> None:
         await seed(f'{root}/file', b'')
         for entry in await backend.list_dir('/'):
             assert entry.path == f'/{entry.name}'
 
-    async def test_what_cannot_be_read_is_an_error_and_hides_nothing(
+    async def test_unreadable_file_is_an_error_and_hides_no_other_file(
         self,
         backend: BackendProtocol,
         seed: Seed,

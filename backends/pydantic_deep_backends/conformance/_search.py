@@ -22,7 +22,7 @@ from ._base import BackendRules, Seed, glob, grep
 class SearchRules(BackendRules):
     """Tests of search."""
 
-    async def test_globs_find_what_the_table_says(self, backend: BackendProtocol, seed: Seed, root: str) -> None:
+    async def test_globs_match_the_table_of_cases(self, backend: BackendProtocol, seed: Seed, root: str) -> None:
         for path in GLOB_FILES:
             await seed(f'{root}/{path}', b'')
         found = {case: await glob(backend, case.pattern, _below(root, case.path)) for case in GLOB_CASES}
@@ -30,7 +30,7 @@ class SearchRules(BackendRules):
             case: GlobResult(paths=tuple(sorted(_below(root, path) for path in case.expected))) for case in GLOB_CASES
         }
 
-    async def test_regular_expressions_find_what_the_table_says(
+    async def test_regular_expressions_match_the_table_of_cases(
         self, backend: BackendProtocol, seed: Seed, root: str
     ) -> None:
         for path, data in GREP_FILES.items():
@@ -45,7 +45,7 @@ class SearchRules(BackendRules):
         }
 
     @pytest.mark.parametrize('pattern', INVALID_GLOBS, ids=lambda pattern: ascii(pattern)[:30])
-    async def test_a_malformed_glob_is_refused(
+    async def test_malformed_glob_is_refused(
         self, backend: BackendProtocol, seed: Seed, root: str, pattern: str
     ) -> None:
         await seed(f'{root}/file', b'')
@@ -55,14 +55,14 @@ class SearchRules(BackendRules):
             await grep(backend, 'a', root, glob=pattern)
 
     @pytest.mark.parametrize('pattern', INVALID_REGEXES, ids=lambda pattern: ascii(pattern)[:30])
-    async def test_a_malformed_regular_expression_is_refused(
+    async def test_malformed_regular_expression_is_refused(
         self, backend: BackendProtocol, seed: Seed, root: str, pattern: str
     ) -> None:
         await seed(f'{root}/file', b'')
         with pytest.raises(InvalidPatternError):
             await grep(backend, pattern, root)
 
-    async def test_a_search_needs_a_place_that_exists(self, backend: BackendProtocol, seed: Seed, root: str) -> None:
+    async def test_search_in_a_missing_directory_raises(self, backend: BackendProtocol, seed: Seed, root: str) -> None:
         await seed(f'{root}/file', b'')
         with pytest.raises(FileNotFoundError):
             await glob(backend, '**', f'{root}/none')
@@ -71,7 +71,7 @@ class SearchRules(BackendRules):
         with pytest.raises(NotADirectoryError):
             await glob(backend, '**', f'{root}/file')
 
-    async def test_counts_stay_complete_when_lines_are_left_out(
+    async def test_counts_are_complete_if_lines_are_omitted(
         self, backend: BackendProtocol, seed: Seed, root: str
     ) -> None:
         for name in ('b', 'a', 'c'):

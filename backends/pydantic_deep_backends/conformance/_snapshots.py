@@ -15,7 +15,7 @@ from ._base import BackendRules, CapturingBackend
 class SnapshotRules(BackendRules):
     """Tests of snapshots and location identities."""
 
-    async def test_equal_files_make_the_same_tree_on_every_backend(
+    async def test_equal_files_have_equal_trees_on_every_backend(
         self, capturing: CapturingBackend, root: str, tree_root: str
     ) -> None:
         files = {'/a': b'1', '/d/b': b'', '/d/e/c': bytes(range(256)), '/.hidden': b'x', '/naïve': b'\r\n'}
@@ -26,7 +26,9 @@ class SnapshotRules(BackendRules):
         assert dict(tree.items()) == {path: _version(data) for path, data in files.items()}
         assert tree.digest == _tree(files).digest
 
-    async def test_a_snapshot_stays_what_it_was(self, capturing: CapturingBackend, root: str, tree_root: str) -> None:
+    async def test_snapshot_does_not_change_with_the_files(
+        self, capturing: CapturingBackend, root: str, tree_root: str
+    ) -> None:
         await capturing.write_bytes(f'{root}/a', b'1')
         before = await capturing.snapshot()
         await capturing.write_bytes(f'{root}/a', b'2')
@@ -34,7 +36,7 @@ class SnapshotRules(BackendRules):
         assert before.get(f'{tree_root}/a') == _version(b'1')
         assert after.get(f'{tree_root}/a') == _version(b'2')
 
-    async def test_changes_are_what_was_added_removed_and_changed(
+    async def test_changes_lists_added_removed_and_changed_files(
         self, capturing: CapturingBackend, root: str, tree_root: str
     ) -> None:
         for path in ('same', 'gone', 'd/other', 'touched'):
@@ -50,7 +52,7 @@ class SnapshotRules(BackendRules):
             added=(f'{tree_root}/d/added',), removed=(f'{tree_root}/gone',), changed=(f'{tree_root}/d/other',)
         )
 
-    async def test_a_restore_brings_every_file_back(self, capturing: CapturingBackend, root: str) -> None:
+    async def test_restore_restores_every_file(self, capturing: CapturingBackend, root: str) -> None:
         files = {f'{root}/a': b'1', f'{root}/d/b': b'2', f'{root}/d/c': b'2', f'{root}/e/f/g': b'3', f'{root}/h': b'4'}
         for path, data in files.items():
             await capturing.write_bytes(path, data)
@@ -68,7 +70,7 @@ class SnapshotRules(BackendRules):
             assert await capturing.read_bytes(path) == data
         assert [entry.name for entry in await capturing.list_dir(root)] == ['a', 'd', 'e', 'h']
 
-    async def test_a_restored_file_may_take_the_place_of_an_empty_directory(
+    async def test_restored_file_can_replace_an_empty_directory(
         self, capturing: CapturingBackend, root: str, tree_root: str
     ) -> None:
         await capturing.make_dir(f'{root}/a/b')
@@ -76,7 +78,7 @@ class SnapshotRules(BackendRules):
         await capturing.restore(wanted, _reader([b'x']))
         assert await capturing.snapshot() == wanted
 
-    async def test_a_restore_keeps_who_may_execute(self, capturing: CapturingBackend, tree_root: str) -> None:
+    async def test_restore_restores_the_executable_bit(self, capturing: CapturingBackend, tree_root: str) -> None:
         wanted = Tree.of({f'{tree_root}/run': _version(b'#!', 0o755), f'{tree_root}/read': _version(b'#!')})
         await capturing.restore(wanted, _reader([b'#!']))
         assert await capturing.snapshot() == wanted
@@ -84,13 +86,13 @@ class SnapshotRules(BackendRules):
         await capturing.restore(swapped, _reader([b'#!']))
         assert await capturing.snapshot() == swapped
 
-    async def test_an_empty_tree_removes_every_file(self, capturing: CapturingBackend, root: str) -> None:
+    async def test_restoring_an_empty_tree_removes_every_file(self, capturing: CapturingBackend, root: str) -> None:
         await capturing.write_bytes(f'{root}/a/b', b'x')
         await capturing.restore(Tree())
         assert await capturing.snapshot() == Tree()
         assert not await capturing.exists(f'{root}/a')
 
-    async def test_nothing_changes_where_contents_are_missing(
+    async def test_restore_with_missing_contents_changes_nothing(
         self, capturing: CapturingBackend, root: str, tree_root: str
     ) -> None:
         await capturing.write_bytes(f'{root}/keep', b'1')
@@ -103,9 +105,7 @@ class SnapshotRules(BackendRules):
             assert list(caught.value.paths) == sorted(caught.value.paths)
             assert await capturing.snapshot() == before
 
-    async def test_a_tree_with_a_path_that_is_refused_is_not_restored(
-        self, capturing: CapturingBackend, tree_root: str
-    ) -> None:
+    async def test_tree_with_an_invalid_path_is_not_restored(self, capturing: CapturingBackend, tree_root: str) -> None:
         wanted = Tree.of({f'{tree_root}/a\nb': _version(b'x')})
         with pytest.raises(InvalidPathError):
             await capturing.restore(wanted, _reader([b'x']))

@@ -22,11 +22,11 @@ class Lossy(StateBackend):
 @pytest.mark.parametrize(
     ('backend', 'rule'),
     [
-        (Lossy(), RULES.test_a_file_is_created_only_if_there_is_none),
-        (Lossy(), RULES.test_a_file_is_replaced_only_if_it_is_what_was_read),
-        (Lossy(), RULES.test_a_file_that_is_gone_is_not_replaced),
-        (Lossy(), RULES.test_writers_of_one_file_lose_no_update),
-        (Lossy(), RULES.test_one_of_many_creators_wins),
+        (Lossy(), RULES.test_file_is_created_only_if_it_does_not_exist),
+        (Lossy(), RULES.test_file_is_replaced_only_if_it_is_unchanged_since_the_read),
+        (Lossy(), RULES.test_missing_file_is_not_replaced),
+        (Lossy(), RULES.test_concurrent_writers_of_a_file_lose_no_update),
+        (Lossy(), RULES.test_one_of_several_concurrent_creators_succeeds),
     ],
 )
 async def test_lost_update_violates_a_rule(

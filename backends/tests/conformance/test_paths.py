@@ -19,4 +19,4 @@ class Trusting(StateBackend):
 
 async def test_unchecked_path_violates_a_rule() -> None:
     with pytest.raises(FAILURES):
-        await RULES.test_a_malformed_path_is_refused_by_every_operation(Trusting(), '/../a')
+        await RULES.test_every_operation_refuses_malformed_paths(Trusting(), '/../a')

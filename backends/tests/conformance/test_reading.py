@@ -27,7 +27,7 @@ class Silent(PlainBackend):
 async def test_unsorted_listing_violates_a_rule() -> None:
     backend = Unsorted()
     with pytest.raises(FAILURES):
-        await RULES.test_a_listing_is_sorted_by_name_and_one_level_deep(backend, backend.write_bytes, '/conformance')
+        await RULES.test_listing_is_sorted_by_name_and_not_recursive(backend, backend.write_bytes, '/conformance')
 
 
 async def test_empty_result_for_an_unreadable_file_violates_a_rule() -> None:
@@ -37,6 +37,6 @@ async def test_empty_result_for_an_unreadable_file_violates_a_rule() -> None:
         backend.unreadable.add(path)
 
     with pytest.raises(FAILURES):
-        await RULES.test_what_cannot_be_read_is_an_error_and_hides_nothing(
+        await RULES.test_unreadable_file_is_an_error_and_hides_no_other_file(
             backend, backend.write_bytes, '/conformance', make_unreadable
         )

@@ -33,8 +33,8 @@ class Hasty(StateBackend):
 @pytest.mark.parametrize(
     ('backend', 'rule'),
     [
-        (HalfRestored(), RULES.test_a_restore_brings_every_file_back),
-        (HalfRestored(), RULES.test_an_empty_tree_removes_every_file),
+        (HalfRestored(), RULES.test_restore_restores_every_file),
+        (HalfRestored(), RULES.test_restoring_an_empty_tree_removes_every_file),
     ],
 )
 async def test_partial_restore_violates_a_rule(
@@ -47,4 +47,4 @@ async def test_partial_restore_violates_a_rule(
 async def test_restore_that_changes_files_without_contents_violates_a_rule() -> None:
     backend = Hasty()
     with pytest.raises(FAILURES):
-        await RULES.test_nothing_changes_where_contents_are_missing(backend, backend, '/conformance', '/conformance')
+        await RULES.test_restore_with_missing_contents_changes_nothing(backend, backend, '/conformance', '/conformance')

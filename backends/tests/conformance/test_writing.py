@@ -39,11 +39,11 @@ class Greedy(StateBackend):
 @pytest.mark.parametrize(
     ('backend', 'rule'),
     [
-        (Torn(), RULES.test_readers_see_the_old_contents_or_the_new),
-        (Torn(), RULES.test_a_write_that_is_cancelled_is_done_or_not),
-        (Greedy(), RULES.test_a_directory_is_removed_with_all_in_it_and_no_neighbour),
-        (Greedy(), RULES.test_what_is_missing_cannot_be_removed),
-        (Greedy(), RULES.test_the_working_directory_and_those_above_stay),
+        (Torn(), RULES.test_readers_see_the_old_or_the_new_contents),
+        (Torn(), RULES.test_cancelled_write_is_complete_or_has_no_effect),
+        (Greedy(), RULES.test_directory_is_removed_with_its_contents_only),
+        (Greedy(), RULES.test_missing_file_cannot_be_removed),
+        (Greedy(), RULES.test_working_directory_and_its_parents_cannot_be_removed),
     ],
 )
 async def test_careless_write_violates_a_rule(

@@ -16,7 +16,7 @@ from ._base import FIELDS, SAMPLES, OpenRepository, RepositoryRules, Sample, app
 class OpeningRules(RepositoryRules):
     """Rules about opening and closing, and about models that change."""
 
-    async def test_what_is_closed_says_so(self, five: Repository[Sample]) -> None:
+    async def test_closed_repository_raises(self, five: Repository[Sample]) -> None:
         await five.aclose()
         await five.aclose()
         row = Sample(id='z')
@@ -29,11 +29,11 @@ class OpeningRules(RepositoryRules):
             with pytest.raises(RepositoryClosedError):
                 await apply(five, [])
 
-    async def test_what_was_acknowledged_is_there_after_closing(self, open_repository: OpenRepository) -> None:
+    async def test_acknowledged_data_exists_after_closing(self, open_repository: OpenRepository) -> None:
         await self._fill(open_repository)
         await self._check_samples(open_repository)
 
-    async def test_what_a_model_does_not_have_is_kept_for_one_that_has(self, open_repository: OpenRepository) -> None:
+    async def test_fields_unknown_to_a_model_are_preserved(self, open_repository: OpenRepository) -> None:
         await self._fill(open_repository)
         older = await open_repository(create_model('Sample', id=(str, ...)))
         assert await older.count() == len(SAMPLES)
@@ -54,7 +54,7 @@ class OpeningRules(RepositoryRules):
         assert (await again.list()).items == list(SAMPLES)
         assert keys(await again.list({'count': 2}, order_by='-name')) == 'bc'
 
-    async def test_several_on_one_place_see_the_same(self, open_repository: OpenRepository) -> None:
+    async def test_repositories_on_one_database_see_the_same_rows(self, open_repository: OpenRepository) -> None:
         self.needs_sharing()
         one, other = [await open_repository(Sample, fields=FIELDS) for _ in range(2)]
         await one.create(SAMPLES[0])
@@ -63,7 +63,7 @@ class OpeningRules(RepositoryRules):
         await one.aclose()
         assert await other.get('a') == SAMPLES[0]
 
-    async def test_models_on_one_place_do_not_meet(self, open_repository: OpenRepository) -> None:
+    async def test_models_in_one_database_are_separate(self, open_repository: OpenRepository) -> None:
         """004-04: one repository per model."""
         self.needs_sharing()
         samples = await open_repository(Sample, fields=FIELDS)
@@ -71,7 +71,7 @@ class OpeningRules(RepositoryRules):
         await samples.create(SAMPLES[0])
         assert await others.count() == 0
 
-    async def test_a_field_can_be_asked_by_that_could_not_before(self, open_repository: OpenRepository) -> None:
+    async def test_field_can_become_queryable_later(self, open_repository: OpenRepository) -> None:
         self.needs_sharing()
         before = await open_repository(Sample, fields=('name',))
         for row in SAMPLES:
@@ -81,7 +81,7 @@ class OpeningRules(RepositoryRules):
         assert keys(await rows.list({'count': 2}, order_by='-made_at')) == 'bc'
         assert await rows.count({'name': None}) == 1
 
-    async def test_a_row_of_an_older_model_gets_its_defaults(self, open_repository: OpenRepository) -> None:
+    async def test_row_of_an_older_model_gets_defaults(self, open_repository: OpenRepository) -> None:
         self.needs_sharing()
         first = create_model('Thing', id=str)
         old = await open_repository(first)
@@ -91,7 +91,7 @@ class OpeningRules(RepositoryRules):
         new = await open_repository(second, fields=('size',))
         assert (await new.list({'size': 5})).items == [second(id='a', size=5)]
 
-    async def test_a_row_that_is_none_of_its_model_any_more_is_told_and_hides_no_other(
+    async def test_row_that_no_longer_matches_its_model_raises_and_hides_no_other_row(
         self, open_repository: OpenRepository
     ) -> None:
         self.needs_sharing()
@@ -111,9 +111,7 @@ class OpeningRules(RepositoryRules):
         await new.upsert(second(id='b', size=2))
         assert (await new.list()).items == [second(id='a', size=1), second(id='b', size=2), second(id='c', size=3)]
 
-    async def test_a_row_that_is_none_of_its_model_any_more_can_be_deleted(
-        self, open_repository: OpenRepository
-    ) -> None:
+    async def test_row_that_no_longer_matches_its_model_can_be_deleted(self, open_repository: OpenRepository) -> None:
         self.needs_sharing()
         first = create_model('Thing', id=str)
         old = await open_repository(first)

@@ -56,21 +56,19 @@ class PageRules(RepositoryRules):
         ]  # fmt: skip
 
     @pytest.mark.parametrize('limit', [1, 2, 4, 5])
-    async def test_pages_have_each_row_once_and_in_order(self, five: Repository[Sample], limit: int) -> None:
+    async def test_pages_contain_each_row_once_in_order(self, five: Repository[Sample], limit: int) -> None:
         """004-04: paging by cursor."""
         for order, expected in _ORDERS:
             pages = await _pages(five, None, order, limit)
             assert ''.join(map(keys, pages)) == expected, order
             assert [len(page.items) for page in pages] == [min(limit, 5 - at) for at in range(0, 5, limit)], order
 
-    async def test_pages_keep_to_their_question(self, five: Repository[Sample]) -> None:
+    async def test_pages_match_their_query(self, five: Repository[Sample]) -> None:
         pages = await _pages(five, {'shade': Shade.LIGHT}, '-count', 1)
         assert [keys(page) for page in pages] == ['b', 'a', 'd']
 
     @pytest.mark.parametrize('order', ['id', '-id', 'name', '-name', 'count', '-count'])
-    async def test_what_comes_and_goes_neither_shifts_nor_repeats_a_row(
-        self, rows: Repository[Sample], order: str
-    ) -> None:
+    async def test_concurrent_changes_neither_shift_nor_repeat_rows(self, rows: Repository[Sample], order: str) -> None:
         def row(number: int) -> Sample:
             return Sample(
                 id=f'{number:02}', name=None if number < 4 else f'{number // 4:02}', count=number // 3 or None
@@ -90,7 +88,7 @@ class PageRules(RepositoryRules):
         assert len(seen) == len(set(seen))
         assert {f'{number:02}' for number in range(0, 20, 2)} <= set(seen)
 
-    async def test_a_cursor_belongs_to_its_question(self, five: Repository[Sample]) -> None:
+    async def test_cursor_is_valid_for_its_query_only(self, five: Repository[Sample]) -> None:
         cursor = (await five.list({'shade': 'light'}, order_by='count', limit=1)).cursor
         for where, order in (
             (None, 'count'), ({'shade': 'dark'}, 'count'), ({'shade': In(['light', 'dark'])}, 'count'),
@@ -99,19 +97,19 @@ class PageRules(RepositoryRules):
             with pytest.raises(InvalidCursorError, match='not a cursor of this query'):
                 await five.list(where, order_by=order, limit=1, cursor=cursor)
 
-    async def test_a_cursor_serves_twice_and_with_another_limit(self, five: Repository[Sample]) -> None:
+    async def test_cursor_can_be_reused_with_another_limit(self, five: Repository[Sample]) -> None:
         cursor = (await five.list(limit=2)).cursor
         assert keys(await five.list(limit=2, cursor=cursor)) == 'cd'
         assert keys(await five.list(limit=9, cursor=cursor)) == 'cde'
 
-    async def test_what_is_no_cursor_is_refused(self, five: Repository[Sample]) -> None:
+    async def test_invalid_cursor_is_refused(self, five: Repository[Sample]) -> None:
         """004-04: injection strings have no effect as cursors."""
         for cursor in _NO_CURSORS:
             with pytest.raises(InvalidCursorError):
                 await five.list(cursor=cursor)
         assert await five.count() == 5
 
-    async def test_a_cursor_may_stand_in_an_address(self, rows: Repository[Sample]) -> None:
+    async def test_cursor_is_safe_in_urls(self, rows: Repository[Sample]) -> None:
         for text in ODD_TEXTS:
             await rows.create(Sample(id=text, name=text))
         pages = await _pages(rows, None, 'name', 1)

@@ -96,19 +96,19 @@ class QuestionRules(RepositoryRules):
     """Rules about fields and conditions."""
 
     @pytest.mark.parametrize('names', [('none',), ('notes',), ('id; DROP TABLE x',), 'name'])
-    async def test_fields_that_cannot_be_asked_by_are_refused(
+    async def test_unqueryable_fields_are_refused(
         self, open_repository: OpenRepository, names: Collection[str]
     ) -> None:
         with pytest.raises(InvalidFieldError, match='Sample'):
             await open_repository(Sample, fields=names)
 
     @pytest.mark.parametrize('key', ['none', 'count', 'name', 'notes', ''])
-    async def test_fields_that_are_no_keys_are_refused(self, open_repository: OpenRepository, key: str) -> None:
+    async def test_invalid_key_fields_are_refused(self, open_repository: OpenRepository, key: str) -> None:
         with pytest.raises(InvalidFieldError) as caught:
             await open_repository(Sample, key=key)
         assert caught.value.field == key
 
-    async def test_fields_may_have_any_name(self, open_repository: OpenRepository) -> None:
+    async def test_fields_can_have_any_name(self, open_repository: OpenRepository) -> None:
         """004-04: a field's name is never part of a query's text."""
         names = ('select', 'order', 'group', 'größe', 'Name', 'NAME', 'body', 'key', 'x' * 100)
         definitions: dict[str, Any] = {'table': str, **dict.fromkeys(names, (str | None, None))}
@@ -120,13 +120,13 @@ class QuestionRules(RepositoryRules):
             page = await rows.list({name: 'it'}, order_by=f'-{name}')
             assert [row.model_dump()['table'] for row in page.items] == [f'of {name}']
 
-    async def test_a_question_is_answered(self, five: Repository[Sample]) -> None:
+    async def test_queries_return_matching_rows(self, five: Repository[Sample]) -> None:
         """004-04: equality, null (`name=None` matches null), one of several values, range, prefix, and combinations."""
         for where, expected in _QUESTIONS:
             assert keys(await five.list(where)) == expected, where
             assert await five.count(where) == len(expected), where
 
-    async def test_any_text_is_a_value_and_no_pattern(self, five: Repository[Sample]) -> None:
+    async def test_text_is_compared_as_a_value_and_not_as_a_pattern(self, five: Repository[Sample]) -> None:
         """004-04: injection strings have no effect as values."""
         for text in ODD_TEXTS:
             await five.upsert(Sample(id='odd', name=f'{text}.'))
@@ -135,7 +135,7 @@ class QuestionRules(RepositoryRules):
                 assert [row.id for row in (await five.list({'name': condition})).items] == ['odd'], ascii(text)
             assert await five.count() == 7, ascii(text)
 
-    async def test_what_is_no_field_is_not_asked_by(self, five: Repository[Sample]) -> None:
+    async def test_unknown_fields_are_refused_in_queries(self, five: Repository[Sample]) -> None:
         """004-04: `where` and `order_by` never become part of a query's text."""
         for name in _NO_FIELDS:
             for call in (five.list(order_by=name), five.list({name: 'x'}), five.count({name: 'x'})):
@@ -143,27 +143,27 @@ class QuestionRules(RepositoryRules):
                     await call
             assert keys(await five.list()) == 'abcde', ascii(name)
 
-    async def test_an_unknown_field_is_told_with_those_that_are_known(self, five: Repository[Sample]) -> None:
+    async def test_error_for_an_unknown_field_lists_the_known_ones(self, five: Repository[Sample]) -> None:
         with pytest.raises(UnknownFieldError, match='count, id, is_done, made_at, name, owner, shade, weight'):
             await five.list({'notes': 'x'})
 
-    async def test_a_condition_that_does_not_fit_is_refused_and_names_its_field(self, five: Repository[Sample]) -> None:
+    async def test_mismatched_condition_is_refused_with_its_field(self, five: Repository[Sample]) -> None:
         for where in cast('Sequence[Where]', _MISFITS):
             for call in (five.list(where), five.count(where)):
                 with pytest.raises(InvalidQuestionError) as caught:
                     await call
                 assert [caught.value.field] == list(where)
 
-    async def test_many_values_may_be_asked_for(self, five: Repository[Sample]) -> None:
+    async def test_condition_can_have_many_values(self, five: Repository[Sample]) -> None:
         values = [f'no {number}' for number in range(9_999)]
         assert keys(await five.list({'name': In([*values, 'alpha'])})) == 'a'
 
     @pytest.mark.parametrize('limit', [0, -1, 1001, 10**5000], ids=['0', '-1', '1001', 'many digits'])
-    async def test_a_limit_has_bounds(self, rows: Repository[Sample], limit: int) -> None:
+    async def test_limit_is_bounded(self, rows: Repository[Sample], limit: int) -> None:
         with pytest.raises(InvalidQuestionError, match='1,000') as caught:
             await rows.list(limit=limit)
         assert caught.value.field == 'limit'
 
-    async def test_nothing_is_found_where_nothing_is(self, rows: Repository[Sample]) -> None:
+    async def test_empty_repository_returns_no_rows(self, rows: Repository[Sample]) -> None:
         assert await rows.list() == Page(items=[], cursor=None)
         assert await rows.count() == 0

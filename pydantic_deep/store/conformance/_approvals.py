@@ -33,7 +33,7 @@ class ApprovalRules(StoreRules):
         with pytest.raises(ApprovalNotFoundError):
             await store.approval(new_id())
 
-    async def test_an_approval_is_answered_once(self, open_store: OpenStore) -> None:
+    async def test_approval_is_answered_once(self, open_store: OpenStore) -> None:
         stores = [await open_store() for _ in range(3)]
         dialogue = Dialogue(stores[0])
         approval = sample_approval(await dialogue.begin())
@@ -54,7 +54,7 @@ class ApprovalRules(StoreRules):
         assert (stored.status, stored.decided_by, stored.reason) == ('approved', winner, 'why')
         assert stored.decided_at is not None
 
-    async def test_decisions_hold_all_or_none(self, dialogue: Dialogue) -> None:
+    async def test_decisions_are_stored_together_or_not_at_all(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         first, second = sample_approval(root), sample_approval(root)
         store = dialogue.store
@@ -72,7 +72,7 @@ class ApprovalRules(StoreRules):
             (second.id, 'denied', '{}'), (first.id, 'approved', '{"a":2}'),
         ]  # fmt: skip
 
-    async def test_an_approval_expires(self, dialogue: Dialogue) -> None:
+    async def test_approval_expires(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         late = sample_approval(root, expires_at=MOMENT)
         open_ = sample_approval(root, expires_at=(time.time_ns() // 1000) + 10**12)
@@ -85,7 +85,7 @@ class ApprovalRules(StoreRules):
             await store.decide([as_decision(late.id)])
         assert (await store.decide([as_decision(open_.id)]))[0].status == 'approved'
 
-    async def test_an_approval_that_waits_on_as_another_is_superseded(self, dialogue: Dialogue) -> None:
+    async def test_approval_that_stays_pending_as_another_is_superseded(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         old, new = sample_approval(root), sample_approval(root)
         store = dialogue.store
@@ -96,7 +96,7 @@ class ApprovalRules(StoreRules):
         with pytest.raises(ApprovalAnsweredError, match=new.id):
             await store.decide([as_decision(old.id)])
 
-    async def test_one_run_acts_on_the_answers_of_a_version(self, dialogue: Dialogue) -> None:
+    async def test_one_run_claims_the_answers_of_a_version(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         first, second = sample_approval(root), sample_approval(root)
         store = dialogue.store

@@ -20,7 +20,7 @@ from ._base import OpenStore, StoreRules
 class ClosingRules(StoreRules):
     """Rules about several open stores, closing and backups."""
 
-    async def test_what_was_acknowledged_is_there_after_closing(self, open_store: OpenStore) -> None:
+    async def test_acknowledged_data_exists_after_closing(self, open_store: OpenStore) -> None:
         if not self.is_durable:
             pytest.skip('this store says that it is not durable')
         store = await open_store()
@@ -28,12 +28,12 @@ class ClosingRules(StoreRules):
         await store.aclose()
         assert await (await open_store()).versions() == [root]
 
-    async def test_all_who_have_it_open_see_the_same(self, open_store: OpenStore) -> None:
+    async def test_all_open_stores_see_the_same_versions(self, open_store: OpenStore) -> None:
         first, second = await open_store(), await open_store()
         root = await Dialogue(first).begin()
         assert await second.version(root.id) == root
 
-    async def test_many_write_on_one_place_and_nothing_is_lost(self, open_store: OpenStore) -> None:
+    async def test_concurrent_writers_lose_nothing(self, open_store: OpenStore) -> None:
         dialogues = [Dialogue(await open_store()) for _ in range(4)]
 
         async def talk(dialogue: Dialogue) -> None:
@@ -45,7 +45,7 @@ class ClosingRules(StoreRules):
         await asyncio.gather(*map(talk, dialogues))
         assert await dialogues[0].store.count() == 44
 
-    async def test_a_closed_store_says_so(self, open_store: OpenStore) -> None:
+    async def test_closed_store_raises(self, open_store: OpenStore) -> None:
         store = await open_store()
         await store.aclose()
         await store.aclose()
@@ -54,7 +54,7 @@ class ClosingRules(StoreRules):
         with pytest.raises(StoreClosedError):
             await store.commit(Commit())
 
-    async def test_who_stops_waiting_breaks_nothing(self, dialogue: Dialogue) -> None:
+    async def test_cancelled_commit_does_not_damage_the_store(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         task = asyncio.ensure_future(dialogue.add(root, b'1'))
         await asyncio.sleep(0)
@@ -64,7 +64,7 @@ class ClosingRules(StoreRules):
         after = await dialogue.add(root, b'2')
         assert await dialogue.history(after) == [b'2']
 
-    async def test_a_backup_of_a_whole_store_is_restored_whole(self, dialogue: Dialogue, tmp_path: Path) -> None:
+    async def test_backup_is_restored_completely(self, dialogue: Dialogue, tmp_path: Path) -> None:
         # All stores of this package have backups.
         if not isinstance(dialogue.store, SupportsBackup):  # pragma: no cover
             pytest.skip('The store has no backups.')

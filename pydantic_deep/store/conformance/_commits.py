@@ -17,7 +17,7 @@ from ._base import StoreRules
 class CommitRules(StoreRules):
     """Rules about commits."""
 
-    async def test_what_is_committed_is_read_back_as_it_was(self, dialogue: Dialogue) -> None:
+    async def test_committed_rows_are_read_unchanged(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin(name='Q3', metadata='{"a": [1]}', model_settings='{"temperature":0}')
         deps, tree = sample_asset(b'{"todos":[]}', 'application/json'), Tree()
         run = sample_run(dialogue.id, base_id=root.id, trace_id='0' * 32)
@@ -42,7 +42,7 @@ class CommitRules(StoreRules):
         assert await dialogue.history(child) == [b'{"a":1}', b'{"b":2}']
         assert await store.conversation(dialogue.id) == ConversationRecord(dialogue.id, 'analyst', root.id, MOMENT)
 
-    async def test_a_commit_that_fails_at_its_end_leaves_nothing(self, dialogue: Dialogue) -> None:
+    async def test_failed_commit_stores_nothing(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         asset = sample_asset(b'contents')
         with pytest.raises(ValueError, match='no run'):
@@ -51,17 +51,17 @@ class CommitRules(StoreRules):
         assert await dialogue.store.has_assets([asset.digest]) == set()
         assert [branch.tip_seq for branch in await dialogue.store.branches(dialogue.id)] == [0]
 
-    async def test_an_empty_commit_does_nothing(self, store: Store) -> None:
+    async def test_empty_commit_does_nothing(self, store: Store) -> None:
         committed = await store.commit(Commit())
         assert (committed.branch, dict(committed.numbers)) == (None, {})
 
-    async def test_numbers_grow_in_the_order_of_commits(self, dialogue: Dialogue) -> None:
+    async def test_numbers_increase_in_the_order_of_commits(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         first = await dialogue.add(root, b'1')
         second = await dialogue.add(first, b'2')
         assert 0 < root.number < first.number < second.number
 
-    async def test_what_is_there_already_stays_as_it_is(self, dialogue: Dialogue) -> None:
+    async def test_existing_rows_are_not_changed(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         other = ConversationRecord(dialogue.id, 'somebody else', None, 5)
         await dialogue.store.commit(Commit(conversations=[other]))
@@ -78,7 +78,7 @@ class CommitRules(StoreRules):
         with pytest.raises(ValueError, match=run.id):
             await dialogue.store.commit(Commit(runs=[run]))
 
-    async def test_a_version_that_is_referred_to_must_be_there(self, dialogue: Dialogue) -> None:
+    async def test_referenced_version_must_exist(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         missing = new_id()
         for version in (
@@ -92,14 +92,14 @@ class CommitRules(StoreRules):
             await dialogue.store.commit(Commit(heads=[move]))
         assert await dialogue.store.count() == 1
 
-    async def test_contents_that_are_referred_to_must_be_there(self, dialogue: Dialogue) -> None:
+    async def test_referenced_contents_must_exist(self, dialogue: Dialogue) -> None:
         await dialogue.begin()
         missing = digest_of(b'missing')
         for version in (dialogue.version(deps=missing), dialogue.version(tree=missing)):
             with pytest.raises(AssetNotFoundError, match=missing):
                 await dialogue.store.commit(Commit(versions=[version]))
 
-    async def test_a_branch_and_its_conversation_must_be_there(self, store: Store) -> None:
+    async def test_branch_and_its_conversation_must_exist(self, store: Store) -> None:
         dialogue = Dialogue(store)
         branch = BranchRecord(dialogue.branch_id, dialogue.id, 'main', None, 0, 0, None, None, 1)
         with pytest.raises(ValueError, match=dialogue.branch_id):

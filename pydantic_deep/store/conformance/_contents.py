@@ -37,7 +37,7 @@ _REFUSED_TEXTS = ('a\0b', '\ud800', 'a\udcffb')
 class ContentRules(StoreRules):
     """Rules about assets and trees."""
 
-    async def test_contents_come_back_whole(self, store: Store) -> None:
+    async def test_contents_are_read_unchanged(self, store: Store) -> None:
         datas = [b'', b'x', bytes(range(256)) * 9, b'{"kind":"request"}' * 20, b'\0' * 1_000_000]
         assets = [sample_asset(data, f'text/{index}') for index, data in enumerate(datas)]
         await store.commit(Commit(assets=assets))
@@ -49,7 +49,7 @@ class ContentRules(StoreRules):
                 len(asset.data),
             )
 
-    async def test_contents_that_come_again_are_one(self, store: Store) -> None:
+    async def test_equal_contents_are_stored_once(self, store: Store) -> None:
         asset = sample_asset(b'contents', 'text/plain')
         await store.commit(Commit(assets=[asset]))
         first = await store.asset(asset.digest)
@@ -58,7 +58,7 @@ class ContentRules(StoreRules):
         assert await store.has_assets([asset.digest, digest_of(b'missing')]) == {asset.digest}
         assert await store.has_assets([]) == set()
 
-    async def test_contents_must_have_their_digest(self, store: Store) -> None:
+    async def test_contents_must_match_their_digest(self, store: Store) -> None:
         wrong = digest_of(b'other')
         with pytest.raises(ValueError, match=wrong):
             await store.commit(Commit(assets=[NewAsset(digest=wrong, data=b'contents')]))
@@ -67,7 +67,7 @@ class ContentRules(StoreRules):
         with pytest.raises(AssetNotFoundError, match=wrong):
             await store.asset(wrong)
 
-    async def test_a_tree_comes_back_from_its_nodes(self, dialogue: Dialogue) -> None:
+    async def test_tree_is_loaded_from_its_nodes(self, dialogue: Dialogue) -> None:
         files = {f'/d{n % 7}/e/f{n}': FileVersion(digest=digest_of(b'%d' % n), size=n, mode=0o644) for n in range(60)}
         tree = Tree.of(files)
         await dialogue.store.commit(Commit(nodes=dict(tree.nodes())))
@@ -76,7 +76,7 @@ class ContentRules(StoreRules):
         with pytest.raises(AssetNotFoundError):
             await dialogue.store.nodes(digest_of(b'missing'))
 
-    async def test_odd_text_is_kept_as_it_is(self, dialogue: Dialogue) -> None:
+    async def test_unusual_text_is_stored_unchanged(self, dialogue: Dialogue) -> None:
         version = await dialogue.begin()
         for text in _ODD_TEXTS:
             version = await dialogue.add(version, text.encode(), name=text, model=text, run_id=text, output=text)
@@ -85,7 +85,7 @@ class ContentRules(StoreRules):
         large = '🙂' * 250_000
         assert (await dialogue.store.version((await dialogue.add(version, b'1', name=large)).id)).name == large
 
-    async def test_text_that_cannot_be_kept_is_refused(self, dialogue: Dialogue) -> None:
+    async def test_unstorable_text_is_refused(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         for text in _REFUSED_TEXTS:
             with pytest.raises(ValueError, match=r'NUL|half'):

@@ -35,7 +35,7 @@ from ._base import StoreRules, as_decision
 class GarbageCollectionRules(StoreRules):
     """Rules about deletion and garbage collection."""
 
-    async def test_deleting_keeps_the_children_and_what_they_read(self, dialogue: Dialogue) -> None:
+    async def test_deleting_a_version_preserves_its_children_and_their_history(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         middle = await dialogue.add(root, b'1')
         leaf = await dialogue.add(middle, b'2')
@@ -48,7 +48,7 @@ class GarbageCollectionRules(StoreRules):
         with pytest.raises(VersionNotFoundError, match=middle.id):
             await store.delete(middle.id)
 
-    async def test_a_head_that_is_deleted_goes_back_to_its_parent(self, dialogue: Dialogue) -> None:
+    async def test_head_moves_to_the_parent_of_a_deleted_version(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         move = HeadMove(conversation_id=dialogue.id, expected_id=root.id, version_id=(child := dialogue.version()).id)
         child = child._replace(parent_id=root.id)
@@ -58,7 +58,7 @@ class GarbageCollectionRules(StoreRules):
             await store.delete(id)
             assert (await store.conversations())[0].head_id == head
 
-    async def test_a_line_is_deleted_up_to_where_something_else_came_from(self, dialogue: Dialogue) -> None:
+    async def test_line_is_deleted_up_to_a_version_with_another_child(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         shared = await dialogue.add(root, b'1')
         first = await dialogue.add(shared, b'2')
@@ -72,13 +72,13 @@ class GarbageCollectionRules(StoreRules):
         with pytest.raises(VersionNotFoundError):
             await store.delete_line(root.id)
 
-    async def test_a_line_is_not_deleted_below_a_run(self, dialogue: Dialogue) -> None:
+    async def test_base_of_a_running_run_is_not_deleted_with_a_line(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         child = await dialogue.add(root, b'1')
         await dialogue.store.commit(Commit(runs=[sample_run(dialogue.id, base_id=root.id)]))
         assert await dialogue.store.delete_line(child.id) == 1
 
-    async def test_gc_keeps_what_is_reached(self, dialogue: Dialogue) -> None:
+    async def test_gc_preserves_reachable_objects(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         image, pending, file = sample_asset(b'image'), sample_asset(b'pending'), sample_asset(b'file')
         deps = sample_asset(b'{"image":"%s"}' % image.digest.encode(), 'application/json')
@@ -97,7 +97,7 @@ class GarbageCollectionRules(StoreRules):
         assert Tree.from_nodes(tree.digest, await store.nodes(tree.digest)) == tree
         assert await dialogue.history(child) == [body]
 
-    async def test_gc_removes_what_nothing_reaches(self, dialogue: Dialogue) -> None:
+    async def test_gc_removes_unreachable_objects(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         asset = sample_asset(b'contents of an asset')
         run = sample_run(dialogue.id, state='complete')
@@ -118,7 +118,7 @@ class GarbageCollectionRules(StoreRules):
         assert await store.has_assets([asset.digest]) == set()
         assert await store.messages(leaf.branch_id, 9) == []
 
-    async def test_gc_condemns_first_and_removes_later(self, store: Store) -> None:
+    async def test_gc_marks_first_and_removes_later(self, store: Store) -> None:
         asset = sample_asset(b'unreached')
         await store.commit(Commit(assets=[asset]))
         for _ in range(2):
@@ -127,7 +127,7 @@ class GarbageCollectionRules(StoreRules):
         assert (await store.asset(asset.digest)).data == b'unreached'
         assert (await store.gc(0.000001)).removed['asset'] == 1
 
-    async def test_what_comes_again_is_pardoned(self, dialogue: Dialogue) -> None:
+    async def test_marked_object_that_is_committed_again_is_preserved(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         asset, tree = sample_asset(b'unreached'), Tree()
         append = Append(branch_id=root.branch_id, at=0, messages=[NewMessage(id='m', body=b'1')], fork_id=new_id())
@@ -154,7 +154,7 @@ class GarbageCollectionRules(StoreRules):
         assert again.branch_id == first.branch_id
         assert await dialogue.history(again) == [b'1', b'4']
 
-    async def test_gc_keeps_what_branches_came_from_and_stand_for(self, dialogue: Dialogue) -> None:
+    async def test_gc_preserves_forked_and_rewritten_branches(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         main = await dialogue.add(root, b'1', b'2', b'3')
         append = Append(
@@ -171,7 +171,7 @@ class GarbageCollectionRules(StoreRules):
         assert await dialogue.history(fork) == [b'f']
         assert [message.body for message in await store.messages(main.branch_id, 9)] == [b'1', b'2']
 
-    async def test_gc_keeps_what_a_run_in_flight_has(self, dialogue: Dialogue) -> None:
+    async def test_gc_preserves_objects_of_running_runs(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         media = sample_asset(b'media of a prompt')
         run = sample_run(dialogue.id, prompt=b'{"media":"%s"}' % media.digest.encode(), base_id=root.id)
@@ -187,7 +187,7 @@ class GarbageCollectionRules(StoreRules):
             'conversation': 1, 'branch': 1, 'message': 1, 'node': 0, 'asset': 1, 'run': 1,
         }  # fmt: skip
 
-    async def test_gc_keeps_conversations_that_were_delegated_and_what_waits(self, dialogue: Dialogue) -> None:
+    async def test_gc_preserves_delegated_conversations_and_pending_approvals(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         run = sample_run(dialogue.id, state='complete')
         turn = await dialogue.add(root, b'1', commit={'runs': [run]}, run_id=run.id)
@@ -206,7 +206,7 @@ class GarbageCollectionRules(StoreRules):
         await store.delete_line(turn.id)
         assert (await store.gc(0)).removed['conversation'] == 3
 
-    async def test_a_thread_goes_with_the_turn_that_delegated_to_it_to_any_depth(self, dialogue: Dialogue) -> None:
+    async def test_threads_are_removed_with_their_delegating_turn_at_any_depth(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         turn, child_turn = await dialogue.delegate(root)
         store = dialogue.store
@@ -237,7 +237,7 @@ class GarbageCollectionRules(StoreRules):
         assert await store.calls([child_turn.run_id or '']) == []
         assert set((await store.gc(0)).removed.values()) == {0}
 
-    async def test_a_thread_stays_while_a_version_tells_of_it(self, dialogue: Dialogue) -> None:
+    async def test_thread_is_preserved_while_a_version_has_its_delegation(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         turn, child_turn = await dialogue.delegate(root)
         child = await dialogue.add(turn, b'2')
@@ -262,7 +262,7 @@ class GarbageCollectionRules(StoreRules):
             await store.version(child_turn.id)
         assert await store.delegations(child_conversation_id=child_turn.conversation_id) == []
 
-    async def test_what_goes_with_a_thread_is_deleted_for_what_came_from_it(self, dialogue: Dialogue) -> None:
+    async def test_versions_of_a_removed_thread_count_as_deleted_for_their_children(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         leaf = await dialogue.add(root, b'1')
         turn, child_turn = await dialogue.delegate(leaf)
@@ -278,7 +278,7 @@ class GarbageCollectionRules(StoreRules):
         assert (await store.lineage(child.id)).truncated_at == child_turn.id
         assert await store.delete_line(leaf.id) == 2
 
-    async def test_a_thread_that_somebody_went_on_with_stays(self, store: Store) -> None:
+    async def test_thread_that_a_person_continued_is_preserved(self, store: Store) -> None:
         elsewhere = await Dialogue(store).begin()
         hands: list[dict[str, object]] = [
             {'run_id': 'by hand'}, {'run_id': None, 'kind': 'edit'}, {'name': 'kept'}, {'metadata': '{"kept":true}'},
@@ -298,7 +298,7 @@ class GarbageCollectionRules(StoreRules):
             await store.gc(0)
             assert await store.versions() == [elsewhere]
 
-    async def test_a_thread_stays_while_a_run_or_an_approval_needs_it(self, dialogue: Dialogue) -> None:
+    async def test_thread_is_preserved_while_a_run_or_an_approval_needs_it(self, dialogue: Dialogue) -> None:
         turn, child_turn = await dialogue.delegate(await dialogue.begin())
         store = dialogue.store
         above = sample_run(dialogue.id, base_id=turn.id)
@@ -316,7 +316,7 @@ class GarbageCollectionRules(StoreRules):
         await store.gc(0)
         assert await store.count() == 0
 
-    async def test_a_thread_that_began_with_a_history_goes_too(self, dialogue: Dialogue) -> None:
+    async def test_thread_that_began_with_a_history_is_removed(self, dialogue: Dialogue) -> None:
         turn, child_turn = await dialogue.delegate(await dialogue.begin())
         thread = Dialogue(dialogue.store, child_turn.conversation_id, child_turn.branch_id)
         root = (await dialogue.store.lineage(child_turn.id)).versions[0]
@@ -327,7 +327,7 @@ class GarbageCollectionRules(StoreRules):
         await dialogue.store.gc(0)
         assert await dialogue.store.count() == 0
 
-    async def test_a_thread_that_somebody_goes_on_with_in_time_is_pardoned(self, dialogue: Dialogue) -> None:
+    async def test_marked_thread_that_is_continued_is_preserved(self, dialogue: Dialogue) -> None:
         turn, child_turn = await dialogue.delegate(await dialogue.begin())
         store = dialogue.store
         await store.delete_line(turn.id)
@@ -338,7 +338,9 @@ class GarbageCollectionRules(StoreRules):
             mine, child_turn, (await store.lineage(child_turn.id)).versions[0],
         ]  # fmt: skip
 
-    async def test_what_waits_goes_with_its_version_and_what_was_answered_stays(self, dialogue: Dialogue) -> None:
+    async def test_pending_approvals_are_deleted_with_their_version_and_answered_ones_are_not(
+        self, dialogue: Dialogue
+    ) -> None:
         root = await dialogue.begin()
         waits, answered = sample_approval(root), sample_approval(root, status='denied', decided_at=MOMENT)
         store = dialogue.store

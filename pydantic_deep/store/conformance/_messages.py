@@ -17,13 +17,13 @@ from ._base import WRITERS, StoreRules
 class MessageRules(StoreRules):
     """Rules about messages and branches."""
 
-    async def test_an_append_at_the_tip_stays_on_its_branch(self, dialogue: Dialogue) -> None:
+    async def test_append_at_the_tip_extends_the_branch(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         child = await dialogue.add(root, b'1', b'2')
         assert child.branch == 'main'
         assert (await dialogue.add(child, b'3')).branch_id == dialogue.branch_id
 
-    async def test_an_append_below_the_tip_forks(self, dialogue: Dialogue) -> None:
+    async def test_append_below_the_tip_creates_a_branch(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         first = await dialogue.add(root, b'1', b'2')
         await dialogue.add(first, b'3')
@@ -33,7 +33,7 @@ class MessageRules(StoreRules):
         main, other = await dialogue.store.branches(dialogue.id)
         assert (main.tip_seq, other.parent_id, other.fork_seq, other.tip_seq) == (3, main.id, 2, 3)
 
-    async def test_everybody_who_appends_at_one_point_keeps_a_history(self, dialogue: Dialogue) -> None:
+    async def test_concurrent_appends_at_one_position_all_have_a_history(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         first = await dialogue.add(root, b'first')
         bodies = [b'%d' % index for index in range(WRITERS)]
@@ -43,7 +43,7 @@ class MessageRules(StoreRules):
         for child, body in zip(children, bodies, strict=True):
             assert await dialogue.history(child) == [b'first', body]
 
-    async def test_a_fork_of_a_fork_reads_through_to_the_first(self, dialogue: Dialogue) -> None:
+    async def test_fork_of_a_fork_reads_the_first_branch(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         main = await dialogue.add(root, b'1', b'2', b'3')
         fork = await dialogue.add(main._replace(message_count=2), b'4', b'5')
@@ -52,7 +52,7 @@ class MessageRules(StoreRules):
         assert await dialogue.history(deep) == [b'1', b'2', b'4', b'6']
         assert await dialogue.history(before_its_branch) == [b'1', b'7']
 
-    async def test_messages_are_read_from_and_to_where_is_asked(self, dialogue: Dialogue) -> None:
+    async def test_messages_are_read_in_the_requested_range(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         main = await dialogue.add(root, b'0', b'1', b'2')
         fork = await dialogue.add(main._replace(message_count=2), b'3', b'4')
@@ -61,7 +61,7 @@ class MessageRules(StoreRules):
         assert [message.seq for message in await dialogue.store.messages(fork.branch_id, 99, start=3)] == [3]
         assert await dialogue.store.messages(new_id(), 5) == []
 
-    async def test_a_message_is_shared_by_its_id(self, dialogue: Dialogue) -> None:
+    async def test_messages_are_shared_by_id(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         main = await dialogue.add(root, b'0', b'1')
         known = (await dialogue.store.messages(main.branch_id, 2))[1]
@@ -78,7 +78,7 @@ class MessageRules(StoreRules):
             missing = Append(branch_id=branch.id, at=2, messages=[NewMessage(id='x', body=None)], fork_id='y')
             await dialogue.store.commit(Commit(append=missing))
 
-    async def test_a_message_that_comes_again_is_kept_as_it_was(self, dialogue: Dialogue) -> None:
+    async def test_repeated_message_does_not_change_the_stored_one(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         append = Append(branch_id=root.branch_id, at=0, messages=[NewMessage(id='m', body=b'1')], fork_id=new_id())
         await dialogue.store.commit(Commit(append=append))
@@ -86,7 +86,7 @@ class MessageRules(StoreRules):
         await dialogue.store.commit(Commit(append=again))
         assert [message.body for message in await dialogue.store.messages(root.branch_id, 2)] == [b'1', b'1']
 
-    async def test_a_branch_has_the_name_that_is_asked_for_or_none_is_made(self, dialogue: Dialogue) -> None:
+    async def test_branch_is_created_with_the_requested_name_or_not_at_all(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         asked = Append(branch_id=root.branch_id, at=0, messages=(), fork_id=new_id(), fork_name='idea', is_fork=True)
         committed = await dialogue.store.commit(Commit(append=asked))
@@ -101,7 +101,7 @@ class MessageRules(StoreRules):
             branch = BranchRecord(new_id(), dialogue.id, 'main', root.branch_id, 0, 0, None, None, 1)
             await dialogue.store.commit(Commit(branches=[branch]))
 
-    async def test_names_that_are_taken_are_not_made(self, dialogue: Dialogue) -> None:
+    async def test_generated_branch_names_are_unused(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         taken = BranchRecord(new_id(), dialogue.id, 'branch-3', root.branch_id, 0, 0, root.branch_id, 0, MOMENT)
         await dialogue.store.commit(Commit(branches=[taken]))
@@ -116,7 +116,7 @@ class MessageRules(StoreRules):
             again = Append(branch_id=root.branch_id, at=0, messages=(), fork_id=ids[0], is_fork=True)
             await dialogue.store.commit(Commit(append=again))
 
-    async def test_nobody_appends_where_no_message_is(self, dialogue: Dialogue) -> None:
+    async def test_append_after_a_missing_message_is_refused(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         with pytest.raises(ValueError, match='0 messages'):
             await dialogue.add(root._replace(message_count=5), b'1')

@@ -18,7 +18,7 @@ from ._base import WRITERS, OpenStore, StoreRules
 class ProcessRules(StoreRules):
     """Rules about crashed processes and claims of directories."""
 
-    async def test_a_fence_lets_only_the_owner_of_a_running_run_commit(self, open_store: OpenStore) -> None:
+    async def test_fence_lets_only_the_owner_of_a_running_run_commit(self, open_store: OpenStore) -> None:
         ours, other = await open_store(), await open_store()
         assert ours.owner != other.owner
         dialogue = Dialogue(ours)
@@ -33,7 +33,7 @@ class ProcessRules(StoreRules):
             await ours.commit(Commit(fence=run.id, assets=[asset]))
         assert await ours.has_assets([asset.digest]) == set()
 
-    async def test_the_runs_of_the_dead_are_orphans_and_those_of_the_living_are_not(
+    async def test_runs_of_closed_stores_are_orphans_and_those_of_open_stores_are_not(
         self, open_store: OpenStore
     ) -> None:
         dead, living = await open_store(), await open_store()
@@ -47,7 +47,7 @@ class ProcessRules(StoreRules):
         assert [run.id for run in await living.orphans()] == [parent.id, child.id]
         assert [run.id for run in await living.orphans(limit=1)] == [parent.id]
 
-    async def test_an_orphan_is_claimed_once(self, open_store: OpenStore) -> None:
+    async def test_orphan_is_claimed_once(self, open_store: OpenStore) -> None:
         dead, *living = [await open_store() for _ in range(4)]
         run = sample_run('c')
         await dead.commit(Commit(runs=[run]))
@@ -60,7 +60,7 @@ class ProcessRules(StoreRules):
         assert await living[0].orphans() == []
         assert await living[0].claim_run(new_id()) is False
 
-    async def test_one_living_run_works_in_a_directory(self, open_store: OpenStore) -> None:
+    async def test_one_running_run_works_in_a_directory(self, open_store: OpenStore) -> None:
         dead, living = await open_store(), await open_store()
         root = await Dialogue(living).begin()
         first, second = sample_run('c'), sample_run('d')
@@ -77,7 +77,7 @@ class ProcessRules(StoreRules):
         assert await living.claim_workspace('{}', second.id, root.id) is True
         assert await living.workspace('none') is None
 
-    async def test_a_directory_keeps_its_identity_whoever_claims_it(self, open_store: OpenStore) -> None:
+    async def test_directory_has_the_same_identity_for_every_claim(self, open_store: OpenStore) -> None:
         dead, living = await open_store(), await open_store()
         root, run = await Dialogue(living).begin(), sample_run('c')
         record = WorkspaceRecord('{}', root.id, None, 'inode 7')
@@ -92,7 +92,7 @@ class ProcessRules(StoreRules):
             await living.commit(Commit(workspaces=[record._replace(identity=identity)]))
             assert await living.workspace('{}') == record._replace(identity=identity)
 
-    async def test_a_run_marked_orphaned_is_an_orphan_for_its_own_store(self, open_store: OpenStore) -> None:
+    async def test_run_marked_orphaned_is_an_orphan_for_its_own_store(self, open_store: OpenStore) -> None:
         ours, others = await open_store(), await open_store()
         orphaned, lives, claimed = sample_run('c'), sample_run('d'), sample_run('e')
         await ours.commit(Commit(runs=[orphaned, lives, claimed]))
@@ -115,16 +115,14 @@ class ProcessRules(StoreRules):
         assert await ours.orphans() == []
         assert await ours.claim_run(orphaned.id) is False
 
-    async def test_a_directory_is_free_when_the_run_in_it_has_ended(self, store: Store) -> None:
+    async def test_directory_is_free_after_its_run_ends(self, store: Store) -> None:
         run = sample_run('c')
         await store.commit(Commit(runs=[run], workspaces=[WorkspaceRecord('{}', None, run.id)]))
         assert await store.claim_workspace('{}', 'other', None) is False
         await store.commit(Commit(ends=[RunEnd(run_id=run.id, state='complete')]))
         assert await store.claim_workspace('{}', 'other', None) is True
 
-    async def test_a_checkout_that_was_cut_off_is_to_be_repeated_before_a_run_works_there(
-        self, open_store: OpenStore
-    ) -> None:
+    async def test_interrupted_checkout_must_be_repeated_before_a_run(self, open_store: OpenStore) -> None:
         dead, living = await open_store(), await open_store()
         root = await Dialogue(living).begin()
         claim = checkout_claim(root.id)
@@ -143,7 +141,7 @@ class ProcessRules(StoreRules):
         assert cut_off._replace(run_id=checkout_claim('c', root.id, 'c')).checkouts == ('c', root.id)
         assert await living.claim_workspace('{"id":"/work"}', checkout_claim(new_id()), None) is True
 
-    async def test_a_checkout_that_was_given_up_is_in_nobodys_way(self, store: Store) -> None:
+    async def test_orphaned_checkout_can_be_repeated(self, store: Store) -> None:
         version = new_id()
         for place, shown in (('c', 'c'), ('[]', r'\[\]'), ('{}', '{}')):
             claims = [checkout_claim(version) for _ in range(3)]
@@ -155,7 +153,7 @@ class ProcessRules(StoreRules):
             assert await store.claim_workspace(place, claims[1], None) is True
             assert await store.claim_workspace(place, claims[2], None) is False
 
-    async def test_of_many_who_claim_a_directory_one_gets_it(self, open_store: OpenStore) -> None:
+    async def test_one_of_several_concurrent_claims_of_a_directory_succeeds(self, open_store: OpenStore) -> None:
         stores = [await open_store() for _ in range(4)]
         runs = [new_id() for _ in range(WRITERS)]
         claims = (stores[n % 4].claim_workspace('{}', run, None) for n, run in enumerate(runs))

@@ -13,7 +13,7 @@ from ._base import StoreRules
 class RunRules(StoreRules):
     """Rules about runs, calls, requests and delegations."""
 
-    async def test_runs_are_found_newest_first(self, dialogue: Dialogue) -> None:
+    async def test_runs_are_listed_newest_first(self, dialogue: Dialogue) -> None:
         await dialogue.begin()
         parent = sample_run(dialogue.id)
         child = sample_run('other', parent_run_id=parent.id, state='complete')
@@ -28,7 +28,7 @@ class RunRules(StoreRules):
         assert await store.runs(states=[]) == []
         assert await store.run(new_id()) is None
 
-    async def test_a_run_ends_with_what_it_used(self, dialogue: Dialogue) -> None:
+    async def test_ended_run_has_its_usage(self, dialogue: Dialogue) -> None:
         run = sample_run(dialogue.id)
         await dialogue.store.commit(Commit(runs=[run]))
         end = RunEnd(run_id=run.id, state='failed', usage='{"requests":2}', cost='0.5', error='{"type":"E"}')
@@ -39,7 +39,7 @@ class RunRules(StoreRules):
         assert stored.owner is None
         assert stored.ended_at is not None
 
-    async def test_a_result_and_a_prompt_go_when_a_message_has_them(self, dialogue: Dialogue) -> None:
+    async def test_result_and_prompt_are_removed_when_a_message_has_them(self, dialogue: Dialogue) -> None:
         run = sample_run(dialogue.id)
         started = sample_call(run.id, 'm', 'call_1')
         store = dialogue.store
@@ -53,14 +53,14 @@ class RunRules(StoreRules):
         assert stored is not None
         assert stored.prompt is None
 
-    async def test_calls_are_in_the_order_in_which_they_started(self, store: Store) -> None:
+    async def test_calls_are_listed_in_the_order_of_their_start(self, store: Store) -> None:
         calls = [sample_call(run, 'm', f'c{n}', started_at=n) for n, run in enumerate(('a', 'b', 'a'))]
         await store.commit(Commit(calls=calls[::-1]))
         assert await store.calls(['a', 'b']) == calls
         assert await store.calls(['b']) == [calls[1]]
         assert await store.calls([]) == []
 
-    async def test_requests_are_in_their_order_and_replaced_when_they_come_again(self, store: Store) -> None:
+    async def test_requests_are_ordered_and_replaced_if_committed_again(self, store: Store) -> None:
         requests = [sample_request('run', number) for number in (1, 2, 3)]
         lost = requests[1]._replace(kind='superseded')
         await store.commit(Commit(requests=[requests[2], lost, requests[0]]))
@@ -69,7 +69,7 @@ class RunRules(StoreRules):
         await store.commit(Commit(requests=[answered]))
         assert await store.requests('run') == [requests[0], answered, requests[2]]
 
-    async def test_delegations_are_found_from_both_sides(self, store: Store) -> None:
+    async def test_delegations_are_found_by_parent_and_by_child(self, store: Store) -> None:
         first, second = sample_delegation('run', 'child'), sample_delegation('run', 'other')
         await store.commit(Commit(delegations=[first, second]))
         await store.commit(Commit(delegations=[first._replace(intent='changed')]))

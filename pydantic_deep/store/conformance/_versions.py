@@ -18,7 +18,7 @@ from ._base import WRITERS, StoreRules
 class VersionRules(StoreRules):
     """Rules about heads, lineages and queries for versions."""
 
-    async def test_a_head_moves_once_and_the_loser_keeps_everything(self, dialogue: Dialogue) -> None:
+    async def test_head_moves_once_and_the_other_version_is_stored(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         children = [dialogue.version(parent_id=root.id) for _ in range(WRITERS)]
 
@@ -41,7 +41,7 @@ class VersionRules(StoreRules):
         assert conversation is not None
         assert conversation.head_id == winner
 
-    async def test_a_head_that_is_nowhere_is_not_expected_anywhere(self, dialogue: Dialogue) -> None:
+    async def test_head_move_with_a_wrong_expectation_raises(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         with pytest.raises(VersionConflictError) as caught:
             move = HeadMove(conversation_id=dialogue.id, expected_id=None, version_id=root.id)
@@ -51,7 +51,7 @@ class VersionRules(StoreRules):
             move = HeadMove(conversation_id='none', expected_id=None, version_id=root.id)
             await dialogue.store.commit(Commit(heads=[move]))
 
-    async def test_a_lineage_goes_from_the_root_to_the_version(self, dialogue: Dialogue) -> None:
+    async def test_lineage_leads_from_the_root_to_the_version(self, dialogue: Dialogue) -> None:
         line = [await dialogue.begin()]
         for index in range(5):
             line.append(await dialogue.add(line[-1], b'%d' % index))
@@ -59,7 +59,7 @@ class VersionRules(StoreRules):
         lineage = await dialogue.store.lineage(line[-1].id)
         assert (lineage.versions, lineage.truncated_at) == (tuple(line), None)
 
-    async def test_a_lineage_ends_where_a_version_was_deleted(self, dialogue: Dialogue) -> None:
+    async def test_lineage_ends_at_a_deleted_version(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         middle = await dialogue.add(root, b'1')
         leaf = await dialogue.add(middle, b'2')
@@ -68,7 +68,7 @@ class VersionRules(StoreRules):
         assert (lineage.versions, lineage.truncated_at) == ((leaf,), middle.id)
         assert await dialogue.history(leaf) == [b'1', b'2']
 
-    async def test_a_run_goes_on_though_what_it_came_from_is_deleted(self, dialogue: Dialogue) -> None:
+    async def test_run_continues_after_its_base_is_deleted(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         run = sample_run(dialogue.id, base_id=root.id)
         await dialogue.store.commit(Commit(runs=[run]))
@@ -79,7 +79,7 @@ class VersionRules(StoreRules):
         lineage = await dialogue.store.lineage(leaf.id)
         assert (lineage.versions, lineage.truncated_at) == ((leaf,), root.id)
 
-    async def test_children_are_the_versions_with_this_parent_oldest_first(self, dialogue: Dialogue) -> None:
+    async def test_children_are_listed_oldest_first(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         first = await dialogue.add(root, b'1', kind='step')
         second = await dialogue.add(root, b'2')
@@ -88,7 +88,7 @@ class VersionRules(StoreRules):
         assert await dialogue.store.children(first.id) == [merged]
         assert await dialogue.store.children(second.id) == []
 
-    async def test_the_beginning_of_an_id_is_enough_if_it_fits_one(self, dialogue: Dialogue) -> None:
+    async def test_unambiguous_prefix_of_an_id_is_sufficient(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         store = dialogue.store
         assert await store.version(root.id[:30]) == root
@@ -99,14 +99,14 @@ class VersionRules(StoreRules):
         assert root.id in str(caught.value)
         assert other.id in str(caught.value)
 
-    async def test_an_id_that_is_none_is_not_found(self, dialogue: Dialogue) -> None:
+    async def test_invalid_id_is_not_found(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         for id in (new_id(), root.id[:7], '', '%', '________', root.id + '0', root.id[:8] + '_', "' OR 1=1 --"):
             with pytest.raises(VersionNotFoundError) as caught:
                 await dialogue.store.version(id)
             assert caught.value.id == id
 
-    async def test_filters_choose_versions(self, dialogue: Dialogue) -> None:
+    async def test_filters_select_versions(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin(name='Über Q3', metadata='{"a": 1, "b": "x", "c": true, "d": null}', created_at=10)
         turn = await dialogue.add(root, b'1', name='q3', model='other', agent_name='critic', created_at=20, run_id='r')
         step = await dialogue.add(turn, b'2', kind='step', state='interrupted', metadata='{"a": "1"}', created_at=30)
@@ -142,7 +142,7 @@ class VersionRules(StoreRules):
             assert await dialogue.store.versions(filter) == expected, filter
             assert await dialogue.store.count(filter) == len(expected), filter
 
-    async def test_texts_of_filters_mean_nothing_but_themselves(self, dialogue: Dialogue) -> None:
+    async def test_texts_of_filters_are_literal(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin(name='plain')
         odd = await dialogue.add(root, b'1', name='100%_\\ "; --', metadata='{"\\"k\' ->> %": "\' OR 1=1"}')
         store = dialogue.store
@@ -155,7 +155,7 @@ class VersionRules(StoreRules):
             assert await store.versions(VersionFilter(exact_name=hostile)) == []
             assert await store.versions(VersionFilter(model=hostile, agent_name=hostile, name=hostile)) == []
 
-    async def test_pages_are_newest_first_and_stay_where_they_are(self, dialogue: Dialogue) -> None:
+    async def test_pages_are_newest_first_and_stable(self, dialogue: Dialogue) -> None:
         line = [await dialogue.begin()]
         for index in range(6):
             line.append(await dialogue.add(line[-1], b'%d' % index))
