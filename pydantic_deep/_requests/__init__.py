@@ -1,1 +1,1 @@
-"""Requests to a model: their canonical form, models that observe or answer them, and prices. For this package only."""
+"""Requests to a model: canonical form, models that observe or answer, last answers, prices. For this package only."""

@@ -11,12 +11,11 @@ from typing import TypeVar, cast
 
 from pydantic_ai import ModelRequestContext, RunContext, ToolDefinition, UserError
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering, ValidatedToolArgs
-from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ModelMessage, ModelResponse, SystemPromptPart, ToolCallPart
-from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage
 
 from pydantic_deep._messages.summary_metadata import CarriedOver
+from pydantic_deep._requests.last_answer import LastAnswer
 from pydantic_deep.extensions import SupportsDelegationUsage, SupportsRecovery, find_capabilities
 
 from ._account import Account, LastRequest, Limit, added, amounts_of
@@ -74,7 +73,9 @@ class Budgets(AbstractCapability[object]):
     _account: Account | None = field(default=None, init=False, repr=False, compare=False)
     _above: tuple[LastRequest, ...] = field(default=(), init=False, repr=False, compare=False)
     _last_request: LastRequest = field(default_factory=LastRequest, init=False, repr=False, compare=False)
-    _is_last_announced: bool = field(default=False, init=False, repr=False, compare=False)
+    _last_answer: LastAnswer = field(
+        default_factory=lambda: LastAnswer(refusal=NO_TOOLS), init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         if self.defer_loading:
@@ -161,7 +162,8 @@ class Budgets(AbstractCapability[object]):
         for limit in warnings:
             await ctx.emit(_event(BudgetWarningEvent, account, limit))
         if last is not None:
-            await self._announce_last(ctx, request_context, last)
+            if self._last_answer.announce(ctx, request_context, LAST_ANSWER):
+                await ctx.emit(_event(LastAnswerEvent, account, last))
         elif warnings:
             ctx.enqueue(SystemPromptPart(_warning(account, warnings)))
         return request_context
@@ -170,8 +172,7 @@ class Budgets(AbstractCapability[object]):
         self, ctx: RunContext[object], *, call: ToolCallPart, tool_def: ToolDefinition, args: ValidatedToolArgs
     ) -> ValidatedToolArgs:
         """Fail tool calls of the final response, which the model was instructed not to make."""
-        if self._is_last_announced:
-            raise ToolFailed(NO_TOOLS)
+        self._last_answer.refuse_call()
         return args
 
     async def after_model_request(
@@ -204,18 +205,6 @@ class Budgets(AbstractCapability[object]):
     def _is_of_conversation(self) -> bool:
         """Whether the conversation budget applies to this run itself, and not to a parent run."""
         return self.conversation is not None and not self._above
-
-    async def _announce_last(self, ctx: RunContext[object], request_context: ModelRequestContext, last: Limit) -> None:
-        """Make this the last request. Tools remain declared, as the cached prefix contains them, but cannot be called."""
-        settings: dict[str, object] = {**(request_context.model_settings or {})}
-        # The budgets of the parent run have announced it.
-        is_announced = self._is_last_announced or settings.get('tool_choice') == 'none'
-        request_context.model_settings = cast('ModelSettings', {**settings, 'tool_choice': 'none'})
-        if not is_announced:
-            ctx.enqueue(SystemPromptPart(LAST_ANSWER, scope='request'))  # a later run has its own budget
-        if not self._is_last_announced:
-            self._is_last_announced = True
-            await ctx.emit(_event(LastAnswerEvent, self._opened, last))
 
     @property
     def _opened(self) -> Account:
