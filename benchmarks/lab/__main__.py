@@ -29,8 +29,8 @@ from .tasks import TASKS, Task
 SETTINGS = {'temperature': 0, 'max_tokens': 1024}
 """Fields of each request by default. A small model may write without end."""
 
-SUFFIX = '\n\nDo this with your tools. When the files are as they should be, answer DONE.'
-"""Text after each prompt. Without it, a small model repeats a call that has succeeded until the limit of requests."""
+TEMPLATE = '{prompt}\n\nUse the tools. After the last tool call, answer: DONE'
+"""What the agents receive. Without the last sentence, a small model repeats a call that has succeeded until the limit."""
 
 EASY_TASKS = 12
 """Number of tasks of `harness-bench-fast` by default."""
@@ -106,7 +106,7 @@ def _plan(options: argparse.Namespace) -> Plan:
         seeds=options.seeds,
         jobs=options.jobs,
         conditions=Conditions(
-            model=options.model, settings=settings, suffix=options.suffix, timeout_seconds=options.timeout
+            model=options.model, settings=settings, template=options.template, timeout_seconds=options.timeout
         ),
         out=options.out,
     )
@@ -132,7 +132,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=ROOT / '.cache/lab/runs.jsonl',
         help='file of results; finished runs are not repeated',
     )
-    add('--suffix', default=SUFFIX, help='text after each prompt (one that asks to use tools and end with DONE)')
+    add('--template', default=TEMPLATE, help=f'what the agents receive ({TEMPLATE!r})')
     add('--here', action='store_true', help='bare and ours run in the environment of this command')
     add('--table', action='store_true', help='only print the table of the file')
     return parser.parse_args(arguments)

@@ -35,8 +35,8 @@ class Conditions:
     model: str
     settings: Mapping[str, Any]
     """Fields of each request to the model, such as `temperature`."""
-    suffix: str
-    """Text after each prompt."""
+    template: str
+    """What the agents receive, with `{prompt}` for the prompt of the task."""
     timeout_seconds: float
     """Maximum duration of a run."""
 
@@ -84,7 +84,7 @@ def run_task(launch: Launch, task: Task | HarnessTask, seed: int, conditions: Co
         task.write(directory)
         before = _read_files(directory)
         job = {
-            'prompt': task.prompt + conditions.suffix,
+            'prompt': conditions.template.replace('{prompt}', task.prompt),
             'directory': str(directory),
             'model': conditions.model,
             'denied': list(task.denied),

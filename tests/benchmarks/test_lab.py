@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -208,7 +209,9 @@ def serve() -> Iterator[Callable[[Respond], str]]:
                 self.send_response(500 if message is None else 200)
                 self.send_header('Content-Type', 'application/json')
                 self.end_headers()
-                self.wfile.write(json.dumps({**reply, 'usage': usage} if message else {'error': 'busy'}).encode())
+                content = json.dumps({**reply, 'usage': usage} if message else {'error': 'busy'}).encode()
+                with suppress(BrokenPipeError):  # of a run that was stopped
+                    self.wfile.write(content)
 
             def log_message(self, format: str, *args: object) -> None:
                 pass
@@ -242,7 +245,7 @@ def answer(**result):
 
 TASK = replace(BY_ID['edits/constant'], request_limit=2)
 
-CONDITIONS = Conditions(model='local', settings={'temperature': 0}, suffix=' Then stop.', timeout_seconds=60)
+CONDITIONS = Conditions(model='local', settings={'temperature': 0}, template='{prompt} Then stop.', timeout_seconds=60)
 
 
 def attempt(url: str, script: str, *, task: Task = TASK, conditions: Conditions = CONDITIONS) -> Run:
