@@ -154,7 +154,7 @@ def _handler_of(recorder: Recorder) -> type[BaseHTTPRequestHandler]:
             if status == 200:
                 reply = json.loads(content)
                 journal.exchanges.append((body['messages'], reply['choices'][0]['message'], reply.get('usage') or {}))
-            else:
+            elif not journal.is_stopped:
                 with journal.lock:
                     journal.sent -= 1
                 journal.errors.append(f'{status}: {content.decode(errors="replace")[:500]}')

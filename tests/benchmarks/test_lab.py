@@ -321,6 +321,7 @@ def test_run_that_takes_too_long_is_stopped_with_its_request(serve: Callable[[Re
     run = attempt(serve(respond), "ask('a')", conditions=replace(CONDITIONS, timeout_seconds=1))
     stopped.set()
     assert (run.requests, run.ending, run.reason, run.answer) == (0, 'timed out', 'timed out', '')
+    assert 'cannot be reached' not in run.message
 
 
 def test_crash_of_a_contestant_is_an_error(serve: Callable[[Respond], str]) -> None:
