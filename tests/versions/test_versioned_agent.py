@@ -6,10 +6,10 @@ import pytest
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage
 
-from pydantic_deep import Model
-from pydantic_deep.store import VersionNotFoundError
+from pydantic_deep import Model, StateBackend
+from pydantic_deep.store import StoreError, VersionNotFoundError
 from pydantic_deep.store.memory import MemoryEngine
-from pydantic_deep.testing import ScriptedModel, call
+from pydantic_deep.testing import Answer, ScriptedModel, call
 from pydantic_deep.versions import ConversationNotFoundError, ValidationError, VersionedAgent
 from tests.versions.conftest import CountingEngine, MakeAgent, SpyStore
 
@@ -243,3 +243,20 @@ async def test_list_makes_a_fixed_number_of_reads(make: MakeAgent, store: SpySto
             await root.clone()
 
     assert counts[0] == counts[1]
+
+
+def put(path: str, content: str) -> Answer:
+    return call('write_file', path=path, content=content)
+
+
+async def test_deleted_version_cannot_be_advanced(make: MakeAgent, store: SpyStore):
+    agent = make(put('/a.txt', 'a'), 'done')
+    turn = await (await agent.create(backend=StateBackend())).advance('go')
+    handle = await make('never').load(turn.id)
+    await agent.delete_line(turn)
+    await agent.gc(0)
+
+    with pytest.raises(StoreError):
+        await handle.advance('on')
+
+    assert await store.runs(states=['running']) == []

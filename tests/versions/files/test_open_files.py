@@ -7,7 +7,6 @@ import os
 import shutil
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pydantic_ai.messages import ToolCallPart
@@ -20,27 +19,33 @@ from pydantic_deep.store import (
     SqlStore,
     Store,
     StoreUnavailableError,
-    WorkspaceRecord,
     open_engine,
     open_store,
     restore_store,
 )
 from pydantic_deep.testing import ScriptedModel
 from pydantic_deep.versions import (
-    AgentVersion,
     ProtectedFilesWarning,
     UnversionedChangesError,
     VersionedAgent,
     WorkspaceReplacedError,
-    workspace_key,
 )
-from pydantic_deep.versions.files._backend_descriptions import describe_backend
-from pydantic_deep.versions.files._directory_claim import make_missing
-from pydantic_deep_backends import BackendProtocol, CompositeBackend, ProtectedChange, SandboxBackend
+from pydantic_deep_backends import CompositeBackend, ProtectedChange, SandboxBackend
+from tests.versions.files.conftest import (
+    FILES,
+    agent_of,
+    begun,
+    edits,
+    files_of,
+    forget_identity,
+    key_of,
+    made_anew,
+    read,
+    write,
+    writes,
+)
 
 pytestmark = pytest.mark.anyio
-
-FILES = {'a.txt': 'one', 'sub/b.txt': 'two'}
 
 
 @pytest.fixture
@@ -55,51 +60,6 @@ def root(tmp_path: Path) -> Path:
 async def store() -> AsyncIterator[Store]:
     async with open_store('memory:') as store:
         yield store
-
-
-def writes(path: str, content: str) -> ToolCallPart:
-    return ToolCallPart('write_file', {'path': path, 'content': content}, tool_call_id=f'w{path}')
-
-
-def agent_of(store: Store, *answers: Any) -> VersionedAgent[Any, Any]:
-    return VersionedAgent(create_deep_agent(ScriptedModel(*answers, *['done'] * 9)), store)
-
-
-def write(root: Path, files: dict[str, str]) -> None:
-    for name, content in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
-
-
-def read(root: Path) -> dict[str, str]:
-    return {str(path.relative_to(root)): path.read_text() for path in sorted(root.rglob('*')) if path.is_file()}
-
-
-async def files_of(version: AgentVersion[Any, Any]) -> dict[str, str]:
-    files = await version.files()
-    return {path[1:]: (await files.read_bytes(path)).decode() for path in await version.file_tree()}
-
-
-async def edits(store: Store) -> int:
-    return sum(each.kind == 'edit' for each in await store.versions(limit=100))
-
-
-async def begun(store: Store, root: Path, backend: BackendProtocol | None = None) -> AgentVersion[Any, Any]:
-    """Return a version with files, created by a turn in a directory."""
-    write(root, {'a.txt': 'one'})
-    agent = agent_of(store, writes('/sub/b.txt', 'two'))
-    version = await (await agent.create(backend=backend or LocalBackend(root))).advance('first')
-    assert read(root) == FILES
-    return version
-
-
-def made_anew(root: Path) -> None:
-    """Replace the directory by another one at the same path."""
-    aside = root.with_name('aside')
-    root.rename(aside)
-    shutil.rmtree(aside)
-    root.mkdir()
 
 
 def removed_and_made(root: Path) -> None:
@@ -191,7 +151,7 @@ async def test_ignored_files_are_untouched_in_a_recreated_directory(store: Store
     write(root, {'.gitignore': '.venv/\n', 'a.txt': 'one', '.venv/lib.py': 'old'})
     root_version = await agent_of(store).create(backend=LocalBackend(root))
     if is_old:
-        await _forget_identity(store, root)
+        await forget_identity(store, root)
     made_anew(root)
     write(root, {'.venv/lib.py': 'new'})
     await (await agent_of(store).load(root_version.id)).advance('next')
@@ -259,7 +219,7 @@ async def test_other_files_are_refused_and_stored_with_force(store: Store, root:
             await version.advance('next')
         assert caught.value.paths == tuple(sorted(f'/{name}' for name in there))
         assert (caught.value.version_id, caught.value.can_be_stored) == (version.id, True)
-        assert caught.value.workspace == _key(LocalBackend(root))
+        assert caught.value.workspace == key_of(LocalBackend(root))
     assert read(root) == there
     assert await edits(store) == 0
     with pytest.raises(UnversionedChangesError):
@@ -301,59 +261,6 @@ async def test_unknown_directory_counts_as_another_one(store: Store, root: Path,
     turn = await (await agent.load(version.id, backend=LocalBackend(moved))).advance('next')
     assert read(moved) == await files_of(turn) == FILES
     assert await edits(store) == 0
-
-
-async def test_directory_is_identified_through_links_and_moves(store: Store, root: Path, tmp_path: Path) -> None:
-    version = await begun(store, root)
-    link = tmp_path / 'link'
-    link.symlink_to(root)
-    (root / 'a.txt').write_text('edited')
-    turn = await (await agent_of(store).load(version.id, backend=LocalBackend(link))).advance('next')
-    assert (await files_of(turn))['a.txt'] == 'edited'
-    aside = tmp_path / 'aside'
-    root.rename(aside)
-    aside.rename(root)
-    (root / 'a.txt').write_text('again')
-    turn = await (await agent_of(store).load(turn.id)).advance('next')
-    assert (await files_of(turn))['a.txt'] == 'again'
-    assert await edits(store) == 2
-
-
-async def _forget_identity(store: Store, root: Path) -> None:
-    """Remove the identity from the record, as in releases without identities."""
-    held = await store.workspace(_key(LocalBackend(root)))
-    assert held is not None
-    await store.commit(Commit(workspaces=[held._replace(identity=None)]))
-
-
-def _key(backend: BackendProtocol) -> str:
-    described = describe_backend(backend)
-    assert described is not None
-    return workspace_key(described)
-
-
-async def test_record_without_identity_is_compared_by_files(store: Store, root: Path) -> None:
-    version = await begun(store, root)
-    await _forget_identity(store, root)
-    made_anew(root)
-    version = await agent_of(store).load(version.id)
-    turn = await version.advance('nothing is there')
-    assert await files_of(turn) == read(root) == FILES
-    await _forget_identity(store, root)
-    write(root, {'a.txt': 'edited'})
-    turn = await turn.advance('something is there')
-    assert (await files_of(turn))['a.txt'] == 'edited'
-    assert await edits(store) == 1
-    held = await store.workspace(_key(LocalBackend(root)))
-    assert held is not None
-    assert await LocalBackend(root).has_identity(held.identity or '') is True
-
-
-async def test_identity_is_that_of_the_last_commit(store: Store, root: Path) -> None:
-    """A directory in a container image gets another inode with the first write."""
-    version = await begun(store, root)
-    held = await store.workspace(_key(LocalBackend(root)))
-    assert held == WorkspaceRecord(_key(LocalBackend(root)), version.id, None, await LocalBackend(root).identity())
 
 
 @pytest.mark.parametrize('change', CHANGES)
@@ -521,28 +428,3 @@ async def test_restored_backup_restores_the_files_on_another_machine(root: Path,
         turn = await conversation.advance('next')
         assert read(root) == await files_of(turn) == {**FILES, 'c.txt': 'three'}
         assert await edits(store) == 0
-
-
-class Place(StateBackend):
-    """Files with an identity whose root is missing at first."""
-
-    is_there = False
-
-    async def identity(self) -> str | None:
-        return 'place' if self.is_there else None
-
-    async def has_identity(self, identity: str) -> bool | None:
-        return self.is_there and identity == 'place'
-
-    async def make_root(self) -> None:
-        assert not self.is_there
-        self.is_there = True
-
-
-async def test_missing_root_is_created_once() -> None:
-    place = Place()
-    for _ in range(2):
-        await make_missing(place)
-    assert await place.identity() == 'place'
-    await make_missing(StateBackend())
-    await make_missing(None)

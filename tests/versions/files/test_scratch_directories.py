@@ -10,7 +10,6 @@ from subprocess import run
 import pytest
 
 from pydantic_deep.versions.files import _scratch_directories
-from pydantic_deep.versions.files._backend_descriptions import view_of, with_view
 from pydantic_deep.versions.files._scratch_directories import Scratch
 
 NAME = 'pydantic-deep-view-abcdefgh'
@@ -119,10 +118,3 @@ def test_unsupported_locks_raise_and_leave_nothing_behind(tmp_path: Path, monkey
     with pytest.raises(OSError, match=r'Directories cannot be locked here\. Set TMPDIR to one on a local disk'):
         Scratch(tmp_path, NAME).make_directory()
     assert [path.name for path in tmp_path.iterdir()] in ([], [NAME])
-
-
-def test_view_name_is_stored_in_the_backend_description() -> None:
-    assert with_view('{"id":"/w","provider":"local"}', NAME) == f'{{"id":"/w","provider":"local","view":"{NAME}"}}'
-    assert with_view(with_view('{"id":"/w"}', NAME), None) == '{"id":"/w"}'
-    assert with_view(None, NAME) is None
-    assert [view_of(text) for text in (None, '{}', '{"view":1}', f'{{"view":"{NAME}"}}')] == [None, None, None, NAME]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import ToolCallPart
 
-from pydantic_deep import DeepAgentDeps, LocalBackend, StateBackend, create_deep_agent
+from pydantic_deep import LocalBackend, StateBackend, create_deep_agent
 from pydantic_deep.store import (
     Commit,
     Store,
@@ -231,15 +231,6 @@ async def test_unversioned_edits_are_refused_by_name_and_stored_with_force(tmp_p
         assert (tmp_path / 'mine.txt').read_text() == 'mine'
 
 
-async def test_directory_used_by_a_run_is_not_changed(tmp_path: Path) -> None:
-    async with open_store('memory:') as store:
-        v0, _, v2 = await _three(_agent(store), tmp_path)
-        assert await store.claim_workspace(_workspace_key(tmp_path), 'some run', v2.id)
-        with pytest.raises(WorkspaceBusyError, match=f'^A run works in {tmp_path} now. Wait') as caught:
-            await v0.checkout()
-        assert caught.value.workspace == _workspace_key(tmp_path)
-
-
 async def test_files_in_memory_require_a_backend_for_checkout() -> None:
     async with open_store('memory:') as store:
         agent = _agent(store)
@@ -284,36 +275,6 @@ async def test_checkout_warns_about_the_protected_files_it_writes(tmp_path: Path
 
 def _workspace_key(root: Path) -> str:
     return workspace_key(describe_backend(LocalBackend(root)) or '')
-
-
-async def test_turn_that_cannot_start_releases_the_directory(tmp_path: Path) -> None:
-    deps: list[object] = [DeepAgentDeps(), DeepAgentDeps(), DeepAgentDeps()]
-
-    def make_deps() -> Any:
-        if len(deps) == 2:
-            deps.pop()
-            raise RuntimeError('no connection')
-        return deps.pop()
-
-    async with open_store('memory:') as store:
-        model = ScriptedModel(_writes('/a.txt', 'one'), 'done')
-        agent = VersionedAgent(create_deep_agent(model), store, make_deps=make_deps)
-        root = await agent.create(backend=LocalBackend(tmp_path))
-        with pytest.raises(RuntimeError, match='no connection'):
-            await root.advance('one')
-        await root.advance('one')
-        assert (tmp_path / 'a.txt').read_text() == 'one'
-
-
-async def test_new_conversation_does_not_take_the_directory_of_a_run(tmp_path: Path) -> None:
-    async with open_store('memory:') as store:
-        _, _, v2 = await _three(_agent(store), tmp_path)
-        key = _workspace_key(tmp_path)
-        assert await store.claim_workspace(key, 'some run', v2.id)
-        await _agent(store).create(backend=LocalBackend(tmp_path))
-        workspace = await store.workspace(key)
-        assert workspace is not None
-        assert (workspace.run_id, workspace.version_id) == ('some run', v2.id)
 
 
 async def test_versions_of_a_general_purpose_subagent_do_not_belong_to_its_parent() -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from pydantic_deep import LocalBackend, StateBackend
+from pydantic_deep import StateBackend
 from pydantic_deep.store import Commit
 from pydantic_deep.store.sql._commit_rows import size_of
 from pydantic_deep.testing import call
@@ -41,25 +39,6 @@ async def test_each_step_with_a_tool_adds_two_commits(make: MakeAgent, store: Sp
     await root.advance('a')
 
     assert len(store.commits) == 2 + 2 * steps
-
-
-@pytest.mark.parametrize('where', ['memory', 'directory'])
-async def test_each_step_that_changes_files_adds_one_commit_in_memory_and_two_in_a_directory(
-    make: MakeAgent, store: SpyStore, tmp_path: Path, where: str
-):
-    """Files in a directory survive a crash, so each change to them is recorded immediately."""
-    backend = StateBackend() if where == 'memory' else LocalBackend(tmp_path)
-    root = await make(*(call('write_file', path=f'/{index}', content='x') for index in range(4)), 'done').create(
-        backend=backend
-    )
-    store.commits.clear()
-
-    turn = await root.advance('a')
-
-    assert len(store.commits) == 2 + 4 * (1 if where == 'memory' else 2)
-    told = [(each.status, each.tree) for commit in store.commits for each in commit.calls]
-    trees = [step.tree for step in await turn.steps()]
-    assert [tree for status, tree in told if status == 'done'] == [*trees[1:], turn.tree]
 
 
 @pytest.mark.parametrize('tool', ['write_file', 'ls'])
