@@ -13,10 +13,14 @@ from pydantic_ai import Agent, DeferredToolRequests
 from pydantic_ai.messages import ModelMessage, ToolCallPart, ToolReturnPart
 
 from pydantic_deep import Approve, DeepAgentDeps, answer_approvals, create_deep_agent, pending_approvals
+from pydantic_deep._messages.deferred_metadata import DelegationRequest, dump
 from pydantic_deep._messages.message_json import parse_history
 from pydantic_deep.store import Store, VersionNotFoundError, open_store
-from pydantic_deep.testing import ScriptedModel
+from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep.versions import AgentVersion, VersionedAgent
+from pydantic_deep.versions.pauses._pause_histories import load_pause, store_pause
+from tests.versions.conftest import MakeAgent, SpyStore
+from tests.versions.pauses.conftest import pause, team, write
 
 pytestmark = pytest.mark.anyio
 
@@ -116,3 +120,26 @@ async def test_history_of_a_paused_subagent_is_that_of_its_version() -> None:
         (thread,) = await last.subagents() or await first.subagents()
         assert _measured(await agent.thread(thread.conversation_id)) == MEASURED
         assert (await last.replay()).difference is None
+
+
+async def test_pause_of_an_unstored_subagent_contains_its_history(store: SpyStore):
+    """A foreign agent may delegate without a recorder; then the pause contains the history itself."""
+    child = DelegationRequest(subagent='x', conversation_id='nowhere', messages=['m'], requests=DeferredToolRequests())
+    requests = DeferredToolRequests(
+        approvals=[ToolCallPart('task', {}, tool_call_id='c')], metadata={'c': dump(child), 'd': {'other': 1}}
+    )
+
+    loaded = await load_pause(store, await store_pause(store, requests))
+
+    assert loaded == requests
+
+
+async def test_pause_contains_a_subagent_history_that_differs_from_its_thread(make: MakeAgent, store: SpyStore):
+    paused = await pause(make, call('task', subagent='lead', description='a'), write('/one.txt'), subagents=team())
+    [thread] = await paused.subagents()
+    child = DelegationRequest(
+        subagent='lead', conversation_id=thread.conversation_id, messages=['other'], requests=DeferredToolRequests()
+    )
+    requests = DeferredToolRequests(approvals=[ToolCallPart('task', {}, tool_call_id='c')], metadata={'c': dump(child)})
+
+    assert await load_pause(store, await store_pause(store, requests)) == requests
