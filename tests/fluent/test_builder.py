@@ -1,4 +1,4 @@
-"""Builders are immutable and contain only what they add."""
+"""Builders are immutable, and contain only their additions."""
 
 from __future__ import annotations
 

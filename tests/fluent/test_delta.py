@@ -1,4 +1,4 @@
-"""What a builder adds to a conversation."""
+"""The additions of a builder to a conversation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .conftest import Begin, Told, times
 pytestmark = pytest.mark.anyio
 
 
-def test_repr_shows_what_the_builder_adds() -> None:
+def test_repr_shows_the_additions() -> None:
     builder = (
         prompt(Agent(name='sky'))
         .instructions('a')

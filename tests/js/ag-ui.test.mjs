@@ -3,7 +3,7 @@ import { mock, test } from 'node:test';
 import { HttpAgent } from '@ag-ui/client';
 import { ada, bob, ended, headers, newThread, open, recording, url } from './server.mjs';
 
-mock.method(console, 'error', () => {}); // the client tells each refusal there too
+mock.method(console, 'error', () => {}); // the client also logs each refused request there
 
 function agentOf(name, options = {}) {
   const threadId = options.threadId ?? newThread();
@@ -23,7 +23,7 @@ async function resume(agent, payload, status = 'resolved') {
   return agent.runAgent({ resume: entries });
 }
 
-test('words come back, and a thread goes on', async () => {
+test('an answer is received, and the thread continues', async () => {
   const agent = agentOf('writer');
   await say(agent, 'Hi');
   assert.equal(answerOf(agent), 'You said: Hi, after 0 messages.');
@@ -42,7 +42,7 @@ test('an edited history changes nothing', async () => {
   assert.equal(answerOf(agent), 'You said: Again, after 2 messages.');
 });
 
-test('tools and the plan are told', async () => {
+test('calls, results and the plan are received', async () => {
   const agent = agentOf('writer');
   const custom = [];
   await say(agent, 'write Hello', { onCustomEvent: ({ event }) => void custom.push(event.name) });
@@ -56,7 +56,7 @@ test('tools and the plan are told', async () => {
   assert.equal(agent.state.todos[0].content, 'Rest');
 });
 
-test('a call that waits is an interrupt, and goes on when it is approved', async () => {
+test('a pending call is an interrupt, and runs when it is approved', async () => {
   const agent = agentOf('careful');
   await say(agent, 'write Hello');
   const [interrupt] = agent.pendingInterrupts;
@@ -82,7 +82,7 @@ test('arguments are edited, and calls denied', async () => {
   assert.match(answerOf(agent), /^Done: A person denied/);
 });
 
-test('a call of a subagent waits likewise', async () => {
+test('a call of a subagent is an interrupt', async () => {
   const agent = agentOf('careful');
   await say(agent, 'delegate Hello');
   const [interrupt] = agent.pendingInterrupts;
@@ -91,7 +91,7 @@ test('a call of a subagent waits likewise', async () => {
   assert.match(answerOf(agent), /Created \/a.txt/);
 });
 
-test('an answer is taken once, and of nobody else', async () => {
+test('an approval is answered once, by its owner only', async () => {
   const agent = agentOf('careful');
   await say(agent, 'write Hello');
   const interrupts = agent.pendingInterrupts;
@@ -112,7 +112,7 @@ test('a failure is an error without secrets', async () => {
   assert.doesNotMatch(errors[0].message, /inside of the server/);
 });
 
-test('a run survives its client, and is watched and read further by others', async () => {
+test('a run survives its client, and other clients watch and resume its stream', async () => {
   const gate = newThread();
   const agent = agentOf('writer', { threadId: gate, fetch });
   const seen = Promise.withResolvers?.() ?? deferred();

@@ -1,6 +1,6 @@
-"""Holds what clients have read to `ag-ui-validate`, to the models of `ag-ui-protocol`, and to those of Vercel AI.
+"""Validates the streams that clients received with `ag-ui-validate`, and with the models of AG-UI and Vercel AI.
 
-`check_streams.py DIRECTORY VALIDATOR`: the files of the directory are the runs of one thread each, as they came.
+`check_streams.py DIRECTORY VALIDATOR`: each file of the directory contains the received streams of one thread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EVENTS: TypeAdapter[Event] = TypeAdapter(Event)
 
 
 def main(directory: Path, validator: str) -> None:
-    """Check all streams of a directory, and say how many there were of what."""
+    """Check all streams of a directory, and print the numbers of threads and events by protocol."""
     problems: list[str] = []
     for protocol, check in (('ag-ui', check_ag_ui), ('vercel', check_vercel)):
         streams = sorted(directory.glob(f'{protocol}-*.sse'))
@@ -37,34 +37,34 @@ def main(directory: Path, validator: str) -> None:
 
 
 def check_ag_ui(stream: Path, counts: Counter[str], validator: str) -> Iterable[str]:
-    """Yield what is wrong with the runs of a thread."""
+    """Yield the problems of the runs of a thread."""
     events = [EVENTS.validate_json(data) for data in frames_in(stream)]
     counts.update(event.type.value for event in events)
     process = subprocess.run([validator, '--json', str(stream)], capture_output=True, text=True, check=False)
     report = json.loads(process.stdout)
     if report['eventCount'] != len(events) or report['internalErrors']:
         yield f'{stream.name}: {report["eventCount"]} events of {len(events)} were validated.'
-    for found in report['diagnostics']:
-        if not (found['rule'] == 'AGUI207' and is_resumed(events, found['eventIndex'])):
-            yield f'{stream.name}: {found}'
+    for diagnostic in report['diagnostics']:
+        if not (diagnostic['rule'] == 'AGUI207' and is_resumed(events, diagnostic['eventIndex'])):
+            yield f'{stream.name}: {diagnostic}'
 
 
 def is_resumed(events: list[Any], index: int) -> bool:
-    """Return whether a result is of a call that an earlier run of the thread began, and that has had no result yet.
+    """Return whether a result belongs to a call that an earlier run of the thread started, and is its first result.
 
-    The protocol tells the result of an approved call in the run that goes on ("Interrupts", Lifecycle), and the
-    validator, up to 0.4.0, knows only the calls of the run that a result is in.
+    In the protocol, the resuming run contains the result of an approved call ("Interrupts", Lifecycle). The validator,
+    up to 0.4.0, knows only the calls of the run that contains a result.
     """
     result = events[index]
     assert isinstance(result, ToolCallResultEvent)
-    begun = max(at for at, event in enumerate(events[:index]) if isinstance(event, RunStartedEvent))
-    known = [event.tool_call_id for event in events[:begun] if isinstance(event, ToolCallStartEvent)]
-    told = [event.tool_call_id for event in events[:index] if isinstance(event, ToolCallResultEvent)]
-    return result.tool_call_id in known and result.tool_call_id not in told
+    start = max(at for at, event in enumerate(events[:index]) if isinstance(event, RunStartedEvent))
+    calls = [event.tool_call_id for event in events[:start] if isinstance(event, ToolCallStartEvent)]
+    results = [event.tool_call_id for event in events[:index] if isinstance(event, ToolCallResultEvent)]
+    return result.tool_call_id in calls and result.tool_call_id not in results
 
 
 def check_vercel(stream: Path, counts: Counter[str], validator: str) -> Iterable[str]:
-    """Yield what is wrong with the runs of a chat; the client has checked each chunk by its own schema too."""
+    """Yield the problems of the runs of a chat. The client has also validated each chunk with its own schema."""
     frames = frames_in(stream)
     if frames[-1] != '[DONE]':
         yield f'{stream.name}: The last run has no end.'
@@ -76,13 +76,13 @@ def check_vercel(stream: Path, counts: Counter[str], validator: str) -> Iterable
 
 
 def chunk_types() -> dict[str, TypeAdapter[Any]]:
-    """Return what reads a chunk, by its type; `data` for all types that begin with it."""
-    found: dict[str, TypeAdapter[Any]] = {}
-    for each in vars(response_types).values():
-        if isinstance(each, type) and issubclass(each, response_types.BaseChunk) and 'type' in each.model_fields:
-            type_of = each.model_fields['type']
-            found['data' if type_of.is_required() else type_of.default] = TypeAdapter(each)
-    return found
+    """Return the adapter of each type of chunk; `data` is for all types that begin with it."""
+    adapters: dict[str, TypeAdapter[Any]] = {}
+    for model in vars(response_types).values():
+        if isinstance(model, type) and issubclass(model, response_types.BaseChunk) and 'type' in model.model_fields:
+            field = model.model_fields['type']
+            adapters['data' if field.is_required() else field.default] = TypeAdapter(model)
+    return adapters
 
 
 def frames_in(stream: Path) -> list[str]:

@@ -5,7 +5,7 @@ import { ada, api, bob, cut, ended, headers, newThread, open, url } from './serv
 
 const TYPES = ['start', 'text', 'notice', 'function_call', 'tool_result', 'usage', 'end', 'reset', 'error'];
 
-/** Read a run until the server says that there is nothing more, over connections that break off after some frames. */
+/** Read a run until the server reports its end, over connections that are cut after some frames. */
 function read(run, { frames = Infinity, key = ada } = {}) {
   const events = [];
   const connections = [];
@@ -33,7 +33,7 @@ async function begin(prompt) {
   return (await api(`/api/conversations/${id}/turns?wait=false`, { prompt })).id;
 }
 
-test('a run is read to its end, and then nothing more is asked', async () => {
+test('a client reads a run to its end, and does not reconnect', async () => {
   const reader = read(await begin('write Hello'));
   assert.equal(await reader.done, 204);
   assert.deepEqual([reader.events[0][1], reader.events.at(-1)[1]], ['start', 'end']);
@@ -41,7 +41,7 @@ test('a run is read to its end, and then nothing more is asked', async () => {
   assert.match(JSON.parse(reader.events.at(-1)[2]).output, /^Done: Created/);
 });
 
-test('a reader whose connections break off reads the same as one whose do not', async () => {
+test('a reader with lost connections receives the same events as one without', async () => {
   const gate = newThread();
   const run = await begin(`hold ${gate}`);
   const [steady, unlucky] = [read(run), read(run, { frames: 4 })];
@@ -53,14 +53,14 @@ test('a reader whose connections break off reads the same as one whose do not', 
   assert.equal(new Set(steady.events.map(([id]) => id)).size, steady.events.length);
 });
 
-test('a failure is told, without secrets, and ends the stream', async () => {
+test('a failure is an error event without secrets, and ends the stream', async () => {
   const reader = read(await begin('fail'));
   await reader.done;
   const [, , data] = reader.events.find(([, type]) => type === 'error');
   assert.doesNotMatch(data, /inside of the server/);
 });
 
-test('what is of another owner is not there', async () => {
+test('a run of another owner is not found', async () => {
   const reader = read(await begin('Hi'), { key: bob });
   assert.equal(await reader.done, 404);
 });

@@ -1,6 +1,6 @@
-"""The server that the JavaScript clients talk to: it prints its address and two keys as one line of JSON.
+"""The server for the tests of JavaScript clients. It prints its address and two keys as one line of JSON.
 
-What its agents do is in what the user says: see `answer`.
+The prompts of the user determine the actions of its agents: see `answer`.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from pydantic_deep.subagents import Subagent
 from pydantic_deep.testing import Answer, ScriptedModel, call
 
 SECRET = 'the inside of the server'
-"""What an error says that no client may see."""
+"""Text of an internal error, which no client may receive."""
 
 
 def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
-    """Do what the first word of the user says, and say what came of it."""
+    """Perform the action that the first word of the prompt names, then answer with its result."""
     last = messages[-1]
     assert isinstance(last, ModelRequest)
     results = [part.model_response_str() for part in last.parts if isinstance(part, ToolReturnPart)]
     if results:
         return f'Done: {results[-1]}'
-    said = [str(part.content) for part in last.parts if isinstance(part, UserPromptPart)][-1]
-    word, _, rest = said.partition(' ')
+    prompt = [str(part.content) for part in last.parts if isinstance(part, UserPromptPart)][-1]
+    word, _, rest = prompt.partition(' ')
     match word:
         case 'write':
             return ['I write.', call('write_file', path='/a.txt', content=rest)]
@@ -45,11 +45,11 @@ def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
         case 'fail':
             raise ValueError(SECRET)
         case _:
-            return f'You said: {said}, after {len(messages) - 1} messages.'
+            return f'You said: {prompt}, after {len(messages) - 1} messages.'
 
 
 class Gates:
-    """Tools that hold a run until another one lets it go on."""
+    """Tools that block a run until another run releases it."""
 
     def __init__(self) -> None:
         self._gates: defaultdict[str, anyio.Event] = defaultdict(anyio.Event)

@@ -1,4 +1,4 @@
-// What all tests need: where the server is, calls to its own API, and a record of each stream that a client reads.
+// Shared by all tests: the address of the server, calls to its API, and a record of each received stream.
 import { appendFileSync } from 'node:fs';
 import { join } from 'node:path';
 
@@ -15,13 +15,13 @@ export async function api(path, body) {
   return answer.json();
 }
 
-/** Let a run go on that waits at a gate. */
+/** Release a run that is blocked at a gate. */
 export async function open(gate) {
   const { id } = await api('/api/conversations', { agent: 'writer' });
   await api(`/api/conversations/${id}/turns`, { prompt: `open ${gate}` });
 }
 
-/** Wait for what becomes of a run. */
+/** Wait until a run has ended, and return it. */
 export async function ended(id) {
   for (;;) {
     const run = await api(`/api/runs/${id}`);
@@ -30,7 +30,7 @@ export async function ended(id) {
   }
 }
 
-/** A fetch that appends what it reads to a file, as it came; the files of one thread are one dialogue. */
+/** A fetch that appends the received bytes to a file; there is one file for each thread. */
 export const recording = (name) => async (input, init) => {
   const answer = await fetch(input, init);
   const file = join(process.env.CAPTURES, name);
@@ -44,7 +44,7 @@ export const recording = (name) => async (input, init) => {
   return new Response(answer.body.pipeThrough(note), { status: answer.status, headers: answer.headers });
 };
 
-/** A fetch whose answer breaks off after so many frames: a connection that is lost. */
+/** A fetch with a response that is cut after this number of frames, as by a lost connection. */
 export const cut = (frames, fetched = fetch) => async (input, init) => {
   const answer = await fetched(input, init);
   let left = frames;

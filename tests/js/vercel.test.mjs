@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { AbstractChat, DefaultChatTransport } from 'ai';
 import { ada, bob, headers, newThread, open, recording, url } from './server.mjs';
 
-/** What `useChat` keeps, without React. */
+/** The state of `useChat`, without React. */
 class Memory {
   status = 'ready';
   error;
@@ -40,7 +40,7 @@ async function say(chat, text) {
   if (chat.error) throw chat.error;
 }
 
-test('words come back, and a chat goes on', async () => {
+test('an answer is received, and the chat continues', async () => {
   const chat = new Chat('writer');
   await say(chat, 'Hi');
   assert.equal(chat.answer, 'You said: Hi, after 0 messages.');
@@ -56,7 +56,7 @@ test('an edited history changes nothing', async () => {
   assert.equal(chat.answer, 'You said: Again, after 2 messages.');
 });
 
-test('tools and the plan are told', async () => {
+test('calls, results and the plan are received', async () => {
   const chat = new Chat('writer');
   await say(chat, 'write Hello');
   const [call] = chat.tools('output-available');
@@ -68,7 +68,7 @@ test('tools and the plan are told', async () => {
   assert.equal(chat.lastMessage.parts.find((each) => each.type === 'data-todos').data.todos[0].content, 'Rest');
 });
 
-test('a call waits for approval, and goes on', async () => {
+test('a pending call runs when it is approved', async () => {
   const chat = new Chat('careful');
   await say(chat, 'write Hello');
   const details = chat.lastMessage.parts.find((each) => each.type === 'data-approval');
@@ -79,7 +79,7 @@ test('a call waits for approval, and goes on', async () => {
   assert.equal(chat.messages.length, 2);
 });
 
-test('a call that is denied does not run', async () => {
+test('a denied call does not run', async () => {
   const chat = new Chat('careful');
   await say(chat, 'write Hello');
   await chat.decide(false, 'not today');
@@ -87,7 +87,7 @@ test('a call that is denied does not run', async () => {
   assert.equal(chat.tools('output-denied').length, 1);
 });
 
-test('a call of a subagent waits likewise', async () => {
+test('a call of a subagent needs approval', async () => {
   const chat = new Chat('careful');
   await say(chat, 'delegate Hello');
   const [call] = chat.tools('approval-requested');
@@ -97,7 +97,7 @@ test('a call of a subagent waits likewise', async () => {
   assert.deepEqual(chat.tools('output-available').map((each) => each.type).sort(), ['tool-task', 'tool-write_file']);
 });
 
-test('an answer is taken once, and of nobody else', async () => {
+test('an approval is answered once, by its owner only', async () => {
   const chat = new Chat('careful');
   await say(chat, 'write Hello');
   const asked = structuredClone(chat.messages);

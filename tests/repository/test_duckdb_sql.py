@@ -49,7 +49,7 @@ async def test_in_condition_is_bound_as_one_parameter(path: Path, monkeypatch: p
     async with await DuckdbRepository.open(path, Event, fields=FIELDS) as repository:
         await repository.upsert(Event(id='a', score=1, at=datetime(2026, 1, 1, tzinfo=UTC)))
         bound: list[int] = []
-        execute = _Database._execute  # pyright: ignore[reportPrivateUsage] - what reaches the database
+        execute = _Database._execute  # pyright: ignore[reportPrivateUsage] - the statements that the database receives
 
         def note(self: _Database, statement: Any) -> Any:
             bound.append(len(statement.parameters))

@@ -57,7 +57,7 @@ Alias = TypeAliasType('Alias', Annotated[int, Field(gt=0)] | None)
         (Level, Kind.INTEGER, False),
         (str | None, Kind.TEXT, True),
         (Optional[float], Kind.REAL, True),  # noqa: UP045 - it is another type than `float | None`
-        (Union[Plain, Word, None], Kind.TEXT, True),  # noqa: UP007 - likewise
+        (Union[Plain, Word, None], Kind.TEXT, True),  # noqa: UP007 - as above
         (Annotated[bool, 'x'], Kind.BOOLEAN, False),
         (Optional[Annotated[bool, 'x']], Kind.BOOLEAN, True),  # noqa: UP045 - `|` is not for `Annotated` to pyright
         (Literal['a', 'b'], Kind.TEXT, False),

@@ -204,7 +204,7 @@ async def test_messages_are_shared_by_id(store: SqlStore) -> None:
 
 async def counts(store: SqlStore) -> dict[str, int]:
     """Return the row counts of some tables."""
-    engine: Any = store._engine  # pyright: ignore[reportPrivateUsage] - rows are what is counted
+    engine: Any = store._engine  # pyright: ignore[reportPrivateUsage] - the test counts rows
     tables = ('version', 'entry', 'message', 'conversation')
 
     def read() -> Generator[Statement, list[Any], dict[str, int]]:
@@ -238,7 +238,7 @@ async def test_lineage_ends_at_a_root_and_raises_at_a_missing_parent(tmp_path: P
 
 
 async def test_memory_store_returns_the_same_lineage(tmp_path: Path) -> None:
-    """000-08b: A store in memory returns the same lineage, and what was read of it is cached for later use."""
+    """000-08b: A store in memory returns the same lineage, and caches the rows that it has read."""
     kinds: list[list[str]] = []
     for url in ('memory:', f'sqlite:///{tmp_path}/agents.db'):
         async with open_store(url) as store:
@@ -248,7 +248,7 @@ async def test_memory_store_returns_the_same_lineage(tmp_path: Path) -> None:
             loaded = await answering(store).load(version.id)
             lineage = await loaded.lineage()
             kinds.append([each.kind for each in lineage])
-            engine: Any = store._engine  # pyright: ignore[reportPrivateUsage] - reads are what is counted
+            engine: Any = store._engine  # pyright: ignore[reportPrivateUsage] - the test counts reads
             reads = Reads(engine.read)
             engine.read = reads
             await loaded.advance('one way')
@@ -275,8 +275,8 @@ async def test_versions_and_assets_have_an_identity_and_are_frozen(store: SqlSto
 
 
 async def test_references_must_be_stored_first(store: SqlStore) -> None:
-    """000-11: What a version refers to is stored before it or with it; a version that refers to something else is refused
-    whole, and the rule is documented.
+    """000-11: Everything that a version refers to is stored before it or with it; a version with another reference is
+    refused completely, and the rule is documented.
     """
     root = await answering(store).create()
     asset = NewAsset(digest=digest_of(b'x'), data=b'x')
@@ -316,8 +316,8 @@ async def test_failing_tool_loses_no_progress(store: SqlStore) -> None:
 
 
 async def test_streamed_turn_is_stored_step_by_step(store: SqlStore) -> None:
-    """000-13c: A streamed turn is stored step by step, its deltas never, it ends with one version, and the documentation
-    says so.
+    """000-13c: A streamed turn is stored step by step and never by delta, it ends with one version, and the
+    documentation says so.
     """
     model = ScriptedModel(call('ls'), 'one two three four')
     agent = VersionedAgent(create_deep_agent(model), store)

@@ -113,7 +113,7 @@ async def test_assistant_messages_are_injected(begin: Begin) -> None:
 
     001-01: Messages of the assistant can be injected into a chain, for priming and for continuation.
 
-    001-29: `.assistant()` injects messages, strips whitespace around them, and keeps their order.
+    001-29: `.assistant()` injects messages, strips whitespace around them, and preserves their order.
     """
     model = ScriptedModel('Four.', 'I was wrong.')
     builder = begin(Agent(model)).assistant('\n I count. \t').user('Whole numbers.').assistant(' Fine.  ')
@@ -163,11 +163,11 @@ async def test_roles_are_separate_and_no_state_is_duplicated(begin: Begin) -> No
     001-13: There are three roles: a data container, a mutable execution context, and an immutable composition with a
     reference to a conversation.
 
-    001-23: The rejected alternatives are not what we ship: all of it immutable, all of it mutable, configuration on
+    001-23: The rejected alternatives are not implemented: everything immutable, everything mutable, configuration on
     builders, and separate classes for execution.
 
-    001-24: Mutability follows the role, deltas stand in the place of duplicates, references make it fluent, the
-    boundary of serialization is explicit, and each class has one responsibility.
+    001-24: Mutability follows the role, deltas replace duplicates, references make the interface fluent, the boundary
+    of serialization is explicit, and each class has one responsibility.
 
     001-31: Data, execution and composition are separate classes without duplicated state.
     """
@@ -290,7 +290,7 @@ async def test_builder_is_immutable(begin: Begin) -> None:
     `b = prompt(agent).instructions('…')`, `b.user('Question 1').start()` and `b.user('Question 2').start()` share
     nothing.
 
-    001-33: Composition is immutable: no method, no conversation and no caller changes what a builder says.
+    001-33: Composition is immutable: no method, no conversation and no caller changes the contents of a builder.
     """
     model = ScriptedModel(then=numbered)
     body: dict[str, Any] = {'seed': 1}
@@ -403,7 +403,7 @@ async def test_transcript_contains_no_configuration_of_any_kind(
 ) -> None:
     """An agent with canaries in its whole configuration, and a model with every kind of error.
 
-    001-11: It is unambiguous what serializes: only the `MessageList`; tools, selectors and configuration are recreated.
+    001-11: Only the `MessageList` is serialized; tools, selectors and configuration are recreated.
 
     001-18: Only messages serialize, and nothing that an agent or a builder was configured with: tools hold functions,
     selectors are complex, and configuration is recreated for flexibility.
@@ -433,7 +433,7 @@ async def test_transcript_contains_no_configuration_of_any_kind(
     await save()
 
     assert conversation.output == CanaryAnswer(answer='Said.')
-    assert 'CANARY' in str(list(conversation.messages))  # present at run time, but not in what is saved
+    assert 'CANARY' in str(list(conversation.messages))  # present at run time, but not in the saved transcript
     assert [
         word for text in saved for word in ('canary', '987123454321', str(tmp_path).lower()) if word in text.lower()
     ] == []
@@ -451,8 +451,8 @@ async def test_transcript_contains_no_configuration_of_any_kind(
 
 
 def test_only_a_message_list_serializes() -> None:
-    """001-30: Serialization is by the `MessageList`: `.to_dict()` has only data of messages and the version, and
-    `from_dict` returns all that was said.
+    """001-30: Serialization is by the `MessageList`: `.to_dict()` contains only data of messages and the version, and
+    `from_dict` restores all messages.
     """
     messages: list[ModelMessage] = [
         ModelRequest([UserPromptPart('Hi')], instructions='CANARY', run_id='CANARY', metadata={'a': 'CANARY'}),

@@ -228,7 +228,7 @@ async def test_thread_and_link_are_one_commit(store: Store) -> None:
 
 
 async def test_failed_commit_leaves_threads_in_an_earlier_state() -> None:
-    """002-02: Each turn is made of transactions: whatever fails, what is stored of a thread is a state that it was in."""
+    """002-02: Each turn consists of transactions: after any failure, the store contains an earlier state of the thread."""
     async with open_store('memory:') as store:
         log = CommitLog(store)
         await (await VersionedAgent(delegating(), cast('Store', log)).create()).advance('go')

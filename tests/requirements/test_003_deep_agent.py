@@ -189,8 +189,8 @@ async def test_any_class_with_the_methods_is_a_backend() -> None:
 
 
 async def test_incomplete_backend_is_refused_and_backends_share_no_base_class() -> None:
-    """003-08: A backend must have the methods of the protocol, what lacks one is refused when the run starts, and backends
-    share no base class.
+    """003-08: A backend must have the methods of the protocol, an incomplete one is refused when the run starts, and
+    backends share no base class.
     """
 
     class Half:
@@ -266,7 +266,7 @@ async def test_any_mix_of_toolsets_works_and_fewer_are_smaller(skill: Path) -> N
 
 
 async def test_prompt_reflects_uploads_todos_and_files() -> None:
-    """003-11: The prompt reflects current uploads, todos and files; only what is relevant is told."""
+    """003-11: The prompt reflects current uploads, todos and files, and contains only relevant ones."""
 
     def told(request: SeenRequest, word: str) -> int:
         return str(request.messages).count(word)
@@ -292,8 +292,8 @@ async def test_prompt_reflects_uploads_todos_and_files() -> None:
 
 
 async def test_instructions_have_sections_and_changes_are_sent_in_every_run() -> None:
-    """003-12: Instructions come from pydantic-ai's instructions, with a section for each toolset; what has changed is told
-    anew in every run.
+    """003-12: Instructions come from pydantic-ai's instructions, with a section for each toolset; changes are sent in
+    every run.
     """
     model = ScriptedModel('one', 'two', 'three')
     agent = create_deep_agent(model, instructions='You are CANARY.')
@@ -452,8 +452,8 @@ async def test_tokens_are_counted_by_characters_unless_a_counter_is_given() -> N
 
     003-21: A token is about 4 characters, without a tokenizer, for any model.
 
-    003-22: `count_tokens_approximately` divides the characters by 4, a counter of one's own can be given, and the summary
-    is triggered by what it counts.
+    003-22: `count_tokens_approximately` divides the characters by 4, another counter can be passed, and its count
+    triggers the summary.
     """
     given = history(10, 400)  # about 8,000 characters: 2,000 tokens
 
@@ -467,9 +467,10 @@ async def test_tokens_are_counted_by_characters_unless_a_counter_is_given() -> N
 async def test_summarization_never_separates_a_call_from_its_result() -> None:
     """The cut of a history.
 
-    003-23: Summarization never separates a tool call from its result, and keeps more than asked for where that is needed.
+    003-23: Summarization never separates a tool call from its result, and retains more than requested if this is
+    necessary.
 
-    003-24: The place of a cut is checked for pairs, and moved to a safe one near it.
+    003-24: The position of a cut is checked for pairs, and moved to a safe one near it.
     """
     given = history(6, 40)
     kept_by_wish: dict[int, int] = {}
@@ -530,7 +531,7 @@ async def test_gated_calls_surface_and_are_answered() -> None:
 
 
 async def test_uploads_are_described_to_the_model() -> None:
-    """003-27: Size, encoding, line count and media type of an upload are kept and told to the model."""
+    """003-27: Size, encoding, line count and media type of an upload are stored and sent to the model."""
     deps = DeepAgentDeps()
     upload = await deps.upload('größen.csv', 'a;ä\n1;2\n'.encode())
     model = ScriptedModel('done')
@@ -557,8 +558,8 @@ async def test_uploads_of_any_content_succeed() -> None:
 
 
 async def test_structured_output_is_validated() -> None:
-    """003-29: `output_type` takes pydantic models and other types, which are validated at run time; what does not fit is an
-    error of validation that the model may mend.
+    """003-29: `output_type` takes pydantic models and other types, which are validated at run time; an invalid output
+    is a validation error that the model can correct.
     """
 
     @dataclass

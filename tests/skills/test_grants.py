@@ -352,7 +352,9 @@ async def test_no_grant_is_requested_if_no_command_needs_approval(
     assert desk.loaded == [('Use git.', None)]
 
 
-async def test_approval_of_load_skill_is_no_grant_if_no_command_needs_approval(skills: Callable[[str], Path]) -> None:
+async def test_approval_of_load_skill_grants_nothing_if_no_command_needs_approval(
+    skills: Callable[[str], Path],
+) -> None:
     """The preview of a load mentions no grants if there is nothing to grant."""
     desk = Desk(skills('Bash(git status:*)'), gates={'load_skill': True})
     [pending] = await desk.go(LOAD)

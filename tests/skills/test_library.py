@@ -1,4 +1,4 @@
-"""The skills of an agent, found once: what is wrong with them is said at the start of a run."""
+"""The skills of an agent, scanned once. Their problems are reported at the start of a run."""
 
 from __future__ import annotations
 

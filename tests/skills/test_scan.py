@@ -41,7 +41,9 @@ class TestLinks:
         assert list(catalog.skills) == ['good']
         assert codes(catalog) == ['link-outside']
 
-    def test_link_to_the_skills_directory_is_no_skill(self, write_skill: Callable[..., Path], tmp_path: Path) -> None:
+    def test_link_to_the_skills_directory_is_not_a_skill(
+        self, write_skill: Callable[..., Path], tmp_path: Path
+    ) -> None:
         write_skill('good')
         (tmp_path / 'skills/all').symlink_to(tmp_path / 'skills')
         assert codes(discover_skills([tmp_path / 'skills'])) == ['link-outside']

@@ -48,7 +48,7 @@ def children_of(parent: int) -> list[int]:
 
 def host_of(store: SqlStore) -> int:
     """Return the id of the process that holds the replica of a store."""
-    analytics = store._analytics  # pyright: ignore[reportPrivateUsage] - which of our children it is, no door says
+    analytics = store._analytics  # pyright: ignore[reportPrivateUsage] - no public function identifies the process
     assert analytics is not None
     opened = analytics._opened  # pyright: ignore[reportPrivateUsage]
     assert opened is not None

@@ -309,7 +309,7 @@ async def test_an_approval_is_answered_once(make_chat: MakeChat) -> None:
     assert status_of(caught.value) == 409
 
 
-async def test_who_goes_on_talking_is_told_what_waits(make_chat: MakeChat) -> None:
+async def test_prompt_while_a_call_is_pending_is_answered_with_the_call(make_chat: MakeChat) -> None:
     chat = await make_chat('careful')
     await chat.say('Please write')
 

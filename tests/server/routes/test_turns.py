@@ -24,7 +24,7 @@ STREAM = {'accept': 'text/event-stream'}
 
 
 def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
-    """Do what the last prompt says, once."""
+    """Perform the action that the last prompt names, once."""
     last = messages[-1]
     assert isinstance(last, ModelRequest)
     said = [part.content for part in last.parts if isinstance(part, UserPromptPart)]

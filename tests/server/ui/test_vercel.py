@@ -26,7 +26,7 @@ SECRET = 'the inside of the server'
 
 
 def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
-    """Do what the first word of the prompt says, then answer with the result."""
+    """Perform the action that the first word of the prompt names, then answer with the result."""
     last = messages[-1]
     assert isinstance(last, ModelRequest)
     results = [part.model_response_str() for part in last.parts if isinstance(part, ToolReturnPart)]

@@ -183,7 +183,7 @@ async def test_another_process_may_follow_the_same_store(store: SqlStore, path: 
     assert done.stdout == b'1\n'
 
 
-async def test_a_place_that_cannot_be_written_is_said(store: SqlStore, tmp_path: Path) -> None:
+async def test_unwritable_directory_is_reported(store: SqlStore, tmp_path: Path) -> None:
     async with Analytics(store, tmp_path / 'nowhere' / 'replica.duckdb') as analytics:
         with pytest.raises(StoreUnavailableError, match='No such file or directory'):
             await analytics.sql('SELECT 1')

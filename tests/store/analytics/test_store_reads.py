@@ -22,7 +22,7 @@ async def test_rows_that_become_visible_late_are_found(store: SqlStore, dialogue
     await late.begin()
     analytics = Analytics(store)
     await analytics.sql('SELECT 1')
-    opened = analytics._opened  # pyright: ignore[reportPrivateUsage] - there is no race to be had on SQLite
+    opened = analytics._opened  # pyright: ignore[reportPrivateUsage] - this race does not occur on SQLite
     assert opened is not None
     opened.replica._connection.execute("DELETE FROM runs WHERE agent_name = 'analyst'")  # pyright: ignore[reportPrivateUsage]
     assert (await analytics.sql('SELECT agent_name FROM runs ORDER BY number')).rows == (('analyst',), ('late',))

@@ -1,4 +1,4 @@
-"""Garbage collection removes what nothing reaches, and nothing if rows are missing."""
+"""Garbage collection removes unreachable objects, and nothing if rows are missing."""
 
 from __future__ import annotations
 

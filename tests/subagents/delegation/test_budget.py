@@ -1,4 +1,4 @@
-"""The budget of a delegation: its own, and what is below it draws on it."""
+"""The budget of a delegation, which applies to all runs below it."""
 
 from __future__ import annotations
 

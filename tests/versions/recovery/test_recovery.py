@@ -129,7 +129,7 @@ class World:
 
         @toolset.tool_plain
         async def measure() -> list[float]:
-            """Return what JSON has no numbers for."""
+            """Return the numbers that JSON cannot represent."""
             return [math.nan, -math.inf]
 
         @toolset.tool_plain
