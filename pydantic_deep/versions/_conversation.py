@@ -1,4 +1,4 @@
-"""The mutable handle of a conversation. Each turn moves the head, unless somebody else has moved it."""
+"""The mutable handle of a conversation. Each turn moves the head, unless it was moved in the meantime."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class VersionedConversation(Generic[DepsT, OutputT]):
         """Run a turn from the head and move the head; see `AgentVersion.advance`.
 
         Raises:
-            VersionConflictError: Somebody else moved the head meanwhile. The turn is stored on a branch.
+            VersionConflictError: The head was moved in the meantime. The turn is stored on a branch.
         """
         head = await self.head()
         return await self._move(
@@ -75,7 +75,7 @@ class VersionedConversation(Generic[DepsT, OutputT]):
         """Resume the paused turn at the head and move the head; see `AgentVersion.resume`.
 
         Raises:
-            VersionConflictError: Somebody else moved the head meanwhile. The turn is stored on a branch.
+            VersionConflictError: The head was moved in the meantime. The turn is stored on a branch.
         """
         head = await self.head()
         return await self._move(
@@ -88,7 +88,7 @@ class VersionedConversation(Generic[DepsT, OutputT]):
 
         Raises:
             ValueError: The version belongs to another conversation.
-            VersionConflictError: Somebody else moved the head meanwhile.
+            VersionConflictError: The head was moved in the meantime.
         """
         if version.conversation_id != self.id:
             raise ValueError(f'The version {version.id} belongs to the conversation {version.conversation_id!r}.')
@@ -103,7 +103,7 @@ class VersionedConversation(Generic[DepsT, OutputT]):
         Raises:
             ValidationError: The name is blank.
             ApprovalsPendingError: The head has pending approvals: answer them first.
-            VersionConflictError: Somebody else moved the head meanwhile. The version is stored on a branch.
+            VersionConflictError: The head was moved in the meantime. The version is stored on a branch.
         """
         check_name('name', name)
         head = await self.head()
@@ -117,7 +117,7 @@ class VersionedConversation(Generic[DepsT, OutputT]):
         old head stay pending there. Files and todos stay unchanged.
 
         Raises:
-            VersionConflictError: Somebody else moved the head meanwhile. The version is stored on a branch.
+            VersionConflictError: The head was moved in the meantime. The version is stored on a branch.
         """
         return await (await self.head()).with_messages(messages, moves_head=True)
 

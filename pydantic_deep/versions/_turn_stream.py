@@ -47,7 +47,7 @@ class TurnEvents(Generic[DepsT, OutputT]):
 
     @property
     def conflict(self) -> VersionConflictError | None:
-        """Why the head of the conversation was not moved: somebody else moved it meanwhile."""
+        """Why the turn did not move the head of the conversation: the head was moved in the meantime."""
         return None if self._turn is None else self._turn.recording.conflict
 
     @property

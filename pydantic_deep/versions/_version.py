@@ -123,8 +123,8 @@ class AgentVersion(VersionContent[DepsT, OutputT]):
             cancellation_token: Stops the run when it is cancelled.
             run_id: The id of the run, an unused UUIDv7 from `new_id` of the store.
             moves_head: Whether to move the head of the conversation to the new version, if it is at this version. The
-                commit that ends the run moves it, also if another process ends the run with `recover`. The head stays
-                if somebody else moved it meanwhile (`TurnStream.conflict`), and if the model has not responded at all.
+                commit that ends the run moves it, also if another process ends the run with `recover`. The head does
+                not move if it was moved in the meantime (`TurnStream.conflict`), or if the model has not responded.
             **settings: Model settings of this turn, such as `temperature=0`, which override those of the version.
         """
         check_prompt('prompt', prompt)
@@ -300,7 +300,7 @@ class AgentVersion(VersionContent[DepsT, OutputT]):
             moves_head: Whether to move the head of the conversation to the child, if it is at this version.
 
         Raises:
-            VersionConflictError: Somebody else moved the head meanwhile. The child is stored.
+            VersionConflictError: The head was moved in the meantime. The child is stored.
         """
         child = await with_messages(self._session, self.record, messages, moves_head=moves_head)
         return self if child is None else await load_handle(self._session, child, self.backend)
@@ -328,7 +328,7 @@ class AgentVersion(VersionContent[DepsT, OutputT]):
             ApprovalsPendingError: The version has pending approvals: answer them first.
             UnversionedBackendError: The files are not versioned, versions omit this file, or the agent's deps do not
                 support uploads.
-            VersionConflictError: Somebody else moved the head meanwhile. The child is stored.
+            VersionConflictError: The head was moved in the meantime. The child is stored.
         """
         child = await with_upload(self._session, self.record, self.backend, name, data, moves_head=moves_head)
         return await load_handle(self._session, child, self.backend)
@@ -344,7 +344,7 @@ class AgentVersion(VersionContent[DepsT, OutputT]):
             UploadNotFoundError: There is no upload of this name.
             ApprovalsPendingError: The version has pending approvals: answer them first.
             UnversionedBackendError: The files are not versioned, or the agent's deps do not support uploads.
-            VersionConflictError: Somebody else moved the head meanwhile. The child is stored.
+            VersionConflictError: The head was moved in the meantime. The child is stored.
         """
         child = await without_upload(self._session, self.record, self.backend, name, moves_head=moves_head)
         return await load_handle(self._session, child, self.backend)

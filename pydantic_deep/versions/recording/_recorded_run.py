@@ -334,8 +334,8 @@ class RecordedRun:
         return RunEnd(run_id=self.run_id, state=state, usage=dump_usage(self.usage), cost=cost, error=text)
 
     def _heads(self, version: VersionRecord, change: HistoryChange) -> list[HeadMove]:
-        """Return the head move. The head stays if the turn ended before any response, so that the prompt can be sent
-        again.
+        """Return the head move. The head does not move if the turn ended before any response, so that the prompt can be
+        sent again.
         """
         start = self.start
         if start.head_id is None:

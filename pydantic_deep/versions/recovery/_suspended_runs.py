@@ -69,7 +69,7 @@ async def last_version(store: Store, run: RunRecord) -> VersionRecord | None:
 
 
 async def has_moved_on(store: Store, run: RunRecord) -> bool:
-    """Return whether a later turn began while a run was suspended, or somebody else moved the conversation's head."""
+    """Return whether a later turn began while a run was suspended, or the head of the conversation was moved."""
     own = {attempt.id for attempt in await attempts_of(store, run)}
     for later in await store.runs(conversation_id=run.conversation_id, limit=ALL_RUNS):
         if not own.isdisjoint(load_options(later).after):
