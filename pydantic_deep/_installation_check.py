@@ -27,7 +27,7 @@ def warn_if_mixed(package_path: Iterable[str]) -> None:
     The category is `UserWarning`: a filter cannot name a class of a package that warns while it is imported.
 
     Args:
-        package_path: The `__path__` of this package. A path that is no directory, as in a zip file, is skipped.
+        package_path: The `__path__` of this package. A path that is not a directory, as in a zip file, is skipped.
     """
     for folder in package_path:
         directory = os.path.dirname(folder) or os.curdir  # noqa: PTH120 - see above

@@ -36,7 +36,7 @@ class Tokenizer:
     """Counts the tokens of texts: a `TokenCounter`."""
 
     encoding: Encoding
-    """The vocabulary."""
+    """The name of the vocabulary, such as `o200k_base`."""
     is_exact: bool
     """Whether the model uses this vocabulary. Otherwise, the count is an approximation."""
 

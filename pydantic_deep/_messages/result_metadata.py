@@ -30,7 +30,7 @@ class FileChange:
     added_lines: int | None
     """The number of new lines; `None` for a file that is too large to be counted."""
     removed_lines: int | None
-    """The number of removed lines; `None` likewise."""
+    """The number of removed lines; `None` for a file that is too large to be counted."""
 
 
 def with_resolved_path(result: ResultT, typed: str, path: str) -> ResultT | ToolReturn[ResultT]:

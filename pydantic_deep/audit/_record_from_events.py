@@ -219,7 +219,7 @@ def _render_item(item: JsonObject) -> str:
             return str(item.get('content'))
         case 'binary':
             data = str(item.get('data'))
-            # The data of stored media is a reference, which does not tell the size.
+            # The data of stored media is a reference, which does not contain the size.
             size = '' if data.startswith('asset:') else f', about {len(data) * 3 // 4} bytes'
             return f'[{item.get("media_type")}{size}]'
         case 'cache-point':

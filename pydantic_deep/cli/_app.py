@@ -230,8 +230,8 @@ def _resume(
     you are asked about the pending calls, and later calls pause the turn again; an answer of `a` does not apply to
     them.
 
-    Each call is answered once, and the first answer counts: if somebody else answers a call while you are asked, that
-    answer is used. If somebody else has resumed the turn, this command ends and names the newest version. If you press
+    Each call is answered once, and the first answer counts: if another person answers a call while you are asked, that
+    answer is used. If another process has resumed the turn, this command ends and names the newest version. If you press
     Ctrl-C at a prompt, no call is answered and the approvals stay pending. If the turn fails after your answers,
     continue with `run --continue`. The files listed at the end are those that changed since you resumed.
     """

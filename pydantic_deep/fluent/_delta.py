@@ -40,7 +40,7 @@ class Config(Generic[DepsT]):
     instructions: tuple[str, ...] = ()
     """Additional instructions, in this order."""
     toolsets: tuple[AbstractToolset[DepsT], ...] = ()
-    """Additional tools."""
+    """Toolsets with additional tools, in this order."""
     model: Model | str | None = None
     """The model, instead of the agent's."""
     settings: ModelSettings = field(default_factory=ModelSettings)
@@ -67,7 +67,7 @@ class Delta(Generic[DepsT]):
     messages: tuple[ModelMessage, ...] = ()
     """The added messages, in order."""
     config: Config[DepsT] = field(default_factory=Config[DepsT])
-    """The added configuration."""
+    """Configuration to add to that of the conversation."""
 
     def with_message(self, message: ModelMessage) -> Delta[DepsT]:
         """Return this delta with another message."""

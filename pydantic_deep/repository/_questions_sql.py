@@ -63,7 +63,7 @@ class _Query:
         return self.names.conversions[kind].write.format(mark) if kind in self.names.conversions else mark
 
     def bind_all(self, values: Sequence[Cell], kind: Kind) -> str:
-        """Bind values and return what `IN (…)` takes."""
+        """Bind values and return the operand of `IN (…)`."""
         list_type = self.names.list_types.get(kind)
         if list_type is None:
             return ', '.join(self.bind(value, kind) for value in values)

@@ -42,7 +42,7 @@ class Prefix:
     """The field is text with this prefix, compared literally: no character is a wildcard."""
 
     text: str
-    """The prefix, case-sensitive."""
+    """The prefix. Upper and lower case are different."""
 
 
 Where: TypeAlias = Mapping[str, Scalar | In | Range | Prefix]

@@ -52,7 +52,7 @@ async def start_run(
         ServerError: The run cannot start: another run started from the version, approvals are pending, the branch
             exists, too many runs are running, or the server is stopping.
         ValidationError: The prompt or the session id is blank or not a string.
-        ApprovalAnsweredError: Somebody else has already answered an approval.
+        ApprovalAnsweredError: An approval has already been answered.
         ApprovalChangedError: A pending call has changed since it was shown.
         WorkspaceReplacedError: The directory is not the one with the files of the version, and contains other files.
     """

@@ -34,7 +34,7 @@ MAX_ENTRIES = 2_000
 """Maximum number of directory entries to scan for files."""
 
 BACKEND_FAILURES = (OSError, BackendError, WorkspaceError)
-"""Exceptions of backends."""
+"""The exceptions that operations of backends raise."""
 
 
 class SkillUnreadableError(ValueError):

@@ -183,7 +183,7 @@ class ApprovalRequiredEvent:
 class ApprovalAnswerEvent:
     """A pending call was answered. All answers are emitted together, after the last decision.
 
-    If somebody else answered a call first, that answer follows the local one and takes effect.
+    If another person answered a call first, that answer follows the local one and takes effect.
     """
 
     type: Literal['approval_answer'] = 'approval_answer'
@@ -226,7 +226,7 @@ class FileEvent:
     added_lines: int | None = None
     """The number of added lines, not counting moved lines. `None` if lines were not counted."""
     removed_lines: int | None = None
-    """The number of removed lines, counted likewise."""
+    """The number of removed lines, not counting moved lines. `None` if lines were not counted."""
 
 
 @dataclass(frozen=True, kw_only=True)

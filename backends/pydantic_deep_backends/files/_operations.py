@@ -65,7 +65,7 @@ def remove_stale_temporaries(directory: int, now: int) -> None:
         now: The current time in nanoseconds since 1970.
     """
     for entry in list_entries(directory):
-        with suppress(OSError):  # already gone, or it stays, which nobody sees
+        with suppress(OSError):  # it was removed by another process, or it remains, which has no effect
             if is_temporary(entry.name) and now - entry.stat(follow_symlinks=False).st_mtime_ns > _STALE_NANOSECONDS:
                 os.unlink(entry.name, dir_fd=directory)
 

@@ -38,7 +38,7 @@ class Resumption:
     max_tokens: int | None
     """Token budget of the whole turn, including tokens already used. Default: the original budget."""
     max_cost: Decimal | None
-    """Cost budget of the whole turn in US dollars, likewise."""
+    """Cost budget of the whole turn in US dollars, including the cost so far. Default: the original budget."""
 
     async def run(
         self,

@@ -150,7 +150,7 @@ class Revisions:
 
 
 def _describe_unknown(name: str, error: VersionNotFoundError) -> str:
-    """Return why a name matches no version, and what to write."""
+    """Return why a name matches no version, and which names do."""
     shows = '`pydantic-deep log` shows ids and branches.'
     if _ID_PART.fullmatch(name.lower()) is None:
         return f'There is no version {name!r}. {shows}'

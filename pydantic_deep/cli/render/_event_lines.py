@@ -108,7 +108,7 @@ def render_changed_approval(approval: Approval) -> Text:
 
 
 def render_prior_answer(event: ApprovalAnswerEvent, tool: str | None) -> Text:
-    """Return the line for a call that somebody else answered first.
+    """Return the line for a call that another person answered first.
 
     Args:
         event: The answer.

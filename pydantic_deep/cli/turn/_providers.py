@@ -60,7 +60,7 @@ _UNLISTED = ('test', 'gateway/')
 
 @dataclass(frozen=True, kw_only=True)
 class ProviderState:
-    """Whether a provider can be used, and what it needs."""
+    """Whether a provider can be used, and its requirements."""
 
     name: str
     variables: tuple[str, ...]

@@ -40,7 +40,7 @@ _MAX_TIMEOUT_SECONDS: Final = 10**8
 """Maximum timeout of a kernel timer: three years."""
 
 _MAX_MEMORY_BYTES: Final = 2**50
-"""Maximum memory limit."""
+"""The largest accepted memory limit, in bytes."""
 
 _TABLE_OF_KIND: Final = {
     'version': 'versions',

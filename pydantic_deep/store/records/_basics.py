@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TypeAlias
 
 Json: TypeAlias = str
-"""A JSON document."""
+"""A JSON document as text."""
 
 
 def now() -> int:

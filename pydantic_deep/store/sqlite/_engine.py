@@ -280,7 +280,7 @@ def _is_current(connection: sqlite3.Connection, tables: Tables) -> bool:
 
 
 def _opening_error(error: sqlite3.Error, path: Path) -> StoreError:
-    """Return the store error for an SQLite error. A file that used to be a store and is no database counts as damaged."""
+    """Return the store error for an SQLite error. A file that used to be a store and is not a database counts as damaged."""
     new = translate_error(error)
     if isinstance(new, StoreFormatError) and Path(f'{path}.owners').is_dir():
         new = StoreCorruptedError(None, None, f'{str(path)!r} is no longer a SQLite database')
