@@ -80,7 +80,7 @@ bench: $(READY)  ## Compare with bare pydantic-ai and the peers, and print the t
 lab: $(READY)  ## Let agents solve tasks with a real model: benchmarks/lab/README.md
 	@$(V)/python -m benchmarks.lab $(ARGS)
 
-build: $(READY)  ## Build both wheels into dist/
+build: $(READY)  ## Build both distributions into dist/: each sdist, and from it the wheel
 	rm -rf dist && $(V)/python -m build --quiet --outdir dist backends && $(V)/python -m build --quiet --outdir dist .
 
 clean:  ## Remove everything that the other targets created

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs the built wheels into a new environment, and uses them there with an empty home directory.
+# Checks the metadata of the built distributions, then installs the wheels into a new environment, and uses them there
+# with an empty home directory.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 place=$(mktemp -d)
@@ -9,6 +10,22 @@ trap 'rm -rf "$place"' EXIT
 .venv/bin/python -m venv "$env"
 install() { "$env/bin/python" -m pip install -qq --disable-pip-version-check --constraint constraints.txt "$@"; }
 run() { (cd "$place/home" && env -i HOME="$place/home" PATH="$env/bin:/usr/bin:/bin" "$@"); }
+
+# `twine check` would render texts in reStructuredText, and ours are Markdown. hatchling has checked the classifiers.
+.venv/bin/python - <<'PY'
+from pathlib import Path
+from zipfile import Path as ZipPath
+
+from packaging.metadata import Metadata
+
+wheels = sorted(Path('dist').glob('*.whl'))
+for wheel in wheels:
+    stem = wheel.name.removesuffix('-py3-none-any.whl')
+    text = ZipPath(wheel, f'{stem}.dist-info/METADATA').read_text(encoding='utf-8')
+    assert Metadata.from_email(text, validate=True).description_content_type == 'text/markdown'
+    assert wheel.with_name(f'{stem}.tar.gz').exists()
+print('the metadata is valid:', *(wheel.name for wheel in wheels))
+PY
 
 install dist/pydantic_deep_backends-*.whl
 run python -c '
@@ -44,6 +61,14 @@ run python first.py >/dev/null
 echo "the README's first example runs"
 
 install "$(ls "$PWD"/dist/versioned_deep_agents-*.whl)[all]" pytest
+run env ANTHROPIC_API_KEY=x GOOGLE_API_KEY=x OPENAI_API_KEY=x python - <<'PY'
+import logfire
+from pydantic_deep import create_deep_agent
+
+for model in ('anthropic:claude-opus-5-5', 'google:gemini-3-pro', 'openai:gpt-5.2'):
+    create_deep_agent(model)
+PY
+echo "the extras of providers are complete"
 run python - <<'PY'
 import importlib, pkgutil
 import pydantic_deep, pydantic_deep_backends
