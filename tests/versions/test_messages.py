@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-from pydantic_ai import BinaryContent, ImageUrl, ToolReturn
-from pydantic_ai.messages import ModelRequest, ToolReturnPart, UserPromptPart
+from pydantic_ai import BinaryContent, ToolReturn
+from pydantic_ai.messages import ModelRequest, ToolReturnPart
 
 from pydantic_deep.testing import call
 from pydantic_deep_backends import digest_of
@@ -15,24 +15,6 @@ from tests.versions.conftest import MakeAgent, SpyStore
 pytestmark = pytest.mark.anyio
 
 PNG = b'\x89PNG\r\n\x1a\n' + bytes(range(256)) * 40
-
-
-async def test_prompt_is_a_string_or_a_list_of_parts(make: MakeAgent):
-    """000-16a: A prompt is a text, or a list of texts and images."""
-    root = await make('one').create()
-
-    turn = await root.advance(['Look', ImageUrl(url='https://example.org/a.png'), BinaryContent(PNG, media_type='image/png')])  # fmt: skip
-
-    request = (await turn.messages())[0]
-    assert isinstance(request, ModelRequest)
-    [part] = request.parts
-    assert isinstance(part, UserPromptPart)
-    text, url, image = part.content
-    assert text == 'Look'
-    assert isinstance(url, ImageUrl)
-    assert url.url == 'https://example.org/a.png'
-    assert isinstance(image, BinaryContent)
-    assert (image.data, image.media_type) == (PNG, 'image/png')
 
 
 async def test_images_are_stored_once_as_assets(make: MakeAgent, store: SpyStore):
@@ -116,43 +98,6 @@ async def test_tool_results_that_look_like_media_are_unchanged(make_plain: MakeA
     returned = request.parts[0]
     assert isinstance(returned, ToolReturnPart)
     assert returned.content == odd
-
-
-@pytest.mark.parametrize('text', ['nul \x00 inside', 'lone \ud800 surrogate', '\ufeffbom', 'e\u0301 \U0001f600'])
-async def test_any_tool_result_text_is_stored_or_refused(make_plain: MakeAgent, text: str):
-    """A result that cannot be stored fails the call, not the store."""
-
-    def say() -> str:
-        return text
-
-    agent = make_plain(call('say'), 'done', tools=[say])
-    root = await agent.create()
-    if '\ud800' in text:
-        with pytest.raises(Exception, match=r'surrogate|utf-8') as caught:
-            await root.advance('go')
-        assert 'version' in ''.join(caught.value.__notes__)
-        assert await agent.store.runs(states=['running']) == []
-        return
-    turn = await root.advance('go')
-
-    request = (await (await make_plain().load(turn.id)).messages())[2]
-    assert request.parts[0].content == text  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize('text', ['nul \x00 inside', 'lone \ud800 surrogate'])
-async def test_any_prompt_text_is_stored_or_refused(make_plain: MakeAgent, text: str):
-    agent = make_plain('one', 'two')
-    root = await agent.create()
-    if '\ud800' in text:
-        with pytest.raises(ValueError, match=r'surrogate|utf-8'):
-            await root.advance(text)
-        assert await agent.store.runs() == []
-        assert (await root.advance('fine')).output == 'one'
-        return
-    turn = await root.advance(text)
-
-    request = (await (await make_plain().load(turn.id)).messages())[0]
-    assert request.parts[0].content == text  # type: ignore[union-attr]
 
 
 async def test_a_megabyte_of_text_is_stored_unchanged(make_plain: MakeAgent):

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
-from pydantic_ai import Agent, RunContext
-from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.models import ModelRequestContext
-from pydantic_ai.settings import ModelSettings
+from pydantic_ai import Agent
 
-from pydantic_deep.testing import ScriptedModel, call
+from pydantic_deep.testing import ScriptedModel
 from pydantic_deep.versions import ValidationError, VersionedAgent
 
 from .conftest import MakeAgent, SpyStore
@@ -52,55 +47,6 @@ async def test_settings_of_one_turn_override_the_defaults(make: MakeAgent):
 
     assert seen(agent) == [{'temperature': 0.7, 'max_tokens': 50, 'top_p': 0.9}, {'temperature': 0, 'max_tokens': 50}]
     assert child.model_settings == {'temperature': 0, 'max_tokens': 50}
-
-
-async def test_effective_settings_of_each_request_are_stored_beside_its_tokens(make: MakeAgent, store: SpyStore):
-    """000-15c: The settings in effect for each request are stored beside its input and output tokens."""
-    agent = make(call('ls'), 'done', model_settings={'seed': 7})
-    root = await agent.create(model_settings={'temperature': 0})
-
-    turn = await root.advance('go', max_tokens=9)
-
-    assert turn.run_id is not None
-    requests = await store.requests(turn.run_id)
-    assert [request.number for request in requests] == [1, 2]
-    assert [json.loads(request.model_settings) for request in requests] == [
-        {'seed': 7, 'temperature': 0, 'max_tokens': 9}
-    ] * 2
-    assert [(request.input_tokens, request.output_tokens) for request in requests] == [(100, 10)] * 2
-    records = await store.messages(turn.record.branch_id, turn.message_count)
-    assert [request.response_id for request in requests] == [records[1].id, records[3].id]
-
-
-async def test_settings_changed_by_a_capability_are_stored_as_sent(make: MakeAgent, store: SpyStore):
-    """000-15c: The settings in effect for each request are stored, including changes by capabilities."""
-
-    class Cooler(AbstractCapability[object]):
-        async def before_model_request(
-            self, ctx: RunContext[object], request_context: ModelRequestContext
-        ) -> ModelRequestContext:
-            request_context.model_settings = ModelSettings(temperature=0.25)
-            return request_context
-
-    turn = await (await make('one', capabilities=[Cooler()]).create()).advance('go', temperature=1)
-
-    [request] = await store.requests(turn.run_id or '')
-    assert json.loads(request.model_settings) == {'temperature': 0.25}
-
-
-async def test_timeout_setting_does_not_change_the_stored_request_parameters(make: MakeAgent, store: SpyStore):
-    class Patient(AbstractCapability[Any]):
-        def get_model_settings(self) -> Callable[[RunContext[Any]], ModelSettings]:
-            return lambda ctx: ModelSettings(timeout=float(ctx.run_step))
-
-    root = await make(call('ls'), 'done', capabilities=[Patient()]).create()
-
-    turn = await root.advance('go')
-
-    first, second = await store.requests(turn.run_id or '')
-    assert first.parameters == second.parameters
-    kept = [asset.digest for commit in store.commits for asset in commit.assets]
-    assert kept.count(first.parameters or '') == 1
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, ModelRetry, RunContext, UserError
-from pydantic_ai.agent import WrapperAgent
-from pydantic_ai.exceptions import ToolFailed
+from pydantic_ai import RunContext, UserError
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
 from pydantic_ai.usage import UsageLimits
 
-from pydantic_deep import DeepAgentDeps, LocalBackend, StateBackend, Subagent, ToolFailures, create_deep_agent
+from pydantic_deep import DeepAgentDeps, LocalBackend, StateBackend, Subagent, create_deep_agent
 from pydantic_deep.store import (
     BranchExistsError,
     Commit,
@@ -43,74 +41,6 @@ async def newest(agent: VersionedAgent[Any, Any]) -> AgentVersion[Any, Any]:
     return (await agent.list(limit=1))[0]
 
 
-async def test_failing_tool_is_a_result_for_the_model(make: MakeAgent, store: SpyStore):
-    """000-12, C10: A tool that raises is a failed result, which the model receives."""
-
-    def burn() -> str:
-        raise KeyError('fire')
-
-    turn = await (await make(call('burn'), 'I saw it', tools=[burn]).create()).advance('go')
-
-    assert (turn.state, turn.output) == ('complete', 'I saw it')
-    [returned] = returns(await turn.messages())
-    assert returned.outcome == 'failed'
-    assert 'KeyError' in returned.model_response_str()
-    [entry] = await store.calls([turn.run_id or ''])
-    assert (entry.status, entry.error) == ('failed', 'KeyError')
-
-
-async def test_tool_can_ask_the_model_to_retry(make: MakeAgent, store: SpyStore):
-    """000-12: A tool that raises `ModelRetry` is called again, and both calls are in the ledger."""
-    seen: list[int] = []
-
-    def pick(number: int) -> str:
-        """Pick.
-
-        Args:
-            number: Which.
-        """
-        seen.append(number)
-        if number < 3:
-            raise ModelRetry('more')
-        return 'enough'
-
-    agent = make_retrying(make, pick)
-    turn = await (await agent.create()).advance('go')
-
-    assert seen == [1, 3]
-    assert [part.outcome for part in returns(await turn.messages())] == ['retried', 'success']
-    assert [(entry.status, entry.error) for entry in await store.calls([turn.run_id or ''])] == [
-        ('failed', 'ModelRetry'),
-        ('done', None),
-    ]
-    assert bool(await turn.replay())
-
-
-def make_retrying(make: MakeAgent, tool: Any) -> VersionedAgent[Any, Any]:
-    return make(call('pick', number=1), call('pick', number=3), 'done', tools=[tool])
-
-
-async def test_arguments_are_stored_byte_for_byte(make_plain: MakeAgent, store: SpyStore):
-    """000-20a: The arguments of a tool call are stored as the JSON text of the model, byte for byte."""
-    written = '{"b": 1.10, "a":  12345678901234567890123, "c":"\\u00e4\\/", "b2":1e400}'
-    seen: list[object] = []
-
-    def keep(**values: object) -> str:
-        seen.append(values['a'])
-        return 'ok'
-
-    agent = make_plain(ToolCallPart('keep', written, tool_call_id='c1'), 'done', tools=[keep])
-    turn = await (await agent.create()).advance('go')
-
-    response = (await (await agent.load(turn.id)).messages())[1]
-    assert isinstance(response, ModelResponse)
-    [part] = response.tool_calls
-    assert part.args == written
-    [entry] = await store.calls([turn.run_id or ''])
-    assert entry.arguments == written
-    assert seen == [12345678901234567890123]
-
-
 async def test_arguments_are_parsed_only_when_the_tool_runs(make_plain: MakeAgent):
     """000-20b: The arguments of a tool call are parsed only when the tool runs."""
     broken = '{"a": 1'
@@ -126,21 +56,6 @@ async def test_arguments_are_parsed_only_when_the_tool_runs(make_plain: MakeAgen
     assert messages[1].tool_calls[0].args == broken
     assert turn.output == 'done'
     assert bool(await turn.replay())
-
-
-async def test_arguments_as_a_dictionary_are_stored_as_given(make_plain: MakeAgent, store: SpyStore):
-    """C9: Arguments given as a dictionary are stored in the given order."""
-
-    def keep(b: int, a: int) -> str:
-        return 'ok'
-
-    agent = make_plain(ToolCallPart('keep', {'b': 2, 'a': 1}, tool_call_id='c1'), 'done', tools=[keep])
-    turn = await (await agent.create()).advance('go')
-
-    messages = await (await agent.load(turn.id)).messages()
-    assert isinstance(messages[1], ModelResponse)
-    assert json.dumps(messages[1].tool_calls[0].args) == '{"b": 2, "a": 1}'
-    assert (await store.calls([turn.run_id or '']))[0].arguments == '{"b":2,"a":1}'
 
 
 async def test_usage_is_stored_on_messages_and_versions(make: MakeAgent, store: SpyStore):
@@ -340,70 +255,6 @@ async def test_a_turn_may_have_more_than_fifty_requests(make: MakeAgent):
     assert turn.usage.requests == 52
 
 
-async def test_tool_failed_error_is_final(make: MakeAgent, store: SpyStore):
-    """C10: `ToolFailed` is the result of its call, without a retry."""
-
-    def never() -> str:
-        raise ToolFailed('No such thing.')
-
-    turn = await (await make(call('never'), 'ok', tools=[never]).create()).advance('go')
-
-    [returned] = returns(await turn.messages())
-    assert (returned.outcome, returned.content) == ('failed', 'No such thing.')
-    assert (await store.calls([turn.run_id or '']))[0].error == 'ToolFailed'
-    assert bool(await turn.replay())
-
-
-async def test_store_failure_at_the_end_is_noted_on_the_error(make: MakeAgent, store: SpyStore):
-    agent = make(RuntimeError('overloaded'))
-    root = await agent.create()
-    store.refuse = lambda commit: StoreUnavailableError('The disk is full.') if commit.ends else None
-
-    with pytest.raises(RuntimeError, match='overloaded') as caught:
-        await root.advance('go')
-
-    note, suspended = caught.value.__notes__
-    assert note == 'The work of the run since its last step was not stored: The disk is full.'
-    assert 'is suspended' in suspended
-
-
-async def test_run_with_unstored_end_is_recovered_by_the_same_process(make: MakeAgent, store: SpyStore, tmp_path: Path):
-    agent = make(call('write_file', path='/a.txt', content='a'), 'done', 'again', 'done', 'other')
-    root = await agent.create(backend=LocalBackend(tmp_path))
-    store.refuse = lambda commit: StoreUnavailableError('The disk is full.') if commit.ends else None
-    with pytest.raises(StoreUnavailableError):
-        await root.advance('go')
-    [orphan] = await store.orphans()
-    store.counting.fails_after = 0
-    with pytest.raises(RuntimeError, match='power cut'):
-        await agent.recover()
-    store.refuse = lambda commit: StoreUnavailableError('The disk is full.') if commit.runs else None
-    assert await agent.recover() == []
-    assert [run.id for run in await store.orphans()] == [orphan.id]
-    store.refuse = lambda commit: None
-
-    [recovered] = await agent.recover()
-
-    assert (recovered.state, recovered.output) == ('complete', 'again')
-    assert await store.orphans() == []
-    held = await store.workspace(workspace_key(recovered.record.backend or ''))
-    assert held is not None
-    assert (held.version_id, held.run_id) == (recovered.id, None)
-
-
-@pytest.mark.parametrize(
-    'step', [RuntimeError('overloaded'), call('ls'), '\ud800'], ids=['failed', 'paused', 'cannot be kept']
-)
-async def test_run_with_unstored_end_is_suspended_however_it_ends(make: MakeAgent, store: SpyStore, step: Any):
-    root = await make(step, interrupt_on={'ls': True}).create()
-    store.refuse = lambda commit: StoreUnavailableError('The disk is full.') if commit.ends else None
-
-    with pytest.raises((RuntimeError, StoreUnavailableError)):
-        await root.advance('go')
-
-    assert [run.base_id for run in await store.orphans()] == [root.id]
-
-
 async def test_unserializable_setting_of_one_turn_is_omitted_from_the_run_options(make: MakeAgent, store: SpyStore):
     timeout: Any = object()
 
@@ -412,47 +263,6 @@ async def test_unserializable_setting_of_one_turn_is_omitted_from_the_run_option
     run = await store.run(turn.run_id or '')
     assert run is not None
     assert json.loads(run.options)['model_settings'] == {'seed': 7}
-
-
-@pytest.mark.parametrize('is_wrapped', [False, True])
-async def test_raising_tool_does_not_end_the_turn_of_a_plain_agent(store: SpyStore, is_wrapped: bool):
-    """Under `VersionedAgent`, a raising tool of any agent gives a failed result to the model. The turn completes and
-    replays without a difference."""
-    plain = Agent(ScriptedModel([call('burn'), call('look')], 'I see'), tools=[look])
-
-    @plain.tool_plain
-    async def burn() -> str:
-        """Burn."""
-        raise KeyError('fire')
-
-    agent = VersionedAgent(WrapperAgent(plain) if is_wrapped else plain, store)
-    turn = await (await agent.create()).advance('go')
-
-    assert (turn.state, turn.output) == ('complete', 'I see')
-    assert [(part.outcome, part.content) for part in returns(await turn.messages())] == [
-        ('failed', "KeyError: 'fire'"),
-        ('success', 'seen'),
-    ]
-    replay = await turn.replay()
-    assert (replay.difference, replay.output) == (None, 'I see')
-
-
-async def look() -> str:
-    """Look."""
-    return 'seen'
-
-
-async def test_tool_error_that_ends_the_run_is_failed_in_the_ledger(make_plain: MakeAgent, store: SpyStore):
-    def burn() -> str:
-        raise KeyError('fire')
-
-    agent = make_plain(call('burn'), tools=[burn], capabilities=[ToolFailures(propagate=(KeyError,))])
-    with pytest.raises(KeyError):
-        await (await agent.create()).advance('go')
-
-    failed = await newest(agent)
-    [entry] = await store.calls([failed.run_id or ''])
-    assert (failed.state, entry.status, entry.error) == ('failed', 'failed', 'KeyError')
 
 
 async def test_run_taken_over_stops_without_writing(make: MakeAgent, store: SpyStore):
@@ -576,14 +386,6 @@ async def test_recovery_cancelled_at_its_start_can_be_repeated(make: MakeAgent, 
 
     assert recovered.output == 'done'
     assert await store.runs(states=['running']) == []
-
-
-async def test_run_that_can_neither_start_nor_end_is_orphaned(make: MakeAgent, store: SpyStore):
-    root = await make('done').create()
-    store.refuse = lambda commit: StoreUnavailableError('The disk is full.') if commit.ends else None
-    with pytest.raises(UserError, match='nobody'):
-        await root.advance('go', model='nobody:knows')
-    assert [run.base_id for run in await store.orphans()] == [root.id]
 
 
 @pytest.mark.parametrize('kind', ['cancelled', 'refused'])

@@ -19,6 +19,7 @@ from pydantic_deep.store import (
     new_id,
     open_store,
 )
+from pydantic_deep.store.sql._commit_rows import size_of
 from pydantic_deep.testing import ScriptedModel
 from pydantic_deep.versions import VersionedAgent
 from pydantic_deep_backends import digest_of
@@ -239,3 +240,18 @@ async def test_version_with_a_missing_reference_is_refused(store: SpyStore, make
 
     assert await store.has_assets([asset.digest]) == set()
     assert await store.conversation('new') is None
+
+
+async def test_clone_is_one_commit_without_messages(make: MakeAgent, store: SpyStore):
+    """000-06a: The cost of a clone does not depend on the length of the conversation."""
+    agent = make(then=lambda messages, info: 'answer')
+    version = await agent.create()
+    sizes: list[int] = []
+    for turn in range(20):
+        version = await version.advance(f'prompt {turn:03}')
+        store.commits.clear()
+        await version.clone()
+        sizes.append(sum(size_of(commit) for commit in store.commits))
+        assert len(store.commits) == 1
+
+    assert max(sizes) - min(sizes) <= 8

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic_ai import Agent
 from pydantic_ai.messages import ToolReturnPart
 
-from pydantic_deep import DeepAgentDeps, StateBackend, Subagent, Todo
+from pydantic_deep import Approve, DeepAgentDeps, LocalBackend, StateBackend, Subagent, Todo
+from pydantic_deep.store import SqlStore, open_engine
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from pydantic_deep.versions import AgentVersion, VersionedAgent
 from tests.versions.conftest import MakeAgent, SpyStore
+from tests.versions.recovery.crashes import When, World, ends, keeps_child, nth, parts_of_returns, plan, tool_call
 
 pytestmark = pytest.mark.anyio
 
@@ -88,3 +92,80 @@ async def test_foreign_deps_do_not_replace_the_deps_of_the_version(store: SpySto
     turn = await root.advance('go', deps=7)
 
     assert [todo.content for todo in turn.todos] == ['a']
+
+
+@pytest.fixture
+async def url(tmp_path: Path) -> AsyncGenerator[str]:
+    """A store that outlives each process because it is held open."""
+    url = f'memory:{tmp_path.name}'
+    async with SqlStore(await open_engine(url)):
+        yield url
+
+
+@pytest.mark.parametrize('where', ['memory', 'directory'])
+@pytest.mark.parametrize('is_kept', [True, False])
+async def test_todos_are_restored_with_their_call(url: str, tmp_path: Path, where: str, is_kept: bool) -> None:
+    todos = [{'content': 'walk', 'status': 'pending'}]
+    world = World(url, plan({'go': [tool_call('write_todos', todos=todos), 'end']}))
+    dies: dict[str, When] = {'dies_after' if is_kept else 'dies_before': ends('write_todos')}
+    async with world.process(**dies) as agent:
+        backend = StateBackend() if where == 'memory' else LocalBackend(tmp_path)
+        await (await agent.create(backend=backend)).advance('go')
+    async with world.process() as agent:
+        (version,) = await agent.recover()
+        if where == 'directory' and not is_kept:  # the state of a directory is unknown
+            (pending,) = version.pending
+            version = await version.resume({pending.id: Approve()})
+        assert version.output == 'end'
+        assert [todo.content for todo in version.todos] == ['walk']
+
+
+async def test_long_result_can_be_read_after_a_crash(url: str) -> None:
+    answers: dict[str, list[Answer]] = {
+        'go': [tool_call('long', id='long'), tool_call('read_file', path='/offload/long', offset=0, limit=1), 'end']
+    }
+    world = World(url, plan(answers))
+    async with world.process(dies_after=ends('long')) as agent:
+        await (await agent.create(backend=StateBackend())).advance('go')
+    async with world.process() as agent:
+        for _ in range(2):
+            await agent.gc(grace_seconds=0)
+        (version,) = await agent.recover()
+        offloaded, window = parts_of_returns(await version.messages())
+        assert '/offload/long' in str(offloaded.content)
+        assert window.outcome == 'success'
+        assert 'xxxx' in str(window.content)
+
+
+@pytest.mark.parametrize('dies_again', [False, True])
+@pytest.mark.parametrize('is_kept', [True, False])
+async def test_todos_and_long_results_of_a_subagent_are_restored(url: str, is_kept: bool, dies_again: bool) -> None:
+    """They are those of its last step or of a later call."""
+    todos = [{'content': 'walk', 'status': 'pending'}]
+    answers: dict[str, list[Answer]] = {
+        'go': [tool_call('task', subagent='child', description='do'), 'end'],
+        'do': [
+            [tool_call('write_todos', todos=todos), tool_call('long', id='long')],
+            tool_call('look', key='a'),
+            tool_call('look', key='b'),
+            tool_call('read_file', path='/offload/long', offset=0, limit=1),
+            'did',
+        ],
+    }
+    world = World(url, plan(answers))
+    both_end = nth(lambda commit: ends('write_todos')(commit) or ends('long')(commit), 2)
+    async with world.process(dies_after=nth(keeps_child, 3) if is_kept else both_end) as agent:
+        await (await agent.create(backend=StateBackend())).advance('go')
+    if dies_again:
+        async with world.process(dies_after=keeps_child) as agent:
+            assert await agent.recover() == []
+    async with world.process() as agent:
+        for _ in range(2):
+            await agent.gc(grace_seconds=0)
+        (version,) = await agent.recover()
+        *_, thread = await version.subagents()
+        child = await agent.load(thread.version_id or '')
+        assert [todo.content for todo in child.todos] == ['walk']
+        assert version.todos == []
+        *_, window = parts_of_returns(await child.messages())
+        assert (window.outcome, 'xxxx' in str(window.content)) == ('success', True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import sqlite3
 import subprocess
 import sys
@@ -12,36 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
-from pydantic_ai.models.function import AgentInfo
-from pydantic_ai.usage import RequestUsage
 
 from pydantic_deep import StateBackend, create_deep_agent
 from pydantic_deep.store import open_store
 from pydantic_deep.testing import ScriptedModel
 from pydantic_deep.versions import AgentVersion, VersionedAgent
-from pydantic_deep.versions.recording import _request_log
 from tests.versions.conftest import MakeAgent, SpyStore
+from tests.versions.recording.conftest import FILE_BYTES, TEXT_BYTES, prose, write_then_answer
 
 pytestmark = pytest.mark.anyio
-
-TEXT_BYTES, FILE_BYTES = 1_000, 4_096
-"""Bytes of text and of files per turn."""
-
-
-def prose(seed: object, size: int) -> str:
-    """Return text that compresses to about half, like prose."""
-    return random.Random(str(seed)).randbytes(size // 2).hex()
-
-
-def write_then_answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """Write a file of 4 KB, then answer with 500 bytes."""
-    usage = RequestUsage(input_tokens=10, output_tokens=1)
-    if isinstance(messages[-1].parts[-1], ToolReturnPart):
-        return ModelResponse(parts=[TextPart(prose(len(messages), TEXT_BYTES // 2))], usage=usage)
-    content = prose(-len(messages), FILE_BYTES)
-    call = ToolCallPart('write_file', {'path': f'/notes/{len(messages) // 80}/{len(messages)}.md', 'content': content})
-    return ModelResponse(parts=[call], usage=usage)
 
 
 async def chat(directory: Path, id: str | None, turns: int) -> str:
@@ -91,47 +69,6 @@ async def test_late_turn_needs_as_many_commits_and_statements_as_an_early_one(ma
         taken.append((len(store.commits), len(store.counting.reads), len(store.counting.writes)))
     assert taken[0] == taken[1]
     assert taken[0][0] == 3  # the start; the response, before its call runs; the end
-
-
-async def test_commits_contain_only_new_content(make: MakeAgent, store: SpyStore) -> None:
-    version: AgentVersion[Any, Any] = await make(then=write_then_answer).create()
-    for _ in range(6):
-        version = await version.advance('Go on.')
-    store.commits.clear()
-    await version.advance('Go on.')
-    appended = [commit.append for commit in store.commits if commit.append is not None]
-    assert [len(append.messages) for append in appended] == [2, 2]
-    nodes = [len(commit.nodes or {}) for commit in store.commits]
-    assert sum(nodes) <= 3  # the directories on the path to the file, once
-
-
-async def test_request_digests_only_new_messages(make: MakeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
-    digested: list[ModelMessage] = []
-    inner = _request_log.canonical_message
-
-    def counted(message: ModelMessage) -> object:
-        digested.append(message)
-        return inner(message)
-
-    monkeypatch.setattr(_request_log, 'canonical_message', counted)
-    version: AgentVersion[Any, Any] = await make(then=write_then_answer).create()
-    counts: list[int] = []
-    for _ in range(5):
-        digested.clear()
-        version = await version.advance('Go on.')
-        counts.append(len(digested))
-    assert counts == [3, 4, 4, 4, 4]  # new messages since the last request: the next turn sends the last answer
-
-
-async def test_two_turns_from_one_version_have_their_own_request_digests(make: MakeAgent, store: SpyStore) -> None:
-    first: AgentVersion[Any, Any] = await (await make(then=write_then_answer).create()).advance('Go on.')
-    left, right = await first.advance('Left.'), await first.advance('Right.')
-    left_digests, right_digests = [
-        [each.digest for each in await store.requests(version.run_id or '')] for version in (left, right)
-    ]
-    assert not set(left_digests) & set(right_digests)
-    assert await left.replay()
-    assert await right.replay()
 
 
 async def test_versions_with_the_same_contents_share_them(make: MakeAgent) -> None:

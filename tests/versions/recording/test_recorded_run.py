@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from pydantic_ai import ModelRequestContext, RunContext, Tool, ToolDefinition
+from pydantic_ai import ModelRequestContext, RunContext, ToolDefinition
 from pydantic_ai.agent import ModelRequestNode
 from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs
 from pydantic_ai.exceptions import UsageLimitExceeded
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.usage import RequestUsage, UsageLimits
 
-from pydantic_deep import Approve, DeepAgentDeps, StateBackend, Subagent, create_deep_agent
-from pydantic_deep.store import Commit, Committed, StoreUnavailableError, VersionFilter
-from pydantic_deep.store.memory import MemoryEngine
-from pydantic_deep.testing import ScriptedModel, call
+from pydantic_deep import Approve, StateBackend, Subagent
+from pydantic_deep.store import Commit, StoreUnavailableError, VersionFilter
+from pydantic_deep.store.sql._commit_rows import size_of
+from pydantic_deep.testing import call
 from pydantic_deep.versions import AgentVersion, VersionedAgent
-from tests.versions.conftest import CountingEngine, MakeAgent, SpyStore
+from tests.versions.conftest import MakeAgent, SpyStore
 
 pytestmark = pytest.mark.anyio
 
@@ -217,49 +217,6 @@ async def test_response_over_the_limit_is_dropped_but_its_usage_is_stored(make_p
     assert [request.output_tokens for request in await store.requests(failed.run_id or '')][1] == 5_000
 
 
-async def test_call_that_ends_while_its_files_are_stored_is_recorded_afterwards():
-    begun, may_end, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
-
-    async def draft(ctx: RunContext[DeepAgentDeps]) -> str:
-        """Draft."""
-        await ctx.deps.backend.write_bytes('/draft.txt', b'half')
-        begun.set()
-        await may_end.wait()
-        return 'drafted'
-
-    @dataclass
-    class Ends(AbstractCapability[Any]):
-        async def after_tool_execute(
-            self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any, result: Any
-        ) -> Any:
-            if call.tool_name == 'send':
-                await begun.wait()
-            return result
-
-    class Slow(SpyStore):
-        async def commit(self, commit: Commit) -> Committed:
-            if 'done send' in told(commit):
-                may_end.set()
-                for _ in range(100):  # until the other call has ended
-                    await asyncio.sleep(0)
-                ended.set()
-            return await super().commit(commit)
-
-    tools = [Tool(draft, metadata={'effect': 'write'}), send]
-    async with Slow(CountingEngine(MemoryEngine.open())) as slow:
-        model = ScriptedModel([call('draft'), call('send')], 'done')
-        agent = VersionedAgent(create_deep_agent(model, tools=tools, capabilities=[Ends()]), slow)
-        root = await agent.create(backend=StateBackend())
-        await root.advance('go')
-        assert ended.is_set()
-        assert [told(commit) for commit in slow.commits][2:] == [
-            ['step interrupted'],
-            ['started send'],
-            ['started draft', 'done send'],
-            ['turn complete', 'done draft'],
-        ]
-
-
 async def test_run_that_continues_after_a_hook_error_stores_the_staged_step(make_plain: MakeAgent, store: SpyStore):
     """The staged step becomes part of the next one, whichever capability continues the run."""
 
@@ -319,3 +276,67 @@ async def test_cancellation_while_a_step_is_stored_appends_it_once(make: MakeAge
     assert (cut.kind, cut.state) == ('turn', 'interrupted')
     assert [branch.name for branch in await store.branches(cut.conversation_id)] == ['main']
     assert await asked_for(cut) == ['send']
+
+
+def messages_in(commits: list[Commit]) -> int:
+    return sum(len(commit.append.messages) for commit in commits if commit.append is not None)
+
+
+async def test_chat_turn_is_two_commits(make: MakeAgent, store: SpyStore):
+    root = await make('one').create()
+    store.commits.clear()
+
+    await root.advance('a')
+
+    assert len(store.commits) == 2
+    assert messages_in(store.commits) == 2
+
+
+@pytest.mark.parametrize('steps', [1, 4])
+async def test_each_step_with_a_tool_adds_two_commits(make: MakeAgent, store: SpyStore, steps: int):
+    def send() -> str:
+        """Send."""
+        return 'sent'
+
+    root = await make(*(call('send') for _ in range(steps)), 'done', tools=[send]).create()
+    store.commits.clear()
+
+    await root.advance('a')
+
+    assert len(store.commits) == 2 + 2 * steps
+
+
+async def test_turn_costs_the_same_at_any_length_of_history(make: MakeAgent, store: SpyStore):
+    """Statements and bytes of the 5th and the 60th turn; ids and numbers have a fixed length except for their digits."""
+    agent = make(then=lambda messages, info: 'answer')
+    version = await agent.create()
+    costs: dict[int, tuple[int, int, int, int]] = {}
+    for turn in range(1, 61):
+        store.commits.clear()
+        store.counting.reads.clear()
+        store.counting.writes.clear()
+        version = await version.advance(f'prompt {turn:03}')
+        size = sum(size_of(commit) for commit in store.commits)
+        costs[turn] = (len(store.counting.writes), len(store.counting.reads), messages_in(store.commits), size)
+
+    assert costs[60][:3] == costs[5][:3]
+    assert costs[5][2] == 2
+    assert costs[60][3] - costs[5][3] <= 16
+    assert version.message_count == 120
+
+
+async def test_fork_writes_only_new_content_at_any_length_of_history(make: MakeAgent, store: SpyStore):
+    """000-06c: Every `advance()` writes only what is new, however long the history."""
+    agent = make(then=lambda messages, info: 'answer')
+    versions = [await agent.create()]
+    for turn in range(30):
+        versions.append(await versions[-1].advance(f'prompt {turn:03}'))
+    costs: list[tuple[int, int]] = []
+    for index in (2, 28):
+        store.commits.clear()
+        store.counting.writes.clear()
+        await versions[index].advance('prompt alt')
+        costs.append((len(store.counting.writes), messages_in(store.commits)))
+
+    assert costs[0] == costs[1]
+    assert costs[0][1] == 2

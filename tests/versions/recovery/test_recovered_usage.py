@@ -38,8 +38,7 @@ from pydantic_deep.budgets._stamp import read_before
 from pydantic_deep.store import ApprovalAnsweredError, Commit, SqlStore, Store, open_engine
 from pydantic_deep.testing import Answer, ScriptedModel
 from pydantic_deep.versions import AgentVersion, SubagentThread, VersionedAgent
-
-from .test_recovery import MortalStore, World, call, nth, plan
+from tests.versions.recovery.crashes import MortalStore, World, nth, plan, tool_call
 
 pytestmark = pytest.mark.anyio
 
@@ -103,7 +102,7 @@ class Refuses(AbstractCapability[Any]):
     ) -> ModelRequestContext:
         last = request_context.messages[-1]
         if any(isinstance(part, ToolReturnPart) and part.tool_name in ('send', 'task') for part in last.parts):
-            raise SkipModelRequest(ModelResponse([call('look', key='skipped')]))
+            raise SkipModelRequest(ModelResponse([tool_call('look', key='skipped')]))
         return request_context
 
     async def after_model_request(
@@ -116,46 +115,49 @@ class Refuses(AbstractCapability[Any]):
 
 SCENARIOS: dict[str, dict[str, list[Answer]]] = {
     'one': {
-        'go': [call('look', key='0'), call('task', subagent='child', description='do'), 'end'],
-        'do': [call('send', key='a'), [call('look', key='1'), call('send', key='b')], 'did'],
+        'go': [tool_call('look', key='0'), tool_call('task', subagent='child', description='do'), 'end'],
+        'do': [tool_call('send', key='a'), [tool_call('look', key='1'), tool_call('send', key='b')], 'did'],
     },
     'nested': {
-        'go': [call('task', subagent='above', description='do'), call('send', key='z'), 'end'],
+        'go': [tool_call('task', subagent='above', description='do'), tool_call('send', key='z'), 'end'],
         'do': [
-            call('task', subagent='child', description='below'),
-            [call('send', key='a'), call('task', subagent='fork', description='apart')],
+            tool_call('task', subagent='child', description='below'),
+            [tool_call('send', key='a'), tool_call('task', subagent='fork', description='apart')],
             'did',
         ],
-        'below': [call('send', key='b'), 'did'],
-        'apart': [call('write_file', path='/x.txt', content='x'), call('send', key='c'), 'did'],
+        'below': [tool_call('send', key='b'), 'did'],
+        'apart': [tool_call('write_file', path='/x.txt', content='x'), tool_call('send', key='c'), 'did'],
     },
     'parallel': {
         'go': [
-            [call('task', subagent='child', description='do'), call('task', subagent='fork', description='other')],
+            [
+                tool_call('task', subagent='child', description='do'),
+                tool_call('task', subagent='fork', description='other'),
+            ],
             'end',
         ],
-        'do': [call('send', key='a'), call('send', key='b'), 'did'],
-        'other': [call('make', key='c'), call('send', key='d'), 'did'],
+        'do': [tool_call('send', key='a'), tool_call('send', key='b'), 'did'],
+        'other': [tool_call('make', key='c'), tool_call('send', key='d'), 'did'],
     },
     'paused': {
-        'go': [call('task', subagent='child', description='do'), 'end'],
-        'do': [call('send', key='a'), call('pay', key='b'), call('send', key='c'), 'did'],
+        'go': [tool_call('task', subagent='child', description='do'), 'end'],
+        'do': [tool_call('send', key='a'), tool_call('pay', key='b'), tool_call('send', key='c'), 'did'],
     },
     'paused below': {
-        'go': [call('task', subagent='above', description='do'), 'end'],
-        'do': [call('send', key='a'), call('task', subagent='child', description='below'), 'did'],
-        'below': [call('pay', key='b'), call('send', key='c'), 'did'],
+        'go': [tool_call('task', subagent='above', description='do'), 'end'],
+        'do': [tool_call('send', key='a'), tool_call('task', subagent='child', description='below'), 'did'],
+        'below': [tool_call('pay', key='b'), tool_call('send', key='c'), 'did'],
     },
     'sent back': {
-        'go': [call('look', key='0'), 'no', call('task', subagent='child', description='do'), SKIPPED, 'end'],
-        'do': ['no', call('send', key='a'), SKIPPED, 'did'],
+        'go': [tool_call('look', key='0'), 'no', tool_call('task', subagent='child', description='do'), SKIPPED, 'end'],
+        'do': ['no', tool_call('send', key='a'), SKIPPED, 'did'],
     },
 }
 
 
 SHORT: dict[str, list[Answer]] = {
-    'go': [call('task', subagent='child', description='do'), 'end'],
-    'do': [call('send', key='a'), 'did'],
+    'go': [tool_call('task', subagent='child', description='do'), 'end'],
+    'do': [tool_call('send', key='a'), 'did'],
 }
 
 
