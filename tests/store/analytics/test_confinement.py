@@ -119,7 +119,6 @@ SETTINGS = (
 
 MISTAKES = ('', '-- nothing', 'SELEC 1', 'SELECT 1; SELECT 2', 'FROM nowhere', 'SELECT $missing', "SELECT error('x')")
 
-
 STATE = (
     'FROM conversations',
     'SELECT schema_name, table_name, column_count FROM duckdb_tables() ORDER BY ALL',

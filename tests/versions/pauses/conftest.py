@@ -14,7 +14,6 @@ from tests.versions.conftest import MakeAgent, SpyStore
 
 Version = AgentVersion[Any, Any]
 
-
 ASK = {'write_file': True}
 
 

@@ -43,7 +43,6 @@ def write_then_answer(messages: list[ModelMessage], info: AgentInfo) -> ModelRes
 
 Version = AgentVersion[Any, Any]
 
-
 Hook = Callable[[ModelResponse], ModelResponse]
 
 

@@ -22,7 +22,6 @@ from pydantic_deep.versions import VersionedAgent
 
 When = Callable[[Commit], bool]
 
-
 MAY_HAVE_RUN = 'This call may have run before the process died.'
 
 

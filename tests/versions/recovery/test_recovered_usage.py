@@ -154,7 +154,6 @@ SCENARIOS: dict[str, dict[str, list[Answer]]] = {
     },
 }
 
-
 SHORT: dict[str, list[Answer]] = {
     'go': [tool_call('task', subagent='child', description='do'), 'end'],
     'do': [tool_call('send', key='a'), 'did'],
