@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import nullcontext
@@ -24,7 +25,7 @@ from pydantic_deep.cli.terminal._terminal import Terminal
 from pydantic_deep.cli.turn._conversation import Conversation, open_conversation
 from pydantic_deep.cli.turn._runtime import MAX_TOKENS, AgentRuntime, Settings, create_runtime
 from pydantic_deep.store import Store, open_store
-from pydantic_deep.testing import FakeClock
+from pydantic_deep.testing import FakeClock, ScriptedModel, call
 
 Steady: TypeAlias = Callable[[str], str]
 Invoke: TypeAlias = Callable[..., Result]
@@ -182,3 +183,27 @@ def make_conversation(make_runtime: MakeRuntime, store: Store) -> MakeConversati
         return open_conversation(runtime, settings, store)
 
     return make
+
+
+PLAN = [{'content': 'Write it', 'status': 'completed'}]
+EDIT = call('edit_file', path='/poem.txt', old_string='violet', new_string='lily')
+UNDO = call('edit_file', path='/poem.txt', old_string='lily', new_string='violet')
+WRITE = call('write_file', path='/new.txt', content='new\n')
+TASK = call('task', subagent='general-purpose', description='Look at it')
+
+
+def document(result: Result) -> Any:
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+@pytest.fixture
+def history(invoke: Invoke) -> list[str]:
+    """Ids: the root, a turn that edits, a turn on a copy that writes, a turn in the directory, a pending turn."""
+    invoke('run', 'Fix the poem\nplease', '--approvals=allow', model=ScriptedModel(EDIT, 'Fixed.'))
+    write = ScriptedModel(call('write_todos', todos=PLAN), WRITE, 'Wrote.')
+    invoke('branch', 'side', 'Write \x1b[31mnew', '--from', 'HEAD~', '--approvals=allow', model=write)
+    invoke('run', 'Look', '--continue', model=ScriptedModel(TASK, 'I looked.', 'Looked.'))
+    invoke('run', 'Wait', '--continue', '--approvals=pause', model=ScriptedModel(UNDO))
+    rows = document(invoke('log', '--json'))
+    return [row['id'] for row in reversed(rows)]

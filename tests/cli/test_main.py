@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import warnings
 from collections.abc import Generator
 from importlib.abc import MetaPathFinder
 from io import StringIO
@@ -14,8 +13,6 @@ from pathlib import Path
 from typing import IO, TypeAlias
 
 import pytest
-from pydantic_ai.messages import ModelMessage
-from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep.cli import main
 from pydantic_deep.testing import ScriptedModel
@@ -47,24 +44,6 @@ def test_main_returns_130_on_an_interrupt_outside_a_turn(monkeypatch: pytest.Mon
 
     monkeypatch.setattr('pydantic_deep.cli._app.app', interrupt)
     assert main(['models']) == 130
-
-
-def test_omitted_files_warning_is_printed_once_and_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / '~notes').write_text('mine')
-
-    def script(messages: list[ModelMessage], info: AgentInfo) -> str:
-        warnings.warn('something else', UserWarning, stacklevel=1)
-        return 'Hi.'
-
-    with pytest.warns(UserWarning, match='something else'):
-        main(['run', 'Hello', '--dir', str(tmp_path), '--model', 'house'], models={'house': ScriptedModel(script)})
-
-    printed = capsys.readouterr().err
-    assert printed.endswith(
-        'warning: In no version: /~notes (invalid path). Name them in a .gitignore if that is right, else rename or '
-        'split them.\n'
-    )
-    assert printed.count('warning:') == 1
 
 
 PROGRAM_WITHOUT_PACKAGE = """

@@ -93,18 +93,6 @@ def test_argument_only_partly_in_the_diff_is_shown(content: str) -> None:
     assert '  content: \n' + ''.join(f'  │ {line}\n' for line in content.removesuffix('\n').split('\n')) in shown
 
 
-def test_missing_final_newline_is_shown_in_the_diff() -> None:
-    shown = show({'content': 'a\nb\nc'}, diff_of('/a', None, 'a\nb\nc'))
-    assert shown.endswith('  │ +c\n  │ \\ No newline at end of file\n')
-    assert 'content: all of it is in the diff' in shown
-
-
-def test_argument_spanning_two_hunks_is_shown() -> None:
-    middle = ''.join(f'{number}\n' for number in range(20))
-    gap = diff_of('/f', f'b\n{middle}e\n', f'c\n{middle}f\n')
-    assert '  content: \n  │ c\n  │ 0\n  │ 1\n  │ 2\n  │ 17\n' in show({'content': 'c\n0\n1\n2\n17\n'}, gap)
-
-
 def test_previewed_command_is_shown_once_with_all_lines() -> None:
     preview = Preview(kind='command', text='ls -la\nrm x')
     assert show({'command': 'ls -la\nrm x', 'timeout_seconds': 5}, preview) == snapshot("""\

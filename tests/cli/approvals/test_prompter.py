@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dirty_equals import IsStr
 from inline_snapshot import snapshot
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo
 from typer.testing import Result
 
-from pydantic_deep.approvals import ApprovalView
 from pydantic_deep.cli.approvals import _prompter
 from pydantic_deep.cli.terminal._editor import EditingFailedError
 from pydantic_deep.testing import ScriptedModel, call
@@ -242,191 +240,6 @@ def test_always_applies_to_subagents(invoke: Invoke, make_terminal: MakeTerminal
     assert terminal.shown.count('[y]es') == 1
 
 
-def test_json_events_contain_pending_approvals_and_answers(invoke: Invoke, make_terminal: MakeTerminal) -> None:
-    task = call('task', subagent='general-purpose', description='Fix it')
-    model = ScriptedModel([WRITE, task], EDIT, 'Fixed.', 'Done.')
-    terminal = make_terminal('e', 'path: /b\ncontent: x', 'n', 'No.')
-    result = invoke('run', 'Go', '--json', model=model, terminal=terminal)
-    found = [event for event in events(result) if event['type'] not in ('usage', 'start', 'end', 'text')]
-    for event in found:
-        for approval in event.get('approvals', ()):
-            view = ApprovalView.model_validate(approval['view'])
-            assert view.preview is not None
-            approval['view'] = str(view.preview.diff)
-    assert found == snapshot(
-        [
-            {
-                'type': 'tool_call',
-                'id': 'call-1',
-                'name': 'write_file',
-                'args': '{"path":"/new.txt","content":"new\\n"}',
-                'index': 0,
-                'path': [],
-                'intent': None,
-                'sub_agent_thread_id': None,
-            },
-            {
-                'type': 'tool_call',
-                'id': 'call-2',
-                'name': 'task',
-                'args': '{"subagent":"general-purpose","description":"Fix it"}',
-                'index': 1,
-                'path': [],
-                'intent': 'Fix it',
-                'sub_agent_thread_id': None,
-            },
-            {
-                'type': 'tool_call',
-                'id': 'call-2/call-3',
-                'name': 'edit_file',
-                'args': '{"path":"/poem.txt","old_string":"violet","new_string":"lily"}',
-                'index': 0,
-                'path': ['general-purpose'],
-                'intent': None,
-                'sub_agent_thread_id': None,
-            },
-            {
-                'type': 'approval_required',
-                'approvals': [
-                    {
-                        'id': 'call-1',
-                        'path': [],
-                        'tool': 'write_file',
-                        'args': {'path': '/new.txt', 'content': 'new\n'},
-                        'view': """\
---- /dev/null
-+++ b/new.txt
-@@ -0,0 +1 @@
-+new\
-""",
-                        'decisions': ['approve', 'edit', 'deny', 'respond'],
-                        'has_changed': False,
-                    },
-                    {
-                        'id': 'call-2/call-3',
-                        'path': ['general-purpose'],
-                        'tool': 'edit_file',
-                        'args': {'path': '/poem.txt', 'old_string': 'violet', 'new_string': 'lily'},
-                        'view': """\
---- a/poem.txt
-+++ b/poem.txt
-@@ -1,2 +1,2 @@
- rose
--violet
-+lily\
-""",
-                        'decisions': ['approve', 'edit', 'deny', 'respond'],
-                        'has_changed': False,
-                    },
-                ],
-            },
-            {
-                'type': 'approval_answer',
-                'id': 'call-1',
-                'decision': 'edit',
-                'by': 'person',
-                'reason': None,
-                'args': {'path': '/b', 'content': 'x'},
-                'answered_by': None,
-            },
-            {
-                'type': 'approval_answer',
-                'id': 'call-2/call-3',
-                'decision': 'deny',
-                'by': 'person',
-                'reason': 'A person denied this call: No.',
-                'args': None,
-                'answered_by': None,
-            },
-            {
-                'type': 'tool_result',
-                'id': 'call-1',
-                'name': 'write_file',
-                'outcome': 'success',
-                'content': 'Created /b: 1 line, 1 byte.',
-                'exit_code': None,
-                'path': [],
-                'sub_agent_thread_id': None,
-            },
-            {
-                'type': 'file',
-                'path': '/b',
-                'change': 'created',
-                'added_lines': 1,
-                'removed_lines': 0,
-            },
-            {
-                'type': 'tool_result',
-                'id': 'call-2/call-3',
-                'name': 'edit_file',
-                'outcome': 'denied',
-                'content': 'A person denied this call: No.',
-                'exit_code': None,
-                'path': ['general-purpose'],
-                'sub_agent_thread_id': None,
-            },
-            {
-                'type': 'tool_result',
-                'id': 'call-2',
-                'name': 'task',
-                'outcome': 'success',
-                'content': 'Fixed.',
-                'exit_code': None,
-                'path': [],
-                'sub_agent_thread_id': IsStr(),
-            },
-        ]
-    )
-
-
-def test_subagent_text_is_not_part_of_the_answer(invoke: Invoke) -> None:
-    task = call('task', subagent='general-purpose', description='Fix it')
-    model = ScriptedModel(task, ['Secret words.', call('ls')], 'More words.', 'Done.')
-    result = invoke('run', 'Go', '--json', model=model)
-    assert [event['text'] for event in events(result) if event['type'] == 'text' and not event['path']] == ['Done.']
-
-
-def test_allow_mode_never_prompts(invoke: Invoke, make_terminal: MakeTerminal, work: Path) -> None:
-    result = invoke(
-        'run', 'Go', '--approvals=allow', '--json', model=ScriptedModel(WRITE, 'Done.'), terminal=make_terminal()
-    )
-    assert (work / 'new.txt').read_text() == 'new\n'
-    assert [event['type'] for event in events(result) if event['type'].startswith('approval')] == []
-
-
-def test_deny_mode_denies_and_reports_the_option_as_decider(invoke: Invoke, work: Path) -> None:
-    result = invoke('run', 'Go', '--approvals=deny', '--json', model=ScriptedModel(WRITE, echo_results))
-    assert result.exit_code == 0
-    (answer,) = [event for event in events(result) if event['type'] == 'approval_answer']
-    assert answer == snapshot(
-        {
-            'type': 'approval_answer',
-            'id': 'call-1',
-            'decision': 'deny',
-            'by': 'option',
-            'reason': 'Nobody lets this call run: approvals are switched off. Go on without it.',
-            'args': None,
-            'answered_by': None,
-        }
-    )
-    assert events(result)[-1]['output'] == f'write_file: {answer["reason"]}'
-    assert not (work / 'new.txt').exists()
-
-
-def test_calls_are_denied_without_a_terminal_with_one_notice(invoke: Invoke, work: Path) -> None:
-    result = invoke('run', 'Go', model=ScriptedModel(WRITE, EDIT, echo_results))
-    assert (result.exit_code, work.joinpath('new.txt').exists()) == (0, False)
-    assert result.stderr.count('There is no terminal to ask at') == 1
-    assert '--approvals=allow' in result.stderr
-    assert result.stdout.startswith('edit_file: Nobody can be asked for approval here.')
-
-
-def test_json_output_prints_the_notice_to_stderr(invoke: Invoke) -> None:
-    result = invoke('run', 'Go', '--json', model=ScriptedModel(WRITE, EDIT, 'Done.'))
-    assert result.stderr.count('\n') == 1
-    assert result.stderr.startswith('There is no terminal to ask at')
-
-
 def test_resumed_calls_share_one_token_budget(invoke: Invoke, make_terminal: MakeTerminal) -> None:
     writes = [call('write_file', path=f'/{number}', content='') for number in range(5)]
     terminal = make_terminal('y', 'y', 'y', 'y', 'y')
@@ -452,19 +265,6 @@ def test_chat_continues_after_an_interrupted_prompt(invoke: Invoke, make_termina
     assert (result.exit_code, result.stdout) == (0, 'Here I am.\n')
     (closed,) = model.requests[1].tool_returns
     assert (closed.tool_name, closed.outcome) == ('write_file', 'interrupted')
-
-
-@pytest.mark.parametrize('command', ['run', 'chat'])
-def test_unknown_approval_mode_is_usage_error(invoke: Invoke, command: str) -> None:
-    task = ['Go'] if command == 'run' else []
-    result = invoke(command, *task, '--approvals=never', model=ScriptedModel())
-    assert result.exit_code == 2
-    assert "Invalid value for '--approvals': 'never' is not one of ask, deny," in result.stderr
-
-
-@pytest.mark.parametrize('mode', ['pause', 'perhaps'])
-def test_chat_refuses_pause_mode(invoke: Invoke, mode: str) -> None:
-    assert invoke('chat', f'--approvals={mode}', model=ScriptedModel()).exit_code == 2
 
 
 @pytest.mark.skipif(shutil.which('bwrap') is None, reason='bubblewrap is not installed')
@@ -497,13 +297,3 @@ def test_always_for_a_skill_grant_applies_only_to_its_commands(
     assert (result.exit_code, terminal.typed) == (0, [])
     assert ('  │     ls *\n' in terminal.shown, '  │     rm *\n' in terminal.shown) == (True, True)
     assert '[a]lways this very call in this conversation' in terminal.shown
-
-
-@pytest.mark.parametrize('command', [('run', 'Go'), ('chat',)])
-def test_run_refuses_to_start_when_commands_cannot_be_isolated(
-    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
-) -> None:
-    monkeypatch.setenv('PATH', '')
-    result = invoke(*command, '--sandbox', model=ScriptedModel(), stdin='Go\n')
-    assert (result.exit_code, result.stdout) == (2, '')
-    assert result.stderr.startswith('There is no `bwrap` on the PATH.')

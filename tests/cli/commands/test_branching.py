@@ -19,7 +19,6 @@ from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep_backends import _scan_budget
 
 Invoke = Callable[..., Result]
-Steady = Callable[[str], str]
 
 EDIT = call('edit_file', path='/poem.txt', old_string='violet', new_string='lily')
 WRITE = call('write_file', path='/new.txt', content='new\n')
@@ -166,41 +165,6 @@ def test_checkout_refuses_a_version_of_another_directory(invoke: Invoke, two_tur
     assert result.exit_code == 2
     assert 'belongs to another directory' in result.stderr
     assert list(other.iterdir()) == []
-
-
-def test_branch_runs_on_a_copy_until_checkout(invoke: Invoke, two_turns: list[str], work: Path, steady: Steady) -> None:
-    write = call('write_file', path='/other.txt', content='1\n2\n')
-    result = invoke('branch', 'side', '-', '--from', 'HEAD~', ALLOW, stdin='Else', model=ScriptedModel(write, 'Else.'))
-    assert (result.exit_code, result.stdout) == (0, 'Else.\n')
-    assert steady(result.stderr) == snapshot("""\
-given in .
-✓ write_file /other.txt  Created /other.txt: 2 lines, 4 bytes.
-created /other.txt +2 -0
-2 requests, 1 tool call, 200 tokens in, 20 out, 0 s
-version 01234567 in /tmp/state/pydantic-deep/agents.db
-The agent worked on a copy; the directory is unchanged. To check out the files: pydantic-deep checkout 01234567
-""")
-    assert sorted(path.name for path in work.iterdir()) == ['new.txt', 'poem.txt']
-    row = document(invoke('log', '--json'))[0]
-    assert (row['branch'], row['is_head'], row['parent_id']) == ('side', False, two_turns[1])
-    invoke('checkout', row['id'])
-    assert sorted(path.name for path in work.iterdir()) == ['other.txt', 'poem.txt']
-
-
-def test_branch_from_head_runs_in_the_directory(invoke: Invoke, two_turns: list[str], work: Path) -> None:
-    write = call('write_file', path='/other.txt', content='1\n')
-    events = invoke('branch', 'side', 'Else', ALLOW, '--json', model=ScriptedModel(write, 'Else.')).stdout.splitlines()
-    last = json.loads(events[-1])
-    assert (last['workspace']['is_in_directory'], (work / 'other.txt').exists()) == (True, True)
-    assert document(invoke('log', '--json'))[0]['branch'] == 'side'
-
-
-def test_branch_name_must_be_unique(invoke: Invoke, two_turns: list[str]) -> None:
-    model = ScriptedModel()
-    result = invoke('branch', 'main', 'Else', model=model)
-    assert (result.exit_code, result.stdout) == (2, '')
-    assert result.stderr == "The conversation has a branch 'main' already. Choose another name.\n"
-    assert ids(invoke) == two_turns
 
 
 def test_merge_contains_the_files_of_both_versions(invoke: Invoke, two_turns: list[str], work: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from prompt_toolkit.history import InMemoryHistory
 from pydantic_ai.exceptions import ModelConnectionError
-from pydantic_ai.messages import ModelMessage, UserPromptPart
+from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
 from rich.console import Console
 from typer.testing import Result
@@ -251,3 +251,20 @@ def test_chat_continues_an_earlier_conversation(invoke: Invoke) -> None:
     assert (result.exit_code, result.stdout) == (0, 'Second.\n')
     assert '▸ Write it' in result.stderr
     assert 'One' in str(model.requests[0].messages)
+
+
+def has_instructions(model: ScriptedModel) -> list[bool]:
+    """Return for each request whether its instructions end with those of the conversation."""
+    last = [request.messages[-1] for request in model.requests]
+    texts = [message.instructions or '' for message in last if isinstance(message, ModelRequest)]
+    return [text.endswith('\n\nSpeak like a pirate.') for text in texts]
+
+
+@pytest.mark.parametrize('options', [(), ('--no-store',)])
+def test_chat_instructions_apply_to_new_conversations(invoke: Invoke, options: tuple[str, ...]) -> None:
+    model = ScriptedModel('one', 'two', 'three')
+    result = invoke(
+        'chat', '--instructions=Speak like a pirate.', *options, model=model, stdin='One\nTwo\n/new\nThree\n'
+    )
+    assert (result.exit_code, has_instructions(model)) == (0, [True, True, True])
+    assert len(model.requests[2].messages) == 1

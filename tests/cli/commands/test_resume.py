@@ -98,26 +98,6 @@ def test_resume_continues_usage_and_todos(invoke: Invoke, paused: str) -> None:
     assert last['todos'] == PLAN
 
 
-def test_resume_continues_or_raises_the_budget(invoke: Invoke) -> None:
-    small = ('--approvals=pause', '--max-tokens', '150')
-    invoke('run', 'Go', *small, model=ScriptedModel(WRITE))
-    result = invoke('resume', '--approvals=deny', model=ScriptedModel(call('ls')))
-    assert result.exit_code == 4
-    assert 'The budget of 150 tokens for a turn is used up: 220 tokens used.' in result.stderr
-    invoke('run', 'Go', *small, model=ScriptedModel(WRITE))
-    result = invoke('resume', '--approvals=deny', '--max-tokens', '300', model=ScriptedModel('Done.'))
-    assert (result.exit_code, result.stdout) == (0, 'Done.\n')
-
-
-def test_resumed_budget_excludes_earlier_turns(invoke: Invoke) -> None:
-    small = ('--approvals=pause', '--max-tokens', '250')
-    invoke('run', 'One', *small, model=ScriptedModel('First.'))
-    invoke('run', 'Two', '--continue', *small, model=ScriptedModel(WRITE))
-    result = invoke('resume', '--approvals=deny', '--json', model=ScriptedModel('Done.'))
-    assert events(result)[-1]['usage']['requests'] == 2
-    assert result.exit_code == 0
-
-
 def test_resumed_turn_can_pause_again(invoke: Invoke, make_terminal: MakeTerminal, work: Path) -> None:
     invoke('run', 'Go', '--approvals=pause', model=ScriptedModel(WRITE))
     result = invoke('resume', '--approvals=pause', model=ScriptedModel(EDIT), terminal=make_terminal('y'))

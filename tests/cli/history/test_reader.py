@@ -81,15 +81,6 @@ def asked(invoke: Invoke, make_terminal: MakeTerminal) -> list[str]:
     return ids_of(invoke)
 
 
-@pytest.fixture
-def left_at_a_step(invoke: Invoke) -> list[str]:
-    """The ids of the root, the steps of a turn, and its end. The second step is checked out, as after a crash."""
-    invoke('run', 'Write both', ALLOW, model=ScriptedModel(WRITE_A, WRITE_B, READ, 'Wrote both.'))
-    ids = ids_of(invoke, '--steps')
-    assert invoke('checkout', ids[2]).exit_code == 0
-    return ids
-
-
 def test_diff_covers_the_whole_turn(invoke: Invoke, asked: list[str]) -> None:
     difference = document(invoke('diff', '--json'))
     assert (difference['before'], [file['path'] for file in difference['files']]) == (asked[0], ['/a.txt', '/b.txt'])
@@ -313,43 +304,6 @@ def test_answered_pause_with_an_edit_names_the_final_version(invoke: Invoke, wor
 
 
 # Steps shown in the place of their turns
-
-
-def test_log_shows_a_checked_out_step(invoke: Invoke, left_at_a_step: list[str]) -> None:
-    assert named(invoke('log').stdout, left_at_a_step) == snapshot("""\
-● version4 (main) now  Write both  2 files
-· version2 (HEAD) step now  Write both  1 file
-○ version0 root now  a conversation begins
-""")
-    assert named(invoke('log', '--limit', '1').stdout, left_at_a_step).startswith('● version4 (main) now')
-    assert '\nPrompt\nWrite both\n' in (text := invoke('show').stdout)
-    assert '✓ write_file /a.txt' in text
-    details = document(invoke('show', '--json'))
-    assert [each['name'] for each in details['tool_calls']] == ['write_file', 'write_file']
-    assert (details['steps'], len(details['requests'])) == (left_at_a_step[1:2], 2)
-
-
-def test_log_shows_a_step_that_another_turn_continues(invoke: Invoke, left_at_a_step: list[str]) -> None:
-    invoke('run', 'Go on', '-c', model=ScriptedModel('Done.'))
-    ids = [*left_at_a_step, ids_of(invoke)[-1]]
-    assert named(invoke('log').stdout, ids) == snapshot("""\
-● version5 (HEAD, branch-2) now  Go on
-│ ● version4 (main) now  Write both  2 files
-├─╯
-· version2 step now  Write both  1 file
-○ version0 root now  a conversation begins
-""")
-    assert document(invoke('diff', '--json'))['before'] == ids[2]
-    assert document(invoke('diff', 'HEAD~', '--json'))['before'] == ids[0]
-    invoke('run', 'Another', model=ScriptedModel('Done.'))
-    another = document(invoke('log', '--json'))[0]['conversation_id']
-    assert len(document(invoke('log', '--conversation', another, '--json'))) == 2
-
-
-def test_log_labels_an_edit_after_a_step(invoke: Invoke, left_at_a_step: list[str], work: Path) -> None:
-    (work / 'poem.txt').write_text('mine\n')
-    invoke('run', 'Go on', '-c', model=ScriptedModel('Done.'))
-    assert 'edited without the agent  1 file\n' in invoke('log').stdout
 
 
 @pytest.mark.anyio

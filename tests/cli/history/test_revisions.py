@@ -13,7 +13,6 @@ from typer.testing import Result
 from pydantic_deep import LocalBackend, create_deep_agent
 from pydantic_deep.cli._metadata import DIRECTORY
 from pydantic_deep.cli.history._revisions import Revisions, UnknownVersionError
-from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.store import (
     Store,
     VersionRecord,
@@ -105,12 +104,6 @@ async def test_head_falls_back_to_the_newest_version_after_deletion(store: Store
     await agent.delete(root)
     with pytest.raises(UnknownVersionError, match='There is no HEAD'):
         await revisions.find('HEAD')
-
-
-def test_short_id_is_the_shortest_unique_suffix() -> None:
-    assert short_id('0199c8a1-2b3c-7def-8abc-0123456789ab') == '456789ab'
-    assert short_id('a-1112345678', ['a-1112345678', 'b-1212345678', 'c-99']) == '112345678'
-    assert short_id('x-12345678', ['y-12345678']) == 'x-12345678'
 
 
 async def test_branch_resolves_to_its_newest_version(store: Store, work: Path) -> None:

@@ -93,21 +93,6 @@ def test_chat_without_a_store_continues_in_memory(invoke: Invoke) -> None:
     assert len(model.requests[1].messages) == 3
 
 
-@pytest.mark.parametrize(
-    ('options', 'sentence'),
-    [
-        (('--continue', '--from', 'HEAD'), '--continue is --from HEAD. Choose one of both.'),
-        (('--no-store', '--store', 'memory:'), 'Choose one of --store and --no-store.'),
-        (('--no-store', '-c'), '--no-store has nothing to continue. Choose one of --continue and --no-store.'),
-        (('--no-store', '--from', 'HEAD'), 'Choose one of --from and --no-store.'),
-    ],
-)
-def test_contradicting_store_options_are_refused(invoke: Invoke, options: tuple[str, ...], sentence: str) -> None:
-    result = invoke('run', 'Go', *options, model=ScriptedModel())
-    assert result.exit_code == 2
-    assert sentence in ' '.join(result.stderr.replace('│', '').split())
-
-
 def test_store_label_is_its_path() -> None:
     environment = Environment(variables={'HOME': '/home/anna'})
     assert store_label('sqlite:////home/anna/x/agents.db', environment) == '~/x/agents.db'

@@ -1,427 +1,151 @@
-"""The command line in a separate process on a pseudo-terminal, with scripted key presses.
+"""The terminal in this process: a pseudo-terminal as its streams and keys from a pipe.
 
-No test sleeps: each reads the output of the terminal until the expected text appears.
+`test_pseudo_terminal` runs the command line in a separate process.
 """
 
 from __future__ import annotations
 
-import codecs
 import os
 import pty
-import re
 import select
-import signal
-import subprocess
 import sys
 import termios
-import time
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
 
-from pydantic_deep.cli.terminal._interrupts import SHOW_CURSOR
-from tests.cli.conftest import PATIENCE_SECONDS
+from pydantic_deep.cli._environment import Environment
+from pydantic_deep.cli.approvals._policy import ApprovalMode
+from pydantic_deep.cli.commands._chat import chat
+from pydantic_deep.cli.terminal import _terminal
+from pydantic_deep.cli.terminal._terminal import Terminal, open_terminal
+from pydantic_deep.cli.turn._conversation import Conversation
+from pydantic_deep.testing import ScriptedModel
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.anyio
 
-HIDE_CURSOR = '\x1b[?25l'
+MakeConversation = Callable[..., Conversation]
 
-PROMPT = '\x1b[?2004h'
-"""Enables bracketed paste. The terminal shows it when the prompt accepts keys."""
-
-PROGRAM = """
-import fcntl, sys, termios
-fcntl.ioctl(2, termios.TIOCSCTTY, 0)  # from now on Ctrl-C is sent here
-
-import anyio, asyncio
-from pydantic_deep.cli import main
-from pydantic_deep.testing import ScriptedModel, call
-
-async def wait(messages, info):
-    await anyio.sleep_forever()
-
-async def hang_once(messages, info):
-    print('hanging', file=sys.stderr, flush=True)
-    await anyio.sleep_forever()
-
-async def hang(messages, info):
-    sys.stderr.write('hanging')
-    while True:
-        try:
-            await asyncio.sleep(3600)
-        except asyncio.CancelledError:
-            sys.stderr.write('stopping')
-
-async def until_typed(messages, info):
-    typed = asyncio.Event()
-    asyncio.get_running_loop().add_reader(0, typed.set)
-    print('type now', file=sys.stderr, flush=True)
-    await typed.wait()
-    asyncio.get_running_loop().remove_reader(0)
-    return EDIT
-
-def told(messages, info):
-    return str(messages[-1].parts[0].content)
-
-EDIT = call('edit_file', path='/poem.txt', old_string='violet', new_string='lily')
-PLAN = [{'content': 'Read the poem', 'status': 'in_progress'}]
-FIRST = [call('write_todos', todos=PLAN), call('ls', path='/')]
-SCRIPTS = {
-    'answers': ScriptedModel(['I look.', *FIRST], '# Flowers\\n\\nThere are **two**.'),
-    'waits': ScriptedModel(FIRST, wait),
-    'waits, then answers': ScriptedModel(FIRST, wait, 'Two\\nflowers.'),
-    'hangs once': ScriptedModel(hang_once),
-    'hangs': ScriptedModel(hang),
-    'edits': ScriptedModel(EDIT, told),
-    'edits, then waits': ScriptedModel(EDIT, wait),
-    'edits twice': ScriptedModel(EDIT, told, EDIT, told),
-    'waits for keys, then edits': ScriptedModel(until_typed, told),
-    'echoes': ScriptedModel('First answer.', 'Second answer.'),
-}
-sys.exit(main(models=SCRIPTS))
-"""
+COLUMNS = 61
 
 
-class Terminal:
-    """The screen and the keyboard of a pseudo-terminal."""
+class Screen(StringIO):
+    """A stream that reports to be a terminal."""
 
-    def __init__(self, process: subprocess.Popen[bytes], descriptor: int) -> None:
-        self.process = process
-        self.shown: str = ''
-        self._descriptor = descriptor
-        self._read_to: int = 0
-        self._decoder = codecs.getincrementaldecoder('utf-8')()  # a read can end inside a character
-
-    def wait_for(self, text: str) -> str:
-        """Read until `text` appears after the previous match, and return the output before it."""
-        give_up = time.monotonic() + PATIENCE_SECONDS
-        while (found := self.shown.find(text, self._read_to)) < 0:
-            ready, _, _ = select.select([self._descriptor], [], [], max(0, give_up - time.monotonic()))
-            data = self._read() if ready else b''
-            assert data, f'{text!r} was never shown, but: {self.shown[self._read_to :][-2000:]!r}'
-            self.shown += self._decoder.decode(data)
-        before, self._read_to = self.shown[self._read_to : found], found + len(text)
-        return before
-
-    def type(self, keys: str) -> None:
-        """Press keys."""
-        os.write(self._descriptor, keys.encode())
-
-    def wait_for_end(self) -> int:
-        """Read to the end of the output and return the exit code."""
-        while data := self._read():
-            self.shown += self._decoder.decode(data)
-        return self.process.wait(PATIENCE_SECONDS)
-
-    def _read(self) -> bytes:
-        try:
-            return os.read(self._descriptor, 65536)
-        except OSError:  # Linux raises this when no process has the terminal open
-            return b''
+    def isatty(self) -> bool:
+        return True
 
 
 @contextmanager
-def open_terminal(*args: str, columns: int, variables: dict[str, str], stdin: int | None = None) -> Generator[Terminal]:
+def open_pty() -> Generator[tuple[int, Terminal]]:
+    """Yield the descriptor of the keyboard and the terminal."""
     ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (40, columns))
-    process = subprocess.Popen(
-        [sys.executable, '-c', PROGRAM, *args],
-        stdin=theirs if stdin is None else stdin,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
-        env={**os.environ, 'TERM': 'xterm-256color', 'PROMPT_TOOLKIT_NO_CPR': '1', **variables},
-    )
-    os.close(theirs)
-    try:
-        yield Terminal(process, ours)
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-        os.close(ours)
-
-
-ConversationStart = Callable[..., Terminal]
-
-
-@pytest.fixture
-def start(work: Path, tmp_path: Path) -> Generator[ConversationStart]:
-    """Start a command in the `work` directory, on a terminal of 80 columns by default."""
-    with ExitStack() as stack:
-
-        def start(
-            command: str, model: str, *args: str, columns: int = 80, stdin: int | None = None, **variables: str
-        ) -> Terminal:
-            argv = (command, *args, '--dir', str(work), '--model', model)
-            state = {'XDG_STATE_HOME': str(tmp_path / 'state'), 'HOME': str(tmp_path)}
-            variables = {**state, 'VISUAL': '', 'EDITOR': '', **variables}
-            return stack.enter_context(open_terminal(*argv, columns=columns, variables=variables, stdin=stdin))
-
-        yield start
-
-
-def plain(shown: str) -> str:
-    """Return the output without the sequences that move the cursor or set colors."""
-    return re.sub(r'\x1b\[[0-9;?]*[A-Za-z]|\r', '', shown)
-
-
-def test_progress_is_shown_while_the_turn_runs(start: ConversationStart) -> None:
-    terminal = start('run', 'waits', 'Go')
-    terminal.wait_for('2 tool calls')
-    shown = plain(terminal.shown)
-    assert '✓ ls /' in shown
-    assert '▸ Read the poem' in shown
-    terminal.type('\x03')
-    assert terminal.wait_for_end() == 130
-    assert 'Interrupted. Completed work is not undone.' in terminal.shown
-
-
-def test_answer_is_rendered_and_the_live_display_is_removed(start: ConversationStart) -> None:
-    terminal = start('run', 'answers', 'Go')
-    assert terminal.wait_for_end() == 0
-    assert '# Flowers' not in terminal.shown
-    assert plain(terminal.shown).rstrip().endswith('There are two.')
-    assert terminal.shown.count(HIDE_CURSOR) == terminal.shown.count(SHOW_CURSOR) == 1  # the cursor is shown again
-
-
-@pytest.mark.parametrize('columns', [80, 40])
-def test_progress_lines_fit_the_terminal_width(start: ConversationStart, columns: int) -> None:
-    terminal = start('run', 'answers', 'Go', columns=columns)
-    terminal.wait_for_end()
-    calls = re.findall('✓.*', plain(terminal.shown))
-    assert len(calls) == 2
-    assert max(map(len, calls)) <= columns
-
-
-def test_no_color_disables_colors(start: ConversationStart) -> None:
-    terminal = start('run', 'answers', 'Go', NO_COLOR='1')
-    terminal.wait_for_end()
-    assert not re.search(r'\x1b\[[0-9;]*3[0-7]', terminal.shown)
-
-
-def test_dumb_terminal_gets_plain_lines(start: ConversationStart) -> None:
-    terminal = start('run', 'answers', 'Go', TERM='dumb')
-    assert terminal.wait_for_end() == 0
-    assert '\x1b[' not in terminal.shown
-    assert '▸ Read the poem' in terminal.shown
-
-
-def test_ctrl_c_stops_the_turn_and_the_chat_continues(start: ConversationStart) -> None:
-    terminal = start('chat', 'waits, then answers')
-    terminal.wait_for(PROMPT)
-    terminal.type('Go\r')
-    terminal.wait_for('2 tool calls')
-    terminal.type('\x03')
-    terminal.wait_for('Interrupted.')
-    terminal.wait_for(PROMPT)
-    terminal.type('How many?\r')
-    terminal.wait_for('flowers.')
-    terminal.wait_for(PROMPT)
-    terminal.type('\x04')
-    assert terminal.wait_for_end() == 0
-
-
-def test_ctrl_c_at_the_prompt_clears_the_line(start: ConversationStart) -> None:
-    terminal = start('chat', 'echoes')
-    terminal.wait_for(PROMPT)
-    terminal.type('Never mi')
-    terminal.type('\x03')
-    terminal.wait_for(PROMPT)
-    terminal.type('/quit\r')
-    assert terminal.wait_for_end() == 0
-    assert 'answer' not in terminal.shown
-
-
-def test_prompts_of_an_earlier_chat_are_in_the_history(start: ConversationStart) -> None:
-    first = start('chat', 'echoes')
-    first.wait_for(PROMPT)
-    first.type('Say it\r')
-    first.wait_for('First answer.')
-    first.wait_for(PROMPT)
-    first.type('\x04')
-    assert first.wait_for_end() == 0
-    second = start('chat', 'echoes')
-    second.wait_for(PROMPT)
-    second.type('\x1b[A')
-    second.wait_for('Say it')
-    second.type('\r')
-    second.wait_for('First answer.')
-    second.wait_for(PROMPT)
-    second.type('/quit\r')
-    assert second.wait_for_end() == 0
-
-
-def test_second_ctrl_c_kills_a_hanging_turn(start: ConversationStart) -> None:
-    terminal = start('run', 'hangs', 'Go')
-    terminal.wait_for('hanging')
-    terminal.type('\x03')
-    terminal.wait_for('stopping')
-    terminal.type('\x03')
-    assert terminal.wait_for_end() == -signal.SIGINT
-    assert terminal.shown.rfind(SHOW_CURSOR) > terminal.shown.rfind(HIDE_CURSOR)
-
-
-def test_sigint_without_a_terminal_stops_the_run(work: Path) -> None:
-    program = PROGRAM.replace('fcntl.ioctl(2, termios.TIOCSCTTY, 0)', '')
-    args = ['run', 'Go', '--dir', str(work), '--model', 'hangs once']
-    process = subprocess.Popen([sys.executable, '-c', program, *args], stderr=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert process.stderr is not None
-    while (line := process.stderr.readline()) and b'hanging' not in line:
-        pass
-    process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=PATIENCE_SECONDS)
-    assert (process.returncode, output) == (130, b'')
-    assert errors.decode().endswith('Interrupted. Completed work is not undone.\n')
-    assert SHOW_CURSOR.encode() not in errors
-
-
-QUESTION = 'conversation'
-"""Appears near the end of the line of allowed answers."""
-
-
-@pytest.mark.parametrize(('term', 'prompt'), [('xterm-256color', PROMPT), ('dumb', '> ')])
-def test_approval_prompt_shows_the_diff_and_yes_runs_the_call(
-    start: ConversationStart, work: Path, term: str, prompt: str
-) -> None:
-    terminal = start('run', 'edits', 'Go', TERM=term)
-    terminal.wait_for(QUESTION)
-    terminal.wait_for(prompt)
-    assert (work / 'poem.txt').read_text() == 'rose\nviolet\n'
-    terminal.type('y\r')
-    assert terminal.wait_for_end() == 0
-    shown = plain(terminal.shown)
-    assert '? edit_file' in shown
-    assert '  │ -violet\n  │ +lily\n' in shown
-    assert (work / 'poem.txt').read_text() == 'rose\nlily\n'
-    assert ('\x1b[32m' in terminal.shown) == (term != 'dumb')  # the diff has colours
-
-
-def test_denial_and_its_reason_reach_the_model(start: ConversationStart, work: Path) -> None:
-    terminal = start('run', 'edits', 'Go')
-    terminal.wait_for(QUESTION)
-    terminal.wait_for(PROMPT)
-    terminal.type('n\r')
-    terminal.wait_for('Why?')
-    terminal.type('Too short.\r')
-    assert terminal.wait_for_end() == 0
-    assert plain(terminal.shown).rstrip().endswith('A person denied this call: Too short.')
-    assert (work / 'poem.txt').read_text() == 'rose\nviolet\n'
-
-
-@pytest.mark.parametrize('columns', [80, 40])
-def test_approval_prompt_fits_the_terminal_width(start: ConversationStart, columns: int) -> None:
-    terminal = start('run', 'edits', 'Go', columns=columns)
-    terminal.wait_for(QUESTION)
-    shown = plain(terminal.shown)
-    lines = shown[shown.index('? edit_file') :].split('\n')
-    assert max(map(len, lines)) <= columns
-
-
-def test_ctrl_c_at_an_approval_stops_the_turn_and_the_chat_continues(start: ConversationStart, work: Path) -> None:
-    terminal = start('chat', 'edits twice')
-    terminal.wait_for(PROMPT)
-    terminal.type('Go\r')
-    terminal.wait_for(QUESTION)
-    terminal.wait_for(PROMPT)
-    terminal.type('\x03')
-    terminal.wait_for('Interrupted.')
-    terminal.wait_for(PROMPT)
-    assert (work / 'poem.txt').read_text() == 'rose\nviolet\n'
-    terminal.type('And now?\r')
-    terminal.wait_for('interrupted')
-    terminal.wait_for(PROMPT)
-    terminal.type('/quit\r')
-    assert terminal.wait_for_end() == 0
-
-
-def test_ctrl_c_after_an_approval_stops_the_turn(start: ConversationStart, work: Path) -> None:
-    terminal = start('run', 'edits, then waits', 'Go')
-    terminal.wait_for(QUESTION)
-    terminal.wait_for(PROMPT)
-    terminal.type('y\r')
-    terminal.wait_for('1 tool call,')
-    terminal.type('\x03')
-    assert terminal.wait_for_end() == 130
-    assert (work / 'poem.txt').read_text() == 'rose\nlily\n'
-
-
-def test_keys_typed_before_an_approval_prompt_are_discarded(start: ConversationStart, work: Path) -> None:
-    terminal = start('run', 'waits for keys, then edits', 'Go')
-    terminal.wait_for('type now')
-    terminal.type('y\r')
-    terminal.wait_for(QUESTION)
-    terminal.wait_for(PROMPT)
-    terminal.type('n\ry\r')  # input after the first line does not answer the next prompt either
-    terminal.wait_for('Why?')
-    terminal.type('No.\r')
-    assert terminal.wait_for_end() == 0
-    assert plain(terminal.shown).rstrip().endswith('A person denied this call: No.')
-    assert (work / 'poem.txt').read_text() == 'rose\nviolet\n'
-
-
-def test_editor_changes_the_arguments(start: ConversationStart, work: Path, tmp_path: Path) -> None:
-    script = tmp_path / 'editor.py'
-    script.write_text(
-        "import pathlib, sys; p = pathlib.Path(sys.argv[1]); p.write_text(p.read_text().replace('lily', 'oak'))"
-    )
-    terminal = start('run', 'edits', 'Go', VISUAL=f'{sys.executable} {script}')
-    terminal.wait_for(QUESTION)
-    terminal.wait_for(PROMPT)
-    terminal.type('e\r')
-    assert terminal.wait_for_end() == 0
-    assert (work / 'poem.txt').read_text() == 'rose\noak\n'
-
-
-def test_failed_editor_is_reported_and_the_prompt_repeated(start: ConversationStart, work: Path) -> None:
-    terminal = start('run', 'edits', 'Go', EDITOR='false')
-    terminal.wait_for(QUESTION)
-    terminal.wait_for(PROMPT)
-    terminal.type('e\r')
-    terminal.wait_for('The editor exited with code 1; nothing was changed.')
-    terminal.wait_for(QUESTION)
-    terminal.wait_for(PROMPT)
-    terminal.type('y\r')
-    assert terminal.wait_for_end() == 0
-    assert (work / 'poem.txt').read_text() == 'rose\nlily\n'
-
-
-def test_arguments_are_edited_at_the_prompt_without_an_editor(start: ConversationStart, work: Path) -> None:
-    terminal = start('run', 'edits', 'Go')
-    terminal.wait_for(QUESTION)
-    terminal.wait_for(PROMPT)
-    terminal.type('e\r')
-    terminal.wait_for('Enter ends the input.')
-    terminal.wait_for(PROMPT)
-    terminal.type('\x7f\x7f\x7foak\x1b\r')  # over the end of `lily` and the newline
-    assert terminal.wait_for_end() == 0
-    assert (work / 'poem.txt').read_text() == 'rose\nlioak\n'
-
-
-def test_approval_prompt_uses_the_controlling_terminal_if_stdin_is_a_pipe(start: ConversationStart, work: Path) -> None:
-    ours, theirs = os.pipe()
-    terminal = start('run', 'edits', '-', stdin=ours)
+    termios.tcsetwinsize(theirs, (40, COLUMNS))
+    with open(os.dup(theirs), encoding='utf-8') as stdin, open(theirs, 'w', encoding='utf-8') as stdout:
+        yield ours, Terminal(stdin=stdin, stdout=stdout)
     os.close(ours)
-    os.write(theirs, b'Go')
-    os.close(theirs)
-    terminal.wait_for(QUESTION)
-    terminal.wait_for(PROMPT)
-    terminal.type('y\r')
-    assert terminal.wait_for_end() == 0
-    assert (work / 'poem.txt').read_text() == 'rose\nlily\n'
 
 
-def test_run_without_any_terminal_denies_calls(work: Path) -> None:
-    program = PROGRAM.replace('fcntl.ioctl(2, termios.TIOCSCTTY, 0)', '')
-    done = subprocess.run(
-        [sys.executable, '-c', program, 'run', 'Go', '--dir', str(work), '--model', 'edits', '--no-user-skills'],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        start_new_session=True,
-    )
-    assert (done.returncode, done.stdout.startswith('Nobody can be asked for approval here.')) == (0, True)
-    assert 'Use --approvals=allow' in done.stderr
-    assert (work / 'poem.txt').read_text() == 'rose\nviolet\n'
+async def test_ask_returns_the_typed_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('PROMPT_TOOLKIT_NO_CPR', '1')
+    with open_pty() as (ours, terminal), create_pipe_input() as keys:
+        terminal.__dict__['_input'] = keys  # replaces the input that reads the pseudo-terminal
+        keys.send_text('es\r')
+        assert await terminal.ask('> ', default='y') == 'yes'
+        assert b'> ' in os.read(ours, 65536)
+
+
+def test_console_has_the_width_of_the_terminal() -> None:
+    with open_pty() as (_, terminal):
+        assert terminal.console.width == COLUMNS
+
+
+def test_discard_input_drops_typed_keys() -> None:
+    with open_pty() as (ours, terminal):
+        os.write(ours, b'y\n')
+        assert select.select([terminal.stdin], [], [], 30)[0] == [terminal.stdin]
+        terminal.discard_input()
+        assert select.select([terminal.stdin], [], [], 0)[0] == []
+
+
+def test_open_terminal_uses_stdin_and_stderr_if_both_are_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, 'stdin', Screen())
+    monkeypatch.setattr(sys, 'stderr', Screen())
+    with open_terminal() as terminal:
+        assert terminal == Terminal(stdin=sys.stdin, stdout=sys.stderr)
+
+
+def test_open_terminal_falls_back_to_the_controlling_terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tty = tmp_path / 'tty'
+    tty.touch()
+    monkeypatch.setattr(_terminal, 'TTY', tty)
+    monkeypatch.setattr(sys, 'stdin', StringIO())
+    with open_terminal() as terminal:
+        assert terminal is not None
+        assert (terminal.stdin.name, terminal.stdout.name) == (str(tty), str(tty))
+    assert (terminal.stdin.closed, terminal.stdout.closed) == (True, True)
+
+
+def test_open_terminal_returns_none_without_a_terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(_terminal, 'TTY', tmp_path / 'none')
+    monkeypatch.setattr(sys, 'stdin', StringIO())
+    with open_terminal() as terminal:
+        assert terminal is None
+
+
+async def test_chat_continues_after_ctrl_c_at_the_prompt(
+    make_conversation: MakeConversation,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, 'stdin', Screen())
+    model = ScriptedModel('There are two.')
+    environment = Environment(variables={'XDG_STATE_HOME': str(tmp_path)})
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        keys.send_text('Never mi\x03How many?\r\x04')
+        assert await chat(make_conversation(model), environment, ApprovalMode.allow) == 0
+    assert [message for message in model.requests[0].messages if 'Never' in str(message)] == []
+    shown = capsys.readouterr().out
+    assert 'Ctrl-C stops the agent, Ctrl-D ends the chat, /help lists commands.' in shown.splitlines()
+    assert 'There are two.' in shown
+
+
+@pytest.mark.parametrize('is_persistent', [True, False])
+async def test_chat_prints_the_store_only_if_persistent(
+    make_conversation: MakeConversation,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    is_persistent: bool,
+) -> None:
+    monkeypatch.setattr(sys, 'stdin', Screen())
+    conversation = make_conversation(ScriptedModel())
+    conversation.is_persistent = is_persistent
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        keys.send_text('\x04')
+        await chat(conversation, Environment(variables={'XDG_STATE_HOME': str(tmp_path)}), ApprovalMode.allow)
+    assert ('versions in memory:' in capsys.readouterr().out) is is_persistent
+
+
+async def test_chat_prints_the_continued_version(
+    make_conversation: MakeConversation,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, 'stdin', Screen())
+    base = await make_conversation(ScriptedModel()).prepare_turn()
+    conversation = make_conversation(ScriptedModel())
+    await conversation.continue_from('HEAD')
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        keys.send_text('\x04')
+        await chat(conversation, Environment(variables={'XDG_STATE_HOME': str(tmp_path)}), ApprovalMode.allow)
+    first = ' '.join(capsys.readouterr().out.split()).partition(' versions in ')[0]
+    assert first.endswith(f', from version {base.id[-8:]}')

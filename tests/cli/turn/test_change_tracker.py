@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import anyio
@@ -11,9 +10,7 @@ import pytest
 
 from pydantic_deep.cli.turn import _change_tracker
 from pydantic_deep.cli.turn._change_tracker import ChangeTrackingBackend, ChangeTrackingSandbox, describe_change
-from pydantic_deep.cli.turn._runtime import AgentRuntime, check_runtime
 from pydantic_deep.streaming import FileEvent
-from pydantic_deep.testing import ScriptedModel
 from pydantic_deep_backends import (
     BackendUnavailableError,
     CommandTimeoutError,
@@ -130,21 +127,6 @@ async def test_lines_changed_by_a_tool_before_a_command_are_counted(sandbox: Cha
     assert [(c.path, c.added_lines, c.removed_lines) for c in await sandbox.all_changes()] == [
         ('/workspace/poem.txt', 1, 2)
     ]
-
-
-async def test_check_runtime_runs_one_command(
-    make_runtime: Callable[..., AgentRuntime], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tried: list[Command] = []
-
-    async def run(self: SandboxBackend, command: Command) -> CommandResult:
-        tried.append(command)
-        return CommandResult(exit_code=0, stdout='', stderr='')
-
-    monkeypatch.setattr(SandboxBackend, 'working_dir', LocalBackend.working_dir)
-    monkeypatch.setattr(SandboxBackend, 'run', run)
-    await check_runtime(make_runtime(ScriptedModel(), sandbox=True))
-    assert tried == [['true']]
 
 
 @pytest.mark.usefixtures('skip_bwrap_check')

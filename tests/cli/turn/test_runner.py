@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,6 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
 from pydantic_deep.approvals import Approve, Decision, Deny, Edit, PendingApproval
 from pydantic_deep.cli.approvals._policy import ApprovalMode, CallAnswer, Decider, allow_all, pause_all
-from pydantic_deep.cli.render._event_json import render_json
 from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.cli.turn._conversation import Conversation
 from pydantic_deep.cli.turn._runner import EventSink, TurnObserver, TurnReport, run_turn
@@ -282,14 +280,6 @@ async def test_deleted_directory_fails_the_turn_and_reports_removed_files(
     )
     assert turn.end.status == 'failed'
     assert [(file.change, file.removed_lines) for file in files_of(turn)] == [('removed', 2)]
-
-
-def test_event_is_one_line_of_ascii_json() -> None:
-    event = TextEvent(text='\x1b[31m\x9b "Ω"\n\udce9')
-    line = render_json(event)
-    assert line.isascii()
-    assert '\n' not in line
-    assert STREAM_EVENTS.validate_python(json.loads(line)) == event
 
 
 async def test_turn_stopped_during_an_approval_runs_no_call(make_conversation: MakeConversation, work: Path) -> None:

@@ -1,19 +1,15 @@
-"""Events of capabilities in a turn: summaries, retries and budgets."""
+"""The budget of a turn, which its runs and subagents share."""
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
 import pytest
 from inline_snapshot import snapshot
 from pydantic_ai import CancellationToken
-from pydantic_ai.exceptions import ModelConnectionError
-from pydantic_ai.messages import ModelMessage
-from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 from pydantic_ai.usage import RunUsage
 from typer.testing import Result
 
@@ -23,8 +19,8 @@ from pydantic_deep.cli.render._budget_amounts import BudgetUsage
 from pydantic_deep.cli.turn._budget import TurnBudget
 from pydantic_deep.cli.turn._conversation import Conversation
 from pydantic_deep.cli.turn._runner import TurnObserver, TurnReport, run_turn
-from pydantic_deep.streaming import STREAM_EVENTS, BudgetEvent, RetriedEvent, StreamEvent, TextEvent, capability_event
-from pydantic_deep.testing import FakeClock, ScriptedModel, call
+from pydantic_deep.streaming import STREAM_EVENTS, BudgetEvent, StreamEvent, capability_event
+from pydantic_deep.testing import ScriptedModel, call
 
 MakeConversation = Callable[..., Conversation]
 Invoke = Callable[..., Result]
@@ -44,75 +40,6 @@ def emitted(events: list[StreamEvent]) -> list[dict[str, Any]]:
     dumped = [STREAM_EVENTS.dump_python(event) for event in events]
     news = [each for each in dumped if each['type'] in ('summarized', 'retried', 'budget')]
     return [{name: value for name, value in each.items() if name != 'delay_seconds'} for each in news]
-
-
-def streaming_model(*answers: list[str | DeltaToolCalls | Exception]) -> FunctionModel:
-    """Return a model that streams these pieces and raises those that are exceptions."""
-    remaining = list(answers)
-
-    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
-        for piece in remaining.pop(0):
-            if isinstance(piece, Exception):
-                raise piece
-            yield piece
-
-    return FunctionModel(stream_function=stream)
-
-
-LOST = ModelConnectionError('m', 'Connection error.')
-
-
-@pytest.mark.anyio
-async def test_retry_event_contains_the_void_text(make_conversation: MakeConversation) -> None:
-    model = streaming_model(
-        ['Looking.', {1: DeltaToolCall(name='ls', json_args='{}', tool_call_id='x')}],
-        ['Half an ', LOST],
-        [LOST],
-        ['A whole ', 'answer.'],
-    )
-    events, turn = await run(make_conversation(model))
-    assert emitted(events) == snapshot(
-        [
-            {
-                'type': 'retried',
-                'path': [],
-                'attempt': 2,
-                'attempts': 3,
-                'reason': 'connection lost',
-                'void_text': 'Half an ',
-            },
-            {
-                'type': 'retried',
-                'path': [],
-                'attempt': 3,
-                'attempts': 3,
-                'reason': 'connection lost',
-                'void_text': '',
-            },
-        ]
-    )
-    answer_text = ''
-    for event in events:
-        if isinstance(event, TextEvent):
-            answer_text += event.text
-        elif isinstance(event, RetriedEvent):
-            answer_text = answer_text.removesuffix(event.void_text)
-    assert answer_text == 'Looking.A whole answer.'
-    assert turn.end.output == 'A whole answer.'
-
-
-@pytest.mark.anyio
-async def test_subagent_retry_has_its_path_and_text(make_conversation: MakeConversation) -> None:
-    task: DeltaToolCalls = {
-        0: DeltaToolCall(
-            name='task',
-            json_args=json.dumps({'subagent': 'general-purpose', 'description': 'Look'}),
-            tool_call_id='t',
-        )
-    }
-    events, turn = await run(make_conversation(streaming_model([task], ['Half', LOST], ['Seen.'], ['Done.'])))
-    assert turn.end.output == 'Done.'
-    assert [(each['path'], each['void_text']) for each in emitted(events)] == [(['general-purpose'], 'Half')]
 
 
 @pytest.mark.anyio
@@ -242,40 +169,33 @@ def test_exhausted_budget_without_a_store_suggests_no_continuation(invoke: Invok
     assert result.stderr.endswith('is used up: 110 tokens used. --max-tokens raises it.\n')
 
 
-def test_json_events_have_a_retry_before_the_answer(invoke: Invoke) -> None:
-    result = invoke('run', 'Go', '--json', model=ScriptedModel(LOST, 'Done.'))
-    lines = [json.loads(line) for line in result.stdout.splitlines()]
-    assert [line['type'] for line in lines] == ['start', 'retried', 'text', 'usage', 'end']
-
-
-def test_every_retry_of_a_failed_run_is_printed(invoke: Invoke) -> None:
-    result = invoke('run', 'Go', model=ScriptedModel(LOST, LOST, LOST))
-    emitted = re.sub(r'in \d+\.\d s', 'in 0.5 s', result.stderr)
-    assert emitted.startswith(
-        'given in .\nattempt 2 of 3 in 0.5 s: connection lost\nattempt 3 of 3 in 0.5 s: connection lost\n'
-    )
-    assert result.exit_code == 1
-
-
-@pytest.mark.anyio
-async def test_retry_event_is_emitted_before_the_delay(make_conversation: MakeConversation, clock: FakeClock) -> None:
-    task = call('task', subagent='general-purpose', description='Look')
-    conversation = make_conversation(ScriptedModel(LOST, task, LOST, 'Seen.', 'Done.'))
-    emitted: list[tuple[list[str], bool]] = []
-    waited = [0.0]
-
-    def show(event: StreamEvent) -> None:
-        if isinstance(event, RetriedEvent):
-            emitted.append((event.path, clock.monotonic() == sum(waited)))
-            waited.append(event.delay_seconds)
-
-    await run_turn(conversation, 'Go', stop=CancellationToken(), observer=TurnObserver(show=show, decide=allow_all))
-    assert emitted == [([], True), (['general-purpose'], True)]
-
-
 def test_turn_with_a_last_answer_is_replayed_exactly(invoke: Invoke) -> None:
     result = invoke('run', 'Go', '--max-tokens', '330', model=ScriptedModel(call('ls'), call('ls'), 'Not done.'))
     assert (result.exit_code, result.stdout) == (4, 'Not done.\n')
     assert 'budget: 220 of 330 tokens used; one answer left\n' in result.stderr
     replayed = invoke('replay', model=ScriptedModel())
     assert (replayed.exit_code, replayed.stderr) == (0, '')
+
+
+def events(result: Result) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_resume_continues_or_raises_the_budget(invoke: Invoke) -> None:
+    small = ('--approvals=pause', '--max-tokens', '150')
+    invoke('run', 'Go', *small, model=ScriptedModel(WRITE))
+    result = invoke('resume', '--approvals=deny', model=ScriptedModel(call('ls')))
+    assert result.exit_code == 4
+    assert 'The budget of 150 tokens for a turn is used up: 220 tokens used.' in result.stderr
+    invoke('run', 'Go', *small, model=ScriptedModel(WRITE))
+    result = invoke('resume', '--approvals=deny', '--max-tokens', '300', model=ScriptedModel('Done.'))
+    assert (result.exit_code, result.stdout) == (0, 'Done.\n')
+
+
+def test_resumed_budget_excludes_earlier_turns(invoke: Invoke) -> None:
+    small = ('--approvals=pause', '--max-tokens', '250')
+    invoke('run', 'One', *small, model=ScriptedModel('First.'))
+    invoke('run', 'Two', '--continue', *small, model=ScriptedModel(WRITE))
+    result = invoke('resume', '--approvals=deny', '--json', model=ScriptedModel('Done.'))
+    assert events(result)[-1]['usage']['requests'] == 2
+    assert result.exit_code == 0

@@ -1,0 +1,149 @@
+"""One task with `run` or `branch`, and its exit code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from inline_snapshot import snapshot
+from pydantic_ai.exceptions import ModelConnectionError
+from pydantic_ai.messages import ModelRequest
+from typer.testing import Result
+
+from pydantic_deep.testing import ScriptedModel, call
+
+Invoke = Callable[..., Result]
+Steady = Callable[[str], str]
+
+PLAN = [{'content': 'Write it', 'status': 'in_progress'}, {'content': 'Read it', 'status': 'pending'}]
+
+
+def test_run_prints_the_answer_to_stdout_and_progress_to_stderr(invoke: Invoke, work: Path, steady: Steady) -> None:
+    model = ScriptedModel(
+        ['I plan.', call('write_todos', todos=PLAN)],
+        call('write_file', path='/note.md', content='# One\n\ntwo\n'),
+        call('read_file', path='/note.md'),
+        call('read_file', path='/nothing.md'),
+        '**Done.**',
+    )
+    result = invoke('run', 'Write a note', '--approvals=allow', model=model)
+    assert result.exit_code == 0
+    assert result.stdout == '**Done.**\n'
+    assert steady(result.stderr) == snapshot("""\
+given in .
+I plan.
+✓ write_todos  2 todos, 0 completed
+  ▸ Write it
+  ○ Read it
+✓ write_file /note.md  Created /note.md: 3 lines, 11 bytes.
+✓ read_file /note.md  3 lines
+↻ read_file /nothing.md  /nothing.md does not exist. Similar: /note.md
+created /note.md +3 -0
+5 requests, 3 tool calls, 500 tokens in, 50 out, 0 s
+version 01234567 in /tmp/state/pydantic-deep/agents.db
+""")
+    assert (work / 'note.md').read_text() == '# One\n\ntwo\n'
+
+
+def test_agent_cannot_read_outside_its_directory(invoke: Invoke, work: Path, tmp_path: Path) -> None:
+    (tmp_path / 'secret.txt').write_text('secret')
+    model = ScriptedModel(call('read_file', path='/../secret.txt'), call('read_file', path='/poem.txt'), 'Done.')
+    invoke('run', 'Go', '--dir', str(work), model=model)
+    returns = [part.model_response_str() for part in model.requests[-1].tool_returns]
+    assert 'secret' not in returns[0].replace('/../secret.txt', '').replace('/secret.txt', '')
+    assert 'rose' in returns[1]
+
+
+def test_unreachable_provider_exits_with_1(invoke: Invoke) -> None:
+    result = invoke('run', 'Go', model=ScriptedModel(*[ModelConnectionError('m', 'Connection error.')] * 3))
+    assert (result.exit_code, result.stdout) == (1, '')
+    assert result.stderr.endswith(
+        "'m' cannot be reached: Connection error. Check the network, and the base URL if you set one.\n"
+    )
+
+
+def test_exhausted_budget_exits_with_4(invoke: Invoke) -> None:
+    result = invoke('run', 'Go', '--max-tokens', '1', model=ScriptedModel(call('ls'), 'Done.'))
+    assert (result.exit_code, result.stdout) == (4, '')
+    assert result.stderr.endswith(
+        'The budget of 1 tokens for a turn is used up: 110 tokens used. Continue with `pydantic-deep run --continue`, or '
+        'in a chat with another prompt; --max-tokens raises it.\n'
+    )
+
+
+EDIT = call('edit_file', path='/poem.txt', old_string='violet', new_string='lily')
+WRITE = call('write_file', path='/new.txt', content='new\n')
+ALLOW = '--approvals=allow'
+
+
+def document(result: Result) -> Any:
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def ids(invoke: Invoke) -> list[str]:
+    """Return the version ids of the directory, oldest first."""
+    return [row['id'] for row in reversed(document(invoke('log', '--json')))]
+
+
+@pytest.fixture
+def two_turns(invoke: Invoke) -> list[str]:
+    """The ids of a root version, a turn that edits the poem and a turn that writes a file."""
+    invoke('run', 'Fix', ALLOW, model=ScriptedModel(EDIT, 'Fixed.'))
+    invoke('run', 'Write', '-c', ALLOW, model=ScriptedModel(WRITE, 'Wrote.'))
+    return ids(invoke)
+
+
+def test_branch_runs_on_a_copy_until_checkout(invoke: Invoke, two_turns: list[str], work: Path, steady: Steady) -> None:
+    write = call('write_file', path='/other.txt', content='1\n2\n')
+    result = invoke('branch', 'side', '-', '--from', 'HEAD~', ALLOW, stdin='Else', model=ScriptedModel(write, 'Else.'))
+    assert (result.exit_code, result.stdout) == (0, 'Else.\n')
+    assert steady(result.stderr) == snapshot("""\
+given in .
+✓ write_file /other.txt  Created /other.txt: 2 lines, 4 bytes.
+created /other.txt +2 -0
+2 requests, 1 tool call, 200 tokens in, 20 out, 0 s
+version 01234567 in /tmp/state/pydantic-deep/agents.db
+The agent worked on a copy; the directory is unchanged. To check out the files: pydantic-deep checkout 01234567
+""")
+    assert sorted(path.name for path in work.iterdir()) == ['new.txt', 'poem.txt']
+    row = document(invoke('log', '--json'))[0]
+    assert (row['branch'], row['is_head'], row['parent_id']) == ('side', False, two_turns[1])
+    invoke('checkout', row['id'])
+    assert sorted(path.name for path in work.iterdir()) == ['other.txt', 'poem.txt']
+
+
+def test_branch_from_head_runs_in_the_directory(invoke: Invoke, two_turns: list[str], work: Path) -> None:
+    write = call('write_file', path='/other.txt', content='1\n')
+    events = invoke('branch', 'side', 'Else', ALLOW, '--json', model=ScriptedModel(write, 'Else.')).stdout.splitlines()
+    last = json.loads(events[-1])
+    assert (last['workspace']['is_in_directory'], (work / 'other.txt').exists()) == (True, True)
+    assert document(invoke('log', '--json'))[0]['branch'] == 'side'
+
+
+def test_branch_name_must_be_unique(invoke: Invoke, two_turns: list[str]) -> None:
+    model = ScriptedModel()
+    result = invoke('branch', 'main', 'Else', model=model)
+    assert (result.exit_code, result.stdout) == (2, '')
+    assert result.stderr == "The conversation has a branch 'main' already. Choose another name.\n"
+    assert ids(invoke) == two_turns
+
+
+def has_instructions(model: ScriptedModel) -> list[bool]:
+    """Return for each request whether its instructions end with those of the conversation."""
+    last = [request.messages[-1] for request in model.requests]
+    texts = [message.instructions or '' for message in last if isinstance(message, ModelRequest)]
+    return [text.endswith('\n\nSpeak like a pirate.') for text in texts]
+
+
+def test_instructions_apply_to_all_turns_of_a_conversation(invoke: Invoke) -> None:
+    """`run --instructions TEXT` adds instructions to all turns of the conversation, including continued ones."""
+    model = ScriptedModel('one', 'two', 'three', 'four')
+    assert invoke('run', 'Go', '--instructions', 'Speak like a pirate.', model=model).exit_code == 0
+    assert invoke('run', 'On', '--continue', '--max-tokens', '1000000', model=model).exit_code == 0
+    assert invoke('chat', '--from', 'HEAD~1', model=model, stdin='On\n').exit_code == 0
+    assert invoke('run', 'Go', model=model).exit_code == 0
+    assert has_instructions(model) == [True, True, True, False]
