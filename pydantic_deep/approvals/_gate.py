@@ -72,10 +72,10 @@ class Gate:
     inherited: bool
     """Whether every `Approvals` of this run is inherited."""
     previews: Sequence[SupportsPreview]
-    preapproves: Sequence[SupportsPreapproval]
-    protects: Sequence[SupportsProtectedPaths]
-    guards: Sequence[SupportsFileGuard]
-    notes: Sequence[SupportsChangeTracking]
+    preapprovals: Sequence[SupportsPreapproval]
+    path_protections: Sequence[SupportsProtectedPaths]
+    file_guards: Sequence[SupportsFileGuard]
+    change_trackers: Sequence[SupportsChangeTracking]
 
     def concerns(self, tool_def: ToolDefinition) -> bool:
         """Return whether calls of this tool need a decision. Other calls skip all further checks."""
@@ -92,14 +92,14 @@ class Gate:
             ToolFailed: A rule denies the call, or its preview shows that it would fail.
         """
         rules = self.rules_by_tool.get(call.tool_def.name, ())
-        looks = self._has_protected or any(rule.rule.allow or rule.rule.deny for rule in rules)
-        preview = await self.preview(ctx, call) if looks else None
+        depends_on_files = self._has_protected or any(rule.rule.allow or rule.rule.deny for rule in rules)
+        preview = await self.preview(ctx, call) if depends_on_files else None
         subject = subject_of(call.tool_def, call.args, preview)
         _refuse(rules, subject)
-        decisions = [*await self._asked(ctx, call, subject, rules)]
+        decisions = await self._decisions_by_rule(ctx, call, subject, rules)
         if not decisions:
             return None
-        if not looks:
+        if not depends_on_files:
             preview = await self.preview(ctx, call)
         _fail_at_once(preview)
         return CallRequest(preview=await self._with_changes(ctx, preview), decisions=_common(decisions))
@@ -108,10 +108,10 @@ class Gate:
         """Return the decisions that the rules of this run allow for a pending call, as the model made it."""
         rules = self.rules_by_tool.get(call.tool_def.name, ())
         subject = subject_of(call.tool_def, call.args, await self.preview(ctx, call))
-        asked = await self._asked(ctx, call, subject, rules)
-        if not asked and all(self._verdict(rule, call, subject) == 'pass' for rule in rules):
-            asked = [rule.rule.decisions for rule in rules]  # the tool itself requires approval
-        return _common(asked)
+        decisions = await self._decisions_by_rule(ctx, call, subject, rules)
+        if not decisions and all(self._verdict(rule, call, subject) == 'pass' for rule in rules):
+            decisions = [rule.rule.decisions for rule in rules]  # the tool itself requires approval
+        return _common(decisions)
 
     async def ask_again(
         self, ctx: RunContext[object], call: Call, answer: Approved | Edited | None, *, kind: DecisionKind | None
@@ -131,14 +131,14 @@ class Gate:
         Raises:
             ToolFailed: A rule denies the call, despite the approval.
         """
-        asked = await self.ask(ctx, call)
-        if asked is not None and kind not in asked.decisions:
-            return asked
+        new_request = await self.ask(ctx, call)
+        if new_request is not None and kind not in new_request.decisions:
+            return new_request
         if answer is None:
             return None
         request = parse_request(answer.request)
         shown = request if isinstance(request, CallRequest) else CallRequest()
-        current = await self.preview(ctx, call) if asked is None else without_notice(asked.preview)
+        current = await self.preview(ctx, call) if new_request is None else without_notice(new_request.preview)
         _fail_at_once(current)
         is_as_shown = _touches_nothing_else if isinstance(answer, Edited) else _is_as_shown
         if answer.shown == digest_of(call.call) and is_as_shown(without_notice(shown.preview), current):
@@ -173,7 +173,9 @@ class Gate:
 
     async def changes(self, ctx: RunContext[object]) -> str | None:
         """Return a notice of the protected files that the run has changed; `None` if there are none."""
-        changes = list({change: None for tracker in self.notes for change in await tracker.guarded_changes(ctx)})
+        changes = list(
+            {change: None for tracker in self.change_trackers for change in await tracker.guarded_changes(ctx)}
+        )
         if not changes:
             return None
         named = ', '.join(visible(change, one_line=True) for change in changes[:MAX_CHANGES])
@@ -197,12 +199,12 @@ class Gate:
                 return preview
         return None
 
-    async def _asked(
+    async def _decisions_by_rule(
         self, ctx: RunContext[object], call: Call, subject: Subject, rules: Sequence[RunRule]
     ) -> list[Sequence[DecisionKind]]:
         """Return the decisions that each rule allows, for the rules that require approval."""
-        touches = self._may_touch_protected(call, subject) or await self._is_guarded(ctx, call, subject)
-        preapproved = not touches and self._is_preapproved(call)
+        changes_protected = self._may_touch_protected(call, subject) or await self._is_guarded(ctx, call, subject)
+        preapproved = not changes_protected and self._is_preapproved(call)
         verdicts = [
             ('allow' if preapproved and not rule.inherited else self._verdict(rule, call, subject), rule.rule.decisions)
             for rule in rules
@@ -211,7 +213,7 @@ class Gate:
         lifted = (preapproved and not self.inherited) or any(verdict == 'allow' for verdict, _ in verdicts)
         if is_marked(call.tool_def) and not lifted:
             allowed.append(DECISIONS)
-        if touches and not is_reading(call.tool_def):
+        if changes_protected and not is_reading(call.tool_def):
             allowed.append(DECISIONS)
         return allowed
 
@@ -220,19 +222,19 @@ class Gate:
 
     def _is_preapproved(self, call: Call) -> bool:
         return any(
-            grant.is_preapproved(call=call.call, tool_def=call.tool_def, args=call.args) for grant in self.preapproves
+            grant.is_preapproved(call=call.call, tool_def=call.tool_def, args=call.args) for grant in self.preapprovals
         )
 
     @property
     def _has_protected(self) -> bool:
-        return bool(self.protects or self.guards)
+        return bool(self.path_protections or self.file_guards)
 
     async def _is_guarded(self, ctx: RunContext[object], call: Call, subject: Subject) -> bool:
         """Return whether a call changes a file that is protected by its name. If that is unknown, return `True`."""
         if is_reading(call.tool_def):
             return False
         files = subject.files if subject.is_seen else None
-        for guard in self.guards:
+        for guard in self.file_guards:
             try:
                 if await guard.changes_guarded_file(ctx, tool_def=call.tool_def, args=call.args, files=files):
                     return True
@@ -245,7 +247,7 @@ class Gate:
 
     def _may_touch_protected(self, call: Call, subject: Subject) -> bool:
         """Return whether a call touches protected paths, or writes to a path without a preview to resolve it."""
-        protected = [_normal(path) for provider in self.protects for path in provider.protected_paths]
+        protected = [_normal(path) for provider in self.path_protections for path in provider.protected_paths]
         if protected and not subject.is_seen:
             return is_writing(call.tool_def) and 'path' in call.args
         return any(
@@ -273,10 +275,12 @@ def open_gate(ctx: RunContext[object], layers: Sequence[tuple[Mapping[str, bool 
         rules_by_tool=rules,
         inherited=all(inherited for _, inherited in layers),
         previews=find_capabilities(ctx, SupportsPreview),
-        preapproves=find_capabilities(ctx, SupportsPreapproval),
-        protects=[provider for provider in find_capabilities(ctx, SupportsProtectedPaths) if provider.protected_paths],
-        guards=find_capabilities(ctx, SupportsFileGuard),
-        notes=find_capabilities(ctx, SupportsChangeTracking),
+        preapprovals=find_capabilities(ctx, SupportsPreapproval),
+        path_protections=[
+            provider for provider in find_capabilities(ctx, SupportsProtectedPaths) if provider.protected_paths
+        ],
+        file_guards=find_capabilities(ctx, SupportsFileGuard),
+        change_trackers=find_capabilities(ctx, SupportsChangeTracking),
     )
 
 
