@@ -39,9 +39,7 @@ class ServerMetrics:
         """Used tokens by agent and kind: `input` and `output`."""
         self.running = Gauge('pydantic_deep_runs_running', 'Runs that work now.', registry=self.registry)
         """The number of running runs."""
-        self.log_bytes = Gauge(
-            'pydantic_deep_log_bytes', 'Bytes of logs of runs that are kept.', registry=self.registry
-        )
+        self.log_bytes = Gauge('pydantic_deep_log_bytes', 'Bytes of the logs of runs.', registry=self.registry)
         """The size of all logs, in bytes."""
         self.log_memory_bytes = Gauge(
             'pydantic_deep_log_memory_bytes', 'Bytes of those logs that are in memory.', registry=self.registry

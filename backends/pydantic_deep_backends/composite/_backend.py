@@ -221,7 +221,9 @@ class CompositeBackend:
         """
         path = await self._resolve_dotdot(path)
         if path == '/' or self._table.is_fixed(path):
-            raise ValueError(f'{path!r} is the root, a mount point or above one, and stays. Remove what is in it.')
+            raise ValueError(
+                f'{path!r} is the root, a mount point or above one, and cannot be removed. Remove its contents.'
+            )
         part, inner = self._table.locate(path)
         with part.errors(inner):
             await part.backend.remove(inner)

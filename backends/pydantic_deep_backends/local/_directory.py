@@ -254,7 +254,7 @@ async def _until_unlocked(path: Callable[[], str], attempt: Callable[[], Awaitab
             return await attempt()
         except DirectoryLockedError:
             await anyio.sleep(wait_seconds)
-    raise TimeoutError(errno.ETIMEDOUT, 'Its directory stays locked by somebody else. Try again later', path())
+    raise TimeoutError(errno.ETIMEDOUT, 'Another writer has locked its directory. Try again later', path())
 
 
 @contextmanager

@@ -124,7 +124,7 @@ class LocalFiles(LocalDirectory):
 
         def refuse(root: OpenRoot, names: Components) -> None:
             raise ValueError(
-                f'{path_from(names)!r} is the root of the backend or above it, and stays. Remove what is in it.'
+                f'{path_from(names)!r} is the root of the backend or above it, and cannot be removed. Remove its contents.'
             )
 
         def remove(root: OpenRoot, parts: Components) -> None:

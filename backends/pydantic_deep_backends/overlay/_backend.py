@@ -198,7 +198,9 @@ class OverlayBackend:
         parent, _, name = path.rpartition('/')
         key = f'{(await self.realpath(parent or "/")).rstrip("/")}/{name}'
         if is_within(await self.working_dir(), key):
-            raise ValueError(f'{path!r} is or holds the working directory and stays. Remove what is in it.')
+            raise ValueError(
+                f'{path!r} is or contains the working directory and cannot be removed. Remove its contents.'
+            )
         while not await self._try_remove(path, key):
             pass
 

@@ -167,7 +167,7 @@ class StateBackend:
         """Remove a file, or a directory with everything in it. The parent directory remains, even if empty."""
         path = await resolve_dotdot_strict(self, path)
         if path == '/':
-            raise ValueError("'/' is the working directory and cannot be removed. Remove what is in it.")
+            raise ValueError("'/' is the working directory and cannot be removed. Remove its contents.")
         if self._files.get(path) is not None:
             self._files = self._files.remove(path)
         elif self._is_dir(path):

@@ -65,7 +65,7 @@ async def test_mount_points_and_their_parents_exist_and_cannot_be_removed(path: 
     assert await backend.exists(path)
     assert await backend.stat(path) == FileEntry(name=path[-1], path=path, is_dir=True, size=None)
     await backend.make_dir(path)
-    with pytest.raises(ValueError, match='Remove what is in it'):
+    with pytest.raises(ValueError, match='Remove its contents'):
         await backend.remove(path)
     with pytest.raises(IsADirectoryError):
         await backend.write_bytes(path, b'')

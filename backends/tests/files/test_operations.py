@@ -254,7 +254,7 @@ async def test_lock_that_is_never_released_times_out(
     directory = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(directory, fcntl.LOCK_EX)
     try:
-        with pytest.raises(TimeoutError, match=r"stays locked by somebody else. Try again later: '/f'"):
+        with pytest.raises(TimeoutError, match=r"Another writer has locked its directory. Try again later: '/f'"):
             await changes[change]()
     finally:
         os.close(directory)

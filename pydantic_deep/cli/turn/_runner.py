@@ -256,7 +256,7 @@ class _TurnRunner:
         if answers is None:
             return None
         if self._stop.cancelled:
-            raise RunCancelled('The turn was stopped before what was answered could run.')
+            raise RunCancelled('The turn was stopped before the answered calls could run.')
         for id, answer in answers.items():
             self._show(answer_event(id, answer))
         self._pending = []

@@ -175,7 +175,7 @@ def _put_runs(state: CommitState) -> Operation[None]:
         rows = [_rows.run_row(run._replace(owner=owner if run.state == 'running' else None)) for run in runs]
         done = yield from insert('run', _rows.RUN, rows, 'ON CONFLICT (id) DO NOTHING RETURNING id')
         if len(done) < len(rows):
-            raise ValueError(f'There is a run {runs[0].id!r} already, or another of these. Use new ids.')
+            raise ValueError(f'The run {runs[0].id!r}, or another run of this commit, exists already. Use new ids.')
 
 
 def _settle(new: Commit) -> Operation[None]:
@@ -225,7 +225,9 @@ def _put_versions(state: CommitState) -> Operation[None]:
     rows = [_version_row(state, version, branches[version.branch_id], configs[version.id]) for version in versions]
     done = yield from insert('version', _VERSION, rows, 'ON CONFLICT (id) DO NOTHING RETURNING id, number')
     if len(done) < len(rows):
-        raise ValueError(f'There is a version {versions[0].id!r} already, or another of these. Use new ids.')
+        raise ValueError(
+            f'The version {versions[0].id!r}, or another version of this commit, exists already. Use new ids.'
+        )
     state.numbers |= {id_from(id): integer(number) for id, number in done}
     edges: list[Row] = []
     for version in versions:

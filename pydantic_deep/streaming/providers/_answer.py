@@ -34,7 +34,7 @@ from pydantic_deep.streaming._protocol import Frame
 APPROVAL_REQUIRED = 'approval_required'
 """The name of the call that asks a client for an approval."""
 
-VOID_NOTICE = '\n\n[What stands above is void: the answer begins anew.]\n\n'
+VOID_NOTICE = '\n\n[Discard the text above: the answer starts again.]\n\n'
 """Follows text that became void, because no provider's format can retract text."""
 
 _SEPARATOR = '\n\n'

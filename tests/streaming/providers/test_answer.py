@@ -39,7 +39,7 @@ from tests.streaming.conftest import waiting
 CALL = ToolCallEvent(id='c', name='ls', args='{"path":"/"}', index=0)
 RESULT = ToolResultEvent(id='c', name='ls', outcome='success', content='secret')
 END = EndEvent(status='complete')
-VOID = '\n\n[What stands above is void: the answer begins anew.]\n\n'
+VOID = '\n\n[Discard the text above: the answer starts again.]\n\n'
 
 encoders = pytest.mark.parametrize('make', [OpenaiEncoder, AnthropicEncoder, GoogleEncoder])
 Make = Callable[..., AnswerEncoder]
