@@ -199,7 +199,10 @@ class ApprovalNotFoundError(StoreError, LookupError):
 
     def __init__(self, id: str) -> None:
         self.id = id
-        super().__init__(f'There is no approval {id!r} in this store.')
+        super().__init__(
+            f'There is no approval {id!r} in this store. `ApprovalInbox(store).list()` and '
+            '`pydantic-deep approvals list` show the pending ones.'
+        )
 
 
 class ApprovalAnsweredError(StoreError):

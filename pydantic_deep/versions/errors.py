@@ -38,7 +38,7 @@ class ApprovalsPendingError(DeepAgentError, ValueError):
         self.version_id = version_id
         self.pending = tuple(pending)
         super().__init__(
-            f'The version {version_id} has {len(pending)} pending approvals ({", ".join(pending)}). '
+            f'The version {version_id} has pending approvals: {", ".join(pending)}. '
             'Answer them with `resume` (without answers, if they are stored already), or continue from its parent.'
         )
 

@@ -285,7 +285,7 @@ def check_env(env: Mapping[str, str]) -> dict[str, str]:
     """Return a copy of environment variables. Raises `ValueError` for an invalid name or value."""
     for name, value in env.items():
         if not name or '=' in name or '\0' in f'{name}{value}':
-            raise ValueError(f'The variable {name!r} cannot be set. A name has no `=`, and neither has a NUL.')
+            raise ValueError(f'The variable {name!r} cannot be set: its name contains `=`, or its name or value a NUL.')
     return {**env}
 
 

@@ -277,7 +277,7 @@ class CompositeBackend:
             return path
         part, real = await self._resolved(path)
         if self._table.locate(real)[0] is not part:
-            raise FileNotFoundError(errno.ENOENT, 'It is a link to what a mount hides. Leave out `..`', path)
+            raise FileNotFoundError(errno.ENOENT, 'It is a link to a file that a mount hides. Remove `..`', path)
         return real
 
     async def _resolved(self, path: str) -> tuple[Mount, str]:

@@ -82,7 +82,7 @@ def decode(data: bytes, node_by_digest: Mapping[str, Node]) -> Node:
     level, references = _parse(data)
     node = _rebuild(level, references, node_by_digest)
     if node.file_count > MAX_COUNT:
-        raise ValueError('A node cannot have that many files below it. Pass what `Tree.nodes` yielded.')
+        raise ValueError('A node cannot have that many files below it. Pass a node from `Tree.nodes`.')
     return node
 
 
@@ -177,7 +177,7 @@ def _parse(data: bytes) -> tuple[int | None, list[_Reference]]:
             references.append(_Reference(reader.digest(), reader.number(8), kind, name))
         return None, references
     if magic != _SPLIT_MAGIC:
-        raise ValueError(f'A node cannot start with {magic!r}. Pass what `Tree.nodes` yielded.')
+        raise ValueError(f'A node cannot start with {magic!r}. Pass a node from `Tree.nodes`.')
     level = reader.number(1)
     while not reader.at_end:
         reader.take(1)
@@ -190,11 +190,11 @@ def _parse(data: bytes) -> tuple[int | None, list[_Reference]]:
 
 def _decode_child(reference: _Reference, node_by_digest: Mapping[str, Node]) -> Child:
     if reference.name in _RESERVED_NAMES or '/' in reference.name:
-        raise ValueError(f'An entry cannot be named {reference.name!r}. Pass what `Tree.nodes` yielded.')
+        raise ValueError(f'An entry cannot be named {reference.name!r}. Pass a node from `Tree.nodes`.')
     if reference.kind in _KIND_MODES:
         return FileVersion(digest=reference.digest, size=reference.size, mode=_KIND_MODES[reference.kind])
     if reference.kind != b'd' or not reference.size:
-        raise ValueError(f'An entry cannot be of the kind {reference.kind!r}. Pass what `Tree.nodes` yielded.')
+        raise ValueError(f'An entry cannot be of the kind {reference.kind!r}. Pass a node from `Tree.nodes`.')
     node = node_by_digest[reference.digest]
     check_directory(node)
     return node

@@ -287,8 +287,9 @@ def _gc(
     if json:
         print_document(collected)
     else:
-        removed = ', '.join(f'{count} {kind}' for kind, count in collected.removed.items() if count) or 'nothing'
-        typer.echo(f'Removed {removed}: {collected.freed_bytes} bytes. Marked {collected.condemned}.')
+        removed = ', '.join(f'{count} {kind}' for kind, count in collected.removed.items() if count)
+        sizes = f'{removed}: {collected.freed_bytes} bytes' if removed else 'nothing'
+        typer.echo(f'Removed {sizes}. Marked {collected.condemned} to be removed by a later call.')
 
 
 def _print_replay(version: str, replay: Replay, *, json: bool) -> None:

@@ -166,7 +166,7 @@ def receive(file: int, max_bytes: int) -> object:
 
     (length,) = _HEADER.unpack(_read(read, _HEADER.size))
     if length > max_bytes:
-        raise ValueError(f'A message of {length} bytes is not taken.')
+        raise ValueError(f'A message of {length} bytes is too large.')
     return decode(_read(read, length))
 
 

@@ -295,7 +295,9 @@ def test_invalid_answer_options_are_refused(
 
 def test_unknown_approval_id_is_reported(invoke: Invoke, waiting: list[str]) -> None:
     result = invoke('approvals', 'answer', 'ffffffff', '--approve')
-    assert (result.exit_code, result.stderr) == (2, "There is no approval 'ffffffff' in this store.\n")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("There is no approval 'ffffffff' in this store.")
+    assert '`pydantic-deep approvals list`' in result.stderr
 
 
 def test_delegation_path_is_empty_without_matching_pending_requests() -> None:

@@ -203,7 +203,7 @@ def test_gc_reports_removed_objects(invoke: Invoke, history: list[str]) -> None:
     result = invoke('gc', '--grace', '0')
     assert result.exit_code == 0
     assert result.stdout.startswith('Removed ')
-    assert invoke('gc').stdout == 'Removed nothing: 0 bytes. Marked 0.\n'
+    assert invoke('gc').stdout == 'Removed nothing. Marked 0 to be removed by a later call.\n'
     assert set(document(invoke('gc', '--json'))) == {'removed', 'condemned', 'freed_bytes'}
 
 
