@@ -15,16 +15,15 @@ import anyio
 import pydantic_ai
 import typer
 from pydantic_ai.models import Model
-from rich.console import Console
 from typer.core import TyperGroup
 
 from pydantic_deep._text.escapes import visible
-from pydantic_deep.cli.approvals._policy import ApprovalMode, ChatApprovalMode
+from pydantic_deep.cli.approvals._policy import ApprovalMode
 from pydantic_deep.cli.commands._approvals import approvals_app
 from pydantic_deep.cli.commands._branching import changes_app
 from pydantic_deep.cli.commands._chat import chat
 from pydantic_deep.cli.commands._history import history_app
-from pydantic_deep.cli.commands._models import render_provider_table, render_providers_json, select_providers
+from pydantic_deep.cli.commands._models import models_app
 from pydantic_deep.cli.commands._options import (
     APPROVALS_HELP,
     BUDGET_HELP,
@@ -60,7 +59,6 @@ from pydantic_deep.cli.history._revisions import Revisions
 from pydantic_deep.cli.history._store import choose_store, open_chosen_store
 from pydantic_deep.cli.terminal._deferred_warnings import deferred_warnings
 from pydantic_deep.cli.turn._failures import EXIT_CODES
-from pydantic_deep.cli.turn._providers import list_providers
 from pydantic_deep.cli.turn._runtime import MAX_TOKENS, create_runtime
 
 from ._environment import Environment
@@ -263,15 +261,15 @@ def _chat(
     directory: DirectoryOption = Path(),
     model: ModelOption = None,
     approvals: Annotated[
-        ChatApprovalMode,
+        ApprovalMode,
         typer.Option(
             '--approvals',
             metavar='MODE',
-            parser=choice_parser(ChatApprovalMode),
+            parser=choice_parser(ApprovalMode.ask, ApprovalMode.deny, ApprovalMode.allow),
             help='How to handle calls that need approval: `ask` at the terminal, `deny`, or `allow`. Without a terminal, '
             '`ask` denies.',
         ),
-    ] = ChatApprovalMode.ask,
+    ] = ApprovalMode.ask,
     sandbox: SandboxOption = False,
     skills: SkillsOption = None,
     no_user_skills: NoUserSkillsOption = False,
@@ -296,16 +294,16 @@ def _chat(
     options = AgentOptions(directory, model, sandbox, skills, no_user_skills, max_tokens, max_cost)
     with exit_on_error(json=False):
         settings = options.settings(environment)
-        mode = ApprovalMode(approvals.value)
-        runtime = create_runtime(environment, settings, approvals=mode)
+        runtime = create_runtime(environment, settings, approvals=approvals)
 
         async def work() -> int:
             async with start.open(runtime, settings) as conversation:
-                return await chat(conversation, environment, mode)
+                return await chat(conversation, environment, approvals)
 
         raise typer.Exit(anyio.run(work))
 
 
+app.add_typer(models_app)
 app.add_typer(history_app)
 app.add_typer(changes_app)
 app.add_typer(approvals_app)
@@ -313,35 +311,6 @@ app.add_typer(store_app)
 app.add_typer(skills_app)
 app.add_typer(serve_app)
 app.add_typer(keys_app)
-
-
-@app.command('models', epilog=MODEL_HELP)
-def _models(
-    context: typer.Context,
-    provider: Annotated[
-        str | None, typer.Argument(help='List the model names of this provider, such as anthropic.')
-    ] = None,
-    json: Annotated[bool, typer.Option('--json', help='Print one JSON array.')] = False,
-) -> None:
-    """List the providers, whether each has its key set and its package installed, and the model names pydantic-ai knows.
-
-    Providers that you can use come first. A provider accepts names that are not listed too. The value of a key is never
-    printed.
-    """
-    environment = context.find_object(Environment) or Environment()
-    known = list_providers(environment.variables)
-    chosen = select_providers(known, provider)
-    if not chosen:
-        raise typer.BadParameter(
-            f'there is no provider {provider!r}. Known: {", ".join(state.name for state in known)}.',
-            param_hint="'PROVIDER'",
-        )
-    if json:
-        typer.echo(render_providers_json(chosen))
-    elif provider:
-        typer.echo('\n'.join(model for state in chosen for model in state.models))
-    else:
-        Console().print(render_provider_table(chosen))
 
 
 def _escape_unencodable(stream: TextIO) -> None:

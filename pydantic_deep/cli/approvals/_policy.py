@@ -53,14 +53,6 @@ class ApprovalMode(StrEnum):
     """Run the call without a prompt."""
 
 
-class ChatApprovalMode(StrEnum):
-    """How to handle calls that need approval in a chat, which cannot pause."""
-
-    ask = 'ask'
-    deny = 'deny'
-    allow = 'allow'
-
-
 @dataclass(frozen=True, kw_only=True)
 class CallAnswer:
     """The decision about one call, and who made it."""

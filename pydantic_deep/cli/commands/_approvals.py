@@ -6,9 +6,8 @@ import json as json_format
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, cast, get_args
 from urllib.parse import unquote
 
 import typer
@@ -37,7 +36,14 @@ from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.cli.render._log import describe_age
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.render._wrapping import print_lines
-from pydantic_deep.store import ApprovalNotFoundError, ApprovalRecord, Store, VersionFilter, VersionRecord
+from pydantic_deep.store import (
+    ApprovalNotFoundError,
+    ApprovalRecord,
+    ApprovalStatus,
+    Store,
+    VersionFilter,
+    VersionRecord,
+)
 from pydantic_deep.versions import ApprovalInbox
 from pydantic_deep.views import StoredApproval
 
@@ -58,32 +64,19 @@ approvals_app = typer.Typer(
 )
 
 
-class ApprovalStatus(StrEnum):
-    """A value of `approvals list --status`."""
-
-    pending = 'pending'
-    approved = 'approved'
-    edited = 'edited'
-    denied = 'denied'
-    responded = 'responded'
-    expired = 'expired'
-    superseded = 'superseded'
-    all = 'all'
-
-
 @approvals_app.command('list', epilog=EXIT_CODE_HELP)
 def _list(
     context: typer.Context,
     status: Annotated[
-        ApprovalStatus,
+        str,
         typer.Option(
             '--status',
             metavar='STATUS',
-            parser=choice_parser(ApprovalStatus),
+            parser=choice_parser(*get_args(ApprovalStatus), 'all'),
             help='List approvals with this status: `pending`, `approved`, `edited`, `denied`, `responded`, `expired`, '
             '`superseded`, or `all`.',
         ),
-    ] = ApprovalStatus.pending,
+    ] = 'pending',
     agent: Annotated[
         str | None, typer.Option('--agent', metavar='NAME', help='List only the approvals of one agent.')
     ] = None,
@@ -101,7 +94,7 @@ def _list(
 
     async def work(reader: VersionReader) -> tuple[list[StoredApproval], dict[str, str | None]]:
         await reader.print_suspended_runs(agent_name=agent)
-        wanted = None if status is ApprovalStatus.all else status.value
+        wanted = None if status == 'all' else cast('ApprovalStatus', status)
         records = await reader.store.approvals(status=wanted, agent_name=agent, limit=limit)
         approvals = await reader.views.approvals(records)
         return approvals, {} if json else await _load_places(reader, approvals)
@@ -115,7 +108,7 @@ def _list(
                 typer.echo()
             _print_approval(Console(), approval, places.get(approval.version_id))
     else:
-        typer.echo('No approvals are pending.' if status is ApprovalStatus.pending else 'No approvals found.', err=True)
+        typer.echo('No approvals are pending.' if status == 'pending' else 'No approvals found.', err=True)
 
 
 @approvals_app.command('answer', epilog=EXIT_CODE_HELP)

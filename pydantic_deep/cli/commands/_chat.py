@@ -18,15 +18,14 @@ from rich.text import Text
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.approvals._policy import ApprovalMode
 from pydantic_deep.cli.approvals._prompter import ApprovalPrompter
-from pydantic_deep.cli.history._context_report import load_context_report, render_context
+from pydantic_deep.cli.history._context_report import load_context_usage, render_context
 from pydantic_deep.cli.history._store import store_label
 from pydantic_deep.cli.render._event_lines import INCOMPLETE_FILES, render_file, render_skills, render_todos
 from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.cli.render._terminal_text import escape_invisible, first_line
 from pydantic_deep.cli.render._wrapping import print_lines, print_truncated
-from pydantic_deep.cli.terminal._answer_output import print_answer
 from pydantic_deep.cli.terminal._deferred_warnings import deferred_warnings
-from pydantic_deep.cli.terminal._progress import ProgressDisplay
+from pydantic_deep.cli.terminal._progress import ProgressDisplay, print_answer
 from pydantic_deep.cli.turn._conversation import Conversation
 from pydantic_deep.cli.turn._failures import EXIT_CODES, MAX_CHARS
 from pydantic_deep.cli.turn._runner import run_turn
@@ -164,9 +163,9 @@ class ChatSession:
         if tip is None:
             return self._print(Text('The conversation has no turn yet.'))
         window = model.context_window if isinstance(model, Model) else None
-        report = await load_context_report(tip, context_window=window)
+        usage = await load_context_usage(tip, context_window=window)
         width = self._console.width if self._console.is_terminal else None
-        return print_lines(self._console, render_context(report, width=width))
+        return print_lines(self._console, render_context(usage, width=width))
 
     async def _list_skills(self) -> None:
         try:

@@ -7,25 +7,20 @@ import json as json_format
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.console import Console
 
 from pydantic_deep.cli._environment import Environment
-from pydantic_deep.cli._schemas import GarbageCollectionReport, ReplayReport
+from pydantic_deep.cli._schemas import ContextUsage, GarbageCollectionReport, ReplayReport
 from pydantic_deep.cli.approvals._policy import ApprovalMode
-from pydantic_deep.cli.history._context_report import (
-    ContextReport,
-    context_document,
-    load_context_report,
-    render_context,
-)
+from pydantic_deep.cli.history._context_report import load_context_usage, render_context
 from pydantic_deep.cli.history._reader import VersionReader
 from pydantic_deep.cli.render._detail_view import render_details, render_difference
 from pydantic_deep.cli.render._ids import HEAD, short_id
 from pydantic_deep.cli.render._log import print_log
-from pydantic_deep.cli.render._query_table import Table, render_table, value_of, values_of
+from pydantic_deep.cli.render._query_table import render_table, value_of, values_of
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.render._wrapping import print_lines
 from pydantic_deep.cli.turn._conversation import settings_of
@@ -44,6 +39,9 @@ from ._options import (
     print_document,
     read,
 )
+
+if TYPE_CHECKING:
+    from pydantic_deep.store.analytics import Table
 
 VERSION_HELP = (
     'Versions: HEAD is the version whose files the directory has, HEAD~2 the version two turns before it; pauses and '
@@ -140,16 +138,16 @@ def _context(
     otherwise. The usage that the provider reported for the last request is shown beside them.
     """
 
-    async def work(reader: VersionReader) -> ContextReport:
+    async def work(reader: VersionReader) -> ContextUsage:
         record = await reader.revisions.find(version)
-        return await load_context_report(await reader.versions.load(record.id))
+        return await load_context_usage(await reader.versions.load(record.id))
 
-    report = read(context, directory, store, work)
+    usage = read(context, directory, store, work)
     if json:
-        print_document(context_document(report))
+        print_document(usage)
     else:
         console = Console()
-        print_lines(console, render_context(report, width=console.width if console.is_terminal else None))
+        print_lines(console, render_context(usage, width=console.width if console.is_terminal else None))
 
 
 @history_app.command('diff', epilog=f'{VERSION_HELP}\n\n{EXIT_CODE_HELP}')

@@ -1,33 +1,59 @@
-"""The providers that `models` lists, as a table and as JSON. Pure."""
+"""The command `models`: the providers and whether they can be used."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Annotated
 
+import typer
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pydantic_deep.cli.turn._providers import ProviderState
+from pydantic_deep.cli._environment import Environment
+from pydantic_deep.cli.turn._providers import ProviderState, list_providers
 
-NOTE = "To install a package: pip install 'pydantic-ai-slim[PACKAGE]'. To list names: pydantic-deep models PROVIDER"
+from ._options import MODEL_HELP, print_document
 
+_NOTE = "To install a package: pip install 'pydantic-ai-slim[PACKAGE]'. To list names: pydantic-deep models PROVIDER"
 
-def select_providers(known: Sequence[ProviderState], name: str | None) -> list[ProviderState]:
-    """Return the providers with a name, or all of them for `None`."""
-    return [state for state in known if name in (None, state.name)]
-
-
-def render_providers_json(states: Sequence[ProviderState]) -> str:
-    """Return the providers as one JSON array."""
-    return json.dumps([asdict(state) | {'is_ready': state.is_ready} for state in states], indent=2)
+models_app = typer.Typer()
 
 
-def render_provider_table(states: Sequence[ProviderState]) -> Table:
+@models_app.command('models', epilog=MODEL_HELP)
+def _models(
+    context: typer.Context,
+    provider: Annotated[
+        str | None, typer.Argument(help='List the model names of this provider, such as anthropic.')
+    ] = None,
+    json: Annotated[bool, typer.Option('--json', help='Print one JSON array.')] = False,
+) -> None:
+    """List the providers, whether each has its key set and its package installed, and the model names pydantic-ai knows.
+
+    Providers that you can use come first. A provider accepts names that are not listed too. The value of a key is never
+    printed.
+    """
+    environment = context.find_object(Environment) or Environment()
+    known = list_providers(environment.variables)
+    chosen = [state for state in known if provider in (None, state.name)]
+    if not chosen:
+        raise typer.BadParameter(
+            f'there is no provider {provider!r}. Known: {", ".join(state.name for state in known)}.',
+            param_hint="'PROVIDER'",
+        )
+    if json:
+        print_document([asdict(state) | {'is_ready': state.is_ready} for state in chosen])
+    elif provider:
+        typer.echo('\n'.join(model for state in chosen for model in state.models))
+    else:
+        Console().print(_render_table(chosen))
+
+
+def _render_table(states: Sequence[ProviderState]) -> Table:
     """Return the providers as a table, usable ones first."""
     table = Table('provider', 'ready', 'key', 'package', 'names', box=None, pad_edge=False, header_style='bold')
-    table.caption = Text(NOTE)
+    table.caption = Text(_NOTE)
     table.caption_justify = 'left'
     for state in sorted(states, key=lambda state: (not state.is_ready, state.name)):
         table.add_row(

@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, TypeVar, cast
 
@@ -23,7 +22,6 @@ from pydantic_deep.cli.approvals._policy import ApprovalMode, NotPendingError
 from pydantic_deep.cli.history._reader import VersionReader
 from pydantic_deep.cli.history._revisions import Revisions, UnknownVersionError
 from pydantic_deep.cli.history._store import NO_STORE, UnusableStoreError, choose_store, open_chosen_store
-from pydantic_deep.cli.render._event_json import print_event
 from pydantic_deep.cli.render._ids import HEAD
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.terminal._deferred_warnings import deferred_warnings
@@ -36,7 +34,7 @@ from pydantic_deep.cli.turn._conversation import (
 from pydantic_deep.cli.turn._failures import ERROR_EXIT_CODES, EXIT_CODES
 from pydantic_deep.cli.turn._models import UnusableModelError
 from pydantic_deep.cli.turn._runtime import AgentRuntime, Settings, check_runtime
-from pydantic_deep.cli.turn._turn_presenter import present_as_json, present_as_text
+from pydantic_deep.cli.turn._turn_presenter import present_as_json, present_as_text, print_event
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.streaming import EndEvent, ErrorEvent
 from pydantic_deep_backends import BackendUnavailableError, ScanLimitError
@@ -44,7 +42,7 @@ from pydantic_deep_backends import BackendUnavailableError, ScanLimitError
 from ._resume import Presenter
 
 T = TypeVar('T')
-ChoiceT = TypeVar('ChoiceT', bound=StrEnum)
+ChoiceT = TypeVar('ChoiceT', bound=str)
 
 RUN_EXIT_CODE_HELP = (
     'Exit codes: 0 done, 1 the run failed, 2 wrong usage, 3 no usable model (none named, unknown, or its key or '
@@ -109,15 +107,13 @@ BudgetOption = Annotated[
 ]
 
 
-def choice_parser(kind: type[ChoiceT]) -> Callable[[str], ChoiceT]:
-    """Return an option parser for an enum. Without it, Typer puts `Value error` before the message."""
+def choice_parser(*choices: ChoiceT) -> Callable[[str], ChoiceT]:
+    """Return an option parser for fixed choices. Typer's own parser of an enum puts `Value error` before the message."""
 
     def parse(text: str) -> ChoiceT:
-        try:
-            return kind(text)
-        except ValueError:
-            known = ', '.join(member.value for member in kind)
-            raise typer.BadParameter(f'{str(text)!r} is not one of {known}.') from None
+        if text not in choices:
+            raise typer.BadParameter(f'{str(text)!r} is not one of {", ".join(choices)}.')
+        return choices[choices.index(text)]
 
     return parse
 
@@ -161,7 +157,7 @@ ApprovalsOption = Annotated[
     typer.Option(
         '--approvals',
         metavar='MODE',
-        parser=choice_parser(ApprovalMode),
+        parser=choice_parser(*ApprovalMode),
         help='How to handle calls that need approval: `ask` at the terminal, `deny`, `pause` and answer later with '
         '`resume`, or `allow`. Without a terminal, `ask` denies, so scripts that change files need `allow`.',
     ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_format
 import shlex
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -24,7 +23,7 @@ from pydantic_deep.cli.history._store import choose_store, open_chosen_store, st
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.turn._models import choose_model, open_model
 
-from ._options import USAGE_ERROR_CODE, DocumentOption, ModelOption, error_exit, exit_on_error
+from ._options import USAGE_ERROR_CODE, DocumentOption, ModelOption, error_exit, exit_on_error, print_document
 
 if TYPE_CHECKING:
     from pydantic_deep.server import AnyAgent, ApiKey, KeyRing, ServerSettings
@@ -201,7 +200,7 @@ def _list(
             {**key.model_dump(mode='json', exclude={'digest'}), 'last_used_at': used and used.isoformat()}
             for key, used in keys
         ]
-        typer.echo(json_format.dumps(rows, indent=2))
+        print_document(rows)
     elif keys:
         Console().print(_render_keys(keys))
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_format
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +25,8 @@ from pydantic_deep.skills import (
     discover_skills,
     validate_skill,
 )
+
+from ._options import print_document
 
 PROJECT_SKILLS = Path('.agents/skills')
 """Directory of project skills, relative to the project. Other clients use it too."""
@@ -130,7 +131,7 @@ def _list(
     """
     listed, diagnostics = list_skills(_directories(context, directories, trust=trust))
     if json:
-        typer.echo(render_skills_json(listed))
+        print_document(_skill_documents(listed))
     else:
         Console().print(render_skill_table(listed))
     _print_diagnostics(diagnostics)
@@ -160,7 +161,7 @@ def _validate(
     """Validate a skill strictly by the Agent Skills standard. Warnings do not fail."""
     diagnostics = validate_skill(path)
     if json:
-        typer.echo(render_diagnostics_json(diagnostics))
+        print_document(_diagnostic_documents(diagnostics))
     else:
         for diagnostic in diagnostics:
             typer.echo(escape_invisible(str(diagnostic)))
@@ -179,23 +180,19 @@ def list_skills(directories: list[SkillDirectory]) -> tuple[list[SkillRow], list
     return listed, [diagnostic for diagnostic in used.diagnostics if diagnostic.code != 'untrusted']
 
 
-def render_skills_json(listed: list[SkillRow]) -> str:
-    """Return skills as one JSON array."""
-    return json_format.dumps(
-        [
-            {
-                'name': row.skill.name,
-                'description': row.skill.description,
-                'scope': row.skill.scope,
-                'path': str(row.skill.source),
-                'is_trusted': row.is_trusted,
-                'is_hidden': row.skill.is_hidden,
-                'allowed_tools': list(row.skill.allowed_tools),
-            }
-            for row in listed
-        ],
-        indent=2,
-    )
+def _skill_documents(listed: list[SkillRow]) -> list[dict[str, object]]:
+    return [
+        {
+            'name': row.skill.name,
+            'description': row.skill.description,
+            'scope': row.skill.scope,
+            'path': str(row.skill.source),
+            'is_trusted': row.is_trusted,
+            'is_hidden': row.skill.is_hidden,
+            'allowed_tools': row.skill.allowed_tools,
+        }
+        for row in listed
+    ]
 
 
 def render_skill_table(listed: list[SkillRow]) -> Table:
@@ -207,15 +204,11 @@ def render_skill_table(listed: list[SkillRow]) -> Table:
     return table
 
 
-def render_diagnostics_json(diagnostics: list[SkillDiagnostic]) -> str:
-    """Return diagnostics as one JSON array."""
-    return json_format.dumps(
-        [
-            {'severity': d.severity, 'path': d.path, 'line': d.line, 'code': d.code, 'message': d.message}
-            for d in diagnostics
-        ],
-        indent=2,
-    )
+def _diagnostic_documents(diagnostics: list[SkillDiagnostic]) -> list[dict[str, object]]:
+    return [
+        {'severity': d.severity, 'path': d.path, 'line': d.line, 'code': d.code, 'message': d.message}
+        for d in diagnostics
+    ]
 
 
 def _directories(context: typer.Context, paths: list[Path] | None, *, trust: bool) -> list[SkillDirectory]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Final, cast
 
@@ -55,7 +56,7 @@ def _check(context: typer.Context, store: StoreOption = None, json: DocumentOpti
     with exit_on_error(json=False):
         damages = anyio.run(work)
     if json:
-        print_document([_damage_row(damage) for damage in damages])
+        print_document([DamageRow(**asdict(damage)) for damage in damages])
     else:
         for damage in damages:
             typer.echo(escape_invisible(_describe_damage(damage)))
@@ -102,16 +103,6 @@ def _restore(
         prepare_directory(url, environment)
         rows = anyio.run(work)
     typer.echo(escape_invisible(f'{store_label(url, environment)}: {rows} rows of {file}.'))
-
-
-def _damage_row(damage: Damage) -> DamageRow:
-    return DamageRow(
-        table=damage.table,
-        row=damage.row,
-        problem=damage.problem,
-        versions=list(damage.versions),
-        conversations=list(damage.conversations),
-    )
 
 
 class _TableProgress:

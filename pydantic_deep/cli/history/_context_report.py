@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Final
 
 from rich.text import Text
@@ -26,31 +26,25 @@ MAX_BAR_CHARS: Final = 72
 """Maximum width of the bar."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ContextReport:
-    """The token usage of the conversation of a version."""
-
-    version: str
-    """The id of the version."""
-    usage: UsageReport
-    """The counted tokens and the usage that the provider reported."""
-    is_exact: bool
-    """Whether the tokenizer of the model counted them. Otherwise they are estimated."""
-
-
-async def load_context_report(version: AgentVersion[Any, Any], *, context_window: int | None = None) -> ContextReport:
-    """Return the token report of a version, counted with the tokenizer of its model if that is installed."""
+async def load_context_usage(version: AgentVersion[Any, Any], *, context_window: int | None = None) -> ContextUsage:
+    """Return the token usage of a version, counted with the tokenizer of its model if that is installed."""
     counter = _exact_counter(version.model or '')
     usage = await usage_report(version, counter=counter or count_tokens_approximately, context_window=context_window)
-    return ContextReport(version=version.id, usage=usage, is_exact=counter is not None)
+    return context_usage(version.id, usage, is_exact=counter is not None)
 
 
-def context_document(report: ContextReport) -> ContextUsage:
-    """Convert a report to the document that `--json` prints."""
-    usage, last = report.usage, report.usage.last
+def context_usage(version: str, usage: UsageReport, *, is_exact: bool) -> ContextUsage:
+    """Return the token usage of a version.
+
+    Args:
+        version: The id of the version.
+        usage: The counted tokens, and the usage that the provider reported.
+        is_exact: Whether the tokenizer of the model counted them. Otherwise they are estimated.
+    """
+    last = usage.last
     return ContextUsage(
-        version=report.version,
-        is_exact=report.is_exact,
+        version=version,
+        is_exact=is_exact,
         system=usage.system,
         tools=usage.tools,
         skills=usage.skills,
@@ -71,14 +65,13 @@ def context_document(report: ContextReport) -> ContextUsage:
     )
 
 
-def render_context(report: ContextReport, *, width: int | None) -> list[Text]:
-    """Render a report as lines.
+def render_context(usage: ContextUsage, *, width: int | None) -> list[Text]:
+    """Render the token usage as lines.
 
     Args:
-        report: The report.
+        usage: The token usage.
         width: The columns of the terminal; `None` for other outputs, which get no bar.
     """
-    usage = report.usage
     whole = usage.context_window or usage.counted or 1
     lines = [] if width is None else [_bar(usage, min(width, MAX_BAR_CHARS), whole)]
     for kind, style, about in KINDS:
@@ -86,9 +79,9 @@ def render_context(report: ContextReport, *, width: int | None) -> list[Text]:
         if width is not None:
             line.truncate(width, overflow='ellipsis')  # folded lines would break the columns
         lines.append(line)
-    lines.append(Text(_total_line(report)))
-    if usage.last is not None:
-        last = usage.last
+    lines.append(Text(_total_line(usage)))
+    last = usage.last_request
+    if last is not None:
         lines.append(
             Text(
                 f'The last request, as the provider counts: {last.input_tokens:,} sent, {last.cache_read_tokens:,} of '
@@ -98,7 +91,7 @@ def render_context(report: ContextReport, *, width: int | None) -> list[Text]:
         )
     if usage.cost is not None:
         without = f', without {usage.unpriced_requests:,} requests' if usage.unpriced_requests else ''
-        lines.append(Text(f'Cost so far: ${usage.cost:.4f}{without}.', 'dim'))
+        lines.append(Text(f'Cost so far: ${Decimal(usage.cost):.4f}{without}.', 'dim'))
     return lines
 
 
@@ -111,7 +104,7 @@ def _exact_counter(model: str) -> TokenCounter | None:
     return tokenizer if tokenizer.is_exact else None
 
 
-def _bar(usage: UsageReport, width: int, whole: int) -> Text:
+def _bar(usage: ContextUsage, width: int, whole: int) -> Text:
     """Return the bar, which represents the context window, or the counted tokens if the window is unknown."""
     bar, total, filled = Text(), 0, 0
     for kind, style, _ in KINDS:
@@ -122,20 +115,19 @@ def _bar(usage: UsageReport, width: int, whole: int) -> Text:
     return bar.append('░' * (width - filled), 'dim')
 
 
-def _legend_line(usage: UsageReport, kind: str, style: str, about: str, whole: int, *, has_mark: bool) -> Text:
+def _legend_line(usage: ContextUsage, kind: str, style: str, about: str, whole: int, *, has_mark: bool) -> Text:
     tokens = _tokens(usage, kind)
     amount = 'not known' if tokens is None else f'{tokens:>9,} {tokens / whole:>5.0%}'
     mark = ('█ ', style) if has_mark else ''
     return Text.assemble(mark, f'{kind:<8}{amount:>15}  ', (about, 'dim'))
 
 
-def _total_line(report: ContextReport) -> str:
-    usage = report.usage
-    how = 'counted by the tokenizer of the model' if report.is_exact else 'estimated'
+def _total_line(usage: ContextUsage) -> str:
+    how = 'counted by the tokenizer of the model' if usage.is_exact else 'estimated'
     if usage.context_window is None:
         return f'{usage.counted:,} tokens, {how}. The context window of the model is unknown.'
     return f'{usage.counted:,} of {usage.context_window:,} tokens ({usage.counted / usage.context_window:.0%}), {how}.'
 
 
-def _tokens(usage: UsageReport, kind: str) -> int | None:
+def _tokens(usage: ContextUsage, kind: str) -> int | None:
     return getattr(usage, kind)

@@ -42,14 +42,9 @@ def store_label(url: str, environment: Environment) -> str:
     return f'~{path.removeprefix(home)}' if path.startswith(f'{home}/') else path
 
 
-def _is_missing(url: str) -> bool:
-    """Return whether a URL names a file that does not exist."""
-    return url.startswith(_SQLITE) and not Path(url.removeprefix(_SQLITE)).exists()
-
-
 def require_store(url: str, environment: Environment) -> None:
     """Raise `UnusableStoreError` if a URL names a file that does not exist."""
-    if _is_missing(url):
+    if url.startswith(_SQLITE) and not Path(url.removeprefix(_SQLITE)).exists():
         raise UnusableStoreError(
             f'There is no store {store_label(url, environment)} yet. `pydantic-deep run` and `chat` create it; '
             f'--store or {STORE_VARIABLE} selects another.'

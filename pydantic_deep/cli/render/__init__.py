@@ -1,5 +1,5 @@
 """Terminal text: functions that convert events, versions and query results to Rich texts and wrap them to a width.
 
 Most functions are pure; those that print take the console. The live display is in `terminal`, and the JSON documents
-are in `_event_json.py` and `_schemas.py`.
+are in `_schemas.py`.
 """

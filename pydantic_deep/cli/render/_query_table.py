@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from pydantic import JsonValue
 from rich.console import Console
@@ -14,24 +14,13 @@ from rich.text import Text
 
 from ._terminal_text import escape_invisible
 
-
-class Table(Protocol):
-    """The result of `store.sql`."""
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The names of the columns."""
-        ...
-
-    @property
-    def rows(self) -> tuple[tuple[object, ...], ...]:
-        """The values, row by row."""
-        ...
+if TYPE_CHECKING:
+    from pydantic_deep.store.analytics import Table
 
 
 def values_of(table: Table) -> list[dict[str, JsonValue]]:
     """Return the rows as JSON objects: times as ISO 8601, bytes as hexadecimal digits, other types as text."""
-    return [{name: value_of(value) for name, value in zip(table.columns, row, strict=True)} for row in table.rows]
+    return [{name: value_of(value) for name, value in row.items()} for row in table.to_dicts()]
 
 
 def render_table(console: Console, table: Table) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,6 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from pydantic_deep.cli.render._event_lines import (
+    render_answer,
     render_budget,
     render_call,
     render_changed_approval,
@@ -121,7 +123,7 @@ class ProgressDisplay:
         match event:
             case StartEvent():
                 if not self._shows_answer:
-                    self._truncated_line(Text(escape_invisible(f'{event.model} in {event.directory}'), 'dim'))
+                    print_truncated(self._console, Text(escape_invisible(f'{event.model} in {event.directory}'), 'dim'))
             case TextEvent(path=[]):
                 self._append_text(event.text)
             case ToolCallEvent():
@@ -213,7 +215,7 @@ class ProgressDisplay:
 
     def _call_line(self, call: ToolCallEvent, result: ToolResultEvent | None = None) -> None:
         """Print a call, with the name of its subagent if several run."""
-        self._truncated_line(render_call(call, result, is_named=len(self._shown_tasks) > 1))
+        print_truncated(self._console, render_call(call, result, is_named=len(self._shown_tasks) > 1))
 
     def _running_calls(self) -> Iterator[Text]:
         """Yield the running calls, each followed by those of its subagent."""
@@ -227,9 +229,6 @@ class ProgressDisplay:
         """Print permanent text, wrapped on a terminal and unchanged elsewhere."""
         print_wrapped(self._console, text)
 
-    def _truncated_line(self, text: Text) -> None:
-        print_truncated(self._console, text)
-
     def _render_block(self) -> Group:
         """Return the live block: the unfinished line, running calls, the plan and the usage."""
         unfinished = [Text(escape_invisible(self._text.rsplit('\n', 1)[-1]))] if self._text else []
@@ -237,3 +236,14 @@ class ProgressDisplay:
         # A usage event follows each response only, so calls that succeeded since are counted here.
         usage = replace(self._usage, tool_calls=max(self._usage.tool_calls, self._successful_calls))
         return Group(*unfinished, *self._running_calls(), *plan, render_usage(usage, self._clock() - self._started))
+
+
+def print_answer(output: str) -> None:
+    """Print the answer of the model, ending with a newline. On a terminal, control characters are escaped."""
+    console = Console()
+    if console.is_terminal:
+        console.print()
+        console.print(render_answer(output))
+    else:
+        sys.stdout.write(output if output.endswith('\n') else f'{output}\n')
+        sys.stdout.flush()

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import TypeAlias
 
 from pydantic import BaseModel, ConfigDict
-from pydantic_ai import Agent, DeferredToolRequests
+from pydantic_ai import Agent, DeferredToolRequests, RunContext
+from pydantic_ai.capabilities import AbstractCapability, on_event
 
 from pydantic_deep.agent import create_deep_agent
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.approvals._policy import ApprovalMode, interrupt_on
 from pydantic_deep.deps import DeepAgentDeps
-from pydantic_deep.retries import Retries
+from pydantic_deep.retries import ModelRetriedEvent, Retries
 from pydantic_deep.skills import BUNDLED_SKILLS, SkillDirectory, Skills
+from pydantic_deep.subagents import position_of
 
 from ._budget import TurnBudget
 from ._change_tracker import ChangeTrackingBackend, ChangeTrackingSandbox
 from ._models import open_model
-from ._retry_listener import RetryListener
 
 INSTRUCTIONS = "You work on the files of the user's directory. When the task is done, answer briefly, in Markdown."
 """Instructions of the agent. Capabilities add their own."""
@@ -43,6 +44,9 @@ AGENT_NAME = 'command-line'
 
 Output: TypeAlias = str | DeferredToolRequests
 """The output of a run: an answer, or pending calls."""
+
+RetryCallback: TypeAlias = Callable[[ModelRetriedEvent, Sequence[str]], None]
+"""Called with a retry and the path of subagents to its run."""
 
 
 class Settings(BaseModel):
@@ -69,6 +73,23 @@ class Settings(BaseModel):
         """Return the settings with absolute paths, for processes with another working directory."""
         directory, *skills = (str(Path(path).resolve()) for path in (self.directory, *self.skills))
         return self.model_copy(update={'directory': directory, 'skills': tuple(skills)})
+
+
+@dataclass(kw_only=True)
+class RetryListener(AbstractCapability[object]):
+    """Forwards the retries of all runs, including those of subagents, in a process with one user."""
+
+    id: str | None = 'retry-listener'
+    on_retry: RetryCallback = field(default=lambda event, path: None, repr=False, compare=False)
+    """Receives each retry. Every turn sets its own callback."""
+
+    def for_subagent(self) -> RetryListener:
+        """Return this listener, which subagents share."""
+        return self
+
+    @on_event(ModelRetriedEvent)
+    async def _forward(self, ctx: RunContext[object], event: ModelRetriedEvent) -> None:
+        self.on_retry(event, position_of(ctx.metadata).path)
 
 
 @dataclass(frozen=True, kw_only=True)

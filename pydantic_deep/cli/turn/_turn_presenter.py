@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
@@ -13,13 +14,15 @@ from rich.console import Console
 
 from pydantic_deep.cli.approvals._policy import ApprovalMode, Decider, allow_all, deny_all, pause_all
 from pydantic_deep.cli.approvals._prompter import ApprovalPrompter, PromptScreen
-from pydantic_deep.cli.render._event_json import print_event
-from pydantic_deep.cli.terminal._answer_output import print_answer
 from pydantic_deep.cli.terminal._interrupts import Interrupts, stop_on_interrupt
-from pydantic_deep.cli.terminal._progress import ProgressDisplay
+from pydantic_deep.cli.terminal._progress import ProgressDisplay, print_answer
+from pydantic_deep.streaming import STREAM_EVENTS, StreamEvent, groups_of, selected_groups
 
 from ._runner import TurnObserver, TurnReport
 from ._runtime import AgentRuntime
+
+_SELECTED = selected_groups(tool_results=True, function_calls=True, thinking=False)
+"""The groups of events that are printed: all but pieces of tool calls and thoughts."""
 
 
 class Work(Protocol):
@@ -77,3 +80,14 @@ def decider_for(mode: ApprovalMode, prompter: ApprovalPrompter) -> DeciderFactor
 def _suspended(progress: ProgressDisplay, interrupts: Interrupts) -> Generator[None]:
     with progress.suspended(), interrupts.suspended():
         yield
+
+
+def print_event(event: StreamEvent) -> None:
+    """Print an event on a line of its own, unless it is a piece of a tool call or a thought."""
+    if not groups_of(event) & ~_SELECTED:
+        print(render_json(event), flush=True)  # noqa: T201 - the output of the command
+
+
+def render_json(event: StreamEvent) -> str:
+    """Return the event as one line of JSON, in ASCII, so that no text in it controls a terminal or fails to encode."""
+    return json.dumps(STREAM_EVENTS.dump_python(event, mode='json'))

@@ -20,12 +20,7 @@ from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.approvals._policy import ApprovalMode
 from pydantic_deep.cli.approvals._prompter import ApprovalPrompter
 from pydantic_deep.cli.commands._chat import ChatSession
-from pydantic_deep.cli.history._context_report import (
-    ContextReport,
-    context_document,
-    load_context_report,
-    render_context,
-)
+from pydantic_deep.cli.history._context_report import context_usage, load_context_usage, render_context
 from pydantic_deep.cli.turn._conversation import Conversation
 from pydantic_deep.cli.turn._turn_presenter import decider_for
 from pydantic_deep.testing import ScriptedModel, call
@@ -51,8 +46,7 @@ USAGE = UsageReport(
 
 
 def lines_of(usage: UsageReport, *, width: int | None, is_exact: bool = False) -> list[str]:
-    report = ContextReport(version='v', usage=usage, is_exact=is_exact)
-    return [line.plain for line in render_context(report, width=width)]
+    return [line.plain for line in render_context(context_usage('v', usage, is_exact=is_exact), width=width)]
 
 
 def test_context_on_a_terminal_shows_a_bar_and_a_legend() -> None:
@@ -71,7 +65,7 @@ Cost so far: $0.1234, without 2 requests.\
 
 
 def test_context_bar_has_one_color_per_part() -> None:
-    bar = render_context(ContextReport(version='v', usage=USAGE, is_exact=False), width=40)[0]
+    bar = render_context(context_usage('v', USAGE, is_exact=False), width=40)[0]
 
     assert [(str(span.style), span.end - span.start) for span in bar.spans] == [
         ('cyan', 2),
@@ -169,20 +163,20 @@ def test_context_of_a_version_is_printed(invoke: Invoke) -> None:
 def test_context_json_has_null_for_unknown_values() -> None:
     usage = replace(USAGE, last=None, cost=None)
 
-    document = context_document(ContextReport(version='v', usage=usage, is_exact=False))
+    document = context_usage('v', usage, is_exact=False)
 
     assert (document.last_request, document.cost, document.skills) == (None, None, None)
 
 
 @pytest.mark.parametrize(('model', 'is_exact'), [('gpt-5', True), ('claude-opus-5-5', False), (None, False)])
 async def test_context_uses_the_tokenizer_of_the_model_if_available(model: str | None, is_exact: bool) -> None:
-    assert (await load_context_report(version_of(model))).is_exact is is_exact
+    assert (await load_context_usage(version_of(model))).is_exact is is_exact
 
 
 async def test_context_without_the_tokenizer_extra_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, 'pydantic_deep.tokenizers', None)
 
-    assert (await load_context_report(version_of('gpt-5'))).is_exact is False
+    assert (await load_context_usage(version_of('gpt-5'))).is_exact is False
 
 
 def version_of(model: str | None) -> Any:
