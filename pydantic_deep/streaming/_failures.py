@@ -36,8 +36,8 @@ from ._events import ErrorEvent, RunStatus
 MAX_CHARS = 500
 """Maximum length of an error message: a few sentences of a provider, but no page of HTML."""
 
-_SECRET = re.compile(r'\b(sk-|AIza|xai-|gsk_|pd_)[-_A-Za-z0-9*.]{6,}|(?i:\bbearer\s+)[-_A-Za-z0-9.=+/]{6,}')
-"""Keys, as providers quote them when they reject one."""
+_KEY = re.compile(r'\b(sk-|AIza|xai-|gsk_|pd_)[-_A-Za-z0-9*.]{6,}|(?i:\bbearer\s+)[-_A-Za-z0-9.=+/]{6,}')
+"""Keys of providers and of ours, recognized by their prefixes."""
 
 _BUSY = frozenset((429, 503, 529))
 """Statuses of an overloaded provider; 529 is specific to Anthropic."""
@@ -59,6 +59,11 @@ def describe_failure(error: BaseException) -> ErrorEvent:
         return describe_failure(error.exceptions[-1])
     kind, status = _kind_of(error)
     return ErrorEvent(kind=kind, message=_message_of(error), status=status)
+
+
+def without_keys(text: str) -> str:
+    """Remove keys from a provider's message: some messages quote the rejected key."""
+    return _KEY.sub('…', text)
 
 
 def suspended_event() -> ErrorEvent:
@@ -114,7 +119,7 @@ def _message_of(error: BaseException) -> str:
     if not isinstance(error, EXPECTED_ERRORS):
         return f'The run failed with {type(error).__name__}. The log of the application has the details.'
     message = _provider_message(error) if isinstance(error, ModelHTTPError) else str(error)
-    line = ' '.join(_SECRET.sub('…', message).split())
+    line = ' '.join(without_keys(message).split())
     return line if len(line) <= MAX_CHARS else f'{line[: MAX_CHARS - 1]}…'
 
 

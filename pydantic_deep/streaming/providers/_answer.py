@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from pydantic import JsonValue
 from pydantic_core import from_json
@@ -30,6 +31,9 @@ from pydantic_deep.streaming._events import (
 from pydantic_deep.streaming._json import render_json
 from pydantic_deep.streaming._lines import BROKEN_OFF
 from pydantic_deep.streaming._protocol import Frame
+
+Json: TypeAlias = dict[str, JsonValue]
+"""A JSON object."""
 
 APPROVAL_REQUIRED = 'approval_required'
 """The name of the call that asks a client for an approval."""
@@ -56,7 +60,7 @@ class Call:
     """The arguments: JSON, unless the model made a mistake."""
 
     @property
-    def args_object(self) -> dict[str, JsonValue]:
+    def args_object(self) -> Json:
         """The arguments as an object. Invalid arguments are stored under `INVALID_JSON`, as in pydantic-ai."""
         try:
             args: JsonValue = from_json(self.args or '{}')
@@ -67,7 +71,7 @@ class Call:
 
 def approval_call(approval: Approval) -> Call:
     """Return the call that asks a client for an approval."""
-    args: dict[str, JsonValue] = {
+    args: Json = {
         'approval_id': approval.id,
         'tool': approval.tool,
         'arguments': approval.args,
@@ -127,14 +131,20 @@ class AnswerText:
 class AnswerEncoder(ABC):
     """An `Encoder` for clients of one provider's API. Selects the content; subclasses implement the format."""
 
-    def __init__(self, *, tool_calls: bool = False, thinking: bool = False) -> None:
+    def __init__(
+        self, *, model: str | None = None, id: str | None = None, tool_calls: bool = False, thinking: bool = False
+    ) -> None:
         """Create an encoder for one stream.
 
         Args:
+            model: The name of the model. Defaults to that of the stream.
+            id: The id of the answer. Defaults to that of the stream.
             tool_calls: Whether to encode tool calls because the client answers them, as in a relayed provider stream.
                 The calls of a run are answered here.
             thinking: Whether to encode the model's thinking, if the format can represent it.
         """
+        self._model = model
+        self._id = id
         self._tool_calls = tool_calls
         self._thinking = thinking
         self._answer = AnswerText()
@@ -187,7 +197,9 @@ class AnswerEncoder(ABC):
 
     def _begin(self, start: StartEvent) -> list[Frame]:
         self._has_begun = True
-        return self._start_frames(start)
+        self._id = self._id or start.id
+        self._model = self._model or start.model
+        return self._start_frames()
 
     def _start_if_needed(self) -> list[Frame]:
         return [] if self._has_begun else self._begin(StartEvent())
@@ -212,7 +224,7 @@ class AnswerEncoder(ABC):
         return [*frames, *self._end_frames('tool_call' if self._has_calls else end.finish_reason)]
 
     @abstractmethod
-    def _start_frames(self, start: StartEvent) -> list[Frame]: ...
+    def _start_frames(self) -> list[Frame]: ...
 
     @abstractmethod
     def _text_frames(self, text: str) -> list[Frame]: ...

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
 
-from pydantic import JsonValue
-
-from pydantic_deep.streaming._events import ErrorEvent, FinishReason, StartEvent, StreamEvent, ThinkingEvent, UsageEvent
+from pydantic_deep.streaming._events import ErrorEvent, FinishReason, StreamEvent, ThinkingEvent, UsageEvent
 from pydantic_deep.streaming._json import render_json
 from pydantic_deep.streaming._protocol import Frame
 
-from ._answer import AnswerEncoder, Call, read_answer
-
-Json: TypeAlias = dict[str, JsonValue]
+from ._answer import AnswerEncoder, Call, Json, read_answer
 
 STOP_REASONS: Mapping[FinishReason, str] = {
     'stop': 'end_turn',
@@ -44,15 +39,13 @@ class AnthropicEncoder(AnswerEncoder):
             tool_calls: Whether to encode tool calls because the client answers them.
             thinking: Whether to encode signed thinking.
         """
-        super().__init__(tool_calls=tool_calls, thinking=thinking)
-        self._model = model
-        self._id = id
+        super().__init__(model=model, id=id, tool_calls=tool_calls, thinking=thinking)
         self._index = -1
         self._is_in_text = False
         self._thought = ''
 
-    def _start_frames(self, start: StartEvent) -> list[Frame]:
-        message = _envelope(self._id or start.id, self._model or start.model)
+    def _start_frames(self) -> list[Frame]:
+        message = _envelope(self._id, self._model)
         message |= {'content': [], 'stop_reason': None, 'stop_sequence': None, 'usage': _usage(self._usage)}
         return [_frame({'type': 'message_start', 'message': message})]
 

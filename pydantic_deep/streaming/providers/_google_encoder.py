@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
 
-from pydantic import JsonValue
-
-from pydantic_deep.streaming._events import ErrorEvent, FinishReason, StartEvent, StreamEvent, ThinkingEvent, UsageEvent
+from pydantic_deep.streaming._events import ErrorEvent, FinishReason, StreamEvent, ThinkingEvent, UsageEvent
 from pydantic_deep.streaming._json import render_json
 from pydantic_deep.streaming._protocol import Frame
 
-from ._answer import AnswerEncoder, Call, read_answer
-
-Json: TypeAlias = dict[str, JsonValue]
+from ._answer import AnswerEncoder, Call, Json, read_answer
 
 FINISH_REASONS: Mapping[FinishReason, str] = {
     'stop': 'STOP',
@@ -29,27 +24,11 @@ _STATUSES: Mapping[int, str] = {429: 'RESOURCE_EXHAUSTED', 503: 'UNAVAILABLE', 5
 class GoogleEncoder(AnswerEncoder):
     """Encodes a stream as chunks of `streamGenerateContent?alt=sse`.
 
-    After an error, the finish reason is omitted: the official clients raise `APIError`.
+    After an error, the finish reason is omitted: the official clients raise `APIError`. Thinking is encoded as parts
+    with `thought`.
     """
 
-    def __init__(
-        self, *, model: str | None = None, id: str | None = None, tool_calls: bool = False, thinking: bool = False
-    ) -> None:
-        """Create an encoder for one stream.
-
-        Args:
-            model: The name of the model. Defaults to that of the stream.
-            id: The id of the answer. Defaults to that of the stream.
-            tool_calls: Whether to encode tool calls because the client answers them.
-            thinking: Whether to encode thinking, as parts with `thought`.
-        """
-        super().__init__(tool_calls=tool_calls, thinking=thinking)
-        self._model = model
-        self._id = id
-
-    def _start_frames(self, start: StartEvent) -> list[Frame]:
-        self._id = self._id or start.id
-        self._model = self._model or start.model
+    def _start_frames(self) -> list[Frame]:
         return []
 
     def _text_frames(self, text: str) -> list[Frame]:

@@ -28,11 +28,12 @@ from pydantic_deep.streaming._events import (
     ToolCallEvent,
     UsageEvent,
 )
+from pydantic_deep.streaming._failures import without_keys
 from pydantic_deep.streaming._frames import MAX_FRAME_BYTES, FrameReader, FrameTooLargeError, render_frame
 from pydantic_deep.streaming._json import render_json
 from pydantic_deep.streaming._protocol import Decoder, Frame, SupportsCallRemoval
 
-from ._json_decoder import error_message, error_of, parse_json, parse_object, without_keys
+from ._json_decoder import error_message, error_of, parse_json, parse_object
 
 _MAX_ERROR_BYTES: Final = 64 * 1024
 """Maximum number of bytes read from the body of an error."""

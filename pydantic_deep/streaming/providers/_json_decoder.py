@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, Final, NoReturn, TypeAlias, cast
@@ -11,6 +10,7 @@ from typing import ClassVar, Final, NoReturn, TypeAlias, cast
 from pydantic import JsonValue
 
 from pydantic_deep.streaming._events import EndEvent, ErrorEvent, FinishReason, StartEvent, StreamEvent, UsageEvent
+from pydantic_deep.streaming._failures import without_keys
 from pydantic_deep.streaming._protocol import Frame
 
 from ._call_pieces import MAX_CALL_CHARS, CallPieces, CallsTooLargeError
@@ -20,9 +20,6 @@ JsonObject: TypeAlias = dict[str, JsonValue]
 
 _MESSAGE_LIMIT_CHARS: Final = 2000
 """Maximum length of a relayed provider message: some messages quote the whole request."""
-
-_KEY: Final = re.compile(r'\b(sk-|AIza|xai-|gsk_|pd_)[-_A-Za-z0-9*.]{6,}|(?i:\bbearer\s+)[-_A-Za-z0-9.=+/]{6,}')
-"""Keys of providers and of ours, recognized by their prefixes."""
 
 
 class JsonDecoder(ABC):
@@ -192,11 +189,6 @@ def error_message(error: JsonObject) -> str:
         if text := text_of(error.get(key)):
             return without_keys(text[:_MESSAGE_LIMIT_CHARS])
     return 'it did not say why.'
-
-
-def without_keys(text: str) -> str:
-    """Remove keys from a provider's message: some messages quote the rejected key."""
-    return _KEY.sub('…', text)
 
 
 def _refuse(constant: str) -> NoReturn:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
 
 from pydantic import JsonValue
 
-from pydantic_deep.streaming._events import ErrorEvent, FinishReason, StartEvent, StreamEvent, ThinkingEvent, UsageEvent
+from pydantic_deep.streaming._events import ErrorEvent, FinishReason, StreamEvent, ThinkingEvent, UsageEvent
 from pydantic_deep.streaming._json import render_json
 from pydantic_deep.streaming._protocol import Frame
 
-from ._answer import AnswerEncoder, Call, read_answer
-
-Json: TypeAlias = dict[str, JsonValue]
+from ._answer import AnswerEncoder, Call, Json, read_answer
 
 FINISH_REASONS: Mapping[FinishReason, str] = {
     'stop': 'stop',
@@ -48,16 +45,12 @@ class OpenaiEncoder(AnswerEncoder):
             tool_calls: Whether to encode tool calls because the client answers them.
             thinking: Whether to encode thinking as `reasoning_content`, an extension of many servers.
         """
-        super().__init__(tool_calls=tool_calls, thinking=thinking)
-        self._model = model
-        self._id = id
+        super().__init__(model=model, id=id, tool_calls=tool_calls, thinking=thinking)
         self._created = int(time.time()) if created is None else created
         self._include_usage = include_usage
         self._call_count = 0
 
-    def _start_frames(self, start: StartEvent) -> list[Frame]:
-        self._id = self._id or start.id
-        self._model = self._model or start.model
+    def _start_frames(self) -> list[Frame]:
         return [self._chunk({'role': 'assistant', 'content': ''})]
 
     def _text_frames(self, text: str) -> list[Frame]:
