@@ -70,7 +70,7 @@ async def test_clone_of_a_root_is_a_root(make: MakeAgent):
 
 
 async def test_clone_has_no_alias_named_copy(make: MakeAgent):
-    """000-05c: It is called `clone`, and there is no `copy`."""
+    """000-05c: The method is called `clone`, and no method is called `copy`."""
     version = await make().create()
 
     assert hasattr(version, 'clone')

@@ -101,7 +101,7 @@ async def test_name_filter_is_a_case_insensitive_substring(make: MakeAgent):
 
 
 async def test_find_by_name_is_exact_and_case_sensitive(make: MakeAgent):
-    """000-14c: `find_by_name(name)` returns the versions whose name is exactly that, case included, newest first."""
+    """000-14c: `find_by_name(name)` returns the versions with exactly this name, case included, newest first."""
     agent = make('one')
     root = await agent.create(name='Q3')
     newest = await root.advance('go')

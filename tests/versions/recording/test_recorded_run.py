@@ -326,7 +326,7 @@ async def test_turn_costs_the_same_at_any_length_of_history(make: MakeAgent, sto
 
 
 async def test_fork_writes_only_new_content_at_any_length_of_history(make: MakeAgent, store: SpyStore):
-    """000-06c: Every `advance()` writes only what is new, however long the history."""
+    """000-06c: Every `advance()` writes only new data, regardless of the length of the history."""
     agent = make(then=lambda messages, info: 'answer')
     versions = [await agent.create()]
     for turn in range(30):
