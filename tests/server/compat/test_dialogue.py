@@ -1,10 +1,9 @@
-"""Requests of other APIs as prompts, decisions and settings, and their lookup by history."""
+"""Requests of other APIs as prompts, decisions and settings."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 from pydantic import JsonValue, ValidationError
@@ -12,9 +11,7 @@ from pydantic_ai import BinaryContent
 from pydantic_ai.messages import ModelRequest, ModelResponse, SystemPromptPart, TextPart, UserPromptPart
 
 from pydantic_deep.approvals import Approve, Decision, Deny, Edit, Respond
-from pydantic_deep.repository.memory import MemoryRepository
-from pydantic_deep.server._threads import THREAD_FIELDS, Thread
-from pydantic_deep.server.compat._anthropic import MessagesRequest, anthropic_session_id, parse_anthropic_request
+from pydantic_deep.server.compat._anthropic import MessagesRequest, anthropic_session_id
 from pydantic_deep.server.compat._dialogue import (
     Dialogue,
     DialogueMessage,
@@ -22,46 +19,13 @@ from pydantic_deep.server.compat._dialogue import (
     parse_decision_value,
     to_model_messages,
 )
-from pydantic_deep.server.compat._dialogue_threads import (
-    find_thread,
-    has_new_instructions,
-    store_thread,
-    thread_id,
-)
-from pydantic_deep.server.compat._google import GenerateContentRequest, parse_google_request
-from pydantic_deep.server.compat._openai import ChatCompletionRequest, openai_session_id, parse_openai_request
+from pydantic_deep.server.compat._google import GenerateContentRequest
+from pydantic_deep.server.compat._openai import ChatCompletionRequest, openai_session_id
 from pydantic_deep.server.http._errors import ServerError
+from tests.server.compat.conftest import Wire, answered, anthropic, google, openai
 
 PIXEL = 'iVBORw0KGgo='
 IMAGE = BinaryContent(b'\x89PNG\r\n\x1a\n', media_type='image/png')
-
-
-class Wire(Protocol):
-    """The parser of one of the three APIs."""
-
-    def __call__(self, said: list[tuple[str, str]], **more: Any) -> Dialogue: ...
-
-
-def openai(said: list[tuple[str, str]], **more: Any) -> Dialogue:
-    messages = more.pop('messages', [{'role': role, 'content': text} for role, text in said])
-    return parse_openai_request(ChatCompletionRequest.model_validate({'model': 'a', 'messages': messages, **more}))
-
-
-def anthropic(said: list[tuple[str, str]], **more: Any) -> Dialogue:
-    messages = more.pop('messages', [{'role': role, 'content': text} for role, text in said])
-    body = {'model': 'a', 'max_tokens': 9, 'messages': messages, **more}
-    return parse_anthropic_request(MessagesRequest.model_validate(body))
-
-
-def google(said: list[tuple[str, str]], **more: Any) -> Dialogue:
-    names = {'user': 'user', 'assistant': 'model'}
-    contents = more.pop('contents', [{'role': names[role], 'parts': [{'text': text}]} for role, text in said])
-    return parse_google_request(GenerateContentRequest.model_validate({'contents': contents, **more}))
-
-
-@pytest.fixture(params=[openai, anthropic, google], ids=['openai', 'anthropic', 'google'])
-def wire(request: pytest.FixtureRequest) -> Wire:
-    return request.param
 
 
 def test_last_user_messages_are_the_prompt_and_the_rest_is_history(wire: Wire) -> None:
@@ -270,61 +234,6 @@ def test_urls_are_never_fetched(wire: Wire, url: str) -> None:
         wire([], **given[wire])
 
 
-@pytest.mark.parametrize(
-    ('part', 'match'),
-    [
-        ({'type': 'image_url', 'image_url': {'url': 'data:image/png'}}, 'no comma'),
-        ({'type': 'image_url', 'image_url': {'url': 'data:image/png;base64,!!'}}, 'not valid base64'),
-        ({'type': 'image_url', 'image_url': {'url': f'data:;base64,{PIXEL}'}}, 'media type'),
-        ({'type': 'file', 'file': {'file_id': 'file-1'}}, 'by id'),
-    ],
-)
-def test_unreadable_file_is_refused(part: dict[str, object], match: str) -> None:
-    with pytest.raises(ServerError, match=match):
-        openai([], messages=file_messages(part))
-
-
-def answered(text: str) -> dict[Wire, dict[str, Any]]:
-    """Return requests that answer the approval `a-1`."""
-    call = {'id': 'a-1', 'type': 'function', 'function': {'name': 'approval_required', 'arguments': '{}'}}
-    return {
-        openai: {
-            'messages': [
-                {'role': 'user', 'content': 'Go'},
-                {'role': 'assistant', 'content': None, 'tool_calls': [call]},
-                {'role': 'tool', 'tool_call_id': 'a-1', 'content': [{'type': 'text', 'text': text}]},
-            ]
-        },
-        anthropic: {
-            'messages': [
-                {'role': 'user', 'content': 'Go'},
-                {
-                    'role': 'assistant',
-                    'content': [{'type': 'tool_use', 'id': 'a-1', 'name': 'approval_required', 'input': {}}],
-                },
-                {
-                    'role': 'user',
-                    'content': [
-                        {'type': 'tool_result', 'tool_use_id': 'a-1', 'content': [{'type': 'text', 'text': text}]}
-                    ],
-                },
-            ]
-        },
-        google: {
-            'contents': [
-                {'role': 'user', 'parts': [{'text': 'Go'}]},
-                {'role': 'model', 'parts': [{'functionCall': {'id': 'a-1', 'name': 'approval_required', 'args': {}}}]},
-                {
-                    'role': 'user',
-                    'parts': [
-                        {'functionResponse': {'id': 'a-1', 'name': 'approval_required', 'response': {'result': text}}}
-                    ],
-                },
-            ]
-        },
-    }
-
-
 def test_result_of_the_last_call_is_a_decision(wire: Wire) -> None:
     found = wire([], **answered('approve')[wire])
 
@@ -371,21 +280,6 @@ def test_json_decision_may_be_nested_in_a_result(value: JsonValue) -> None:
     assert parse_decision_value(value) == Deny('no')
 
 
-def test_decision_with_a_prompt_is_refused() -> None:
-    request = answered('approve')[anthropic]
-    request['messages'][-1]['content'].append({'type': 'text', 'text': 'And then?'})
-
-    with pytest.raises(ServerError, match='cannot contain both decisions and a prompt'):
-        anthropic([], **request)
-
-
-def test_google_decision_without_call_id_is_refused() -> None:
-    parts = [{'functionResponse': {'name': 'approval_required', 'response': {'result': 'approve'}}}]
-
-    with pytest.raises(ServerError, match="'approval_required' has no `id`"):
-        google([], contents=[{'role': 'user', 'parts': parts}])
-
-
 def test_results_of_earlier_calls_are_ignored(wire: Wire) -> None:
     request = answered('whatever another model made of it')[wire]
     (messages,) = request.values()
@@ -398,13 +292,6 @@ def test_results_of_earlier_calls_are_ignored(wire: Wire) -> None:
 
     assert found.decisions == {}
     assert found.prompt == ('Thanks',)
-
-
-def test_thoughts_are_dropped() -> None:
-    thought = {'role': 'model', 'parts': [{'text': 'Hm.', 'thought': True}, {'text': 'Yes.'}]}
-    found = google([], contents=[{'parts': [{'text': 'A?'}]}, thought, {'parts': [{'text': 'B?'}]}])
-
-    assert found.messages[1] == DialogueMessage(role='assistant', content=('Yes.',))
 
 
 def test_session_id_of_the_client_is_found() -> None:
@@ -457,60 +344,6 @@ def test_dialogue_without_history_contains_only_its_system_text() -> None:
 pytestmark = pytest.mark.anyio
 
 
-async def version_of(threads: MemoryRepository[Thread], owner: str, agent: str, known: Dialogue) -> str | None:
-    found = await find_thread(threads, owner, agent, known)
-    return None if found is None else found.version_id
-
-
-async def test_thread_is_found_by_its_history(wire: Wire) -> None:
-    threads = MemoryRepository(Thread, fields=THREAD_FIELDS)
-    first = wire([('user', 'Write it')])
-    assert await find_thread(threads, 'o', 'a', first) is None
-
-    await store_thread(threads, 'o', 'a', first, answer='I look.\n\nWritten.', version_id='v1')
-    then = wire([('user', 'Write it'), ('assistant', 'I look. Written. '), ('user', 'More')])
-
-    assert await version_of(threads, 'o', 'a', then) == 'v1'
-    await store_thread(threads, 'o', 'a', then, answer='Done.', version_id='v2')
-    last = wire([('user', 'Write it'), ('assistant', 'I look.Written.'), ('user', 'More'), ('assistant', 'Done.'), ('user', 'Bye')])  # fmt: skip
-    assert await version_of(threads, 'o', 'a', last) == 'v2'
-
-
-async def test_thread_of_another_owner_agent_history_or_session_is_not_found() -> None:
-    threads = MemoryRepository(Thread, fields=THREAD_FIELDS)
-    await store_thread(threads, 'o', 'a', openai([('user', 'Hi')]), answer='Yes.', version_id='v1')
-    then = openai([('user', 'Hi'), ('assistant', 'Yes.'), ('user', 'More')])
-    edited = openai([('user', 'Hi!'), ('assistant', 'Yes.'), ('user', 'More')])
-
-    assert await version_of(threads, 'o', 'a', then) == 'v1'
-    assert await find_thread(threads, 'p', 'a', then) is None
-    assert await find_thread(threads, 'o', 'b', then) is None
-    assert await find_thread(threads, 'o', 'a', edited) is None
-    assert await find_thread(threads, 'o', 'a', then, session_id='s') is None
-
-
-async def test_thread_after_decisions_is_found_by_the_joined_answers() -> None:
-    """A message with decisions has no text, so the texts before and after the pause form one answer."""
-    threads = MemoryRepository(Thread, fields=THREAD_FIELDS)
-    paused = openai([], **answered('approve')[openai])
-    await store_thread(threads, 'o', 'a', paused, answer='Written.', version_id='v2')
-
-    request = answered('approve')[openai]
-    request['messages'] += [{'role': 'assistant', 'content': 'Written.'}, {'role': 'user', 'content': 'More'}]
-
-    assert await version_of(threads, 'o', 'a', openai([], **request)) == 'v2'
-
-
-def test_files_are_distinguished_by_their_content() -> None:
-    def with_file(data: bytes) -> str:
-        said = [DialogueMessage(role='user', content=('Look', BinaryContent(data, media_type='image/png')))]
-        return thread_id('o', 'a', Dialogue(messages=said))
-
-    assert with_file(b'1') == with_file(b'1')
-    assert with_file(b'1') != with_file(b'2')
-    assert len(json.dumps(with_file(b'1'))) == 66
-
-
 def test_tool_results_in_a_foreign_history_are_ignored() -> None:
     image = {'type': 'image', 'source': {'type': 'base64', 'media_type': 'image/png', 'data': PIXEL}}
     by_anthropic: list[dict[str, object]] = [
@@ -550,33 +383,3 @@ def test_text_of_a_tool_result_is_the_decision() -> None:
     assert decided({'type': 'text', 'text': 'approve'}, {'type': 'image'}).decisions == {'t': Approve()}
     with pytest.raises(ServerError, match='must be a decision'):
         decided({'type': 'image'})
-
-
-def test_refusal_is_text_of_the_history() -> None:
-    refused = [{'type': 'refusal', 'refusal': 'No.'}]
-    messages: list[dict[str, object]] = [
-        {'role': 'user', 'content': [{'type': 'text', 'text': 'A'}, {'type': 'text', 'text': ''}]},
-        {'role': 'assistant', 'content': refused},
-        {'role': 'user', 'content': 'B'},
-    ]
-    found = openai([], messages=messages)
-
-    assert found.messages == [
-        DialogueMessage(role='user', content=('A',)),
-        DialogueMessage(role='assistant', content=('No.',)),
-    ]
-
-
-async def test_changed_system_text_finds_the_thread_and_is_detected() -> None:
-    """Clients may insert the current time into the system text."""
-    threads = MemoryRepository(Thread, fields=THREAD_FIELDS)
-    first = Dialogue(system='It is 12:01.', prompt=('Hi',))
-    await store_thread(threads, 'o', 'a', first, answer='Yes.', version_id='v1')
-    said = [DialogueMessage(role='user', content=('Hi',)), DialogueMessage(role='assistant', content=('Yes.',))]
-    then, later = (Dialogue(system=f'It is 12:0{minute}.', messages=said, prompt=('More',)) for minute in (1, 2))
-
-    found = await find_thread(threads, 'o', 'a', later)
-
-    assert found is not None
-    assert not has_new_instructions(found, then)
-    assert has_new_instructions(found, later)

@@ -9,7 +9,6 @@ from pathlib import Path
 import anyio
 import httpx
 import pytest
-from inline_snapshot import snapshot
 from pydantic_ai import Agent
 from pydantic_ai.models.test import TestModel
 
@@ -80,36 +79,6 @@ async def test_skills_are_listed_without_their_paths(serve: Serve, tmp_path: Pat
         ]
         assert str(tmp_path) not in answer.text
         assert (await client.get('/api/agents/b/skills')).json() == NOT_FOUND
-
-
-async def test_metrics_count_requests_and_runs(served: Served, make_client: MakeClient) -> None:
-    client = await make_client('admin')
-    root = await served.state.agents['analyst'].create(metadata={'server.owner': 'ada'})
-    run = served.state.runs.start(root, TurnOptions(prompt='Hello', moves_head=True), owner='ada')
-    await run.wait()
-    await client.get('/api/agents/analyst')
-    await client.get('/api/agents/nobody')
-    lines = (await client.get('/metrics')).text.splitlines()
-    counted = [line for line in lines if not line.startswith('#') and '_created' not in line and 'tokens' not in line]
-    assert [line for line in counted if '_bytes' not in line] == snapshot(
-        [
-            'pydantic_deep_requests_total{method="GET",route="/api/agents/{agent}",status="200"} 1.0',
-            'pydantic_deep_requests_total{method="GET",route="/api/agents/{agent}",status="404"} 1.0',
-            'pydantic_deep_runs_total{agent="analyst",state="complete"} 1.0',
-            'pydantic_deep_runs_running 0.0',
-        ]
-    )
-    values = {line.split(' ')[0]: float(line.split(' ')[1]) for line in lines if not line.startswith('#')}
-    assert values['pydantic_deep_tokens_total{agent="analyst",kind="output"}'] > 0
-    assert values['pydantic_deep_log_bytes'] == run.log.size_bytes > 0
-    assert values['pydantic_deep_log_memory_bytes'] == run.log.memory_bytes
-
-
-async def test_applications_have_separate_metrics(serve: Serve) -> None:
-    async with serve() as one, serve() as other, one.client() as client:
-        await client.get('/health')
-        assert b'/health' in one.state.metrics.render()
-        assert b'/health' not in other.state.metrics.render()
 
 
 def record(number: int, **fields: object) -> AuditRecord:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -126,28 +124,6 @@ async def test_files_are_listed_and_downloaded_as_attachments(ada: Client):
     assert (await ada.get(f'/api/versions/{version}/files/dir/b')).content == b'2\n'
     for wrong in ('c', 'dir', 'dir/%2e%2e/a.html', '%2e%2e/etc/passwd', '/etc/passwd', ''):
         assert (await ada.get(f'/api/versions/{version}/files/{wrong}')).status_code == 404
-
-
-async def test_file_names_are_escaped_in_headers(ada: Client):
-    path = await begin(ada)
-    version = await say(ada, path, '/a"é;b=1')
-
-    page = await ada.get(f'/api/versions/{version}/files/a"é;b')
-
-    assert page.headers['content-disposition'] == "attachment; filename*=UTF-8''a%22%C3%A9%3Bb"
-
-
-async def test_files_are_downloaded_as_an_archive(ada: Client):
-    path = await begin(ada)
-    version = await say(ada, path, '/a=1 /dir/b=2')
-
-    answers = [await ada.get(f'/api/versions/{version}/archive') for _ in range(2)]
-
-    assert answers[0].headers['content-type'] == 'application/gzip'
-    with tarfile.open(fileobj=io.BytesIO(answers[0].content), mode='r:gz') as tar:
-        found = {member.name: tar.extractfile(member) for member in tar}
-        contents = {name: file.read() for name, file in found.items() if file is not None}
-    assert contents == {f'version-{version}/a': b'1\n', f'version-{version}/dir/b': b'2\n'}
 
 
 async def test_next_turn_continues_from_a_moved_head(ada: Client):

@@ -1,8 +1,7 @@
-"""Rate limits and body size limits, tested on the middleware with a fake clock."""
+"""Bodies are limited by their announced and by their received length."""
 
 from __future__ import annotations
 
-import tracemalloc
 from collections.abc import AsyncIterator, Callable
 
 import httpx
@@ -14,75 +13,15 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pydantic_deep.server import ServerSettings
 from pydantic_deep.server._metrics import RequestCounter, ServerMetrics
-from pydantic_deep.server._rate_limits import RateLimit, WrongKeyLimit
 from pydantic_deep.server.access._authentication import Authentication, KeyInQuery
 from pydantic_deep.server.http._body_limit import BodyLimit
 from pydantic_deep.server.http._errors import install_error_handlers
-from pydantic_deep.server.http._security_headers import HEADERS, SecurityHeaders
-from pydantic_deep.testing import FakeClock
+from pydantic_deep.server.http._security_headers import SecurityHeaders
+from tests.server.conftest import Serve
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def rate(clock: FakeClock) -> RateLimit:
-    return RateLimit(per_second=2, burst=3, clock=clock.monotonic)
-
-
-def test_burst_is_allowed_and_the_next_request_is_delayed(rate: RateLimit) -> None:
-    assert [rate.take('a') for _ in range(4)] == [0, 0, 0, 0.5]
-
-
-def test_tokens_refill_steadily_up_to_the_burst(rate: RateLimit, clock: FakeClock) -> None:
-    for _ in range(3):
-        rate.take('a')
-    clock.advance(0.5)
-    assert [rate.take('a'), rate.take('a')] == [0, 0.5]
-    clock.advance(3600)
-    assert [rate.take('a') for _ in range(4)] == [0, 0, 0, 0.5]
-
-
-def test_refused_requests_do_not_extend_the_delay(rate: RateLimit, clock: FakeClock) -> None:
-    for _ in range(50):
-        rate.take('a')
-    clock.advance(0.5)
-    assert rate.take('a') == 0
-
-
-def test_wrong_keys_are_limited_per_address_or_ipv6_network(clock: FakeClock) -> None:
-    limit = WrongKeyLimit(per_minute=60, burst=2, clock=clock.monotonic)
-
-    assert [limit.take('192.0.2.1') for _ in range(4)] == [0, 0, 1, 1]
-    assert limit.take('192.0.2.2') == 0
-    assert [limit.take(f'2001:db8::{host:x}') for host in range(3)] == [0, 0, 1]
-    assert [limit.take('2001:db8:0:1::'), limit.take('::ffff:192.0.2.1')] == [0, 1]
-    assert [limit.take('/run/server.sock') for _ in range(3)] == [0, 0, 1]
-    clock.advance(1)
-    assert [limit.take('192.0.2.1') for _ in range(2)] == [0, 1]
-
-
-def test_wrong_key_limit_has_bounded_memory(clock: FakeClock) -> None:
-    limit = WrongKeyLimit(per_minute=60, burst=2, clock=clock.monotonic)
-    tracemalloc.start()
-    try:
-        for number in range(10_000):
-            limit.take(f'10.0.{number >> 8}.{number & 255}')
-        assert tracemalloc.get_traced_memory()[0] < 20_000
-    finally:
-        tracemalloc.stop()
-
-
-def test_keys_have_separate_limits(rate: RateLimit) -> None:
-    for _ in range(4):
-        rate.take('a')
-    assert rate.take('b') == 0
-
 
 read: list[int] = []
 
@@ -232,42 +171,6 @@ async def test_other_scopes_than_http_are_passed_unchanged(layer: Callable[[ASGI
     assert passed == [scope, receive, send]
 
 
-async def test_headers_are_added_to_streams_unless_set(inner: Starlette) -> None:
-    async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(SecurityHeaders(inner)), base_url='http://localhost'
-    ) as client:
-        answer = await client.get('/stream')
-    assert answer.text == 'onetwo'
-    assert {name: answer.headers[name] for name in HEADERS} == {**HEADERS, 'cache-control': 'no-cache'}
-
-
-async def test_internal_error_has_security_headers_and_no_details(inner: Starlette) -> None:
-    transport = httpx.ASGITransport(SecurityHeaders(inner), raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url='http://localhost') as client:
-        answer = await client.get('/fail')
-    assert (answer.status_code, answer.json()) == (
-        500,
-        {'error': {'type': 'failed', 'message': 'Internal server error. The log of the server contains the details.'}},
-    )
-    assert answer.headers['x-content-type-options'] == 'nosniff'
-
-
-async def test_requests_are_counted_by_route_template(inner: Starlette) -> None:
-    metrics = ServerMetrics()
-    counted = RequestCounter(inner, metrics)
-    transport = httpx.ASGITransport(counted, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url='http://localhost') as client:
-        await client.get('/nothing/of/the/kind')
-        await client.request('BREW', '/stream')
-        await client.get('/fail')
-    lines = [line for line in metrics.render().decode().splitlines() if line.startswith('pydantic_deep_requests_total')]
-    assert lines == [
-        'pydantic_deep_requests_total{method="GET",route="unmatched",status="404"} 1.0',
-        'pydantic_deep_requests_total{method="other",route="/stream",status="405"} 1.0',
-        'pydantic_deep_requests_total{method="GET",route="/fail",status="500"} 1.0',
-    ]
-
-
 async def test_body_limit_raises_an_http_exception(inner: Starlette) -> None:
     """FastAPI passes on an HTTPException instead of reporting a malformed body."""
 
@@ -281,3 +184,13 @@ async def test_body_limit_raises_an_http_exception(inner: Starlette) -> None:
     limited = BodyLimit(app, lambda method, path: 1)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(limited), base_url='http://localhost') as client:
         assert (await client.post('/', content=_chunks(1, 1))).text == 'seen'
+
+
+async def test_body_size_limit_differs_for_uploads(serve: Serve) -> None:
+    settings = ServerSettings(max_body_bytes=10, max_upload_bytes=20)
+    async with serve(settings=settings) as served, served.client(await served.key('admin')) as client:
+        upload = '/api/conversations/x/uploads/a.csv'
+        assert (await client.post('/api/sql', content=b'x' * 11)).status_code == 413
+        assert (await client.put(upload, content=b'x' * 20)).status_code != 413
+        assert (await client.put(upload, content=b'x' * 21)).status_code == 413
+        assert (await client.post(upload, content=b'x' * 11)).status_code == 413
