@@ -11,7 +11,8 @@ import pytest
 from pydantic_deep import Approve, create_deep_agent
 from pydantic_deep.server import ServerSettings
 from pydantic_deep.server._metrics import ServerMetrics
-from pydantic_deep.server.runs._pool import RunPool, ServerStoppingError, TooManyRunsError, VersionBusyError
+from pydantic_deep.server.http._errors import ServerError
+from pydantic_deep.server.runs._pool import RunPool
 from pydantic_deep.server.runs._server_run import ServerRun
 from pydantic_deep.store import Commit, Committed, SqlStore, StoreUnavailableError
 from pydantic_deep.store.memory import MemoryEngine
@@ -59,10 +60,10 @@ async def test_version_accepts_one_run_at_a_time(pool: RunPool, store: SqlStore,
     root = await root_of(store, call('hold'), 'Done.', tools=[gate.hold])
     run = pool.start(root, TurnOptions(prompt='hi', moves_head=True), owner='ada')
 
-    with pytest.raises(VersionBusyError) as caught:
+    with pytest.raises(ServerError) as caught:
         pool.start(root, TurnOptions(prompt='hi', moves_head=True), owner='bob')
 
-    assert caught.value.run_id == run.id
+    assert caught.value.facts == {'run_id': run.id}
     assert (pool.run_from(root.id), pool.runs_in(root.conversation_id)) == (run, [run])
     gate.opened.set()
     await run.wait()
@@ -77,10 +78,10 @@ async def test_runs_are_limited_per_key_and_in_total(store: SqlStore, gate: Gate
     async with RunPool(settings) as pool:
         for root in roots[:2]:
             pool.start(root, TurnOptions(prompt='hi', moves_head=True), owner='ada', key_id='one')
-        with pytest.raises(TooManyRunsError, match='2 runs of this key'):
+        with pytest.raises(ServerError, match='2 runs of this key'):
             pool.start(roots[2], TurnOptions(prompt='hi', moves_head=True), owner='ada', key_id='one')
         pool.start(roots[2], TurnOptions(prompt='hi', moves_head=True), owner='ada')
-        with pytest.raises(TooManyRunsError, match='3 runs of this server'):
+        with pytest.raises(ServerError, match='3 runs of this server'):
             pool.start(roots[3], TurnOptions(prompt='hi', moves_head=True), owner='bob', key_id='two')
 
 
@@ -88,7 +89,7 @@ async def test_closed_pool_refuses_runs(pool: RunPool, store: SqlStore):
     root = await root_of(store, 'Hello.')
     pool.close()
 
-    with pytest.raises(ServerStoppingError):
+    with pytest.raises(ServerError, match='is stopping'):
         pool.start(root, TurnOptions(prompt='hi', moves_head=True), owner='ada')
     assert pool.is_closed
 
@@ -132,7 +133,7 @@ async def test_unavailable_store_fails_the_run(pool: RunPool):
 
     async with Leaving(MemoryEngine.open()) as store:
         run = pool.start(await root_of(store, 'Hello.'), TurnOptions(prompt='hi', moves_head=True), owner='ada')
-        await run.wait_begun()
+        await run.begun.wait()
 
     assert run.state == 'failed'
     assert run.error is not None

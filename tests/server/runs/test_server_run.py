@@ -65,7 +65,7 @@ async def test_wait_begun_returns_when_the_run_is_stored(pool: RunPool, store: S
     root = await root_of(store, call('hold'), 'Done.', tools=[gate.hold])
     run = pool.start(root, TurnOptions(prompt='hi', moves_head=True), owner='ada')
 
-    await run.wait_begun()
+    await run.begun.wait()
 
     assert [each.id for each in await store.runs(states=['running'])] == [run.id]
     gate.opened.set()
@@ -78,7 +78,7 @@ async def test_invalid_turn_is_reported_in_the_log(pool: RunPool, store: SqlStor
 
     run = pool.start(root, TurnOptions(prompt='hi', moves_head=True), owner='ada')
     await run.wait()
-    await run.wait_begun()
+    await run.begun.wait()
 
     assert (run.state, run.version_id) == ('failed', None)
     assert types(await events_of(run)) == ['start', 'error', 'end']
