@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import pytest
+from pydantic_ai import BinaryContent
 
 from pydantic_deep.server.compat._anthropic import MessagesRequest, parse_anthropic_request
 from pydantic_deep.server.compat._dialogue import Dialogue
 from pydantic_deep.server.compat._google import GenerateContentRequest, parse_google_request
 from pydantic_deep.server.compat._openai import ChatCompletionRequest, parse_openai_request
+
+PIXEL = 'iVBORw0KGgo='
+IMAGE = BinaryContent(b'\x89PNG\r\n\x1a\n', media_type='image/png')
 
 
 class Wire(Protocol):
@@ -79,3 +84,7 @@ def answered(text: str) -> dict[Wire, dict[str, Any]]:
             ]
         },
     }
+
+
+def file_messages(part: Mapping[str, object]) -> list[dict[str, object]]:
+    return [{'role': 'user', 'content': [part]}]

@@ -2,10 +2,67 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pydantic_deep.server.http._errors import ServerError
-from tests.server.compat.conftest import answered, anthropic
+from tests.server.compat.conftest import IMAGE, PIXEL, answered, anthropic, file_messages
+
+
+def test_system_messages_become_the_system_text() -> None:
+    given: dict[str, Any] = {'system': [{'type': 'text', 'text': 'Be brief.'}]}
+    assert anthropic([('user', 'Hi')], **given).system == 'Be brief.'
+
+
+@pytest.mark.parametrize(
+    ('given', 'match'), [({'tools': [{'name': 'rm', 'input_schema': {'type': 'object'}}]}, "'rm'")]
+)
+def test_unsupported_options_are_refused_by_name(given: dict[str, Any], match: str) -> None:
+    with pytest.raises(ServerError, match=match):
+        anthropic([('user', 'Hi')], **given)
+
+
+def test_options_without_effect_are_accepted() -> None:
+    given: dict[str, Any] = {'tools': [{'name': 'approval_required'}], 'thinking': {'type': 'enabled'}}
+    assert anthropic([('user', 'Hi')], **given).prompt == ('Hi',)
+
+
+@pytest.mark.parametrize(
+    'given',
+    [
+        {
+            'messages': file_messages(
+                {'type': 'image', 'source': {'type': 'base64', 'media_type': 'image/png', 'data': PIXEL}}
+            )
+        },
+        {
+            'messages': file_messages(
+                {'type': 'image', 'source': {'type': 'url', 'url': f'data:image/png;base64,{PIXEL}'}}
+            )
+        },
+    ],
+)
+def test_inline_files_are_part_of_the_prompt(given: dict[str, Any]) -> None:
+    assert anthropic([], **given).prompt == (IMAGE,)
+
+
+def test_settings_are_mapped_to_names_of_pydantic_ai() -> None:
+    found = anthropic([('user', 'Hi')], temperature=0, top_p=1, top_k=4, stop_sequences=['A', 'B'])
+
+    assert found.model_settings == {
+        'max_tokens': 9,
+        'temperature': 0,
+        'top_p': 1,
+        'top_k': 4,
+        'stop_sequences': ['A', 'B'],
+    }
+
+
+def test_text_documents_are_read() -> None:
+    document = {'type': 'document', 'source': {'type': 'text', 'media_type': 'text/plain', 'data': 'Words'}}
+
+    assert anthropic([], messages=file_messages(document)).prompt == ('Words',)
 
 
 def test_decision_with_a_prompt_is_refused() -> None:

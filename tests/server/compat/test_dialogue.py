@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pydantic import JsonValue, ValidationError
-from pydantic_ai import BinaryContent
 from pydantic_ai.messages import ModelRequest, ModelResponse, SystemPromptPart, TextPart, UserPromptPart
 
 from pydantic_deep.approvals import Approve, Decision, Deny, Edit, Respond
@@ -22,10 +21,7 @@ from pydantic_deep.server.compat._dialogue import (
 from pydantic_deep.server.compat._google import GenerateContentRequest
 from pydantic_deep.server.compat._openai import ChatCompletionRequest, openai_session_id
 from pydantic_deep.server.http._errors import ServerError
-from tests.server.compat.conftest import Wire, answered, anthropic, google, openai
-
-PIXEL = 'iVBORw0KGgo='
-IMAGE = BinaryContent(b'\x89PNG\r\n\x1a\n', media_type='image/png')
+from tests.server.compat.conftest import PIXEL, Wire, answered, anthropic, file_messages, google, openai
 
 
 def test_last_user_messages_are_the_prompt_and_the_rest_is_history(wire: Wire) -> None:
@@ -49,172 +45,6 @@ def test_empty_messages_are_dropped(wire: Wire) -> None:
 
     assert found.messages == [DialogueMessage(role='user', content=('One',))]
     assert found.prompt == ('Two',)
-
-
-@pytest.mark.parametrize(
-    ('read', 'given'),
-    [
-        (openai, {'messages': [{'role': 'developer', 'content': 'Be brief.'}, {'role': 'user', 'content': 'Hi'}]}),
-        (anthropic, {'system': [{'type': 'text', 'text': 'Be brief.'}]}),
-        (google, {'systemInstruction': {'parts': [{'text': 'Be brief.'}]}}),
-    ],
-)
-def test_system_messages_become_the_system_text(read: Wire, given: dict[str, Any]) -> None:
-    assert read([('user', 'Hi')], **given).system == 'Be brief.'
-
-
-@pytest.mark.parametrize(
-    ('read', 'given'),
-    [
-        (
-            openai,
-            {
-                'temperature': 0.5,
-                'top_p': 0.9,
-                'max_tokens': 9,
-                'max_completion_tokens': 10,
-                'seed': 1,
-                'presence_penalty': 0.1,
-                'frequency_penalty': 0.2,
-                'stop': 'END',
-            },
-        ),
-        (
-            google,
-            {
-                'generationConfig': {
-                    'temperature': 0.5,
-                    'topP': 0.9,
-                    'maxOutputTokens': 10,
-                    'seed': 1,
-                    'presencePenalty': 0.1,
-                    'frequency_penalty': 0.2,
-                    'stopSequences': ['END'],
-                }
-            },
-        ),
-    ],
-)
-def test_settings_are_mapped_to_names_of_pydantic_ai(read: Wire, given: dict[str, Any]) -> None:
-    assert read([('user', 'Hi')], **given).model_settings == {
-        'temperature': 0.5,
-        'top_p': 0.9,
-        'max_tokens': 10,
-        'seed': 1,
-        'presence_penalty': 0.1,
-        'frequency_penalty': 0.2,
-        'stop_sequences': ['END'],
-    }
-
-
-def test_settings_of_anthropic_and_top_k_are_mapped() -> None:
-    found = anthropic([('user', 'Hi')], temperature=0, top_p=1, top_k=4, stop_sequences=['A', 'B'])
-
-    assert found.model_settings == {
-        'max_tokens': 9,
-        'temperature': 0,
-        'top_p': 1,
-        'top_k': 4,
-        'stop_sequences': ['A', 'B'],
-    }
-    assert google([('user', 'Hi')], generationConfig={'topK': 4.0}).model_settings == {'top_k': 4}
-    assert openai([('user', 'Hi')], stop=['A', 'B']).model_settings == {'stop_sequences': ['A', 'B']}
-
-
-@pytest.mark.parametrize(
-    ('read', 'given', 'match'),
-    [
-        (openai, {'n': 2}, '`n` is 2'),
-        (openai, {'logprobs': True}, '`logprobs`'),
-        (openai, {'response_format': {'type': 'json_object'}}, '`response_format`'),
-        (openai, {'tools': [{'type': 'function', 'function': {'name': 'rm'}}]}, "'rm'"),
-        (openai, {'tools': [{'type': 'web_search'}]}, "'tools'"),
-        (openai, {'functions': [{'name': 'rm'}]}, "'rm'"),
-        (anthropic, {'tools': [{'name': 'rm', 'input_schema': {'type': 'object'}}]}, "'rm'"),
-        (google, {'tools': [{'functionDeclarations': [{'name': 'rm'}]}]}, "'rm'"),
-        (google, {'tools': [{'googleSearch': {'a': 1}}]}, "'googleSearch'"),
-        (google, {'generationConfig': {'candidateCount': 2}}, '`candidateCount` is 2'),
-        (google, {'generationConfig': {'responseMimeType': 'application/json'}}, '`responseMimeType`'),
-    ],
-)
-def test_unsupported_options_are_refused_by_name(read: Wire, given: dict[str, Any], match: str) -> None:
-    with pytest.raises(ServerError, match=match):
-        read([('user', 'Hi')], **given)
-
-
-@pytest.mark.parametrize(
-    ('read', 'given'),
-    [
-        (openai, {'n': 1, 'logprobs': False, 'response_format': {'type': 'text'}, 'made_up': 1}),
-        (openai, {'tools': [{'type': 'function', 'function': {'name': 'approval_required'}}]}),
-        (anthropic, {'tools': [{'name': 'approval_required'}], 'thinking': {'type': 'enabled'}}),
-        (google, {'tools': [{'functionDeclarations': [{'name': 'approval_required'}]}], 'safetySettings': []}),
-        (google, {'generationConfig': {'candidateCount': 1, 'responseMimeType': 'text/plain'}}),
-    ],
-)
-def test_options_without_effect_are_accepted(read: Wire, given: dict[str, Any]) -> None:
-    assert read([('user', 'Hi')], **given).prompt == ('Hi',)
-
-
-def file_messages(part: Mapping[str, object]) -> list[dict[str, object]]:
-    return [{'role': 'user', 'content': [part]}]
-
-
-@pytest.mark.parametrize(
-    ('read', 'given'),
-    [
-        (
-            openai,
-            {
-                'messages': file_messages(
-                    {'type': 'image_url', 'image_url': {'url': f'data:image/png;base64,{PIXEL}', 'detail': 'low'}}
-                )
-            },
-        ),
-        (
-            openai,
-            {
-                'messages': file_messages(
-                    {'type': 'file', 'file': {'filename': 'a.png', 'file_data': f'data:image/png;base64,{PIXEL}'}}
-                )
-            },
-        ),
-        (
-            anthropic,
-            {
-                'messages': file_messages(
-                    {'type': 'image', 'source': {'type': 'base64', 'media_type': 'image/png', 'data': PIXEL}}
-                )
-            },
-        ),
-        (
-            anthropic,
-            {
-                'messages': file_messages(
-                    {'type': 'image', 'source': {'type': 'url', 'url': f'data:image/png;base64,{PIXEL}'}}
-                )
-            },
-        ),
-        (google, {'contents': [{'parts': [{'inlineData': {'mimeType': 'image/png', 'data': PIXEL}}]}]}),
-        (
-            google,
-            {'contents': [{'parts': [{'inline_data': {'mime_type': 'image/png', 'data': 'iVBORw0KGgo'}}]}]},
-        ),
-        (google, {'contents': [{'parts': [{'fileData': {'fileUri': f'data:image/png;base64,{PIXEL}'}}]}]}),
-    ],
-)
-def test_inline_files_are_part_of_the_prompt(read: Wire, given: dict[str, Any]) -> None:
-    assert read([], **given).prompt == (IMAGE,)
-
-
-def test_audio_text_documents_and_plain_data_urls_are_read() -> None:
-    audio = {'type': 'input_audio', 'input_audio': {'data': 'AAAA', 'format': 'wav'}}
-    document = {'type': 'document', 'source': {'type': 'text', 'media_type': 'text/plain', 'data': 'Words'}}
-    plain = {'type': 'image_url', 'image_url': {'url': 'data:,A%20b'}}
-
-    assert openai([], messages=file_messages(audio)).prompt == (BinaryContent(b'\0\0\0', media_type='audio/wav'),)
-    assert anthropic([], messages=file_messages(document)).prompt == ('Words',)
-    assert openai([], messages=file_messages(plain)).prompt == (BinaryContent(b'A b', media_type='text/plain'),)
 
 
 SECRETS = 'http://169.254.169.254/latest/meta-data'

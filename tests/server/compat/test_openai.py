@@ -2,19 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Any
 
 import pytest
+from pydantic_ai import BinaryContent
 
 from pydantic_deep.server.compat._dialogue import DialogueMessage
 from pydantic_deep.server.http._errors import ServerError
-from tests.server.compat.conftest import openai
-
-PIXEL = 'iVBORw0KGgo='
+from tests.server.compat.conftest import IMAGE, PIXEL, file_messages, openai
 
 
-def file_messages(part: Mapping[str, object]) -> list[dict[str, object]]:
-    return [{'role': 'user', 'content': [part]}]
+def test_system_messages_become_the_system_text() -> None:
+    given: dict[str, Any] = {
+        'messages': [{'role': 'developer', 'content': 'Be brief.'}, {'role': 'user', 'content': 'Hi'}]
+    }
+    assert openai([('user', 'Hi')], **given).system == 'Be brief.'
+
+
+def test_settings_are_mapped_to_names_of_pydantic_ai() -> None:
+    given: dict[str, Any] = {
+        'temperature': 0.5,
+        'top_p': 0.9,
+        'max_tokens': 9,
+        'max_completion_tokens': 10,
+        'seed': 1,
+        'presence_penalty': 0.1,
+        'frequency_penalty': 0.2,
+        'stop': 'END',
+    }
+    assert openai([('user', 'Hi')], **given).model_settings == {
+        'temperature': 0.5,
+        'top_p': 0.9,
+        'max_tokens': 10,
+        'seed': 1,
+        'presence_penalty': 0.1,
+        'frequency_penalty': 0.2,
+        'stop_sequences': ['END'],
+    }
+
+
+@pytest.mark.parametrize(
+    ('given', 'match'),
+    [
+        ({'n': 2}, '`n` is 2'),
+        ({'logprobs': True}, '`logprobs`'),
+        ({'response_format': {'type': 'json_object'}}, '`response_format`'),
+        ({'tools': [{'type': 'function', 'function': {'name': 'rm'}}]}, "'rm'"),
+        ({'tools': [{'type': 'web_search'}]}, "'tools'"),
+        ({'functions': [{'name': 'rm'}]}, "'rm'"),
+    ],
+)
+def test_unsupported_options_are_refused_by_name(given: dict[str, Any], match: str) -> None:
+    with pytest.raises(ServerError, match=match):
+        openai([('user', 'Hi')], **given)
+
+
+@pytest.mark.parametrize(
+    'given',
+    [
+        {'n': 1, 'logprobs': False, 'response_format': {'type': 'text'}, 'made_up': 1},
+        {'tools': [{'type': 'function', 'function': {'name': 'approval_required'}}]},
+    ],
+)
+def test_options_without_effect_are_accepted(given: dict[str, Any]) -> None:
+    assert openai([('user', 'Hi')], **given).prompt == ('Hi',)
+
+
+@pytest.mark.parametrize(
+    'given',
+    [
+        {
+            'messages': file_messages(
+                {'type': 'image_url', 'image_url': {'url': f'data:image/png;base64,{PIXEL}', 'detail': 'low'}}
+            )
+        },
+        {
+            'messages': file_messages(
+                {'type': 'file', 'file': {'filename': 'a.png', 'file_data': f'data:image/png;base64,{PIXEL}'}}
+            )
+        },
+    ],
+)
+def test_inline_files_are_part_of_the_prompt(given: dict[str, Any]) -> None:
+    assert openai([], **given).prompt == (IMAGE,)
+
+
+def test_stop_may_be_a_list() -> None:
+    assert openai([('user', 'Hi')], stop=['A', 'B']).model_settings == {'stop_sequences': ['A', 'B']}
+
+
+def test_audio_and_plain_data_urls_are_read() -> None:
+    audio = {'type': 'input_audio', 'input_audio': {'data': 'AAAA', 'format': 'wav'}}
+    plain = {'type': 'image_url', 'image_url': {'url': 'data:,A%20b'}}
+
+    assert openai([], messages=file_messages(audio)).prompt == (BinaryContent(b'\0\0\0', media_type='audio/wav'),)
+    assert openai([], messages=file_messages(plain)).prompt == (BinaryContent(b'A b', media_type='text/plain'),)
 
 
 @pytest.mark.parametrize(
