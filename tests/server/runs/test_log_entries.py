@@ -1,0 +1,47 @@
+"""Entries of logs: an event is encoded once, with the groups of readers that receive it."""
+
+from __future__ import annotations
+
+import pytest
+
+from pydantic_deep.server.runs._log_entries import decode_entry, encode_entry, frame_of, is_selected
+from pydantic_deep.streaming import (
+    EndEvent,
+    EventGroup,
+    FrameReader,
+    StartEvent,
+    StreamEvent,
+    TextEvent,
+    ThinkingEvent,
+    ToolCallEvent,
+    ToolResultEvent,
+    event_frame,
+)
+
+EVENTS: list[StreamEvent] = [
+    StartEvent(id='r', model='analyst'),
+    TextEvent(text='two\nlines, and \x1e\x00'),
+    ThinkingEvent(text='Hm'),
+    ToolCallEvent(id='c', name='ls', args='{"path":"/"}', index=0),
+    ToolResultEvent(id='c', name='ls', outcome='success', content='/a.txt'),
+    EndEvent(status='complete', output='Done.'),
+]
+
+
+@pytest.mark.parametrize('event', EVENTS, ids=lambda event: event.type)
+def test_entry_is_the_frame_of_its_event(event: StreamEvent) -> None:
+    entry = encode_entry(event)
+    assert decode_entry(entry) == event
+    assert FrameReader().feed(frame_of(entry)) == [event_frame(event)]
+
+
+@pytest.mark.parametrize(
+    ('groups', 'selected'),
+    [
+        (EventGroup(0), ['start', 'text', 'end']),
+        (EventGroup.tool_results, ['start', 'text', 'tool_result', 'end']),
+        (EventGroup.function_calls | EventGroup.thinking, ['start', 'text', 'thinking', 'tool_call', 'end']),
+    ],
+)
+def test_readers_receive_the_groups_that_they_requested(groups: EventGroup, selected: list[str]) -> None:
+    assert [event.type for event in EVENTS if is_selected(encode_entry(event), groups)] == selected
