@@ -164,7 +164,7 @@ def render_class(node: ast.ClassDef) -> str:
         '',
         unwrapped(ast.get_docstring(node) or ''),
         '',
-        '| field | type | what it is |',
+        '| field | type | description |',
         '|---|---|---|',
     ]
     for field, after in zip(node.body, [*node.body[1:], ast.Pass()], strict=True):
@@ -183,12 +183,14 @@ def render_choice(node: ast.stmt, after: ast.stmt) -> str:
 
 
 def render_type(annotation: ast.expr) -> str:
-    """Return a type as Python source, with a link to its section if it has one."""
-    text = ast.unparse(annotation)
-    named = re.search(NAMED, text)
-    if named:
-        return f'[{text}](#{named.group().lower()})'
-    return ' or '.join(f'`{part}`' for part in text.split(' | '))  # a bar would end the cell
+    """Return a type as Python source, with links to the sections of its parts."""
+    return ' or '.join(map(render_part, ast.unparse(annotation).split(' | ')))  # a bar would end the cell
+
+
+def render_part(source: str) -> str:
+    """Return a part of a union, with a link to its section if it has one."""
+    named = re.search(NAMED, source)
+    return f'[{source}](#{named.group().lower()})' if named else f'`{source}`'
 
 
 def is_choice(node: ast.stmt) -> bool:
