@@ -97,71 +97,59 @@ class Subagent:
         self._check_bounds()
         problem = list_problem(self.subagents)
         if problem is not None:
-            raise InvalidSubagentError(self.name, problem, field='subagents')
+            raise self._error('subagents', problem)
         if self.agent is not None:
             self._check_ready_agent(self.agent)
         if levels_of([self]) > MAX_LEVELS:
-            raise InvalidSubagentError(
-                self.name,
+            raise self._error(
+                'subagents',
                 f'more than {MAX_LEVELS} levels of subagents are declared, its own included. Declare fewer.',
-                field='subagents',
             )
 
     def _check_model_facing(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):  # pyright: ignore[reportUnnecessaryIsInstance] - nothing checks types at run time
-            raise InvalidSubagentError(self.name, 'its name is not 1 to 64 letters, digits, `_` and `-`.')
+            raise self._error('name', 'its name is not 1 to 64 letters, digits, `_` and `-`.')
         if not isinstance(self.description, str) or not self.description.strip():  # pyright: ignore[reportUnnecessaryIsInstance] - as above
-            raise InvalidSubagentError(
-                self.name, 'it has no description, by which a model selects it. Add one.', field='description'
-            )
+            raise self._error('description', 'it has no description, by which a model selects it. Add one.')
         check_unicode('description', self.description)
 
     def _check_bounds(self) -> None:
         if isinstance(self.model, str) and not self.model.strip():
-            raise InvalidSubagentError(
-                self.name,
-                f'`model` is {self.model!r}. Pass a model, or `None` to use that of the agent or its parent.',
-                field='model',
+            raise self._error(
+                'model', f'`model` is {self.model!r}. Pass a model, or `None` to use that of the agent or its parent.'
             )
         check_model('model', self.model)
         if self.isolation not in get_args(Isolation):
-            raise InvalidSubagentError(
-                self.name, f"`isolation` is {self.isolation!r}. Use 'shared' or 'fork'.", field='isolation'
-            )
+            raise self._error('isolation', f"`isolation` is {self.isolation!r}. Use 'shared' or 'fork'.")
         if self.usage_limits is not None and not isinstance(cast('object', self.usage_limits), UsageLimits):
-            raise InvalidSubagentError(
-                self.name,
+            raise self._error(
+                'usage_limits',
                 f'`usage_limits` is {self.usage_limits!r}. Use `UsageLimits(request_limit=…)` of pydantic-ai.',
-                field='usage_limits',
             )
         if self.timeout_seconds is not None and not (
             isinstance(cast('object', self.timeout_seconds), (int, float)) and self.timeout_seconds > 0
         ):
-            raise InvalidSubagentError(
-                self.name, f'`timeout_seconds` is {self.timeout_seconds!r}. Use more than 0.', field='timeout_seconds'
-            )
+            raise self._error('timeout_seconds', f'`timeout_seconds` is {self.timeout_seconds!r}. Use more than 0.')
         if self.max_depth is not None and not (isinstance(cast('object', self.max_depth), int) and self.max_depth >= 0):
-            raise InvalidSubagentError(
-                self.name, f'`max_depth` is {self.max_depth!r}. Use 0 or more.', field='max_depth'
-            )
+            raise self._error('max_depth', f'`max_depth` is {self.max_depth!r}. Use 0 or more.')
 
     def _check_ready_agent(self, agent: object) -> None:
         if not isinstance(agent, AbstractAgent):
-            raise InvalidSubagentError(
-                self.name,
-                f'`agent` is {type(agent).__name__}, which is not a pydantic-ai agent. Pass an `Agent`.',
-                field='agent',
+            raise self._error(
+                'agent', f'`agent` is {type(agent).__name__}, which is not a pydantic-ai agent. Pass an `Agent`.'
             )
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         values = {name: getattr(self, name) for name in _BUILDS}
         ignored = [f'`{name}`' for name, value in values.items() if value and value != defaults[name]]
         if ignored:
-            raise InvalidSubagentError(
-                self.name,
+            raise self._error(
+                'agent',
                 f'it has a ready `agent` and {", ".join(ignored)}, which would be ignored. '
                 'Build the agent with them, or remove `agent`.',
-                field='agent',
             )
+
+    def _error(self, field: str, reason: str) -> InvalidSubagentError:
+        return InvalidSubagentError(self.name, reason, field=field)
 
 
 def levels_of(subagents: Sequence[Subagent]) -> int:
