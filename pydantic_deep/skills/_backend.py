@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from pydantic_deep_backends import BackendProtocol
@@ -11,9 +11,9 @@ from pydantic_deep_backends.protocol import FileEntryLike
 
 from ._document import MAX_DOCUMENT_BYTES
 from ._files import BACKEND_FAILURES
-from ._rules import Report, located, shown_path
-from ._scan import FILE_NAME, Parsed, parse_whole
-from ._types import BackendSkills, Scope, Severity, Skill, SkillDiagnostic
+from ._rules import Report
+from ._scan import FILE_NAME, Findings, Parsed, parse_whole
+from ._types import BackendSkills, Scope
 
 MAX_SKILLS = 500
 """Maximum number of folders to scan in a backend. Each is read at the start of every run."""
@@ -23,15 +23,13 @@ MAX_KEPT = 2_048
 
 
 @dataclass(kw_only=True)
-class BackendScan:
+class BackendScan(Findings):
     """The scan of one directory in a backend."""
 
     backend: BackendProtocol
     source: BackendSkills
     real_root: str = ''
     """The canonical path of the directory."""
-    skills: list[Skill] = field(default_factory=list[Skill])
-    diagnostics: list[SkillDiagnostic] = field(default_factory=list[SkillDiagnostic])
 
     async def run(self) -> None:
         """Scan the folders of the directory, sorted by name. Errors of the backend become diagnostics."""
@@ -43,46 +41,38 @@ class BackendScan:
         except FileNotFoundError:
             return  # not every user has skills
         except BACKEND_FAILURES as error:
-            self._note('error', 'unreadable', self.source.path, f'The directory cannot be read: {_reason(error)}.')
+            self.note('error', 'unreadable', self.source.path, f'The directory cannot be read: {_reason(error)}.')
             return
         folders = [entry for entry in entries if entry.is_dir]
         for folder in folders[:MAX_SKILLS]:
             await self._look_at(folder, f'{path.rstrip("/")}/{folder.name}')
         if len(folders) > MAX_SKILLS:
             message = f'There are {len(folders):,} folders; only {MAX_SKILLS:,} are scanned.'
-            self._note('error', 'too-many', path, message)
+            self.note('error', 'too-many', path, message)
 
     async def _look_at(self, folder: FileEntryLike, directory: str) -> None:
         path = f'{directory}/{FILE_NAME}'
         try:
             real = await self.backend.realpath(path)
             if not is_within(real, self.real_root):
-                self._note('error', 'link-outside', path, 'The link target is outside of the skills directory.')
+                self.note('error', 'link-outside', path, 'The link target is outside of the skills directory.')
                 return
             entry = await self.backend.stat(path)
             if entry.is_dir:
-                self._note('error', 'not-a-file', path, 'It is not a regular file, and was not opened.')
+                self.note('error', 'not-a-file', path, 'It is not a regular file, and was not opened.')
                 return
             if entry.size is not None and entry.size > MAX_DOCUMENT_BYTES:
                 message = f'It has {entry.size:,} bytes; at most {MAX_DOCUMENT_BYTES:,} are read.'
-                self._note('error', 'too-large', path, message)
+                self.note('error', 'too-large', path, message)
                 return
             data = await self.backend.read_bytes(path)
         except FileNotFoundError:
-            self._note('warning', 'no-skill-file', directory, f'There is no {FILE_NAME} in this folder.')
+            self.note('warning', 'no-skill-file', directory, f'There is no {FILE_NAME} in this folder.')
             return
         except BACKEND_FAILURES as error:
-            self._note('error', 'unreadable', path, f'It cannot be read: {_reason(error)}.')
+            self.note('error', 'unreadable', path, f'It cannot be read: {_reason(error)}.')
             return
-        parsed = parse_contents(data, path, directory, folder.name, self.source.scope)
-        self.diagnostics += parsed.diagnostics
-        if parsed.skill is not None:
-            self.skills.append(parsed.skill)
-
-    def _note(self, severity: Severity, code: str, path: str, message: str) -> None:
-        self.diagnostics.append(
-            SkillDiagnostic(severity=severity, path=shown_path(path), line=None, message=message, code=code)
-        )
+        self.add_parsed(parse_contents(data, path, directory, folder.name, self.source.scope))
 
 
 @lru_cache(maxsize=MAX_KEPT)
@@ -90,7 +80,7 @@ def parse_contents(data: bytes, path: str, directory: str, name: str, scope: Sco
     report = Report(path=path)
     skill = parse_whole(data, name, report)
     if skill is not None:
-        skill = located(skill, directory=directory, source=path, scope=scope)
+        skill = replace(skill, directory=directory, source=path, scope=scope)
     return Parsed(skill, tuple(report.diagnostics))
 
 

@@ -5,23 +5,20 @@ from __future__ import annotations
 import os
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
-from ._rules import shown_path
-from ._scan import Scan, is_inside
+from ._rules import diagnostic, shown_path
+from ._scan import Findings, Scan, is_inside
 from ._types import Scope, Skill, SkillCatalog, SkillDiagnostic, SkillDirectory
 
 _RANK: dict[Scope, int] = {scope: rank for rank, scope in enumerate(get_args(Scope))}
 
 
 @dataclass(kw_only=True)
-class DiscoveredSkills:
+class DiscoveredSkills(Findings):
     """The skills and diagnostics of all sources, in order."""
-
-    skills: list[Skill] = field(default_factory=list[Skill])
-    diagnostics: list[SkillDiagnostic] = field(default_factory=list[SkillDiagnostic])
 
     def add(self, skills: Iterable[Skill], diagnostics: Iterable[SkillDiagnostic], *, trusted: bool) -> None:
         """Add the skills of a source. Skills of an untrusted source become diagnostics instead."""
@@ -100,9 +97,7 @@ def missing(path: str) -> SkillDiagnostic:
         if is_file
         else 'The directory does not exist. Create it, or remove it from `skills`.'
     )
-    return SkillDiagnostic(
-        severity='error', path=shown_path(path), line=None, message=message, code='missing-directory'
-    )
+    return diagnostic('error', 'missing-directory', path, message)
 
 
 def _shadowed(skill: Skill, used: Skill) -> SkillDiagnostic:

@@ -18,11 +18,6 @@ MAX_SHOWN = 10
 """Maximum number of names to list if no name is similar."""
 
 
-def render_loaded(body: str, files: str) -> str:
-    """Return the instructions, followed by the list of files."""
-    return f'{body}\n\n[{files}]' if files else body
-
-
 @dataclass(frozen=True, kw_only=True)
 class Shown:
     """The paths of a skill's directory in a run."""

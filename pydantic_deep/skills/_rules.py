@@ -11,11 +11,10 @@ import re
 import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from ._document import MAX_HEADER_CHARS
 from ._invisible_characters import find_invisible, strip_invisible
-from ._types import Scope, Severity, Skill, SkillDiagnostic
+from ._types import Severity, Skill, SkillDiagnostic
 from ._yaml import Items, Pairs, Scalar, UnusableYamlError, Value, parse_yaml, recover_pairs
 
 MAX_NAME_CHARS = 64
@@ -58,9 +57,12 @@ class Report:
 
     def add(self, severity: Severity, code: str, line: int | None, message: str) -> None:
         """Add a diagnostic."""
-        self.diagnostics.append(
-            SkillDiagnostic(severity=severity, path=shown_path(self.path), line=line, message=message, code=code)
-        )
+        self.diagnostics.append(diagnostic(severity, code, self.path, message, line))
+
+
+def diagnostic(severity: Severity, code: str, path: str, message: str, line: int | None = None) -> SkillDiagnostic:
+    """Return a diagnostic with a printable path."""
+    return SkillDiagnostic(severity=severity, path=shown_path(path), line=line, message=message, code=code)
 
 
 def shown_path(path: str) -> str:
@@ -225,15 +227,10 @@ def clean_name(name: str) -> str:
     return ' '.join(strip_invisible(name).split())[:MAX_NAME_CHARS].strip() or 'skill'
 
 
-def located(skill: Skill, *, directory: Path | str, source: str, scope: Scope) -> Skill:
-    """Return a skill with its location."""
-    return replace(skill, directory=directory, source=source, scope=scope)
-
-
 def strict(diagnostics: list[SkillDiagnostic]) -> Iterator[SkillDiagnostic]:
     """Yield diagnostics, turning violations of the standard into errors."""
-    for diagnostic in diagnostics:
-        yield replace(diagnostic, severity='error') if diagnostic.code in STRICT_CODES else diagnostic
+    for each in diagnostics:
+        yield replace(each, severity='error') if each.code in STRICT_CODES else each
 
 
 def _text_of(value: Value) -> str:

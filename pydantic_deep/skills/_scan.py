@@ -10,12 +10,12 @@ import os
 import stat
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
 from ._document import HEAD_BYTES, MAX_DOCUMENT_BYTES, DocumentError, find_header, parse_document
-from ._rules import Report, located, parse_frontmatter, shown_path
+from ._rules import Report, diagnostic, parse_frontmatter
 from ._types import Scope, Severity, Skill, SkillDiagnostic
 
 FILE_NAME = 'SKILL.md'
@@ -46,7 +46,25 @@ class Parsed:
 
 
 @dataclass(kw_only=True)
-class Scan:
+class Findings:
+    """The skills and diagnostics of a source, in the order of folder names."""
+
+    skills: list[Skill] = field(default_factory=list[Skill])
+    diagnostics: list[SkillDiagnostic] = field(default_factory=list[SkillDiagnostic])
+
+    def add_parsed(self, parsed: Parsed) -> None:
+        """Add a parsed file."""
+        self.diagnostics += parsed.diagnostics
+        if parsed.skill is not None:
+            self.skills.append(parsed.skill)
+
+    def note(self, severity: Severity, code: str, path: str, message: str) -> None:
+        """Add a diagnostic of a whole file or directory."""
+        self.diagnostics.append(diagnostic(severity, code, path, message))
+
+
+@dataclass(kw_only=True)
+class Scan(Findings):
     """The scan of one directory."""
 
     root: str
@@ -54,9 +72,6 @@ class Scan:
     allowed: Sequence[str]
     """The real paths that links may point into."""
     scope: Scope
-    skills: list[Skill] = field(default_factory=list[Skill])
-    """The skills, in the order of folder names."""
-    diagnostics: list[SkillDiagnostic] = field(default_factory=list[SkillDiagnostic])
     _left: int = field(default_factory=lambda: MAX_DIRECTORIES)
 
     def run(self) -> None:
@@ -68,7 +83,7 @@ class Scan:
         """Scan the folders of a directory."""
         for entry in self._entries(directory):
             if entry.name.casefold() == 'skill.md' and entry.name != FILE_NAME:
-                self._note('error', 'misnamed', entry.path, f'Name it {FILE_NAME}, in exactly these letters.')
+                self.note('error', 'misnamed', entry.path, f'Name it {FILE_NAME}, in exactly these letters.')
             elif self._is_directory(entry):
                 self._left -= 1
                 if self._left < 0:
@@ -79,7 +94,7 @@ class Scan:
     def _stop(self, directory: str) -> None:
         if self._left == -1:
             message = f'There are more than {MAX_DIRECTORIES:,} folders. The rest was not scanned.'
-            self._note('error', 'too-many', directory, message)
+            self.note('error', 'too-many', directory, message)
 
     def _visit(self, entry: os.DirEntry[str], depth: int) -> None:
         """Scan one folder, and its subfolders if it is not a skill."""
@@ -93,15 +108,15 @@ class Scan:
         if depth < MAX_DEPTH:
             self._enter(entry.path, depth + 1)
         if depth == 1 and before == len(self.skills) + len(self.diagnostics):
-            self._note('warning', 'no-skill-file', entry.path, f'There is no {FILE_NAME} in this folder.')
+            self.note('warning', 'no-skill-file', entry.path, f'There is no {FILE_NAME} in this folder.')
 
     def _visit_link(self, entry: os.DirEntry[str]) -> None:
         """Scan the target of a link if it is allowed, without its subfolders."""
         target = os.path.realpath(entry.path)
         if not self._is_inside(target) or any(is_inside(root, target) for root in self.allowed):
-            self._note('error', 'link-outside', entry.path, 'The link target is outside of the skills directories.')
+            self.note('error', 'link-outside', entry.path, 'The link target is outside of the skills directories.')
         elif not self._look_at(target, entry.name):
-            self._note('warning', 'no-skill-file', entry.path, f'There is no {FILE_NAME} at the link target.')
+            self.note('warning', 'no-skill-file', entry.path, f'There is no {FILE_NAME} at the link target.')
 
     def _look_at(self, directory: str, name: str) -> bool:
         """Read the `SKILL.md` of a folder, and return whether it exists."""
@@ -112,11 +127,11 @@ class Scan:
                 path = os.path.realpath(path)
                 if not self._is_inside(path):
                     message = 'The link target is outside of the skills directories.'
-                    self._note('error', 'link-outside', f'{directory}/{FILE_NAME}', message)
+                    self.note('error', 'link-outside', f'{directory}/{FILE_NAME}', message)
                     return True
                 status = os.lstat(path)
             if not stat.S_ISREG(status.st_mode):
-                self._note('error', 'not-a-file', path, 'It is not a regular file, and was not opened.')
+                self.note('error', 'not-a-file', path, 'It is not a regular file, and was not opened.')
                 return True
             parsed = parse_file(
                 path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, directory, name, self.scope
@@ -124,37 +139,30 @@ class Scan:
         except FileNotFoundError:
             if not os.path.lexists(f'{directory}/{FILE_NAME}'):
                 return False
-            self._note('error', 'unreadable', f'{directory}/{FILE_NAME}', 'The link target does not exist.')
+            self.note('error', 'unreadable', f'{directory}/{FILE_NAME}', 'The link target does not exist.')
             return True
         except OSError as error:
-            self._note('error', 'unreadable', path, f'It cannot be read: {error.strerror}.')
+            self.note('error', 'unreadable', path, f'It cannot be read: {error.strerror}.')
             return True
-        self.diagnostics += parsed.diagnostics
-        if parsed.skill is not None:
-            self.skills.append(parsed.skill)
+        self.add_parsed(parsed)
         return True
 
     def _entries(self, directory: str) -> Iterator[os.DirEntry[str]]:
         try:
             with os.scandir(directory) as entries:
-                yield from sorted(entries, key=_name_of)
+                yield from sorted(entries, key=lambda entry: entry.name)
         except OSError as error:
-            self._note('error', 'unreadable', directory, f'The directory cannot be read: {error.strerror}.')
+            self.note('error', 'unreadable', directory, f'The directory cannot be read: {error.strerror}.')
 
     def _is_directory(self, entry: os.DirEntry[str]) -> bool:
         try:
             return entry.is_dir()
         except OSError as error:  # a cycle of links
-            self._note('error', 'unreadable', entry.path, f'It cannot be read: {error.strerror}.')
+            self.note('error', 'unreadable', entry.path, f'It cannot be read: {error.strerror}.')
             return False
 
     def _is_inside(self, path: str) -> bool:
         return any(is_inside(path, root) for root in self.allowed)
-
-    def _note(self, severity: Severity, code: str, path: str, message: str) -> None:
-        self.diagnostics.append(
-            SkillDiagnostic(severity=severity, path=shown_path(path), line=None, message=message, code=code)
-        )
 
 
 def is_inside(path: str, directory: str) -> bool:
@@ -186,7 +194,7 @@ def parse_file(path: str, size: int, mtime_ns: int, ctime_ns: int, directory: st
     else:
         skill = _parse(path, name, report)
     if skill is not None:
-        skill = located(skill, directory=Path(directory), source=path, scope=scope)
+        skill = replace(skill, directory=Path(directory), source=path, scope=scope)
     return Parsed(skill, tuple(report.diagnostics))
 
 
@@ -225,7 +233,3 @@ def _read_on(descriptor: int) -> bytes:
         chunks.append(chunk)
         left -= len(chunk)
     return b''.join(chunks)
-
-
-def _name_of(entry: os.DirEntry[str]) -> str:
-    return entry.name

@@ -24,7 +24,7 @@ from ._discovery import find_skill
 from ._files import Place, SkillUnreadableError, list_files, load, place_of, read_text
 from ._history import DIGEST_KEY, SKILL_KEY, is_loaded
 from ._host_paths import file_paths, mounted_path
-from ._render import Shown, render_files, render_grant, render_loaded, render_question, render_unknown
+from ._render import Shown, render_files, render_grant, render_question, render_unknown
 from ._types import Skill, SkillCatalog, SkillDiagnostic
 
 MAX_RETRIES = 10
@@ -87,7 +87,8 @@ class RunSkills:
         if place is None:
             return body
         files, is_cut = await list_files(place)
-        return render_loaded(body, render_files(skill.name, files, is_cut=is_cut, shown=self._shown(skill)))
+        listing = render_files(skill.name, files, is_cut=is_cut, shown=self._shown(skill))
+        return f'{body}\n\n[{listing}]' if listing else body
 
     def _shown(self, skill: Skill) -> Shown:
         if isinstance(skill.directory, str):
