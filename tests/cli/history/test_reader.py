@@ -21,11 +21,10 @@ from pydantic_deep.cli.history._revisions import Revisions
 from pydantic_deep.cli.render._detail_view import render_details
 from pydantic_deep.cli.turn._conversation import Conversation
 from pydantic_deep.cli.turn._runner import TurnObserver, run_turn
-from pydantic_deep.store import Commit, Store, VersionRecord, new_id, open_store
+from pydantic_deep.store import Store, new_id, open_store
 from pydantic_deep.streaming import StreamEvent, TextEvent
 from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep.versions import VersionedAgent
-from pydantic_deep.views import TurnLineages
 
 Invoke = Callable[..., Result]
 MakeConversation = Callable[..., Conversation]
@@ -301,32 +300,3 @@ def test_answered_pause_with_an_edit_names_the_final_version(invoke: Invoke, wor
     invoke('resume', ALLOW, model=ScriptedModel('Wrote.'))
     ids = ids_of(invoke)
     assert 'version3 continues it' in named(refused(invoke, '--from', ids[1]), ids)
-
-
-# Steps shown in the place of their turns
-
-
-@pytest.mark.anyio
-async def test_attempts_of_one_turn_have_one_lineage(store: Store) -> None:
-    agent = VersionedAgent(create_deep_agent(ScriptedModel(READ, READ, 'Done.')), store)
-    root = await agent.create()
-    turn = await root.advance('Go')
-    first, second = [step.record for step in await turn.steps()]
-    run = await store.run(turn.record.run_id or '')
-    assert run is not None
-    again = run._replace(id=new_id(), attempt_of=run.id, state='complete')
-
-    async def commit(record: VersionRecord) -> VersionRecord:
-        made = record._replace(id=new_id(), number=0, run_id=again.id)
-        await store.commit(Commit(runs=[again], versions=[made]))
-        return await store.version(made.id)
-
-    step = await commit(second)
-    again = again._replace(id=new_id(), attempt_of=again.id)
-    end = await commit(turn.record)
-    turns = TurnLineages(store=store)
-    for record in (step, end):
-        assert await turns.prompt(record) == 'Go'
-        lineage = await turns.lineage(record)
-        assert lineage.base == root.record
-    assert [each.id for each in (await turns.lineage(step)).versions] == [first.id, step.id]
