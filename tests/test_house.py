@@ -27,6 +27,9 @@ PACKAGE = ROOT / 'pydantic_deep'
 MAX_FILES: Final = 20
 """Maximum number of modules in a folder, including `__init__.py`."""
 
+MIN_MIRRORED: Final = 0.8
+"""Minimum share of modules with a test file of their name."""
+
 
 def test_server_has_layers_and_two_entry_points() -> None:
     """004-01: modular routes, services below them, models of rows; a command and a programmatic entry point."""
@@ -217,6 +220,36 @@ def test_folders_have_a_limited_number_of_modules() -> None:
     counts = Counter(path.parent for folder in folders for path in folder.rglob('*.py'))
 
     assert {str(folder.relative_to(ROOT)) for folder, count in counts.items() if count > MAX_FILES} == set()
+
+
+def test_modules_have_a_test_file_of_their_name() -> None:
+    """`pydantic_deep/todos/_history.py` is tested in `tests/todos/test_history.py`. Modules without a function that does
+    something, such as types, constants and protocols, need no test.
+    """
+    tests = {'pydantic_deep': ROOT / 'tests', 'pydantic_deep_backends': ROOT / 'backends' / 'tests'}
+    expected = {
+        tests[package] / path.relative_to(folder).with_name(f'test_{path.stem.lstrip("_")}.py')
+        for package, folder in PACKAGES.items()
+        for path in modules().values()
+        if path.is_relative_to(folder) and path.name != '__init__.py' and has_behavior(path)
+    }
+    missing = sorted(str(path.relative_to(ROOT)) for path in expected if not path.exists())
+
+    assert len(missing) <= (1 - MIN_MIRRORED) * len(expected), missing
+
+
+def has_behavior(path: Path) -> bool:
+    """Return whether a module defines a function, at any depth, with more than a docstring or an ellipsis."""
+    functions = (
+        node
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+    return any(not _is_constant(statement) for function in functions for statement in function.body)
+
+
+def _is_constant(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 def test_public_class_names_are_unique() -> None:
