@@ -1,5 +1,5 @@
 # The first process of a sandbox. Arguments: the descriptors of the variables, the report and the gate, then the command.
-# It reports `!` once it runs and waits for one byte from the gate; it exits if none can come any more.
+# It reports `!` once it runs, and waits for one byte from the gate. If the gate is closed instead, it exits.
 # Standard input becomes a device of the sandbox: the owner of the host's device could change that by its descriptor.
 # Then it sets the variables, reports `.`, runs the command, reaps orphans and reports the command's wait status.
 open(my $variables, '<&=', shift @ARGV) && open(my $report, '>&=', shift @ARGV) && open(my $gate, '<&=', shift @ARGV)

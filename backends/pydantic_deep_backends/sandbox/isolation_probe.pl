@@ -1,4 +1,4 @@
-# Runs in a sandbox, tries to break each promise of its isolation, and prints the promises that hold, one a line.
+# Runs in a sandbox, attempts to break each guarantee of its isolation, and prints those that hold, one per line.
 # Arguments: a file of the host, a port of the host's loopback or 0, the numbers of two denied system calls, and limits.
 use Socket;
 my ($canary, $port, $unshare, $keyctl, $processes, $memory, $file_size, $tmp) = @ARGV;

@@ -15,7 +15,7 @@ export function showApprovals(approvals, answersTo) {
     if (!wanted.delete(card.dataset.key)) settle(card, 'No longer pending.');
   }
   for (const approval of wanted.values()) list.append(makeCard(approval, answersTo(approval)));
-  if (list.childElementCount === 0) list.append(element('li', { class: 'nothing faint' }, 'Nothing waits.'));
+  if (list.childElementCount === 0) list.append(element('li', { class: 'nothing faint' }, 'No approvals are pending.'));
 }
 
 const keyOf = (approval) => `${approval.id} ${approval.view.digest}`;

@@ -38,14 +38,14 @@ function written(character) {
   return { '\t': '\\t', '\n': '\\n', '\r': '\\r' }[character] ?? `\\${letter}${code.toString(16).padStart(width, '0')}`;
 }
 
-// Text that is already escaped: every second piece stands for an invisible character.
+// Text that is already escaped: every second piece is the escape of an invisible character.
 export function escaped(pieces) {
   const made = [];
   let escapes = '';
   for (const [at, piece] of pieces.entries()) {
     if (at % 2) escapes += piece;
     else if (piece !== '' || at === pieces.length - 1) {
-      if (escapes !== '') made.push(element('span', { class: 'escape', title: 'Cannot be seen' }, escapes));
+      if (escapes !== '') made.push(element('span', { class: 'escape', title: 'Invisible character' }, escapes));
       if (piece !== '') made.push(document.createTextNode(piece));
       escapes = '';
     }

@@ -5,7 +5,7 @@ import { byId, element } from './elements.js';
 const ROW = 48;
 const LANE = 16;
 const KINDS = {
-  root: 'Beginning', step: 'A step', turn: 'Went on after an answer', pause: 'Went on, and waits again',
+  root: 'Beginning', step: 'Step', turn: 'Resumed after an answer', pause: 'Resumed and paused again',
   edit: 'Edited', merge: 'Merged',
 };
 

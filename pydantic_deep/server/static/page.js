@@ -135,7 +135,7 @@ async function showSuspended(ids) {
       await server.post(`runs/${run.id}/${verb}`);
       await refresh();
     }) }, label);
-    const why = run.has_moved_on ? ' The conversation has moved on since: resume it on a new branch?' : '';
+    const why = run.has_moved_on ? ' The conversation has continued since: resume the run on a new branch?' : '';
     return element('li', { 'data-run': run.id }, `A run of ${moment(run.started_at)} is suspended.${why} `,
       act('Resume', 'resume'), ' ', act('Discard', 'cancel'));
   }));
@@ -156,7 +156,7 @@ async function showFile(file) {
   if (file.size_bytes > MAX_SHOWN_BYTES) return showDialog(about, element('p', {}, 'More than 1 MB: download the files to read it.'));
   const blob = await server.getBlob(`versions/${shown.head}/files${file.path.split('/').map(encodeURIComponent).join('/')}`);
   const text = readText(await blob.arrayBuffer());
-  showDialog(about, text === null ? element('p', {}, 'No text in UTF-8.') : element('pre', {}, lines(text)));
+  showDialog(about, text === null ? element('p', {}, 'Not a text in UTF-8.') : element('pre', {}, lines(text)));
 }
 
 // Returns null unless the bytes are valid UTF-8. A byte order mark is a character like any other.
@@ -248,11 +248,11 @@ async function showChanges(version) {
   const diff = await server.get(`versions/${version.parent_id}/diff?to=${version.id}`);
   const files = diff.files.flatMap((file) => [
     file.view !== null ? showDiff(file.view)
-      : element('p', {}, escaped(file.shown_path), ` (${file.kind}): no text in UTF-8, or more than 1 MB.`),
+      : element('p', {}, escaped(file.shown_path), ` (${file.kind}): not a text in UTF-8, or more than 1 MB.`),
   ]);
   const nothing = element('p', {}, 'The files are the same.');
-  const said = `${diff.messages_removed.length} messages fewer, ${diff.messages_added.length} more`;
-  showDialog(...showProtected(version), element('p', { class: 'faint' }, said), ...(files.length ? files : [nothing]));
+  const counts = `${diff.messages_removed.length} messages fewer, ${diff.messages_added.length} more`;
+  showDialog(...showProtected(version), element('p', { class: 'faint' }, counts), ...(files.length ? files : [nothing]));
 }
 
 // Changed files that programs of this machine run or read as configuration, in versions or not: no diff shows `.git/config`.
@@ -330,7 +330,7 @@ async function decide(card, approval, answer) {
     runId = done.run_id;
   } finally {
     card.ariaBusy = null;
-    await listApprovals(); // somebody else may have answered it first
+    await listApprovals(); // another person may have answered it first
   }
   if (runId !== null && approval.conversation_id === shown.id) await follow(runId);
 }
@@ -426,7 +426,7 @@ const begin = guarded(async () => {
   if (newest) await open(newest.dataset.conversation);
 });
 
-// A link from somebody else must not silently change the API key, and thereby the owner of the conversations.
+// A link from another person must not silently change the API key, and thereby the owner of the conversations.
 async function start() {
   const key = server.takeKeyFromAddress();
   const isOther = key !== null && server.hasKey() && !server.isKey(key);

@@ -391,7 +391,7 @@ async def test_changed_protected_files_are_shown_beside_the_dialogue(
         await page.click('text=What changed')
         await expect(page.locator('#difference .protected li')).to_have_text(names)
         await expect(page.locator('#difference > p').nth(1)).to_have_text(
-            '/a\\u202eb/.envrc (added): no text in UTF-8, or more than 1 MB.'
+            '/a\\u202eb/.envrc (added): not a text in UTF-8, or more than 1 MB.'
         )
         await page.click('#shown button')
         script.next = 'Nothing.'
@@ -514,7 +514,7 @@ async def test_binary_or_large_file_is_not_shown(
     for name, content in (('a.bin', b'a\xff\0'), ('b.txt', b'a' * 1_000_001)):
         assert (await client.put(f'{path}/uploads/{name}', content=content)).status_code == 201
     page = await open_page()
-    for place, told in enumerate(('No text in UTF-8.', 'More than 1 MB: download the files to read it.')):
+    for place, told in enumerate(('Not a text in UTF-8.', 'More than 1 MB: download the files to read it.')):
         await page.locator('#files button').nth(place).click()
         await expect(page.locator('#difference p')).to_have_text(told)
         await page.click('#shown button')
