@@ -1,8 +1,8 @@
 """Merges the changes of an overlay into its base, path by path, so that completed paths stay merged.
 
 Removals come first, deepest first, then directories from the top, then files. Only paths that are still in the state
-that the overlay saw are removed or replaced; anything else is a conflict, and stays. The base itself reports conflicts
-between files and directories, at the moment of the write.
+that the overlay saw are removed or replaced; anything else is a conflict, and its change stays in the overlay. The base
+itself reports conflicts between files and directories, at the moment of the write.
 """
 
 from __future__ import annotations
