@@ -63,7 +63,7 @@ def transport_only(monkeypatch: pytest.MonkeyPatch) -> None:
 def anthropic() -> Provider:
     usage = {'input_tokens': 1, 'output_tokens': 1}
     message: dict[str, Any] = {
-        'id': 'msg_1', 'type': 'message', 'role': 'assistant', 'model': 'claude-opus-4-5', 'content': [],
+        'id': 'msg_1', 'type': 'message', 'role': 'assistant', 'model': 'claude-opus-5-5', 'content': [],
         'stop_reason': None, 'stop_sequence': None, 'usage': usage,
     }  # fmt: skip
     thinking = {'type': 'thinking', 'thinking': '', 'signature': ''}
@@ -119,7 +119,7 @@ def openai() -> Provider:
 
 
 def claude(provider: Provider) -> AnthropicModel:
-    return AnthropicModel('claude-opus-4-5', provider=AnthropicProvider(api_key='no-key', http_client=provider.client))
+    return AnthropicModel('claude-opus-5-5', provider=AnthropicProvider(api_key='no-key', http_client=provider.client))
 
 
 def gpt(provider: Provider) -> OpenAIResponsesModel:

@@ -173,7 +173,7 @@ def openai_responses(url: str) -> Model:
 def anthropic(url: str) -> Model:
     # With room for the longest answer, pydantic-ai requests a stream even if the run is not streamed.
     settings = ModelSettings(max_tokens=1000)
-    return AnthropicModel('claude-opus-4-5', provider=AnthropicProvider(base_url=url, api_key=KEY), settings=settings)
+    return AnthropicModel('claude-opus-5-5', provider=AnthropicProvider(base_url=url, api_key=KEY), settings=settings)
 
 
 def google(url: str) -> Model:

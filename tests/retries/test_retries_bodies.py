@@ -79,7 +79,7 @@ CLAUDE_START: dict[str, Any] = {
         'type': 'message',
         'role': 'assistant',
         'content': [],
-        'model': 'claude-opus-4-5',
+        'model': 'claude-opus-5-5',
         'usage': {'input_tokens': 1, 'output_tokens': 1},
     },
 }

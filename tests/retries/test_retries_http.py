@@ -159,7 +159,7 @@ async def test_answer_truncated_in_every_attempt_raises(server: LLMockServer, wa
 async def test_anthropic_request_is_streamed_even_if_the_run_is_not(server: LLMockServer, waits: Waits) -> None:
     url = server.base_url('anthropic')
     settings = ModelSettings(max_tokens=64_000)  # requires a stream in the SDK
-    model = AnthropicModel('claude-opus-4-5', provider=AnthropicProvider(base_url=url, api_key=KEY), settings=settings)
+    model = AnthropicModel('claude-opus-5-5', provider=AnthropicProvider(base_url=url, api_key=KEY), settings=settings)
     server.state.scenarios.add(StreamFault('truncate', after_chunks=6), Reply(text=ANSWER, times=2))
     turn = await take_turn(model, waits, streamed=False)
 

@@ -104,7 +104,7 @@ def _message(id: str, content: list[dict[str, Any]], reason: str) -> dict[str, A
         'id': id,
         'type': 'message',
         'role': 'assistant',
-        'model': 'claude-opus-4-5',
+        'model': 'claude-opus-5-5',
         'content': content,
         'stop_reason': reason,
         'stop_sequence': None,

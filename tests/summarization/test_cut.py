@@ -107,7 +107,7 @@ def make_wires() -> list[Wire]:
     openai = OpenAIProvider(api_key=KEY)
     chat = OpenAIChatModel('gpt-5.2', provider=openai)
     responses = OpenAIResponsesModel('gpt-5.2', provider=openai)
-    anthropic = AnthropicModel('claude-opus-4-5', provider=AnthropicProvider(api_key=KEY))
+    anthropic = AnthropicModel('claude-opus-5-5', provider=AnthropicProvider(api_key=KEY))
     google = GoogleModel('gemini-2.5-pro', provider=GoogleProvider(api_key=KEY))
 
     async def of_chat(messages: list[ModelMessage]) -> tuple[object, list[Turn]]:

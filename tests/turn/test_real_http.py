@@ -74,7 +74,7 @@ def anthropic(url: str) -> Model:
     # With the largest answer size, pydantic-ai requests a stream even if the run is not streamed.
     settings = ModelSettings(max_tokens=1000)
     provider = AnthropicProvider(base_url=url, api_key=KEY)
-    return AnthropicModel('claude-opus-4-5', provider=provider, settings=settings)
+    return AnthropicModel('claude-opus-5-5', provider=provider, settings=settings)
 
 
 def google(url: str) -> Model:
