@@ -190,6 +190,6 @@ def test_turn_with_closed_event_stream_is_stored_as_interrupted(variables: dict[
 def test_full_output_device_prints_one_sentence(variables: dict[str, str]) -> None:
     with Path('/dev/full').open('wb') as full:
         done = run_program(variables, 'models', stdout=full)
-        assert (done.returncode, done.stderr) == (1, 'The output cannot be written: No space closed_pipe on device.\n')
+        assert (done.returncode, done.stderr) == (1, 'The output cannot be written: No space left on device.\n')
         done = run_program(variables, *RUN, '--json', stdout=full)
         assert (done.returncode, done.stderr.count('\n')) == (1, 1)
