@@ -50,11 +50,13 @@ LOCK_ATTEMPTS: Final = 10
 
 def imitate_windows() -> None:
     """Remove everything that Windows lacks, and unload the modules of this project."""
+    asyncio.new_event_loop().close()  # from 3.14 on, the first loop selects the class of loops by `sys.platform`
     for module in (os, select, signal):
         for name in _declared(module, sys.platform) - _declared(module, 'win32'):
             if hasattr(module, name):
                 delattr(module, name)
     setattr(os, 'O_BINARY', 0)  # noqa: B010 - Linux has none
+    setattr(os, 'process_cpu_count', os.cpu_count)  # noqa: B010 - the one of Linux calls what was removed
     for functions in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
         functions.clear()
     setattr(shutil, '_use_fd_functions', False)  # noqa: B010 - it is private
