@@ -69,8 +69,7 @@ def _join_lines(command: Any) -> None:
 
     Typer wraps lines of rich markup one by one, so the lines of a docstring would alternate in length.
     """
-    if command.help:
-        command.help = '\n\n'.join(' '.join(part.split()) for part in command.help.split('\n\n'))
+    command.help = '\n\n'.join(' '.join(part.split()) for part in (command.help or '').split('\n\n'))
     for subcommand in getattr(command, 'commands', {}).values():
         _join_lines(subcommand)
 

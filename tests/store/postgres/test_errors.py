@@ -154,7 +154,7 @@ async def test_commit_with_a_lost_answer_raises_unknown_commit(proxy: Proxy) -> 
         with pytest.raises(UnknownCommitError, match='unknown whether the commit was applied'):
             await store.commit(commit)
         assert (await store.version(commit.versions[0].id)).message_count == 2, 'it did'
-        with pytest.raises(ValueError, match=f'There is a version {commit.versions[0].id!r} already'):
+        with pytest.raises(ValueError, match=f'The version {commit.versions[0].id!r}, .* exists already'):
             await store.commit(commit)
         assert len(await store.messages('b', 100)) == 2
         assert len(await store.branches('c')) == 1

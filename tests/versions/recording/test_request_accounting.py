@@ -20,6 +20,7 @@ from pydantic_deep.store import SqlStore
 from pydantic_deep.store.memory import MemoryEngine
 from pydantic_deep.summarization import Messages, Summarization
 from pydantic_deep.testing import Answer
+from pydantic_deep.versions.recording._request_accounting import RequestAccounting
 from tests.retries.conftest import FaultyModel, cut, whole
 from tests.versions.recording.conftest import Bill, Hook, Hooks, Version, agent_of, check, raising, rows_of, turn_of
 
@@ -226,3 +227,8 @@ async def test_requests_of_subagents_and_forks_are_attributed_to_them(store: Sql
     turn = await turn_of(agent)
 
     assert sorted(await check(store, turn, bill)) == ['answer', 'answer', 'answer', 'rejected', 'skipped']
+
+
+def test_billed_attempts_before_the_first_request_are_ignored() -> None:
+    recording: Any = None  # it is not used, because no request was sent
+    RequestAccounting(recording=recording).record_billed_attempts([])

@@ -13,9 +13,12 @@ from pydantic_ai.messages import ModelResponse, ToolCallPart
 from pydantic_ai.models import ModelRequestContext
 
 from pydantic_deep.store import SqlStore
+from pydantic_deep.store._samples import sample_request
 from pydantic_deep.store.memory import MemoryEngine
 from pydantic_deep.testing import Answer, ScriptedModel
 from pydantic_deep.versions import VersionedAgent
+from pydantic_deep.versions.recording._stored_history import HistoryChange
+from pydantic_deep.versions.recording._uncommitted_requests import RequestEntry, UncommittedRequests
 from tests.versions.recording.conftest import Bill, Hooks, agent_of, check, ls, raising, rows_of, turn_of
 
 pytestmark = pytest.mark.anyio
@@ -106,3 +109,16 @@ async def test_response_is_stored_before_a_hook_runs(store: SqlStore):
 
     assert seen == [[('superseded', 101)], [('answer', 101), ('superseded', 107)]]
     assert await check(store, turn, bill) == ['answer', 'answer']
+
+
+def test_request_without_a_response_remains_until_the_run_ends() -> None:
+    requests = UncommittedRequests()
+    entry = RequestEntry(record=sample_request('run'), sent={})
+    requests.add(entry)
+    nothing = HistoryChange(at=0, messages=[], ids=[], append=None, assets=[])
+
+    during = requests.answered(nothing, with_others=False)
+    end = requests.answered(nothing, with_others=True)
+
+    assert (during.records, during.left) == ([], [entry])
+    assert ([record.response_id for record in end.records], end.left) == ([entry.record.response_id], [])
