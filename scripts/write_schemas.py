@@ -190,7 +190,13 @@ def render_type(annotation: ast.expr) -> str:
 def render_part(source: str) -> str:
     """Return a part of a union, with a link to its section if it has one."""
     named = re.search(NAMED, source)
-    return f'[{source}](#{named.group().lower()})' if named else f'`{source}`'
+    return f'[{source}](#{anchor_of(named.group())})' if named else f'`{source}`'
+
+
+def anchor_of(name: str) -> str:
+    """Return the anchor of the section of a class. That of an event is headed by its type, as in `tool_call-event`."""
+    event = name.removesuffix('Event')
+    return name.lower() if event == name else f'{re.sub("(?<=.)(?=[A-Z])", "_", event).lower()}-event'
 
 
 def is_choice(node: ast.stmt) -> bool:
