@@ -13,13 +13,16 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+from pydantic import JsonValue
 from pydantic_ai.models import Model
 from rich.console import Console
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
+from pydantic_deep.approvals import Preview, view_approval
 from pydantic_deep.cli._app import app
 from pydantic_deep.cli._environment import Environment
+from pydantic_deep.cli.approvals._call_view import CallView
 from pydantic_deep.cli.approvals._policy import ApprovalMode
 from pydantic_deep.cli.terminal._terminal import Terminal
 from pydantic_deep.cli.turn._conversation import Conversation, open_conversation
@@ -207,3 +210,21 @@ def history(invoke: Invoke) -> list[str]:
     invoke('run', 'Wait', '--continue', '--approvals=pause', model=ScriptedModel(UNDO))
     rows = document(invoke('log', '--json'))
     return [row['id'] for row in reversed(rows)]
+
+
+def show_call(
+    args: dict[str, JsonValue],
+    preview: Preview | None = None,
+    *,
+    path: tuple[str, ...] = (),
+    width: int = 60,
+    count: int = 1,
+) -> str:
+    """Return the question about a call as the terminal shows it."""
+    stream = StringIO()
+    console = Console(file=stream, width=width)
+    view = view_approval(id='1', path=path, tool='edit_file', arguments=args, preview=preview)
+    question = CallView(view=view, number=1, count=count)
+    console.print(question.title)
+    console.print(question, end='')
+    return stream.getvalue()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,10 +18,15 @@ import uvicorn
 from fastapi import FastAPI
 from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, StreamingResponse
+from starlette.routing import Route
 
 from pydantic_deep import create_deep_agent
 from pydantic_deep.server import AnyAgent, KeyScope, ServerSettings, create_api_key, create_app
 from pydantic_deep.server._state import ServerState
+from pydantic_deep.server.http._errors import install_error_handlers
 from pydantic_deep.store import SqlStore, open_store
 from pydantic_deep.streaming import Frame, FrameReader
 from pydantic_deep.testing import ScriptedModel
@@ -203,3 +208,49 @@ def told(frames: Sequence[Frame]) -> list[tuple[str | None, Any]]:
 def said(frames: Sequence[Frame]) -> str:
     """Return the text of the frames."""
     return ''.join(fields['text'] for event, fields in told(frames) if event == 'text')
+
+
+# A small application around which the layers of the server are tested
+
+
+@pytest.fixture
+def read() -> list[int]:
+    """The lengths of the body's pieces that `inner` has read."""
+    return []
+
+
+@pytest.fixture
+def inner(read: list[int]) -> Starlette:
+    """An application that counts the bytes of bodies, ignores them, streams, or fails."""
+
+    async def count(request: Request) -> PlainTextResponse:
+        total = 0
+        async for chunk in request.stream():
+            total += len(chunk)
+            read.append(len(chunk))
+        return PlainTextResponse(str(total))
+
+    async def ignore(request: Request) -> PlainTextResponse:
+        return PlainTextResponse('ignored')
+
+    async def stream(request: Request) -> StreamingResponse:
+        async def pieces() -> AsyncIterator[bytes]:
+            yield b'one'
+            yield b'two'
+
+        return StreamingResponse(pieces(), headers={'cache-control': 'no-cache'})
+
+    async def fail(request: Request) -> PlainTextResponse:
+        raise RuntimeError('a defect')
+
+    app = Starlette(
+        routes=[
+            Route('/count', count, methods=['POST']),
+            Route('/v1/messages', count, methods=['POST']),
+            Route('/ignore', ignore, methods=['POST']),
+            Route('/stream', stream),
+            Route('/fail', fail),
+        ]
+    )
+    install_error_handlers(app)
+    return app

@@ -2,65 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import httpx
 import pytest
 from inline_snapshot import snapshot
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, StreamingResponse
-from starlette.routing import Route
 
 from pydantic_deep.server._metrics import RequestCounter, ServerMetrics
-from pydantic_deep.server.http._errors import install_error_handlers
 from pydantic_deep.versions import TurnOptions
 from tests.server.conftest import MakeClient, Serve, Served
 
 pytestmark = pytest.mark.anyio
-
-read: list[int] = []
-
-
-async def _count(request: Request) -> PlainTextResponse:
-    """Count the bytes of the body while reading it."""
-    total = 0
-    async for chunk in request.stream():
-        total += len(chunk)
-        read.append(len(chunk))
-    return PlainTextResponse(str(total))
-
-
-async def _ignore(request: Request) -> PlainTextResponse:
-    return PlainTextResponse('ignored')
-
-
-async def _stream(request: Request) -> StreamingResponse:
-    async def pieces() -> AsyncIterator[bytes]:
-        yield b'one'
-        yield b'two'
-
-    return StreamingResponse(pieces(), headers={'cache-control': 'no-cache'})
-
-
-async def _fail(request: Request) -> PlainTextResponse:
-    raise RuntimeError('a defect')
-
-
-@pytest.fixture
-def inner() -> Starlette:
-    read.clear()
-    app = Starlette(
-        routes=[
-            Route('/count', _count, methods=['POST']),
-            Route('/v1/messages', _count, methods=['POST']),
-            Route('/ignore', _ignore, methods=['POST']),
-            Route('/stream', _stream),
-            Route('/fail', _fail),
-        ]
-    )
-    install_error_handlers(app)
-    return app
 
 
 async def test_requests_are_counted_by_route_template(inner: Starlette) -> None:

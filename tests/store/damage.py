@@ -13,6 +13,7 @@ from typing import Final
 from pydantic_deep.store import (
     Append,
     Commit,
+    Damage,
     HeadMove,
     NewAsset,
     NewMessage,
@@ -264,3 +265,15 @@ def _literal(value: object) -> str:
     if isinstance(value, str):
         return "'" + value.replace("'", "''") + "'"
     return str(value)
+
+
+async def check_after(path: Path, statement: str) -> list[Damage]:
+    """Return the report of a check after a statement, which is then undone."""
+    data = path.read_bytes()
+    with closing(sqlite3.connect(path)) as raw:
+        changed = raw.execute(statement).rowcount
+        raw.commit()
+    async with open_store(f'sqlite:///{path}') as store:
+        found = await store.check()
+    path.write_bytes(data)
+    return found if changed else [Damage(table=None, row=None, problem='the statement changed nothing')]

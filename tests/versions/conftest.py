@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import pytest
 from pydantic_ai import Agent
 
 from pydantic_deep import create_deep_agent
-from pydantic_deep.store import Commit, Committed, SqlStore
+from pydantic_deep.store import Commit, Committed, SqlStore, open_engine
 from pydantic_deep.store.engine import Engine, Operation, Row, Statement
 from pydantic_deep.store.memory import MemoryEngine
 from pydantic_deep.testing import Script, ScriptedModel, Step
@@ -130,3 +131,11 @@ def make_plain(store: SpyStore) -> MakeAgent:
         return VersionedAgent(Agent[Any, Any](ScriptedModel(*steps, then=then), **options), store, **ours)
 
     return plain
+
+
+@pytest.fixture
+async def url(tmp_path: Path) -> AsyncGenerator[str]:
+    """A store that outlives each process because it is held open."""
+    url = f'memory:{tmp_path.name}'
+    async with SqlStore(await open_engine(url)):
+        yield url

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from io import StringIO
-
 import pytest
 from inline_snapshot import snapshot
 from pydantic import JsonValue
-from rich.console import Console
 
-from pydantic_deep.approvals import Preview, view_approval, view_diff
-from pydantic_deep.cli.approvals._call_view import CallView
+from pydantic_deep.approvals import Preview, view_diff
+from tests.cli.conftest import show_call
 
 
 def diff_of(path: str, old: str | None, new: str) -> Preview:
@@ -20,23 +17,6 @@ def diff_of(path: str, old: str | None, new: str) -> Preview:
 POEM = diff_of('/poem.txt', 'rose\nviolet\noak\n', 'rose\nlily\nwhite\noak\n')
 
 
-def show(
-    args: dict[str, JsonValue],
-    preview: Preview | None = None,
-    *,
-    path: tuple[str, ...] = (),
-    width: int = 60,
-    count: int = 1,
-) -> str:
-    stream = StringIO()
-    console = Console(file=stream, width=width)
-    view = view_approval(id='1', path=path, tool='edit_file', arguments=args, preview=preview)
-    question = CallView(view=view, number=1, count=count)
-    console.print(question.title)
-    console.print(question, end='')
-    return stream.getvalue()
-
-
 def test_view_shows_all_arguments_and_the_subagent_path() -> None:
     args: dict[str, JsonValue] = {
         'path': '/poem.txt',
@@ -44,7 +24,7 @@ def test_view_shows_all_arguments_and_the_subagent_path() -> None:
         'new_string': 'lily\nwhite',
         'all': False,
     }
-    assert show(args, POEM, path=('researcher', 'checker'), count=2) == snapshot("""\
+    assert show_call(args, POEM, path=('researcher', 'checker'), count=2) == snapshot("""\
 ? edit_file  1 of 2
   subagent: researcher › checker
   path: /poem.txt
@@ -67,7 +47,7 @@ def test_view_shows_all_arguments_and_the_subagent_path() -> None:
 
 def test_long_argument_fully_contained_in_the_diff_is_not_repeated() -> None:
     new_file = diff_of('/a', None, 'one\ntwo\nthree\n')
-    assert show({'path': '/a', 'content': 'one\ntwo\nthree\n'}, new_file) == snapshot("""\
+    assert show_call({'path': '/a', 'content': 'one\ntwo\nthree\n'}, new_file) == snapshot("""\
 ? edit_file
   path: /a
   content: all of it is in the diff
@@ -82,20 +62,20 @@ def test_long_argument_fully_contained_in_the_diff_is_not_repeated() -> None:
 
 @pytest.mark.parametrize('content', ['rose\nlily\nwhite\noak\n', 'rose\nviolet\noak'])
 def test_argument_is_matched_against_both_sides_of_the_diff(content: str) -> None:
-    assert 'content: all of it is in the diff' in show({'content': content}, POEM)
+    assert 'content: all of it is in the diff' in show_call({'content': content}, POEM)
 
 
 @pytest.mark.parametrize(
     'content', ['rose\nlily\noak\n', 'x\nrose\nlily\nwhite\noak\n', 'lily\nwhite\n', 'oak\n\n\n\n']
 )
 def test_argument_only_partly_in_the_diff_is_shown(content: str) -> None:
-    shown = show({'content': content}, POEM)
+    shown = show_call({'content': content}, POEM)
     assert '  content: \n' + ''.join(f'  │ {line}\n' for line in content.removesuffix('\n').split('\n')) in shown
 
 
 def test_previewed_command_is_shown_once_with_all_lines() -> None:
     preview = Preview(kind='command', text='ls -la\nrm x')
-    assert show({'command': 'ls -la\nrm x', 'timeout_seconds': 5}, preview) == snapshot("""\
+    assert show_call({'command': 'ls -la\nrm x', 'timeout_seconds': 5}, preview) == snapshot("""\
 ? edit_file
   timeout_seconds: 5
   │ $ ls -la
@@ -104,11 +84,11 @@ def test_previewed_command_is_shown_once_with_all_lines() -> None:
 
 
 def test_command_that_differs_from_the_preview_is_shown() -> None:
-    assert 'command: ls -l\n' in show({'command': 'ls -l'}, Preview(kind='command', text='ls'))
+    assert 'command: ls -l\n' in show_call({'command': 'ls -l'}, Preview(kind='command', text='ls'))
 
 
 def test_view_without_preview_shows_only_the_arguments() -> None:
-    assert show({'a': None, 'b': [1, 'ü'], 'c': 'x'}, Preview(kind='call')) == snapshot("""\
+    assert show_call({'a': None, 'b': [1, 'ü'], 'c': 'x'}, Preview(kind='call')) == snapshot("""\
 ? edit_file
   a: null
   b: [1, "ü"]
@@ -117,7 +97,7 @@ def test_view_without_preview_shows_only_the_arguments() -> None:
 
 
 def test_other_preview_kinds_are_shown_unchanged() -> None:
-    assert show({}, Preview(kind='call', text='Sends 2 mails')) == snapshot("""\
+    assert show_call({}, Preview(kind='call', text='Sends 2 mails')) == snapshot("""\
 ? edit_file
   │   Sends 2 mails
 """)
@@ -127,16 +107,16 @@ def test_other_preview_kinds_are_shown_unchanged() -> None:
     ('value', 'shown'), [('5', '"5"'), ('true', '"true"'), ('', '""'), (' x', '" x"'), ('x', 'x'), ('{', '{')]
 )
 def test_strings_that_look_like_other_types_are_quoted(value: str, shown: str) -> None:
-    assert show({'a': value}).endswith(f'  a: {shown}\n')
+    assert show_call({'a': value}).endswith(f'  a: {shown}\n')
 
 
 def test_multiline_argument_reports_a_missing_final_newline() -> None:
-    assert show({'a': 'x\ny'}).endswith('  │ y\n  │ (no newline at its end)\n')
+    assert show_call({'a': 'x\ny'}).endswith('  │ y\n  │ (no newline at its end)\n')
 
 
 def test_invisible_characters_are_escaped_everywhere() -> None:
     args: dict[str, JsonValue] = {'na\u202eme': 'a\x1b[2Jb', 'b': ['\u200b'], 'c': 'x\ry\n\u2066z\n'}
-    shown = show(args, diff_of('/a', '\x1b[31m\n', '\ufeff\n'), path=('\x07',))
+    shown = show_call(args, diff_of('/a', '\x1b[31m\n', '\ufeff\n'), path=('\x07',))
     assert not set('\x1b\x07\r\u202e\u200b\u2066\ufeff') & set(shown)
     assert [text for text in ('\\x07', '\\u202e', '\\x1b[2J', '\\u200b', '\\r', '\\ufeff') if text not in shown] == []
 
@@ -146,7 +126,7 @@ def test_model_text_cannot_imitate_prompt_lines(width: int) -> None:
     forged = '[y]es  [n]o  [e]dit'
     long = ' '.join(['word'] * 40) + f' {forged}'
     args: dict[str, JsonValue] = {'path': long, 'content': f'{long}\n{forged}\n? edit_file\n'}
-    shown = show(args, diff_of('/a', None, f'{long}\n'), width=width)
+    shown = show_call(args, diff_of('/a', None, f'{long}\n'), width=width)
     title, *lines = shown.splitlines()
     assert title == '? edit_file'
     assert [line for line in lines if not line.startswith('  ')] == []

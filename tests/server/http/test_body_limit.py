@@ -8,63 +8,17 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, StreamingResponse
-from starlette.routing import Route
+from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pydantic_deep.server import ServerSettings
 from pydantic_deep.server._metrics import RequestCounter, ServerMetrics
 from pydantic_deep.server.access._authentication import Authentication, KeyInQuery
 from pydantic_deep.server.http._body_limit import BodyLimit
-from pydantic_deep.server.http._errors import install_error_handlers
 from pydantic_deep.server.http._security_headers import SecurityHeaders
 from tests.server.conftest import Serve
 
 pytestmark = pytest.mark.anyio
-
-read: list[int] = []
-
-
-async def _count(request: Request) -> PlainTextResponse:
-    """Count the bytes of the body while reading it."""
-    total = 0
-    async for chunk in request.stream():
-        total += len(chunk)
-        read.append(len(chunk))
-    return PlainTextResponse(str(total))
-
-
-async def _ignore(request: Request) -> PlainTextResponse:
-    return PlainTextResponse('ignored')
-
-
-async def _stream(request: Request) -> StreamingResponse:
-    async def pieces() -> AsyncIterator[bytes]:
-        yield b'one'
-        yield b'two'
-
-    return StreamingResponse(pieces(), headers={'cache-control': 'no-cache'})
-
-
-async def _fail(request: Request) -> PlainTextResponse:
-    raise RuntimeError('a defect')
-
-
-@pytest.fixture
-def inner() -> Starlette:
-    read.clear()
-    app = Starlette(
-        routes=[
-            Route('/count', _count, methods=['POST']),
-            Route('/v1/messages', _count, methods=['POST']),
-            Route('/ignore', _ignore, methods=['POST']),
-            Route('/stream', _stream),
-            Route('/fail', _fail),
-        ]
-    )
-    install_error_handlers(app)
-    return app
 
 
 @pytest.fixture
@@ -85,14 +39,14 @@ async def test_body_at_the_limit_is_accepted(client: httpx.AsyncClient) -> None:
     assert 'connection' not in answer.headers
 
 
-async def test_body_with_a_large_content_length_is_refused_unread(client: httpx.AsyncClient) -> None:
+async def test_body_with_a_large_content_length_is_refused_unread(client: httpx.AsyncClient, read: list[int]) -> None:
     answer = await client.post('/count', content=b'x' * 11)
     assert (answer.status_code, answer.json()['error']['type']) == (413, 'too_large')
     assert '10 bytes' in answer.json()['error']['message']
     assert read == []
 
 
-async def test_body_without_content_length_is_counted(client: httpx.AsyncClient) -> None:
+async def test_body_without_content_length_is_counted(client: httpx.AsyncClient, read: list[int]) -> None:
     assert (await client.post('/count', content=_chunks(4, 6))).text == '10'
     read.clear()
     answer = await client.post('/count', content=_chunks(4, 6, 1, 1000))
@@ -106,14 +60,16 @@ async def test_body_limit_error_has_the_format_of_the_api(client: httpx.AsyncCli
     assert (answer.status_code, answer.json()['error']['type']) == (413, 'request_too_large')
 
 
-async def test_large_content_length_closes_the_connection(client: httpx.AsyncClient) -> None:
+async def test_large_content_length_closes_the_connection(client: httpx.AsyncClient, read: list[int]) -> None:
     answer = await client.post('/count', content=b'', headers={'content-length': str(10 * 2**30)})
     assert (answer.status_code, answer.headers['connection']) == (413, 'close')
     assert read == []
 
 
 @pytest.mark.parametrize('length', ['-1', '1e9', '٣', ''])
-async def test_body_with_invalid_content_length_is_counted(client: httpx.AsyncClient, length: str) -> None:
+async def test_body_with_invalid_content_length_is_counted(
+    client: httpx.AsyncClient, read: list[int], length: str
+) -> None:
     answer = await client.post('/count', content=b'x' * 11, headers={b'content-length': length.encode()})
     assert answer.status_code == 413
     assert read == []

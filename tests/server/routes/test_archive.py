@@ -8,27 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
-from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import create_deep_agent
-from pydantic_deep.testing import Answer, ScriptedModel, call
+from pydantic_deep.testing import ScriptedModel
 from tests.server.conftest import Client, Gate, MakeClient
+from tests.server.routes.file_writer import answer, begin, say
 
 pytestmark = pytest.mark.anyio
-
-
-def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
-    """Write files as in the prompt `path=text path=text`, or call `hold`."""
-    last = messages[-1]
-    assert isinstance(last, ModelRequest)
-    said = [str(part.content) for part in last.parts if isinstance(part, UserPromptPart)]
-    if not said:
-        return 'Written.'
-    if said[-1] == 'hold':
-        return call('hold')
-    pairs = [word.partition('=') for word in said[-1].split() if '=' in word]
-    return [call('write_file', path=path, content=f'{text}\n') for path, _, text in pairs] or 'Nothing.'
 
 
 @pytest.fixture
@@ -39,15 +25,6 @@ def agents(gate: Gate) -> Mapping[str, Any]:
 @pytest.fixture
 async def ada(make_client: MakeClient) -> Client:
     return await make_client('run')
-
-
-async def begin(client: Client) -> str:
-    return (await client.post('/api/conversations', json={'agent': 'analyst'})).headers['location']
-
-
-async def say(client: Client, path: str, prompt: str, **more: Any) -> str:
-    """Run a turn and return the id of its version."""
-    return (await client.post(f'{path}/turns', json={'prompt': prompt, **more})).json()['version_id']
 
 
 async def test_file_names_are_escaped_in_headers(ada: Client):

@@ -13,21 +13,9 @@ from pydantic_deep import StateBackend, VersionedAgent, create_deep_agent
 from pydantic_deep.store import Damage, StoreCorruptedError, open_store
 from pydantic_deep.store._samples import Dialogue
 from pydantic_deep.testing import ScriptedModel
-from tests.store.damage import changes, deletions, make_sample
+from tests.store.damage import changes, check_after, deletions, make_sample
 
 pytestmark = pytest.mark.anyio
-
-
-async def _check(path: Path, statement: str) -> list[Damage]:
-    """Return the report of a check after a statement, which is then undone."""
-    data = path.read_bytes()
-    with closing(sqlite3.connect(path)) as raw:
-        changed = raw.execute(statement).rowcount
-        raw.commit()
-    async with open_store(f'sqlite:///{path}') as store:
-        found = await store.check()
-    path.write_bytes(data)
-    return found if changed else [Damage(table=None, row=None, problem='the statement changed nothing')]
 
 
 async def test_every_changed_value_is_reported(tmp_path: Path) -> None:
@@ -37,7 +25,7 @@ async def test_every_changed_value_is_reported(tmp_path: Path) -> None:
     assert len(by_column) > 100
     for column, statement in by_column.items():
         if not column.endswith('SET number'):  # has no effect by itself
-            assert await _check(tmp_path / 'agents.db', statement), statement
+            assert await check_after(tmp_path / 'agents.db', statement), statement
 
 
 async def test_every_missing_row_is_reported(tmp_path: Path) -> None:
@@ -46,7 +34,7 @@ async def test_every_missing_row_is_reported(tmp_path: Path) -> None:
     statements = list(deletions(tmp_path / 'agents.db'))
     assert len(statements) > 50
     for statement in statements:
-        assert await _check(tmp_path / 'agents.db', statement), statement
+        assert await check_after(tmp_path / 'agents.db', statement), statement
 
 
 async def test_check_names_the_row_and_everything_that_depends_on_it(tmp_path: Path) -> None:

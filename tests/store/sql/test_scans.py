@@ -8,22 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pydantic_deep.store import Damage, StoreCorruptedError, open_store
-from tests.store.damage import Sample, answers_of, forget_identity, make_sample, set_back
+from pydantic_deep.store import StoreCorruptedError, open_store
+from tests.store.damage import Sample, answers_of, check_after, forget_identity, make_sample, set_back
 
 pytestmark = pytest.mark.anyio
-
-
-async def _check(path: Path, statement: str) -> list[Damage]:
-    """Return the report of a check after a statement, which is then undone."""
-    data = path.read_bytes()
-    with closing(sqlite3.connect(path)) as raw:
-        changed = raw.execute(statement).rowcount
-        raw.commit()
-    async with open_store(f'sqlite:///{path}') as store:
-        found = await store.check()
-    path.write_bytes(data)
-    return found if changed else [Damage(table=None, row=None, problem='the statement changed nothing')]
 
 
 async def test_check_of_damaged_pages_continues_with_other_tables(tmp_path: Path) -> None:
@@ -55,7 +43,7 @@ async def test_check_of_damaged_pages_continues_with_other_tables(tmp_path: Path
 async def test_value_of_another_type_is_reported(tmp_path: Path, table: str, statement: str) -> None:
     """A check reports values that it cannot process as damage of their table, instead of failing."""
     await make_sample(tmp_path / 'agents.db')
-    assert table in {damage.table for damage in await _check(tmp_path / 'agents.db', statement)}
+    assert table in {damage.table for damage in await check_after(tmp_path / 'agents.db', statement)}
 
 
 @pytest.fixture

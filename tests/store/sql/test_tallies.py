@@ -8,23 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pydantic_deep.store import Damage, StoreCorruptedError, VersionFilter, new_id, open_store
+from pydantic_deep.store import StoreCorruptedError, VersionFilter, new_id, open_store
 from pydantic_deep.store._samples import Dialogue, sample_run
-from tests.store.damage import make_sample
+from tests.store.damage import check_after, make_sample
 
 pytestmark = pytest.mark.anyio
-
-
-async def _check(path: Path, statement: str) -> list[Damage]:
-    """Return the report of a check after a statement, which is then undone."""
-    data = path.read_bytes()
-    with closing(sqlite3.connect(path)) as raw:
-        changed = raw.execute(statement).rowcount
-        raw.commit()
-    async with open_store(f'sqlite:///{path}') as store:
-        found = await store.check()
-    path.write_bytes(data)
-    return found if changed else [Damage(table=None, row=None, problem='the statement changed nothing')]
 
 
 async def test_wrong_count_is_reported(tmp_path: Path) -> None:
@@ -35,7 +23,7 @@ async def test_wrong_count_is_reported(tmp_path: Path) -> None:
     for table in ('run', 'request', 'tool_call', 'edge', 'version', 'reference'):
         of_one = "parent <> x''" if table != 'reference' else '1 = 1'
         for total in ('total + 1', 'total - 1', "'many'"):
-            found = await _check(
+            found = await check_after(
                 tmp_path / 'agents.db', f"UPDATE tally SET total = {total} WHERE name = '{table}' AND {of_one}"
             )
             assert [damage.table for damage in found] == [table], (table, total, found)

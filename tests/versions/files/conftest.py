@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pydantic_ai.messages import ToolCallPart
 
 from pydantic_deep import LocalBackend, create_deep_agent
@@ -13,7 +14,7 @@ from pydantic_deep.store import Commit, Store
 from pydantic_deep.testing import ScriptedModel
 from pydantic_deep.versions import AgentVersion, VersionedAgent, workspace_key
 from pydantic_deep.versions.files._backend_descriptions import describe_backend
-from pydantic_deep_backends import BackendProtocol
+from pydantic_deep_backends import BackendProtocol, FileVersion, Tree, digest_of
 
 FILES = {'a.txt': 'one', 'sub/b.txt': 'two'}
 
@@ -74,3 +75,27 @@ def key_of(backend: BackendProtocol) -> str:
     described = describe_backend(backend)
     assert described is not None
     return workspace_key(described)
+
+
+class Blobs:
+    """Contents by digest, like a store."""
+
+    def __init__(self) -> None:
+        self.data: dict[str, bytes] = {}
+
+    async def __call__(self, digest: str) -> bytes:
+        return self.data[digest]
+
+    def tree(self, **files: str) -> Tree:
+        """Return a tree of these files, with `_` in their names replaced by `/`."""
+        versions: dict[str, FileVersion] = {}
+        for name, text in files.items():
+            digest = digest_of(text.encode())
+            self.data[digest] = text.encode()
+            versions['/' + name.replace('_', '/')] = FileVersion(digest=digest, size=len(text))
+        return Tree.of(versions)
+
+
+@pytest.fixture
+def blobs() -> Blobs:
+    return Blobs()

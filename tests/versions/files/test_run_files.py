@@ -16,35 +16,12 @@ from pydantic_deep.errors import UploadTooLargeError
 from pydantic_deep.testing import call
 from pydantic_deep.versions import UnversionedFilesWarning
 from pydantic_deep.versions.files._run_files import open_run_files, why_unversioned
-from pydantic_deep_backends import FileVersion, LocalBackend, OverlayBackend, StateBackend, Tree, digest_of
+from pydantic_deep_backends import LocalBackend, OverlayBackend, StateBackend, Tree, digest_of
 from pydantic_deep_backends.tracking import OmittedFile
 from tests.versions.conftest import MakeAgent
+from tests.versions.files.conftest import Blobs
 
 pytestmark = pytest.mark.anyio
-
-
-class Blobs:
-    """Contents by digest, like a store."""
-
-    def __init__(self) -> None:
-        self.data: dict[str, bytes] = {}
-
-    async def __call__(self, digest: str) -> bytes:
-        return self.data[digest]
-
-    def tree(self, **files: str) -> Tree:
-        """Return a tree of these files, with `_` in their names replaced by `/`."""
-        versions: dict[str, FileVersion] = {}
-        for name, text in files.items():
-            digest = digest_of(text.encode())
-            self.data[digest] = text.encode()
-            versions['/' + name.replace('_', '/')] = FileVersion(digest=digest, size=len(text))
-        return Tree.of(versions)
-
-
-@pytest.fixture
-def blobs() -> Blobs:
-    return Blobs()
 
 
 async def test_run_in_place_uses_the_backend_itself(tmp_path: Path, blobs: Blobs) -> None:

@@ -29,32 +29,9 @@ from pydantic_deep_backends import (
     digest_of,
 )
 from tests.versions.conftest import MakeAgent
+from tests.versions.files.conftest import Blobs
 
 pytestmark = pytest.mark.anyio
-
-
-class Blobs:
-    """Contents by digest, like a store."""
-
-    def __init__(self) -> None:
-        self.data: dict[str, bytes] = {}
-
-    async def __call__(self, digest: str) -> bytes:
-        return self.data[digest]
-
-    def tree(self, **files: str) -> Tree:
-        """Return a tree of these files, with `_` in their names replaced by `/`."""
-        versions: dict[str, FileVersion] = {}
-        for name, text in files.items():
-            digest = digest_of(text.encode())
-            self.data[digest] = text.encode()
-            versions['/' + name.replace('_', '/')] = FileVersion(digest=digest, size=len(text))
-        return Tree.of(versions)
-
-
-@pytest.fixture
-def blobs() -> Blobs:
-    return Blobs()
 
 
 async def top_of(backend: BackendProtocol) -> str:

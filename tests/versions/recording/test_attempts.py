@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
 
 from pydantic_deep import Approve, LocalBackend, StateBackend
-from pydantic_deep.store import Commit, SqlStore, VersionFilter, open_engine
+from pydantic_deep.store import Commit, VersionFilter
 from pydantic_deep.testing import Answer
 from tests.versions.recovery.crashes import (
     When,
@@ -25,14 +24,6 @@ from tests.versions.recovery.crashes import (
 )
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def url(tmp_path: Path) -> AsyncGenerator[str]:
-    """A store that outlives each process because it is held open."""
-    url = f'memory:{tmp_path.name}'
-    async with SqlStore(await open_engine(url)):
-        yield url
 
 
 async def test_crashed_recovery_is_recovered_without_repeating_calls(url: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ToolReturnPart
 
 from pydantic_deep import Approve, DeepAgentDeps, LocalBackend, StateBackend, Subagent, Todo
-from pydantic_deep.store import SqlStore, open_engine
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from pydantic_deep.versions import AgentVersion, VersionedAgent
 from tests.versions.conftest import MakeAgent, SpyStore
@@ -92,14 +90,6 @@ async def test_foreign_deps_do_not_replace_the_deps_of_the_version(store: SpySto
     turn = await root.advance('go', deps=7)
 
     assert [todo.content for todo in turn.todos] == ['a']
-
-
-@pytest.fixture
-async def url(tmp_path: Path) -> AsyncGenerator[str]:
-    """A store that outlives each process because it is held open."""
-    url = f'memory:{tmp_path.name}'
-    async with SqlStore(await open_engine(url)):
-        yield url
 
 
 @pytest.mark.parametrize('where', ['memory', 'directory'])

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 from pydantic_ai.messages import UserPromptPart
 from pydantic_ai.usage import UsageLimits
 
 from pydantic_deep import Approve, StateBackend
-from pydantic_deep.store import SqlStore, open_engine
 from pydantic_deep.testing import Answer
 from tests.versions.recovery.crashes import World, begins, ends, nth, plan, returns, tool_call
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def url(tmp_path: Path) -> AsyncGenerator[str]:
-    """A store that outlives each process because it is held open."""
-    url = f'memory:{tmp_path.name}'
-    async with SqlStore(await open_engine(url)):
-        yield url
 
 
 async def test_crash_before_the_first_response_preserves_the_prompt(url: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,11 +22,9 @@ from pydantic_deep.store import (
     Commit,
     RunEnd,
     RunTakenOverError,
-    SqlStore,
     StoreUnavailableError,
     VersionFilter,
     new_id,
-    open_engine,
 )
 from pydantic_deep.testing import Answer, ScriptedModel
 from pydantic_deep.versions import AgentVersion, ApprovalInbox, VersionedAgent
@@ -49,14 +47,6 @@ pytestmark = pytest.mark.anyio
 
 def keeps(commit: Commit) -> bool:
     return any(version.kind == 'step' for version in commit.versions)
-
-
-@pytest.fixture
-async def url(tmp_path: Path) -> AsyncGenerator[str]:
-    """A store that outlives each process because it is held open."""
-    url = f'memory:{tmp_path.name}'
-    async with SqlStore(await open_engine(url)):
-        yield url
 
 
 async def test_answers_are_used_once_if_their_run_crashes_before_it_starts(url: str) -> None:
