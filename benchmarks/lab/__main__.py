@@ -30,7 +30,7 @@ SETTINGS = {'temperature': 0, 'max_tokens': 1024}
 """Fields of each request by default. A small model may write without end."""
 
 TEMPLATE = '{prompt}\n\nUse the tools. After the last tool call, answer: DONE'
-"""What the agents receive. Without the last sentence, a small model repeats a call that has succeeded until the limit."""
+"""The text that the agents receive. Without the last sentence, a small model repeats a call that has succeeded until the limit."""
 
 EASY_TASKS = 12
 """Number of tasks of `harness-bench-fast` by default."""
@@ -132,7 +132,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=ROOT / '.cache/lab/runs.jsonl',
         help='file of results; finished runs are not repeated',
     )
-    add('--template', default=TEMPLATE, help=f'what the agents receive ({TEMPLATE!r})')
+    add('--template', default=TEMPLATE, help=f'the text that the agents receive ({TEMPLATE!r})')
     add('--here', action='store_true', help='bare and ours run in the environment of this command')
     add('--table', action='store_true', help='only print the table of the file')
     return parser.parse_args(arguments)

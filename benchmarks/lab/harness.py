@@ -39,7 +39,7 @@ class HarnessTask:
         _ask(self.python, 'write', self._name, str(directory))
 
     def check(self, directory: Path) -> str | None:
-        """Return what is wrong with the files at the end, or `None`."""
+        """Return the mistake in the files at the end, or `None`."""
         return _ask(self.python, 'check', self._name, str(directory))
 
     @property

@@ -30,13 +30,13 @@ class Launch:
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """What is the same for all runs."""
+    """The options of all runs."""
 
     model: str
     settings: Mapping[str, Any]
     """Fields of each request to the model, such as `temperature`."""
     template: str
-    """What the agents receive, with `{prompt}` for the prompt of the task."""
+    """The text that the agents receive, with `{prompt}` for the prompt of the task."""
     timeout_seconds: float
     """Maximum duration of a run."""
 
@@ -55,7 +55,7 @@ class Run:
     reason: Reason | None
     """Why the task is not solved."""
     message: str
-    """What the verifier or the exception says."""
+    """The message of the verifier or of the exception."""
     requests: int
     """Number of requests that the model answered, subagents included."""
     input_tokens: int

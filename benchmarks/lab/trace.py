@@ -1,4 +1,4 @@
-"""The trace of a run: what the model said and called, and what came back. Pure."""
+"""The trace of a run: the texts and calls of the model, and their results. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Call(TypedDict):
     arguments: Any
     """The parsed arguments; the text itself if it is not JSON."""
     result: str | None
-    """What the model received, at most `MAX_RESULT_CHARS`; `None` if the run ended before."""
+    """The result that the model received, at most `MAX_RESULT_CHARS`; `None` if the run ended before."""
 
 
 class Step(TypedDict):

@@ -1,4 +1,4 @@
-"""What a contestant's script reads and prints. It needs the standard library only."""
+"""The input and output of a contestant's script. It needs the standard library only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a task is, and the verifiers that several tasks share.
+"""`Task`, and the verifiers that several tasks share.
 
 Verifiers are pure: they compare texts by path. `Task.write` and `Task.check` read and write the directory of a run.
 """
@@ -17,7 +17,7 @@ Changes: TypeAlias = Mapping[str, str | None]
 """Texts by relative path; `None` for a deleted file."""
 
 Verifier: TypeAlias = Callable[[Files, Files], str | None]
-"""Compares the files at the end with those at the start. Returns what is wrong, or `None`."""
+"""Compares the files at the end with those at the start. Returns the mistake, or `None`."""
 
 REQUEST_LIMIT = 8
 """Number of requests in which a capable model solves a task, with some to spare."""
@@ -61,7 +61,7 @@ class Task:
             place.write_text(text)
 
     def check(self, directory: Path) -> str | None:
-        """Return what is wrong with the files at the end, or `None`."""
+        """Return the mistake in the files at the end, or `None`."""
         paths = [path for path in directory.rglob('*') if path.is_file()]
         texts = {str(path.relative_to(directory)): path.read_text(errors='replace') for path in paths}
         return self.verify(texts, self.files)

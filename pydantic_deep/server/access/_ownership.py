@@ -1,4 +1,7 @@
-"""`Access`: what a caller may use. Another owner's resources answer 404. Every id in a request is loaded here."""
+"""`Access`: the resources that a caller may use. Another owner's resources answer 404.
+
+Every id in a request is loaded here.
+"""
 
 from __future__ import annotations
 
