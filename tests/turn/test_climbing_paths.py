@@ -53,6 +53,7 @@ def spellings(root: Path, count: int) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 async def test_no_spelling_writes_a_protected_file_without_approval(root: Path):
     """Each spelling is called once; calls that resolve to a protected file, according to the operating system, are
     pending."""

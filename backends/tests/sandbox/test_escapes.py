@@ -50,6 +50,8 @@ class Attempt:
     """Whether the script works without a sandbox and is harmless there."""
     as_root: bool = False
     """Whether the script works without a sandbox only for root."""
+    is_slow_control: bool = False
+    """Whether the script takes seconds without a sandbox."""
 
 
 PRELUDE = """
@@ -200,7 +202,7 @@ NETWORK = [
     Attempt('raw sockets', "report(works(socket.socket, socket.AF_INET, socket.SOCK_RAW, 1)); report(works(socket.socket, socket.AF_INET6, socket.SOCK_RAW, 58))", as_root=True),
     Attempt('TCP over several paths', "report(works(socket.socket, socket.AF_INET, socket.SOCK_STREAM, 262)); report(works(socket.socket, socket.AF_INET6, socket.SOCK_STREAM, 262))", control=False),
     Attempt('datagrams without checksums', "report(works(socket.socket, socket.AF_INET, socket.SOCK_DGRAM, 136)); report(works(socket.socket, socket.AF_INET6, socket.SOCK_DGRAM, 136))", control=False),
-    Attempt('every other protocol', "report([(f, t, p) for f in (2, 10) for t in (*range(11), 1 | socket.SOCK_CLOEXEC) for p in range(512) if (t & 15, p) not in {(1, 0), (1, 6), (2, 0), (2, 17)} and works(socket.socket, f, t, p)])"),
+    Attempt('every other protocol', "report([(f, t, p) for f in (2, 10) for t in (*range(11), 1 | socket.SOCK_CLOEXEC) for p in range(512) if (t & 15, p) not in {(1, 0), (1, 6), (2, 0), (2, 17)} and works(socket.socket, f, t, p)])", is_slow_control=True),
     Attempt('TLS in the kernel', "s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen(); c = socket.create_connection(s.getsockname()); report(works(lambda: c.setsockopt(6, 31, b'tls')))", control=False),
     Attempt('packets', "report(works(socket.socket, socket.AF_PACKET, socket.SOCK_RAW, 3))", as_root=True),
     Attempt('netlink', "report(works(socket.socket, socket.AF_NETLINK, socket.SOCK_RAW, 0))"),
@@ -394,7 +396,12 @@ async def test_command_cannot_use_forbidden_system_calls(host: Host, attempt: At
 @needs_python
 @pytest.mark.parametrize(
     'attempt',
-    named([a for group in ATTEMPTS.values() for a in group if a.control and (ROOT or not a.as_root)]),
+    [
+        pytest.param(a, id=a.name, marks=[pytest.mark.slow] if a.is_slow_control else [])
+        for group in ATTEMPTS.values()
+        for a in group
+        if a.control and (ROOT or not a.as_root)
+    ],
 )
 def test_attempt_succeeds_without_a_sandbox(host: Host, attempt: Attempt) -> None:
     """Control: a script that fails here would prove nothing inside the sandbox."""

@@ -18,6 +18,7 @@ from tests.store.damage import changes, check_after, deletions, make_sample
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.slow
 async def test_every_changed_value_is_reported(tmp_path: Path) -> None:
     """If any value in any row was changed, a check reports it."""
     await make_sample(tmp_path / 'agents.db')

@@ -60,6 +60,7 @@ def _is_in_a_list(statement: str) -> bool:
     return any(f'UPDATE OR IGNORE {each}' in statement for each in _FILTERS)
 
 
+@pytest.mark.slow
 async def test_changed_value_raises_and_is_never_returned(sample: Sample) -> None:
     """If any value in any row was changed, every read returns the right result or raises `StoreCorruptedError`."""
     right = await _right_answers(sample)
