@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .audit import Audit
     from .budgets import Budget, Budgets
     from .fluent import Conversation, MessageList, prompt
+    from .loops import LoopDetection
     from .models import Model
     from .retries import Retries
     from .skills import (
@@ -71,6 +72,7 @@ _MODULE_BY_NAME = {
     'Conversation': 'pydantic_deep.fluent',
     'Deny': 'pydantic_deep.approvals',
     'Edit': 'pydantic_deep.approvals',
+    'LoopDetection': 'pydantic_deep.loops',
     'MessageList': 'pydantic_deep.fluent',
     'Model': 'pydantic_deep.models',
     'OverlayBackend': 'pydantic_deep_backends',
@@ -125,6 +127,7 @@ __all__ = (
     'Filesystem',
     'InvalidUploadError',
     'LocalBackend',
+    'LoopDetection',
     'MessageList',
     'Model',
     'OverlayBackend',

@@ -64,6 +64,7 @@ def create_deep_agent(
     include_subagents: bool = True,
     include_skills: bool = True,
     summarization: bool = True,
+    loop_detection: bool = True,
     model_settings: ModelSettings | None = None,
 ) -> Agent[DepsT, OutputT]: ...
 
@@ -87,6 +88,7 @@ def create_deep_agent(
     include_subagents: bool = True,
     include_skills: bool = True,
     summarization: bool = True,
+    loop_detection: bool = True,
     model_settings: ModelSettings | None = None,
 ) -> Agent[DepsT, OutputT | DeferredToolRequests]: ...
 
@@ -109,6 +111,7 @@ def create_deep_agent(
     include_subagents: bool = True,
     include_skills: bool = True,
     summarization: bool = True,
+    loop_detection: bool = True,
     model_settings: ModelSettings | None = None,
 ) -> Agent[DepsT, Any]:
     """Return an agent that plans with todos, works on the files of `deps.backend`, and delegates to subagents.
@@ -125,8 +128,8 @@ def create_deep_agent(
         tools: Further functions that the model may call.
         toolsets: pydantic-ai toolsets, including MCP servers.
         capabilities: Further pydantic-ai capabilities. One with the `id` of a built-in capability (`todos`,
-            `filesystem`, `subagents`, `skills`, `approvals`, `summarization`, `retries`, `cache_watch`, `deps`,
-            `tool_failures`) replaces it.
+            `filesystem`, `subagents`, `skills`, `approvals`, `summarization`, `loop_detection`, `retries`,
+            `cache_watch`, `deps`, `tool_failures`) replaces it.
         subagents: Agents that the model may delegate to, in addition to the general-purpose one.
         skills: Directories of skills, or `Skill` objects. Without any, the agent has no instructions about skills.
         interrupt_on: Which tools need approval: `{'write_file': True, 'execute': ApprovalRule(…)}`. It applies to all
@@ -137,6 +140,7 @@ def create_deep_agent(
         include_subagents: Whether the model delegates with `task`.
         include_skills: Whether the model loads skills.
         summarization: Whether a history that grows too long is replaced by a summary.
+        loop_detection: Whether a run ends when it repeats a call with the same result. Applies to `subagents` too.
         model_settings: Settings of every request, such as `{'temperature': 0}`. Prompt caching is enabled for providers
             that need cache markers; `{'cache': False}` disables it.
 
@@ -155,6 +159,7 @@ def create_deep_agent(
         include_subagents=include_subagents,
         include_skills=include_skills,
         summarization=summarization,
+        loop_detection=loop_detection,
     )
     check_model('model', model)
     check_name('name', name)
@@ -203,6 +208,7 @@ def default_capabilities(
     include_subagents: bool = True,
     include_skills: bool = True,
     summarization: bool = True,
+    loop_detection: bool = True,
 ) -> list[AbstractCapability[DeepAgentDeps]]:
     """Return the capabilities of `create_deep_agent`, for use with your own `Agent`.
 
@@ -218,16 +224,21 @@ def default_capabilities(
         include_subagents: Whether the model delegates with `task`.
         include_skills: Whether the model loads skills.
         summarization: Whether a history that grows too long is replaced by a summary.
+        loop_detection: Whether a run ends when it repeats a call with the same result. Applies to `subagents` too.
 
     Raises:
         TypeError: `subagents` or `skills` is not a list of them.
         ValueError: `subagents` or `skills` are passed, but their capability is excluded.
     """
     _check_skills(skills)
-    if not isinstance(cast('object', summarization), bool):
-        raise TypeError(
-            f'`summarization` is {summarization!r}. Pass a bool; for options, pass a `Summarization(…)` in `capabilities`.'
-        )
+    for name, flag, class_name in (
+        ('summarization', summarization, 'Summarization'),
+        ('loop_detection', loop_detection, 'LoopDetection'),
+    ):
+        if not isinstance(cast('object', flag), bool):
+            raise TypeError(
+                f'`{name}` is {flag!r}. Pass a bool; for options, pass a `{class_name}(…)` in `capabilities`.'
+            )
     from .caching import CacheWatch
     from .retries import Retries
 
@@ -237,6 +248,10 @@ def default_capabilities(
         CacheWatch(),
         Retries(),
     ]
+    if loop_detection:
+        from .loops import LoopDetection
+
+        capabilities.append(LoopDetection())
     if interrupt_on is not None:
         from .approvals import Approvals
 
@@ -256,7 +271,8 @@ def default_capabilities(
     if include_subagents:
         from .subagents import Subagents
 
-        capabilities.append(Subagents(subagents, build=partial(_build, deps_type=deps_type)))
+        build = partial(_build, deps_type=deps_type, loop_detection=loop_detection)
+        capabilities.append(Subagents(subagents, build=build))
     for name, values, is_included in (
         ('subagents', subagents, include_subagents),
         ('skills', skills, include_skills),
@@ -266,7 +282,7 @@ def default_capabilities(
     return capabilities
 
 
-def _build(subagent: Subagent, *, deps_type: type[DeepAgentDeps]) -> Agent[Any, Any]:
+def _build(subagent: Subagent, *, deps_type: type[DeepAgentDeps], loop_detection: bool) -> Agent[Any, Any]:
     """Build the deep agent that a `Subagent` describes."""
     return create_deep_agent(
         subagent.model,
@@ -281,6 +297,7 @@ def _build(subagent: Subagent, *, deps_type: type[DeepAgentDeps]) -> Agent[Any, 
         skills=cast('Sequence[SkillSource]', subagent.skills),
         # Both types are valid here: the subagents capability determines how a child pauses.
         interrupt_on=cast('InterruptOn', subagent.interrupt_on),
+        loop_detection=loop_detection,
     )
 
 

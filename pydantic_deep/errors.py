@@ -24,6 +24,8 @@ DeepAgentError
 │       └── MalformedApprovalError   the metadata of a pending call has an unknown format
 ├── in `pydantic_deep.budgets`
 │   └── BudgetExceededError   (pydantic_ai.UsageLimitExceeded) a budget is exceeded
+├── in `pydantic_deep.loops`
+│   └── RepeatedCallsError    a call was repeated, and the model gave no last answer
 ├── in `pydantic_deep.retries`
 │   └── CutAnswerError        (pydantic_ai.ModelConnectionError) a response is incomplete
 ├── in `pydantic_deep.store`

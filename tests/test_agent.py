@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from inline_snapshot import snapshot
@@ -22,6 +22,7 @@ from pydantic_deep import (
     Approve,
     DeepAgentDeps,
     LocalBackend,
+    LoopDetection,
     Skill,
     StateBackend,
     Subagent,
@@ -291,7 +292,7 @@ async def test_failing_tool_does_not_affect_its_siblings() -> None:
 
 
 async def test_exhausted_retries_are_a_failed_result() -> None:
-    agent = create_deep_agent(play(*[ToolCallPart('picky', {})] * 14, 'gave up'))
+    agent = create_deep_agent(play(*[ToolCallPart('picky', {})] * 14, 'gave up'), loop_detection=False)
 
     @agent.tool_plain
     def picky() -> str:
@@ -304,7 +305,7 @@ async def test_exhausted_retries_are_a_failed_result() -> None:
 
 
 async def test_persistently_invalid_arguments_are_a_failed_result() -> None:
-    agent = create_deep_agent(play(*[ToolCallPart('typed', {'n': 'x'})] * 12, 'gave up'))
+    agent = create_deep_agent(play(*[ToolCallPart('typed', {'n': 'x'})] * 12, 'gave up'), loop_detection=False)
 
     @agent.tool_plain
     def typed(n: int) -> str:
@@ -434,7 +435,10 @@ async def test_an_output_type_with_deferred_requests_can_pause(output_type: Any)
     assert returned(again.all_messages(), 'deploy') == [('success', 'deployed')]
 
 
-def test_summarization_object_instead_of_a_flag_is_refused() -> None:
-    capability: Any = Summarization()
-    with pytest.raises(TypeError, match=r'Pass a bool; for options, pass a `Summarization\(…\)` in `capabilities`\.$'):
-        create_deep_agent('test', summarization=capability)
+@pytest.mark.parametrize(
+    ('flag', 'capability'), [('summarization', Summarization()), ('loop_detection', LoopDetection())]
+)
+def test_capability_instead_of_a_flag_is_refused(flag: str, capability: object) -> None:
+    name = type(capability).__name__
+    with pytest.raises(TypeError, match=rf'Pass a bool; for options, pass a `{name}\(…\)` in `capabilities`\.$'):
+        create_deep_agent('test', **cast('dict[str, Any]', {flag: capability}))

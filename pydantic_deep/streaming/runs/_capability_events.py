@@ -1,4 +1,4 @@
-"""Translate capability events (summarization, retries, budgets, third parties) into stream events. Pure."""
+"""Translate capability events (summarization, retries, budgets, loops, third parties) into stream events. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from decimal import Decimal
 from pydantic_ai import CapabilityEvent
 
 from pydantic_deep.budgets import BudgetUnknownEvent, BudgetWarningEvent, LastAnswerEvent, Measure
+from pydantic_deep.loops import RepeatedCallEvent
 from pydantic_deep.retries import ModelRetriedEvent
 from pydantic_deep.streaming._events import BudgetEvent, RetriedEvent, StatusEvent, SummarizedEvent
 from pydantic_deep.summarization import HistorySummarizedEvent
@@ -56,6 +57,9 @@ def capability_event(
             )
         case BudgetUnknownEvent():
             return BudgetEvent(kind='unknown', measure=event.measure, model=event.model_name or None, path=list(path))
+        case RepeatedCallEvent():
+            text = f'{event.tool} had the same result {event.count} times.'
+            return StatusEvent(kind=event.kind, text=text, path=list(path))
         case _:
             return StatusEvent(kind=event.kind, text=f'{event.kind} happened.', path=list(path))
 

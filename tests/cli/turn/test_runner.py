@@ -167,7 +167,7 @@ async def test_next_turn_contains_the_history(make_conversation: MakeConversatio
 
 
 async def test_turn_is_limited_by_its_budget_not_by_a_request_count(make_conversation: MakeConversation) -> None:
-    model = ScriptedModel(*[call('ls')] * 60, 'Done.')
+    model = ScriptedModel(*[call('glob', pattern=f'{number}*') for number in range(60)], 'Done.')
     _, turn = await run(make_conversation(model))
     assert (turn.end.status, requests_of(turn)) == ('complete', 61)
 

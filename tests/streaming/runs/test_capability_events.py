@@ -9,6 +9,7 @@ import pytest
 from pydantic_ai import CapabilityEvent
 
 from pydantic_deep.budgets import BudgetUnknownEvent, BudgetWarningEvent, LastAnswerEvent
+from pydantic_deep.loops import RepeatedCallEvent
 from pydantic_deep.streaming import BudgetEvent, RunEvents, StatusEvent, SummarizedEvent
 from pydantic_deep.subagents import SubagentEvent
 from pydantic_deep.summarization import HistorySummarizedEvent
@@ -46,6 +47,10 @@ class TideEvent(CapabilityEvent, namespace='streaming_tests', name='tide'):
             BudgetEvent(kind='unknown', measure='cost', model='m'),
         ),
         (BudgetUnknownEvent(measure='tokens', model_name=''), BudgetEvent(kind='unknown', measure='tokens')),
+        (
+            RepeatedCallEvent(tool='ls', count=3),
+            StatusEvent(kind='loops.repeated_call', text='ls had the same result 3 times.'),
+        ),
         (TideEvent(), StatusEvent(kind='streaming_tests.tide', text='streaming_tests.tide happened.')),
     ],
 )

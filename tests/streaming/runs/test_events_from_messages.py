@@ -39,6 +39,7 @@ from pydantic_deep.streaming import (
     FileEvent,
     RunEvents,
     StartEvent,
+    StatusEvent,
     StreamEvent,
     TextEvent,
     ThinkingEvent,
@@ -82,7 +83,7 @@ def coalesced(events: Sequence[StreamEvent]) -> list[StreamEvent]:
     for event in events:
         before = joined[-1] if joined else None
         match event:
-            case ToolCallDeltaEvent() | StartEvent():
+            case ToolCallDeltaEvent() | StartEvent() | StatusEvent():
                 continue
             case TextEvent(text=text) if isinstance(before, TextEvent):
                 joined[-1] = replace(before, text=before.text + text)
