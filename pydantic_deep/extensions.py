@@ -42,6 +42,7 @@ __all__ = (
     'SupportsPreview',
     'SupportsProtectedPaths',
     'SupportsRecovery',
+    'SupportsRequiredApproval',
     'SupportsSummaryRecording',
     'SupportsSummaryReplay',
     'find_capabilities',
@@ -91,6 +92,29 @@ class SupportsApprovalGate(Protocol):
 
     def may_require_approval(self, tool_name: str) -> bool:
         """Return whether a call of this tool may require approval."""
+        ...
+
+
+@runtime_checkable
+class SupportsRequiredApproval(Protocol):
+    """Requires approval for calls, even if rules or grants allow them."""
+
+    async def approval_reason(
+        self,
+        ctx: RunContext[object],
+        *,
+        tool_def: ToolDefinition,
+        args: Mapping[str, Any],
+        files: Sequence[str] | None,
+    ) -> str | None:
+        """Return the reason why a person must decide on a call, which the preview shows; `None` for other calls.
+
+        Args:
+            ctx: The run.
+            tool_def: The tool.
+            args: The arguments of the call.
+            files: The canonical paths that it touches; `None` if no capability knows them.
+        """
         ...
 
 

@@ -176,6 +176,7 @@ def test_every_public_name_is_listed() -> None:
                 'SupportsPreview',
                 'SupportsProtectedPaths',
                 'SupportsRecovery',
+                'SupportsRequiredApproval',
                 'SupportsSummaryRecording',
                 'SupportsSummaryReplay',
                 'find_capabilities',

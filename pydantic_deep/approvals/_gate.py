@@ -31,6 +31,7 @@ from pydantic_deep.extensions import (
     SupportsPreapproval,
     SupportsPreview,
     SupportsProtectedPaths,
+    SupportsRequiredApproval,
     find_capabilities,
 )
 from pydantic_deep_backends.paths import is_within
@@ -44,6 +45,10 @@ _LOGGER = logging.getLogger('pydantic_deep')
 
 MAX_CHANGES = 10
 """Maximum number of changed protected files to list in a notice."""
+
+
+CHECK_FAILED = 'It could not be checked whether this call requires approval.'
+"""The reason for an approval if a capability raises an exception instead of giving one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,12 +81,14 @@ class Gate:
     path_protections: Sequence[SupportsProtectedPaths]
     file_guards: Sequence[SupportsFileGuard]
     change_trackers: Sequence[SupportsChangeTracking]
+    requirements: Sequence[SupportsRequiredApproval]
 
     def concerns(self, tool_def: ToolDefinition) -> bool:
         """Return whether calls of this tool need a decision. Other calls skip all further checks."""
         return (
             tool_def.name in self.rules_by_tool
             or is_marked(tool_def)
+            or bool(self.requirements)
             or (self._has_protected and not is_reading(tool_def))
         )
 
@@ -92,7 +99,9 @@ class Gate:
             ToolFailed: A rule denies the call, or its preview shows that it would fail.
         """
         rules = self.rules_by_tool.get(call.tool_def.name, ())
-        depends_on_files = self._has_protected or any(rule.rule.allow or rule.rule.deny for rule in rules)
+        depends_on_files = (
+            self._has_protected or bool(self.requirements) or any(rule.rule.allow or rule.rule.deny for rule in rules)
+        )
         preview = await self.preview(ctx, call) if depends_on_files else None
         subject = subject_of(call.tool_def, call.args, preview)
         _refuse(rules, subject)
@@ -102,7 +111,7 @@ class Gate:
         if not depends_on_files:
             preview = await self.preview(ctx, call)
         _fail_at_once(preview)
-        return CallRequest(preview=await self._with_changes(ctx, preview), decisions=_common(decisions))
+        return CallRequest(preview=await self._with_notices(ctx, call, preview), decisions=_common(decisions))
 
     async def decisions_on(self, ctx: RunContext[object], call: Call) -> tuple[DecisionKind, ...]:
         """Return the decisions that the rules of this run allow for a pending call, as the model made it."""
@@ -144,7 +153,7 @@ class Gate:
         if answer.shown == digest_of(call.call) and is_as_shown(without_notice(shown.preview), current):
             return None
         edited = call.call.args_as_dict() if isinstance(answer, Edited) else None
-        return shown.model_copy(update={'preview': await self._with_changes(ctx, current), 'edited': edited})
+        return shown.model_copy(update={'preview': await self._with_notices(ctx, call, current), 'edited': edited})
 
     async def answered_below(self, ctx: RunContext[object], call: Call) -> CallRequest | None:
         """Return a new request for a call that was approved together with answers for a subagent; `None` if the call
@@ -169,7 +178,7 @@ class Gate:
         decisions = _common([DECISIONS, *(rule.rule.decisions for rule in rules)])
         preview = await self.preview(ctx, call)
         _fail_at_once(preview)
-        return CallRequest(preview=await self._with_changes(ctx, preview), decisions=decisions)
+        return CallRequest(preview=await self._with_notices(ctx, call, preview), decisions=decisions)
 
     async def changes(self, ctx: RunContext[object]) -> str | None:
         """Return a notice of the protected files that the run has changed; `None` if there are none."""
@@ -182,8 +191,10 @@ class Gate:
         more = f' and {len(changes) - MAX_CHANGES} more' if len(changes) > MAX_CHANGES else ''
         return f'{CHANGED_PROTECTED}{named}{more}.'
 
-    async def _with_changes(self, ctx: RunContext[object], preview: Preview | None) -> Preview | None:
-        """Return a preview with the notice of changed protected files added."""
+    async def _with_notices(self, ctx: RunContext[object], call: Call, preview: Preview | None) -> Preview | None:
+        """Return a preview with the reasons of capabilities and the notice of changed protected files added."""
+        for reason in await self._reasons(ctx, call, subject_of(call.tool_def, call.args, preview)):
+            preview = with_notice(preview, reason)
         changes = await self.changes(ctx)
         return preview if changes is None else with_notice(preview, changes)
 
@@ -202,9 +213,13 @@ class Gate:
     async def _decisions_by_rule(
         self, ctx: RunContext[object], call: Call, subject: Subject, rules: Sequence[RunRule]
     ) -> list[Sequence[DecisionKind]]:
-        """Return the decisions that each rule allows, for the rules that require approval."""
+        """Return the decisions that each rule allows, for the rules that require approval.
+
+        Neither a grant nor a rule lifts the requirement of a capability.
+        """
+        is_required = bool(await self._reasons(ctx, call, subject))
         changes_protected = self._may_touch_protected(call, subject) or await self._is_guarded(ctx, call, subject)
-        preapproved = not changes_protected and self._is_preapproved(call)
+        preapproved = not changes_protected and not is_required and self._is_preapproved(call)
         verdicts = [
             ('allow' if preapproved and not rule.inherited else self._verdict(rule, call, subject), rule.rule.decisions)
             for rule in rules
@@ -213,9 +228,23 @@ class Gate:
         lifted = (preapproved and not self.inherited) or any(verdict == 'allow' for verdict, _ in verdicts)
         if is_marked(call.tool_def) and not lifted:
             allowed.append(DECISIONS)
-        if changes_protected and not is_reading(call.tool_def):
+        if is_required or (changes_protected and not is_reading(call.tool_def)):
             allowed.append(DECISIONS)
         return allowed
+
+    async def _reasons(self, ctx: RunContext[object], call: Call, subject: Subject) -> list[str]:
+        """Return the reasons of capabilities that require approval for a call, without repetitions."""
+        files = subject.files if subject.is_seen else None
+        reasons: dict[str, None] = {}
+        for requirement in self.requirements:
+            try:
+                reason = await requirement.approval_reason(ctx, tool_def=call.tool_def, args=call.args, files=files)
+            except Exception:  # third-party code; a person can decide
+                _LOGGER.warning('The check of a call of %r failed', call.tool_def.name, exc_info=True)
+                reason = CHECK_FAILED
+            if reason is not None:
+                reasons[reason] = None
+        return [*reasons]
 
     def _verdict(self, rule: RunRule, call: Call, subject: Subject) -> Verdict:
         return verdict_of(rule.rule, subject, tool=call.tool_def.name, args=call.args)
@@ -281,6 +310,7 @@ def open_gate(ctx: RunContext[object], layers: Sequence[tuple[Mapping[str, bool 
         ],
         file_guards=find_capabilities(ctx, SupportsFileGuard),
         change_trackers=find_capabilities(ctx, SupportsChangeTracking),
+        requirements=find_capabilities(ctx, SupportsRequiredApproval),
     )
 
 

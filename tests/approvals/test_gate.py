@@ -251,3 +251,45 @@ async def test_approval_does_not_apply_to_a_later_call_with_the_same_id(desk: De
         capabilities=lambda: [FailsOnceAndSkips()],
     ).start()
     assert (seen.ids, ran) == (['same'], [])
+
+
+class Required(AbstractCapability[Any]):
+    """Requires approval for every call of `wipe`, or fails to tell."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.fails = fails
+
+    async def approval_reason(
+        self, ctx: object, *, tool_def: ToolDefinition, args: object, files: object
+    ) -> str | None:
+        if self.fails:
+            raise OSError('disk')
+        return 'A storm comes.' if tool_def.name == 'wipe' else None
+
+
+@pytest.mark.parametrize('interrupt_on', [{}, GATED, {'wipe': ApprovalRule(when=lambda args: False)}])
+async def test_a_capability_can_require_approval(desk: DeskType, interrupt_on: Any) -> None:
+    """The reason is shown once, however many capabilities give it, and again if the call changes."""
+    seen = await desk(
+        wiping(), SAVING, tools=[wipe, save], interrupt_on=interrupt_on, capabilities=lambda: [Required(), Required()]
+    ).start()
+    assert (seen.ids, ran) == (['c1'], [])
+    assert seen.pending[0].preview == Preview(kind='call', notice='A storm comes.')
+    await seen.answer(Edit({'x': 'b'}))
+    assert (seen.output, ran) == ('done', ['b', 'new'])
+
+
+async def test_rule_that_denies_edits_still_does(desk: DeskType) -> None:
+    rule = ApprovalRule(decisions=('approve', 'deny'))
+    seen = await desk(wiping(), tools=[wipe], interrupt_on={'wipe': rule}, capabilities=lambda: [Required()]).start()
+    assert seen.pending[0].decisions == ('approve', 'deny')
+
+
+async def test_capability_that_fails_to_decide_requires_approval(
+    desk: DeskType, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, 'pydantic_deep'):
+        seen = await desk(SAVING, tools=[save], capabilities=lambda: [Required(fails=True)]).start()
+    assert (seen.ids, ran) == (['c'], [])
+    assert seen.pending[0].preview.notice == 'It could not be checked whether this call requires approval.'
+    assert {record.message for record in caplog.records} == {"The check of a call of 'save' failed"}
