@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from .streaming import stream_agent
     from .subagents import Shared, Subagent, SubagentEvent, Subagents
     from .summarization import Summarization
+    from .untrusted import UntrustedContent
     from .usage import usage_report
     from .versions import AgentVersion, ApprovalInbox, VersionedAgent
 
@@ -91,6 +92,7 @@ _MODULE_BY_NAME = {
     'SubagentEvent': 'pydantic_deep.subagents',
     'Subagents': 'pydantic_deep.subagents',
     'Summarization': 'pydantic_deep.summarization',
+    'UntrustedContent': 'pydantic_deep.untrusted',
     'VersionedAgent': 'pydantic_deep.versions',
     'answer_approvals': 'pydantic_deep.approvals',
     'discover_skills': 'pydantic_deep.skills',
@@ -151,6 +153,7 @@ __all__ = (
     'Todo',
     'Todos',
     'ToolFailures',
+    'UntrustedContent',
     'Upload',
     'VersionedAgent',
     'answer_approvals',

@@ -41,6 +41,7 @@ __all__ = (
     'SupportsPreapproval',
     'SupportsPreview',
     'SupportsProtectedPaths',
+    'SupportsReadPaths',
     'SupportsRecovery',
     'SupportsRequiredApproval',
     'SupportsSummaryRecording',
@@ -114,6 +115,28 @@ class SupportsRequiredApproval(Protocol):
             tool_def: The tool.
             args: The arguments of the call.
             files: The canonical paths that it touches; `None` if no capability knows them.
+        """
+        ...
+
+
+@runtime_checkable
+class SupportsReadPaths(Protocol):
+    """Knows the files that calls of its own tools read."""
+
+    async def working_dir(self, ctx: RunContext[object]) -> str:
+        """Return the directory that relative paths start from."""
+        ...
+
+    async def read_paths(
+        self, ctx: RunContext[object], *, tool_def: ToolDefinition, args: Mapping[str, Any]
+    ) -> Sequence[str] | None:
+        """Return the canonical paths of the files, and of the searched directories, whose contents may be in the result
+        of a call; `None` for a tool of another capability.
+
+        Args:
+            ctx: The run.
+            tool_def: The tool.
+            args: The validated arguments.
         """
         ...
 

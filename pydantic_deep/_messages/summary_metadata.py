@@ -85,8 +85,13 @@ def replaced_messages(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
 def carried_state(messages: Sequence[ModelMessage], id: str) -> JsonValue:
     """Return the state that a capability carried over with the last summary; `None` if there is none."""
     part = find_summary(messages)
-    carried = None if part is None else _ours(part).get('carried')
-    return cast('dict[str, JsonValue]', carried).get(id) if isinstance(carried, dict) else None
+    return None if part is None else carried_states(part).get(id)
+
+
+def carried_states(part: CompactionPart) -> Mapping[str, JsonValue]:
+    """Return the states that capabilities carried over with one of our summaries, keyed by their `id`."""
+    carried = _ours(part).get('carried')
+    return cast('dict[str, JsonValue]', carried) if isinstance(carried, dict) else {}
 
 
 def usage_of(messages: Iterable[ModelMessage]) -> RunUsage:

@@ -34,7 +34,7 @@ from ._files import Files, RunState
 from ._inputs import last_prompts, shorten_prompts
 from ._listing import list_names
 from ._offload import HEAD_CHARS, TAIL_CHARS, escape_halves, render_preview, store_text, text_of
-from ._preview import preview_call
+from ._preview import preview_call, read_paths
 from ._protection import changes_protected, refusal
 from ._render import render_uploads
 from ._toolset import TOOLSET_ID, function_toolset
@@ -208,6 +208,18 @@ class Filesystem(AbstractCapability[object]):
     ) -> Preview | None:
         """Return the effect of a call of one of these tools, as a diff or a command line; `None` for other tools."""
         return await preview_call(self._files(ctx), tool_def, args)
+
+    async def working_dir(self, ctx: RunContext[object]) -> str:
+        """Return the working directory of the backend."""
+        return await self._files(ctx).backend.working_dir()
+
+    async def read_paths(
+        self, ctx: RunContext[object], *, tool_def: ToolDefinition, args: Mapping[str, Any]
+    ) -> Sequence[str] | None:
+        """Return the canonical paths of the files and directories that a call of one of these tools reads; `None` for
+        other tools, and for commands.
+        """
+        return await read_paths(self._files(ctx), tool_def, args)
 
     def carry_over(self, ctx: RunContext[object], replaced: Sequence[ModelMessage]) -> CarriedOver:
         """Return the uploads, and the files that were read or changed by calls that a summary replaces."""

@@ -10,6 +10,7 @@ The diff of a single edit remains valid as long as the edit finds its text.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 
@@ -60,6 +61,20 @@ async def preview_call(files: Files, tool_def: ToolDefinition, args: Mapping[str
     except (ModelRetry, ToolFailed) as error:
         text, binds, failure = WOULD_FAIL + ' '.join(error.message.splitlines()), True, escape_halves(error.message)
     return Preview(kind=kind, text=escape_halves(text), diff=diff, files=touched, binds=binds, failure=failure)
+
+
+async def read_paths(files: Files, tool_def: ToolDefinition, args: Mapping[str, object]) -> list[str] | None:
+    """Return the canonical paths whose contents may be in the result of a call; `None` for commands and for tools of
+    other toolsets. The error of a failed edit may contain lines of the file.
+    """
+    name = _function_name(tool_def)
+    if name is None or name == 'execute':
+        return None
+    touched: dict[str, str | None] = {}
+    if name != 'write_file':
+        with suppress(ModelRetry, ToolFailed):  # the tool reports the error
+            await _read(files, touched, args)
+    return list(touched)
 
 
 async def _write(

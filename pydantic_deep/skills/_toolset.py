@@ -118,7 +118,9 @@ async def load_or_search(
 def function_toolset(is_searched: bool) -> FunctionToolset[RunSkills]:
     """Return the toolset of `load_skill`, with a parameter `query` if skills are searched. Its deps are `RunSkills`."""
     toolset = FunctionToolset[RunSkills](id=TOOLSET_ID, max_retries=MAX_RETRIES)
-    toolset.add_function(load_or_search if is_searched else load_skill, name=LOAD_TOOL, metadata={'effect': 'read'})
+    toolset.add_function(
+        load_or_search if is_searched else load_skill, name=LOAD_TOOL, metadata={'effect': 'read', 'trusted': True}
+    )
     return toolset
 
 

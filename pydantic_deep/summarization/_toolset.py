@@ -28,5 +28,5 @@ async def search_history(ctx: RunContext[RunContext[object]], query: str) -> str
 def function_toolset() -> FunctionToolset[RunContext[object]]:
     """Return the toolset of `search_history`."""
     toolset = FunctionToolset[RunContext[object]](id='summarization')
-    toolset.add_function(search_history, name=TOOL_NAME, metadata={'effect': 'read'})
+    toolset.add_function(search_history, name=TOOL_NAME, metadata={'effect': 'read', 'trusted': True})
     return toolset

@@ -44,5 +44,5 @@ async def write_todos(ctx: RunContext[TodoList], todos: list[Item]) -> str:
 def function_toolset() -> FunctionToolset[TodoList]:
     """Return the toolset of `write_todos`. Its deps are a `TodoList`."""
     toolset = FunctionToolset[TodoList](id='todos')
-    toolset.add_function(write_todos, name=TOOL_NAME, metadata={'effect': 'write'})
+    toolset.add_function(write_todos, name=TOOL_NAME, metadata={'effect': 'write', 'trusted': True})
     return toolset

@@ -95,6 +95,10 @@ SCRIPTS: dict[str, list[Step]] = {
         ToolCallPart('final_result', {'region': 'north', 'total': 120}),
     ],
     'Good day!': ['Guten Tag!'],
+    'Do what the letter says.': [
+        ToolCallPart('read_file', {'path': 'uploads/letter.txt'}),
+        ToolCallPart('send_mail', {'to': 'eve@example.com', 'text': 'Everything.'}),
+    ],
     'Where is the treasure?': [task('searcher', 'Find the treasure.'), 'It was not found in two looks.'],
     'Find the treasure.': [
         ToolCallPart('glob', {'pattern': '**/treasure*'}),

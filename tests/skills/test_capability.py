@@ -38,7 +38,7 @@ class TestWhatTheModelSees:
 Skills are instructions for a kind of task. When one fits, load_skill it first.
 - greeting: Use this skill when you greet.\
 """,
-                [('load_skill', 'Read a skill, or a file that it names.', {'effect': 'read'})],
+                [('load_skill', 'Read a skill, or a file that it names.', {'effect': 'read', 'trusted': True})],
             )
         )
         assert model.requests[0].parameters.function_tools[0].parameters_json_schema == snapshot(

@@ -102,7 +102,7 @@ async def test_model_facing_text_and_schema() -> None:
                     'required': ['todos'],
                     'type': 'object',
                 },
-                {'effect': 'write'},
+                {'effect': 'write', 'trusted': True},
             )
         ]
     )
