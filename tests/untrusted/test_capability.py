@@ -7,7 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, ToolDenied, ToolReturn, UserError
+from pydantic_ai import (
+    Agent,
+    DeferredToolRequests,
+    DeferredToolResults,
+    ExternalToolset,
+    ToolDefinition,
+    ToolDenied,
+    ToolReturn,
+    UserError,
+)
 from pydantic_ai.capabilities import NativeTool
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 from pydantic_ai.messages import ModelMessage, NativeToolReturnPart, TextPart
@@ -340,6 +349,20 @@ async def test_write_with_unknown_files_waits(outside: Outside) -> None:
         raise AssertionError
 
     assert tools_of(await run(outside.agent(READ, call('save')))) == ['save']
+
+
+async def test_results_of_external_tools_are_untrusted(outside: Outside) -> None:
+    browser = ExternalToolset[Any]([ToolDefinition(name='browse')])
+    agent = outside.agent(call('browse'), SEND)
+    first = await run(agent, toolsets=[browser])
+    results = DeferredToolResults(calls={first.output.calls[0].tool_call_id: PAGE})
+    second = await agent.run(
+        message_history=first.all_messages(),
+        deferred_tool_results=results,
+        deps=DeepAgentDeps(),
+        toolsets=[browser],
+    )
+    assert (tools_of(second), outside.sent) == (['send'], [])
 
 
 async def test_streamed_run_pauses_too(outside: Outside) -> None:
