@@ -1,6 +1,6 @@
 # Every target first creates the virtual environment .venv if it is missing. It needs Python 3.11 or newer.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow coverage check format lint types imports licences docs docs-serve test-newest test-pythons test-js soak bench lab build clean
+.PHONY: help demo test test-slow coverage check format lint types imports licences docs docs-serve test-newest test-pythons test-js soak bench lab agentdojo build clean
 
 # The tests import many modules in many processes, which start twice as fast if compiled modules are cached. Some
 # environments turn the cache off.
@@ -79,6 +79,9 @@ bench: $(READY)  ## Compare with bare pydantic-ai and the peers, and print the t
 
 lab: $(READY)  ## Let agents solve tasks with a real model: benchmarks/lab/README.md
 	@$(V)/python -m benchmarks.lab $(ARGS)
+
+agentdojo: $(READY)  ## Count the harmful calls that run if a model obeys every injection of AgentDojo
+	@$(V)/python -m benchmarks.agentdojo
 
 build: $(READY)  ## Build both distributions into dist/: each sdist, and from it the wheel
 	rm -rf dist && $(V)/python -m build --quiet --outdir dist backends && $(V)/python -m build --quiet --outdir dist .
