@@ -57,9 +57,10 @@ class Approvals(AbstractCapability[object]):
     """Defer tool calls until a person decides on them.
 
     A run that needs a decision ends with `DeferredToolRequests`, which must be one of the agent's output types. List
-    the pending calls with `pending_approvals`, answer them with `answer_approvals`, and run again. Three kinds of call
+    the pending calls with `pending_approvals`, answer them with `answer_approvals`, and run again. Four kinds of call
     are deferred in addition to `interrupt_on`: calls of tools with `requires_approval=True`, calls of tools that raise
-    `ApprovalRequired`, and writes to files that another capability protects.
+    `ApprovalRequired`, writes to files that another capability protects, and calls for which another capability
+    requires approval.
 
     Only function tools are gated. Output tools and tools that run on the provider's side are not, and a command can
     write to a protected file unnoticed: run commands in a sandbox.

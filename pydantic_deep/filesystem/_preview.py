@@ -29,7 +29,7 @@ from ._failures import tool_failures
 from ._files import Files
 from ._offload import escape_halves
 from ._render import render_size
-from ._toolset import TOOLSET_ID, function_toolset
+from ._toolset import TOOLSET_ID, function_toolset, search_lines
 
 WOULD_FAIL = 'This would fail and change nothing: '
 """Prefix of the preview of a call that would fail."""
@@ -71,9 +71,11 @@ async def read_paths(files: Files, tool_def: ToolDefinition, args: Mapping[str, 
     if name is None or name == 'execute':
         return None
     touched: dict[str, str | None] = {}
-    if name != 'write_file':
-        with suppress(ModelRetry, ToolFailed):  # the tool reports the error
+    with suppress(ModelRetry, ToolFailed):  # the tool reports the error
+        if name != 'write_file':
             await _read(files, touched, args)
+        if name == 'grep':
+            await _search(files, touched, args)
     return list(touched)
 
 
@@ -129,6 +131,16 @@ async def _read(files: Files, touched: dict[str, str | None], args: Mapping[str,
         touched[await canonical_path(files.backend, path)] = None
         place = await files.place_to_read(path)
         touched[await place.backend.realpath(place.path)] = None
+
+
+async def _search(files: Files, touched: dict[str, str | None], args: Mapping[str, object]) -> None:
+    """Add the targets of links among the matching files. The search itself is repeated, as its result is a text."""
+    glob = args.get('glob')
+    place = await files.place_to_read(_argument(args, 'path', '.'))
+    with tool_failures(place.path):
+        found = await search_lines(place, _argument(args, 'pattern'), glob if isinstance(glob, str) else None)
+        for path in found.counts:
+            touched[await place.backend.realpath(path)] = None
 
 
 def _argument(args: Mapping[str, object], name: str, default: str | None = None) -> str:

@@ -13,7 +13,7 @@ from pydantic_deep._messages.result_metadata import EXIT_CODE_KEY, with_file_cha
 from pydantic_deep._spans import open_span
 from pydantic_deep._text.encodings import Text, guess_media_type, parse_text
 from pydantic_deep_backends.protocol import SupportsSearch
-from pydantic_deep_backends.search import glob_backend, grep_backend
+from pydantic_deep_backends.search import GrepResult, glob_backend, grep_backend
 
 from ._changes import at_lines, decide_edit, decide_write, kind_of, refuse_command
 from ._failures import tool_failures
@@ -119,13 +119,17 @@ async def grep(
 ) -> str:
     """Search the lines of files by a regular expression. glob limits which files."""
     place = await _place(ctx, path, to_read=True)
-    glob = None if glob is None else at_any_depth(glob)  # like ripgrep, and as models expect
     with tool_failures(place.path):
-        if isinstance(place.backend, SupportsSearch):
-            result = await place.backend.grep(pattern, place.path, glob=glob, limit=MAX_GREP_LINES)
-        else:
-            result = await grep_backend(place.backend, pattern, place.path, glob=glob, limit=MAX_GREP_LINES)
+        result = await search_lines(place, pattern, glob)
     return render_grep(result, output_mode, max_chars=MAX_RESULT_CHARS)
+
+
+async def search_lines(place: Place, pattern: str, glob: str | None) -> GrepResult:
+    """Return the matching lines of the files below a directory. Links to files are followed."""
+    glob = None if glob is None else at_any_depth(glob)  # like ripgrep, and as models expect
+    if isinstance(place.backend, SupportsSearch):
+        return await place.backend.grep(pattern, place.path, glob=glob, limit=MAX_GREP_LINES)
+    return await grep_backend(place.backend, pattern, place.path, glob=glob, limit=MAX_GREP_LINES)
 
 
 async def execute(ctx: RunContext[Files], command: str, timeout_seconds: float = 120) -> ToolReturn[str]:

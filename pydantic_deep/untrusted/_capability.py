@@ -18,6 +18,7 @@ from ._outward import TrustedFiles, is_outward, trusted_files
 from ._sources import (
     FRAMEWORK_KINDS,
     MARK,
+    MAX_SOURCES,
     find_sources,
     is_delegating,
     is_trusted,
@@ -183,7 +184,8 @@ class UntrustedContent(AbstractCapability[object]):
         elif not is_trusted(tool_def, self.trusted_tools):
             sources = [tool_def.name]
         else:
-            sources = [f'{tool_def.name} {path}' for path in await self._outside_paths(ctx, tool_def, args, text)]
+            paths = await self._outside_paths(ctx, tool_def, args, text)
+            sources = [f'{tool_def.name} {path}' for path in paths[:MAX_SOURCES]]
         self._report(sources)
         return sources
 

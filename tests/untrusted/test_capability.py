@@ -179,7 +179,10 @@ async def test_request_for_a_url_can_send_data(outside: Outside) -> None:
         (call('read_file', path='src/link.txt'), True),
         (call('edit_file', path='notes.txt', old_string='b', new_string='c'), True),
         (call('read_file', path='missing.txt'), True),
-        (call('grep', pattern='a', path='src'), False),
+        (call('grep', pattern='absent', path='src'), False),
+        (call('grep', pattern='a', path='src', glob='a.*'), False),
+        (call('grep', pattern='a', path='src'), True),  # src/link.txt matches
+        (call('grep', pattern='(', path='src'), False),
         (call('grep', pattern='a'), True),
     ],
 )
