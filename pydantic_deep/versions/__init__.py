@@ -37,7 +37,7 @@ from ._subagent_threads import SubagentThread, ThreadEvent, attempt_ids
 from ._turn_options import TurnOptions
 from ._version import AgentVersion, Lineage, TurnStream
 from ._versioned_agent import VISIBLE_KINDS, VersionedAgent
-from .comparison._version_diff import FileDiff, Replay, RequestDifference, VersionDiff
+from .comparison._version_diff import FileDiff, Replay, RequestDifference, ResultDifference, VersionDiff
 from .errors import (
     ApprovalsPendingError,
     ConversationNotFoundError,
@@ -80,6 +80,7 @@ __all__ = (
     'Recorder',
     'Replay',
     'RequestDifference',
+    'ResultDifference',
     'SubagentThread',
     'SuspendedRun',
     'ThreadEvent',

@@ -13,7 +13,8 @@ from typing import Generic, Self, cast
 
 from pydantic import JsonValue
 from pydantic_ai import DeferredToolRequests
-from pydantic_ai.messages import ModelMessage
+from pydantic_ai.messages import ModelMessage, UserContent
+from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage
 
@@ -31,7 +32,7 @@ from ._messages import decode_messages, load_history
 from ._session import DepsT, OutputT, Session
 from ._settings import load_agent_instructions, load_instructions, load_settings
 from ._subagent_threads import SubagentThread, attempt_ids, load_requests, load_subagents
-from .comparison._replay import replay
+from .comparison._replay import load_prompt, replay
 from .comparison._version_diff import FileDiff, Replay, VersionDiff, diff_files
 from .files._backend_descriptions import omitted_in
 from .files._open_files import refuse_replaced
@@ -290,6 +291,10 @@ class VersionContent(Generic[DepsT, OutputT]):
         """Return the file tree; empty if the files are not versioned."""
         return await self._session.trees.load(self.tree)
 
+    async def prompt(self) -> str | Sequence[UserContent] | None:
+        """Return the user prompt of its run; `None` for a run that resumed a pause, or if no run made the version."""
+        return await load_prompt(self._session, self.record)
+
     async def requests(self) -> Sequence[RequestRecord]:
         """Return the model requests of its turn, each with model, effective settings, tokens, cost and duration."""
         return await load_requests(self._session.store, self.record)
@@ -321,12 +326,18 @@ class VersionContent(Generic[DepsT, OutputT]):
         run_ids = [run_id for record in records for run_id in await attempt_ids(store, record)]
         return await load_subagents(store, list(dict.fromkeys(run_ids)))
 
-    async def replay(self) -> Replay:
-        """Run its turn again with the recorded responses and results, without calling a model or tool.
+    async def replay(self, *, run_tools: bool = False, model: Model | None = None) -> Replay:
+        """Run its turn again with the recorded responses and results, without calling a model.
 
         The result shows whether every request equals the recorded one, and the first difference if not.
+
+        Args:
+            run_tools: Whether to run the tools that declare that they only read, or change files and todos, on a copy
+                of the files, and to compare their results. Subagents are replayed too. Results of other tools come from
+                the recording, and so does everything that the model receives.
+            model: The model that the requests are prepared for, which is not called; by default the recorded one.
 
         Raises:
             ValueError: The version is not the end of a turn.
         """
-        return await replay(self._session, self.record)
+        return await replay(self._session, self.record, run_tools=run_tools, model=model)

@@ -6,6 +6,7 @@ import difflib
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from itertools import takewhile, zip_longest
 from typing import Any, cast
@@ -29,17 +30,17 @@ from pydantic_deep._messages.notice import noticed
 from pydantic_deep._messages.usage_json import load_usage
 from pydantic_deep._requests.canonical_request import canonical_message
 from pydantic_deep.approvals import Approvals, answer_approvals
-from pydantic_deep.store import RequestRecord, RunRecord, RunState, Store, VersionRecord
+from pydantic_deep.store import CallRecord, RequestRecord, RunRecord, Store, VersionRecord
 from pydantic_deep.versions._run_options import load_options
 from pydantic_deep.versions._session import Session
 from pydantic_deep.versions._settings import load_instructions, load_settings
 from pydantic_deep.versions.files._backend_descriptions import runs_commands
 from pydantic_deep.versions.pauses._answers import answers_of
 from pydantic_deep.versions.pauses._pause_histories import load_pause
-from pydantic_deep.versions.recording._attempts import attempts_of, load_script
+from pydantic_deep.versions.recording._attempts import attempts_of, load_script, newest_version, runs_called
 from pydantic_deep.versions.recording._capabilities import missing_failures
 from pydantic_deep.versions.recording._deps_state import load_deps
-from pydantic_deep.versions.recording._ledger import replay_result
+from pydantic_deep.versions.recording._ledger import effect_of, is_delegation, replay_result
 from pydantic_deep.versions.recording._presummary_history import all_messages
 from pydantic_deep.versions.recording._prompts import Prompt, prompt_from
 from pydantic_deep.versions.recording._recovery_script import RecoveryScript
@@ -47,7 +48,8 @@ from pydantic_deep.versions.recording._request_log import RequestLog, resolve_me
 from pydantic_deep_backends import BackendUnavailableError, Command, CommandResult, StateBackend
 
 from ._difference_origins import Origins, Probe, content_of, recorded_content
-from ._version_diff import Replay, RequestDifference
+from ._result_comparison import compare_result
+from ._version_diff import Replay, RequestDifference, ResultDifference
 
 
 class _ReplayEndedError(Exception):
@@ -59,6 +61,7 @@ class _Replayer(AbstractCapability[object]):
     """Answers requests and calls from the recording, and compares them with it."""
 
     id: str | None = 'recorder'
+    turn: _Turn
     script: RecoveryScript
     recorded: Sequence[RequestRecord]
     pending: DeferredToolRequests | None
@@ -67,6 +70,14 @@ class _Replayer(AbstractCapability[object]):
     """Finds the origin of a known difference, instead of sending the last request."""
     began_with: Sequence[ModelMessage] = ()
     """The messages that the turn began with."""
+    runs_tools: bool = False
+    """Whether to run tools without effects outside of the files and todos, and compare their results."""
+    path: tuple[str, ...] = ()
+    """The names of the subagents that lead to the run."""
+    results: list[ResultDifference] = field(default_factory=list[ResultDifference])
+    """The results that differ, in this run and those below it."""
+    children: list[_Replayer] = field(default_factory=list['_Replayer'], init=False)
+    """The replays of subagents."""
     difference: tuple[int, ModelRequestContext] | None = field(default=None, init=False)
     number: int = field(default=0, init=False)
     is_over: bool = field(default=False, init=False)
@@ -82,6 +93,9 @@ class _Replayer(AbstractCapability[object]):
 
     async def for_run(self, ctx: RunContext[object]) -> _Replayer:
         return self
+
+    def for_subagent(self) -> _ChildReplayer:
+        return _ChildReplayer()
 
     def get_wrapper_model(self, model: Model) -> Model | None:
         wrapper = self.script.before(model)
@@ -130,10 +144,12 @@ class _Replayer(AbstractCapability[object]):
         if self.number > len(self.recorded):
             self.is_over = True
             raise _ReplayEndedError
-        if self._log.digest_of(request_context) != self.recorded[self.number - 1].digest:
+        if self.difference is None and self._log.digest_of(request_context) != self.recorded[self.number - 1].digest:
             self.difference = (self.number, request_context)
-            raise _ReplayEndedError
-        self.history = list(ctx.messages)
+            if not self.path:  # a subagent continues: its result comes from the recording in any case
+                raise _ReplayEndedError
+        if self.difference is None:
+            self.history = list(ctx.messages)
 
     async def wrap_tool_execute(
         self,
@@ -156,7 +172,42 @@ class _Replayer(AbstractCapability[object]):
                 raise CallDeferred(metadata) if is_external_by_id[call.tool_call_id] else ApprovalRequired(metadata)
         if known is None or known.result is None:
             raise ToolFailed('The result of this call was not recorded.')
+        if self.runs_tools and is_delegation(tool_def):
+            await self._run_subagent(known, handler, args)
+        elif self.runs_tools and effect_of(tool_def) != 'external':
+            difference = await compare_result(known, handler, args)
+            if difference is not None:
+                self.results.append(replace(difference, number=self.number, subagents=self.path))
         return replay_result(known.result)
+
+    async def _run_subagent(self, known: CallRecord, handler: WrapToolExecuteHandler, args: ValidatedToolArgs) -> None:
+        """Replay the run of a subagent. Its result comes from the recording."""
+        turn = await self.turn.below(known)
+        if turn is None:  # the call failed before it started a run
+            return
+        child = turn.replayer(turn.recorded, runs_tools=True)
+        child.path, child.results = (*self.path, str(args.get('subagent'))), self.results
+        self.children.append(child)
+        token = _CHILD.set(child)
+        try:
+            with suppress(Exception):  # the requests are compared, and the recording has the result
+                await handler(args)
+        finally:
+            _CHILD.reset(token)
+
+
+_CHILD: ContextVar[_Replayer] = ContextVar('pydantic_deep_child_replayer')
+"""The replay of the subagent that the running tool call starts."""
+
+
+@dataclass(kw_only=True)
+class _ChildReplayer(AbstractCapability[object]):
+    """Stands for the replay of a subagent until its run starts."""
+
+    id: str | None = 'recorder'
+
+    async def for_run(self, ctx: RunContext[object]) -> AbstractCapability[object]:
+        return _CHILD.get()
 
 
 def _pending_calls(requests: DeferredToolRequests) -> list[tuple[ToolCallPart, bool]]:
@@ -178,8 +229,16 @@ class _WithCommands(StateBackend):
         )
 
 
-async def replay(session: Session[Any, Any], record: VersionRecord) -> Replay:
+async def replay(
+    session: Session[Any, Any], record: VersionRecord, *, run_tools: bool = False, model: Model | None = None
+) -> Replay:
     """Run the turn of a version again, and compare.
+
+    Args:
+        session: The agent and the store.
+        record: The version.
+        run_tools: Whether to run tools that only read or change the files and todos, and subagents.
+        model: The model to prepare the requests for, instead of the recorded one.
 
     Raises:
         ValueError: The version is not the end of a turn.
@@ -191,14 +250,32 @@ async def replay(session: Session[Any, Any], record: VersionRecord) -> Replay:
         )
     attempts = await attempts_of(session.store, run)
     turn = await _Turn.load(session, record, attempts)
-    replayer = turn.replayer(turn.recorded)
+    turn = turn if model is None else replace(turn, model=model)
+    replayer = turn.replayer(turn.recorded, runs_tools=run_tools)
     result = await turn.run(replayer)
     return Replay(
         requests=replayer.number,
-        difference=await _difference(turn, replayer, run.state),
+        difference=await _first_difference(replayer),
         output=None if result is None else result.output,
         messages=[] if result is None else result.all_messages(),
+        results=replayer.results,
     )
+
+
+async def load_prompt(session: Session[Any, Any], record: VersionRecord) -> Prompt | None:
+    """Return the user prompt of the run that made a version; `None` if no run did, or if it began without a prompt."""
+    run = None if record.run_id is None else await session.store.run(record.run_id)
+    if run is None or run.base_id is None:
+        return None
+    return (await _Turn.load(session, record, await attempts_of(session.store, run))).prompt
+
+
+async def _first_difference(replayer: _Replayer) -> RequestDifference | None:
+    """Return the first difference of a run; if it has none, the first of its subagents."""
+    difference = await _difference(replayer.turn, replayer)
+    for child in replayer.children:
+        difference = difference or await _first_difference(child)
+    return difference
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,6 +296,8 @@ class _Turn:
     """The messages of the version, keyed by id, with those that were replaced in its history."""
     prompt: Prompt | None
     files: type[StateBackend]
+    model: Model | None = None
+    """The model to prepare the requests for, if it is not the recorded one."""
 
     @classmethod
     async def load(cls, session: Session[Any, Any], record: VersionRecord, attempts: Sequence[RunRecord]) -> _Turn:
@@ -252,11 +331,24 @@ class _Turn:
             files=_WithCommands if record.backend is not None and runs_commands(record.backend) else StateBackend,
         )
 
-    def replayer(self, recorded: Sequence[RequestRecord], probe: Probe | None = None) -> _Replayer:
+    async def below(self, call: CallRecord) -> _Turn | None:
+        """Return the recording of the subagent that a call has started; `None` if it has started none."""
+        store, own = self.session.store, {attempt.id for attempt in self.attempts}
+        runs = await runs_called(store, self.attempts, call.response_id, call.tool_call_id)
+        run = next((run for run in runs if run.parent_run_id in own), None)
+        attempts = [] if run is None else await attempts_of(store, run)
+        newest = await newest_version(store, attempts)
+        return None if newest is None else await _Turn.load(self.session, newest, attempts)
+
+    def replayer(
+        self, recorded: Sequence[RequestRecord], probe: Probe | None = None, *, runs_tools: bool = False
+    ) -> _Replayer:
         """Return a replayer for another run of the turn."""
         run_ids = {attempt.id for attempt in self.attempts}
         own = (message for message in self.messages.values() if message.run_id in run_ids)
         return _Replayer(
+            turn=self,
+            runs_tools=runs_tools,
             script=replace(self.script),
             recorded=recorded,
             pending=self.pending,
@@ -277,7 +369,7 @@ class _Turn:
                 message_history=repair_messages(self.history) if self.prompt is not None else self.history,
                 deferred_tool_results=await _results(session, self.attempts),
                 conversation_id=base.conversation_id,
-                model=options.model or model,
+                model=self.model or options.model or model,
                 model_settings=merge_model_settings(settings, options.settings),
                 instructions=load_instructions(base.model_settings) or None,
                 deps=deps,
@@ -335,9 +427,9 @@ async def _requests_of(store: Store, attempts: Sequence[RunRecord], script: Reco
     return [request_by_response[response.id] for response in script.responses if response.id in request_by_response]
 
 
-async def _difference(turn: _Turn, replayer: _Replayer, state: RunState) -> RequestDifference | None:
+async def _difference(turn: _Turn, replayer: _Replayer) -> RequestDifference | None:
     if replayer.difference is None:
-        was_cut_off = state in ('failed', 'interrupted')  # its last request had no response
+        was_cut_off = turn.attempts[-1].state in ('failed', 'interrupted')  # its last request had no response
         if replayer.number == len(replayer.recorded) and (was_cut_off or not replayer.is_over):
             return None
         probe = Probe()
@@ -346,33 +438,51 @@ async def _difference(turn: _Turn, replayer: _Replayer, state: RunState) -> Requ
         if not replayer.is_over:
             number, detail = replayer.number + 1, f'the replay made {replayer.number}.'
         detail = f'{len(replayer.recorded)} requests were recorded, and {detail}'
-        return RequestDifference(number=number, part='count', detail=detail, capabilities=probe.able('count').names)
+        return RequestDifference(
+            number=number,
+            part='count',
+            detail=detail,
+            capabilities=probe.able('count').names,
+            subagents=replayer.path,
+        )
     number, context = replayer.difference
     recorded = replayer.recorded[number - 1]
     before: dict[str, JsonValue] = json.loads(await turn.session.store.read_asset(recorded.parameters or ''))
     after = RequestLog.parameters_of(context)
     known = await turn.sent(number, replayer.history if number > 1 else turn.history)
     probe = Probe()
-    await turn.run(turn.replayer(turn.recorded[:number], probe))
+    if not replayer.path:  # the origins within a subagent are not searched for
+        await turn.run(turn.replayer(turn.recorded[:number], probe))
     pieces, replayed = recorded_content(before, known), probe.content or content_of(context)
     for parameters in (before, after):
         parameters['settings'] = cast('dict[str, JsonValue]', parameters['options']).pop('settings', None)
     for part in ('instructions', 'tools', 'settings', 'options'):
         if before.get(part) != after.get(part):
             origins = probe.origins(part, pieces, replayed)
-            return _with_origins(number, part, _unified(before.get(part), after.get(part)), origins)
+            return _with_origins(replayer, number, part, _unified(before.get(part), after.get(part)), origins)
     sent = [cast('JsonValue', canonical_message(message)) for message in context.messages]
     origins = probe.origins('messages', pieces, replayed)
     pairs = enumerate(zip_longest(known, sent))
     index, (old, new) = next((pair for pair in pairs if pair[1][0] != pair[1][1]), (len(sent), (None, None)))
-    return _with_origins(number, 'messages', f'message {index}:\n{_unified(old, new)}', origins)
+    return _with_origins(replayer, number, 'messages', f'message {index}:\n{_unified(old, new)}', origins)
 
 
-def _with_origins(number: int, part: str, detail: str, origins: Origins) -> RequestDifference:
-    detail = f'{detail}\n{origins}' if origins.names else detail
-    return RequestDifference(number=number, part=part, detail=detail, capabilities=origins.names)
+def _with_origins(replayer: _Replayer, number: int, part: str, detail: str, origins: Origins) -> RequestDifference:
+    names = () if replayer.path else origins.names
+    return RequestDifference(
+        number=number,
+        part=part,
+        detail=f'{detail}\n{origins}' if names else detail,
+        capabilities=names,
+        subagents=replayer.path,
+    )
 
 
 def _unified(before: object, after: object) -> str:
-    texts = [json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False).splitlines() for value in (before, after)]
+    texts = [_lines(before), _lines(after)]
     return '\n'.join(difflib.unified_diff(texts[0], texts[1], 'recorded', 'replayed', lineterm='', n=2))
+
+
+def _lines(value: object) -> list[str]:
+    text = value if isinstance(value, str) else json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False)
+    return text.splitlines()

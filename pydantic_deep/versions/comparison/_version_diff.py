@@ -89,15 +89,42 @@ class RequestDifference:
     """The class names of the capabilities that cause the difference: several if it is unclear which, none if the agent
     itself differs.
     """
+    subagents: Sequence[str] = ()
+    """The names of the subagents that lead to the run with the request; empty for the run of the turn itself."""
 
     def __str__(self) -> str:
         names = f' ({" or ".join(self.capabilities)})' if self.capabilities else ''
-        return f'request {self.number}, {self.part}{names}: {self.detail}'
+        return f'{_below(self.subagents)}request {self.number}, {self.part}{names}: {self.detail}'
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultDifference:
+    """A tool call of a replay with another result than the recorded one."""
+
+    number: int
+    """The number of the request whose response has the call, from 1; 0 for a call of the version before."""
+    tool_name: str
+    """The name of the called tool."""
+    response_id: str
+    """The id of the recorded response with the call."""
+    tool_call_id: str
+    """The id of the call in that response."""
+    detail: str
+    """A unified diff from the recorded to the new result."""
+    subagents: Sequence[str] = ()
+    """The names of the subagents that lead to the run with the call; empty for the run of the turn itself."""
+
+    def __str__(self) -> str:
+        return f'{_below(self.subagents)}response {self.number}, tool {self.tool_name} returned: {self.detail}'
+
+
+def _below(subagents: Sequence[str]) -> str:
+    return ''.join(f'subagent {name}, ' for name in subagents)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Replay:
-    """The result of a replay; true if every request equals the recorded one."""
+    """The result of a replay; true if every request, and every result of a tool that ran, equals the recorded one."""
 
     requests: int
     """The number of requests that were compared."""
@@ -107,9 +134,11 @@ class Replay:
     """The output of the turn in the replay."""
     messages: Sequence[ModelMessage]
     """The history of the turn in the replay."""
+    results: Sequence[ResultDifference] = ()
+    """The calls with other results, if tools ran, up to the first difference."""
 
     def __bool__(self) -> bool:
-        return self.difference is None
+        return self.difference is None and not self.results
 
 
 async def diff_files(before: Tree, after: Tree, read: Callable[[str], Awaitable[bytes]]) -> list[FileDiff]:
