@@ -31,7 +31,8 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
-from ._agents import AnyAgent, InvalidAgentsError
+from pydantic_deep._agent_imports import AnyAgent, InvalidAgentsError, import_agents
+
 from ._api_keys import (
     ApiKey,
     InvalidKeyError,
@@ -44,7 +45,7 @@ from ._api_keys import (
 )
 from ._app import create_app
 from ._settings import InvalidSettingsError, ServerSettings, load_settings
-from ._uvicorn import ServerStartError, import_agents, serve
+from ._uvicorn import ServerStartError, serve
 
 __all__ = (
     'AnyAgent',

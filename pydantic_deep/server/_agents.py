@@ -10,12 +10,9 @@ from typing import Any, TypeAlias
 from pydantic_ai.agent import AbstractAgent, AgentRun, WrapperAgent
 from pydantic_ai.capabilities import AbstractCapability
 
-from pydantic_deep.errors import DeepAgentError
+from pydantic_deep._agent_imports import AnyAgent, InvalidAgentsError
 from pydantic_deep.store import Store
 from pydantic_deep.versions import VersionedAgent
-
-AnyAgent: TypeAlias = AbstractAgent[Any, Any] | VersionedAgent[Any, Any]
-"""An agent that can be served."""
 
 ServedAgent: TypeAlias = VersionedAgent[Any, Any]
 """An agent with a store, with any deps and output."""
@@ -25,10 +22,6 @@ MetadataSource: TypeAlias = Callable[[str], Awaitable[dict[str, Any]]]
 
 _NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]{0,63}')
 """The valid names: they are part of URLs, and precede a colon in Google's: `models/{agent}:generateContent`."""
-
-
-class InvalidAgentsError(DeepAgentError, ValueError):
-    """Agents that cannot be served."""
 
 
 def check_agents(agents: Mapping[str, AnyAgent], store: Store) -> None:

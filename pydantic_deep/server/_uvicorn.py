@@ -1,29 +1,24 @@
-"""`serve`: run an application in uvicorn, draining running turns before it stops, and import agents by name."""
+"""`serve`: run an application in uvicorn, draining running turns before it stops."""
 
 from __future__ import annotations
 
 import asyncio
-import importlib
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from types import FrameType
-from typing import Any, cast
+from typing import cast
 
 import anyio
 import uvicorn
 from fastapi import FastAPI
-from pydantic_ai.agent import AbstractAgent
 
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import SqlStore
-from pydantic_deep.versions import VersionedAgent
 
-from ._agents import AnyAgent, InvalidAgentsError
+from ._agents import AnyAgent
 from ._app import create_app
 from ._settings import ServerSettings
 from ._state import ServerState
@@ -40,35 +35,6 @@ class ServerStartError(DeepAgentError):
 
     def __init__(self) -> None:
         super().__init__('The server could not start. The preceding log messages contain the reason.')
-
-
-def import_agents(reference: str) -> Mapping[str, AnyAgent]:
-    """Return the agents that `package.module:attribute` refers to. Also imports from the working directory.
-
-    Raises:
-        InvalidAgentsError: The module or attribute does not exist, or it is neither an agent nor a mapping of agents.
-    """
-    module_name, colon, attribute = reference.partition(':')
-    if not (module_name and colon and attribute.isidentifier()):
-        raise InvalidAgentsError(f'{reference!r} is not a reference to agents. Write `package.module:attribute`.')
-    sys.path.insert(0, str(Path.cwd()))  # installed programs do not have the working directory in it
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f'{module_name}.'.startswith(f'{error.name}.'):
-            raise
-        raise InvalidAgentsError(
-            f'There is no module {module_name!r} to import agents from. Run the server where it can be imported.'
-        ) from None
-    value: object = getattr(module, attribute, None)
-    agents = cast('Mapping[object, object]', value) if isinstance(value, Mapping) else {_name_of(value): value}
-    if not all(isinstance(agent, AbstractAgent | VersionedAgent) for agent in agents.values()):
-        raise InvalidAgentsError(f'{reference!r} is neither an agent nor a dictionary of agents by name.')
-    return cast('Mapping[str, AnyAgent]', agents)
-
-
-def _name_of(value: object) -> str:
-    return (cast('AbstractAgent[Any, Any]', value).name if isinstance(value, AbstractAgent) else None) or 'agent'
 
 
 async def serve(
