@@ -74,6 +74,10 @@ DeepAgentError
 │       ├── RepositoryFormatError    (ValueError) the storage has a different format
 │       ├── RepositoryClosedError    (RuntimeError) the repository was closed
 │       └── RepositoryUnavailableError  (OSError) it cannot be opened, read or written
+├── in `pydantic_deep.evals`
+│   └── CaseError                (ValueError) a version cannot become a case, or a case cannot run
+│       ├── CaseFormatError          a folder is not a case
+│       └── SecretsFoundError        a case would contain secrets
 ├── in `pydantic_deep.audit`
 │   └── AuditError
 │       ├── RunNotFoundError         (LookupError) the store has no such run

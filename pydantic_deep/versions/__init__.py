@@ -51,7 +51,7 @@ from .errors import (
     WorkspaceBusyError,
     WorkspaceReplacedError,
 )
-from .files._backend_descriptions import workspace_key
+from .files._backend_descriptions import runs_commands, workspace_key
 from .files._gitignore import GitignoreRules
 from .files._protected_files import ProtectedFilesWarning
 from .files._run_files import UnversionedFilesWarning
@@ -98,6 +98,7 @@ __all__ = (
     'attempt_ids',
     'has_moved_on',
     'replaced_messages',
+    'runs_commands',
     'suspended_runs',
     'workspace_key',
 )

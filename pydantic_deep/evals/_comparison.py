@@ -1,0 +1,165 @@
+"""Comparing agents: `load_cases` returns a dataset, and `compare` runs it with each of several tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from pydantic_evals import Case, Dataset
+from pydantic_evals.evaluators import Evaluator
+
+from ._case import TurnCase, TurnResult, TurnUsage, read_cases
+from ._evaluators import EVALUATORS, ReplaysExactly
+from ._run import CaseTask
+from .errors import CaseFormatError
+
+CaseDataset: TypeAlias = Dataset[TurnCase, TurnResult, Any]
+"""Cases with their evaluators, for pydantic-evals."""
+
+
+def load_cases(
+    directory: str | Path,
+    *,
+    evaluators: Sequence[type[Evaluator[Any, Any, Any]]] = (),
+    is_replay: bool = False,
+) -> CaseDataset:
+    """Return the cases of a directory as a dataset.
+
+    Args:
+        directory: The directory, or the folder of one case.
+        evaluators: Classes of your own evaluators that a `case.json` names.
+        is_replay: Whether the dataset is for `replay_case`: its only evaluator is then `ReplaysExactly`.
+
+    Raises:
+        CaseFormatError: There are no cases, or one of them or its evaluators cannot be read.
+    """
+    cases = read_cases(Path(directory))
+    specs: dict[str, Any] = {
+        'name': Path(directory).resolve().name,
+        'cases': [
+            {'name': case.name, 'inputs': None, 'evaluators': [] if is_replay else case.evaluators} for case in cases
+        ],
+    }
+    try:
+        loaded = Dataset[Any, Any, Any].from_dict(specs, custom_evaluator_types=[*EVALUATORS, *evaluators])
+    except Exception as error:  # an `ExceptionGroup` of the evaluators that cannot be created
+        causes: Sequence[BaseException] = getattr(error, 'exceptions', [error])
+        raise CaseFormatError(Path(directory), ' '.join(str(cause) for cause in causes)) from error
+    return Dataset(
+        name=loaded.name,
+        cases=[
+            Case(name=case.name, inputs=case, expected_output=case.expected, evaluators=described.evaluators)
+            for case, described in zip(cases, loaded.cases, strict=True)
+        ],
+        evaluators=[ReplaysExactly()] if is_replay else [],
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseScore:
+    """The result of one case with one agent."""
+
+    case: str
+    """The name of the case."""
+    agent: str
+    """The name of the agent; `recorded` for the recorded turn."""
+    is_solved: bool | None
+    """Whether all evaluators returned true; `None` for the recorded turn."""
+    usage: TurnUsage
+    """The usage of the turn."""
+    problems: Sequence[str] = ()
+    """The reasons of the evaluators that did not return true, or the error that ended the run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """The results of several agents over the same cases; true if every agent solved all of them."""
+
+    scores: Sequence[CaseScore]
+    """The results, by case, then by agent. The recorded turn comes first."""
+
+    def __bool__(self) -> bool:
+        return all(score.is_solved is not False for score in self.scores)
+
+    @property
+    def totals(self) -> Sequence[CaseScore]:
+        """The sums over all cases, by agent."""
+        return [_total([score for score in self.scores if score.agent == agent]) for agent in self.agents]
+
+    @property
+    def agents(self) -> Sequence[str]:
+        """The names of the agents, in order."""
+        return list(dict.fromkeys(score.agent for score in self.scores))
+
+
+RECORDED = 'recorded'
+"""The name of the recorded turn in a comparison."""
+
+
+async def compare(
+    cases: CaseDataset,
+    agents: Mapping[str, CaseTask],
+    *,
+    max_concurrency: int = 4,
+    on_result: Callable[[str, str], None] = lambda agent, case: None,
+) -> Comparison:
+    """Run the same cases with several agents or models, one after another, and return one comparison.
+
+    Args:
+        cases: The cases, from `load_cases`.
+        agents: The tasks to compare, by name: results of `run_case` or `replay_case`.
+        max_concurrency: The maximum number of cases that run at the same time.
+        on_result: Called with the names of the agent and the case when a case ended.
+    """
+    by_case = {
+        case.inputs.name: [
+            CaseScore(case=case.inputs.name, agent=RECORDED, is_solved=None, usage=case.inputs.expected.usage)
+        ]
+        for case in cases.cases
+    }
+    for name, task in agents.items():
+        for score in await _evaluate(cases, name, task, max_concurrency, on_result):
+            by_case[score.case].append(score)
+    return Comparison(scores=[score for scores in by_case.values() for score in scores])
+
+
+async def _evaluate(
+    cases: CaseDataset, name: str, task: CaseTask, max_concurrency: int, on_result: Callable[[str, str], None]
+) -> list[CaseScore]:
+    async def run(case: TurnCase) -> TurnResult:
+        try:
+            return await task(case)
+        finally:
+            on_result(name, case.name)
+
+    report = await cases.evaluate(run, name=name, max_concurrency=max_concurrency, progress=False)
+    scores = [
+        CaseScore(case=failure.name, agent=name, is_solved=False, usage=TurnUsage(), problems=[failure.error_message])
+        for failure in report.failures
+    ]
+    for result in report.cases:
+        problems = [f'{one.name}: {one.reason or "not true"}' for one in result.assertions.values() if not one.value]
+        problems += [f'{failure.name}: {failure.error_message}' for failure in result.evaluator_failures]
+        scores.append(
+            CaseScore(
+                case=result.name, agent=name, is_solved=not problems, usage=result.output.usage, problems=problems
+            )
+        )
+    return scores
+
+
+def _total(scores: Sequence[CaseScore]) -> CaseScore:
+    costs = [score.usage.cost for score in scores]
+    return CaseScore(
+        case='total',
+        agent=scores[0].agent,
+        is_solved=None if scores[0].is_solved is None else all(score.is_solved for score in scores),
+        usage=TurnUsage(
+            requests=sum(score.usage.requests for score in scores),
+            tokens=sum(score.usage.tokens for score in scores),
+            cost=None if None in costs else sum((cost for cost in costs if cost is not None), Decimal()),
+        ),
+    )

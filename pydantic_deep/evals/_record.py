@@ -1,0 +1,121 @@
+"""`record_case`: turns a stored turn into a case."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, cast
+
+from pydantic_ai.messages import UserContent
+
+from pydantic_deep.versions import AgentVersion, VersionedAgent
+
+from ._case import AskedCall, TurnCase
+from ._run import files_of, replay_turns, result_of
+from ._turn_rows import TurnRows
+from .errors import CaseError
+
+MAX_CASE_BYTES: Final = 50_000_000
+"""The largest total size of the files before a turn that becomes a case."""
+
+_NAME: Final = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]*')
+
+_ANSWERS: Final[Mapping[str, str]] = {
+    'approved': 'approve',
+    'edited': 'edit',
+    'denied': 'deny',
+    'responded': 'respond',
+    'expired': 'deny',
+}
+_VALUES: Final[Mapping[str | None, str]] = {'edited': 'args', 'denied': 'reason', 'responded': 'content'}
+
+
+async def record_case(
+    versions: VersionedAgent[Any, Any], id: str, *, name: str | None = None, is_verified: bool = True
+) -> TurnCase:
+    """Return the turn that ends with a version as a case. `write_case` writes it to a folder.
+
+    A turn that was paused and resumed is one case, with the answers. The case contains the history before the turn, and
+    all files before it.
+
+    Args:
+        versions: The agent, and the store with the version.
+        id: The version that the turn ended with.
+        name: The name of the case and its folder. By default, it consists of the first words of the prompt and the end
+            of the id.
+        is_verified: Whether to replay the case at once with the agent, which also finds the calls whose results depend
+            on something outside of the case. Otherwise, replays of the case do not run tools.
+
+    Raises:
+        CaseError: The version is not the end of a turn, its files are too large, or the replay is not exact.
+        VersionNotFoundError: The store does not have the version.
+    """
+    record = await versions.store.version(id)
+    rows = await TurnRows.read(versions.store, record)
+    base, first, end = await versions.wrap([rows.base, rows.first, rows.end])
+    prompt = await first.prompt()
+    if prompt is None:
+        raise CaseError(f'The turn of version {record.id} began without a prompt. Record another one.')
+    name = name or _name_of(prompt, record.id)
+    if not _NAME.fullmatch(name):
+        raise CaseError(f'{name!r} cannot be the name of a case. Use letters, digits, dots, hyphens and underscores.')
+    tree = await base.file_tree()
+    size = sum(file.size for _, file in tree.items())
+    if size > MAX_CASE_BYTES:
+        raise CaseError(
+            f'The turn of version {record.id} began with {size:,} bytes of files, and a case has at most '
+            f'{MAX_CASE_BYTES:,}. Record a turn in a smaller directory.'
+        )
+    case = TurnCase(
+        name=name,
+        prompt=prompt,
+        files=await files_of(base),
+        executables=frozenset(path for path, file in tree.items() if file.mode == 0o755),
+        expected=await result_of(base, end, _answered(rows)),
+        evaluators=['FilesEqual', 'ApprovalsAsked', *(['TodosCompleted'] if _are_completed(end) else [])],
+        agent=record.agent_name,
+        model=record.model,
+        version=record.id,
+        rows=rows,
+    )
+    return await _verified(case, versions) if is_verified else case
+
+
+async def _verified(case: TurnCase, versions: VersionedAgent[Any, Any]) -> TurnCase:
+    """Replay a case, and return it with its unrepeatable calls."""
+    replays = await replay_turns(case, versions.agent, make_deps=versions.session.make_deps, run_tools=True)
+    difference = next((replay.difference for replay in replays if replay.difference is not None), None)
+    if difference is not None:
+        raise CaseError(
+            f'The turn of version {case.version} does not replay exactly with this agent: {difference}\n'
+            'Record it with the code that ran it, or without verification.'
+        )
+    calls = {(result.response_id, result.tool_call_id) for replay in replays for result in replay.results}
+    return replace(case, unrepeatable=frozenset(calls))
+
+
+def _answered(rows: TurnRows) -> list[AskedCall]:
+    """Return the calls that the runs of a turn got answers to, in the order of the answers."""
+    answered = [one for one in rows.approvals if one.status in _ANSWERS and one.resumed_by is not None]
+    return [
+        AskedCall(
+            tool=approval.tool_name,
+            arguments=json.loads(approval.arguments),
+            subagents=json.loads(approval.path),
+            answer=cast('Any', _ANSWERS[approval.status]),
+            value=json.loads(approval.decision or '{}').get(_VALUES.get(approval.status)),
+        )
+        for approval in sorted(answered, key=lambda one: (one.decided_at or one.expires_at or 0, one.id))
+    ]
+
+
+def _are_completed(version: AgentVersion[Any, Any]) -> bool:
+    return bool(version.todos) and all(todo.status == 'completed' for todo in version.todos)
+
+
+def _name_of(prompt: str | Sequence[UserContent], id: str) -> str:
+    text = prompt if isinstance(prompt, str) else ' '.join(part for part in prompt if isinstance(part, str))
+    words = re.findall(r'[a-z0-9]+', text.lower())[:5]
+    return '-'.join([*words, id[-8:]])

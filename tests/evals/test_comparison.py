@@ -1,0 +1,127 @@
+"""Datasets of cases, and comparisons of agents over them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from inline_snapshot import snapshot
+from pydantic_evals.evaluators import Evaluator, EvaluatorContext
+
+from pydantic_deep import create_deep_agent
+from pydantic_deep.evals import (
+    CaseFormatError,
+    CaseTask,
+    TurnCase,
+    TurnResult,
+    TurnUsage,
+    compare,
+    load_cases,
+    replay_case,
+    run_case,
+)
+from pydantic_deep.testing import ScriptedModel
+
+from .conftest import EDIT, RecordCase
+
+pytestmark = pytest.mark.anyio
+
+
+def case_of(folder: Path, **fields: Any) -> None:
+    folder.mkdir(parents=True)
+    (folder / 'case.json').write_text(json.dumps({'format_version': 1, 'prompt': folder.name, **fields}))
+
+
+def answering(cost: str | None, **outputs: str) -> CaseTask:
+    async def run(case: TurnCase) -> TurnResult:
+        usage = TurnUsage(requests=1, tokens=10, cost=None if cost is None else Decimal(cost))
+        return TurnResult(output=outputs[case.name], files={'/a': outputs[case.name].encode()}, usage=usage)
+
+    return run
+
+
+@dataclass(repr=False)
+class Polite(Evaluator[TurnCase, TurnResult, Any]):
+    def evaluate(self, ctx: EvaluatorContext[TurnCase, TurnResult, Any]) -> bool:
+        return 'please' in str(ctx.output.output)
+
+
+async def test_agents_are_compared_with_each_other_and_with_the_recorded_turns(tmp_path: Path):
+    for name in ('one', 'two'):
+        contain = {'FilesContain': {'texts': {'/a': 'yes'}}}
+        usage = {'requests': 2, 'tokens': 30, 'cost': '0.25'}
+        case_of(tmp_path / name, evaluators=[contain, 'Polite'], expected={'usage': usage})
+    cases = load_cases(tmp_path, evaluators=[Polite])
+    seen: list[tuple[str, str]] = []
+
+    comparison = await compare(
+        cases,
+        {
+            'new': answering('0.1', one='yes please', two='yes'),
+            'old': answering(None, one='yes please', two='yes, please'),
+            'broken': answering('0.1', one='yes please'),
+        },
+        on_result=lambda agent, case: seen.append((agent, case)),
+    )
+
+    assert not comparison
+    assert comparison.agents == ['recorded', 'new', 'old', 'broken']
+    assert [(one.case, one.agent, one.is_solved, list(one.problems)) for one in comparison.scores] == snapshot(
+        [
+            ('one', 'recorded', None, []),
+            ('one', 'new', True, []),
+            ('one', 'old', True, []),
+            ('one', 'broken', True, []),
+            ('two', 'recorded', None, []),
+            ('two', 'new', False, ['Polite: not true']),
+            ('two', 'old', True, []),
+            ('two', 'broken', False, ["KeyError: 'two'"]),
+        ]
+    )
+    assert [(one.agent, one.is_solved, one.usage.tokens, str(one.usage.cost)) for one in comparison.totals] == snapshot(
+        [
+            ('recorded', None, 60, '0.50'),
+            ('new', False, 20, '0.2'),
+            ('old', True, 20, 'None'),
+            ('broken', False, 10, 'None'),
+        ]
+    )
+    assert sorted(seen)[:2] == [('broken', 'one'), ('broken', 'two')]
+
+
+async def test_evaluator_that_fails_is_a_problem(tmp_path: Path):
+    case_of(tmp_path / 'one', evaluators=[{'FilesEqual': {'paths': ['[']}}])
+    comparison = await compare(load_cases(tmp_path), {'a': answering(None, one='x')})
+    [problem] = comparison.scores[1].problems
+    assert problem.startswith('FilesEqual: ')
+
+
+async def test_recorded_cases_run_and_replay(record: RecordCase, tmp_path: Path):
+    await record(EDIT, 'Fixed.')
+    agent = create_deep_agent(ScriptedModel(EDIT, 'Fixed.'))
+    assert await compare(load_cases(tmp_path / 'evals'), {'a': run_case(agent)})
+    replays = load_cases(tmp_path / 'evals', is_replay=True)
+    assert await compare(replays, {'a': replay_case(agent)})
+    changed = create_deep_agent(ScriptedModel(), instructions='Hurry.')
+    comparison = await compare(replays, {'b': replay_case(changed)})
+    assert not comparison
+    assert comparison.scores[1].problems[0].startswith('ReplaysExactly: request 1, instructions: ')
+
+
+@pytest.mark.parametrize('evaluators', [['Nobody'], [{'UsageAtMost': {'typo': 1}}]])
+def test_unknown_evaluators_are_named(evaluators: Any, tmp_path: Path):
+    case_of(tmp_path / 'one', evaluators=evaluators)
+    with pytest.raises(CaseFormatError, match=r'Nobody|UsageAtMost'):
+        load_cases(tmp_path)
+
+
+def test_missing_extra_is_named():
+    program = "import sys; sys.modules['pydantic_evals'] = None; import pydantic_deep.evals"
+    result = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True)
+    assert "Install the extra: `pip install 'versioned-deep-agents[evals]'`" in result.stderr
