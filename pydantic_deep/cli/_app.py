@@ -22,6 +22,7 @@ from pydantic_deep.cli.approvals._policy import ApprovalMode
 from pydantic_deep.cli.commands._approvals import approvals_app
 from pydantic_deep.cli.commands._branching import changes_app
 from pydantic_deep.cli.commands._chat import chat
+from pydantic_deep.cli.commands._evals import evals_app
 from pydantic_deep.cli.commands._history import history_app
 from pydantic_deep.cli.commands._models import models_app
 from pydantic_deep.cli.commands._options import (
@@ -307,6 +308,7 @@ app.add_typer(history_app)
 app.add_typer(changes_app)
 app.add_typer(approvals_app)
 app.add_typer(store_app)
+app.add_typer(evals_app)
 app.add_typer(skills_app)
 app.add_typer(serve_app)
 app.add_typer(keys_app)

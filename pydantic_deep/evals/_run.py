@@ -96,7 +96,8 @@ def replay_case(agent: AnyAgent, *, make_deps: Callable[[], Any] | None = None) 
     """Return a task that replays the turn of each case with its recorded responses, without a model or a key.
 
     Tools that declare that they only read, or change files and todos, run on a copy of the files, and their results are
-    compared. Results of other tools come from the recording.
+    compared. Results of other tools come from the recording. A subagent whose own model is a name needs the key of its
+    provider, or any text in its place, to prepare its requests.
 
     Args:
         agent: The agent.

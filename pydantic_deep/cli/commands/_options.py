@@ -15,6 +15,7 @@ import anyio
 import typer
 from pydantic_core import to_jsonable_python
 
+from pydantic_deep._agent_imports import InvalidAgentsError
 from pydantic_deep._text.escapes import is_blank
 from pydantic_deep.budgets import Budget
 from pydantic_deep.cli._environment import Environment
@@ -83,6 +84,7 @@ USAGE_ERROR_CODE = 2
 USAGE_ERRORS = (
     BackendUnavailableError,
     ForeignVersionError,
+    InvalidAgentsError,
     NotPendingError,
     UnknownVersionError,
     UnusableStoreError,

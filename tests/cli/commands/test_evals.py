@@ -1,0 +1,256 @@
+"""`evals record` and `evals run`: cases from versions, and the table of a comparison."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from io import StringIO
+from pathlib import Path
+
+import anyio
+import pytest
+from inline_snapshot import snapshot
+from rich.console import Console
+
+from pydantic_deep import LocalBackend, VersionedAgent, create_deep_agent, open_store
+from pydantic_deep.cli.render._score_table import render_scores
+from pydantic_deep.evals import CaseScore, Comparison, TurnUsage
+from pydantic_deep.testing import ScriptedModel, call
+from tests.cli.conftest import EDIT, PLAN, Invoke, Steady
+
+TODOS = call('write_todos', todos=PLAN)
+STEPS = (TODOS, EDIT, 'Fixed.')
+
+AGENTS = """
+from pydantic_deep import create_deep_agent
+from pydantic_deep.testing import ScriptedModel, call
+
+EDIT = call('edit_file', path='/poem.txt', old_string='violet', new_string='lily')
+agents = {
+    'command-line': create_deep_agent(ScriptedModel(call('read_file', path='/poem.txt'), EDIT, 'Fixed.')),
+    'lazy': create_deep_agent(ScriptedModel('No.')),
+}
+"""
+
+
+@pytest.fixture
+def case(invoke: Invoke) -> str:
+    """The name of a recorded case."""
+    invoke('run', 'Fix the poem, please', '--approvals=allow', model=ScriptedModel(*STEPS))
+    result = invoke('evals', 'record', 'HEAD', '--name', 'poem', model=ScriptedModel())
+    assert result.exit_code == 0, result.stderr
+    return 'poem'
+
+
+def test_turn_is_recorded_and_replayed_without_a_key(invoke: Invoke, steady: Steady, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv('ANTHROPIC_API_KEY', raising=False)
+    invoke('run', 'Fix the poem, please', '--approvals=allow', model=ScriptedModel(*STEPS))
+    recorded = invoke('evals', 'record', 'HEAD', '--to', 'cases', '--name', 'poem', model=ScriptedModel())
+    assert steady(recorded.stdout) == snapshot('Recorded the turn of version 01234567 in cases/poem.\n')
+    assert sorted(os.listdir('cases/poem')) == ['case.json', 'expected', 'files', 'recording.json']
+
+    run = invoke('evals', 'run', 'cases', '--replay', model=ScriptedModel())
+    assert run.exit_code == 0
+    assert run.stdout == snapshot("""\
+case   agent                 requests  tokens  cost
+poem   recorded                     3     330      \n\
+       command-line  solved         3     330      \n\
+total  recorded                     3     330      \n\
+       command-line  1/1            3     330      \n\
+""")
+    assert run.stderr == '1/1 command-line: poem\n'
+    assert 'ANTHROPIC_API_KEY' not in os.environ
+
+
+def test_models_are_compared(case: str, invoke: Invoke):
+    result = invoke('evals', 'run', '--model', 'given', '--json', model=ScriptedModel(*STEPS))
+    assert result.exit_code == 0
+    scores = json.loads(result.stdout)
+    assert [(one['case'], one['agent'], one['is_solved']) for one in scores['scores']] == [
+        ('poem', 'recorded', None),
+        ('poem', 'given', True),
+    ]
+    assert scores['is_solved'] is True
+    assert scores['totals'][1]['usage']['tokens'] == 330
+
+
+def test_agents_of_a_module_are_compared(case: str, invoke: Invoke, work: Path):
+    (work / 'eval_agents.py').write_text(AGENTS)
+    result = invoke('evals', 'run', 'evals/poem', '--agents', 'eval_agents:agents')
+    assert result.exit_code == 1
+    assert result.stdout == snapshot("""\
+case   agent                 requests  tokens  cost
+poem   recorded                     3     330      \n\
+       command-line  failed         3     330      \n\
+       lazy          failed         1     110      \n\
+total  recorded                     3     330      \n\
+       command-line  0/1            3     330      \n\
+       lazy          0/1            1     110      \n\
+
+poem, command-line:
+  TodosCompleted: There are no todos.
+
+poem, lazy:
+  FilesEqual: /poem.txt differs:
+  --- a/poem.txt
+  +++ b/poem.txt
+  @@ -1,2 +1,2 @@
+   rose
+  -lily
+  +violet
+
+poem, lazy:
+  TodosCompleted: There are no todos.
+""")
+
+    named = invoke('evals', 'run', '--agents', 'eval_agents:agents', '-m', 'given', model=ScriptedModel(*STEPS, *STEPS))
+    assert named.stderr.splitlines() == ['1/2 command-line given: poem', '2/2 lazy given: poem']
+
+    replayed = invoke('evals', 'run', '--agents', 'eval_agents:agents', '--replay')
+    assert 'ReplaysExactly: request 1, instructions' in replayed.stdout
+
+
+def test_case_of_another_program_needs_its_agent(invoke: Invoke, work: Path, tmp_path: Path):
+    (work / 'eval_house.py').write_text(
+        "from pydantic_deep import create_deep_agent\nhouse = create_deep_agent('test', name='house')\n"
+    )
+    url = f'sqlite:///{tmp_path}/house.db'
+
+    async def turn() -> str:
+        async with open_store(url) as store:
+            agent = create_deep_agent(ScriptedModel('Hi.'), name='house')
+            return (await (await VersionedAgent(agent, store).create()).advance('Greet.')).id
+
+    id = anyio.run(turn)
+    refused = invoke('evals', 'record', id, '--store', url)
+    assert refused.exit_code == 2
+    assert 'Name its agent with --agents, or use --no-verify.' in refused.stderr
+    plain = invoke('evals', 'record', id, '--store', url, '--no-verify', '--name', 'plain')
+    assert plain.exit_code == 0, plain.stderr
+    arguments = ('evals', 'record', id, '--store', url, '--agents', 'eval_house:house', '--name', 'house')
+    verified = invoke(*arguments)
+    assert verified.exit_code == 0, verified.stderr
+    again = invoke(*arguments)
+    assert (again.exit_code, again.stderr) == (2, 'evals/house exists already. Choose another --name.\n')
+    replayed = invoke('evals', 'run', 'evals/house', '--replay')
+    assert 'was created by another program' in replayed.stdout
+
+
+def test_agent_with_a_store_of_its_own_verifies_a_case(case: str, invoke: Invoke, work: Path):
+    (work / 'eval_versioned.py').write_text(
+        AGENTS
+        + 'import anyio\nfrom pydantic_deep import VersionedAgent, open_store\n'
+        + "store = open_store('memory:')\nlazy = VersionedAgent(agents['lazy'], None)\n"
+    )
+    result = invoke('evals', 'record', 'HEAD', '--agents', 'eval_versioned:lazy', '--name', 'other')
+    assert result.exit_code == 1
+    assert 'does not replay exactly with this agent: request 1, instructions' in result.stderr
+
+
+def test_results_that_do_not_repeat_are_counted(invoke: Invoke, work: Path):
+    (work / '.gitignore').write_text('ignored.txt\n')
+    (work / 'ignored.txt').write_text('in no version')
+    read = call('read_file', path='/ignored.txt')
+    invoke('run', 'Look', '--approvals=allow', model=ScriptedModel(read, 'Looked.'))
+    result = invoke('evals', 'record', 'HEAD', '--name', 'look', model=ScriptedModel())
+    assert result.stdout.endswith(' Replays do not compare 1 results, which differed at once.\n')
+
+
+def test_handwritten_case_runs_with_the_default_options(invoke: Invoke, work: Path):
+    folder = work / 'evals/hello'
+    folder.mkdir(parents=True)
+    (folder / 'case.json').write_text('{"format_version": 1, "prompt": "Hi"}')
+    assert invoke('evals', 'run', model=ScriptedModel('Hi.')).exit_code == 0
+    assert invoke('evals', 'run').stdout.count('No model to use') == 1
+    replayed = invoke('evals', 'run', '--replay', model=ScriptedModel())
+    assert 'has no `recording.json`' in replayed.stdout
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'said'),
+    [
+        (('run', '--replay', '--model', 'given'), '--replay calls no model'),
+        (('run', '--agents', 'nothing'), 'Write `package.module:attribute`'),
+        (('record', '01234567'), '01234567'),
+    ],
+)
+def test_wrong_usage(case: str, invoke: Invoke, arguments: tuple[str, ...], said: str):
+    result = invoke('evals', *arguments, model=ScriptedModel())
+    assert result.exit_code == 2
+    assert said in ' '.join(result.stderr.replace('│', '').split())
+
+
+def test_missing_extra_is_named(case: str, invoke: Invoke, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, 'pydantic_deep.evals', None)
+    result = invoke('evals', 'run', '--replay', model=ScriptedModel())
+    assert result.exit_code == 2
+
+
+def test_directory_without_cases_is_named(case: str, invoke: Invoke):
+    result = invoke('evals', 'run', 'evals/poem/files', model=ScriptedModel())
+    assert (result.exit_code, 'is not a case' in result.stderr) == (1, True)
+
+
+def test_sandbox_is_used_for_commands(case: str, invoke: Invoke, monkeypatch: pytest.MonkeyPatch):
+    def make(directory: Path) -> LocalBackend:
+        return LocalBackend(directory, allow_commands=True)
+
+    monkeypatch.setattr('pydantic_deep_backends.sandbox.SandboxBackend', make)  # bubblewrap is not on every machine
+    edit = call('edit_file', path='poem.txt', old_string='violet', new_string='lily')
+    steps = (call('execute', command='true'), edit, TODOS, 'Fixed.')
+    result = invoke('evals', 'run', '--sandbox', '-m', 'given', model=ScriptedModel(*steps))
+    assert result.exit_code == 0, result.stdout
+
+
+@pytest.mark.parametrize('width', [80, 120])
+def test_table(width: int):
+    stream = StringIO()
+    scores = [
+        CaseScore(case='refund-of-a-double-payment-in-the-newest-account', agent=agent, is_solved=solved, usage=usage, problems=problems)
+        for agent, solved, usage, problems in (
+            ('recorded', None, TurnUsage(requests=12, tokens=123_456, cost=None), []),
+            ('anthropic:claude-opus-5-5', True, TurnUsage.model_validate({'requests': 9, 'tokens': 99_000, 'cost': '0.5'}), []),
+            ('house', False, TurnUsage(), ['FilesEqual: ' + '\n'.join(f'line {n}' for n in range(30))]),
+        )
+    ]  # fmt: skip
+    render_scores(Console(file=stream, width=width, force_terminal=True, color_system=None), Comparison(scores=scores))
+    lines = stream.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    if width == 80:
+        assert stream.getvalue() == snapshot("""\
+case                    agent                         requests   tokens     cost
+refund-of-a-double-pay  recorded                            12  123,456         \n\
+ment-in-the-newest-acc                                                          \n\
+ount                                                                            \n\
+                        anthropic:claude-opu  solved         9   99,000  $0.5000
+                        s-5-5                                                   \n\
+                        house                 failed         0        0         \n\
+total                   recorded                            12  123,456         \n\
+                        anthropic:claude-opu  1/1            9   99,000  $0.5000
+                        s-5-5                                                   \n\
+                        house                 0/1            0        0         \n\
+
+refund-of-a-double-payment-in-the-newest-account, house:
+  FilesEqual: line 0
+  line 1
+  line 2
+  line 3
+  line 4
+  line 5
+  line 6
+  line 7
+  line 8
+  line 9
+  line 10
+  line 11
+  line 12
+  line 13
+  line 14
+  line 15
+  line 16
+  line 17
+  line 18
+  line 19
+  … 10 more lines
+""")
