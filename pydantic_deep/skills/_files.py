@@ -1,7 +1,8 @@
 """Access the body and files of a skill, and their paths for the model.
 
 Files are read through a backend: that of the run, or one for the directory of the skill that follows no links out of
-it. So a skill cannot read files of another one, and no host path is exposed.
+it. So a skill cannot read files of another one, and no host path is exposed. The folder `evals`, in which authors keep
+test cases, is for people: models receive neither the names nor the contents of its files.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pydantic_deep._messages.grants import commands_of
 from pydantic_deep._text.encodings import parse_text
 from pydantic_deep_backends import BackendProtocol, LocalBackend
 from pydantic_deep_backends.errors import BackendError, InvalidPathError
-from pydantic_deep_backends.paths import display_path, is_within
+from pydantic_deep_backends.paths import display_path, is_within, relative_to
 from pydantic_deep_backends.resolving import absolute_path
 
 from ._document import MAX_DOCUMENT_BYTES, DocumentError, parse_document
@@ -32,6 +33,11 @@ MAX_FILES = 50
 
 MAX_ENTRIES = 2_000
 """Maximum number of directory entries to scan for files."""
+
+CASES_FOLDER = 'evals'
+"""The folder of a skill with its test cases, by the convention of the Agent Skills standard."""
+
+_UNLISTED = frozenset({'.git', '__pycache__', 'node_modules'})
 
 BACKEND_FAILURES = (OSError, BackendError, WorkspaceError)
 """The exceptions that operations of backends raise."""
@@ -152,8 +158,10 @@ async def _walk(backend: BackendProtocol, root: str) -> AsyncIterator[tuple[str,
             continue
         for entry in entries:
             path = f'{directory}/{entry.name}' if directory else entry.name
+            if _is_case(path):
+                continue
             yield path, not entry.is_dir and (entry.size is not None or not reports_sizes)
-            if entry.is_dir and entry.name not in ('.git', '__pycache__', 'node_modules'):
+            if entry.is_dir and entry.name not in _UNLISTED:
                 pending.append(path)
 
 
@@ -167,7 +175,8 @@ async def read_text(place: Place, skill: Skill, file: str) -> str:
     shown = display_path(file)
     try:
         path = await absolute_path(place.backend, file, directory=place.root)
-        if not is_within(await place.backend.realpath(path), await place.backend.realpath(place.root)):
+        real, root = await place.backend.realpath(path), await place.backend.realpath(place.root)
+        if not is_within(real, root) or _is_case(relative_to(real, root)):
             raise ModelRetry(f'{shown} is not a file of the skill {skill.name!r}.')
         entry = await place.backend.stat(path)
         if entry.size is not None and entry.size > MAX_DOCUMENT_BYTES:
@@ -183,6 +192,11 @@ async def read_text(place: Place, skill: Skill, file: str) -> str:
     if data and text is None:
         raise ToolFailed(f'{shown} is not text: {len(data):,} bytes.')
     return strip_invisible('' if text is None else text.shown)
+
+
+def _is_case(path: str) -> bool:
+    """Return whether a path in a skill is its folder of cases or below it, also if names ignore case."""
+    return path.partition('/')[0].casefold() == CASES_FOLDER
 
 
 def _join(directory: str, relative: str) -> str:

@@ -31,6 +31,21 @@ class TestLoading:
         (answer,) = await play([tmp_path / 'skills'], call('load_skill', name='pdf'))
         assert answer.endswith('here: sub/a.md]')
 
+    @pytest.mark.parametrize('file', ['evals/evals.json', './evals/files/a.csv', 'docs/../EVALS/evals.json', 'cases'])
+    async def test_test_cases_are_neither_listed_nor_read(
+        self, play: Play, write_skill: WriteSkill, tmp_path: Path, file: str
+    ) -> None:
+        """A model that could read the cases of a skill would know the checks of its answer."""
+        directory = write_skill('pdf', files=['docs/a.md', 'docs/evals/b.md', 'evals/evals.json', 'evals/files/a.csv'])
+        (directory / 'EVALS').mkdir()
+        (directory / 'EVALS/evals.json').write_text('This is on a file system that ignores case.')
+        (directory / 'cases').symlink_to('evals/evals.json')
+        loaded, refused = await play(
+            [tmp_path / 'skills'], call('load_skill', name='pdf'), call('load_skill', name='pdf', file=file)
+        )
+        assert loaded.endswith('here: cases, docs/a.md, docs/evals/b.md]')
+        assert refused == f"retried: {file} is not a file of the skill 'pdf'."
+
     async def test_unreadable_directory_does_not_hide_other_files(self, play: Play) -> None:
         class Closed(StateBackend):
             async def list_dir(self, path: str) -> Sequence[FileEntry]:
