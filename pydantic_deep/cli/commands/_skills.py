@@ -1,4 +1,7 @@
-"""The commands `skills new`, `list`, `show` and `validate`. The skills themselves are in `pydantic_deep.skills`."""
+"""The commands `skills new`, `list`, `show` and `validate`. The skills themselves are in `pydantic_deep.skills`.
+
+`skills test` is in `_skill_tests`.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,7 @@ from pydantic_deep.skills import (
 )
 
 from ._options import print_document
+from ._skill_tests import skill_test_app
 
 PROJECT_SKILLS = Path('.agents/skills')
 """Directory of project skills, relative to the project. Other clients use it too."""
@@ -60,7 +64,7 @@ Result: …
 skills_app = typer.Typer(
     name='skills',
     no_args_is_help=True,
-    help='Create, list, show and validate skills: folders with a SKILL.md that the agent loads on demand.',
+    help='Create, list, show, validate and test skills: folders with a SKILL.md that the agent loads on demand.',
     epilog=EXIT_CODE_HELP,
 )
 
@@ -169,6 +173,9 @@ def _validate(
             typer.echo(escape_invisible(f'{path}: no problems found.'))
     if any(diagnostic.severity == 'error' for diagnostic in diagnostics):
         raise typer.Exit(1)
+
+
+skills_app.add_typer(skill_test_app)
 
 
 def list_skills(directories: list[SkillDirectory]) -> tuple[list[SkillRow], list[SkillDiagnostic]]:

@@ -28,7 +28,7 @@ MAX_BAR_CHARS: Final = 72
 
 async def load_context_usage(version: AgentVersion[Any, Any], *, context_window: int | None = None) -> ContextUsage:
     """Return the token usage of a version, counted with the tokenizer of its model if that is installed."""
-    counter = _exact_counter(version.model or '')
+    counter = exact_counter(version.model or '')
     usage = await usage_report(version, counter=counter or count_tokens_approximately, context_window=context_window)
     return context_usage(version.id, usage, is_exact=counter is not None)
 
@@ -95,7 +95,8 @@ def render_context(usage: ContextUsage, *, width: int | None) -> list[Text]:
     return lines
 
 
-def _exact_counter(model: str) -> TokenCounter | None:
+def exact_counter(model: str) -> TokenCounter | None:
+    """Return the tokenizer of a model; `None` if it is not known or not installed."""
     try:
         from pydantic_deep.tokenizers import load_tokenizer
     except ModuleNotFoundError:
