@@ -17,6 +17,7 @@ from typer.testing import CliRunner, Result
 
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.commands._skills import skills_app
+from pydantic_deep.skills import BUNDLED_SKILLS
 from pydantic_deep.testing import Answer, ScriptedModel, call
 
 Run: TypeAlias = Callable[..., Result]
@@ -144,3 +145,16 @@ def test_unknown_model_is_reported_before_anything_runs(run: Run, skills: Path) 
     result = run(skills, '--model', 'nobody:nothing')
     assert (result.exit_code, result.stdout) == (3, '')
     assert "'nobody:nothing' cannot be" in result.stderr
+
+
+def test_bundled_skills_pass_with_the_scripted_model(run: Run) -> None:
+    """Each has at least five prompts that should load it, four that should not, and a task with checks."""
+    result = run(BUNDLED_SKILLS, '--json')
+    document = json.loads(result.stdout)
+    assert (result.exit_code, document['passed']) == (0, True), result.stderr
+    for skill in document['skills']:
+        wanted = [item['should_load'] for item in skill['runs']]
+        assert wanted.count(True) >= 5, skill['name']
+        assert wanted.count(False) >= 4, skill['name']
+        assert any(item['checks'] for item in skill['runs']), skill['name']
+    assert len(document['skills']) == 4
