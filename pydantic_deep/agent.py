@@ -256,8 +256,6 @@ def default_capabilities(
         from .approvals import Approvals
 
         capabilities.append(Approvals(interrupt_on=interrupt_on))
-    if include_todo:
-        capabilities.append(Todos())
     if include_filesystem:
         capabilities.append(Filesystem())
     if summarization:
@@ -273,6 +271,8 @@ def default_capabilities(
 
         build = partial(_build, deps_type=deps_type, loop_detection=loop_detection)
         capabilities.append(Subagents(subagents, build=build))
+    if include_todo:
+        capabilities.append(Todos())
     for name, values, is_included in (
         ('subagents', subagents, include_subagents),
         ('skills', skills, include_skills),

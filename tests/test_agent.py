@@ -73,24 +73,23 @@ def test_summarization_flag_removes_the_capability() -> None:
         (
             {},
             snapshot(
-                ['write_todos', 'ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'task', 'search_history']
+                ['ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'task', 'write_todos', 'search_history']
             ),
         ),
         (
             {'include_todo': False},
             snapshot(['ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'task', 'search_history']),
         ),
-        ({'include_filesystem': False}, snapshot(['write_todos', 'task', 'search_history'])),
+        ({'include_filesystem': False}, snapshot(['task', 'write_todos', 'search_history'])),
         ({'include_todo': False, 'include_filesystem': False}, snapshot(['task', 'search_history'])),
         (
             {'include_subagents': False},
-            snapshot(['write_todos', 'ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'search_history']),
+            snapshot(['ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'write_todos', 'search_history']),
         ),
         (
             {'skills': [Skill('a', 'Use it.', body='Do it.')]},
             snapshot(
                 [
-                    'write_todos',
                     'ls',
                     'read_file',
                     'write_file',
@@ -99,6 +98,7 @@ def test_summarization_flag_removes_the_capability() -> None:
                     'grep',
                     'load_skill',
                     'task',
+                    'write_todos',
                     'search_history',
                 ]
             ),
@@ -106,7 +106,7 @@ def test_summarization_flag_removes_the_capability() -> None:
         (
             {'skills': [], 'include_skills': False},
             snapshot(
-                ['write_todos', 'ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'task', 'search_history']
+                ['ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'task', 'write_todos', 'search_history']
             ),
         ),
     ],
@@ -182,10 +182,10 @@ def test_toolsets_of_default_capabilities_have_ids() -> None:
     assert [
         t.id for capability in default_capabilities() if isinstance(t := capability.get_toolset(), AbstractToolset)
     ] == [
-        'todos',
         'filesystem',
         'summarization',
         'subagents',
+        'todos',
     ]
 
 

@@ -32,7 +32,9 @@ class Notice:
             ctx.enqueue(SystemPromptPart(f'{self.heading}\n{text or "none"}'))
 
     def add_to(self, requests: Sequence[ModelMessage], text: str) -> None:
-        """Add `text` to the first request of a turn, unless the model knows it.
+        """Insert `text` before the prompt in the first request of a turn, unless the model knows it.
+
+        The prompt is last, because a small model may ignore it before a list of files.
 
         Args:
             requests: The request as stored in the history and, if it differs, as sent.
@@ -43,7 +45,7 @@ class Notice:
             part = SystemPromptPart(f'{self.heading}\n{text or "none"}')
             for message in requests:
                 if isinstance(message, ModelRequest):  # pragma: no branch - a turn starts with a request
-                    message.parts = [*message.parts, part]
+                    message.parts = [part, *message.parts]
 
 
 def noticed(part: SystemPromptPart, heading: str) -> str | None:

@@ -42,7 +42,8 @@ from ._touched_files import ROOM_ID, carried_over
 from ._types import BackendSource, UploadLike
 
 INSTRUCTIONS = (
-    'Paths are relative to the working directory, or start with /. To change a file, read it, then use edit_file.'
+    'Only tools change files. Start with a tool call. '
+    'Paths are relative to the working directory, or start with /. Read a file before you edit it.'
 )
 
 OFFLOAD_CHARS = 20_000

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import anyio
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
@@ -176,8 +176,7 @@ class Files:
 
         Raises:
             ModelRetry: The file does not exist, but one with a similar name does.
-            ToolFailed: The path is a large result.
-            FileNotFoundError: The file does not exist.
+            ToolFailed: The file does not exist, or the path is a large result.
         """
 
         def decide_on_file(before: bytes | None, known: str | None) -> tuple[bytes, PlanT]:
@@ -188,8 +187,7 @@ class Files:
         try:
             return await self.change(place, decide_on_file)
         except FileNotFoundError:
-            await self.refuse_missing(place)
-            raise
+            await self.refuse_edit(place)
 
     async def look(self, place: Place) -> tuple[str, bytes | None, str | None]:
         """Return the input of a change, without recording it as known to the model.
@@ -214,6 +212,16 @@ class Files:
         _refuse_large(place, data)
         if isinstance(place.backend, RefusesChanges):
             await place.backend.refuse_change(place.path)
+
+    async def refuse_edit(self, place: Place) -> NoReturn:
+        """Raise the error of an edit of a file that does not exist.
+
+        Raises:
+            ModelRetry: There are files with similar names.
+            ToolFailed: There are none, or the path is a large result.
+        """
+        await self.refuse_missing(place)
+        raise ToolFailed(f'{place.shown} does not exist. Find it with ls or glob, or create it with write_file.')
 
     async def refuse_missing(self, place: Place) -> None:
         """Raise `ModelRetry` with similar names if there are any, and `ToolFailed` if the path is a large result."""

@@ -19,6 +19,7 @@ MAX_SHOWN_CHARS = 200
 """Maximum number of characters of a line to compare and show."""
 
 _NUMBERED = re.compile(r'^ *\d+\t', re.MULTILINE)
+_QUOTES = str.maketrans(dict.fromkeys('"`’‘“”', "'"))
 _WORD = re.compile(r'\w{3,}')
 
 
@@ -37,6 +38,9 @@ def explain_no_match(text: str, old: str) -> str:
     alike = _find_but_for_whitespace(text, old)
     if alike is not None:
         return f'Only its whitespace differs from {_quote(text, alike)}. Copy it exactly.'
+    requoted = text.translate(_QUOTES).find(old.translate(_QUOTES))
+    if requoted >= 0:
+        return f'Only its quotes differ from {_quote(text, requoted)}. Copy it exactly.'
     closest = _closest_line(text, old)
     if closest is not None:
         return f'The closest is {_quote(text, closest)}. Read the file and copy exactly.'

@@ -115,8 +115,7 @@ async def _edit(files: Files, touched: dict[str, str | None], args: Mapping[str,
         canonical, before, _ = await files.look(place)
         touched[canonical] = None if before is None else digest_of(before)
         if before is None:
-            await files.refuse_missing(place)
-            raise FileNotFoundError(place.path)
+            await files.refuse_edit(place)
     data, edited = decide(place, before)
     with tool_failures(place.path):
         await files.refuse_write(place, data)

@@ -5,7 +5,10 @@ agent and creating an agent is cheap.
 """
 
 from functools import cache, partial
+from typing import Annotated, cast
 
+from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_ai import BinaryContent, FunctionToolset, RunContext, ToolDefinition, ToolReturn
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 
@@ -38,6 +41,9 @@ MAX_MEDIA_BYTES = 5_000_000
 MAX_GREP_LINES = 1_000
 """Maximum number of matching lines that grep collects. `MAX_RESULT_CHARS` limits long lines earlier."""
 
+OMIT_DEFAULT = Field(json_schema_extra=lambda schema: cast('None', schema.pop('default')))
+"""Omits the default of a parameter from its JSON schema."""
+
 _MEDIA_TYPES = frozenset({'image/png', 'image/jpeg', 'image/gif', 'image/webp', 'application/pdf'})
 
 
@@ -51,7 +57,7 @@ async def ls(ctx: RunContext[Files], path: str = '.') -> str:
 async def read_file(
     ctx: RunContext[Files], path: str, offset: int | str = 1, limit: int = 2000
 ) -> str | ToolReturn[str] | ToolReturn[list[str | BinaryContent]]:
-    """Read a text as numbered lines from line offset on, or see an image or PDF."""
+    """Read a text as numbered lines from line offset, or see an image or PDF."""
     place = await _place(ctx, path, to_read=True)
     with tool_failures(place.path):
         data = await ctx.deps.read(place)
@@ -89,7 +95,11 @@ async def write_file(ctx: RunContext[Files], path: str, content: str) -> ToolRet
 
 
 async def edit_file(
-    ctx: RunContext[Files], path: str, old_string: str, new_string: str, replace_all: bool = False
+    ctx: RunContext[Files],
+    path: str,
+    old_string: str,
+    new_string: str,
+    replace_all: Annotated[bool, OMIT_DEFAULT] = False,
 ) -> ToolReturn[str]:
     """Replace old_string by new_string. Copy old_string exactly, without line numbers; it must occur once."""
     decide = decide_edit(old_string, new_string, replace_all=replace_all)
@@ -114,7 +124,7 @@ async def grep(
     ctx: RunContext[Files],
     pattern: str,
     path: str = '.',
-    glob: str | None = None,
+    glob: Annotated[str | SkipJsonSchema[None], OMIT_DEFAULT] = None,
     output_mode: OutputMode = 'content',
 ) -> str:
     """Search the lines of files by a regular expression. glob limits which files."""

@@ -19,7 +19,10 @@ from ._render import render_todos
 from ._toolset import TodoList, function_toolset
 from ._types import HasTodos, Todo
 
-INSTRUCTIONS = 'For work of three or more steps, plan with write_todos; keep one todo in_progress and update as you go.'
+INSTRUCTIONS = (
+    'Do work of one or two steps directly with the file tools. '
+    'For more, plan with write_todos first, then do each step.'
+)
 
 
 @dataclass(kw_only=True)

@@ -15,7 +15,10 @@ def render_todos(todos: Sequence[Todo]) -> str:
     return '\n'.join(f'{MARKS[todo.status]} {todo.content}' for todo in todos)
 
 
-def summarize_todos(todos: Sequence[Todo]) -> str:
-    """Return one line with the number of todos and of completed ones."""
-    done = sum(todo.status == 'completed' for todo in todos)
-    return f'{len(todos)} todo{"" if len(todos) == 1 else "s"}, {done} completed'
+def confirm_todos(todos: Sequence[Todo]) -> str:
+    """Return the result of writing a list: the next todo, because small models take a plan for the work."""
+    remaining = [todo for todo in todos if todo.status != 'completed']
+    if not remaining:
+        return 'Saved. All todos are completed.' if todos else 'Saved. The list is empty.'
+    current = next((todo for todo in remaining if todo.status == 'in_progress'), remaining[0])
+    return f'Saved. Nothing is done yet by saving it. Now do: {current.content}'

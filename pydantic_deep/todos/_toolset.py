@@ -6,21 +6,34 @@ The function is created once for all agents. Each run passes its own list as dep
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from typing import Annotated, get_args
 
+from pydantic import WithJsonSchema
 from pydantic_ai import FunctionToolset, RunContext
 from typing_extensions import TypedDict
 
-from ._render import summarize_todos
+from ._render import confirm_todos
 from ._types import Todo, TodoStatus
 
 TOOL_NAME = 'write_todos'
 
 
 class Item(TypedDict):
-    # A todo as the model writes it. No docstrings here: they would become part of the schema, and cost tokens per
-    # request.
+    """A todo as the model writes it."""
+
     content: str
     status: TodoStatus
+
+
+ITEM_SCHEMA = {
+    'type': 'object',
+    'properties': {
+        'content': {'type': 'string'},
+        'status': {'type': 'string', 'enum': [*get_args(TodoStatus)]},
+    },
+    'required': ['content', 'status'],
+}
+"""The JSON schema of `Item` without titles and references, which would cost tokens in each request."""
 
 
 @dataclass
@@ -33,11 +46,11 @@ class TodoList:
     """Called after the model has written the list."""
 
 
-async def write_todos(ctx: RunContext[TodoList], todos: list[Item]) -> str:
-    """Replace the todo list. Send the whole list each time."""
+async def write_todos(ctx: RunContext[TodoList], todos: list[Annotated[Item, WithJsonSchema(ITEM_SCHEMA)]]) -> str:
+    """Note a plan of three or more steps. This does no work. Send the whole list each time."""
     ctx.deps.todos[:] = [Todo(**item) for item in todos]
     ctx.deps.on_write()
-    return summarize_todos(ctx.deps.todos)
+    return confirm_todos(ctx.deps.todos)
 
 
 @cache

@@ -41,4 +41,5 @@ def test_known_text_is_not_added_again() -> None:
 def test_sent_and_stored_request_get_the_same_notice() -> None:
     requests = [ModelRequest(parts=[UserPromptPart('go')]), ModelRequest(parts=[UserPromptPart('go, shorter')])]
     Notice(heading='Todos:', known='').add_to(requests, 'a')
-    assert [request.parts[-1] for request in requests] == [requests[0].parts[-1]] * 2
+    assert [request.parts[0] for request in requests] == [requests[0].parts[0]] * 2
+    assert [part.part_kind for part in requests[1].parts] == ['system-prompt', 'user-prompt']

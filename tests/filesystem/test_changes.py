@@ -72,7 +72,7 @@ async def test_failed_edit_reports_the_reason_and_changes_nothing(play: Play) ->
             'retried: old_string and new_string are the same, so nothing would change.',
             'failed: /b.bin is not text: binary data. Nothing was changed.',
             'failed: /c.zip is not text: application/zip. Nothing was changed.',
-            'failed: /zebra does not exist. Use ls or glob to find it.',
+            'failed: /zebra does not exist. Find it with ls or glob, or create it with write_file.',
             'retried: /d.py does not exist. Similar: /a.py',
             'retried: / is a directory. Use ls, or name a file.',
         ]

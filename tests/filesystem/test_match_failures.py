@@ -24,6 +24,12 @@ def test_whitespace_difference_is_reported_with_the_exact_line() -> None:
     )
 
 
+def test_other_quotes_are_reported_with_the_exact_line() -> None:
+    assert explain_no_match('A = 1\nVERSION = "1.0"\n', "VERSION = '1.0'") == (
+        'Only its quotes differ from line 2: \'VERSION = "1.0"\'. Copy it exactly.'
+    )
+
+
 def test_closest_line_is_shown() -> None:
     assert explain_no_match(CODE, 'def area(width, heigth):') == snapshot(
         "The closest is line 1: 'def area(width, height):'. Read the file and copy exactly."

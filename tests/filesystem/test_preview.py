@@ -117,7 +117,10 @@ async def test_undecodable_bytes_are_shown_like_to_the_model(preview: Ask) -> No
         ({'path': '/a', 'old_string': 'o', 'new_string': 'x'}, 'old_string is in /a 2 times, at line 1, 2. '),
         ({'path': '/a', 'old_string': '', 'new_string': 'x'}, 'old_string is empty.'),
         ({'path': '/bin', 'old_string': 'a', 'new_string': 'x'}, '/bin is not text: binary data.'),
-        ({'path': '/none', 'old_string': 'a', 'new_string': 'x'}, '/none does not exist. Use ls or glob to find it.'),
+        (
+            {'path': '/none', 'old_string': 'a', 'new_string': 'x'},
+            '/none does not exist. Find it with ls or glob, or create it with write_file.',
+        ),
         ({'path': '/aa', 'old_string': 'a', 'new_string': 'x'}, '/aa does not exist. Similar: /a'),
         ({'path': '/d', 'old_string': 'a', 'new_string': 'x'}, '/d is a directory.'),
         ({'path': '../x', 'old_string': 'a', 'new_string': 'x'}, "'/../x' is not a valid path"),

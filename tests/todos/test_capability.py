@@ -75,30 +75,28 @@ async def test_model_facing_text_and_schema() -> None:
     seen: list[AgentInfo] = []
     await Agent(play('ok', seen=seen), capabilities=[Todos()]).run('hi')
     assert seen[0].instructions == snapshot(
-        'For work of three or more steps, plan with write_todos; keep one todo in_progress and update as you go.'
+        'Do work of one or two steps directly with the file tools. For more, plan with write_todos first, then do each step.'
     )
     assert [(t.name, t.description, t.parameters_json_schema, t.metadata) for t in seen[0].function_tools] == snapshot(
         [
             (
                 'write_todos',
-                'Replace the todo list. Send the whole list each time.',
+                'Note a plan of three or more steps. This does no work. Send the whole list each time.',
                 {
-                    '$defs': {
-                        'Item': {
-                            'properties': {
-                                'content': {'type': 'string'},
-                                'status': {
-                                    'enum': ['pending', 'in_progress', 'completed'],
-                                    'type': 'string',
+                    'additionalProperties': False,
+                    'properties': {
+                        'todos': {
+                            'items': {
+                                'properties': {
+                                    'content': {'type': 'string'},
+                                    'status': {'enum': ['pending', 'in_progress', 'completed'], 'type': 'string'},
                                 },
+                                'required': ['content', 'status'],
+                                'type': 'object',
                             },
-                            'required': ['content', 'status'],
-                            'title': 'Item',
-                            'type': 'object',
+                            'type': 'array',
                         }
                     },
-                    'additionalProperties': False,
-                    'properties': {'todos': {'items': {'$ref': '#/$defs/Item'}, 'type': 'array'}},
                     'required': ['todos'],
                     'type': 'object',
                 },

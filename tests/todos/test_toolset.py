@@ -19,7 +19,7 @@ async def test_todos_are_stored_in_deps_that_have_them() -> None:
     )
     result = await agent.run('plan', deps=deps)
     assert deps.todos == [Todo(content='read', status='completed'), Todo(content='write', status='in_progress')]
-    assert returned(result.all_messages()) == [('success', '2 todos, 1 completed')]
+    assert returned(result.all_messages()) == [('success', 'Saved. Nothing is done yet by saving it. Now do: write')]
 
 
 async def test_each_call_replaces_the_whole_list() -> None:
@@ -28,9 +28,9 @@ async def test_each_call_replaces_the_whole_list() -> None:
     model = play(write(('a', 'pending'), ('b', 'pending')), write(('b', 'completed')), write(), 'ok')
     result = await Agent(model, deps_type=Tasks, capabilities=[Todos()]).run('plan', deps=deps)
     assert [text for _, text in returned(result.all_messages())] == [
-        '2 todos, 0 completed',
-        '1 todo, 1 completed',
-        '0 todos, 0 completed',
+        'Saved. Nothing is done yet by saving it. Now do: a',
+        'Saved. All todos are completed.',
+        'Saved. The list is empty.',
     ]
     assert (deps.todos, deps.todos is given) == ([], True)
 

@@ -61,7 +61,6 @@ async def test_tools_as_the_model_sees_them(tmp_path: Path) -> None:
     request = await first_request(SandboxBackend(tmp_path))
     assert request.tool_names == snapshot(
         [
-            'write_todos',
             'ls',
             'read_file',
             'write_file',
@@ -71,30 +70,29 @@ async def test_tools_as_the_model_sees_them(tmp_path: Path) -> None:
             'execute',
             'load_skill',
             'task',
+            'write_todos',
             'search_history',
         ]
     )
     assert {tool.name: (tool.description, tool.parameters_json_schema) for tool in request.tools} == snapshot(
         {
             'write_todos': (
-                'Replace the todo list. Send the whole list each time.',
+                'Note a plan of three or more steps. This does no work. Send the whole list each time.',
                 {
-                    '$defs': {
-                        'Item': {
-                            'properties': {
-                                'content': {'type': 'string'},
-                                'status': {
-                                    'enum': ['pending', 'in_progress', 'completed'],
-                                    'type': 'string',
+                    'additionalProperties': False,
+                    'properties': {
+                        'todos': {
+                            'items': {
+                                'properties': {
+                                    'content': {'type': 'string'},
+                                    'status': {'enum': ['pending', 'in_progress', 'completed'], 'type': 'string'},
                                 },
+                                'required': ['content', 'status'],
+                                'type': 'object',
                             },
-                            'required': ['content', 'status'],
-                            'title': 'Item',
-                            'type': 'object',
+                            'type': 'array',
                         }
                     },
-                    'additionalProperties': False,
-                    'properties': {'todos': {'items': {'$ref': '#/$defs/Item'}, 'type': 'array'}},
                     'required': ['todos'],
                     'type': 'object',
                 },
@@ -108,7 +106,7 @@ async def test_tools_as_the_model_sees_them(tmp_path: Path) -> None:
                 },
             ),
             'read_file': (
-                'Read a text as numbered lines from line offset on, or see an image or PDF.',
+                'Read a text as numbered lines from line offset, or see an image or PDF.',
                 {
                     'additionalProperties': False,
                     'properties': {
@@ -140,7 +138,7 @@ async def test_tools_as_the_model_sees_them(tmp_path: Path) -> None:
                         'path': {'type': 'string'},
                         'old_string': {'type': 'string'},
                         'new_string': {'type': 'string'},
-                        'replace_all': {'default': False, 'type': 'boolean'},
+                        'replace_all': {'type': 'boolean'},
                     },
                     'required': ['path', 'old_string', 'new_string'],
                     'type': 'object',
@@ -165,10 +163,7 @@ async def test_tools_as_the_model_sees_them(tmp_path: Path) -> None:
                     'properties': {
                         'pattern': {'type': 'string'},
                         'path': {'default': '.', 'type': 'string'},
-                        'glob': {
-                            'anyOf': [{'type': 'string'}, {'type': 'null'}],
-                            'default': None,
-                        },
+                        'glob': {'type': 'string'},
                         'output_mode': {
                             'default': 'content',
                             'enum': ['content', 'files_with_matches', 'count'],
@@ -216,7 +211,10 @@ async def test_tools_as_the_model_sees_them(tmp_path: Path) -> None:
                 },
             ),
             'task': (
-                'Hand work to a subagent. It sees only the description, and you only its answer. Several calls run in parallel.',
+                """\
+Hand a large part of the work to a subagent; do small work yourself. It sees only the description, you only its
+answer. Several calls run in parallel.\
+""",
                 {
                     'additionalProperties': False,
                     'properties': {
@@ -233,9 +231,7 @@ async def test_tools_as_the_model_sees_them(tmp_path: Path) -> None:
 
 async def test_instructions_as_the_model_sees_them(tmp_path: Path) -> None:
     assert (await first_request(SandboxBackend(tmp_path))).instructions == snapshot("""\
-For work of three or more steps, plan with write_todos; keep one todo in_progress and update as you go.
-
-Paths are relative to the working directory, or start with /. To change a file, read it, then use edit_file.
+Only tools change files. Start with a tool call. Paths are relative to the working directory, or start with /. Read a file before you edit it.
 
 Skills are instructions for a kind of task. When one fits, load_skill it first.
 - analysing-tables: Use this skill when the user asks anything of tabular data (CSV, TSV, JSON Lines, spreadsheet exports), such as totals, trends, outliers, duplicates, joins, or what is in it. Gives checked numbers.
@@ -245,7 +241,9 @@ Skills are instructions for a kind of task. When one fits, load_skill it first.
 
 Subagents for `task`:
 - general-purpose: a fresh copy of you, with your tools
-- reviewer: Reviews a change and lists its faults.\
+- reviewer: Reviews a change and lists its faults.
+
+Do work of one or two steps directly with the file tools. For more, plan with write_todos first, then do each step.\
 """)
 
 
@@ -271,4 +269,4 @@ async def test_agent_that_may_not_delegate_has_no_delegation_surface(tmp_path: P
     request = await first_request(SandboxBackend(tmp_path), max_depth=0)
     assert 'task' not in request.tool_names
     assert 'ubagent' not in (request.instructions or '')
-    assert figures_of(request) == snapshot({'surface_tools': 10, 'surface_chars': 3734})
+    assert figures_of(request) == snapshot({'surface_tools': 10, 'surface_chars': 3694})

@@ -23,7 +23,7 @@ def test_show_prints_calls_answer_files_todos_and_requests(invoke: Invoke, histo
     assert text[text.index('\nCalls') : text.index(' so far')] == snapshot("""\
 
 Calls
-✓ write_todos  1 todo, 1 completed
+✓ write_todos  Saved. All todos are completed.
 ✓ write_file /new.txt  Created /new.txt: 1 line, 4 bytes.
 
 Answer
@@ -75,10 +75,10 @@ def test_diff_compares_with_the_parent(invoke: Invoke, history: list[str]) -> No
     assert result.stdout.partition('\n')[2] == snapshot("""\
 
 Messages
-+ user-prompt: Fix the poem
-+   please
 + system-prompt: Files:
 +   poem.txt
++ user-prompt: Fix the poem
++   please
 + tool-call edit_file: {"path": "/poem.txt", "old_string": "violet", "new_string": "lily"}
 + tool-return edit_file: Replaced 1 match at line 2.
 + text: Fixed.
@@ -101,10 +101,10 @@ def test_diff_truncates_long_messages_and_reports_the_omitted_length(invoke: Inv
     assert re.sub('x{9,}', lambda found: f'x*{len(found[0])}', text) == snapshot("""\
 
 Messages
-+ user-prompt: Fix the poem,
-+     please\\x1b
 + system-prompt: Files:
 +   poem.txt
++ user-prompt: Fix the poem,
++     please\\x1b
 + tool-call write_file: {"path": "/a", "content": "x*751
 +   … 251 more characters
 + tool-return write_file: Created /a: 1 line, 1.0 KB.

@@ -33,7 +33,12 @@ async def test_call_is_emitted_in_deltas_then_whole_then_with_its_result() -> No
     assert (pieces[0].id, pieces[0].name, ''.join(piece.args for piece in pieces)) == ('call-1', 'write_todos', args)
     assert only(ToolCallEvent, events) == [ToolCallEvent(id='call-1', name='write_todos', args=args, index=0)]
     assert only(ToolResultEvent, events) == [
-        ToolResultEvent(id='call-1', name='write_todos', outcome='success', content='1 todo, 0 completed')
+        ToolResultEvent(
+            id='call-1',
+            name='write_todos',
+            outcome='success',
+            content='Saved. Nothing is done yet by saving it. Now do: Look',
+        )
     ]
 
 
