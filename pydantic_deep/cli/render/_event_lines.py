@@ -69,6 +69,9 @@ UNVERSIONED_FILES = 'The directory is too large to store its files in versions: 
 WORKED_ON_COPY = 'The agent worked on a copy; the directory is unchanged. To check out the files:'
 """Notice for a turn that worked on a copy. The command to check out the files follows."""
 
+PLANNING_TOOL = 'write_todos'
+"""The tool whose result is for the model only: people see the list."""
+
 _TODO_STYLES: Mapping[TodoStatus, tuple[str, str]] = {
     'pending': ('○', ''),
     'in_progress': ('▸', 'bold'),
@@ -96,7 +99,8 @@ def render_call(call: ToolCallEvent, result: ToolResultEvent | None = None, *, i
     if result:
         failed = result.outcome != 'success' or bool(result.exit_code)
         summary = _failure_reason(result) if failed else summarize_result(result.content)
-        text.append(f'  {summary}', style=style if failed else 'dim')
+        if failed or call.name != PLANNING_TOOL:
+            text.append(f'  {summary}', style=style if failed else 'dim')
     return text
 
 

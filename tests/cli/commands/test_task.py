@@ -35,7 +35,7 @@ def test_run_prints_the_answer_to_stdout_and_progress_to_stderr(invoke: Invoke, 
     assert steady(result.stderr) == snapshot("""\
 given in .
 I plan.
-✓ write_todos  Saved. Nothing is done yet by saving it. Now do: Write it
+✓ write_todos
   ▸ Write it
   ○ Read it
 ✓ write_file /note.md  Created /note.md: 3 lines, 11 bytes.

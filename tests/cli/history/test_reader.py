@@ -144,7 +144,7 @@ def test_show_covers_the_whole_turn(invoke: Invoke, asked: list[str]) -> None:
             'Write both',
             '',
             'Calls',
-            '✓ write_todos  Saved. All todos are completed.',
+            '✓ write_todos',
             '✓ task general-purpose Look at it  Looked.',
             '✓ write_file /a.txt  Created /a.txt: 1 line, 2 bytes.',
             '✓ write_file /b.txt  Created /b.txt: 1 line, 2 bytes.',

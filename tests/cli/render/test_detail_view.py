@@ -23,7 +23,7 @@ def test_show_prints_calls_answer_files_todos_and_requests(invoke: Invoke, histo
     assert text[text.index('\nCalls') : text.index(' so far')] == snapshot("""\
 
 Calls
-✓ write_todos  Saved. All todos are completed.
+✓ write_todos
 ✓ write_file /new.txt  Created /new.txt: 1 line, 4 bytes.
 
 Answer
