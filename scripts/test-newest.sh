@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 constraints=.venv-newest.txt
 # The packages that pydantic-ai requires are not pinned either, because its newest release may need other versions.
-grep -vE '^(pydantic-ai|pydantic-graph|anthropic|openai|google-genai|genai-prices|ag-ui-protocol)' constraints.txt > "$constraints"
+grep -vE '^(pydantic-ai|pydantic-graph|pydantic-evals|anthropic|openai|google-genai|genai-prices|ag-ui-protocol)' constraints.txt > "$constraints"
 trap 'rm -f "$constraints"' EXIT
 SKIP_GROUPS=harness,lint,docs,build bash scripts/setup.sh "$1" .venv-newest "$constraints"
 shift
