@@ -9,6 +9,8 @@ constraints=.venv-newest.txt
 grep -vE '^(pydantic-ai|pydantic-graph|pydantic-evals|anthropic|openai|google-genai|genai-prices|ag-ui-protocol)' constraints.txt > "$constraints"
 trap 'rm -f "$constraints"' EXIT
 SKIP_GROUPS=harness,lint,docs,build bash scripts/setup.sh "$1" .venv-newest "$constraints"
+# pydantic-evals requires its own version of pydantic-ai, so without its newest release an older pydantic-ai is chosen.
+.venv-newest/bin/python -m pip install -qq --disable-pip-version-check --upgrade --no-deps pydantic-ai-slim pydantic-graph
 shift
 .venv-newest/bin/python -c 'import importlib.metadata as m, platform; print("Python", platform.python_version(), "and pydantic-ai-slim", m.version("pydantic-ai-slim"))'
 .venv-newest/bin/python -m pytest -q -n auto --dist worksteal -m "not slow" "$@"

@@ -119,7 +119,7 @@ class UntrustedContent(AbstractCapability[object]):
                     f'`UntrustedContent` cannot hold calls of the native tool {tool.kind!r}, which runs at the provider '
                     'and can send data. Use a function tool or an MCP toolset instead.'
                 )
-        self._search(ctx, ctx.messages)
+        self._search(ctx, len(ctx.messages))
         return request_context
 
     async def after_model_request(
@@ -213,16 +213,16 @@ class UntrustedContent(AbstractCapability[object]):
         """Search the messages up to the last response. The model did not have later results when it made its calls."""
         messages = ctx.messages
         end = next((i for i in range(len(messages), 0, -1) if isinstance(messages[i - 1], ModelResponse)), 0)
-        self._search(ctx, messages[:end])
+        self._search(ctx, end)
 
-    def _search(self, ctx: RunContext[object], messages: Sequence[ModelMessage]) -> None:
-        """Search the messages that are new since the last search; all of them after a summary."""
-        start = 0
-        if self._last is not None and self._last[0] < len(messages) and messages[self._last[0]] is self._last[1]:
+    def _search(self, ctx: RunContext[object], end: int) -> None:
+        """Search the messages before an index that are new since the last search; all of them after a summary."""
+        messages, start = ctx.messages, 0
+        if self._last is not None and self._last[0] < end and messages[self._last[0]] is self._last[1]:
             start = self._last[0] + 1
-        if start < len(messages):
-            self._add(find_sources(messages[start:], ctx.tools, self.trusted_tools))
-            self._last = len(messages) - 1, messages[-1]
+        if start < end:
+            self._add(find_sources(messages[start:end], ctx.tools, self.trusted_tools))
+            self._last = end - 1, messages[end - 1]
 
     def _add(self, sources: Iterable[str]) -> None:
         found = [*sources]

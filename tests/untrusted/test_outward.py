@@ -51,22 +51,22 @@ def test_outward_calls(
 @pytest.mark.parametrize(
     ('trusted', 'paths', 'text', 'outside'),
     [
-        (['.'], ['/work/a'], '', []),
+        (['.'], ['/project/a'], '', []),
         (['.'], ['/other/a'], '', ['/other/a']),
-        (['.'], ['/work/uploads/a'], '', ['/work/uploads/a']),
-        (['.', 'uploads'], ['/work/uploads/a'], '', []),
-        (['uploads/mine'], ['/work/uploads/mine/a', '/work/uploads/a'], '', ['/work/uploads/a']),
+        (['.'], ['/project/uploads/a'], '', ['/project/uploads/a']),
+        (['.', 'uploads'], ['/project/uploads/a'], '', []),
+        (['uploads/mine'], ['/project/uploads/mine/a', '/project/uploads/a'], '', ['/project/uploads/a']),
         (['/'], ['/offload/a', '/other'], '', ['/offload/a']),
         (['/', '/offload'], ['/offload/a'], '', []),
-        (['.'], ['/work'], 'uploads/\nsrc/', []),
-        (['.'], ['/work'], 'uploads/a.txt:1:text', ['/work/uploads']),
-        (['.', 'uploads'], ['/work'], 'uploads/a.txt:1:text', []),
-        (['.'], ['/work/src'], 'uploads/a.txt', []),
-        (['.'], ['/'], 'uploads/a.txt', ['/', '/work/uploads']),
-        ([], ['/work/a'], '', ['/work/a']),
+        (['.'], ['/project'], 'uploads/\nsrc/', []),
+        (['.'], ['/project'], 'uploads/a.txt:1:text', ['/project/uploads']),
+        (['.', 'uploads'], ['/project'], 'uploads/a.txt:1:text', []),
+        (['.'], ['/project/src'], 'uploads/a.txt', []),
+        (['.'], ['/'], 'uploads/a.txt', ['/', '/project/uploads']),
+        ([], ['/project/a'], '', ['/project/a']),
     ],
 )
 def test_files_outside_of_the_project(
     trusted: Sequence[str], paths: Sequence[str], text: str, outside: Sequence[str]
 ) -> None:
-    assert trusted_files(trusted, '/work').outside(paths, text) == outside
+    assert trusted_files(trusted, '/project').outside(paths, text) == outside
