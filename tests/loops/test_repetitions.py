@@ -50,6 +50,17 @@ def messages_of(rounds: Sequence[Sequence[tuple[str, str]]]) -> list[ModelMessag
     return messages
 
 
+def test_results_that_cannot_be_serialized_are_new() -> None:
+    """Newer releases of pydantic-ai raise for them before the next request."""
+    result = object()
+    calls = [ToolCallPart('ls', {'path': '/'}, str(number)) for number in range(4)]
+    messages: list[ModelMessage] = [PROMPT]
+    results = TurnResults()
+    for call in calls:
+        messages += [ModelResponse(parts=[call]), ModelRequest(parts=[ToolReturnPart('ls', result, call.tool_call_id)])]
+        assert counts(results, messages) == [1]
+
+
 def one_call(*contents: str) -> list[ModelMessage]:
     return messages_of([[('ls', content)] for content in contents])
 
