@@ -72,19 +72,17 @@ def test_summarization_flag_removes_the_capability() -> None:
     [
         (
             {},
-            snapshot(
-                ['ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'task', 'write_todos', 'search_history']
-            ),
+            snapshot(['ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'task', 'write_todos']),
         ),
         (
             {'include_todo': False},
-            snapshot(['ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'task', 'search_history']),
+            snapshot(['ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'task']),
         ),
-        ({'include_filesystem': False}, snapshot(['task', 'write_todos', 'search_history'])),
-        ({'include_todo': False, 'include_filesystem': False}, snapshot(['task', 'search_history'])),
+        ({'include_filesystem': False}, snapshot(['task', 'write_todos'])),
+        ({'include_todo': False, 'include_filesystem': False}, snapshot(['task'])),
         (
             {'include_subagents': False},
-            snapshot(['ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'write_todos', 'search_history']),
+            snapshot(['ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'write_todos']),
         ),
         (
             {'skills': [Skill('a', 'Use it.', body='Do it.')]},
@@ -99,15 +97,12 @@ def test_summarization_flag_removes_the_capability() -> None:
                     'load_skill',
                     'task',
                     'write_todos',
-                    'search_history',
                 ]
             ),
         ),
         (
             {'skills': [], 'include_skills': False},
-            snapshot(
-                ['ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'task', 'write_todos', 'search_history']
-            ),
+            snapshot(['ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'task', 'write_todos']),
         ),
     ],
 )

@@ -13,7 +13,7 @@ import anyio
 from pydantic_ai import AgentToolset, ModelRequestContext, RunContext
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
 from pydantic_ai.messages import CompactionPart, ModelMessage, ModelRequest, ModelResponse, SystemPromptPart
-from pydantic_ai.models import Model
+from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.usage import RequestUsage, RunUsage
 
 from pydantic_deep._messages.summary_metadata import (
@@ -41,7 +41,7 @@ from ._events import HistorySummarizedEvent
 from ._overflow import OverflowModel, Prepare
 from ._summarizer import Summarizer, Written, write_summary
 from ._text import NO_SUMMARY, first_request, last_request, render_summary
-from ._toolset import function_toolset
+from ._toolset import function_toolset, offered_parameters
 from ._types import Fraction, Keep, Messages, Tokens, Trigger
 
 _LOGGER = logging.getLogger('pydantic_deep')
@@ -152,20 +152,22 @@ class Summarization(AbstractCapability[object]):
         return run
 
     def get_toolset(self) -> AgentToolset[object]:
-        """Return the toolset with `search_history`.
+        """Return the toolset with `search_history`. Only requests after a summary contain it.
 
-        The tool is always visible: adding it with the first summary would change the prefix before all messages, so
-        that neither the next request nor the request for the summary could be read from the cache.
+        The first of them has a new prefix anyway. The request for the summary does not contain it, as its prefix is
+        cached.
         """
         return RunToolset(function_toolset(), lambda ctx: ctx)
 
     def get_wrapper_model(self, model: Model) -> Model | None:
-        """Wrap the model to retry a rejected request after shortening the history, except for requests for summaries."""
+        """Wrap the model to offer `search_history` after a summary, and to retry a rejected request after shortening the
+        history, except for requests for summaries.
+        """
         if self._is_writing:
             return None
         # Other capabilities cache their wrapper of this one, too.
         if self._wrapper is None or self._wrapper.wrapped is not model:
-            self._wrapper = OverflowModel(model, self._after_overflow)
+            self._wrapper = OverflowModel(model, self._after_overflow, self._offered)
         return self._wrapper
 
     async def before_model_request(
@@ -216,7 +218,7 @@ class Summarization(AbstractCapability[object]):
         if cut == 0 and reason == 'messages':  # many short messages, which all fit into the retained part
             cut = find_cut(messages, sums, Messages(len(messages) // 2))
         before = self._tokens.context(messages, request.model_request_parameters)
-        earlier = 1 if messages and any(map(is_summary, messages[0].parts)) else 0
+        earlier = int(_has_summary(messages))
         if cut <= earlier or not self._is_worth_it(request, reason, sums, cut, earlier):
             return False
         replaced, tail = messages[:cut], messages[cut:]
@@ -302,7 +304,9 @@ class Summarization(AbstractCapability[object]):
         self._is_writing = True
         try:
             with anyio.fail_after(self.timeout_seconds):
-                await write_summary(ctx, request, replaced, self.summarizer, written)
+                offered = offered_parameters(request.model_request_parameters, is_summarized=_has_summary(replaced))
+                as_before = replace(request, model_request_parameters=offered)
+                await write_summary(ctx, as_before, replaced, self.summarizer, written)
         except Exception as error:  # of a model or of the user's function
             error_text = f'{type(error).__name__}: {error}' if str(error) else type(error).__name__
             _LOGGER.warning('No summary could be written of %d messages.', len(replaced), exc_info=error)
@@ -314,6 +318,11 @@ class Summarization(AbstractCapability[object]):
         for accounting in find_capabilities(ctx, SupportsBilledAttempts):
             accounting.record_billed_attempts(written.failed)
         return written, error_text
+
+    def _offered(self, parameters: ModelRequestParameters) -> ModelRequestParameters:
+        return offered_parameters(
+            parameters, is_summarized=self._request is not None and _has_summary(self._request[0].messages)
+        )
 
     async def _after_overflow(self, prepare: Prepare) -> list[ModelMessage] | None:
         """Return a shortened history after a request was rejected as too long; `None` if it cannot be shortened."""
@@ -329,6 +338,11 @@ class Summarization(AbstractCapability[object]):
         """Return the size to retain of a history that was too long: at most half of it."""
         half = Tokens(max(self._tokens.sums(messages)[-1] // 2, 1))
         return half if isinstance(self.keep, Messages) or half.value < self.keep.value else self.keep
+
+
+def _has_summary(messages: Sequence[ModelMessage]) -> bool:
+    """Return whether a history starts with a summary."""
+    return bool(messages) and any(map(is_summary, messages[0].parts))
 
 
 def _count(ctx: RunContext[object], usage: RunUsage | RequestUsage) -> None:

@@ -1,4 +1,4 @@
-"""A model wrapper that retries a request with a shorter history if the provider rejected it as too long."""
+"""A model wrapper that offers `search_history` only after a summary, and shortens a history that the provider rejects."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 
+Offered: TypeAlias = Callable[[ModelRequestParameters], ModelRequestParameters]
+"""Returns the parameters of a request with the tools that are offered at the moment."""
+
 Prepare: TypeAlias = Callable[[Sequence[ModelMessage]], list[ModelMessage]]
 """Prepares messages for the model."""
 
@@ -20,14 +23,21 @@ Prepare: TypeAlias = Callable[[Sequence[ModelMessage]], list[ModelMessage]]
 class OverflowModel(WrapperModel):
     """Retries a request once, with a shorter history, if it was rejected as too long.
 
+    Tools are selected here and not in a hook: pydantic-ai would announce a tool that appears in the middle of a run by
+    a message.
+
     Args:
         wrapped: The model.
         shorten: Shortens the history permanently and returns it prepared; `None` if it cannot be shortened.
+        offered: Selects the tools of each request.
     """
 
-    def __init__(self, wrapped: Model, shorten: Callable[[Prepare], Awaitable[list[ModelMessage] | None]]) -> None:
+    def __init__(
+        self, wrapped: Model, shorten: Callable[[Prepare], Awaitable[list[ModelMessage] | None]], offered: Offered
+    ) -> None:
         super().__init__(wrapped)
         self._shorten = shorten
+        self._offered = offered
 
     async def request(
         self,
@@ -37,12 +47,12 @@ class OverflowModel(WrapperModel):
     ) -> ModelResponse:
         """Request a complete response."""
         try:
-            return await self.wrapped.request(messages, model_settings, model_request_parameters)
+            return await self.wrapped.request(messages, model_settings, self._offered(model_request_parameters))
         except ModelContextWindowExceededError:
             shorter = await self._shorter(model_request_parameters)
             if shorter is None:
                 raise
-        return await self.wrapped.request(shorter, model_settings, model_request_parameters)
+        return await self.wrapped.request(shorter, model_settings, self._offered(model_request_parameters))
 
     @asynccontextmanager
     async def request_stream(
@@ -56,7 +66,8 @@ class OverflowModel(WrapperModel):
         async with AsyncExitStack() as stack:
 
             async def begin(sent: list[ModelMessage]) -> StreamedResponse:
-                stream = self.wrapped.request_stream(sent, model_settings, model_request_parameters, run_context)
+                offered = self._offered(model_request_parameters)
+                stream = self.wrapped.request_stream(sent, model_settings, offered, run_context)
                 return await stack.enter_async_context(stream)
 
             try:

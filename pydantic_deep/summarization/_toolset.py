@@ -3,9 +3,11 @@
 The function is created once for all agents. Its deps are the context of the run.
 """
 
+from dataclasses import replace
 from functools import cache
 
 from pydantic_ai import FunctionToolset, RunContext
+from pydantic_ai.models import ModelRequestParameters
 
 from pydantic_deep._messages.summary_metadata import replaced_messages
 from pydantic_deep.extensions import SupportsHistory, find_capabilities
@@ -22,6 +24,13 @@ async def search_history(ctx: RunContext[RunContext[object]], query: str) -> str
     stored = next(iter(find_capabilities(run, SupportsHistory)), None)
     messages = replaced_messages(run.messages) if stored is None else await stored.earlier_messages(run)
     return search(messages, query) if messages else NOTHING_REPLACED
+
+
+def offered_parameters(parameters: ModelRequestParameters, *, is_summarized: bool) -> ModelRequestParameters:
+    """Return the parameters of a request, with `search_history` only if messages were replaced."""
+    if is_summarized:
+        return parameters
+    return replace(parameters, function_tools=[tool for tool in parameters.function_tools if tool.name != TOOL_NAME])
 
 
 @cache

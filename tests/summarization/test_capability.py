@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pydantic_ai import Agent
+from pydantic_ai.exceptions import ModelContextWindowExceededError
 from pydantic_ai.messages import (
     CompactionPart,
     ModelMessage,
@@ -72,12 +73,31 @@ async def test_long_run_is_summarized_once_each_time_the_limit_is_exceeded(
         assert (event.reason, event.is_plain, event.error) == ('tokens', False, None)
 
 
-async def test_tools_are_the_same_before_during_and_after_a_summary(
-    agent_of: Callable[..., Agent[Any, Any]],
+async def test_search_history_is_offered_only_after_a_summary(
+    agent_of: Callable[..., Agent[Any, Any]], split: Split
 ) -> None:
+    """The request for the first summary has the tools of the requests before it, so its prefix is cached."""
     model = working(30)
     await agent_of(model, Summarization(trigger=Messages(20), keep=Messages(6))).run('go')
-    assert {tuple(request.tool_names) for request in model.requests} == {('work', 'search_history')}
+    first_summary = model.requests.index(split(model)[1][0])
+    before, after = model.requests[: first_summary + 1], model.requests[first_summary + 1 :]
+    assert {tuple(request.tool_names) for request in before} == {('work',)}
+    assert {tuple(request.tool_names) for request in after} == {('work', 'search_history')}
+
+
+async def test_search_history_is_not_announced_by_a_message(agent_of: Callable[..., Agent[Any, Any]]) -> None:
+    result = await agent_of(working(30), Summarization(trigger=Messages(20), keep=Messages(6))).run('go')
+    assert 'tool-availability-delta' not in {
+        part.part_kind for message in result.all_messages() for part in message.parts
+    }
+
+
+async def test_request_after_an_overflow_offers_search_history(agent_of: Callable[..., Agent[Any, Any]]) -> None:
+    too_long = ModelContextWindowExceededError('scripted', 'too long')
+    model = ScriptedModel(*(call('work') for _ in range(4)), too_long, 'A summary.', 'done')
+    await agent_of(model, Summarization(trigger=(), keep=Messages(2))).run('go')
+    rejected, _, repeated = model.requests[-3:]
+    assert (rejected.tool_names, repeated.tool_names) == (['work'], ['work', 'search_history'])
 
 
 @pytest.mark.parametrize('as_json', [False, True])

@@ -52,7 +52,7 @@ async def first_request(backend: BackendProtocol, *, max_depth: int = 1) -> Seen
 
 async def test_whole_surface_is_within_its_limits(tmp_path: Path) -> None:
     figures = figures_of(await first_request(SandboxBackend(tmp_path)))
-    assert figures == snapshot({'surface_tools': 11, 'surface_chars': 4138})
+    assert figures == snapshot({'surface_tools': 10, 'surface_chars': 3961})
     assert figures['surface_tools'] <= MAX_TOOLS
     assert figures['surface_chars'] <= MAX_CHARS
 
@@ -60,19 +60,7 @@ async def test_whole_surface_is_within_its_limits(tmp_path: Path) -> None:
 async def test_tools_as_the_model_sees_them(tmp_path: Path) -> None:
     request = await first_request(SandboxBackend(tmp_path))
     assert request.tool_names == snapshot(
-        [
-            'ls',
-            'read_file',
-            'write_file',
-            'edit_file',
-            'glob',
-            'grep',
-            'execute',
-            'load_skill',
-            'task',
-            'write_todos',
-            'search_history',
-        ]
+        ['ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'execute', 'load_skill', 'task', 'write_todos']
     )
     assert {tool.name: (tool.description, tool.parameters_json_schema) for tool in request.tools} == snapshot(
         {
@@ -186,15 +174,6 @@ async def test_tools_as_the_model_sees_them(tmp_path: Path) -> None:
                     'type': 'object',
                 },
             ),
-            'search_history': (
-                'Search, by words, messages that a summary has replaced.',
-                {
-                    'additionalProperties': False,
-                    'properties': {'query': {'type': 'string'}},
-                    'required': ['query'],
-                    'type': 'object',
-                },
-            ),
             'load_skill': (
                 'Read a skill, or a file that it names.',
                 {
@@ -269,4 +248,4 @@ async def test_agent_that_may_not_delegate_has_no_delegation_surface(tmp_path: P
     request = await first_request(SandboxBackend(tmp_path), max_depth=0)
     assert 'task' not in request.tool_names
     assert 'ubagent' not in (request.instructions or '')
-    assert figures_of(request) == snapshot({'surface_tools': 10, 'surface_chars': 3694})
+    assert figures_of(request) == snapshot({'surface_tools': 9, 'surface_chars': 3517})
