@@ -5,16 +5,16 @@ agent and creating an agent is cheap.
 """
 
 from functools import cache, partial
-from typing import Annotated, cast
+from typing import Annotated
 
-from pydantic import Field
-from pydantic.json_schema import SkipJsonSchema
+from pydantic import WithJsonSchema
 from pydantic_ai import BinaryContent, FunctionToolset, RunContext, ToolDefinition, ToolReturn
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 
 from pydantic_deep._messages.result_metadata import EXIT_CODE_KEY, with_file_change, with_resolved_path
 from pydantic_deep._spans import open_span
 from pydantic_deep._text.encodings import Text, guess_media_type, parse_text
+from pydantic_deep._toolsets.tool_schema import ToolSchema
 from pydantic_deep_backends.protocol import SupportsSearch
 from pydantic_deep_backends.search import GrepResult, glob_backend, grep_backend
 
@@ -41,9 +41,6 @@ MAX_MEDIA_BYTES = 5_000_000
 MAX_GREP_LINES = 1_000
 """Maximum number of matching lines that grep collects. `MAX_RESULT_CHARS` limits long lines earlier."""
 
-OMIT_DEFAULT = Field(json_schema_extra=lambda schema: cast('None', schema.pop('default')))
-"""Omits the default of a parameter from its JSON schema."""
-
 _MEDIA_TYPES = frozenset({'image/png', 'image/jpeg', 'image/gif', 'image/webp', 'application/pdf'})
 
 
@@ -55,7 +52,10 @@ async def ls(ctx: RunContext[Files], path: str = '.') -> str:
 
 
 async def read_file(
-    ctx: RunContext[Files], path: str, offset: int | str = 1, limit: int = 2000
+    ctx: RunContext[Files],
+    path: str,
+    offset: Annotated[int | str, WithJsonSchema({'type': 'integer'})] = 1,
+    limit: int = 2000,
 ) -> str | ToolReturn[str] | ToolReturn[list[str | BinaryContent]]:
     """Read a text as numbered lines from line offset, or see an image or PDF."""
     place = await _place(ctx, path, to_read=True)
@@ -95,11 +95,7 @@ async def write_file(ctx: RunContext[Files], path: str, content: str) -> ToolRet
 
 
 async def edit_file(
-    ctx: RunContext[Files],
-    path: str,
-    old_string: str,
-    new_string: str,
-    replace_all: Annotated[bool, OMIT_DEFAULT] = False,
+    ctx: RunContext[Files], path: str, old_string: str, new_string: str, replace_all: bool = False
 ) -> ToolReturn[str]:
     """Replace old_string by new_string. Copy old_string exactly, without line numbers; it must occur once."""
     decide = decide_edit(old_string, new_string, replace_all=replace_all)
@@ -124,7 +120,7 @@ async def grep(
     ctx: RunContext[Files],
     pattern: str,
     path: str = '.',
-    glob: Annotated[str | SkipJsonSchema[None], OMIT_DEFAULT] = None,
+    glob: str | None = None,
     output_mode: OutputMode = 'content',
 ) -> str:
     """Search the lines of files by a regular expression. glob limits which files."""
@@ -168,7 +164,7 @@ def function_toolset() -> FunctionToolset[Files]:
     async def where_commands_run(ctx: RunContext[Files], tool_def: ToolDefinition) -> ToolDefinition | None:
         return None if ctx.deps.commands is None else tool_def
 
-    toolset = FunctionToolset[Files](id=TOOLSET_ID, max_retries=MAX_RETRIES)
+    toolset = FunctionToolset[Files](id=TOOLSET_ID, max_retries=MAX_RETRIES, schema_generator=ToolSchema)
     read, write = {'effect': 'read', 'trusted': True}, {'effect': 'write', 'trusted': True}
     toolset.add_function(ls, metadata=read)
     toolset.add_function(read_file, metadata=read)

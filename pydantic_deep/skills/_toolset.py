@@ -15,6 +15,7 @@ from pydantic_ai.exceptions import ApprovalRequired, ModelRetry, ToolFailed
 
 from pydantic_deep._messages.deferred_metadata import Approved, CallRequest, Edited, parse_answer, parse_request
 from pydantic_deep._messages.grants import COMMAND_TOOL, GRANTS_KEY, LOAD_TOOL, Grant
+from pydantic_deep._toolsets.tool_schema import ToolSchema
 from pydantic_deep.extensions import SupportsGrants, find_capabilities
 from pydantic_deep_backends import BackendProtocol
 from pydantic_deep_backends.snapshots import digest_of
@@ -117,7 +118,7 @@ async def load_or_search(
 @cache
 def function_toolset(is_searched: bool) -> FunctionToolset[RunSkills]:
     """Return the toolset of `load_skill`, with a parameter `query` if skills are searched. Its deps are `RunSkills`."""
-    toolset = FunctionToolset[RunSkills](id=TOOLSET_ID, max_retries=MAX_RETRIES)
+    toolset = FunctionToolset[RunSkills](id=TOOLSET_ID, max_retries=MAX_RETRIES, schema_generator=ToolSchema)
     toolset.add_function(
         load_or_search if is_searched else load_skill, name=LOAD_TOOL, metadata={'effect': 'read', 'trusted': True}
     )

@@ -12,6 +12,7 @@ from pydantic_ai.toolsets import ToolsetTool
 
 from pydantic_deep._messages.deferred_metadata import DELEGATES
 from pydantic_deep._toolsets.run_toolset import RunToolset
+from pydantic_deep._toolsets.tool_schema import ToolSchema
 
 from ._planner import TOOL_NAME, Planner
 
@@ -30,7 +31,7 @@ async def task(ctx: RunContext[Planner], subagent: str, description: str) -> Too
 @cache
 def function_toolset() -> FunctionToolset[Planner]:
     """Return the toolset of `task`. Its deps are a `Planner`."""
-    toolset = FunctionToolset[Planner](id=TOOLSET_ID)
+    toolset = FunctionToolset[Planner](id=TOOLSET_ID, schema_generator=ToolSchema)
     toolset.add_function(task, name=TOOL_NAME, metadata={'effect': 'external', DELEGATES: True})
     return toolset
 

@@ -10,6 +10,7 @@ from pydantic_ai import FunctionToolset, RunContext
 from pydantic_ai.models import ModelRequestParameters
 
 from pydantic_deep._messages.summary_metadata import replaced_messages
+from pydantic_deep._toolsets.tool_schema import ToolSchema
 from pydantic_deep.extensions import SupportsHistory, find_capabilities
 
 from ._search import TOOL_NAME, search
@@ -36,6 +37,6 @@ def offered_parameters(parameters: ModelRequestParameters, *, is_summarized: boo
 @cache
 def function_toolset() -> FunctionToolset[RunContext[object]]:
     """Return the toolset of `search_history`."""
-    toolset = FunctionToolset[RunContext[object]](id='summarization')
+    toolset = FunctionToolset[RunContext[object]](id='summarization', schema_generator=ToolSchema)
     toolset.add_function(search_history, name=TOOL_NAME, metadata={'effect': 'read', 'trusted': True})
     return toolset

@@ -12,6 +12,8 @@ from pydantic import WithJsonSchema
 from pydantic_ai import FunctionToolset, RunContext
 from typing_extensions import TypedDict
 
+from pydantic_deep._toolsets.tool_schema import ToolSchema
+
 from ._render import confirm_todos
 from ._types import Todo, TodoStatus
 
@@ -56,6 +58,6 @@ async def write_todos(ctx: RunContext[TodoList], todos: list[Annotated[Item, Wit
 @cache
 def function_toolset() -> FunctionToolset[TodoList]:
     """Return the toolset of `write_todos`. Its deps are a `TodoList`."""
-    toolset = FunctionToolset[TodoList](id='todos')
+    toolset = FunctionToolset[TodoList](id='todos', schema_generator=ToolSchema)
     toolset.add_function(write_todos, name=TOOL_NAME, metadata={'effect': 'write', 'trusted': True})
     return toolset

@@ -145,16 +145,16 @@ async def test_model_facing_text_is_short(tmp_path: Path) -> None:
     )
     assert [json.dumps(tool['parameters']) for tool in tools] == snapshot(
         [
-            '{"additionalProperties": false, "properties": {"path": {"default": ".", "type": "string"}}, "type": "object"}',
-            '{"additionalProperties": false, "properties": {"path": {"type": "string"}, "offset": {"anyOf": [{"type": "integer"}, {"type": "string"}], "default": 1}, "limit": {"default": 2000, "type": "integer"}}, "required": ["path"], "type": "object"}',
-            '{"additionalProperties": false, "properties": {"path": {"type": "string"}, "content": {"type": "string"}}, "required": ["path", "content"], "type": "object"}',
-            '{"additionalProperties": false, "properties": {"path": {"type": "string"}, "old_string": {"type": "string"}, "new_string": {"type": "string"}, "replace_all": {"type": "boolean"}}, "required": ["path", "old_string", "new_string"], "type": "object"}',
-            '{"additionalProperties": false, "properties": {"pattern": {"type": "string"}, "path": {"default": ".", "type": "string"}}, "required": ["pattern"], "type": "object"}',
-            '{"additionalProperties": false, "properties": {"pattern": {"type": "string"}, "path": {"default": ".", "type": "string"}, "glob": {"type": "string"}, "output_mode": {"default": "content", "enum": ["content", "files_with_matches", "count"], "type": "string"}}, "required": ["pattern"], "type": "object"}',
-            '{"additionalProperties": false, "properties": {"command": {"type": "string"}, "timeout_seconds": {"default": 120, "type": "number"}}, "required": ["command"], "type": "object"}',
+            '{"properties": {"path": {"type": "string"}}, "type": "object"}',
+            '{"properties": {"path": {"type": "string"}, "offset": {"type": "integer"}, "limit": {"type": "integer"}}, "required": ["path"], "type": "object"}',
+            '{"properties": {"path": {"type": "string"}, "content": {"type": "string"}}, "required": ["path", "content"], "type": "object"}',
+            '{"properties": {"path": {"type": "string"}, "old_string": {"type": "string"}, "new_string": {"type": "string"}, "replace_all": {"type": "boolean"}}, "required": ["path", "old_string", "new_string"], "type": "object"}',
+            '{"properties": {"pattern": {"type": "string"}, "path": {"type": "string"}}, "required": ["pattern"], "type": "object"}',
+            '{"properties": {"pattern": {"type": "string"}, "path": {"type": "string"}, "glob": {"type": "string"}, "output_mode": {"enum": ["content", "files_with_matches", "count"], "type": "string"}}, "required": ["pattern"], "type": "object"}',
+            '{"properties": {"command": {"type": "string"}, "timeout_seconds": {"type": "number"}}, "required": ["command"], "type": "object"}',
         ]
     )
-    assert len(json.dumps(tools)) + len(model.requests[0].instructions or '') == snapshot(2306)
+    assert len(json.dumps(tools)) + len(model.requests[0].instructions or '') == snapshot(1939)
     assert len(json.dumps(tools)) + len(model.requests[0].instructions or '') <= 2_600
 
 

@@ -43,10 +43,9 @@ Skills are instructions for a kind of task. When one fits, load_skill it first.
         )
         assert model.requests[0].parameters.function_tools[0].parameters_json_schema == snapshot(
             {
-                'additionalProperties': False,
                 'properties': {
                     'name': {'type': 'string'},
-                    'file': {'anyOf': [{'type': 'string'}, {'type': 'null'}], 'default': None},
+                    'file': {'type': 'string'},
                 },
                 'required': ['name'],
                 'type': 'object',

@@ -83,7 +83,6 @@ async def test_model_facing_text_and_schema() -> None:
                 'write_todos',
                 'Note a plan of three or more steps. This does no work. Send the whole list each time.',
                 {
-                    'additionalProperties': False,
                     'properties': {
                         'todos': {
                             'items': {

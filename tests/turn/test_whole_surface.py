@@ -52,7 +52,7 @@ async def first_request(backend: BackendProtocol, *, max_depth: int = 1) -> Seen
 
 async def test_whole_surface_is_within_its_limits(tmp_path: Path) -> None:
     figures = figures_of(await first_request(SandboxBackend(tmp_path)))
-    assert figures == snapshot({'surface_tools': 10, 'surface_chars': 3961})
+    assert figures == snapshot({'surface_tools': 10, 'surface_chars': 3495})
     assert figures['surface_tools'] <= MAX_TOOLS
     assert figures['surface_chars'] <= MAX_CHARS
 
@@ -67,7 +67,6 @@ async def test_tools_as_the_model_sees_them(tmp_path: Path) -> None:
             'write_todos': (
                 'Note a plan of three or more steps. This does no work. Send the whole list each time.',
                 {
-                    'additionalProperties': False,
                     'properties': {
                         'todos': {
                             'items': {
@@ -88,22 +87,17 @@ async def test_tools_as_the_model_sees_them(tmp_path: Path) -> None:
             'ls': (
                 'List a directory.',
                 {
-                    'additionalProperties': False,
-                    'properties': {'path': {'default': '.', 'type': 'string'}},
+                    'properties': {'path': {'type': 'string'}},
                     'type': 'object',
                 },
             ),
             'read_file': (
                 'Read a text as numbered lines from line offset, or see an image or PDF.',
                 {
-                    'additionalProperties': False,
                     'properties': {
                         'path': {'type': 'string'},
-                        'offset': {
-                            'anyOf': [{'type': 'integer'}, {'type': 'string'}],
-                            'default': 1,
-                        },
-                        'limit': {'default': 2000, 'type': 'integer'},
+                        'offset': {'type': 'integer'},
+                        'limit': {'type': 'integer'},
                     },
                     'required': ['path'],
                     'type': 'object',
@@ -112,7 +106,6 @@ async def test_tools_as_the_model_sees_them(tmp_path: Path) -> None:
             'write_file': (
                 'Create a file, or replace all of it.',
                 {
-                    'additionalProperties': False,
                     'properties': {'path': {'type': 'string'}, 'content': {'type': 'string'}},
                     'required': ['path', 'content'],
                     'type': 'object',
@@ -121,7 +114,6 @@ async def test_tools_as_the_model_sees_them(tmp_path: Path) -> None:
             'edit_file': (
                 'Replace old_string by new_string. Copy old_string exactly, without line numbers; it must occur once.',
                 {
-                    'additionalProperties': False,
                     'properties': {
                         'path': {'type': 'string'},
                         'old_string': {'type': 'string'},
@@ -135,10 +127,9 @@ async def test_tools_as_the_model_sees_them(tmp_path: Path) -> None:
             'glob': (
                 'Find files by name, such as **/*.py.',
                 {
-                    'additionalProperties': False,
                     'properties': {
                         'pattern': {'type': 'string'},
-                        'path': {'default': '.', 'type': 'string'},
+                        'path': {'type': 'string'},
                     },
                     'required': ['pattern'],
                     'type': 'object',
@@ -147,13 +138,11 @@ async def test_tools_as_the_model_sees_them(tmp_path: Path) -> None:
             'grep': (
                 'Search the lines of files by a regular expression. glob limits which files.',
                 {
-                    'additionalProperties': False,
                     'properties': {
                         'pattern': {'type': 'string'},
-                        'path': {'default': '.', 'type': 'string'},
+                        'path': {'type': 'string'},
                         'glob': {'type': 'string'},
                         'output_mode': {
-                            'default': 'content',
                             'enum': ['content', 'files_with_matches', 'count'],
                             'type': 'string',
                         },
@@ -165,10 +154,9 @@ async def test_tools_as_the_model_sees_them(tmp_path: Path) -> None:
             'execute': (
                 'Run a shell command in the working directory.',
                 {
-                    'additionalProperties': False,
                     'properties': {
                         'command': {'type': 'string'},
-                        'timeout_seconds': {'default': 120, 'type': 'number'},
+                        'timeout_seconds': {'type': 'number'},
                     },
                     'required': ['command'],
                     'type': 'object',
@@ -177,13 +165,9 @@ async def test_tools_as_the_model_sees_them(tmp_path: Path) -> None:
             'load_skill': (
                 'Read a skill, or a file that it names.',
                 {
-                    'additionalProperties': False,
                     'properties': {
                         'name': {'type': 'string'},
-                        'file': {
-                            'anyOf': [{'type': 'string'}, {'type': 'null'}],
-                            'default': None,
-                        },
+                        'file': {'type': 'string'},
                     },
                     'required': ['name'],
                     'type': 'object',
@@ -195,7 +179,6 @@ Hand a large part of the work to a subagent; do small work yourself. It sees onl
 answer. Several calls run in parallel.\
 """,
                 {
-                    'additionalProperties': False,
                     'properties': {
                         'subagent': {'type': 'string'},
                         'description': {'type': 'string'},
@@ -248,4 +231,4 @@ async def test_agent_that_may_not_delegate_has_no_delegation_surface(tmp_path: P
     request = await first_request(SandboxBackend(tmp_path), max_depth=0)
     assert 'task' not in request.tool_names
     assert 'ubagent' not in (request.instructions or '')
-    assert figures_of(request) == snapshot({'surface_tools': 9, 'surface_chars': 3517})
+    assert figures_of(request) == snapshot({'surface_tools': 9, 'surface_chars': 3080})

@@ -63,11 +63,12 @@ def parse_arguments(text: str) -> dict[str, JsonValue]:
 def find_schema_error(args: Mapping[str, JsonValue], schema: Mapping[str, Any]) -> str | None:
     """Return the first mismatch between arguments and the JSON schema of a tool, as a sentence; `None` if there is none.
 
-    Only names, required arguments and plain types are checked. The tool validates the rest when it runs.
+    Only names, required arguments and plain types are checked. The tool validates the rest when it runs. A schema that
+    names arguments and does not mention others, such as those of our tools, allows no others.
     """
     properties: Mapping[str, Mapping[str, Any]] = schema.get('properties', {})
     unknown = [name for name in args if name not in properties]
-    if unknown and schema.get('additionalProperties') is False:
+    if unknown and properties and schema.get('additionalProperties', False) is False:
         return f'There is no argument {unknown[0]!r}. Known: {", ".join(properties)}.'
     missing = [name for name in schema.get('required', ()) if name not in args]
     if missing:

@@ -138,6 +138,12 @@ def test_schema_errors_are_found(args: dict[str, JsonValue], misfit: str | None)
     assert find_schema_error(args, SCHEMA) == misfit
 
 
+def test_schema_that_mentions_no_other_arguments_allows_none() -> None:
+    schema = {'properties': {'path': {'type': 'string'}}}
+    assert find_schema_error({'pth': '/a'}, schema) == "There is no argument 'pth'. Known: path."
+    assert find_schema_error({'pth': '/a'}, {**schema, 'additionalProperties': True}) is None
+
+
 def test_empty_schema_accepts_any_arguments() -> None:
     assert find_schema_error({'a': 1}, {}) is None
 
