@@ -90,8 +90,8 @@ class Subagents(AbstractCapability[object]):
         return run
 
     def get_instructions(self) -> str | None:
-        """Return one line for each subagent; `None` if there can be none."""
-        if not self._is_available or not self._planner.subagents:
+        """Return one line for each subagent; `None` if there is no choice."""
+        if not self._is_available or self._planner.subagents in ({}, {GENERAL: None}):
             return None
         subagents = self._planner.subagents.items()
         return render_catalogue(

@@ -27,7 +27,20 @@ async def test_model_sees_one_tool_and_a_line_for_each_subagent() -> None:
     )
     [tool] = model.requests[0].tools
     assert (tool.name, tool.metadata) == ('task', {'effect': 'external', DELEGATES: True})
-    assert list(tool.parameters_json_schema['properties']) == ['subagent', 'description']
+    assert tool.parameters_json_schema['required'] == ['description', 'subagent']
+
+
+async def test_model_sees_no_choice_if_there_is_only_the_general_purpose_subagent() -> None:
+    model = ScriptedModel(
+        call('task', description='Work.'), 'worked', call('task', description='x', subagent='y'), 'ok'
+    )
+    await Agent(model, capabilities=[Subagents()]).run('go', deps=DeepAgentDeps())
+    [tool] = model.requests[0].tools
+    assert list(tool.parameters_json_schema['properties']) == ['description']
+    assert model.requests[0].instructions is None
+    worked, refused = model.requests[-1].tool_returns
+    assert worked.content == 'worked'
+    assert refused.content == "There is no subagent 'y'. Subagents: general-purpose."
 
 
 async def test_several_subagents_capabilities_are_combined(ask: Any) -> None:

@@ -183,7 +183,7 @@ answer. Several calls run in parallel.\
                         'subagent': {'type': 'string'},
                         'description': {'type': 'string'},
                     },
-                    'required': ['subagent', 'description'],
+                    'required': ['description', 'subagent'],
                     'type': 'object',
                 },
             ),
