@@ -43,7 +43,7 @@ from ._types import BackendSource, UploadLike
 
 INSTRUCTIONS = (
     'Only tools change files. Start with a tool call. '
-    'Paths are relative to the working directory, or start with /. Read a file before you edit it.'
+    'Paths are relative to the working directory. Read a file before you edit it.'
 )
 
 OFFLOAD_CHARS = 20_000

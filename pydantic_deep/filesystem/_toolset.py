@@ -123,7 +123,7 @@ async def grep(
     glob: str | None = None,
     output_mode: OutputMode = 'content',
 ) -> str:
-    """Search the lines of files by a regular expression. glob limits which files."""
+    """Search lines by a regular expression, in files that match glob."""
     place = await _place(ctx, path, to_read=True)
     with tool_failures(place.path):
         result = await search_lines(place, pattern, glob)

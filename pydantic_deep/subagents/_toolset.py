@@ -22,8 +22,8 @@ TOOLSET_ID = 'subagents'
 
 
 async def task(ctx: RunContext[Planner], description: str, subagent: str = GENERAL) -> ToolReturn[object]:
-    """Hand a large part of the work to a subagent; do small work yourself. It sees only the description, you only its
-    answer. Several calls run in parallel.
+    """Hand a large part of the work to a subagent. It sees only the description, you only its answer. Several calls run
+    in parallel.
     """
     planner = ctx.deps
     return await planner.delegate(cast('RunContext[object]', replace(ctx, deps=planner.deps)), subagent, description)

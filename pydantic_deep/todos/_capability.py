@@ -19,10 +19,7 @@ from ._render import render_todos
 from ._toolset import TodoList, function_toolset
 from ._types import HasTodos, Todo
 
-INSTRUCTIONS = (
-    'Do work of one or two steps directly with the file tools. '
-    'For more, plan with write_todos first, then do each step.'
-)
+INSTRUCTIONS = 'Do work of one or two steps directly with the file tools. For more, plan with write_todos first.'
 
 
 @dataclass(kw_only=True)

@@ -49,7 +49,7 @@ class TodoList:
 
 
 async def write_todos(ctx: RunContext[TodoList], todos: list[Annotated[Item, WithJsonSchema(ITEM_SCHEMA)]]) -> str:
-    """Note a plan of three or more steps. This does no work. Send the whole list each time."""
+    """Note a plan. This does no work. Send the whole list each time."""
     ctx.deps.todos[:] = [Todo(**item) for item in todos]
     ctx.deps.on_write()
     return confirm_todos(ctx.deps.todos)

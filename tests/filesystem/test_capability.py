@@ -130,7 +130,7 @@ async def test_model_facing_text_is_short(tmp_path: Path) -> None:
         for tool in model.requests[0].tools
     ]
     assert model.requests[0].instructions == snapshot(
-        'Only tools change files. Start with a tool call. Paths are relative to the working directory, or start with /. Read a file before you edit it.'
+        'Only tools change files. Start with a tool call. Paths are relative to the working directory. Read a file before you edit it.'
     )
     assert [f'{tool["name"]}: {tool["description"]}' for tool in tools] == snapshot(
         [
@@ -139,7 +139,7 @@ async def test_model_facing_text_is_short(tmp_path: Path) -> None:
             'write_file: Create a file, or replace all of it.',
             'edit_file: Replace old_string by new_string. Copy old_string exactly, without line numbers; it must occur once.',
             'glob: Find files by name, such as **/*.py.',
-            'grep: Search the lines of files by a regular expression. glob limits which files.',
+            'grep: Search lines by a regular expression, in files that match glob.',
             'execute: Run a shell command in the working directory.',
         ]
     )
@@ -154,7 +154,7 @@ async def test_model_facing_text_is_short(tmp_path: Path) -> None:
             '{"properties": {"command": {"type": "string"}, "timeout_seconds": {"type": "number"}}, "required": ["command"], "type": "object"}',
         ]
     )
-    assert len(json.dumps(tools)) + len(model.requests[0].instructions or '') == snapshot(1939)
+    assert len(json.dumps(tools)) + len(model.requests[0].instructions or '') == snapshot(1910)
     assert len(json.dumps(tools)) + len(model.requests[0].instructions or '') <= 2_600
 
 

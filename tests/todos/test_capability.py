@@ -75,13 +75,13 @@ async def test_model_facing_text_and_schema() -> None:
     seen: list[AgentInfo] = []
     await Agent(play('ok', seen=seen), capabilities=[Todos()]).run('hi')
     assert seen[0].instructions == snapshot(
-        'Do work of one or two steps directly with the file tools. For more, plan with write_todos first, then do each step.'
+        'Do work of one or two steps directly with the file tools. For more, plan with write_todos first.'
     )
     assert [(t.name, t.description, t.parameters_json_schema, t.metadata) for t in seen[0].function_tools] == snapshot(
         [
             (
                 'write_todos',
-                'Note a plan of three or more steps. This does no work. Send the whole list each time.',
+                'Note a plan. This does no work. Send the whole list each time.',
                 {
                     'properties': {
                         'todos': {

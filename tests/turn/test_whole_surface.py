@@ -52,7 +52,7 @@ async def first_request(backend: BackendProtocol, *, max_depth: int = 1) -> Seen
 
 async def test_whole_surface_is_within_its_limits(tmp_path: Path) -> None:
     figures = figures_of(await first_request(SandboxBackend(tmp_path)))
-    assert figures == snapshot({'surface_tools': 10, 'surface_chars': 3495})
+    assert figures == snapshot({'surface_tools': 10, 'surface_chars': 3400})
     assert figures['surface_tools'] <= MAX_TOOLS
     assert figures['surface_chars'] <= MAX_CHARS
 
@@ -65,7 +65,7 @@ async def test_tools_as_the_model_sees_them(tmp_path: Path) -> None:
     assert {tool.name: (tool.description, tool.parameters_json_schema) for tool in request.tools} == snapshot(
         {
             'write_todos': (
-                'Note a plan of three or more steps. This does no work. Send the whole list each time.',
+                'Note a plan. This does no work. Send the whole list each time.',
                 {
                     'properties': {
                         'todos': {
@@ -136,7 +136,7 @@ async def test_tools_as_the_model_sees_them(tmp_path: Path) -> None:
                 },
             ),
             'grep': (
-                'Search the lines of files by a regular expression. glob limits which files.',
+                'Search lines by a regular expression, in files that match glob.',
                 {
                     'properties': {
                         'pattern': {'type': 'string'},
@@ -175,8 +175,8 @@ async def test_tools_as_the_model_sees_them(tmp_path: Path) -> None:
             ),
             'task': (
                 """\
-Hand a large part of the work to a subagent; do small work yourself. It sees only the description, you only its
-answer. Several calls run in parallel.\
+Hand a large part of the work to a subagent. It sees only the description, you only its answer. Several calls run
+in parallel.\
 """,
                 {
                     'properties': {
@@ -193,7 +193,7 @@ answer. Several calls run in parallel.\
 
 async def test_instructions_as_the_model_sees_them(tmp_path: Path) -> None:
     assert (await first_request(SandboxBackend(tmp_path))).instructions == snapshot("""\
-Only tools change files. Start with a tool call. Paths are relative to the working directory, or start with /. Read a file before you edit it.
+Only tools change files. Start with a tool call. Paths are relative to the working directory. Read a file before you edit it.
 
 Skills are instructions for a kind of task. When one fits, load_skill it first.
 - analysing-tables: Use this skill when the user asks anything of tabular data (CSV, TSV, JSON Lines, spreadsheet exports), such as totals, trends, outliers, duplicates, joins, or what is in it. Gives checked numbers.
@@ -205,7 +205,7 @@ Subagents for `task`:
 - general-purpose: a fresh copy of you, with your tools
 - reviewer: Reviews a change and lists its faults.
 
-Do work of one or two steps directly with the file tools. For more, plan with write_todos first, then do each step.\
+Do work of one or two steps directly with the file tools. For more, plan with write_todos first.\
 """)
 
 
@@ -231,4 +231,4 @@ async def test_agent_that_may_not_delegate_has_no_delegation_surface(tmp_path: P
     request = await first_request(SandboxBackend(tmp_path), max_depth=0)
     assert 'task' not in request.tool_names
     assert 'ubagent' not in (request.instructions or '')
-    assert figures_of(request) == snapshot({'surface_tools': 9, 'surface_chars': 3080})
+    assert figures_of(request) == snapshot({'surface_tools': 9, 'surface_chars': 3009})
