@@ -8,7 +8,7 @@ methods of the right names are enough.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
@@ -46,6 +46,7 @@ __all__ = (
     'SupportsRequiredApproval',
     'SupportsSummaryRecording',
     'SupportsSummaryReplay',
+    'SupportsWrittenFile',
     'find_capabilities',
 )
 
@@ -68,6 +69,32 @@ class SupportsPreview(Protocol):
             call: The call, as the model wrote it.
             tool_def: The tool.
             args: The validated arguments.
+        """
+        ...
+
+
+@runtime_checkable
+class SupportsWrittenFile(Protocol):
+    """Predicts the files that calls of its own tools write, so that a run that crashed can make the calls again."""
+
+    async def written_file(
+        self,
+        ctx: RunContext[object],
+        *,
+        tool_def: ToolDefinition,
+        args: Mapping[str, Any],
+        read: Callable[[str], Awaitable[bytes | None]],
+    ) -> tuple[str, bytes | None] | None:
+        """Return the canonical path of the file that a call writes, and its contents afterwards; `None` if they are
+        unknown.
+
+        A call that fails leaves the contents as they were.
+
+        Args:
+            ctx: The run.
+            tool_def: The tool, with the metadata `{'effect': 'write', 'writes': 'file'}`.
+            args: The arguments, as the model wrote them.
+            read: Returns the contents of a file before the call; `None` if it does not exist. Call it for the path.
         """
         ...
 

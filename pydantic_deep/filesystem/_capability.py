@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -34,7 +34,7 @@ from ._files import Files, RunState
 from ._inputs import last_prompts, shorten_prompts
 from ._listing import list_names
 from ._offload import HEAD_CHARS, TAIL_CHARS, escape_halves, render_preview, store_text, text_of
-from ._preview import preview_call, read_paths
+from ._preview import preview_call, read_paths, written_file
 from ._protection import changes_protected, refusal
 from ._render import render_uploads
 from ._toolset import TOOLSET_ID, function_toolset
@@ -209,6 +209,19 @@ class Filesystem(AbstractCapability[object]):
     ) -> Preview | None:
         """Return the effect of a call of one of these tools, as a diff or a command line; `None` for other tools."""
         return await preview_call(self._files(ctx), tool_def, args)
+
+    async def written_file(
+        self,
+        ctx: RunContext[object],
+        *,
+        tool_def: ToolDefinition,
+        args: Mapping[str, Any],
+        read: Callable[[str], Awaitable[bytes | None]],
+    ) -> tuple[str, bytes | None] | None:
+        """Return the path and the new contents of the file that a call of one of these tools writes; `None` for other
+        tools, and for invalid arguments.
+        """
+        return await written_file(self._files(ctx), tool_def, args, read)
 
     async def working_dir(self, ctx: RunContext[object]) -> str:
         """Return the working directory of the backend."""

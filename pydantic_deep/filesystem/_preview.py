@@ -9,7 +9,7 @@ The diff of a single edit remains valid as long as the edit finds its text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -25,8 +25,9 @@ from pydantic_deep_backends.resolving import canonical_path
 from pydantic_deep_backends.snapshots import digest_of
 
 from ._changes import decide_edit, decide_write, kind_of, refuse_command
+from ._edit import AppliedEdit
 from ._failures import tool_failures
-from ._files import Files
+from ._files import Files, Place
 from ._offload import escape_halves
 from ._render import render_size
 from ._toolset import TOOLSET_ID, function_toolset, search_lines
@@ -61,6 +62,34 @@ async def preview_call(files: Files, tool_def: ToolDefinition, args: Mapping[str
     except (ModelRetry, ToolFailed) as error:
         text, binds, failure = WOULD_FAIL + ' '.join(error.message.splitlines()), True, escape_halves(error.message)
     return Preview(kind=kind, text=escape_halves(text), diff=diff, files=touched, binds=binds, failure=failure)
+
+
+async def written_file(
+    files: Files,
+    tool_def: ToolDefinition,
+    args: Mapping[str, object],
+    read: Callable[[str], Awaitable[bytes | None]],
+) -> tuple[str, bytes | None] | None:
+    """Return the path and the new contents of the file that a call writes; `None` for tools of other toolsets, and for
+    invalid arguments.
+    """
+    name = _function_name(tool_def)
+    if name not in ('write_file', 'edit_file'):
+        return None
+    try:
+        path = _argument(args, 'path')
+        with tool_failures(path):
+            place = await files.place(path)
+            canonical = await canonical_path(files.backend, path)
+    except (ModelRetry, ToolFailed):
+        return None
+    before = after = await read(canonical)
+    with suppress(ModelRetry, ToolFailed):  # a call that fails changes nothing
+        if name == 'write_file':
+            after, _ = decide_write(place, _argument(args, 'content'))(before, None)
+        elif before is not None:
+            after, _ = _decide_edit(args)(place, before)
+    return canonical, after
 
 
 async def read_paths(files: Files, tool_def: ToolDefinition, args: Mapping[str, object]) -> list[str] | None:
@@ -106,8 +135,7 @@ async def _write(
 
 async def _edit(files: Files, touched: dict[str, str | None], args: Mapping[str, object]) -> DiffView:
     path = _argument(args, 'path')
-    is_all = args.get('replace_all') is True
-    decide = decide_edit(_argument(args, 'old_string'), _argument(args, 'new_string'), replace_all=is_all)
+    decide = _decide_edit(args)
     with tool_failures(path):
         touched[await canonical_path(files.backend, path)] = None
         place = await files.place(path)
@@ -122,6 +150,11 @@ async def _edit(files: Files, touched: dict[str, str | None], args: Mapping[str,
     old = parse_text(before)
     assert old is not None  # noqa: S101 - the edit would have failed otherwise
     return view_diff(canonical, old.shown, replace(old, text=edited.text).shown)
+
+
+def _decide_edit(args: Mapping[str, object]) -> Callable[[Place, bytes], tuple[bytes, AppliedEdit]]:
+    is_all = args.get('replace_all') is True
+    return decide_edit(_argument(args, 'old_string'), _argument(args, 'new_string'), replace_all=is_all)
 
 
 async def _read(files: Files, touched: dict[str, str | None], args: Mapping[str, object]) -> None:

@@ -165,7 +165,7 @@ def function_toolset() -> FunctionToolset[Files]:
         return None if ctx.deps.commands is None else tool_def
 
     toolset = FunctionToolset[Files](id=TOOLSET_ID, max_retries=MAX_RETRIES, schema_generator=ToolSchema)
-    read, write = {'effect': 'read', 'trusted': True}, {'effect': 'write', 'trusted': True}
+    read, write = {'effect': 'read', 'trusted': True}, {'effect': 'write', 'writes': 'file', 'trusted': True}
     toolset.add_function(ls, metadata=read)
     toolset.add_function(read_file, metadata=read)
     toolset.add_function(write_file, metadata=write, sequential=True)

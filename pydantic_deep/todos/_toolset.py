@@ -59,5 +59,5 @@ async def write_todos(ctx: RunContext[TodoList], todos: list[Annotated[Item, Wit
 def function_toolset() -> FunctionToolset[TodoList]:
     """Return the toolset of `write_todos`. Its deps are a `TodoList`."""
     toolset = FunctionToolset[TodoList](id='todos', schema_generator=ToolSchema)
-    toolset.add_function(write_todos, name=TOOL_NAME, metadata={'effect': 'write', 'trusted': True})
+    toolset.add_function(write_todos, name=TOOL_NAME, metadata={'effect': 'write', 'writes': 'deps', 'trusted': True})
     return toolset

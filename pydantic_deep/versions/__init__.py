@@ -11,11 +11,17 @@ A turn (`AgentVersion.advance`) proceeds in this order:
 3. The agent runs with a `Recorder` as the outermost capability, which sees requests, calls and results as all other
    capabilities have changed them.
 4. Before the first call of a response runs, one commit stores the new messages, the request with its effective
-   settings, the deps, the changed files, a version of kind `step`, and the start of the call. If all calls of the
-   response are pending, the commit of the pause stores this, and there is no `step`.
+   settings, the deps, the changed files, a version of kind `step`, and the start of the call and of parallel ones. If
+   all calls of the response are pending, the commit of the pause stores this, and there is no `step`.
 5. The start of a call with side effects is recorded before it runs. One commit after it stores its result, the tree of
-   files, and the deps if they changed. Results of calls that only read, or that changed files which a crash would lose,
-   are part of the next commit with these files.
+   files, and the deps if they changed. Four kinds of calls need no commit of their own, and their results are part of
+   the next one: calls that only read, that change files which a crash would lose, that change only the deps
+   (`'writes': 'deps'` in the metadata of the tool), and that write one file of a directory (`'writes': 'file'`). After a
+   crash they run again from the last stored state. The last kind is verified first: `SupportsWrittenFile` predicts the
+   contents of the file from those in the last stored tree. If the file has the stored or the predicted contents, the
+   stored ones are restored and the call runs again; otherwise a person decides. So a turn with two steps of such calls
+   has four commits. Each other call adds one at its end, and one at its start unless it starts with the first calls of
+   its response.
 6. For a call of `task`, one commit stores the empty conversation, the link and the run of the child before its first
    request. The child has a recorder of its own.
 7. Before a summary replaces messages, those not stored yet are stored. The new history is a branch that refers to the

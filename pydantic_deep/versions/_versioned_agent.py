@@ -368,7 +368,8 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         """End a suspended run, so that it cannot be resumed, and return whether it was suspended.
 
         When this returns, the cancellation is stored, with an `interrupted` version that has the results, files and
-        todos of all finished calls. To stop a run of this process, use its cancellation token.
+        todos of all calls whose end is stored; the next turn in a directory stores its other files as an edit. To stop
+        a run of this process, use its cancellation token.
 
         Raises:
             StoreUnavailableError: The store is unavailable. The run is still suspended.
@@ -380,8 +381,8 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         """End the crashed run whose newest version is this one, and return the version that it ends with.
 
         The result is the same as if the run had been cancelled: a version in state `interrupted`, with the results,
-        files and todos of all finished calls. No model is called, no tool runs, and `recover` no longer resumes the
-        run. If no crashed run ends at this version, the version is returned unchanged.
+        files and todos of all calls whose end is stored. No model is called, no tool runs, and `recover` no longer
+        resumes the run. If no crashed run ends at this version, the version is returned unchanged.
         """
         record = await _recovery.finish_crashed(self._session, version.record)
         return version if record is version.record else await load_handle(self._session, record, version.backend)

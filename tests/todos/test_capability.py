@@ -99,7 +99,7 @@ async def test_model_facing_text_and_schema() -> None:
                     'required': ['todos'],
                     'type': 'object',
                 },
-                {'effect': 'write', 'trusted': True},
+                {'effect': 'write', 'writes': 'deps', 'trusted': True},
             )
         ]
     )

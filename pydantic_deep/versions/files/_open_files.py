@@ -190,7 +190,8 @@ async def _open_claimed(
     """Open files in the claimed directory, or in a view without a claim."""
     base, remnants = request.base, request.remnants
     in_place = claim is not None
-    tree = await trees.load(base.tree if remnants is None or in_place else remnants.tree)
+    newest = base.tree if remnants is None else remnants.tree
+    tree = await trees.load(base.tree if in_place else newest)
 
     is_same = claim is None or await claim.is_same_directory()
     if in_place:
@@ -208,6 +209,7 @@ async def _open_claimed(
     turn_files = TurnFiles(
         files=files,
         tree=tree,
+        crashed=await trees.load(newest) if in_place and request.attempt_of is not None else None,
         at=0 if remnants is None else remnants.at,
         is_volatile=not in_place or isinstance(files.backend, StateBackend),
     )

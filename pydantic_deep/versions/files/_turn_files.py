@@ -36,7 +36,11 @@ class TurnFiles:
 
     files: RunFiles
     tree: Tree
-    """The tree that was stored last."""
+    """The tree that was captured last."""
+    crashed: Tree | None = None
+    """The newest tree that a crashed run stored of a directory, if the turn resumes one there. The directory may also
+    have the changes of calls without a stored end.
+    """
     known: set[str] = field(default_factory=set[str])
     """The digests of stored nodes, of this tree or an earlier one."""
     omitted: tuple[OmittedFile, ...] = ()
@@ -48,7 +52,9 @@ class TurnFiles:
     files.
     """
     calls: dict[tuple[str, str, str], CallRecord] = field(default_factory=dict[tuple[str, str, str], CallRecord])
-    """Uncommitted ledger entries of calls that change volatile files. The commit of a tree includes them."""
+    """Uncommitted ledger entries of calls that change files. The commit of a tree includes them."""
+    assets: dict[str, NewAsset] = field(default_factory=dict[str, NewAsset])
+    """Captured contents that are not stored, keyed by digest."""
     lock: anyio.Lock = field(default_factory=lambda: anyio.Lock(fast_acquire=True))
 
     def __post_init__(self) -> None:
@@ -58,24 +64,33 @@ class TurnFiles:
     async def capture(self, *, is_full: bool = False) -> NewFiles:
         """Return the present files, with the data that the store does not have. Call `stored` after the commit."""
         captured = await self.files.capture(self.tree, is_full=is_full)
-        self.omitted = tuple(captured.omitted)
-        tree = captured.tree.digest
-        calls = tuple(call if call.ended_at is None else call._replace(tree=tree) for call in self.calls.values())
-        if tree == self.tree.digest:
-            return NewFiles(tree=tree, files=self.tree, calls=calls, omitted=self.omitted)
-        nodes = dict(captured.tree.nodes(self.known))
-        assets = tuple(NewAsset(digest=digest, data=data) for digest, data in captured.blobs.items())
-        return NewFiles(tree=tree, files=captured.tree, nodes=nodes, assets=assets, calls=calls, omitted=self.omitted)
+        self.omitted, self.tree = tuple(captured.omitted), captured.tree
+        self.assets |= {digest: NewAsset(digest=digest, data=data) for digest, data in captured.blobs.items()}
+        tree = self.tree.digest
+        return NewFiles(
+            tree=tree,
+            files=self.tree,
+            nodes=dict(self.tree.nodes(self.known)),
+            assets=tuple(self.assets.values()),
+            calls=tuple(call if call.ended_at is None else call._replace(tree=tree) for call in self.calls.values()),
+            omitted=self.omitted,
+        )
+
+    @property
+    def has_ended_calls(self) -> bool:
+        """Whether calls that changed files have ended since the last commit of a tree."""
+        return any(call.ended_at is not None for call in self.calls.values())
 
     def note(self, call: CallRecord) -> None:
-        """Record that a call may change volatile files from now on, or how it ended."""
+        """Record that a call may change files from now on, or how it ended."""
         ended_at = None if call.ended_at is None else self.moment(call.ended_at)
         self.calls[key_of(call)] = call._replace(ended_at=ended_at)
 
     def stored(self, new: NewFiles) -> None:
         """Mark the result of a capture as stored, after the commit with it."""
         self.known.update(new.nodes)
-        self.tree = new.files
+        for asset in new.assets:
+            self.assets.pop(asset.digest, None)
         for call in new.calls:
             if self.calls[key_of(call)].status == call.status:  # otherwise it has ended meanwhile
                 del self.calls[key_of(call)]

@@ -38,9 +38,11 @@ from pydantic_deep._run_to_completion import run_to_completion
 from pydantic_deep.extensions import SupportsPreview, find_capabilities
 from pydantic_deep.store import CallRecord, StoreError, VersionNotFoundError, now
 from pydantic_deep.versions.files._run_files import OmittedFile, name_omitted
+from pydantic_deep.versions.files._unfinished_writes import undo_writes
 
 from ._attempts import calls_before_pause
 from ._ledger import (
+    Writes,
     effect_of,
     encode_failure,
     encode_result,
@@ -49,9 +51,11 @@ from ._ledger import (
     is_delegation,
     parts_of,
     replay_result,
+    writes_of,
 )
 from ._recorded_run import RecordedRun
 from ._recovery_script import RecoveryScript
+from ._stored_history import last_response
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +96,8 @@ class CallLedger:
         default_factory=list['tuple[asyncio.Task[object], asyncio.Event]'], init=False
     )
     """The running calls, each with its task and an event that is set when it has ended."""
+    _unverified: frozenset[str] | None = field(default=None, init=False)
+    """The ids of calls of the crashed run that may have written a file; `None` before they are known."""
 
     def known(self, tool_call_id: str) -> CallRecord | None:
         """Return the ledger entry that a crashed run left for a call of the last response; `None` if the call must run
@@ -123,7 +129,11 @@ class CallLedger:
             ToolFailed: The call may have run, and cannot run again.
         """
         known = self.known(call.tool_call_id)
-        if known is None or known.status != 'started' or known.effect == 'read' or is_delegation(tool_def):
+        if known is None:
+            if call.tool_call_id not in await self._find_unverified(ctx):
+                return
+            self.recording.calls.add(self._started(call, tool_def), 'file')  # the next tree may have its changes
+        elif known.status != 'started' or known.effect == 'read' or is_delegation(tool_def):
             return
         answer = parse_answer(ctx.tool_call_metadata) if ctx.tool_call_approved else None
         preview = await _preview(ctx, call, tool_def, args)
@@ -135,6 +145,46 @@ class CallLedger:
             edited=answer.args if isinstance(answer, Edited) else None,
         )
         raise ApprovalRequired(metadata=dump(request))
+
+    async def _find_unverified(self, ctx: RunContext[object]) -> frozenset[str]:
+        """Return the calls without a ledger entry whose changes to a directory cannot be verified, and undo those of
+        the others.
+        """
+        recording, script = self.recording, self.script
+        files = recording.calls.files
+        is_last = script.position == len(script.responses) if script.responses else recording.is_at_crash
+        if files is None or files.crashed is None or not is_last:
+            return frozenset()
+        if self._unverified is None:
+            response = cast('ModelResponse', ctx.messages[last_response(ctx.messages)])
+            tools = ctx.tools
+            calls = [
+                (call, tools[call.tool_name])
+                for call in response.tool_calls
+                if call.tool_name in tools
+                and writes_of(tools[call.tool_name]) == 'file'
+                and self.known(call.tool_call_id) is None
+            ]
+            self._unverified = await undo_writes(ctx, files, calls, recording.store.read_asset)
+        return self._unverified
+
+    def _started(self, call: ToolCallPart, tool_def: ToolDefinition) -> CallRecord:
+        """Return the ledger entry of a call that starts now."""
+        recording, recorded = self.recording, self.script.last
+        return CallRecord(
+            run_id=recording.asked_by if recorded is None else recorded.run_id,
+            response_id=recording.response_id if recorded is None else recorded.id,
+            tool_call_id=call.tool_call_id,
+            tool_name=call.tool_name,
+            arguments=call.args if isinstance(call.args, str) else to_json(call.args or {}).decode(),
+            effect=effect_of(tool_def),
+            status='started',
+            result=None,
+            tree=None,
+            error=None,
+            started_at=now(),
+            ended_at=None,
+        )
 
     def replay(self, known: CallRecord, encoded: str) -> object:
         """Return the result of a call that finished in a crashed run, or raise its exception."""
@@ -153,21 +203,8 @@ class CallLedger:
         handler: WrapToolExecuteHandler,
     ) -> Any:
         """Run a call, and record its start and its end."""
-        recording, recorded = self.recording, self.script.last
-        entry = CallRecord(
-            run_id=recording.asked_by if recorded is None else recorded.run_id,
-            response_id=recording.response_id if recorded is None else recorded.id,
-            tool_call_id=call.tool_call_id,
-            tool_name=call.tool_name,
-            arguments=call.args if isinstance(call.args, str) else to_json(call.args or {}).decode(),
-            effect=effect_of(tool_def),
-            status='started',
-            result=None,
-            tree=None,
-            error=None,
-            started_at=now(),
-            ended_at=None,
-        )
+        recording, writes = self.recording, writes_of(tool_def)
+        entry = self._started(call, tool_def)
         if ctx.tool_call_approved:
             await self._supersede(entry)
         intent = args.get('description')
@@ -183,8 +220,8 @@ class CallLedger:
             if is_delegation(tool_def):  # the commit that starts the subagent's run also starts the call
                 await recording.commit_step()
             else:
-                await recording.start_call(entry)
-            result = await self._run(caller, args, handler)
+                await recording.start_call(entry, writes)
+            result = await self._run(caller, writes, args, handler)
         finally:
             self._running.remove(running)
             running[1].set()
@@ -196,7 +233,7 @@ class CallLedger:
         # The result of a call that only reads is stored with its message. If that is lost, the call runs again.
         is_needed = entry.effect != 'read' or not is_in_message
         encoded = encode_result(entry.tool_name, entry.tool_call_id, result) if is_needed else None
-        await self._end(entry._replace(status='done', result=encoded))
+        await self._end(entry._replace(status='done', result=encoded), writes)
         omitted = recording.take_omitted()
         return _with_omitted(result, omitted) if omitted else result
 
@@ -209,24 +246,26 @@ class CallLedger:
             for call in await calls_before_pause(store, attempts, entry.response_id, entry.tool_call_id):
                 self.recording.calls.supersede(call)
 
-    async def _run(self, caller: Caller, args: ValidatedToolArgs, handler: WrapToolExecuteHandler) -> Any:
+    async def _run(
+        self, caller: Caller, writes: Writes | None, args: ValidatedToolArgs, handler: WrapToolExecuteHandler
+    ) -> Any:
         """Run a started call, and record how it ends unless it returns a result."""
         token = CALLER.set(caller)
         try:
             return await handler(args)
         except (ApprovalRequired, CallDeferred):
-            self.recording.calls.add(caller.call._replace(status='deferred'))
+            self.recording.calls.add(caller.call._replace(status='deferred'), writes)
             raise
         except Exception as error:
             if not caller.refused:
-                await self._end_failed(caller.call, error)
+                await self._end_failed(caller.call, writes, error)
                 raise
         finally:
             CALLER.reset(token)
         self.refused = caller.refused[0]
         raise self.refused  # outside of the handler, so that it has no other cause
 
-    async def _end_failed(self, entry: CallRecord, error: Exception) -> None:
+    async def _end_failed(self, entry: CallRecord, writes: Writes | None, error: Exception) -> None:
         if isinstance(error, (ToolFailed, ModelRetry, ToolFailedError, ToolRetryError)):
             self.recording.calls.add_to_message(entry)
             failure = failure_of(error)
@@ -234,13 +273,11 @@ class CallLedger:
             entry = entry._replace(result=encode_failure(failure), error=cause)
         else:  # an exception of user code, which ends the run
             entry = entry._replace(error=type(error).__name__)
-        await self._end(entry._replace(status='failed'))
+        await self._end(entry._replace(status='failed'), writes)
 
-    async def _end(self, entry: CallRecord) -> None:
+    async def _end(self, entry: CallRecord, writes: Writes | None) -> None:
         recording, entry = self.recording, entry._replace(ended_at=now())
-        if recording.calls.can_repeat(entry) and (entry.effect == 'read' or not await recording.changed_deps()):
-            recording.calls.add(entry)
-        else:
+        if not recording.calls.can_repeat(entry, writes) or not await recording.add_end(entry, writes):
             await run_to_completion(recording.end_call(entry))  # its side effects must be recorded
 
     async def stop(self) -> None:

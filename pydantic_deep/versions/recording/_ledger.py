@@ -24,6 +24,11 @@ from pydantic_deep.store import CallRecord
 Effect: TypeAlias = Literal['read', 'write', 'external']
 """The effect of a call: none besides its result, changes to the files of the deps, or any side effect."""
 
+Writes: TypeAlias = Literal['deps', 'file']
+"""The extent of the changes of a call with the effect `write`: only the deps, or one file, which `SupportsWrittenFile`
+predicts.
+"""
+
 
 class _Failure(BaseModel):
     """A call that failed with an exception that the model sees."""
@@ -38,6 +43,12 @@ def effect_of(tool_def: ToolDefinition) -> Effect:
     """Return the declared effect of a tool; `external` if it declares none."""
     effect = (tool_def.metadata or {}).get('effect')
     return cast('Effect', effect) if effect in ('read', 'write') else 'external'
+
+
+def writes_of(tool_def: ToolDefinition) -> Writes | None:
+    """Return the declared extent of the changes of a tool; `None` if it declares none."""
+    writes = (tool_def.metadata or {}).get('writes')
+    return writes if effect_of(tool_def) == 'write' and writes in ('deps', 'file') else None
 
 
 def is_delegation(tool_def: ToolDefinition) -> bool:

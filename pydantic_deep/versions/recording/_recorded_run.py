@@ -8,6 +8,7 @@ Not here: when a commit happens (`_recorder`), and turns (`_turn`).
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 from collections.abc import Mapping, Sequence
@@ -51,7 +52,7 @@ from pydantic_deep.versions.files._turn_files import NewFiles, key_of
 from pydantic_deep_backends import ProtectedChange, digest_of
 
 from ._deps_state import DepsState
-from ._ledger import with_deps
+from ._ledger import Writes, with_deps
 from ._run_start import RunStart
 from ._stored_history import HistoryChange, StoredHistory, last_response, response_id_of
 from ._uncommitted_calls import UncommittedCalls
@@ -109,9 +110,13 @@ class RecordedRun:
     _settings: str | None = field(default=None, init=False)
     """The settings of the versions of the run; `None` before its first request."""
     _deps_state: DepsState = field(init=False)
+    _noted_deps: str | None = field(default=None, init=False)
+    """The digest of the deps state that calls without a stored end have left."""
     _first_response_id: str | None = field(init=False)
     _staged: _VersionDraft | None = field(default=None, init=False)
     """The staged step, which the first of its calls commits."""
+    _starting: list[CallRecord] = field(default_factory=list[CallRecord], init=False)
+    """The calls that start with the commit of the staged step."""
     _reported: set[OmittedFile] = field(default_factory=set[OmittedFile], init=False)
     """The omitted files that were reported to the model, or existed before the run."""
     _staging: anyio.Lock = field(default_factory=lambda: anyio.Lock(fast_acquire=True), init=False)
@@ -128,8 +133,7 @@ class RecordedRun:
             new_branch=start.branch_name,
             forks=start.branch_name is not None,
         )
-        is_volatile = start.files is not None and start.files.is_volatile and start.has_files
-        self.calls = UncommittedCalls(volatile_files=start.files if is_volatile else None)
+        self.calls = UncommittedCalls(files=start.files if start.has_files else None)
         self._has_prompt = start.run_record.prompt is not None
         self._deps_state = DepsState(digest=start.base.deps, fork=start.fork, run_id=start.run_record.id)
         self._first_response_id = response_id_of(start.messages, start.message_ids)
@@ -176,24 +180,40 @@ class RecordedRun:
         return of_staged or cast('str', response_id_of(self.history.messages, self.history.ids))
 
     @property
+    def is_at_crash(self) -> bool:
+        """Whether the last response is the one that a crashed run had last, so that it may have made calls of it."""
+        return bool(self.start.crashed.attempts) and self.response_id == self._first_response_id
+
+    @property
     def asked_by(self) -> str:
         """The id of the run under which running calls are recorded: of several attempts, the one that had the
         response.
         """
         messages, attempts = self.start.messages, [attempt.id for attempt in self.start.crashed.attempts]
-        if not attempts or self.response_id != self._first_response_id:
+        if not self.is_at_crash:
             return self.run_id
         owner = messages[last_response(messages)].run_id
         return owner if owner in attempts else attempts[0]
 
-    async def start_call(self, call: CallRecord) -> None:
-        """Commit the staged step and the start of a call. If the call can be repeated, its start is not committed."""
-        if self.calls.can_repeat(call):
+    async def start_call(self, call: CallRecord, writes: Writes | None) -> None:
+        """Commit the staged step and the start of a call, with the ends of earlier calls that changed a directory. If
+        the call can be repeated, its start is not committed.
+        """
+        files = self.start.files
+        if self.calls.can_repeat(call, writes):
             await self.commit_step()
             if call.effect == 'write':
-                self.calls.add(call)
-        elif not await self.commit_step(call):
+                self.calls.add(call, writes)
+        elif await self.commit_step(call):
+            return
+        elif files is None or files.is_volatile or not files.has_ended_calls:
             await self._store(Commit(fence=self.run_id, calls=[call]))
+        else:
+            async with files.lock:
+                new = await files.capture()
+                commit = Commit(fence=self.run_id, calls=[*new.calls, call], assets=new.assets, nodes=new.nodes)
+                await self._store(commit)
+                files.stored(new)
 
     def take_omitted(self) -> list[OmittedFile]:
         """Return omitted files of the last capture that were not reported to the model, and mark them as reported."""
@@ -202,10 +222,21 @@ class RecordedRun:
         self._reported.update(new)
         return new
 
-    async def changed_deps(self) -> bool:
-        """Return whether the deps state differs from the stored one."""
-        state, _ = await self._state_of_deps()
-        return state.digest != self._deps_state.digest
+    async def add_end(self, call: CallRecord, writes: Writes | None) -> bool:
+        """Add the end of a repeatable call to the next commit. Return whether it can wait until then: not if the call
+        has changed the deps beside files.
+        """
+        if call.effect == 'write':
+            digest = (await self._state_of_deps())[0].digest
+            if writes == 'deps':
+                self._noted_deps = digest
+            elif digest != (self._noted_deps or self._deps_state.digest):
+                return False
+        self.calls.add(call, writes)
+        if writes == 'file' and (files := self.calls.files) is not None and not files.is_volatile:
+            async with files.lock:
+                await files.capture()  # finds files that no version will have
+        return True
 
     async def _state_of_deps(self) -> tuple[DepsState, list[NewAsset]]:
         """Return the present deps state, and its assets that are not stored. Once they are committed, it is the stored
@@ -219,19 +250,21 @@ class RecordedRun:
         files = self.start.files
         if files is None:
             call, assets, state = await self._with_deps(call)
-            call = call._replace(ended_at=now())
-            await self._store(Commit(fence=self.run_id, calls=[call], assets=assets))
+            calls = [*self.calls.entries.values(), call._replace(ended_at=now())]
+            await self._store(Commit(fence=self.run_id, calls=calls, assets=assets))
         else:
             async with files.lock:
                 call, assets, state = await self._with_deps(call)
                 new = await files.capture()
                 call = call._replace(tree=new.tree, ended_at=files.moment(now()))
+                calls = [*self.calls.entries.values(), call]  # the deps have the changes of all of them
                 commit = Commit(
-                    fence=self.run_id, calls=[*new.calls, call], assets=[*assets, *new.assets], nodes=new.nodes
+                    fence=self.run_id, calls=[*new.calls, *calls], assets=[*assets, *new.assets], nodes=new.nodes
                 )
                 await self._store(commit)
                 files.stored(new)
-        self._deps_state = state
+        self.calls.mark_stored(calls)
+        self._deps_state, self._noted_deps = state, None
 
     async def _with_deps(self, call: CallRecord) -> tuple[CallRecord, list[NewAsset], DepsState]:
         """Return a call with the digest of the deps state if that has changed, the new assets, and the state."""
@@ -262,12 +295,18 @@ class RecordedRun:
         self._staged = await self._draft(messages, usage, kind='step', state='interrupted', parent_id=self.tip.id)
 
     async def commit_step(self, call: CallRecord | None = None) -> bool:
-        """Commit the staged step, with the call that it starts. Return whether there was one."""
-        async with self._staging:
-            if self._staged is None:
-                return False
-            await run_to_completion(self._commit(self._staged, started=call))
-            return True
+        """Commit the staged step, with the calls that start now. Return whether it has the start of `call`."""
+        is_start = call is not None and self._staged is not None
+        if call is not None and is_start:
+            self._starting.append(call)
+            await asyncio.sleep(0)  # parallel calls of the response start in the same commit
+        try:
+            async with self._staging:
+                if self._staged is not None:
+                    await run_to_completion(self._commit(self._staged))
+            return is_start and call not in self._starting
+        finally:  # it came too late, or the commit failed
+            self._starting = [other for other in self._starting if other is not call]
 
     async def end(
         self,
@@ -325,7 +364,8 @@ class RecordedRun:
         claim = self.start.claim
         workspaces = [] if claim is None else [claim.record(self.tip.id)]
         ends = [self._run_end(state, error)]
-        await self._store(Commit(fence=self.run_id, calls=self.calls.entries, ends=ends, workspaces=workspaces))
+        calls = [*self.calls.entries.values()]
+        await self._store(Commit(fence=self.run_id, calls=calls, ends=ends, workspaces=workspaces))
         self.is_ended = True
 
     def _run_end(self, state: VersionState, error: BaseException | None = None) -> RunEnd:
@@ -388,21 +428,19 @@ class RecordedRun:
         )
         return _VersionDraft(version=version, change=change, commit=commit, deps_state=deps_state)
 
-    async def _commit(self, draft: _VersionDraft, *, started: CallRecord | None = None) -> VersionRecord:
+    async def _commit(self, draft: _VersionDraft) -> VersionRecord:
         """Commit a version with the present files."""
         files = self.start.files
         if files is None or not self.start.has_files:
-            return await self._send(draft, started)
+            return await self._send(draft)
         async with files.lock:
             new = await files.capture(is_full=bool(draft.commit.ends))
-            version = await self._send(draft, started, new)
+            version = await self._send(draft, new)
             files.stored(new)
             return version
 
-    async def _send(
-        self, draft: _VersionDraft, started: CallRecord | None, files: NewFiles | None = None
-    ) -> VersionRecord:
-        version, commit = draft.version, draft.commit
+    async def _send(self, draft: _VersionDraft, files: NewFiles | None = None) -> VersionRecord:
+        version, commit, starting = draft.version, draft.commit, [*self._starting]
         batch = self.requests.answered(draft.change, with_others=True)
         assets = [*commit.assets, *batch.assets]
         calls = self.calls.records(() if files is None else files.calls, commit.settled_calls)
@@ -420,14 +458,15 @@ class RecordedRun:
                 nodes=None if files is None else files.nodes,
                 versions=[version],
                 requests=batch.records,
-                calls=calls if started is None else [*calls, started],
+                calls=[*calls, *starting],
                 settled_calls=tuple(set(commit.settled_calls) - {key_of(call) for call in calls}),
                 workspaces=workspaces,
             ),
         )
         self._staged = None
-        self._deps_state = draft.deps_state
-        self.calls.entries = []
+        self._starting = [call for call in self._starting if call not in starting]
+        self._deps_state, self._noted_deps = draft.deps_state, None
+        self.calls.mark_stored(calls)
         self.requests.mark_stored(batch)
         if commit.append is not None:
             self._has_prompt = False

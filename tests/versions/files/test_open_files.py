@@ -310,7 +310,8 @@ async def _crashed(root: Path, url: str) -> None:
     """Leave a crashed run that has written a file in a directory."""
     write(root, {'a.txt': 'one'})
     async with DyingStore(await open_engine(url)) as store:
-        version = await agent_of(store, writes('/sub/b.txt', 'two')).create(backend=LocalBackend(root))
+        look = ToolCallPart('ls', {}, tool_call_id='l')
+        version = await agent_of(store, writes('/sub/b.txt', 'two'), look).create(backend=LocalBackend(root))
         with pytest.raises(StoreUnavailableError):
             await version.advance('first')
     assert read(root) == FILES
@@ -347,7 +348,7 @@ async def test_finished_crashed_run_restores_its_files_in_another_directory(root
         await _crashed(root, url)
         made_anew(root)
         agent = agent_of(store)
-        [step] = [each for each in await agent.list(steps=True) if each.kind == 'step']
+        step = next(each for each in await agent.list(steps=True) if each.kind == 'step')
         closed = await agent.finish_crashed(step)
         turn = await closed.advance('next')
         assert read(root) == await files_of(turn) == FILES

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent
+from pydantic_ai import Agent, RunContext
 from pydantic_ai.messages import ToolReturnPart
 
-from pydantic_deep import Approve, DeepAgentDeps, LocalBackend, StateBackend, Subagent, Todo
+from pydantic_deep import DeepAgentDeps, LocalBackend, StateBackend, Subagent, Todo
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from pydantic_deep.versions import AgentVersion, VersionedAgent
 from tests.versions.conftest import MakeAgent, SpyStore
@@ -94,20 +94,39 @@ async def test_foreign_deps_do_not_replace_the_deps_of_the_version(store: SpySto
 
 @pytest.mark.parametrize('where', ['memory', 'directory'])
 @pytest.mark.parametrize('is_kept', [True, False])
-async def test_todos_are_restored_with_their_call(url: str, tmp_path: Path, where: str, is_kept: bool) -> None:
+async def test_todos_are_restored_with_their_call_or_written_again(
+    url: str, tmp_path: Path, where: str, is_kept: bool
+) -> None:
     todos = [{'content': 'walk', 'status': 'pending'}]
-    world = World(url, plan({'go': [tool_call('write_todos', todos=todos), 'end']}))
+    world = World(url, plan({'go': [tool_call('write_todos', todos=todos), tool_call('look', key='a'), 'end']}))
     dies: dict[str, When] = {'dies_after' if is_kept else 'dies_before': ends('write_todos')}
     async with world.process(**dies) as agent:
         backend = StateBackend() if where == 'memory' else LocalBackend(tmp_path)
         await (await agent.create(backend=backend)).advance('go')
     async with world.process() as agent:
         (version,) = await agent.recover()
-        if where == 'directory' and not is_kept:  # the state of a directory is unknown
-            (pending,) = version.pending
-            version = await version.resume({pending.id: Approve()})
         assert version.output == 'end'
         assert [todo.content for todo in version.todos] == ['walk']
+
+
+async def test_deps_that_a_call_changes_beside_files_are_stored_at_its_end(url: str) -> None:
+    world = World(url, plan({'go': [tool_call('plan_in_file'), 'end']}))
+
+    @world.tools.tool(metadata={'effect': 'write'})
+    async def plan_in_file(ctx: RunContext[DeepAgentDeps]) -> str:
+        """Plan."""
+        world.ran.append('plan')
+        ctx.deps.todos.append(Todo(content='walk', status='pending'))
+        await ctx.deps.backend.write_bytes('/plan.txt', b'walk')
+        return 'planned'
+
+    async with world.process(dies_after=ends('plan_in_file')) as agent:
+        await (await agent.create(backend=StateBackend())).advance('go')
+    async with world.process() as agent:
+        (version,) = await agent.recover()
+        assert [todo.content for todo in version.todos] == ['walk']
+        assert sorted(await version.file_tree()) == ['/plan.txt']
+    assert world.ran == ['plan']
 
 
 async def test_long_result_can_be_read_after_a_crash(url: str) -> None:
@@ -143,8 +162,7 @@ async def test_todos_and_long_results_of_a_subagent_are_restored(url: str, is_ke
         ],
     }
     world = World(url, plan(answers))
-    both_end = nth(lambda commit: ends('write_todos')(commit) or ends('long')(commit), 2)
-    async with world.process(dies_after=nth(keeps_child, 3) if is_kept else both_end) as agent:
+    async with world.process(dies_after=nth(keeps_child, 3) if is_kept else ends('long')) as agent:
         await (await agent.create(backend=StateBackend())).advance('go')
     if dies_again:
         async with world.process(dies_after=keeps_child) as agent:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic_ai import RunContext, Tool, ToolDefinition
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.messages import ToolCallPart
+from pydantic_ai.messages import ToolCallPart, ToolReturnPart
 
-from pydantic_deep import DeepAgentDeps, StateBackend, create_deep_agent
-from pydantic_deep.store import Commit, Committed
+from pydantic_deep import DeepAgentDeps, LocalBackend, StateBackend, Subagent, create_deep_agent
+from pydantic_deep.store import ApprovalRecord, Commit, Committed
 from pydantic_deep.store.memory import MemoryEngine
-from pydantic_deep.testing import ScriptedModel, call
+from pydantic_deep.testing import ScriptedModel, Step, call
 from pydantic_deep.versions import VersionedAgent
 from tests.versions.conftest import CountingEngine, MakeAgent, SpyStore
 
@@ -33,13 +34,73 @@ async def test_result_of_a_call_is_stored_once(make: MakeAgent, store: SpyStore,
     assert not [sql for sql in store.counting.writes if sql.startswith('UPDATE tool_call')]
 
 
-async def test_each_read_only_step_adds_one_commit(make: MakeAgent, store: SpyStore):
-    root = await make(call('ls'), call('ls'), 'done').create()
-    store.commits.clear()
+class WriteCounts(SpyStore):
+    """Counts the writes other than commits."""
 
-    await root.advance('a')
+    claims = 0
 
-    assert len(store.commits) == 2 + 2
+    async def claim_workspace(self, backend: str, run_id: str, version_id: str | None) -> bool:
+        self.claims += 1
+        return await super().claim_workspace(backend, run_id, version_id)
+
+    async def claim_run(self, run_id: str) -> bool:
+        raise AssertionError('no run of a turn is claimed')
+
+    async def claim_approvals(self, version_id: str, run_id: str) -> list[ApprovalRecord]:
+        raise AssertionError('no approval is pending')
+
+
+def put(number: int) -> ToolCallPart:
+    return call('write_file', path=f'/{number}', content='x')
+
+
+def plan_of(content: str) -> ToolCallPart:
+    return call('write_todos', todos=[{'content': content, 'status': 'pending'}])
+
+
+def edit(old: str, new: str) -> ToolCallPart:
+    return call('edit_file', path='/a.txt', old_string=old, new_string=new)
+
+
+TURNS: dict[str, tuple[list[Step], int]] = {
+    'no step': ([], 2),
+    'reads': ([call('ls'), [call('read_file', path='/a.txt'), call('glob', pattern='*')]], 4),
+    'writes': ([put(1), put(2)], 4),
+    'edits': ([edit('one', 'two'), edit('two', 'three')], 4),
+    'failing edits': ([edit('none', 'two'), edit('none', 'three')], 4),
+    'several writes in a response': ([[put(1), put(2), call('ls')], [put(3), put(4)]], 4),
+    'todos': ([plan_of('a'), plan_of('b')], 4),
+    'todos and writes in a response': ([[plan_of('a'), put(1)], [put(2), plan_of('b')]], 4),
+    'external calls': ([call('send'), call('send')], 6),  # each end is stored at once
+    'external calls in parallel': ([[call('send'), call('send')]] * 2, 8),  # they start in one commit
+    'an external call after a write': (
+        [[put(1), call('send')], [put(2), call('send')]],
+        8,
+    ),  # a start after the first call
+    'subagents': ([call('task', subagent='child', description='do')] * 2, 2 + 2 * 5),
+}
+"""The steps of a turn, and the number of its commits: its run, one for each step, its end, and those of some calls."""
+
+
+@pytest.mark.parametrize('where', ['memory', 'directory'])
+@pytest.mark.parametrize('kind', TURNS)
+async def test_number_of_commits_of_a_turn(tmp_path: Path, kind: str, where: str) -> None:
+    """The call of a subagent adds five: the step, the run of the child, the child's step and end, and its own end."""
+    steps, count = TURNS[kind]
+    backend = StateBackend({'/a.txt': 'one'})
+    if where == 'directory':
+        (tmp_path / 'a.txt').write_text('one')
+        backend = LocalBackend(tmp_path)
+    child = Subagent('child', 'Helps.', model=ScriptedModel(call('ls'), 'did', call('ls'), 'did'))
+    async with WriteCounts(CountingEngine(MemoryEngine.open())) as store:
+        deep = create_deep_agent(ScriptedModel(*steps, 'done'), tools=[send], subagents=[child])
+        root = await VersionedAgent(deep, store).create(backend=backend)
+        store.commits.clear()
+        store.claims = 0
+        turn = await root.advance('go')
+        returned = [part for m in await turn.messages() for part in m.parts if isinstance(part, ToolReturnPart)]
+        assert {part.outcome == 'success' for part in returned} == ({kind != 'failing edits'} if steps else set())
+        assert [len(store.commits), store.claims] == [count, 1], [told(commit) for commit in store.commits]
 
 
 def told(commit: Commit) -> list[str]:
@@ -89,8 +150,7 @@ async def test_call_that_ends_while_its_files_are_stored_is_recorded_afterwards(
         await root.advance('go')
         assert ended.is_set()
         assert [told(commit) for commit in slow.commits][2:] == [
-            ['step interrupted'],
-            ['started send'],
+            ['step interrupted', 'started send'],
             ['started draft', 'done send'],
             ['turn complete', 'done draft'],
         ]

@@ -125,7 +125,7 @@ class _Slow(ScriptedModel):
 async def test_directory_has_the_files_of_the_recovered_version(url: str, tmp_path: Path) -> None:
     write = tool_call('write_file', path='/a.txt', content='a')
     world = World(url, plan({'go': [write, tool_call('write_file', path='/b.txt', content='b'), 'end']}))
-    async with world.process(dies_after=nth(ends('write_file'), 2)) as agent:
+    async with world.process(dies_before=nth(ends('write_file'), 2)) as agent:
         (tmp_path / 'mine.txt').write_text('before')
         root = await agent.create(backend=LocalBackend(tmp_path))
         (tmp_path / 'mine.txt').write_text('edited by hand')
