@@ -79,7 +79,10 @@ def _strictness(ctx: RunContext[object]) -> bool | None:
     `additionalProperties` to each object of all tools, which costs 6 to 12 tokens for each tool in each request. Gemini
     enforces the schemas of all tools or of none, and needs no addition.
     """
-    profile = cast('Model[Any]', ctx.model).profile
+    try:
+        profile = cast('Model[Any]', ctx.model).profile
+    except NotImplementedError:  # a `FallbackModel` has the profiles of its models, which may differ
+        return None
     return None if profile.get('google_supports_strict_tool_definition') else False
 
 

@@ -10,6 +10,7 @@ import pytest
 from inline_snapshot import snapshot
 from pydantic_ai import Agent, FunctionToolset, RunContext, ToolDefinition
 from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.google import GoogleModel
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.google import GoogleProvider
@@ -92,3 +93,10 @@ async def test_openai_receives_the_short_schema() -> None:
 async def test_gemini_may_enforce_schemas() -> None:
     tool = await definition_for(GoogleModel('gemini-2.5-pro', provider=GoogleProvider(api_key='none')))
     assert tool.strict is True
+
+
+async def test_fallback_model_has_no_profile_of_its_own() -> None:
+    """Its models may differ, so that each decides on the strictness."""
+    model = FallbackModel(ScriptedModel('ok'), ScriptedModel('ok'))
+    tools = await toolset().get_tools(RunContext[object](deps=None, model=model, usage=RunUsage()))
+    assert tools['search'].tool_def.strict is None
