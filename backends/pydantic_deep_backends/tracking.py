@@ -7,14 +7,24 @@ are paths of trees: they start at the root of the files, wherever that is mounte
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 from .trees._tree import Tree
 
 IGNORE_FILE = '.gitignore'
 """The name of the files that list ignored files, in the format of gitignore(5)."""
+
+
+MAX_WHOLE_BYTES: Final = 50 * 2**20
+"""Maximum size of a file in `Captured.blobs`. A tracker that allows larger files returns streams."""
+
+STREAMED_BYTES: Final = 4 * 2**20
+"""Size above which such a tracker returns streams. Below it, chunks would not save much memory."""
+
+OpenStream: TypeAlias = Callable[[], AsyncIterator[bytes]]
+"""Opens the contents of a file, in chunks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +47,9 @@ class Captured:
     """All versioned files. Paths start at the root of the files, wherever that is mounted."""
     blobs: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     """Contents, by digest, of files that are new or changed since the previous tree."""
+    streams: Mapping[str, OpenStream] = field(default_factory=dict[str, OpenStream])
+    """Contents, by digest, that `blobs` lacks because they are large. A file that changes before its stream is read
+    yields contents with another digest, or an `OSError`."""
     omitted: Sequence[OmittedFile] = ()
     """Files that are too large, could not be read, or have a path that no backend accepts, sorted by path. Covers
     everything that was scanned."""
@@ -101,7 +114,8 @@ class SupportsTracking(Protocol):
 
         Args:
             rules: The ignore rules of the root directory. They are consulted for every scanned directory.
-            max_file_bytes: Larger files are omitted too.
+            max_file_bytes: Larger files are omitted too. Above `MAX_WHOLE_BYTES`, captures may return contents of more
+                than `STREAMED_BYTES` in `Captured.streams`.
             tree: The current files, if known. Without it, the first capture scans everything.
         """
         ...
@@ -135,5 +149,28 @@ class SupportsPatch(Protocol):
         """Return everything at, above or below these paths that is not a directory, sorted by path.
 
         These are the objects that files at these paths would replace.
+        """
+        ...
+
+
+@runtime_checkable
+class SupportsStreamedPatch(Protocol):
+    """A backend that can write a file of a tree from chunks."""
+
+    async def patch_stream(
+        self, tree: Tree, path: str, chunks: AsyncIterable[bytes], *, is_durable: bool = True
+    ) -> None:
+        """Write the file of `tree` at `path`, like `SupportsPatch.patch`.
+
+        Args:
+            tree: The desired files.
+            path: A file of the tree.
+            chunks: Its contents.
+            is_durable: Whether the file must survive a power loss.
+
+        Raises:
+            InvalidPathError: No backend accepts the path; nothing was changed.
+            KeyError: The tree has no such file; nothing was changed.
+            MissingBlobError: The chunks have another digest; the old file is intact.
         """
         ...

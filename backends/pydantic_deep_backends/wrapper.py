@@ -17,9 +17,15 @@ from .protocol import (
     SupportsSearch,
     SupportsSnapshots,
 )
-from .tracking import SupportsPatch, SupportsTracking
+from .tracking import SupportsPatch, SupportsStreamedPatch, SupportsTracking
 
-_CHANGES: tuple[type, ...] = (SupportsCommands, SupportsCompareAndSwap, SupportsSnapshots, SupportsPatch)
+_CHANGES: tuple[type, ...] = (
+    SupportsCommands,
+    SupportsCompareAndSwap,
+    SupportsSnapshots,
+    SupportsPatch,
+    SupportsStreamedPatch,
+)
 """The optional protocols whose members change files."""
 
 _CHANGING = ('write_bytes', 'make_dir', 'remove')
@@ -34,7 +40,7 @@ class WrapperBackend:
     backend.
 
     Files can be changed by more operations than `write_bytes`, `make_dir` and `remove`: `compare_and_swap`, `restore`,
-    `patch` and `run` change them too. If a subclass overrides one of the first three, the protocols of the others are
+    `patch`, `patch_stream` and `run` change them too. If a subclass overrides one of the first three, the protocols of the others are
     not forwarded, so that no change bypasses the subclass. Override these as well, or list their protocols in
     `capabilities`.
 
@@ -53,6 +59,7 @@ class WrapperBackend:
         SupportsProtection,
         SupportsTracking,
         SupportsPatch,
+        SupportsStreamedPatch,
         RefusesChanges,
     )
     """The optional protocols that are forwarded if the wrapped backend implements them."""

@@ -85,6 +85,7 @@ def test_operations_that_bypass_an_override_are_unsupported(tmp_path: Path) -> N
 
     local = LocalBackend(tmp_path, allow_commands=True)
     changing = {'SupportsCommands', 'SupportsCompareAndSwap', 'SupportsSnapshots', 'SupportsPatch'}
+    changing.add('SupportsStreamedPatch')
     assert capabilities_of(local) >= changing
     assert capabilities_of(Refusing(local)) == capabilities_of(local) - changing
     assert capabilities_of(Listing(local)) == {'SupportsSnapshots'}

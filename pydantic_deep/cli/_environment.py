@@ -25,6 +25,8 @@ VARIABLES: Mapping[str, str] = {
     'is set chooses the default model. `pydantic-deep models` lists the variables of other providers.',
     '`OPENAI_BASE_URL`': 'The address of a server with the API of OpenAI.',
     '`PYDANTIC_DEEP_STORE`': 'The store of versions, if `--store` is not given.',
+    '`PYDANTIC_DEEP_BLOBS`': 'Object storage for large contents of the store, such as `s3://bucket/prefix`. Set it whenever '
+    'you use a store that was written with it.',
     '`PYDANTIC_DEEP_SERVER_…`': 'A setting of the server, such as `PYDANTIC_DEEP_SERVER_PORT`. Lists are JSON.',
     '`VISUAL`, `EDITOR`': 'The editor for the arguments of a call. The first that is set is used.',
     '`USER`, `LOGNAME`': 'The name that is stored with your answers.',

@@ -61,6 +61,9 @@ class ServerSettings(BaseSettings):
     """The port; 0 selects a free one."""
     store: str | None = Field(default=None, repr=False)
     """The URL of the store. Default: the store of the command line."""
+    blobs: str | None = None
+    """The URL of object storage for large contents of the store, such as `s3://bucket/prefix`. Default: that of the command
+    line."""
     agents: str | None = None
     """The agent, or a dictionary of agents by name, as `package.module:attribute`."""
 

@@ -1,8 +1,9 @@
 """Storage of agent versions: the `Store` protocol, its records and its errors."""
 
+from ._blob_store import BlobEntry, BlobStore
 from ._ids import new_id
 from ._open import open_engine, open_store, restore_store
-from ._protocol import Store, SupportsBackup
+from ._protocol import Store, SupportsBackup, SupportsStreams
 from ._sql_limits import SqlLimits
 from ._store import SqlStore
 from .errors import (
@@ -73,6 +74,8 @@ __all__ = (
     'AssetNotFoundError',
     'AssetRecord',
     'BackupError',
+    'BlobEntry',
+    'BlobStore',
     'BranchExistsError',
     'BranchRecord',
     'CallRecord',
@@ -110,6 +113,7 @@ __all__ = (
     'StoreReadOnlyError',
     'StoreUnavailableError',
     'SupportsBackup',
+    'SupportsStreams',
     'UnfinishedCheckoutError',
     'UnknownCommitError',
     'VersionChanges',

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
+from ._blob_store import BlobStore
 from ._store import SqlStore
 from .engine import Engine
 from .operations._backup import Progress, check_backup, migrate_to, no_progress, restore
@@ -23,7 +25,9 @@ _FORMS: Final = (
 
 
 @asynccontextmanager
-async def open_store(url: str, *, read_only: bool = False) -> AsyncGenerator[SqlStore]:
+async def open_store(
+    url: str, *, read_only: bool = False, blobs: str | BlobStore | None = None
+) -> AsyncGenerator[SqlStore]:
     """Open the store at `url`, and close it on exit.
 
     The store belongs to this process and, on PostgreSQL, to this event loop. A relative path is resolved immediately:
@@ -34,14 +38,19 @@ async def open_store(url: str, *, read_only: bool = False) -> AsyncGenerator[Sql
             `memory:NAME` is shared within this process.
         read_only: Whether to refuse writes. The store must exist. Its file, directory and file system may be read-only,
             a PostgreSQL role needs only `SELECT`, and no lock is taken. Methods that write raise `StoreReadOnlyError`.
+        blobs: Storage for large contents: `s3://bucket/prefix`, `gs://…`, `az://…`, `file:///srv/blobs`, `memory:`, or a
+            `BlobStore`. Pass the same one whenever you open the store. See `object_storage` for credentials.
 
     Raises:
-        ValueError: The URL has none of these forms.
+        ValueError: A URL has none of these forms.
         StoreFormatError: The database exists but is not a store, or its format is that of a newer release.
         StoreUnavailableError: The store cannot be opened.
         ImportError: The driver is not installed.
     """
-    async with SqlStore(await open_engine(url, read_only=read_only)) as store:
+    if isinstance(blobs, str):
+        object_storage = await asyncio.to_thread(importlib.import_module, f'{__package__}.object_storage')
+        blobs = cast('BlobStore', object_storage.ObjectStorage.open(blobs))
+    async with SqlStore(await open_engine(url, read_only=read_only), blobs=blobs) as store:
         yield store
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Collection, Sequence
 from typing import Protocol, runtime_checkable
 
 from .operations._backup import Progress
@@ -274,6 +274,35 @@ class Store(Protocol):
 
     async def aclose(self) -> None:
         """Close the store after the operations in progress. A second call does nothing."""
+        ...
+
+
+@runtime_checkable
+class SupportsStreams(Protocol):
+    """A store that can write and read contents in chunks, which need not fit in memory."""
+
+    @property
+    def max_stream_bytes(self) -> int:
+        """Maximum size of content for `write_asset`; 0 if this store cannot write contents in chunks."""
+        ...
+
+    async def write_asset(self, digest: str, chunks: AsyncIterable[bytes], *, media_type: str = ...) -> None:
+        """Store content, in a transaction of its own.
+
+        Commit a version that names it within the grace period of `gc`. Content that exists is not read.
+
+        Raises:
+            ValueError: The chunks have another digest; nothing was stored.
+        """
+        ...
+
+    def stream_asset(self, digest: str) -> AsyncGenerator[bytes]:
+        """Yield the content of an asset in chunks, and verify its digest after the last one.
+
+        Raises:
+            AssetNotFoundError: No such asset exists.
+            StoreCorruptedError: The chunks so far are not the content, or it is missing.
+        """
         ...
 
 

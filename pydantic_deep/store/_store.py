@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -15,16 +16,27 @@ from anyio.abc import AsyncResource
 from pydantic_deep._checks import check_key, check_keys, check_page, check_seconds
 from pydantic_deep._spans import VERSION_ID, open_span
 
+from ._asset_blobs import MAX_STREAM_BYTES, AssetBlobs
+from ._blob_store import BlobStore
 from ._fork_guard import ForkGuard
 from ._sql_limits import SqlLimits
 from .engine import Engine, Operation
-from .errors import ApprovalNotFoundError, AssetNotFoundError, StoreCorruptedError, StoreError, VersionNotFoundError
+from .errors import (
+    ApprovalNotFoundError,
+    AssetNotFoundError,
+    StoreCorruptedError,
+    StoreError,
+    StoreUnavailableError,
+    VersionNotFoundError,
+)
 from .operations import _reads, _runs
 from .operations._backup import Progress, backup, no_progress
-from .operations._check import Damage, check_parts
+from .operations._check import Damage, asset_damage, check_parts
 from .operations._commits import commit as commit_operation
+from .operations._contents import put_assets
 from .operations._deletions import delete, delete_line
 from .operations._garbage_collection import gc
+from .operations._reads import StoredAsset
 from .records import (
     ApprovalRecord,
     ApprovalStatus,
@@ -47,7 +59,8 @@ from .records import (
     WorkspaceRecord,
     now,
 )
-from .sql._commit_rows import check_texts, prepare, size_of
+from .sql._codec import encode_outside
+from .sql._commit_rows import asset_row, check_texts, prepare, size_of
 from .sql._scans import verify
 from .sql._seals import DAMAGED
 from .sql._tallies import complete
@@ -75,10 +88,14 @@ class SqlStore(AsyncResource):
     Args:
         engine: An open engine whose tables are up to date.
         clock: Returns microseconds since 1970; it determines when approvals expire.
+        blobs: Storage for large contents, which becomes part of the store: its blobs belong to this database alone.
+            Contents of more than 64 KiB that are not JSON go there; their rows remain in the database. `None` to store
+            everything in the database.
     """
 
-    def __init__(self, engine: Engine, *, clock: Callable[[], int] = now) -> None:
+    def __init__(self, engine: Engine, *, clock: Callable[[], int] = now, blobs: BlobStore | None = None) -> None:
         self._engine = engine
+        self._blobs = None if blobs is None else AssetBlobs(engine, blobs)
         self._clock = clock
         self._analytics: Analytics | None = None
         self._orphaned: set[str] = set()
@@ -106,7 +123,8 @@ class SqlStore(AsyncResource):
         self._fork_guard.check(self.url)  # before a thread is requested: a forked child has none
         now = self._clock()
         if size_of(commit) > _INLINE_BYTES:
-            prepared = await asyncio.to_thread(prepare, commit, now)
+            blobs = {} if self._blobs is None else await self._blobs.put_large(commit.assets)
+            prepared = await asyncio.to_thread(prepare, commit, now, blobs)
         else:
             prepared = prepare(commit, now)
         version = commit.versions[-1] if commit.versions else None
@@ -296,7 +314,7 @@ class SqlStore(AsyncResource):
 
     async def asset(self, digest: str) -> AssetRecord:
         """Return an asset."""
-        return await self._read_existing('asset', AssetNotFoundError, partial(_reads.asset, digest), digest=digest)
+        return await self._with_content(await self._stored_asset(digest))
 
     async def read_asset(self, digest: str) -> bytes:
         """Return the content of an asset."""
@@ -308,7 +326,51 @@ class SqlStore(AsyncResource):
         assets = await self._engine.read(partial(_reads.assets, digests))
         if not assets.keys() >= set(digests):
             await self._verify_table('asset')
-        return assets
+        return {digest: await self._with_content(stored) for digest, stored in assets.items()}
+
+    @property
+    def max_stream_bytes(self) -> int:
+        """Maximum size of content for `write_asset`; 0 if the store has no `blobs`."""
+        return 0 if self._blobs is None else MAX_STREAM_BYTES
+
+    async def write_asset(
+        self, digest: str, chunks: AsyncIterable[bytes], *, media_type: str = 'application/octet-stream'
+    ) -> None:
+        """Store content in chunks, in a transaction of its own."""
+        check_key('digest', digest)
+        if self._blobs is None:
+            raise StoreError('The store has no storage for blobs. Open it with `blobs` to write contents in chunks.')
+        if await self.has_assets([digest]):
+            return
+        blob, size_bytes = await self._blobs.put(digest, chunks)
+        row = asset_row(digest, media_type, size_bytes, encode_outside(blob), self._clock())
+        await self._engine.write(partial(put_assets, {digest: row}, ()))
+
+    async def stream_asset(self, digest: str) -> AsyncGenerator[bytes]:
+        """Yield the content of an asset in chunks. An error after the last one means that they are not the content."""
+        stored = await self._stored_asset(digest)
+        async for chunk in self._chunks(stored):
+            yield chunk
+
+    async def _stored_asset(self, digest: str) -> StoredAsset:
+        return await self._read_existing('asset', AssetNotFoundError, partial(_reads.asset, digest), digest=digest)
+
+    async def _with_content(self, stored: StoredAsset) -> AssetRecord:
+        if stored.blob is None:
+            return stored.record
+        return replace(stored.record, data=b''.join([chunk async for chunk in self._chunks(stored)]))
+
+    async def _chunks(self, stored: StoredAsset) -> AsyncGenerator[bytes]:
+        if stored.blob is None:
+            yield stored.record.data
+            return
+        if self._blobs is None:
+            raise StoreUnavailableError(
+                f'The content of asset {stored.record.digest!r} ({stored.record.size_bytes:,} bytes) is in object '
+                'storage. Open the store with the `blobs` that it was written with (on the command line: `PYDANTIC_DEEP_BLOBS`).'
+            )
+        async for chunk in self._blobs.get(stored.record.digest, stored.blob):
+            yield chunk
 
     async def has_assets(self, digests: Collection[str]) -> set[str]:
         """Return the digests of existing assets among these."""
@@ -332,16 +394,22 @@ class SqlStore(AsyncResource):
     async def gc(self, grace_seconds: float = 3600) -> GarbageReport:
         """Remove everything that no version reaches."""
         check_seconds('grace_seconds', grace_seconds)
-        return await self._engine.write(partial(gc, self._clock(), int(grace_seconds * 1_000_000)))
+        now, grace = self._clock(), int(grace_seconds * 1_000_000)
+        report = await self._engine.write(partial(gc, now, grace))
+        if self._blobs is None:
+            return report
+        count, freed_bytes = await self._blobs.collect(before=now - grace)
+        removed = {**report.removed, 'blob': count}
+        return replace(report, removed=removed, freed_bytes=report.freed_bytes + freed_bytes)
 
     async def check(self) -> list[Damage]:
-        """Read every row, and return all damage, with the table, the row and the problem.
+        """Read every row and every blob, and return all damage, with the table, the row and the problem.
 
         Returns:
             All damage; an empty list if the store is intact.
 
         Raises:
-            StoreUnavailableError: The store cannot be read at all.
+            StoreUnavailableError: The store cannot be read at all, or was opened without the `blobs` that it needs.
         """
         engine = self._engine
         if not isinstance(engine, SupportsTables):
@@ -354,6 +422,16 @@ class SqlStore(AsyncResource):
                 damages.append(Damage(table=error.table or table, row=error.row, problem=error.problem))
             except DAMAGED as error:
                 damages.append(Damage(table=table, row=None, problem=f'a value cannot be decoded ({error})'))
+        try:
+            outside = await engine.read(_reads.assets_outside)
+        except StoreCorruptedError:
+            outside = []  # a damaged row, which is reported above
+        for number, stored in outside:
+            try:
+                async for _ in self._chunks(stored):
+                    pass
+            except StoreCorruptedError as error:
+                damages += await engine.read(partial(asset_damage, number, stored.record.digest, error.problem))
         return list(dict.fromkeys(damages))
 
     async def backup(self, path: str | os.PathLike[str], *, on_progress: Progress = no_progress) -> int:
@@ -372,6 +450,7 @@ class SqlStore(AsyncResource):
 
         Raises:
             OSError: The file exists or cannot be written.
+            BackupError: The store has contents in object storage, which a backup file does not contain.
         """
         engine = self._engine
         if not isinstance(engine, SupportsTables):

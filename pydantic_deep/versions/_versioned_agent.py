@@ -41,7 +41,6 @@ from .files._backend_descriptions import describe_backend, with_omitted, workspa
 from .files._directory_claim import DirectoryClaim
 from .files._open_files import open_files_of
 from .files._run_files import warn_of_omitted
-from .files._turn_files import TurnFiles
 from .recording._deps_state import DepsState
 from .recording._run_creation import first_branch, new_conversation, root_version
 from .recovery import _recovery
@@ -155,13 +154,12 @@ class VersionedAgent(Generic[DepsT, OutputT]):
             backend = backend or initial_deps.backend
         nodes: Mapping[str, bytes] = {}
         if backend is not None:
-            files = await open_files_of(backend, self._session.store.read_asset)
-            if files is not None:
-                turn_files = TurnFiles(files=files, tree=Tree())
+            turn_files = await open_files_of(backend, self._session.trees)
+            if turn_files is not None:
                 try:
                     new = await turn_files.capture(is_full=True)
                 finally:
-                    await files.aclose()
+                    await turn_files.files.aclose()
                 warn_of_omitted(turn_files.omitted)
                 assets += new.assets
                 nodes = {**dict(Tree().nodes()), **new.nodes}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Generator
@@ -13,6 +14,7 @@ import pytest
 from pydantic_deep.store import Store
 from pydantic_deep.store import open_store as open_at
 from pydantic_deep.store.conformance import OpenStore
+from tests.store.s3_server import BUCKET
 
 PROGRAM = Path(__file__).with_name('postgres_server.py')
 
@@ -57,6 +59,38 @@ def ask_durable_postgres() -> Generator[Ask]:
     """A server for one test that syncs to disk and may be stopped."""
     with running_postgres() as ask:
         yield ask
+
+
+@pytest.fixture(scope='session')
+def s3_url(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
+    """URL of a bucket of an S3 server shared by all tests that do not stop it, in an environment that leads there."""
+    with socket.socket() as free:
+        free.bind(('127.0.0.1', 0))
+        port = free.getsockname()[1] % 10_000 + 20_000
+    with running_s3(port, tmp_path_factory.mktemp('s3')), pytest.MonkeyPatch.context() as patch:
+        for name, value in s3_environment(port).items():
+            patch.setenv(name, value)
+        yield f's3://{BUCKET}'
+
+
+def s3_environment(port: int) -> dict[str, str]:
+    """Return the environment variables that lead to the server at a port."""
+    url = f'http://127.0.0.1:{port}'
+    keys = {'AWS_ACCESS_KEY_ID': 'key', 'AWS_SECRET_ACCESS_KEY': 'secret', 'AWS_REGION': 'us-east-1'}
+    return {**keys, 'AWS_ENDPOINT_URL': url, 'AWS_ALLOW_HTTP': 'true'}
+
+
+@contextmanager
+def running_s3(port: int, directory: Path) -> Generator[int]:
+    """Run an S3 server, and yield its process id."""
+    command = [sys.executable, str(Path(__file__).with_name('s3_server.py')), str(port), str(directory)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        try:
+            yield int(program.stdout.readline())
+        finally:
+            program.stdin.close()
 
 
 async def opener(url: str) -> AsyncIterator[OpenStore]:

@@ -27,7 +27,7 @@ from pydantic_deep_backends.protocol import (
     SupportsSnapshots,
 )
 from pydantic_deep_backends.search import GlobResult, GrepResult
-from pydantic_deep_backends.tracking import SupportsPatch
+from pydantic_deep_backends.tracking import SupportsPatch, SupportsStreamedPatch
 from pydantic_deep_backends.trees._tree import Tree
 
 from ._identity import CompositeIdentity
@@ -53,7 +53,7 @@ class CompositeBackend:
       no place for files mounted beside it. Take snapshots of such a backend itself.
     - `track`: all parts have it, and none is mounted at the real path of its directory. Its trees contain files at
       their virtual paths.
-    - `patch`: changes the parts that have it.
+    - `patch` and `patch_stream`: change the parts that have `patch`.
     - `identity`: combines the identities of all parts that have one.
 
     The composite does not own its parts: close them where you opened them. A name that backends refuse at their root
@@ -101,6 +101,8 @@ class CompositeBackend:
             vars(self).update(track=self._files.track)
             if any(isinstance(part.backend, SupportsPatch) for part in tracked):
                 vars(self).update(patch=self._files.patch, occupants=self._files.occupants)
+            if any(isinstance(part.backend, SupportsStreamedPatch) for part in tracked):
+                vars(self).update(patch_stream=self._files.patch_stream)
 
         places = {
             part.prefix or '/': part.backend for part in self._table.parts if isinstance(part.backend, SupportsIdentity)

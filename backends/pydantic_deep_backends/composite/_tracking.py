@@ -6,7 +6,7 @@ part by the rules passed to its tracker, so that each part receives the same tre
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pydantic_deep_backends._scan_budget import CAPTURE_ADVICE, scan_budget
@@ -20,7 +20,9 @@ from pydantic_deep_backends.tracking import (
     FileTracker,
     Occupant,
     OmittedFile,
+    OpenStream,
     SupportsPatch,
+    SupportsStreamedPatch,
     SupportsTracking,
 )
 from pydantic_deep_backends.trees._tree import Tree
@@ -114,6 +116,29 @@ class CompositeTracking:
         for part, backend, inner in patched:
             await backend.patch(self.share_of(part, tree), inner, contents, is_durable=is_durable)
 
+    async def patch_stream(
+        self, tree: Tree, path: str, chunks: AsyncIterable[bytes], *, is_durable: bool = True
+    ) -> None:
+        """Write the file of `tree` at `path`. A part without `patch_stream` receives the chunks as one.
+
+        Args:
+            tree: The desired files.
+            path: A file of the tree.
+            chunks: Its contents.
+            is_durable: Whether the file must survive a power loss.
+
+        Raises:
+            ReadOnlyError: The file is in a part that does not support patches; nothing was changed.
+            ValueError: The path is outside of the files of all parts; nothing was changed.
+        """
+        ((part, (inner,)),) = self.by_part([path])
+        backend: object = part.backend
+        if isinstance(backend, SupportsStreamedPatch):
+            await backend.patch_stream(self.share_of(part, tree), inner, chunks, is_durable=is_durable)
+        else:
+            contents = {tree[path].digest: b''.join([chunk async for chunk in chunks])}
+            await self.patch(tree, [path], contents, is_durable=is_durable)
+
     async def occupants(self, paths: Iterable[str]) -> Sequence[Occupant]:
         """Return everything at, above or below these paths that is not a directory, sorted by path."""
         combined: list[Occupant] = []
@@ -168,6 +193,7 @@ class _CompositeTracker:
         """Return the current files of all parts."""
         trees: list[tuple[TrackedMount, Tree]] = []
         blobs: dict[str, bytes] = {}
+        streams: dict[str, OpenStream] = {}
         omitted: list[OmittedFile] = []
         also_by_root = {part.root: inner for part, inner in self._files.by_part(also)}
         with scan_budget(CAPTURE_ADVICE):
@@ -176,9 +202,13 @@ class _CompositeTracker:
                 captured = await tracker.capture(share, is_full=is_full, also=also_by_root.get(part.root, ()))
                 trees.append((part, captured.tree))
                 blobs |= captured.blobs
+                streams |= captured.streams
                 omitted += (replace(file, path=f'{part.root}{file.path}') for file in captured.omitted)
         return Captured(
-            tree=self._files.joined(trees), blobs=blobs, omitted=tuple(sorted(omitted, key=lambda file: file.path))
+            tree=self._files.joined(trees),
+            blobs=blobs,
+            streams=streams,
+            omitted=tuple(sorted(omitted, key=lambda file: file.path)),
         )
 
     def close(self) -> None:

@@ -83,13 +83,13 @@ def stat_entry(directory: int, name: str) -> os.stat_result:
     return status
 
 
-def open_file(directory: int, name: str) -> tuple[int, os.stat_result]:
+def open_file(directory: int, name: str, max_bytes: int = 0) -> tuple[int, os.stat_result]:
     """Open a regular file for reading, without ever blocking; return the descriptor and its status.
 
     Raises:
         IsADirectoryError: The name is a directory.
         OSError: With `ELOOP`, it is a link; with `EINVAL`, it is not a file; with `EFBIG`, it is larger than
-            `MAX_READ_BYTES`.
+            `MAX_READ_BYTES` and `max_bytes`.
     """
     try:
         descriptor = os.open(name, READ, dir_fd=directory)
@@ -100,7 +100,7 @@ def open_file(directory: int, name: str) -> tuple[int, os.stat_result]:
     try:
         status = os.fstat(descriptor)
         check_regular(status)
-        _check_size(status.st_size)
+        _check_size(status.st_size, max_bytes)
     except OSError:
         os.close(descriptor)
         raise
@@ -156,9 +156,10 @@ def read_chunks(descriptor: int, size_bytes: int = _READ_SIZE_BYTES) -> Iterator
         size_bytes = min(size_bytes * 4, _MAX_CHUNK_BYTES)
 
 
-def _check_size(size_bytes: int) -> None:
-    if size_bytes > MAX_READ_BYTES:
-        raise OSError(errno.EFBIG, f'It has {size_bytes:,} bytes. At most {MAX_READ_BYTES:,} can be read')
+def _check_size(size_bytes: int, max_bytes: int = 0) -> None:
+    max_bytes = max(max_bytes, MAX_READ_BYTES)
+    if size_bytes > max_bytes:
+        raise OSError(errno.EFBIG, f'It has {size_bytes:,} bytes. At most {max_bytes:,} can be read')
 
 
 def replace_file(directory: int, name: str, data: bytes, *, mode: int | None) -> None:
@@ -205,7 +206,7 @@ def start_file(directory: int, name: str, data: bytes, *, mode: int | None, new_
     # Until it has its final mode, no other user may read it. The kernel applies the umask to a new file.
     descriptor = os.open(name, CREATE, new_mode if mode is None else 0o600, dir_fd=directory)
     try:
-        _write(descriptor, data)
+        write_all(descriptor, data)
         if mode is not None:
             os.fchmod(descriptor, mode)
     except BaseException:
@@ -236,7 +237,8 @@ def writable_mode(directory: int, name: str) -> int | None:
     return stat.S_IMODE(status.st_mode)
 
 
-def _write(descriptor: int, data: bytes) -> None:
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all of `data` at the position of an open file."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]

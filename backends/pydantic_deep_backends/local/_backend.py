@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import anyio
@@ -30,7 +30,7 @@ from pydantic_deep_backends.commands._local_process import check_commands_possib
 from pydantic_deep_backends.errors import BackendUnavailableError
 from pydantic_deep_backends.files._confined_root import OpenRoot
 from pydantic_deep_backends.files._open_flags import check_platform
-from pydantic_deep_backends.paths import parse_path
+from pydantic_deep_backends.paths import parse_path, path_parts
 from pydantic_deep_backends.protection import PROTECTED_FILES, check_patterns
 from pydantic_deep_backends.protection._patterns import compile_patterns
 from pydantic_deep_backends.protocol import BackendRef, Command, CommandResult, ReadBlob
@@ -39,10 +39,22 @@ from pydantic_deep_backends.tracking import DirectoryRules, Occupant
 from pydantic_deep_backends.trees._tree import versions_at
 
 from ._capture import CaptureCache
+from ._file_streams import write_stream
 from ._files import LocalFiles
 from ._identity import identify, recognize
 from ._index import Reading, SnapshotIndex
-from ._patch import Chunk, batches_of, by_directory, discard, find_occupants, prune, remove_files, settle, stage
+from ._patch import (
+    Chunk,
+    batches_of,
+    by_directory,
+    discard,
+    find_occupants,
+    prune,
+    remove_files,
+    settle,
+    stage,
+    stage_stream,
+)
 from ._protected_scan import ProtectedIndex, ProtectedScan
 from ._tracker import LocalTracker
 
@@ -195,6 +207,39 @@ class LocalBackend(LocalFiles):
         await self._remove_files([path for path, version in versions.items() if version is None], tree)
         for chunk in chunks:
             await self._write_chunk(chunk)
+
+    async def patch_stream(
+        self, tree: Tree, path: str, chunks: AsyncIterable[bytes], *, is_durable: bool = True
+    ) -> None:
+        """Write the file of `tree` at `path` from chunks, like `patch`.
+
+        Args:
+            tree: The desired files.
+            path: A file of the tree.
+            chunks: Its contents.
+            is_durable: Whether the file must survive a power loss.
+
+        Raises:
+            InvalidPathError: No backend accepts the path; nothing was changed.
+            KeyError: The tree has no such file; nothing was changed.
+            MissingBlobError: The chunks have another digest; the old file is intact.
+        """
+        version = tree[parse_path(path)]
+        staged, descriptor = await self._retry(lambda root: stage_stream(root, path, version, self._naming))
+        try:
+            try:
+                await write_stream(descriptor, chunks, path, version.digest, is_durable=is_durable)
+            finally:
+                os.close(descriptor)
+            waiting = [staged]
+            await self._retry(
+                lambda root: settle(root, waiting, self._naming, is_durable=is_durable),
+                at=lambda: path_parts(path),
+            )
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._run_at_root(lambda root: discard(root, [staged]))
+            self._touch_log.add(path)
 
     async def occupants(self, paths: Iterable[str]) -> Sequence[Occupant]:
         """Return everything at, above or below these paths that is not a directory, sorted by path."""

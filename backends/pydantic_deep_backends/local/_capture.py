@@ -17,12 +17,24 @@ from pydantic_deep_backends._scan_budget import ScanBudget
 from pydantic_deep_backends.files._confined_root import Components, HardLinkError, OpenRoot
 from pydantic_deep_backends.files._directories import Directories
 from pydantic_deep_backends.files._mount_point import path_from
-from pydantic_deep_backends.files._operations import is_temporary, list_entries, open_file, read_chunks
+from pydantic_deep_backends.files._operations import (
+    is_temporary,
+    list_entries,
+    open_file,
+    read_chunks,
+)
 from pydantic_deep_backends.paths import display_path, path_parts
-from pydantic_deep_backends.tracking import IGNORE_FILE, DirectoryRules, OmittedFile
+from pydantic_deep_backends.tracking import (
+    IGNORE_FILE,
+    MAX_WHOLE_BYTES,
+    STREAMED_BYTES,
+    DirectoryRules,
+    OmittedFile,
+)
 from pydantic_deep_backends.trees._nodes import FileVersion, digest_of
 from pydantic_deep_backends.trees._tree import Tree
 
+from ._file_streams import hash_file
 from ._index import EXECUTABLE_MODE, GONE, Reading, is_representable, signature_of
 
 MAX_ATTEMPTS = 4
@@ -70,10 +82,13 @@ class DirectoryCapture:
     ) -> None:
         self.blobs: dict[str, bytes] = {}
         """Contents that the caller does not have."""
+        self.streamed: dict[str, str] = {}
+        """The path of a file with large contents that the caller does not have, by their digest."""
         self._root = root
         self._before = before
         self._rules = rules
         self._max_file_bytes = max_file_bytes
+        self._max_whole_bytes = max_file_bytes if max_file_bytes <= MAX_WHOLE_BYTES else STREAMED_BYTES
         self._memory = memory
         self._checkpoint = checkpoint
         self._budget = budget
@@ -247,16 +262,19 @@ class DirectoryCapture:
                 if error.errno not in GONE:
                     self._omit(path, status.st_size)
                 return
-            if len(data) > self._max_file_bytes:
-                self._omit(path, len(data))
+            if reading.version.size > self._max_file_bytes:
+                self._omit(path, reading.version.size)
                 return
             self._memory.readings[path] = reading
             if before is None or before.digest != reading.version.digest:
-                self.blobs[reading.version.digest] = data
+                if data is None:
+                    self.streamed[reading.version.digest] = path
+                else:
+                    self.blobs[reading.version.digest] = data
         files[path] = reading.version
 
-    def _read(self, directory: int, name: str) -> tuple[Reading, bytes]:
-        """Read a file, and again if it changes meanwhile."""
+    def _read(self, directory: int, name: str) -> tuple[Reading, bytes | None]:
+        """Read a file, and again if it changes meanwhile. Large contents are only hashed."""
         for _ in range(MAX_ATTEMPTS - 1):
             reading, data, after = self._read_once(directory, name)
             if reading.signature == after:
@@ -264,17 +282,21 @@ class DirectoryCapture:
         reading, data, _ = self._read_once(directory, name)
         return reading, data
 
-    def _read_once(self, directory: int, name: str) -> tuple[Reading, bytes, tuple[int, ...]]:
+    def _read_once(self, directory: int, name: str) -> tuple[Reading, bytes | None, tuple[int, ...]]:
         read_at = self._memory.clock()
-        descriptor, status = open_file(directory, name)
+        descriptor, status = open_file(directory, name, self._max_file_bytes)
         try:
             self._root.check_links(status)
-            data = b''.join(read_chunks(descriptor, max(status.st_size + 1, 1)))
+            if status.st_size > self._max_whole_bytes:
+                data, (digest, size) = None, hash_file(descriptor, self._checkpoint)
+            else:
+                data = b''.join(read_chunks(descriptor, max(status.st_size + 1, 1)))
+                digest, size = digest_of(data), len(data)
             after = signature_of(os.fstat(descriptor))
         finally:
             os.close(descriptor)
         mode = EXECUTABLE_MODE if status.st_mode & stat.S_IXUSR else 0o644
-        version = FileVersion(digest=digest_of(data), size=len(data), mode=mode)
+        version = FileVersion(digest=digest, size=size, mode=mode)
         return Reading(signature_of(status), read_at, version), data, after
 
     def _omit_if_invalid(self, path: str, size_bytes: int | None) -> bool:

@@ -33,7 +33,7 @@ from pydantic_deep_backends.tracking import Occupant
 from pydantic_deep_backends.trees._nodes import FileVersion
 from pydantic_deep_backends.trees._tree import Tree
 
-from ._index import GONE
+from ._index import EXECUTABLE_MODE, GONE
 
 MAX_CHUNK_FILES = 4096
 """Maximum number of files that are written before they are renamed. Until then, they have temporary names."""
@@ -131,6 +131,23 @@ def stage(root: OpenRoot, chunk: Chunk, naming: Naming) -> list[StagedFiles]:
         if not is_done:
             discard(root, staged)
     return staged
+
+
+def stage_stream(root: OpenRoot, path: str, version: FileVersion, naming: Naming) -> tuple[StagedFiles, int]:
+    """Create an empty file under a temporary name, and remove everything that blocks it; return its descriptor too.
+
+    Raises:
+        DirectoryLockedError: Another writer holds the lock of a directory with something to remove.
+    """
+    *directory, name = path_parts(path)
+    staged = StagedFiles(directory=tuple(directory))
+    file = NewFile(name=name, data=b'', is_executable=version.mode == EXECUTABLE_MODE)
+    try:
+        with closing(Directories(root)) as directories, naming(staged.directory):
+            return staged, _start(directories.make(staged.directory), staged, file)
+    except BaseException:
+        discard(root, [staged])
+        raise
 
 
 def settle(root: OpenRoot, waiting: list[StagedFiles], naming: Naming, *, is_durable: bool) -> None:
@@ -281,16 +298,21 @@ def _stage_here(directory: int, staged: StagedFiles, files: Sequence[NewFile], c
     is_synced = chunk.is_durable and not chunk.is_synced_whole
     remove_stale_temporaries(directory, time.time_ns())
     for file in files:
-        temporary = f'.pydantic-deep-{secrets.token_hex(16)}.tmp'
-        staged.name_by_temporary[temporary] = file.name
-        mode = _restored_mode(directory, file.name, is_executable=file.is_executable)
-        new_mode = 0o777 if file.is_executable else 0o666
-        descriptor = start_file(directory, temporary, file.data, mode=mode, new_mode=new_mode)
+        descriptor = _start(directory, staged, file)
         try:
             if is_synced:
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _start(directory: int, staged: StagedFiles, file: NewFile) -> int:
+    """Write a file under a temporary name; return its descriptor."""
+    temporary = f'.pydantic-deep-{secrets.token_hex(16)}.tmp'
+    staged.name_by_temporary[temporary] = file.name
+    mode = _restored_mode(directory, file.name, is_executable=file.is_executable)
+    new_mode = 0o777 if file.is_executable else 0o666
+    return start_file(directory, temporary, file.data, mode=mode, new_mode=new_mode)
 
 
 def _restored_mode(directory: int, name: str, *, is_executable: bool) -> int | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from functools import partial
 
 import anyio
 
@@ -14,17 +15,8 @@ from pydantic_deep_backends.tracking import Captured, DirectoryRules, OmittedFil
 from pydantic_deep_backends.trees._tree import Tree
 
 from ._capture import CaptureCache, DirectoryCapture
+from ._file_streams import RunAtRoot, read_stream
 from ._touched_paths import TouchLog
-
-T = TypeVar('T')
-
-
-class RunAtRoot(Protocol):
-    """Runs an operation on a whole directory in a worker thread."""
-
-    def __call__(self, operation: Callable[[OpenRoot], T]) -> Awaitable[T]:
-        """Return the result of the operation."""
-        ...
 
 
 class LocalTracker:
@@ -82,7 +74,7 @@ class LocalTracker:
     async def _add(self, captured: Captured, also: Collection[str]) -> Captured:
         """Return the capture with additional files. The next capture is a full scan, which sees their later changes."""
         more = await self._capture(captured.tree, lambda look: look.capture_files(also))
-        return Captured(tree=more.tree, blobs={**captured.blobs, **more.blobs}, omitted=more.omitted)
+        return replace(more, blobs={**captured.blobs, **more.blobs}, streams={**captured.streams, **more.streams})
 
     async def _capture(self, before: Tree, find: Callable[[DirectoryCapture], Tree]) -> Captured:
         with scan_budget(CAPTURE_ADVICE) as budget:
@@ -101,7 +93,12 @@ class LocalTracker:
                 checkpoint=check_cancelled,
                 budget=budget,
             )
-            return Captured(tree=find(look), blobs=look.blobs, omitted=self._omitted())
+            tree = find(look)
+            streams = {
+                digest: partial(read_stream, self._run_at_root, path, self._max_file_bytes)
+                for digest, path in look.streamed.items()
+            }
+            return Captured(tree=tree, blobs=look.blobs, streams=streams, omitted=self._omitted())
 
         return await self._run_at_root(stat_entry)
 

@@ -26,10 +26,10 @@ def fail(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], None]:
     open_file, open_ = capturing.open_file, capturing.Directories.open
 
     def set_up(name: str, number: int) -> None:
-        def failing_file(directory: int, asked: str) -> tuple[int, os.stat_result]:
+        def failing_file(directory: int, asked: str, max_bytes: int = 0) -> tuple[int, os.stat_result]:
             if asked == name:
                 raise OSError(number, os.strerror(number))
-            return open_file(directory, asked)
+            return open_file(directory, asked, max_bytes)
 
         def failing_open(self: capturing.Directories, path: tuple[str, ...]) -> int:
             if path[-1:] == (name,):

@@ -28,8 +28,8 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
     looks = Looks()
     open_file, list_entries = capturing.open_file, capturing.list_entries
 
-    def counted_open(directory: int, name: str) -> tuple[int, os.stat_result]:
-        opened = open_file(directory, name)
+    def counted_open(directory: int, name: str, max_bytes: int = 0) -> tuple[int, os.stat_result]:
+        opened = open_file(directory, name, max_bytes)
         looks.read.append(name)
         return opened
 

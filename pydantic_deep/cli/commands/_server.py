@@ -250,7 +250,8 @@ async def _open_keys(settings: ServerSettings, environment: Environment) -> Asyn
     """Open the store of the server and its API keys."""
     from pydantic_deep.server import open_keys
 
-    async with open_chosen_store(settings.store or choose_store(None, environment), environment) as opened:
+    url = settings.store or choose_store(None, environment)
+    async with open_chosen_store(url, environment, blobs=settings.blobs) as opened:
         store = cast('SqlStore', opened)  # `open_store` returns this type for a database
         async with open_keys(store) as ring:
             yield store, ring

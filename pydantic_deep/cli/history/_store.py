@@ -13,6 +13,9 @@ from pydantic_deep.store import Store, StoreError, StoreFormatError, open_store
 STORE_VARIABLE = 'PYDANTIC_DEEP_STORE'
 """The environment variable that names the store if `--store` is not set."""
 
+BLOBS_VARIABLE = 'PYDANTIC_DEEP_BLOBS'
+"""The environment variable with the URL of the object storage of the store."""
+
 NO_STORE = 'memory:'
 """The store of `--no-store`, which is lost at exit."""
 
@@ -57,17 +60,22 @@ def prepare_directory(url: str, environment: Environment) -> None:
         environment.state_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
-async def _open_current(stack: AsyncExitStack, url: str, *, read_only: bool) -> Store:
+async def _open_current(stack: AsyncExitStack, url: str, *, read_only: bool, blobs: str | None) -> Store:
     """Open a store. Older tables are migrated, even if the store is only read."""
     if read_only:
         with suppress(StoreFormatError):
-            return await stack.enter_async_context(open_store(url, read_only=True))
-    return await stack.enter_async_context(open_store(url))
+            return await stack.enter_async_context(open_store(url, read_only=True, blobs=blobs))
+    return await stack.enter_async_context(open_store(url, blobs=blobs))
 
 
 @asynccontextmanager
 async def open_chosen_store(
-    url: str, environment: Environment, *, must_exist: bool = False, read_only: bool = False
+    url: str,
+    environment: Environment,
+    *,
+    must_exist: bool = False,
+    read_only: bool = False,
+    blobs: str | None = None,
 ) -> AsyncGenerator[Store]:
     """Open a store. The directory of the default store is created if it is missing, accessible to this user only.
 
@@ -76,6 +84,7 @@ async def open_chosen_store(
         environment: Locates the default store.
         must_exist: Whether a missing file is an error. Otherwise a new store is created.
         read_only: Whether to open it for reading only.
+        blobs: The URL of its object storage; by default that of the environment. `NO_STORE` has none.
 
     Raises:
         UnusableStoreError: The store does not exist or cannot be opened.
@@ -85,7 +94,8 @@ async def open_chosen_store(
     async with AsyncExitStack() as stack:
         try:
             prepare_directory(url, environment)
-            store = await _open_current(stack, url, read_only=read_only)
+            chosen = None if url == NO_STORE else blobs or environment.variables.get(BLOBS_VARIABLE)
+            store = await _open_current(stack, url, read_only=read_only, blobs=chosen or None)
         except (ImportError, OSError, StoreError, ValueError) as error:
             raise UnusableStoreError(f'The store cannot be opened: {error}') from error
         yield store

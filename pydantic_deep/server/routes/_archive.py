@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import tarfile
 from collections.abc import AsyncGenerator
@@ -9,7 +10,7 @@ from urllib.parse import quote
 
 import anyio.to_thread
 
-from pydantic_deep.store import Store
+from pydantic_deep.store import SqlStore
 from pydantic_deep_backends import Tree
 
 
@@ -24,8 +25,8 @@ class _Buffer(io.BytesIO):
         return chunk
 
 
-async def archive(store: Store, tree: Tree, *, top: str, moment: int) -> AsyncGenerator[bytes]:
-    """Yield the files of a tree as a gzipped tar, one file in memory at a time. The same tree gives the same members.
+async def archive(store: SqlStore, tree: Tree, *, top: str, moment: int) -> AsyncGenerator[bytes]:
+    """Yield the files of a tree as a gzipped tar, in chunks. The same tree gives the same members.
 
     Args:
         store: The store that contains the file contents.
@@ -34,14 +35,16 @@ async def archive(store: Store, tree: Tree, *, top: str, moment: int) -> AsyncGe
         moment: The modification time of all members, in seconds since 1970.
     """
     buffer = _Buffer()
-    with tarfile.open(fileobj=buffer, mode='w|gz', format=tarfile.PAX_FORMAT) as tar:
-        for path in sorted(tree):
-            version = tree[path]
-            data = await store.read_asset(version.digest)
+    with gzip.GzipFile(fileobj=buffer, mode='wb', mtime=moment) as packed:
+        for path, version in tree.items():
             member = tarfile.TarInfo(f'{top}{path}')
-            member.size, member.mode, member.mtime = len(data), version.mode, moment
-            await anyio.to_thread.run_sync(tar.addfile, member, io.BytesIO(data))
-            yield buffer.take()
+            member.size, member.mode, member.mtime = version.size, version.mode, moment
+            packed.write(member.tobuf(tarfile.PAX_FORMAT))
+            async for chunk in store.stream_asset(version.digest):
+                await anyio.to_thread.run_sync(packed.write, chunk)
+                yield buffer.take()
+            packed.write(b'\0' * (-version.size % tarfile.BLOCKSIZE))
+        packed.write(b'\0' * tarfile.BLOCKSIZE * 2)
     yield buffer.take()
 
 

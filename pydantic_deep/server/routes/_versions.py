@@ -15,6 +15,7 @@ from pydantic_deep.server.schemas._versions import FileList, FileShape, HeadChan
 from pydantic_deep.store import Commit, HeadMove, VersionConflictError, VersionFilter
 from pydantic_deep.versions import VISIBLE_KINDS, MergeConflictError, NoCommonVersionError
 from pydantic_deep.views import Difference, Version, VersionDetails
+from pydantic_deep_backends.tracking import STREAMED_BYTES
 
 from ._archive import archive, attachment
 from ._parameters import Cursor, Limit, Runner
@@ -110,8 +111,14 @@ async def read_file(version: str, path: str, access: Runner) -> Response:
     file = (await loaded.file_tree()).get(f'/{path}')
     if file is None:
         raise not_found()
-    data = await access.state.store.read_asset(file.digest)
+    store = access.state.store
     headers = {**FOREIGN_FILES, 'content-disposition': attachment(path.rpartition('/')[2]), 'etag': f'"{file.digest}"'}
+    if file.size > STREAMED_BYTES:
+        headers['content-length'] = str(file.size)
+        return StreamingResponse(
+            store.stream_asset(file.digest), media_type='application/octet-stream', headers=headers
+        )
+    data = await store.read_asset(file.digest)
     return Response(data, media_type='application/octet-stream', headers=headers)
 
 
@@ -125,7 +132,7 @@ async def read_file(version: str, path: str, access: Runner) -> Response:
     },
 )
 async def read_archive(version: str, access: Runner) -> StreamingResponse:
-    """The archive is streamed, one file at a time."""
+    """The archive is streamed."""
     loaded = await access.version(version)
     top = f'version-{loaded.id}'
     chunks = archive(access.state.store, await loaded.file_tree(), top=top, moment=int(loaded.created_at.timestamp()))

@@ -1,5 +1,5 @@
-"""The contract of `Store` as a test suite, for implementations of the protocol. Requires pytest and anyio's pytest
-plugin.
+"""The contracts of `Store` and `BlobStore` as test suites, for implementations of the protocols. Requires pytest and
+anyio's pytest plugin.
 
 Subclass `StoreSuite` in a test module and provide a fixture `open_store`: a function that opens a store on the same
 database each time it is called. The database is new for each test, and the fixture closes the stores.
@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from ._approvals import ApprovalRules
 from ._base import OpenStore
+from ._blobs import BlobStoreSuite
 from ._closing import ClosingRules
 from ._commits import CommitRules
 from ._contents import ContentRules
@@ -31,7 +32,7 @@ from ._processes import ProcessRules
 from ._runs import RunRules
 from ._versions import VersionRules
 
-__all__ = ('OpenStore', 'StoreSuite')
+__all__ = ('BlobStoreSuite', 'OpenStore', 'StoreSuite')
 
 
 class StoreSuite(

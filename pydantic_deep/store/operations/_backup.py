@@ -37,6 +37,8 @@ from pydantic_deep.store.sql._statements import insert_many, integer, marks
 from pydantic_deep.store.sql.dialect import Dialect
 from pydantic_deep.store.sql.repository_tables import NO_COLUMNS, is_rows_table, repository_table, rows_table
 
+from ._reads import assets_outside
+
 MAGIC: Final = b'pydantic-deep backup 1\n'
 """First line of a backup of this format."""
 
@@ -83,6 +85,11 @@ def backup(path: Path, dialect: Dialect, now: int, progress: Progress) -> Operat
     Raises:
         OSError: The file exists or cannot be written.
     """
+    if outside := (yield from assets_outside()):
+        raise BackupError(
+            f'The store has {len(outside)} contents in object storage, which a backup file does not contain. Back up '
+            'the database and the object storage with their own tools, the database first.'
+        )
     with _new_file(path) as file:
         writer = _BackupWriter(file, progress)
         writer.line({'tables_version': len(MIGRATIONS), 'made_at': now})

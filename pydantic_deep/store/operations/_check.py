@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from pydantic_deep.store.engine import Operation, Row, Statement, Value
 from pydantic_deep.store.errors import StoreCorruptedError
+from pydantic_deep.store.sql._codec import blob_in
 from pydantic_deep.store.sql._commit_rows import config_digest, digests_in, fields_of
 from pydantic_deep.store.sql._keys import pack_digest
 from pydantic_deep.store.sql._scans import NODES, SEALED, Scan
@@ -165,9 +166,13 @@ def _references() -> Operation[list[Damage]]:
 
 
 def _with_dependents(find: Callable[[], Operation[list[_DamagedRow]]]) -> Operation[list[Damage]]:
+    return (yield from _name_dependents((yield from find())))
+
+
+def _name_dependents(damaged_rows: list[_DamagedRow]) -> Operation[list[Damage]]:
     """Return the damage, with the versions and conversations that depend on it."""
     damages: list[Damage] = []
-    for damaged in (yield from find()):
+    for damaged in damaged_rows:
         sql = _DEPENDENTS.get(damaged.origin, '')
         rows = (yield Statement(sql, damaged.key[: 1 + sql.count('?2')])) if sql else []
         versions, conversations = (sorted({row_name(row[place]) for row in rows if row[place]}) for place in (0, 1))
@@ -279,6 +284,8 @@ def _digests(table: str, place: int, kind: int) -> Operation[list[_DamagedRow]]:
 
     def read(page: list[Row]) -> None:
         for row in page:
+            if table == 'asset' and blob_in(cast('bytes', row[place])) is not None:
+                continue  # `SqlStore.check` reads blobs
             problem, location = '', (table, row_name(row[1]))
             try:
                 data = bytes_from(row[place])
@@ -298,6 +305,11 @@ def _digests(table: str, place: int, kind: int) -> Operation[list[_DamagedRow]]:
 
     yield from large_pages(table, read)
     return damaged
+
+
+def asset_damage(number: int, digest: str, problem: str) -> Operation[list[Damage]]:
+    """Return the damage of an asset whose blob is damaged."""
+    return _name_dependents([_DamagedRow('asset', digest, problem, 'asset', (number,))])
 
 
 def _gaps() -> Operation[list[_DamagedRow]]:

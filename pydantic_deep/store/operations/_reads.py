@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from operator import itemgetter
-from typing import Final
+from typing import Final, NamedTuple, cast
 
 from pydantic_deep.store.engine import Operation, Row, Statement, Value
 from pydantic_deep.store.errors import (
@@ -24,7 +24,7 @@ from pydantic_deep.store.records import (
     VersionFilter,
     VersionRecord,
 )
-from pydantic_deep.store.sql import _keys, _rows
+from pydantic_deep.store.sql import _codec, _keys, _rows
 from pydantic_deep.store.sql._commit_rows import canonical
 from pydantic_deep.store.sql._seals import check_seal, reads, row_name
 from pydantic_deep.store.sql._statements import (
@@ -41,6 +41,11 @@ from pydantic_deep.store.sql._tallies import TOTAL, check_count, check_total, co
 from pydantic_deep_backends.snapshots import digest_of, node_references
 
 from ._commits import PARENT
+
+_ASSET: Final = 'digest, data, media_type, size_bytes, created_at, seal'
+
+OTHER_DIGEST: Final = 'its content has another digest'
+"""Problem of an asset or node."""
 
 _SHOWN_CANDIDATES: Final = 5
 """Maximum number of versions that the error for an ambiguous prefix lists."""
@@ -322,7 +327,16 @@ def conversations(limit: int, offset: int) -> Operation[list[ConversationRecord]
     return [_rows.conversation_from(row) for row in rows]
 
 
-def asset(digest: str) -> Operation[AssetRecord]:
+class StoredAsset(NamedTuple):
+    """An asset as it is in the database."""
+
+    record: AssetRecord
+    """The asset; with empty `data` if the content is in a blob."""
+    blob: str | None
+    """The name of the blob; `None` if the content is here, and verified."""
+
+
+def asset(digest: str) -> Operation[StoredAsset]:
     """Read an asset, and verify its digest."""
     asset_by_digest = yield from assets([digest])
     if digest not in asset_by_digest:
@@ -330,30 +344,49 @@ def asset(digest: str) -> Operation[AssetRecord]:
     return asset_by_digest[digest]
 
 
-def assets(digests: Collection[str]) -> Operation[dict[str, AssetRecord]]:
+def assets(digests: Collection[str]) -> Operation[dict[str, StoredAsset]]:
     """Read the existing assets among these digests, and verify them."""
     rows = yield from select_in(
-        'SELECT digest, data, media_type, size_bytes, created_at, seal FROM asset WHERE digest IN ({})',
-        map(_keys.pack_digest, set(digests)),
+        f'SELECT {_ASSET} FROM asset WHERE digest IN ({{}})', map(_keys.pack_digest, set(digests))
     )
-    return {record.digest: record for record in map(_asset_from, rows)}
+    return {stored.record.digest: stored for stored in map(_asset_from, rows)}
+
+
+def assets_outside() -> Operation[list[tuple[int, StoredAsset]]]:
+    """Read the assets with their content in a blob, with their numbers."""
+    rows = yield Statement(f'SELECT number, {_ASSET} FROM asset WHERE SUBSTR(data, 1, 1) = ?1', (_codec.OUTSIDE,))
+    return [(integer(row[0]), _asset_from(row[1:])) for row in rows]
+
+
+def blobs_of(digests: Collection[str]) -> Operation[set[str]]:
+    """Return the names of the blobs of these assets."""
+    rows = yield from select_in('SELECT data FROM asset WHERE digest IN ({})', map(_keys.pack_digest, set(digests)))
+    return {blob for row in rows if (blob := _codec.blob_in(cast('bytes', row[0]))) is not None}
 
 
 @reads('asset')
-def _asset_from(row: Row) -> AssetRecord:
+def _asset_from(row: Row) -> StoredAsset:
     packed, stored, media_type, size_bytes, created_at, sealed = row
     digest = digest_from(packed)
     check_seal('asset', digest, (digest, media_type, size_bytes, created_at), sealed)
-    data = bytes_from(stored)
-    if digest_of(data) != digest:
-        raise StoreCorruptedError('asset', digest, 'its content has another digest')
-    return AssetRecord(
+    blob = _codec.blob_in(cast('bytes', stored))
+    data = bytes_from(stored) if blob is None else b''
+    if blob is None and digest_of(data) != digest:
+        raise StoreCorruptedError('asset', digest, OTHER_DIGEST)
+    record = AssetRecord(
         digest=digest,
         data=data,
         media_type=str(media_type),
         size_bytes=integer(size_bytes),
         created_at=integer(created_at),
     )
+    return StoredAsset(record, blob)
+
+
+def store_id() -> Operation[str]:
+    """Return the id of the store, with which the names of its blobs begin."""
+    rows = yield Statement("SELECT value FROM meta WHERE key = 'id'")
+    return str(rows[0][0])
 
 
 def has_assets(digests: Collection[str]) -> Operation[set[str]]:
@@ -386,5 +419,5 @@ def nodes(digest: str) -> Operation[dict[str, bytes]]:
 def _node_from(row: Row) -> tuple[str, bytes]:
     digest, data = digest_from(row[0]), bytes_from(row[1])
     if digest_of(data) != digest:
-        raise StoreCorruptedError('node', digest, 'its content has another digest')
+        raise StoreCorruptedError('node', digest, OTHER_DIGEST)
     return digest, data

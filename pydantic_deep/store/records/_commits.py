@@ -140,7 +140,8 @@ class GarbageReport:
     """The result of a garbage collection."""
 
     removed: Mapping[str, int]
-    """Number of removed rows by kind: `asset`, `node`, `message`, `branch`, `conversation`, `run`."""
+    """Number of removed rows by kind: `asset`, `node`, `message`, `branch`, `conversation`, `run`; with `blobs` also
+    of removed `blob`s."""
     condemned: int
     """Number of unreachable rows that are younger than the grace period or were condemned for the first time."""
     freed_bytes: int

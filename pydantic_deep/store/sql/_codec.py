@@ -1,9 +1,11 @@
-"""Encoding of content in the database: one byte for the encoding, then the content in the shortest of three encodings.
+"""Encoding of content in the database: one byte for the encoding, then the content in the shortest of three encodings, or
+the name of a blob that has it.
 
 ```
 0  raw
 1  zlib (RFC 1950)
 2  zlib with the preset dictionary DICTIONARY_V1, for short JSON of messages
+3  outside: the name of a blob with the content, in UTF-8 (only `asset`)
 ```
 Released dictionaries never change: data compressed with one can only be read with it.
 """
@@ -18,6 +20,9 @@ from pydantic_deep.store.errors import StoreCorruptedError
 _RAW: Final = 0
 _ZLIB: Final = 1
 _ZLIB_V1: Final = 2
+
+OUTSIDE: Final = b'\3'
+"""First byte of an asset with its content in a blob."""
 
 _SAMPLE_BYTES: Final = 65_536
 """Size of the sample of large content: the rest is compressed only if the sample compresses well. Media never is."""
@@ -110,6 +115,16 @@ def decode(stored: bytes) -> bytes:
     except (zlib.error, IndexError) as error:
         raise _damaged(stored) from error
     raise _damaged(stored)
+
+
+def encode_outside(blob: str) -> bytes:
+    """Return the name of a blob in place of its content."""
+    return OUTSIDE + blob.encode()
+
+
+def blob_in(stored: bytes) -> str | None:
+    """Return the name of the blob that has the content; `None` if the content is here."""
+    return stored[1:].decode() if stored[:1] == OUTSIDE else None
 
 
 def encode_text(text: str) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, cast
@@ -19,6 +19,11 @@ from ._seals import seal
 
 _DIGEST: Final = re.compile(rb'sha256:[0-9a-f]{64}')
 _JSON_MEDIA: Final = 'application/json'
+
+MAX_INSIDE_BYTES: Final = 65_536
+"""Maximum size of content that stays in the database if the store has blobs: below it, a request to object storage takes
+longer than the database does.
+"""
 
 Scalar = str | int | float | bool | None
 
@@ -40,8 +45,13 @@ class Prepared:
     """Rows of `config`, keyed by version id."""
 
 
-def prepare(commit: Commit, now: int) -> Prepared:
+def prepare(commit: Commit, now: int, blobs: Mapping[str, str] | None = None) -> Prepared:
     """Validate and encode a commit.
+
+    Args:
+        commit: The commit.
+        now: The current time.
+        blobs: Names of blobs that have the contents of assets, by digest.
 
     Raises:
         ValueError: Content has another digest than stated, or a text cannot be stored.
@@ -54,7 +64,7 @@ def prepare(commit: Commit, now: int) -> Prepared:
     mentions |= {asset.digest: digests_in(asset.data) for asset in commit.assets if asset.media_type == _JSON_MEDIA}
     return Prepared(
         commit=commit,
-        assets={asset.digest: _asset_row(asset, now) for asset in commit.assets},
+        assets={asset.digest: _asset_row(asset, now, (blobs or {}).get(asset.digest)) for asset in commit.assets},
         nodes={digest: _node_row(digest, data) for digest, data in (commit.nodes or {}).items()},
         bodies={message.id: _codec.encode(message.body) for message in messages if message.body is not None},
         mentions={source: digests for source, digests in mentions.items() if digests},
@@ -141,11 +151,21 @@ def _records(commit: Commit) -> Sequence[Iterable[object]]:
     )
 
 
-def _asset_row(asset: NewAsset, now: int) -> Row:
+def is_large(asset: NewAsset) -> bool:
+    """Return whether content belongs in a blob. JSON stays in the database, which reads the digests in it."""
+    return len(asset.data) > MAX_INSIDE_BYTES and asset.media_type != _JSON_MEDIA
+
+
+def _asset_row(asset: NewAsset, now: int, blob: str | None) -> Row:
     _check_digest(asset.digest, asset.data)
-    size = len(asset.data)
-    sealed = asset_seal(asset.digest, asset.media_type, size, now)
-    return _keys.pack_digest(asset.digest), asset.media_type, size, _codec.encode(asset.data), now, sealed
+    stored = _codec.encode(asset.data) if blob is None else _codec.encode_outside(blob)
+    return asset_row(asset.digest, asset.media_type, len(asset.data), stored, now)
+
+
+def asset_row(digest: str, media_type: str, size_bytes: int, stored: bytes, now: int) -> Row:
+    """Return the row of an asset with encoded content."""
+    sealed = asset_seal(digest, media_type, size_bytes, now)
+    return _keys.pack_digest(digest), media_type, size_bytes, stored, now, sealed
 
 
 def asset_seal(digest: str, media_type: str, size_bytes: int, created_at: int) -> int:

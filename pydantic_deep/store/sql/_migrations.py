@@ -10,6 +10,7 @@ There are no foreign keys: a deleted parent is an edge that became NULL, and a m
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from typing import Final
 
@@ -84,6 +85,12 @@ _FIRST: Final = (
 
 _SEALS: Final = tuple(f'ALTER TABLE {scan.table} ADD COLUMN seal BIGINT' for scan in SEALED)
 
+
+def name_store(_dialect: Dialect) -> Operation[None]:
+    """Give the store an id, with which the names of its blobs begin. Older releases cannot read contents in blobs."""
+    yield Statement("INSERT INTO meta (key, value) VALUES ('id', ?1) ON CONFLICT DO NOTHING", (secrets.token_hex(8),))
+
+
 MIGRATIONS: Final[tuple[tuple[str | Callable[[Dialect], Operation[None]], ...], ...]] = (
     _FIRST,
     (*_SEALS, lambda dialect: seal_everything(dialect.columns)),
@@ -91,6 +98,7 @@ MIGRATIONS: Final[tuple[tuple[str | Callable[[Dialect], Operation[None]], ...], 
     ('ALTER TABLE workspace ADD COLUMN identity TEXT',),
     ('ALTER TABLE request ADD COLUMN kind TEXT',),
     (count_references,),
+    (name_store,),
 )
 """Statements and operations of each version, from 1. Released migrations never change: a change is a new version."""
 

@@ -21,6 +21,7 @@ from pydantic_deep.versions.errors import UnversionedBackendError, UnversionedCh
 from pydantic_deep_backends import BackendProtocol, CompositeBackend, FileVersion, ReadBlob, ReadOnlyError, Tree
 from pydantic_deep_backends.tracking import IGNORE_FILE, Captured, FileTracker, SupportsPatch, SupportsTracking
 
+from ._asset_streams import AssetStreams, large_files
 from ._gitignore import GitignoreRules, left_out_by
 from ._run_files import why_unversioned
 from ._tree_views import fetch
@@ -48,6 +49,7 @@ async def checkout(
     is_known: Callable[[Tree], Awaitable[bool]] | None = None,
     keep: Callable[[Captured], Awaitable[object]] | None = None,
     max_file_bytes: int = MAX_FILE_BYTES,
+    streams: AssetStreams | None = None,
     is_dry_run: bool = False,
 ) -> CheckedOut:
     """Replace the files of a backend with `target`.
@@ -66,6 +68,8 @@ async def checkout(
             receives the contents that differ from `current`, or from `target` without `current`. Without `keep`, such
             files raise.
         max_file_bytes: The largest file that versions contain.
+        streams: The streams of the store, which allow larger files. Large files are written first, one by one. They are
+            not fetched before: if the contents of one are missing, those before it have been written.
         is_dry_run: Whether to raise like a checkout, but change nothing.
 
     Raises:
@@ -77,7 +81,8 @@ async def checkout(
     """
     if not isinstance(backend, SupportsTracking):
         raise UnversionedBackendError(why_unversioned(backend))
-    tracker = backend.track(GitignoreRules(), max_file_bytes=max_file_bytes)
+    limit = max_file_bytes if streams is None else streams.max_file_bytes
+    tracker = backend.track(GitignoreRules(), max_file_bytes=limit)
     try:
         before = current or target
         here = await tracker.capture(before, is_full=True)
@@ -103,13 +108,16 @@ async def checkout(
     diff = here.tree.diff(target)
     removed = tuple(path for path in diff.removed if path not in untouched)
     written = tuple(sorted((*diff.added, *diff.changed)))
-    contents = await _fetch_all(target, written, read_blob)
+    large = large_files(streams, backend, target, written)
+    contents = await _fetch_all(target, [path for path in written if path not in large], read_blob)
     stored = None
     if lost and keep is not None:
         stored = hidden.captured or here
         await keep(stored)
+    if streams is not None:
+        await streams.restore(backend, target, large)
     rules = [path for path in (*removed, *written) if path.endswith(f'/{IGNORE_FILE}')]
-    await backend.patch(target, sorted({*removed, *written}.difference(rules)), contents)
+    await backend.patch(target, sorted({*removed, *written}.difference(rules, large)), contents)
     await backend.patch(target, rules, contents)
     return CheckedOut(written=written, removed=removed, stored=stored and stored.tree)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -26,7 +26,7 @@ from ._backend_descriptions import attach_backend, describe_backend, view_of, wi
 from ._checkout import checkout, is_vacant
 from ._directory_claim import DirectoryClaim, find_noted, make_missing
 from ._protected_files import protected_changes, protected_states, warn_of_protected
-from ._run_files import RunFiles, UnversionedFilesWarning, open_run_files, why_unversioned
+from ._run_files import UnversionedFilesWarning, open_run_files, why_unversioned
 from ._tree_store import TreeStore
 from ._turn_files import TurnFiles
 
@@ -154,7 +154,13 @@ async def refuse_replaced(trees: TreeStore, base: VersionRecord, backend: Backen
     with suppress(UnversionedBackendError, BackendError, OSError):
         try:
             await checkout(
-                backend, current=None, target=target, known=[target], read_blob=trees.store.read_asset, is_dry_run=True
+                backend,
+                current=None,
+                target=target,
+                known=[target],
+                read_blob=trees.store.read_asset,
+                streams=trees.streams,
+                is_dry_run=True,
             )
         except UnversionedChangesError as error:
             raise WorkspaceReplacedError(
@@ -202,6 +208,7 @@ async def _open_claimed(
         read_blob=trees.store.read_asset,
         in_place=in_place,
         view=view_of(base.backend),
+        streams=trees.streams,
     )
     if files is None:
         raise DeepAgentError(why_unversioned(backend or StateBackend()) or 'The files cannot be versioned.')
@@ -210,6 +217,7 @@ async def _open_claimed(
         files=files,
         tree=tree,
         crashed=await trees.load(newest) if in_place and request.attempt_of is not None else None,
+        streams=trees.streams,
         at=0 if remnants is None else remnants.at,
         is_volatile=not in_place or isinstance(files.backend, StateBackend),
     )
@@ -252,7 +260,14 @@ async def _settle(
     states = await protected_states(backend)
     if here not in (files.tree, target):
         try:
-            await checkout(backend, current=None, target=target, known=[files.tree], read_blob=trees.store.read_asset)
+            await checkout(
+                backend,
+                current=None,
+                target=target,
+                known=[files.tree],
+                read_blob=trees.store.read_asset,
+                streams=trees.streams,
+            )
         except UnversionedChangesError as error:
             raise WorkspaceReplacedError(
                 claim.workspace, request.base.id, error.paths, can_be_stored=error.can_be_stored
@@ -296,10 +311,13 @@ async def _take_edits(request: FilesRequest, files: TurnFiles, claim: DirectoryC
     return OpenFiles(files=files, claim=claim, base=base)
 
 
-async def open_files_of(backend: BackendProtocol, read_blob: Callable[[str], Awaitable[bytes]]) -> RunFiles | None:
+async def open_files_of(backend: BackendProtocol, trees: TreeStore) -> TurnFiles | None:
     """Open the files of a backend as they are; `None`, with a warning, if they cannot be versioned."""
     reason = why_unversioned(backend)
     if reason is not None:
         warnings.warn(reason, UnversionedFilesWarning, stacklevel=4)
         return None
-    return await open_run_files(backend, tree=Tree(), read_blob=read_blob, in_place=True)
+    files = await open_run_files(
+        backend, tree=Tree(), read_blob=trees.store.read_asset, in_place=True, streams=trees.streams
+    )
+    return None if files is None else TurnFiles(files=files, tree=Tree(), streams=trees.streams)

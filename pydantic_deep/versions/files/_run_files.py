@@ -3,7 +3,7 @@
 This connects the recorder, which stores trees, with backends, which have files.
 
 A version contains all regular files except `.git`, files that the `.gitignore` files of the directory match, and files
-that are larger than `MAX_FILE_BYTES`, cannot be read, or have a path that no backend accepts (`Captured.omitted`). This
+that are larger than `MAX_FILE_BYTES` (or, if the store has streams, than those allow), cannot be read, or have a path that no backend accepts (`Captured.omitted`). This
 applies to every backend, and also to files that a tool of the run wrote: an ignored file exists as long as the
 backend's files, but in no version.
 Versions also omit links, special files, empty directories, and permissions other than the owner's right to execute.
@@ -21,6 +21,7 @@ from pydantic_deep_backends import BackendProtocol, ReadBlob, Tree
 from pydantic_deep_backends.paths import display_path
 from pydantic_deep_backends.tracking import Captured, FileTracker, OmittedFile, SupportsTracking
 
+from ._asset_streams import AssetStreams
 from ._gitignore import GitignoreRules
 from ._scratch_directories import Scratch
 from ._tree_views import View, open_view
@@ -73,6 +74,7 @@ async def open_run_files(
     view: str | None = None,
     scratch: str | os.PathLike[str] | None = None,
     max_file_bytes: int = MAX_FILE_BYTES,
+    streams: AssetStreams | None = None,
 ) -> RunFiles | None:
     """Open files for a run; `None` if the files of the backend cannot be versioned, for the reason in
     `why_unversioned`.
@@ -94,6 +96,7 @@ async def open_run_files(
         view: The name of an earlier view. If it is free, the new view gets it, so that paths stay valid.
         scratch: The parent directory for views; by default that for temporary files of the system.
         max_file_bytes: The largest file that versions contain.
+        streams: The streams of the store, which allow larger files.
 
     Raises:
         MissingBlobError: Contents for a view in a directory are not available.
@@ -103,10 +106,11 @@ async def open_run_files(
         return None
     opened = View(backend=backend)
     if not in_place:
-        opened = await open_view(backend, tree, read_blob, Scratch(scratch, view))
+        opened = await open_view(backend, tree, read_blob, Scratch(scratch, view), streams)
     if opened is None or not isinstance(opened.backend, SupportsTracking):
         return None
-    tracker = opened.backend.track(GitignoreRules(), max_file_bytes=max_file_bytes, tree=tree)
+    limit = max_file_bytes if streams is None else streams.max_file_bytes
+    tracker = opened.backend.track(GitignoreRules(), max_file_bytes=limit, tree=tree)
     return RunFiles(_view=opened, _tracker=tracker)
 
 

@@ -6,6 +6,8 @@ from pydantic_deep.store import Store
 from pydantic_deep.versions._lru import LRUCache
 from pydantic_deep_backends import Tree
 
+from ._asset_streams import AssetStreams
+
 
 class TreeStore:
     """Loads file trees from a store, and caches recent ones."""
@@ -13,6 +15,8 @@ class TreeStore:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._trees = LRUCache[Tree]()
+        self.streams = AssetStreams.of(store)
+        """The streams of the store; `None` if it has none."""
 
     async def load(self, digest: str | None) -> Tree:
         """Return a tree by digest; an empty one for `None`, which stands for files that are not versioned."""

@@ -21,6 +21,7 @@ from pydantic_deep_backends import (
 )
 from pydantic_deep_backends.errors import MissingBlobError
 
+from ._asset_streams import AssetStreams, large_files
 from ._scratch_directories import Scratch
 
 
@@ -42,11 +43,13 @@ async def _remove(scratch: Scratch) -> None:
         await anyio.to_thread.run_sync(scratch.remove)
 
 
-async def open_view(backend: BackendProtocol, tree: Tree, read_blob: ReadBlob, scratch: Scratch) -> View | None:
+async def open_view(
+    backend: BackendProtocol, tree: Tree, read_blob: ReadBlob, scratch: Scratch, streams: AssetStreams | None = None
+) -> View | None:
     """Open a view of a backend with the files of a tree; `None` if such backends have no views."""
     viewed = None
     try:
-        viewed = await _viewed(backend, tree, read_blob, scratch)
+        viewed = await _viewed(backend, tree, read_blob, scratch, streams)
     finally:
         if viewed is None:
             await _remove(scratch)
@@ -54,37 +57,42 @@ async def open_view(backend: BackendProtocol, tree: Tree, read_blob: ReadBlob, s
 
 
 async def _viewed(
-    backend: BackendProtocol, tree: Tree, read_blob: ReadBlob, scratch: Scratch
+    backend: BackendProtocol, tree: Tree, read_blob: ReadBlob, scratch: Scratch, streams: AssetStreams | None
 ) -> BackendProtocol | None:
     if isinstance(backend, LocalBackend) and isinstance(backend, SupportsCommands):
         there = backend.in_directory(await anyio.to_thread.run_sync(scratch.make_directory))
-        await fill(there, tree, read_blob)
+        await fill(there, tree, read_blob, streams)
         return there
     if isinstance(backend, LocalBackend | StateBackend):
         return StateBackend.of(tree, read_blob, protected=backend.protected)
     if isinstance(backend, ReadOnlyBackend):
         return backend.around(StateBackend.of(tree, read_blob))
     if isinstance(backend, WrapperBackend):
-        view = await _viewed(backend.wrapped, tree, read_blob, scratch)
+        view = await _viewed(backend.wrapped, tree, read_blob, scratch, streams)
         return None if view is None else backend.around(view)
     if not isinstance(backend, CompositeBackend):
         return None
     parts = {'/': backend.default, **backend.mounts}
     views: dict[str, BackendProtocol] = {}
     for share in backend.split(tree):
-        part = await _viewed(parts[share.mount], share.tree, read_blob, scratch)
+        part = await _viewed(parts[share.mount], share.tree, read_blob, scratch, streams)
         if part is None:
             return None
         views[share.mount] = part
     return CompositeBackend(views.pop('/'), views)
 
 
-async def fill(backend: LocalBackend, tree: Tree, read_blob: ReadBlob) -> None:
+async def fill(backend: LocalBackend, tree: Tree, read_blob: ReadBlob, streams: AssetStreams | None = None) -> None:
     """Write the files of a tree into an empty directory, in batches."""
     paths: list[str] = []
     contents: dict[str, bytes] = {}
     size_bytes = 0
+    large = large_files(streams, backend, tree, tree)
+    if streams is not None:
+        await streams.restore(backend, tree, large, is_durable=False)
     for path, version in tree.items():
+        if path in large:
+            continue
         paths.append(path)
         if version.digest not in contents:
             contents[version.digest] = await fetch(read_blob, path, version.digest)

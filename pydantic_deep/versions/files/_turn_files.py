@@ -11,6 +11,7 @@ from pydantic_deep.store import CallRecord, NewAsset
 from pydantic_deep_backends import Tree
 from pydantic_deep_backends.tracking import OmittedFile
 
+from ._asset_streams import AssetStreams
 from ._run_files import RunFiles
 
 
@@ -41,6 +42,8 @@ class TurnFiles:
     """The newest tree that a crashed run stored of a directory, if the turn resumes one there. The directory may also
     have the changes of calls without a stored end.
     """
+    streams: AssetStreams | None = None
+    """The streams of the store, if it has some."""
     known: set[str] = field(default_factory=set[str])
     """The digests of stored nodes, of this tree or an earlier one."""
     omitted: tuple[OmittedFile, ...] = ()
@@ -64,6 +67,8 @@ class TurnFiles:
     async def capture(self, *, is_full: bool = False) -> NewFiles:
         """Return the present files, with the data that the store does not have. Call `stored` after the commit."""
         captured = await self.files.capture(self.tree, is_full=is_full)
+        if self.streams is not None:
+            captured = await self.streams.write(captured)
         self.omitted, self.tree = tuple(captured.omitted), captured.tree
         self.assets |= {digest: NewAsset(digest=digest, data=data) for digest, data in captured.blobs.items()}
         tree = self.tree.digest

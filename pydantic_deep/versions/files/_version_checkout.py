@@ -63,6 +63,8 @@ async def checkout_version(
         await make_missing(backend)
 
         async def keep(captured: Captured) -> None:
+            if trees.streams is not None:
+                captured = await trees.streams.write(captured)
             await _store_edit(trees, present or record, captured)
 
         states = await protected_states(backend)
@@ -78,6 +80,7 @@ async def checkout_version(
                 known=known,
                 is_known=lambda tree: _is_known(trees.store, record.conversation_id, tree),
                 keep=keep if force else None,
+                streams=trees.streams,
             )
         except _CHANGED_NOTHING:
             state = unchanged

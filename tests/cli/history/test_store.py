@@ -99,3 +99,18 @@ def test_store_label_is_its_path() -> None:
     assert store_label('sqlite:////srv/agents.db', environment) == '/srv/agents.db'
     assert store_label('postgresql://host/db', environment) == 'postgresql://host/db'
     assert default_store(Environment(variables={'XDG_STATE_HOME': '/s'})) == 'sqlite:////s/pydantic-deep/agents.db'
+
+
+def test_object_storage_is_selected_by_a_variable(invoke: Invoke, work: Path, tmp_path: Path) -> None:
+    (work / 'picture.png').write_bytes(bytes(range(256)) * 1000)
+    blobs = tmp_path / 'blobs'
+    variables = {'PYDANTIC_DEEP_BLOBS': f'file://{blobs}'}
+    invoke('run', 'Go', '--no-store', model=ScriptedModel('Done.'), variables=variables)
+    assert not blobs.exists()
+    invoke('run', 'Go', model=ScriptedModel('Done.'), variables=variables)
+    assert len([path for path in blobs.rglob('*') if path.is_file()]) == 1
+    assert invoke('store', 'check', variables=variables).exit_code == 0
+    without = invoke('store', 'check')
+    assert (without.exit_code, 'PYDANTIC_DEEP_BLOBS' in without.stderr) == (1, True)
+    wrong = invoke('log', variables={'PYDANTIC_DEEP_BLOBS': 'ftp://host'})
+    assert (wrong.exit_code, "no object storage at 'ftp://host'" in wrong.stderr) == (2, True)

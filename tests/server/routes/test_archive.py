@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pydantic_deep import create_deep_agent
+from pydantic_deep.server.routes import _versions
 from pydantic_deep.testing import ScriptedModel
 from tests.server.conftest import Client, Gate, MakeClient
 from tests.server.routes.file_writer import answer, begin, say
@@ -47,3 +48,18 @@ async def test_files_are_downloaded_as_an_archive(ada: Client):
         found = {member.name: tar.extractfile(member) for member in tar}
         contents = {name: file.read() for name, file in found.items() if file is not None}
     assert contents == {f'version-{version}/a': b'1\n', f'version-{version}/dir/b': b'2\n'}
+
+
+async def test_large_files_are_downloaded_in_chunks(ada: Client, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(_versions, 'STREAMED_BYTES', 10)
+    path = await begin(ada)
+    text = 'x' * 100
+    version = await say(ada, path, f'/large={text}')
+
+    page = await ada.get(f'/api/versions/{version}/files/large')
+    packed = await ada.get(f'/api/versions/{version}/archive')
+
+    assert page.text == f'{text}\n'
+    with tarfile.open(fileobj=io.BytesIO(packed.content), mode='r:gz') as tar:
+        [member] = tar
+        assert member.size == len(text) + 1
