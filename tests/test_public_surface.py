@@ -421,6 +421,8 @@ def test_every_public_name_is_listed() -> None:
                 'Statement',
                 'Value',
                 'WriteNeededError',
+                'for_key_share',
+                'for_update',
                 'only_reading',
                 'read_or_write',
                 'run_blocking',

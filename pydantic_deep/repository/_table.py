@@ -131,7 +131,7 @@ def mark(dialect: Dialect) -> Operation[None]:
 def open_table(dialect: Dialect, name: str, model: RowModel[T]) -> Operation[Table[T]]:
     """Open a table, creating it if necessary; add columns for newly filterable fields, and fill them.
 
-    Run this in a transaction that writes.
+    Run this in a transaction that writes, without other writes.
 
     Raises:
         InvalidFieldError: The table has another key.
@@ -165,12 +165,10 @@ def open_table(dialect: Dialect, name: str, model: RowModel[T]) -> Operation[Tab
     return table
 
 
-def current(table: Table[T]) -> Operation[Table[T]]:
-    """Return the table in its current state: another process may have added columns, which our writes must fill."""
+def is_current(table: Table[T]) -> Operation[bool]:
+    """Return whether the table still has the layout: another process may have added columns, which our writes must fill."""
     rows = yield Statement('SELECT layout FROM repository WHERE name = ?1', (table.name,))
-    if rows and rows[0][0] == table.layout:
-        return table
-    return (yield from open_table(table.dialect, table.name, table.model))
+    return bool(rows) and rows[0][0] == table.layout
 
 
 def create_row(table: Table[T], row: EncodedRow) -> Operation[None]:

@@ -26,7 +26,7 @@ from ._base import BaseRepository, StoredRow
 from ._changes import Step, read_steps
 from ._model import RowModel
 from ._question import Condition, Question
-from ._table import Table, create_row, current, delete_row, mark, open_table, table_name, upsert_row
+from ._table import Table, create_row, delete_row, is_current, mark, open_table, table_name, upsert_row
 from ._types import Change
 from .errors import RepositoryClosedError, RepositoryFormatError, RepositoryUnavailableError
 
@@ -111,8 +111,12 @@ class SqlRepository(BaseRepository[T]):
         if not steps:
             return ()
         with _translate_errors():
-            self._table, removed = await self._engine.write(partial(_apply, self._table, changes, steps))
-        return removed
+            try:
+                return await self._engine.write(partial(_apply, self._table, steps))
+            except _OutdatedTableError:
+                reopened = partial(_apply_reopened, self._table, changes)
+                self._table, removed = await self._engine.write_alone(reopened)
+                return removed
 
     async def _read(self, operation: Callable[[], Operation[R]]) -> R:
         with _translate_errors():
@@ -150,22 +154,33 @@ async def open_repository(
         await engine.aclose()
 
 
-def _apply(
-    table: Table[T], changes: Sequence[Change[T]], steps: Sequence[Step]
-) -> Operation[tuple[Table[T], Collection[str]]]:
-    """Apply all changes; return the current table and the keys of the removed rows."""
+class _OutdatedTableError(Exception):
+    """Another process has changed the columns of the table."""
+
+
+def _apply(table: Table[T], steps: Sequence[Step]) -> Operation[Collection[str]]:
+    """Apply all changes; return the keys of the removed rows.
+
+    No other process changes the columns meanwhile, which would need to write alone. Rows are written in the order of
+    their keys, so that concurrent writes do not wait for each other in a circle.
+    """
     removed: set[str] = set()
-    latest = table if all(step.row is None for step in steps) else (yield from current(table))
-    if latest is not table:
-        steps = read_steps(latest.full_model, changes)
-    for step in steps:
+    if any(step.row is not None for step in steps) and not (yield from is_current(table)):
+        raise _OutdatedTableError
+    for step in sorted(steps, key=lambda step: step.key):
         if step.row is None:
-            removed |= yield from delete_row(latest, step.key)
+            removed |= yield from delete_row(table, step.key)
         elif step.is_new:
-            yield from create_row(latest, step.row)
+            yield from create_row(table, step.row)
         else:
-            yield from upsert_row(latest, step.row)
-    return latest, removed
+            yield from upsert_row(table, step.row)
+    return removed
+
+
+def _apply_reopened(table: Table[T], changes: Sequence[Change[T]]) -> Operation[tuple[Table[T], Collection[str]]]:
+    """Open the table again, and apply all changes; return the table and the keys of the removed rows."""
+    latest = yield from open_table(table.dialect, table.name, table.model)
+    return latest, (yield from _apply(latest, read_steps(latest.full_model, changes)))
 
 
 @contextmanager

@@ -78,7 +78,7 @@ async def restore_store(url: str, path: str | os.PathLike[str], *, on_progress: 
     engine = await open_engine(url, migrate_to(version))
     try:
         assert isinstance(engine, SupportsTables)  # noqa: S101 - all that have a URL are
-        return await engine.write(partial(restore, backup, engine.dialect, on_progress))
+        return await engine.write_alone(partial(restore, backup, engine.dialect, on_progress))
     finally:
         await engine.aclose()
 

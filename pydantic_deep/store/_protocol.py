@@ -261,14 +261,17 @@ class Store(Protocol):
         ...
 
     async def gc(self, grace_seconds: float = 3600) -> GarbageReport:
-        """Remove everything that no version reaches, in one transaction.
+        """Remove everything that no version reaches, in short transactions: others may write meanwhile.
 
         A subagent's conversation is reachable from the message that delegated to it, from a version of the delegating
         run, and from manually created versions of its own.
 
         Removal takes two collections: the first condemns unreachable rows, and a later one, at least `grace_seconds`
         after, removes those that are still unreachable. This protects rows stored by turns in progress. With 0 the
-        first collection removes them at once, which is safe only while nothing writes.
+        first collection removes them at once, which is safe only while no turn is in progress.
+
+        A collection that fails or is cancelled has removed a part, and the next one continues. One that finds that a row
+        to be removed has been stored again meanwhile leaves the rest to the next one.
         """
         ...
 

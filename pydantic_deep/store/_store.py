@@ -35,7 +35,7 @@ from .operations._check import Damage, asset_damage, check_parts
 from .operations._commits import commit as commit_operation
 from .operations._contents import put_assets
 from .operations._deletions import delete, delete_line
-from .operations._garbage_collection import gc
+from .operations._garbage_collection import collect_garbage
 from .operations._reads import StoredAsset
 from .records import (
     ApprovalRecord,
@@ -395,7 +395,7 @@ class SqlStore(AsyncResource):
         """Remove everything that no version reaches."""
         check_seconds('grace_seconds', grace_seconds)
         now, grace = self._clock(), int(grace_seconds * 1_000_000)
-        report = await self._engine.write(partial(gc, now, grace))
+        report = await collect_garbage(self._engine, now, grace)
         if self._blobs is None:
             return report
         count, freed_bytes = await self._blobs.collect(before=now - grace)

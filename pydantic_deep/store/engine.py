@@ -45,6 +45,20 @@ def run_blocking(operation: Operation[T], execute: Callable[[Statement], list[Ro
         operation.close()
 
 
+def for_update(alias: str = '') -> str:
+    """Return the suffix of a `SELECT` in a write that locks the rows, of one table of a join if `alias` names it.
+
+    It waits until no other write has locked or changed the rows, and returns their current values. An engine that runs
+    one write at a time reads a comment.
+    """
+    return f' /* FOR UPDATE{alias and f" OF {alias}"} */'
+
+
+def for_key_share(alias: str = '') -> str:
+    """Return a suffix like that of `for_update` which only prevents other writes from deleting the rows."""
+    return f' /* FOR KEY SHARE{alias and f" OF {alias}"} */'
+
+
 class WriteNeededError(Exception):
     """An operation that ran under `only_reading` tried to write."""
 
@@ -67,11 +81,11 @@ def only_reading(operation: Operation[T]) -> Operation[T]:
 
 
 async def read_or_write(engine: Engine, operation: Callable[[], Operation[T]]) -> T:
-    """Run an operation that seldom writes: first without a write lock, then again with one if it tries to write."""
+    """Run an operation that seldom writes: first as a read, then again without other writes if it tries to write."""
     try:
         return await engine.read(lambda: only_reading(operation()))
     except WriteNeededError:
-        return await engine.write(operation)
+        return await engine.write_alone(operation)
 
 
 class Engine(Protocol):
@@ -94,11 +108,36 @@ class Engine(Protocol):
     async def write(self, operation: Callable[[], Operation[T]]) -> T:
         """Run an operation in a transaction of its own, and return once it is durable.
 
-        Write operations are serialized across all processes: each sees the effects of the one before it.
+        Writes may run at the same time, in this and in other processes. A statement sees what was committed before it,
+        and what its own operation has written. A row that an operation has changed, deleted, or selected with
+        `for_update` is not changed by others until it ends, and neither is a unique key that it has inserted: they
+        wait, then see its outcome. Nothing else is serialized. An operation that decides by the rows that it reads
+        must therefore lock these, or rely on a unique key.
 
-        The operation may be called several times if the database requires a transaction to be retried. An exception in
-        it rolls back its own changes and no others. Once started it completes, even if the awaiting task is cancelled.
+        The operation may be called several times if the database requires a transaction to be retried, as after a
+        deadlock. An exception in it rolls back its own changes and no others. Once started it completes, even if the
+        awaiting task is cancelled.
         """
+        ...
+
+    async def write_alone(self, operation: Callable[[], Operation[T]]) -> T:
+        """Run an operation like `write`, but after the writes in progress, and before those that start later.
+
+        It is for changes of tables, and for writes to all rows.
+        """
+        ...
+
+    async def wait_for_writes(self) -> None:
+        """Wait until the writes in progress have ended, without delaying any write.
+
+        Rows get increasing numbers in the order of their insertion, and become visible in the order of the commits. A
+        reader that follows a table notes the highest number, calls this method, and then reads up to that number: none
+        of these rows appears later.
+        """
+        ...
+
+    async def read_with_tables(self, operation: Callable[[], Operation[T]]) -> T:
+        """Run an operation like `read`, which may also create, fill and drop temporary tables."""
         ...
 
     async def living_owners(self, owners: Sequence[str]) -> set[str]:

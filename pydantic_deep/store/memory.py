@@ -94,6 +94,17 @@ class MemoryEngine:
             raise StoreReadOnlyError(f'The store {self.url!r} is read-only. Open it without `read_only`.')
         return await self._put(operation)
 
+    async def write_alone(self, operation: Callable[[], Operation[T]]) -> T:
+        """Run an operation like `write`: all operations are serialized."""
+        return await self.write(operation)
+
+    async def wait_for_writes(self) -> None:
+        """Return: writes are serialized, so that rows become visible in the order of their numbers."""
+
+    async def read_with_tables(self, operation: Callable[[], Operation[T]]) -> T:
+        """Run an operation like `read`."""
+        return await self.read(operation)
+
     async def _put(self, operation: Callable[[], Operation[T]]) -> T:
         self._fork_guard.check(self.url)
         loop = asyncio.get_running_loop()

@@ -39,7 +39,8 @@ from pydantic_deep.store._samples import (
 )
 from pydantic_deep.store.sql._migrations import FORMAT
 from pydantic_deep.store.sql._seals import seal
-from pydantic_deep.store.sql._tallies import COUNTED
+from pydantic_deep.store.sql._tallies import COUNTED, make_tallies
+from pydantic_deep.store.sql.dialect import SQLITE, Dialect
 from pydantic_deep.store.sqlite import SqliteEngine
 from pydantic_deep_backends.snapshots import FileVersion, Tree
 
@@ -58,15 +59,15 @@ PLACE = '{"id":"/x","provider":"local"}'
 """Key of the sample's workspace."""
 
 
-def set_back(version: int) -> list[str]:
+def set_back(version: int, dialect: Dialect = SQLITE) -> list[str]:
     """Return the statements that turn the tables of a sample into those of an older version."""
-    undone = ['DROP TRIGGER reference_tally', "DELETE FROM tally WHERE name = 'reference'"]
+    undone = [sql.format(table=table) for table in COUNTED for sql in dialect.drop_after_insert]
+    undone.append('DROP TABLE tally')
+    if version >= 3:
+        undone += [statement.sql for statement in make_tallies(dialect)]
     undone.append('ALTER TABLE request DROP COLUMN kind')
     if version < 4:
         undone.append('ALTER TABLE workspace DROP COLUMN identity')
-    if version < 3:
-        undone += [f'DROP TRIGGER {table}_tally' for table in COUNTED if table != 'reference']
-        undone.append('DROP TABLE tally')
     if version < 2:
         sealed = [table for table in COUNTED if table not in ('node', 'config', 'config_field', 'edge', 'reference')]
         undone += [f'ALTER TABLE {table} DROP COLUMN seal' for table in sealed]

@@ -52,6 +52,15 @@ class CountingEngine:
         self._has_written = self.fails_read is not None
         return await self._engine.write(lambda: _noted(operation(), self.writes, stop))
 
+    async def write_alone(self, operation: Callable[[], Operation[T]]) -> T:
+        return await self._engine.write_alone(operation)
+
+    async def wait_for_writes(self) -> None:
+        await self._engine.wait_for_writes()
+
+    async def read_with_tables(self, operation: Callable[[], Operation[T]]) -> T:
+        return await self._engine.read_with_tables(lambda: _noted(operation(), self.reads))
+
     async def living_owners(self, owners: Sequence[str]) -> set[str]:
         return await self._engine.living_owners(owners)
 

@@ -86,6 +86,9 @@ class Follower:
             self._is_counted = True
         store_survey = await self._engine.read(_store_reads.survey)
         replica_survey = await to_thread.run_sync(self._replica.survey)
+        if store_survey != replica_survey:
+            await self._engine.wait_for_writes()
+            store_survey = await self._engine.read(partial(_store_reads.survey, store_survey))
         unsettled = await to_thread.run_sync(self._replica.unsettled)
         hints = await self._hints(replica_survey['version'], store_survey['version'])
         for kind in _store_reads.KINDS:
@@ -124,7 +127,7 @@ class Follower:
             after = marks[-1][0]
 
     async def _compare(self, there: dict[str, Survey]) -> None:
-        """Find rows that were deleted, and changes and late commits that a pass missed."""
+        """Find rows that were deleted, and changes that a pass missed."""
         here = await to_thread.run_sync(self._replica.survey)
         for kind in _store_reads.KINDS:
             is_same = (here[kind].total, here[kind].mark_sum) == (there[kind].total, there[kind].mark_sum)

@@ -1,15 +1,16 @@
 """Queries by which a replica follows a store: surveys, changes, and rows by number.
 
 Every kind of row has a `number` that increases. A follower runs one query for the count and the highest number of each
-kind (`survey`), then fetches the rows beyond its own highest number, and those that were unsettled when it read them.
-If the counts still differ, rows were deleted or committed late, and a comparison of all `marks` finds them.
+kind (`survey`). If there are new rows, it waits for the writes in progress (see `Engine.wait_for_writes`), and surveys the
+rows up to these numbers again. Then it fetches the rows beyond its own highest number, and those that were unsettled when
+it read them. If the counts still differ, rows were deleted, and a comparison of all `marks` finds them.
 
 Rows are returned as stored; `_cells` decodes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from pydantic_deep.store.engine import Operation, Row, Statement, Value
@@ -94,14 +95,15 @@ class Position(NamedTuple):
     """Position of the first message to fetch."""
 
 
-def survey() -> Operation[dict[str, Survey]]:
-    """Return the survey of each kind, in one query."""
+def survey(highest: Mapping[str, Survey] | None = None) -> Operation[dict[str, Survey]]:
+    """Return the survey of each kind, in one query; with `highest`, of the rows up to the last ones of that survey."""
+    limits = {kind: 2**62 if highest is None else highest[kind].last for kind in KINDS}
     parts = (
         f"SELECT '{kind}', COUNT(*), CAST(COALESCE(MAX(number), 0) AS BIGINT), CAST(COALESCE(SUM(mark), 0) AS BIGINT)"  # noqa: S608
-        f' FROM ({sql}) AS {kind}_signs'
-        for kind, sql in _MARK_QUERIES.items()
+        f' FROM ({sql}) AS {kind}_signs WHERE number <= ?{place}'
+        for place, (kind, sql) in enumerate(_MARK_QUERIES.items(), 1)
     )
-    rows = yield Statement(' UNION ALL '.join(parts))
+    rows = yield Statement(' UNION ALL '.join(parts), [limits[kind] for kind in _MARK_QUERIES])
     return {str(row[0]): Survey(*(integer(value) for value in row[1:])) for row in rows}
 
 

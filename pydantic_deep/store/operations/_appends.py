@@ -5,15 +5,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from pydantic_deep.store.engine import Operation, Row, Statement, Value
+from pydantic_deep.store.engine import Operation, Row, Statement, Value, for_update
 from pydantic_deep.store.errors import BranchExistsError
 from pydantic_deep.store.records import Append, BranchRecord
 from pydantic_deep.store.sql import _keys, _rows
-from pydantic_deep.store.sql._statements import insert, insert_many, integer, update
+from pydantic_deep.store.sql._statements import id_from, insert, insert_many, integer, select_in, update
 
-from ._contents import put_messages
+from ._contents import BRANCH, CONVERSATION, TAIL, put_messages, touch_condemned
 
 
 class Appended(NamedTuple):
@@ -34,15 +34,41 @@ def conversation_of(id: str, number: Value) -> int:
     return integer(number)
 
 
+_MARKS: Final = ', b.number, k.since, t.since, c.number, g.since FROM'
+_JOIN_MARKS: Final = (
+    f' LEFT JOIN condemned k ON k.kind = {BRANCH} AND k.number = b.number'
+    f' LEFT JOIN condemned t ON t.kind = {TAIL} AND t.number = b.number'
+    f' LEFT JOIN condemned g ON g.kind = {CONVERSATION} AND g.number = c.number WHERE b.id IN ({{}})'
+)
+_LOCK_BRANCH: Final = f'{_rows.SELECT_BRANCH.replace(" FROM", _MARKS, 1)}{_JOIN_MARKS}{for_update("b")}'
+FIND_BRANCHES: Final = (
+    f'SELECT b.id, b.number, b.conversation_id, c.number, b.name{_MARKS} branch b'
+    f' LEFT JOIN conversation c ON c.id = b.conversation_id{_JOIN_MARKS}'
+)
+"""Queries for branches and their conversations, with the marks of garbage collection, for `find_branches`."""
+
+
+def find_branches(sql: str, ids: set[str]) -> Operation[list[Row]]:
+    """Return the rows of branches that must exist; no collection in progress removes them or their conversations."""
+    while True:
+        rows = yield from select_in(sql, map(_keys.pack_id, sorted(ids)))
+        if missing := ids - {id_from(row[0]) for row in rows}:
+            raise ValueError(f'There is no branch {min(missing)!r}. Commit it first, or add it to `branches`.')
+        is_found = True
+        for kind, number, since in ((BRANCH, -5, -4), (TAIL, -5, -3), (CONVERSATION, -2, -1)):
+            marked = [row[number] for row in rows if row[since] is not None]
+            is_found &= yield from touch_condemned(kind, marked)
+        if is_found:
+            return rows
+
+
 def append(request: Append, bodies: Mapping[str, bytes], now: int) -> Operation[Appended]:
     """Append messages to a branch, or to a fork of it."""
     numbers = yield from put_messages(bodies, [message.id for message in request.messages if message.body is None])
     is_fork = request.is_fork or request.rewrites is not None
     stop = request.at + len(request.messages)
-    rows = yield Statement(f'{_rows.SELECT_BRANCH} WHERE b.id = ?1', (_keys.pack_id(request.branch_id),))
-    if not rows:
-        raise ValueError(f'There is no branch {request.branch_id!r}. Commit it first, or add it to `branches`.')
-    branch, number = _rows.branch_from(rows[0]), integer(rows[0][9])
+    rows = yield from find_branches(_LOCK_BRANCH, {request.branch_id})
+    branch, number = _rows.branch_from(rows[0][:14]), integer(rows[0][9])
     conversation = conversation_of(branch.conversation_id, rows[0][10])
     if not is_fork and branch.tip_seq == request.at:
         branch = branch._replace(tip_seq=stop)

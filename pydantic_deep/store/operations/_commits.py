@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
-from pydantic_deep.store.engine import Operation, Row, Statement
+from pydantic_deep.store.engine import Operation, Row, Statement, for_key_share, for_update
 from pydantic_deep.store.errors import BranchExistsError, RunTakenOverError, VersionConflictError, VersionNotFoundError
 from pydantic_deep.store.records import (
     ApprovalRecord,
@@ -40,8 +40,8 @@ from pydantic_deep.store.sql._statements import (
     update,
 )
 
-from ._appends import Appended, append, conversation_of
-from ._contents import put_assets, put_mentions, put_nodes
+from ._appends import FIND_BRANCHES, Appended, append, conversation_of, find_branches
+from ._contents import CONVERSATION, put_assets, put_configs, put_mentions, put_nodes, touch_condemned
 
 PARENT: Final = 0
 MERGED: Final = 1
@@ -51,7 +51,12 @@ _VERSION: Final = (
     'id, parent_id, cloned_from, merged_from, kind, state, conversation, branch, message_count, run_id, config, usage, output,'
     ' pending, deps, tree, created_at, seal'
 )
-_CONFIG: Final = 'digest, agent_name, name, folded_name, metadata, model, model_settings, backend'
+_LOCK_VERSIONS: Final = (
+    'SELECT v.id, v.number, v.conversation, g.since FROM version v'
+    f' LEFT JOIN condemned g ON g.kind = {CONVERSATION} AND g.number = v.conversation'
+    f' WHERE v.id IN ({{}}) ORDER BY v.id{for_key_share("v")}'
+)
+"""Query for versions that a commit refers to, which then cannot be deleted until it ends."""
 
 
 @dataclass(kw_only=True)
@@ -80,8 +85,7 @@ def commit(prepared: Prepared, owner: str, now: int) -> Operation[tuple[Committe
     """Apply a commit. The conflict over a head is returned, not raised: the rest of the commit remains in effect."""
     state = CommitState(prepared=prepared, owner=owner, now=now)
     new = prepared.commit
-    if new.fence is not None:
-        yield from _check_fence(new.fence, owner)
+    yield from _lock_runs(new, owner)
     state.assets = yield from put_assets(prepared.assets, _assets_of(new))
     state.nodes = yield from put_nodes(prepared.nodes, _trees_of(new))
     yield from insert_many(
@@ -106,10 +110,16 @@ def commit(prepared: Prepared, owner: str, now: int) -> Operation[tuple[Committe
     return Committed(branch=state.appended.branch if state.appended else None, numbers=numbers), conflict
 
 
-def _check_fence(run_id: str, owner: str) -> Operation[None]:
-    sql = "SELECT 1 FROM run WHERE id = ?1 AND state = 'running' AND owner = ?2"
-    if not (yield Statement(sql, (_keys.pack_id(run_id), owner))):
-        raise RunTakenOverError(run_id)
+def _lock_runs(new: Commit, owner: str) -> Operation[None]:
+    """Lock the runs that the commit changes, in the order of their ids, and check the fence."""
+    keys = [*new.settled_calls, *((call.run_id,) for call in new.calls)]
+    ids = {new.fence, new.clears_prompt_of, *(end.run_id for end in new.ends), *(key[0] for key in keys)} - {None}
+    packed = sorted(map(_keys.pack_id, cast('set[str]', ids)))
+    rows = yield from select_in(
+        f'SELECT id, state, owner FROM run WHERE id IN ({{}}) ORDER BY id{for_update()}', packed
+    )
+    if new.fence is not None and (_keys.pack_id(new.fence), 'running', owner) not in rows:
+        raise RunTakenOverError(new.fence)
 
 
 def _assets_of(new: Commit) -> set[str]:
@@ -126,7 +136,7 @@ def _trees_of(new: Commit) -> set[str]:
 def _put_branches(branches: Iterable[BranchRecord]) -> Operation[None]:
     for branch in branches:
         others = {other for other in (branch.parent_id, branch.rewrites_id) if other is not None}
-        number_by_id = {id_from(row[0]): row[1] for row in (yield from _find_branches(others))}
+        number_by_id = {id_from(row[0]): row[1] for row in (yield from find_branches(FIND_BRANCHES, others))}
         row = _rows.branch_row(
             branch._replace(tip_seq=branch.fork_seq),
             None if branch.parent_id is None else number_by_id[branch.parent_id],
@@ -134,18 +144,6 @@ def _put_branches(branches: Iterable[BranchRecord]) -> Operation[None]:
         )
         if not (yield from insert('branch', _rows.BRANCH, [row], 'ON CONFLICT DO NOTHING RETURNING number')):
             raise BranchExistsError(branch.name)
-
-
-def _find_branches(ids: set[str]) -> Operation[list[Row]]:
-    """Return (id, number, conversation_id, number of the conversation, name) of branches that must exist."""
-    sql = (
-        'SELECT b.id, b.number, b.conversation_id, c.number, b.name FROM branch b'
-        ' LEFT JOIN conversation c ON c.id = b.conversation_id WHERE b.id IN ({})'
-    )
-    rows = yield from select_in(sql, map(_keys.pack_id, ids))
-    if missing := ids - {id_from(row[0]) for row in rows}:
-        raise ValueError(f'There is no branch {min(missing)!r}. Commit it first, or add it to `branches`.')
-    return rows
 
 
 def _find_versions(state: CommitState) -> Operation[None]:
@@ -160,8 +158,12 @@ def _find_versions(state: CommitState) -> Operation[None]:
     others = [run.base_id for run in new.runs] + [approval.version_id for approval in new.approvals]
     others += [head.version_id for head in new.heads] + [conversation.head_id for conversation in new.conversations]
     wanted |= {id for id in others if id is not None} - created
-    rows = yield from select_in('SELECT id, number FROM version WHERE id IN ({})', map(_keys.pack_id, wanted))
-    state.numbers = {id_from(id): integer(number) for id, number in rows}
+    packed = sorted(map(_keys.pack_id, wanted))
+    while True:
+        rows = yield from select_in(_LOCK_VERSIONS, packed)
+        if (yield from touch_condemned(CONVERSATION, [row[2] for row in rows if row[3] is not None])):
+            break
+    state.numbers = {id_from(id): integer(number) for id, number, *_ in rows}
     # The base of a run may be deleted during the run: its versions are then children of a deleted one.
     known = {version.parent_id for version in new.versions if new.fence is not None and version.run_id == new.fence}
     if missing := wanted - state.numbers.keys() - known:
@@ -255,7 +257,7 @@ def _branches_of(state: CommitState) -> Operation[dict[str, _BranchRef]]:
         branch_ref = _BranchRef(appended.conversation, appended.number, branch.conversation_id, branch.id, branch.name)
         known[request.branch_id] = branch_ref
     if rest := {version.branch_id for version in state.prepared.commit.versions} - known.keys():
-        rows = yield from _find_branches(rest)
+        rows = yield from find_branches(FIND_BRANCHES, rest)
         for row in rows:
             id, conversation_id = id_from(row[0]), id_from(row[2])
             conversation = conversation_of(conversation_id, row[3])
@@ -264,16 +266,12 @@ def _branches_of(state: CommitState) -> Operation[dict[str, _BranchRef]]:
 
 
 def _put_configs(state: CommitState) -> Operation[dict[str, int]]:
-    row_by_digest = {row[0]: row for row in state.prepared.configs.values()}
-    rows = yield from select_in('SELECT digest, number FROM config WHERE digest IN ({})', row_by_digest)
-    number_by_digest = {digest: integer(number) for digest, number in rows}
-    new = [row for digest, row in row_by_digest.items() if digest not in number_by_digest]
-    done = yield from insert('config', _CONFIG, new, 'RETURNING digest, number')
-    number_by_digest |= {digest: integer(number) for digest, number in done}
-    metadata_by_digest = {row[0]: str(row[4]) for row in new}
-    fields = [(integer(number), *field) for digest, number in done for field in fields_of(metadata_by_digest[digest])]
+    configs = state.prepared.configs
+    row_by_digest = {cast('bytes', row[0]): row for row in configs.values()}
+    numbers, added = yield from put_configs(row_by_digest)
+    fields = [(numbers[digest], *field) for digest in added for field in fields_of(str(row_by_digest[digest][4]))]
     yield from insert_many('config_field', 'config, name, value', fields)
-    return {id: number_by_digest[row[0]] for id, row in state.prepared.configs.items()}
+    return {id: numbers[cast('bytes', row[0])] for id, row in configs.items()}
 
 
 def _version_row(state: CommitState, version: VersionRecord, branch_ref: _BranchRef, config: int) -> Row:
@@ -332,7 +330,7 @@ def _put_approvals(new: Commit) -> Operation[None]:
     approvals = [_rows.approval_row(approval) for approval in new.approvals]
     yield from insert_many('approval', _rows.APPROVAL, approvals, 'ON CONFLICT (id) DO NOTHING')
     if new.supersedes:
-        sql = f"SELECT {_rows.APPROVAL}, number FROM approval WHERE id IN ({{}}) AND status = 'pending'"
+        sql = f"SELECT {_rows.APPROVAL}, number FROM approval WHERE id IN ({{}}) AND status = 'pending' ORDER BY number{for_update()}"
         rows = yield from select_in(sql, map(_keys.pack_id, new.supersedes))
         later = new.supersedes
         yield from change_approvals(rows, lambda old: old._replace(status='superseded', superseded_by=later[old.id]))
@@ -365,7 +363,7 @@ def _end_run(end: RunEnd, now: int) -> Operation[None]:
     if end.state == 'failed':  # no version resulted from the run: release the answers that it claimed
         sql = (
             f'SELECT {_rows.APPROVAL}, number FROM approval WHERE resumed_by = ?1'
-            ' AND NOT EXISTS (SELECT 1 FROM version v WHERE v.run_id = ?1)'
+            f' AND NOT EXISTS (SELECT 1 FROM version v WHERE v.run_id = ?1) ORDER BY number{for_update()}'
         )
         rows = yield Statement(sql, (_keys.pack_id(end.run_id),))
         yield from change_approvals(rows, lambda claimed: claimed._replace(resumed_by=None))
@@ -384,9 +382,9 @@ def _put_workspaces(state: CommitState) -> Operation[None]:
 
 
 def put_workspaces(rows: Sequence[Row]) -> Operation[None]:
-    """Insert or replace rows of `WORKSPACE`."""
+    """Insert or replace rows of `WORKSPACE`, in the order of their keys."""
     yield from insert_many(
-        'workspace', _rows.WORKSPACE, rows,
+        'workspace', _rows.WORKSPACE, sorted(rows, key=lambda row: str(row[0])),
         'ON CONFLICT (backend) DO UPDATE SET version_id = excluded.version_id, run_id = excluded.run_id,'
         ' owner = excluded.owner, identity = excluded.identity, seal = excluded.seal',
     )  # fmt: skip
@@ -396,7 +394,7 @@ def _move_heads(heads: Iterable[HeadMove]) -> Operation[VersionConflictError | N
     """Move the heads that are where the caller expected; return a conflict for the first that is not."""
     conflict: VersionConflictError | None = None
     for move in heads:
-        sql = f'SELECT {_rows.CONVERSATION}, number FROM conversation WHERE id = ?1'
+        sql = f'SELECT {_rows.CONVERSATION}, number FROM conversation WHERE id = ?1{for_update()}'
         rows = yield Statement(sql, (_keys.pack_id(move.conversation_id),))
         if not rows:
             raise ValueError(f'There is no conversation {move.conversation_id!r} to move the head of. Commit it first.')

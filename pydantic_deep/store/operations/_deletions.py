@@ -1,10 +1,16 @@
-"""Operations that delete versions. Children retain the id of their parent and lose the edge to it."""
+"""Operations that delete versions. Children retain the id of their parent and lose the edge to it.
+
+A version is locked before anything that refers to it is read: commits lock the versions to which they refer, too.
+"""
 
 # ruff: noqa: S608 - names of tables and columns are ours; every value is bound
 
 from __future__ import annotations
 
-from pydantic_deep.store.engine import Operation, Statement
+from typing import Final
+
+from pydantic_deep.store.engine import Operation, Statement, for_key_share, for_update
+from pydantic_deep.store.errors import VersionNotFoundError
 from pydantic_deep.store.sql import _rows
 from pydantic_deep.store.sql._statements import id_from, integer, select_in
 from pydantic_deep.store.sql._tallies import cut_edges, remove
@@ -15,7 +21,7 @@ from ._reads import version_number
 
 def delete(id: str) -> Operation[None]:
     """Delete one version."""
-    number = yield from version_number(id)
+    number = yield from _lock(id)
     yield from _remove(number)
 
 
@@ -24,7 +30,7 @@ def delete_line(head_id: str) -> Operation[int]:
 
     Stops before the first ancestor with other descendants, or with a run that continues from it.
     """
-    number = yield from version_number(head_id)
+    number = yield from _lock(head_id)
     count = 0
     while True:
         parent = yield Statement(f'SELECT parent FROM edge WHERE child = ?1 AND kind = {PARENT}', (number,))
@@ -33,11 +39,24 @@ def delete_line(head_id: str) -> Operation[int]:
         if not parent or parent[0][0] is None:
             return count
         number = integer(parent[0][0])
+        if not (yield Statement(_LOCK, (number,))):
+            return count
         if (yield Statement('SELECT 1 FROM edge WHERE parent = ?1 LIMIT 1', (number,))):
             return count
         running = "SELECT 1 FROM run r JOIN version v ON v.id = r.base_id WHERE v.number = ?1 AND r.state = 'running'"
         if (yield Statement(running, (number,))):
             return count
+
+
+_LOCK: Final = f'SELECT number FROM version WHERE number = ?1{for_update()}'
+"""From here on no commit can refer to the version."""
+
+
+def _lock(id: str) -> Operation[int]:
+    number = yield from version_number(id)
+    if not (yield Statement(_LOCK, (number,))):
+        raise VersionNotFoundError(id, 'It was deleted.')
+    return number
 
 
 def _remove(number: int) -> Operation[None]:
@@ -55,35 +74,36 @@ def _remove(number: int) -> Operation[None]:
 
 
 def _steps_of(number: int) -> Operation[set[int]]:
-    """Return the steps of the turn that a version ends, including those of the runs that it recovered."""
+    """Lock and return the steps of the turn that a version ends, including those of the runs that it recovered."""
     sql = (
         'WITH RECURSIVE attempt (id) AS ('
         "SELECT run_id FROM version WHERE number = ?1 AND kind IN ('turn', 'pause')"
         ' UNION SELECT r.attempt_of FROM attempt a JOIN run r ON r.id = a.id WHERE r.attempt_of IS NOT NULL)'
-        " SELECT number FROM version WHERE kind = 'step' AND run_id IN (SELECT id FROM attempt)"
+        " SELECT number FROM version WHERE kind = 'step' AND run_id IN (SELECT id FROM attempt) ORDER BY number"
+        f'{for_update()}'
     )
     return {integer(row[0]) for row in (yield Statement(sql, (number,)))}
 
 
 def _remove_row(number: int) -> Operation[None]:
     """Delete the row, cut the edges to it, and move heads that point to it to its parent."""
+    is_pending = "status = 'pending' AND version_id = (SELECT id FROM version WHERE number = ?1)"
+    yield from remove('approval', is_pending, (number,))  # an answer could no longer have an effect
     above = (
         'SELECT p.id FROM version v JOIN branch b ON b.number = v.branch JOIN edge e ON e.child = v.number AND e.kind = 0'
         ' JOIN version p ON p.number = e.parent JOIN branch pb ON pb.number = p.branch'
-        ' WHERE v.number = ?1 AND pb.conversation_id = b.conversation_id'
+        f' WHERE v.number = ?1 AND pb.conversation_id = b.conversation_id{for_key_share("p")}'
     )
     rows = yield Statement(above, (number,))
     head = rows[0][0] if rows else None
     conversation = 'SELECT b.conversation_id FROM version v JOIN branch b ON b.number = v.branch WHERE v.number = ?1'
     sql = (
         f'SELECT {_rows.CONVERSATION}, number FROM conversation WHERE id = ({conversation})'
-        ' AND head_id = (SELECT id FROM version WHERE number = ?1)'
+        f' AND head_id = (SELECT id FROM version WHERE number = ?1){for_update()}'
     )
     for row in (yield Statement(sql, (number,))):
         above_id = None if head is None else id_from(head)
         yield from move_head(_rows.conversation_from(row[:-1]), integer(row[-1]), above_id)
-    is_pending = "status = 'pending' AND version_id = (SELECT id FROM version WHERE number = ?1)"
-    yield from remove('approval', is_pending, (number,))  # an answer could no longer have an effect
     yield from cut_edges([number])
     yield from remove('edge', 'child = ?1', (number,))
     yield from remove('version', 'number = ?1', (number,))

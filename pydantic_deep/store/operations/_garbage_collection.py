@@ -1,30 +1,60 @@
-"""The operation of garbage collection: mark reachable rows, condemn the rest, remove rows that stayed condemned.
+"""Garbage collection: mark reachable rows, condemn the rest, remove rows that stayed condemned.
 
 Roots are manually created versions, runs that are `running`, and pending approvals. Marking proceeds to conversations,
 branches (with the number of reachable messages), messages, the subagents' conversations that these delegated to, whose
 versions are marked in the same way, trees and assets. The database joins the sets; only tree nodes are read, because
 their references are in their content.
+
+Marking reads one snapshot, and the changes follow in short transactions, between which others may write:
+
+- A commit that refers to a condemned row deletes or changes its mark in `condemned`. A collection removes a row only with
+  the mark that the snapshot had, so it never removes a row that a later commit refers to.
+- A snapshot begins after the end of the writes in progress. A commit that found a row before it was condemned is
+  therefore complete when the next collection marks, and that one is the first that may remove the row.
+- Rows are removed before those to which they refer. A collection ends at the first mark that has changed meanwhile: what
+  that row refers to is still there, and is reachable for the next collection.
 """
 
 # ruff: noqa: S608 - names of tables and columns are ours; every value is bound
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from graphlib import TopologicalSorter
 from typing import Final
 
-from pydantic_deep.store.engine import Operation, Row, Statement, Value
+from pydantic_deep.store.engine import Engine, Operation, Row, Statement, Value, for_update
 from pydantic_deep.store.records import GarbageReport
 from pydantic_deep.store.sql import _keys, _rows
 from pydantic_deep.store.sql._commit_rows import digests_in
-from pydantic_deep.store.sql._statements import bytes_from, insert_many, integer, select_in, update
-from pydantic_deep.store.sql._tallies import COUNTED, complete, cut_edges, remove
+from pydantic_deep.store.sql._statements import bytes_from, chunks, insert_many, integer, marks, select_in, update
+from pydantic_deep.store.sql._tallies import COUNTED, complete, cut_edges, merge_tallies, remove
+from pydantic_deep.store.sql.dialect import SupportsTables
 from pydantic_deep_backends.snapshots import node_references
 
-from ._contents import ASSET, BRANCH, CONVERSATION, MESSAGE, NODE
+from ._contents import ASSET, BRANCH, CONFIG, CONVERSATION, MESSAGE, NODE, TAIL, clear_condemned
 
-_TABLES: Final = {CONVERSATION: 'conversation', BRANCH: 'branch', MESSAGE: 'message', NODE: 'node', ASSET: 'asset'}
-_CONTENTS: Final = {MESSAGE: 'body', NODE: 'data', ASSET: 'data'}
-"""Kinds of rows with content, which is counted in bytes, and its column."""
+_TABLES: Final = {
+    CONVERSATION: 'conversation',
+    BRANCH: 'branch',
+    TAIL: 'branch',
+    MESSAGE: 'message',
+    NODE: 'node',
+    ASSET: 'asset',
+    CONFIG: 'config',
+}
+_REPORTED: Final = ('conversation', 'branch', 'message', 'node', 'asset', 'run')
+_SIZES: Final = {MESSAGE: 'LENGTH(body)', NODE: 'LENGTH(data)', ASSET: 'LENGTH(data)'}
+"""Kinds of rows with content, which is counted in bytes."""
+
+_BATCH: Final = 500
+"""Maximum number of rows of a kind in one transaction. A conversation is removed with everything that is its own."""
+
+_CONVERSATIONS: Final = 10
+"""Maximum number of conversations in one transaction."""
 
 _RUNNING: Final = "SELECT conversation_id FROM run WHERE state = 'running'"
 
@@ -99,9 +129,78 @@ _MARK_ASSETS: Final = (
     f' SELECT {ASSET}, number FROM live'
 )
 
+_MARK_TAILS: Final = (
+    f'INSERT INTO marked (kind, number) SELECT {TAIL}, b.number FROM branch b LEFT JOIN reach r ON r.branch = b.number'
+    ' WHERE b.tip_seq <= COALESCE(r.stop, b.fork_seq)'
+)
+_MARK_CONFIGS: Final = f'INSERT INTO marked (kind, number) SELECT DISTINCT {CONFIG}, config FROM version'
+_IS_MARKED: Final = 'EXISTS (SELECT 1 FROM marked m WHERE m.kind = {kind} AND m.number = {alias}.number)'
 
-def gc(now: int, grace: int) -> Operation[GarbageReport]:
+
+@dataclass(frozen=True, kw_only=True)
+class _Garbage:
+    """The result of marking."""
+
+    unmarked: Mapping[int, Sequence[int]]
+    """Unreachable rows that are not condemned, by kind."""
+    pardoned: Mapping[int, Sequence[int]]
+    """Condemned rows that are reachable, or do not exist, by kind."""
+    expired: Mapping[int, Mapping[int, int]]
+    """Unreachable rows that were condemned for long enough, with the time of their condemnation, by kind. Each row
+    precedes those of its kind to which it refers.
+    """
+    stops: Mapping[int, int]
+    """The number of reachable messages of each branch with an expired tail."""
+    branches: Mapping[int, Sequence[int]]
+    """The expired branches of each expired conversation."""
+
+
+async def collect_garbage(engine: Engine, now: int, grace: int) -> GarbageReport:
     """Collect garbage; `grace` is in microseconds. A missing row is an error: its references cannot be marked."""
+    if isinstance(engine, SupportsTables):
+        await engine.write(partial(merge_tallies, engine.dialect))
+    if not grace:
+        await _condemn(engine, await _mark(engine, now, grace), now)
+    garbage = await _mark(engine, now, grace)
+    await _condemn(engine, garbage, now)
+    removed: Counter[str] = Counter(dict.fromkeys(_REPORTED, 0))
+    freed = 0
+    for batch in _batches(garbage):
+        result = await engine.write(batch)
+        if result is None:
+            break
+        removed.update(result[0])
+        freed += result[1]
+    condemned = await engine.read(_count_condemned)
+    return GarbageReport(removed={table: removed[table] for table in _REPORTED}, condemned=condemned, freed_bytes=freed)
+
+
+async def _mark(engine: Engine, now: int, grace: int) -> _Garbage:
+    await engine.wait_for_writes()
+    return await engine.read_with_tables(partial(_find_garbage, now - grace))
+
+
+async def _condemn(engine: Engine, garbage: _Garbage, now: int) -> None:
+    """Condemn unreachable rows, and clear the marks of reachable ones."""
+    for kind in _TABLES:
+        for numbers in chunks(garbage.pardoned[kind], _BATCH):
+            await engine.write(partial(clear_condemned, kind, numbers))
+        for numbers in chunks(garbage.unmarked[kind], _BATCH):
+            rows: list[Row] = [(kind, number, now) for number in numbers]
+            await engine.write(partial(_insert_marks, rows))
+
+
+def _insert_marks(rows: Sequence[Row]) -> Operation[None]:
+    yield from insert_many('condemned', 'kind, number, since', rows, 'ON CONFLICT DO NOTHING')
+
+
+def _count_condemned() -> Operation[int]:
+    sql = f'SELECT COUNT(*) FROM condemned WHERE kind IN ({CONVERSATION}, {BRANCH}, {MESSAGE}, {NODE}, {ASSET})'
+    return integer((yield Statement(sql))[0][0])
+
+
+def _find_garbage(condemned_before: int) -> Operation[_Garbage]:
+    """Mark all reachable rows in temporary tables, and return the others."""
     yield from complete(COUNTED)
     yield Statement('CREATE TEMPORARY TABLE marked (kind BIGINT, number BIGINT, PRIMARY KEY (kind, number))')
     yield Statement('CREATE TEMPORARY TABLE doomed (kind BIGINT, number BIGINT, PRIMARY KEY (kind, number))')
@@ -111,15 +210,12 @@ def gc(now: int, grace: int) -> Operation[GarbageReport]:
     yield from _mark_messages()
     yield from _mark_trees()
     yield from _mark_unsettled_assets()
-    yield Statement(_MARK_ASSETS)
-    for kind in _TABLES:
-        yield from _condemn(kind, now, grace)
-    removed, freed_bytes = yield from _count_rows()
-    yield from _remove()
-    rows = yield Statement('SELECT COUNT(*) FROM condemned')
+    for sql in (_MARK_ASSETS, _MARK_TAILS, _MARK_CONFIGS):
+        yield Statement(sql)
+    garbage = yield from _unreached(condemned_before)
     for table in ('marked', 'doomed', 'reach', 'named'):
         yield Statement(f'DROP TABLE {table}')
-    return GarbageReport(removed=removed, condemned=integer(rows[0][0]), freed_bytes=freed_bytes)
+    return garbage
 
 
 def _mark_messages() -> Operation[None]:
@@ -167,76 +263,196 @@ def _mark_assets(digests: set[str]) -> Operation[None]:
     yield from insert_many('named', 'digest', rows, 'ON CONFLICT DO NOTHING')
 
 
-def _condemn(kind: int, now: int, grace: int) -> Operation[None]:
-    """Clear the mark of reachable rows and condemn the others; rows condemned for `grace` are removed later."""
-    marked = f'SELECT number FROM marked WHERE kind = {kind}'
-    yield Statement(f'DELETE FROM condemned WHERE kind = {kind} AND number IN ({marked})')
-    yield Statement(
-        f'INSERT INTO condemned (kind, number, since) SELECT {kind}, x.number, CAST(?1 AS BIGINT) FROM {_TABLES[kind]} x'
-        f' WHERE NOT EXISTS (SELECT 1 FROM marked m WHERE m.kind = {kind} AND m.number = x.number)'
-        ' ON CONFLICT DO NOTHING',
-        (now,),
-    )
-    yield Statement(
-        f'INSERT INTO doomed (kind, number) SELECT kind, number FROM condemned WHERE kind = {kind} AND since <= ?1',
-        (now - grace,),
-    )
-
-
-def _count_rows() -> Operation[tuple[dict[str, int], int]]:
-    removed: dict[str, int] = {}
-    freed = 0
+def _unreached(condemned_before: int) -> Operation[_Garbage]:
+    unmarked: dict[int, list[int]] = {}
+    pardoned: dict[int, list[int]] = {}
     for kind, table in _TABLES.items():
-        size = f'COALESCE(SUM(LENGTH(x.{_CONTENTS[kind]})), 0)' if kind in _CONTENTS else '0'
-        sql = f'SELECT COUNT(*), {size} FROM {table} x JOIN doomed d ON d.kind = {kind} AND d.number = x.number'
-        rows = yield Statement(sql)
-        removed[table] = integer(rows[0][0])
-        freed += int(rows[0][1] or 0)
-    rows = yield Statement(f'SELECT COUNT(*) FROM run WHERE conversation_id IN ({_EXPIRED_IDS})')
-    return removed | {'run': integer(rows[0][0])}, freed
+        is_reached = _IS_MARKED.format(kind=kind, alias='x')
+        is_condemned = f'EXISTS (SELECT 1 FROM condemned g WHERE g.kind = {kind} AND g.number = x.number)'
+        sql = f'SELECT x.number FROM {table} x WHERE NOT {is_reached} AND NOT {is_condemned}'
+        unmarked[kind] = [integer(row[0]) for row in (yield Statement(sql))]
+        sql = (
+            f'SELECT g.number FROM condemned g WHERE g.kind = {kind} AND ({_IS_MARKED.format(kind=kind, alias="g")}'
+            f' OR NOT EXISTS (SELECT 1 FROM {table} x WHERE x.number = g.number))'
+        )
+        pardoned[kind] = [integer(row[0]) for row in (yield Statement(sql))]
+        yield Statement(
+            f'INSERT INTO doomed (kind, number) SELECT g.kind, g.number FROM condemned g JOIN {table} x'
+            f' ON x.number = g.number WHERE g.kind = {kind} AND g.since <= ?1 AND NOT {is_reached}',
+            (condemned_before,),
+        )
+    expired: dict[int, dict[int, int]] = {}
+    for kind in _TABLES:
+        expired[kind] = yield from _expired(kind)
+    expired[ASSET] = yield from _referring_first(expired[ASSET])
+    stops = yield Statement(
+        'SELECT b.number, COALESCE(r.stop, b.fork_seq) FROM branch b LEFT JOIN reach r ON r.branch = b.number'
+        f' JOIN doomed d ON d.kind = {TAIL} AND d.number = b.number'
+    )
+    branches: dict[int, list[int]] = {number: [] for number in expired[CONVERSATION]}
+    for conversation, branch in (yield Statement(_BRANCHES)):
+        branches[integer(conversation)].append(integer(branch))
+    return _Garbage(
+        unmarked=unmarked,
+        pardoned=pardoned,
+        expired=expired,
+        stops={integer(number): integer(stop) for number, stop in stops},
+        branches=branches,
+    )
 
 
-def _expired(kind: int) -> str:
-    return f'SELECT number FROM doomed WHERE kind = {kind}'
+_BRANCHES: Final = (
+    'SELECT c.number, b.number FROM branch b JOIN conversation c ON c.id = b.conversation_id'
+    f' JOIN doomed d ON d.kind = {CONVERSATION} AND d.number = c.number'
+    f' JOIN doomed e ON e.kind = {BRANCH} AND e.number = b.number'
+)
 
 
-_EXPIRED_IDS: Final = f'SELECT id FROM conversation WHERE number IN ({_expired(CONVERSATION)})'
-_EXPIRED_RUNS: Final = f'SELECT id FROM run WHERE conversation_id IN ({_EXPIRED_IDS})'
-_EXPIRED_VERSIONS: Final = f'SELECT number FROM version WHERE conversation IN ({_expired(CONVERSATION)})'
-"""Versions of subagents' conversations; versions of other conversations keep their conversation reachable."""
-_CUT_BRANCHES: Final = f'SELECT branch FROM entry WHERE message IN ({_expired(MESSAGE)})'
+def _expired(kind: int) -> Operation[dict[int, int]]:
+    """Return the expired rows of a kind, newest first: nodes, branches and versions refer to older ones."""
+    rows = yield Statement(
+        'SELECT g.number, g.since FROM condemned g JOIN doomed d ON d.kind = g.kind AND d.number = g.number'
+        ' WHERE g.kind = ?1 ORDER BY g.number DESC',
+        (kind,),
+    )
+    return {integer(number): integer(since) for number, since in rows}
 
 
-def _remove() -> Operation[None]:
-    """Delete rows that were condemned for long enough, and rows that belong only to them."""
+def _referring_first(assets: Mapping[int, int]) -> Operation[dict[int, int]]:
+    """Order assets so that each precedes those that it mentions."""
+    rows = yield Statement(
+        f'SELECT r.source, r.asset FROM reference r JOIN doomed d ON d.kind = {ASSET} AND d.number = r.source'
+        f' WHERE r.kind = {ASSET}'
+    )
+    sorter = TopologicalSorter[int](dict.fromkeys(assets, ()))
+    for source, asset in rows:
+        sorter.add(integer(asset), integer(source))
+    return {number: assets[number] for number in sorter.static_order() if number in assets}
+
+
+_Removed = tuple[dict[str, int], int]
+"""Numbers of removed rows by table, and their size in bytes."""
+
+_Batch = Callable[[], Operation[_Removed | None]]
+"""Removes rows, or returns `None` if one of them is no longer condemned, in which case it removes nothing."""
+
+
+def _batches(garbage: _Garbage) -> Iterator[_Batch]:
+    expired = garbage.expired
+    own = {branch for branches in garbage.branches.values() for branch in branches}
+    for number in sorted({*garbage.stops, *expired[BRANCH]} - own, reverse=True):
+        yield from _branch_batches(garbage, number)
+    for numbers in chunks(expired[CONVERSATION], _CONVERSATIONS):
+        yield partial(_remove_conversations, garbage, numbers)
+    for kind in (MESSAGE, NODE, ASSET, CONFIG):
+        for numbers in chunks(expired[kind], _BATCH):
+            yield partial(_remove_contents, kind, {number: expired[kind][number] for number in numbers})
+
+
+def _take_marks(kind: int, since_by_number: Mapping[int, int]) -> Operation[bool]:
+    """Delete the marks of rows if they are those of the snapshot; return whether they were."""
+    sql = f'SELECT number, since FROM condemned WHERE kind = ?1 AND number IN ({{}}) ORDER BY number{for_update()}'
+    rows = yield from select_in(sql, sorted(since_by_number), kind)
+    if {number: since for number, since in rows} != since_by_number:  # noqa: C416 - a row is not typed as a pair
+        return False
+    return (yield from clear_condemned(kind, since_by_number))
+
+
+def _remove_contents(kind: int, since_by_number: Mapping[int, int]) -> Operation[_Removed | None]:
+    if not (yield from _take_marks(kind, since_by_number)):
+        return None
+    numbers: list[Value] = [*since_by_number]
+    listed = f'({marks(len(numbers))})'
+    size = 0
+    if kind in _SIZES:
+        sql = f'SELECT SUM({_SIZES[kind]}) FROM {_TABLES[kind]} WHERE number IN {listed}'
+        size = int((yield Statement(sql, numbers))[0][0] or 0)
+    if kind in (MESSAGE, ASSET):
+        yield from remove('reference', f'kind = {kind} AND source IN {listed}', numbers)
+    if kind == CONFIG:
+        yield from remove('config_field', f'config IN {listed}', numbers)
+    return {_TABLES[kind]: (yield from remove(_TABLES[kind], f'number IN {listed}', numbers))}, size
+
+
+_UNREACHABLE_DELEGATION: Final = (
+    'NOT EXISTS (SELECT 1 FROM message x WHERE x.id = delegation.response_id AND NOT EXISTS'
+    f' (SELECT 1 FROM condemned g WHERE g.kind = {MESSAGE} AND g.number = x.number))'
+)
+
+
+def _remove_conversations(garbage: _Garbage, numbers: Sequence[int]) -> Operation[_Removed | None]:
+    """Remove conversations with everything that is their own.
+
+    Their versions are those of subagents: versions of other conversations keep their conversation reachable.
+    """
+    listed = f'({marks(len(numbers))})'
+    sql = f'SELECT number FROM version WHERE conversation IN {listed} ORDER BY number{for_update()}'
+    versions = [row[0] for row in (yield Statement(sql, numbers))]
+    branches = [branch for number in numbers for branch in garbage.branches[number]]
+    yield from select_in(f'SELECT number FROM branch WHERE number IN ({{}}) ORDER BY number{for_update()}', branches)
+    for kind, rows in ((BRANCH, branches), (CONVERSATION, numbers)):
+        if not (yield from _take_marks(kind, {number: garbage.expired[kind][number] for number in rows})):
+            return None
+    yield from clear_condemned(TAIL, branches)
+    ids = f'(SELECT id FROM conversation WHERE number IN {listed})'
+    runs = f'(SELECT id FROM run WHERE conversation_id IN {ids})'
     for table in ('request', 'tool_call'):
-        yield from remove(table, f'run_id IN ({_EXPIRED_RUNS})')
-    yield from remove('delegation', f'child_conversation_id IN ({_EXPIRED_IDS})')
-    yield from remove('delegation', f'parent_run_id IN ({_EXPIRED_RUNS}) AND NOT {_IS_DELEGATION_REACHABLE}')
-    yield from cut_edges([row[0] for row in (yield Statement(_EXPIRED_VERSIONS))])
-    yield from remove('edge', f'child IN ({_EXPIRED_VERSIONS})')
-    yield from remove('version', f'conversation IN ({_expired(CONVERSATION)})')
-    for table in ('approval', 'run'):
-        yield from remove(table, f'conversation_id IN ({_EXPIRED_IDS})')
-    yield from remove('entry', f'branch IN ({_expired(BRANCH)})')
-    yield from _cut_branches()
-    tip = 'SELECT tip_seq FROM branch WHERE branch.number = entry.branch'
-    yield from remove('entry', f'branch IN ({_CUT_BRANCHES}) AND seq >= ({tip})')
-    for kind in (MESSAGE, ASSET):
-        yield from remove('reference', f'kind = {kind} AND source IN ({_expired(kind)})')
-    for kind, table in _TABLES.items():
-        yield from remove(table, f'number IN ({_expired(kind)})')
-        yield Statement(f'DELETE FROM condemned WHERE kind = {kind} AND number IN ({_expired(kind)})')
-    yield from remove('config', 'number NOT IN (SELECT config FROM version)')
-    yield from remove('config_field', 'config NOT IN (SELECT number FROM config)')
+        yield from remove(table, f'run_id IN {runs}', numbers)
+    yield from remove('delegation', f'child_conversation_id IN {ids}', numbers)
+    yield from remove('delegation', f'parent_run_id IN {runs} AND {_UNREACHABLE_DELEGATION}', numbers)
+    yield from cut_edges(versions)
+    yield from remove('edge', f'child IN (SELECT number FROM version WHERE conversation IN {listed})', numbers)
+    yield from remove('version', f'conversation IN {listed}', numbers)
+    yield from remove('approval', f'conversation_id IN {ids}', numbers)
+    removed = {'run': (yield from remove('run', f'conversation_id IN {ids}', numbers))}
+    for chunk in chunks(branches, _BATCH):
+        yield from remove('entry', f'branch IN ({marks(len(chunk))})', chunk)
+        count = yield from remove('branch', f'number IN ({marks(len(chunk))})', chunk)
+        removed['branch'] = removed.get('branch', 0) + count
+    # A branch that another conversation continues remains, and its conversation with it.
+    is_empty = 'NOT EXISTS (SELECT 1 FROM branch b WHERE b.conversation_id = conversation.id)'
+    removed['conversation'] = yield from remove('conversation', f'number IN {listed} AND {is_empty}', numbers)
+    return removed, 0
 
 
-def _cut_branches() -> Operation[None]:
-    """Truncate branches before their first removed message."""
-    sql = f'{_rows.SELECT_BRANCH} JOIN reach ON reach.branch = b.number WHERE b.number IN ({_CUT_BRANCHES})'
-    rows = yield Statement(sql.replace(' FROM', ', reach.stop FROM', 1))
-    cut: list[Row] = []
-    for row in rows:
-        branch = _rows.branch_from(row[:-1])._replace(tip_seq=integer(row[-1]))
-        cut.append((row[9], branch.tip_seq, _rows.branch_seal(branch, row[11], row[12])))
-    yield from update('branch', 'tip_seq, seal', cut)
+def _branch_batches(garbage: _Garbage, number: int) -> Iterator[_Batch]:
+    """Cut the messages at the end of a branch, last first, then remove it if it is unreachable."""
+    is_complete = number not in garbage.stops
+
+    def cut() -> Operation[_Removed | None]:
+        nonlocal is_complete
+        done = yield from _cut_branch(garbage, number)
+        is_complete = done is not False
+        return None if done is None else ({}, 0)
+
+    while not is_complete:
+        yield cut
+    if number in garbage.expired[BRANCH]:
+        yield partial(_remove_branch, garbage, number)
+
+
+def _lock_branch(number: int) -> Operation[list[Row]]:
+    return (yield Statement(f'{_rows.SELECT_BRANCH} WHERE b.number = ?1{for_update("b")}', (number,)))
+
+
+def _cut_branch(garbage: _Garbage, number: int) -> Operation[bool | None]:
+    """Remove messages from the end of a branch; return whether these were all, and `None` if its mark has changed."""
+    rows = yield from _lock_branch(number)
+    if not (yield from _take_marks(TAIL, {number: garbage.expired[TAIL][number]})):
+        return None
+    branch = _rows.branch_from(rows[0])
+    tip = min(branch.tip_seq, max(garbage.stops[number], branch.tip_seq - _BATCH))
+    branch = branch._replace(tip_seq=tip)
+    yield from update('branch', 'tip_seq, seal', [(number, tip, _rows.branch_seal(branch, *rows[0][11:13]))])
+    yield from remove('entry', 'branch = ?1 AND seq >= ?2', (number, tip))
+    if tip <= garbage.stops[number]:
+        return True
+    yield from _insert_marks([(TAIL, number, garbage.expired[TAIL][number])])
+    return False
+
+
+def _remove_branch(garbage: _Garbage, number: int) -> Operation[_Removed | None]:
+    yield from _lock_branch(number)
+    if not (yield from _take_marks(BRANCH, {number: garbage.expired[BRANCH][number]})):
+        return None
+    return {'branch': (yield from remove('branch', 'number = ?1', (number,)))}, 0

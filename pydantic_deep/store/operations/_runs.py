@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Final
 
-from pydantic_deep.store.engine import Operation, Statement, Value
+from pydantic_deep.store.engine import Operation, Statement, Value, for_update
 from pydantic_deep.store.errors import (
     ApprovalAnsweredError,
     ApprovalNotFoundError,
@@ -29,7 +29,7 @@ from pydantic_deep.store.records import (
 )
 from pydantic_deep.store.sql import _keys, _rows
 from pydantic_deep.store.sql._seals import row_name, seal
-from pydantic_deep.store.sql._statements import conditions, id_or_none, integer, marks, select_in, update
+from pydantic_deep.store.sql._statements import conditions, id_or_none, insert, integer, marks, select_in, update
 from pydantic_deep.store.sql._tallies import ALL, TOTAL, counted, total_of
 
 from ._commits import change_approvals, put_workspaces
@@ -70,13 +70,13 @@ def running() -> Operation[list[RunRecord]]:
 def claim_run(run_id: str, dead: str | None, owner: str) -> Operation[bool]:
     """Transfer a running run from its crashed owner to another, and release its claim on a directory."""
     id = _keys.pack_id(run_id)
-    sql = f"SELECT {_rows.RUN}, number FROM run WHERE id = ?1 AND state = 'running' AND owner = ?2"
+    sql = f"SELECT {_rows.RUN}, number FROM run WHERE id = ?1 AND state = 'running' AND owner = ?2{for_update()}"
     rows = yield Statement(sql, (id, dead))
     if not rows:
         return False
     claimed = _rows.run_from(rows[0][:-1])._replace(owner=owner)
     yield from update('run', 'owner, seal', [(rows[0][-1], owner, seal(claimed))])
-    rows = yield Statement(f'SELECT {_rows.WORKSPACE} FROM workspace WHERE run_id = ?1', (id,))
+    rows = yield Statement(f'SELECT {_rows.WORKSPACE} FROM workspace WHERE run_id = ?1{for_update()}', (id,))
     freed = [_rows.workspace_from(row)[0]._replace(run_id=None) for row in rows]
     yield from put_workspaces([_rows.workspace_row(workspace, None) for workspace in freed])
     return True
@@ -165,10 +165,14 @@ def approval(id: str, now: int) -> Operation[ApprovalRecord]:
 def decide(decisions: Sequence[Decision], now: int) -> Operation[list[ApprovalRecord]]:
     """Answer approvals, each with a compare-and-set; the first that cannot be answered rolls back the others."""
     decided: list[ApprovalRecord] = []
+    if len(decisions) > 1:
+        ids = sorted(_keys.pack_id(decision.approval_id) for decision in decisions)
+        yield from select_in(f'SELECT 1 FROM approval WHERE id IN ({{}}) ORDER BY id{for_update()}', ids)
     for decision in decisions:
         sql = (
             f"SELECT {_rows.APPROVAL}, number FROM approval WHERE id = ?1 AND status = 'pending'"
             ' AND arguments_digest = ?2 AND resumed_by IS NULL AND (expires_at IS NULL OR expires_at > ?3)'
+            f'{for_update()}'
         )
         rows = yield Statement(sql, (_keys.pack_id(decision.approval_id), decision.arguments_digest, now))
         if not rows:
@@ -221,7 +225,7 @@ def claim_approvals(version_id: str, run_id: str, now: int) -> Operation[list[Ap
     number = yield from version_number(version_id)
     id = (yield Statement('SELECT id FROM version WHERE number = ?1', (number,)))[0][0]
     rows = yield Statement(
-        f'SELECT {_rows.APPROVAL}, number FROM approval WHERE version_id = ?1 ORDER BY number', (id,)
+        f'SELECT {_rows.APPROVAL}, number FROM approval WHERE version_id = ?1 ORDER BY number{for_update()}', (id,)
     )
     approvals = [_rows.approval_from(row[:-1], now) for row in rows]
     for approval in approvals:
@@ -256,19 +260,18 @@ def claim_workspace(
     backend: str, run_id: str, version_id: str | None, owner: str, dead_run_id: str | None
 ) -> Operation[bool]:
     """Claim a directory for a run, if no other run works in it, or only a crashed one."""
-    known = yield from workspace(backend)
-    if known is not None:
-        working = yield from workspace_owner(backend)
-        if working is not None and working[0] not in (run_id, dead_run_id):
-            return False
-        if known.version_id not in (None, version_id):
-            return False
-        if known.checkouts and not claimed_checkouts(run_id):
-            raise UnfinishedCheckoutError(backend, known.checkouts[0])
-    claimed = (
-        WorkspaceRecord(backend=backend, version_id=version_id, run_id=run_id)
-        if known is None
-        else known._replace(run_id=run_id)
-    )
-    yield from put_workspaces([_rows.workspace_row(claimed, owner)])
+    claimed = WorkspaceRecord(backend=backend, version_id=version_id, run_id=run_id)
+    row = _rows.workspace_row(claimed, owner)
+    if (yield from insert('workspace', _rows.WORKSPACE, [row], 'ON CONFLICT DO NOTHING RETURNING backend')):
+        return True
+    sql = f'SELECT {_rows.WORKSPACE} FROM workspace WHERE backend = ?1{for_update()}'
+    known = _rows.workspace_from((yield Statement(sql, (backend,)))[0])[0]
+    working = yield from workspace_owner(backend)
+    if working is not None and working[0] not in (run_id, dead_run_id):
+        return False
+    if known.version_id not in (None, version_id):
+        return False
+    if known.checkouts and not claimed_checkouts(run_id):
+        raise UnfinishedCheckoutError(backend, known.checkouts[0])
+    yield from put_workspaces([_rows.workspace_row(known._replace(run_id=run_id), owner)])
     return True

@@ -9,7 +9,7 @@ import asyncpg
 
 from pydantic_deep.store.engine import Value
 
-_POOL: Final = 8
+POOL_SIZE: Final = 8
 """Maximum number of connections, besides that of the owner lock."""
 
 _CONNECT_SECONDS: Final = 10
@@ -97,7 +97,7 @@ async def create_pool(url: str, *, read_only: bool = False) -> Pool:
     pool = await asyncpg.create_pool(  # pyright: ignore[reportUnknownMemberType] - untyped
         url,
         min_size=0,
-        max_size=_POOL,
+        max_size=POOL_SIZE,
         init=_make_durable,
         reset=_keep_session,
         timeout=_CONNECT_SECONDS,

@@ -1,9 +1,17 @@
 """The store in PostgreSQL, for many machines. Requires the extra `postgres`; tested with server releases 16 and 18.
 
-Writes are serialized, as in SQLite: a transaction starts by taking a lock of the schema, in the same message to the
-server as `BEGIN`, and holds it until its commit is durable. So no write has to be retried because of another, and rows
-become visible in the order of their numbers: a reader that follows a table by `number > last` misses none. Readers are
-never blocked. A process that stops in the middle of a write is disconnected after 30 seconds.
+Writes run at the same time, at the isolation level `READ COMMITTED`. They wait for each other only if they lock the same
+rows (the same run, branch, approval, directory, or head of a conversation), or insert the same new content. Readers are
+never blocked. A process that stops in the middle of a write is disconnected after 30 seconds. A deadlock ends one of the
+writes, which is retried.
+
+Each write holds a shared lock of the schema, which it takes in the same message as `BEGIN`. With it, a reader that follows
+a table by `number > last` misses no row, although a write may commit after another one that has inserted higher numbers:
+`wait_for_writes` lists the holders of the lock, and waits until these have ended. Each transaction that could still add a
+row below a number which was visible before is among them: it had inserted the row before, and a transaction holds its
+locks until its rows are visible. No write waits for a reader, and transactions of other programs or schemas are ignored.
+(A standby does not know the locks of its primary: a replica that follows one finds late rows by their count.)
+Migrations, and other changes of tables, take the lock exclusively.
 
 Connect to the server directly, or to a pooler in session mode (`pool_mode = session`): locks and prepared statements
 belong to sessions.
@@ -13,8 +21,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+import secrets
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from functools import lru_cache
 from types import CodeType, GeneratorType
 from typing import Final, Self, TypeVar, cast
@@ -31,7 +40,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 from pydantic_deep.store._fork_guard import ForkGuard
-from pydantic_deep.store.engine import Operation, Row, Statement, read_or_write
+from pydantic_deep.store.engine import Operation, Row, Statement, Value, read_or_write
 from pydantic_deep.store.errors import (
     StoreClosedError,
     StoreError,
@@ -42,23 +51,42 @@ from pydantic_deep.store.errors import (
 from pydantic_deep.store.sql._migrations import migrate
 from pydantic_deep.store.sql.dialect import POSTGRES, Dialect, Tables
 
-from ._driver import CLOSE_SECONDS, Connection, Pool, connect, create_pool
+from ._driver import CLOSE_SECONDS, POOL_SIZE, Connection, Pool, connect, create_pool
 from ._errors import LOST, RETRYABLE, error_text, translate_error, unknown_commit
 from ._owner_session import OwnerSession
 from ._url import without_password
 
 T = TypeVar('T')
 
-_MAX_CONFLICTS: Final = 5
-"""Maximum number of attempts for a transaction with conflicts. Our own never conflict; other users of the tables may.
+_MAX_CONFLICTS: Final = 10
+"""Maximum number of attempts for a transaction with conflicts, which are deadlocks. Of the transactions in a deadlock, all
+but one continue.
 """
 
+_MAX_DELAY_MS: Final = 20
+"""Maximum random delay before the second attempt; that of later ones grows with their number."""
+
+_MAX_WRITES: Final = POOL_SIZE - 2
+"""Maximum number of concurrent writes, so that writes that wait for locks leave connections to readers."""
+
+_MAX_PAUSE_SECONDS: Final = 0.05
+"""Maximum time between two looks at the writes in progress."""
+
 _BEGIN_READ: Final = 'BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY'
+_BEGIN_READ_WITH_TABLES: Final = 'BEGIN ISOLATION LEVEL REPEATABLE READ'
 _BEGIN_WRITE: Final = (
     'BEGIN ISOLATION LEVEL READ COMMITTED;'
-    "SELECT pg_advisory_xact_lock(x'70646565'::integer, hashtext(current_schema()))"
+    "SELECT pg_advisory_xact_lock_shared(x'70646565'::integer, hashtext(current_schema()))"
 )
-"""The second statement sees everything committed before it obtained the lock; the key is `pdee` and the schema."""
+"""The key of the lock is `pdee` and the schema."""
+
+_BEGIN_ALONE: Final = _BEGIN_WRITE.replace('_shared', '')
+_WRITES: Final = (
+    "SELECT virtualtransaction FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND granted"
+    " AND classid = x'70646565'::integer::oid AND objid = (hashtext(current_schema())::bigint & 4294967295)::oid"
+    ' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())'
+)
+"""The transactions that hold the lock. A lock with two keys is listed with both."""
 
 
 class PostgresEngine:
@@ -71,7 +99,8 @@ class PostgresEngine:
         self._loop = asyncio.get_running_loop()
         self._session = session
         self._url = url
-        self._write_lock = asyncio.Lock()
+        self._hold_lock = asyncio.Lock()
+        self._write_slots = asyncio.Semaphore(_MAX_WRITES)
         self._multi_statement: set[CodeType] = set()
         self._tasks: set[asyncio.Task[object]] = set()
         self._is_closed = False
@@ -133,14 +162,29 @@ class PostgresEngine:
         return await self._run_shielded(lambda: self._read(operation))
 
     async def write(self, operation: Callable[[], Operation[T]]) -> T:
-        """Run an operation after the writes before it, and return once it is durable.
+        """Run an operation, and return once it is durable.
 
         Raises:
             UnknownCommitError: The connection was lost while the server committed.
         """
-        if self._is_read_only:
-            raise StoreReadOnlyError(f'The store {self._url!r} is read-only. Open it without `read_only`.')
-        return await self._run_shielded(lambda: self._write(operation))
+        return await self._run_write(operation, _BEGIN_WRITE)
+
+    async def write_alone(self, operation: Callable[[], Operation[T]]) -> T:
+        """Run an operation like `write`, while no other write runs."""
+        return await self._run_write(operation, _BEGIN_ALONE)
+
+    async def wait_for_writes(self) -> None:
+        """Wait until the writes in progress have ended."""
+        pause = 0.001
+        pending = await self.read(_writes_in_progress)
+        while pending:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _MAX_PAUSE_SECONDS)
+            pending &= await self.read(_writes_in_progress)
+
+    async def read_with_tables(self, operation: Callable[[], Operation[T]]) -> T:
+        """Run an operation on one consistent snapshot; its temporary tables end with it."""
+        return await self._run_shielded(lambda: self._read_with_tables(operation))
 
     async def living_owners(self, owners: Sequence[str]) -> set[str]:
         """Return the owners that hold their lock."""
@@ -159,6 +203,11 @@ class PostgresEngine:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._pool.close()  # terminates them on timeout
             await self._session.aclose()
+
+    async def _run_write(self, operation: Callable[[], Operation[T]], begin: str) -> T:
+        if self._is_read_only:
+            raise StoreReadOnlyError(f'The store {self._url!r} is read-only. Open it without `read_only`.')
+        return await self._run_shielded(lambda: self._write(operation, begin))
 
     async def _run_shielded(self, once: Callable[[], Coroutine[object, object, T]]) -> T:
         """Run it in a task of its own, which is protected from cancellation of the caller."""
@@ -193,6 +242,7 @@ class PostgresEngine:
                 conflicts += 1
                 if conflicts == _MAX_CONFLICTS:
                     raise translate_error(error, self._url) from error
+                await asyncio.sleep(secrets.randbelow(_MAX_DELAY_MS * conflicts) / 1000)
             except LOST as error:
                 losses += 1
                 await self._expire_connections()
@@ -224,16 +274,20 @@ class PostgresEngine:
                 await connection.execute('COMMIT')
                 return result
 
-    async def _write(self, operation: Callable[[], Operation[T]]) -> T:
-        """Run it in a transaction, in the order of the calls."""
-        async with AsyncExitStack() as stack:
-            async with self._write_lock:
-                await self._session.hold()
-                connection = await stack.enter_async_context(self._connection())
-                await stack.enter_async_context(_transaction(connection, _BEGIN_WRITE))
+    async def _read_with_tables(self, operation: Callable[[], Operation[T]]) -> T:
+        async with self._connection() as connection, _transaction(connection, _BEGIN_READ_WITH_TABLES):
             result = await _run_operation(connection, operation())
-            await self._commit(connection)
+            await connection.execute('ROLLBACK')
             return result
+
+    async def _write(self, operation: Callable[[], Operation[T]], begin: str) -> T:
+        async with self._write_slots:
+            async with self._hold_lock:
+                await self._session.hold()
+            async with self._connection() as connection, _transaction(connection, begin):
+                result = await _run_operation(connection, operation())
+                await self._commit(connection)
+                return result
 
     async def _commit(self, connection: Connection) -> None:
         try:
@@ -255,6 +309,10 @@ class PostgresEngine:
         finally:
             with suppress(*LOST):
                 await self._pool.release(connection)
+
+
+def _writes_in_progress() -> Operation[set[Value]]:
+    return {row[0] for row in (yield Statement(_WRITES))}
 
 
 class _MultipleStatements(Exception):
@@ -293,8 +351,8 @@ async def _run_statement(connection: Connection, statement: Statement) -> list[R
 
 @lru_cache(maxsize=2048)
 def _numbered(sql: str) -> str:
-    """Return a statement with its parameters in PostgreSQL's notation."""
-    return re.sub(r'\?(?=[0-9])', '$', sql)
+    """Return a statement in PostgreSQL's notation: with its parameters, and with its lock of rows."""
+    return re.sub(r'/\* (FOR [A-Z a-z]+) \*/', r'\1', re.sub(r'\?(?=[0-9])', '$', sql))
 
 
 @asynccontextmanager

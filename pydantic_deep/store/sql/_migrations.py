@@ -19,7 +19,7 @@ from pydantic_deep.store.errors import StoreCorruptedError, StoreFormatError
 
 from ._scans import SEALED, seal_everything
 from ._seals import seal
-from ._tallies import count_references, make_tallies
+from ._tallies import count_references, make_tallies, split_tallies
 from .dialect import FORMAT, Dialect
 
 _FIRST: Final = (
@@ -99,6 +99,7 @@ MIGRATIONS: Final[tuple[tuple[str | Callable[[Dialect], Operation[None]], ...], 
     ('ALTER TABLE request ADD COLUMN kind TEXT',),
     (count_references,),
     (name_store,),
+    (split_tallies, 'DELETE FROM condemned'),  # garbage collection has more kinds of marks
 )
 """Statements and operations of each version, from 1. Released migrations never change: a change is a new version."""
 

@@ -40,6 +40,12 @@ class Dialect:
     """Sets the next number of a `{table}` to follow its largest; empty if the database does so itself."""
     text_type: str
     """The type of text that is compared by code points."""
+    drop_after_insert: tuple[str, ...]
+    """Statements that undo `after_insert` for a `{table}`."""
+    writer_default: str
+    """An expression for a number that no other open connection has; a constant if only one can write."""
+    former_writers: str
+    """A query for the numbers in `tally` that no open connection has."""
 
 
 Tables: TypeAlias = Callable[[Dialect], Operation[object]]
@@ -69,6 +75,9 @@ SQLITE: Final = Dialect(
     integrity='PRAGMA integrity_check',
     next_number='',
     text_type='TEXT',
+    drop_after_insert=('DROP TRIGGER {table}_tally',),
+    writer_default='0',
+    former_writers='SELECT writer FROM tally WHERE writer <> 0',
 )
 """The dialect of SQLite."""
 
@@ -92,5 +101,8 @@ POSTGRES: Final = Dialect(
     next_number="SELECT setval(pg_get_serial_sequence('{table}', 'number'), COALESCE(MAX(number), 1), COUNT(*) > 0)"
     ' FROM {table}',
     text_type='TEXT COLLATE "C"',
+    drop_after_insert=('DROP TRIGGER {table}_tally ON {table}', 'DROP FUNCTION {table}_tally'),
+    writer_default='pg_backend_pid()',
+    former_writers='SELECT writer FROM tally EXCEPT SELECT pid FROM pg_stat_activity',
 )
 """The dialect of PostgreSQL."""

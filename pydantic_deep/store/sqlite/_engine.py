@@ -142,6 +142,17 @@ class SqliteEngine:
             raise StoreReadOnlyError(f'The store {self.url!r} is read-only. Open it without `read_only`.')
         return await self._put(self._writes, operation)
 
+    async def write_alone(self, operation: Callable[[], Operation[T]]) -> T:
+        """Run an operation like `write`: all writes are serialized, across all processes."""
+        return await self.write(operation)
+
+    async def wait_for_writes(self) -> None:
+        """Return: writes are serialized, so that rows become visible in the order of their numbers."""
+
+    async def read_with_tables(self, operation: Callable[[], Operation[T]]) -> T:
+        """Run an operation like `read`: temporary tables are not part of the file."""
+        return await self.read(operation)
+
     async def living_owners(self, owners: Sequence[str]) -> set[str]:
         """Return the owners that have the file open."""
         self._fork_guard.check(self.url)

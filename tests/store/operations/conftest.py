@@ -60,3 +60,24 @@ async def grow(dialogue: Dialogue, version: VersionRecord, turns: int) -> Versio
     for number in range(turns):
         version = await dialogue.add(version, body(2 * number), body(2 * number + 1))
     return version
+
+
+def interposed(operation: Operation[T], before: str, other: Operation[object]) -> Operation[T]:
+    """Run an operation, and another one before its first statement that contains a text, as a concurrent write would."""
+    statement, done = next(operation), False
+    while True:
+        if not done and before in statement.sql:
+            yield from other
+            done = True
+        rows: list[Row] = yield statement
+        try:
+            statement = operation.send(rows)
+        except StopIteration as stop:
+            assert done, before
+            return stop.value
+
+
+def statements(*texts: str) -> Operation[None]:
+    """Return an operation of statements without parameters."""
+    for text in texts:
+        yield Statement(text)

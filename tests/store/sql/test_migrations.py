@@ -12,6 +12,7 @@ from pydantic_deep.store import Commit, SqlStore, WorkspaceRecord, open_store, r
 from pydantic_deep.store.engine import Operation, Statement
 from pydantic_deep.store.operations import _backup
 from pydantic_deep.store.sql import _migrations
+from pydantic_deep.store.sql.dialect import POSTGRES
 from tests.store.damage import PLACE, forget_identity, make_sample, set_back
 
 pytestmark = pytest.mark.anyio
@@ -59,9 +60,8 @@ async def test_older_store_on_postgresql_is_migrated(postgres_url: str) -> None:
     known = WorkspaceRecord(PLACE, None, None)
 
     def undo() -> Operation[None]:
-        for sql in set_back(3):
-            yield Statement(sql.replace('_tally', '_tally ON reference') if 'TRIGGER' in sql else sql)
-        yield Statement('DROP FUNCTION reference_tally')
+        for sql in set_back(3, POSTGRES):
+            yield Statement(sql)
 
     async with open_store(postgres_url) as store:
         assert isinstance(store, SqlStore)
