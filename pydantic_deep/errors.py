@@ -46,10 +46,14 @@ DeepAgentError
 │       ├── VersionConflictError    the head was moved concurrently
 │       ├── BranchExistsError       (ValueError) a branch with this name exists
 │       ├── RunTakenOverError       another process has taken over the run
+│       ├── QueueLimitError         too many runs of the queue have not ended
 │       ├── UnfinishedCheckoutError  a checkout into the directory was interrupted
 │       └── QueryError              (ValueError) a query is not read-only, or fails
 │           ├── QueryBusyError          too many queries ran for the whole waiting time
 │           └── QueryTimeoutError       (TimeoutError) a query exceeded its timeout
+├── in `pydantic_deep.dispatch`
+│   ├── DispatcherUnavailableError  the engine of a dispatcher is down; runs stay queued
+│   └── UnknownAgentError       (LookupError) a worker does not have the agent of a run
 ├── in `pydantic_deep.versions`
 │   ├── ConversationNotFoundError (LookupError) no conversation has this id
 │   ├── ApprovalsPendingError    (ValueError) the version has pending approvals

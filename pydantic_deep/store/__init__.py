@@ -4,6 +4,7 @@ from ._blob_store import BlobEntry, BlobStore
 from ._ids import new_id
 from ._open import open_engine, open_store, restore_store
 from ._protocol import Store, SupportsBackup, SupportsStreams
+from ._run_queue import RunQueue
 from ._sql_limits import SqlLimits
 from ._store import SqlStore
 from .errors import (
@@ -16,6 +17,7 @@ from .errors import (
     QueryBusyError,
     QueryError,
     QueryTimeoutError,
+    QueueLimitError,
     RunTakenOverError,
     StoreClosedError,
     StoreCorruptedError,
@@ -46,9 +48,12 @@ from .records import (
     GarbageReport,
     HeadMove,
     LineageRecord,
+    LoggedEntries,
     MessageRecord,
     NewAsset,
     NewMessage,
+    QueuedRunRecord,
+    QueueState,
     RequestKind,
     RequestRecord,
     RunEnd,
@@ -89,6 +94,7 @@ __all__ = (
     'GarbageReport',
     'HeadMove',
     'LineageRecord',
+    'LoggedEntries',
     'MessageRecord',
     'MissingVersionError',
     'NewAsset',
@@ -96,9 +102,13 @@ __all__ = (
     'QueryBusyError',
     'QueryError',
     'QueryTimeoutError',
+    'QueueLimitError',
+    'QueueState',
+    'QueuedRunRecord',
     'RequestKind',
     'RequestRecord',
     'RunEnd',
+    'RunQueue',
     'RunRecord',
     'RunState',
     'RunTakenOverError',

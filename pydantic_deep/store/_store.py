@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
+import secrets
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -19,6 +20,7 @@ from pydantic_deep._spans import VERSION_ID, open_span
 from ._asset_blobs import MAX_STREAM_BYTES, AssetBlobs
 from ._blob_store import BlobStore
 from ._fork_guard import ForkGuard
+from ._run_queue import RunQueue
 from ._sql_limits import SqlLimits
 from .engine import Engine, Operation
 from .errors import (
@@ -107,6 +109,11 @@ class SqlStore(AsyncResource):
     def engine(self) -> Engine:
         """The engine, for code that reads the tables directly."""
         return self._engine
+
+    @cached_property
+    def queue(self) -> RunQueue:
+        """The turns that workers run."""
+        return RunQueue(self._engine)
 
     @property
     def url(self) -> str:
@@ -233,6 +240,15 @@ class SqlStore(AsyncResource):
         except BaseException:
             self.mark_orphaned(run_id)  # has no effect on a run of another owner
             raise
+
+    async def release_run(self, run_id: str) -> bool:
+        """Give up a run of this process, so that any process can claim it now; return whether it was running here.
+
+        From then on, the commits of the run raise `RunTakenOverError`, and it stops without an end.
+        """
+        check_key('run_id', run_id)
+        nobody = secrets.token_hex(8)
+        return await self._engine.write(partial(_runs.claim_run, run_id, self.owner, nobody))
 
     def mark_orphaned(self, run_id: str) -> None:
         """Treat a run of this process as an orphan until it is claimed, because its end could not be written."""

@@ -223,3 +223,18 @@ class ApprovalAnsweredError(StoreError):
         moment = '' if at is None else f' at {datetime.fromtimestamp(at / 1e6, UTC).isoformat(timespec="seconds")}'
         verb = 'was' if moment and status != 'expired' else 'is'
         super().__init__(f'The approval {id} {verb} {status}{f" by {by}" if by else ""}{moment}. {detail}'.strip())
+
+
+class QueueLimitError(StoreError):
+    """Too many runs are queued or running, in all processes together.
+
+    Attributes:
+        count: The number of runs that have not ended.
+        is_of_key: Whether the limit is that of the key, not of the store.
+    """
+
+    def __init__(self, count: int, is_of_key: bool) -> None:
+        self.count = count
+        self.is_of_key = is_of_key
+        of = 'of this key' if is_of_key else 'of this store'
+        super().__init__(f'{count} runs {of} are already active. Wait until one has ended, or cancel one.')

@@ -38,6 +38,7 @@ from ._failures import EXPECTED_ERRORS, describe_failure, suspended_event
 from ._frames import FrameReader, FrameTooLargeError, render_frame
 from ._json import render_event
 from ._lines import NOTICE, CallBatches, EventEncoder, EventGroup, event_frame, groups_of, iter_lines, selected_groups
+from ._log_entries import EntryEncoder, decode_entry, encode_entry, frame_of, is_selected
 from ._protocol import Decoder, Encoder, Frame, SupportsCallRemoval
 from .providers._answer import APPROVAL_REQUIRED, Answer, AnswerEncoder, read_answer
 from .providers._anthropic_decoder import AnthropicDecoder
@@ -73,6 +74,7 @@ __all__ = (
     'Decoder',
     'Encoder',
     'EndEvent',
+    'EntryEncoder',
     'ErrorEvent',
     'EventEncoder',
     'EventGroup',
@@ -115,11 +117,15 @@ __all__ = (
     'approval_of',
     'capability_event',
     'current_session_id',
+    'decode_entry',
     'describe_failure',
+    'encode_entry',
     'event_frame',
+    'frame_of',
     'google_error',
     'google_response',
     'groups_of',
+    'is_selected',
     'iter_lines',
     'openai_completion',
     'openai_error',

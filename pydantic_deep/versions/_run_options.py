@@ -55,16 +55,21 @@ class RunOptions:
             document['usage_limits'] = _limits().dump_python(self.usage_limits, mode='json', exclude_defaults=True)
         return json.dumps({name: value for name, value in document.items() if value is not None})
 
+    @staticmethod
+    def load(text: str) -> RunOptions:
+        """Return the options from their JSON, without those that this release does not know."""
+        document: dict[str, Any] = json.loads(text)
+        limits = document.pop('usage_limits', None)
+        known = {option.name for option in fields(RunOptions)}
+        return RunOptions(
+            usage_limits=None if limits is None else _limits().validate_python(limits),
+            **{name: value for name, value in document.items() if name in known},
+        )
+
 
 def load_options(run: RunRecord) -> RunOptions:
-    """Return the options of a run, without those that this release does not know."""
-    document: dict[str, Any] = json.loads(run.options)
-    limits = document.pop('usage_limits', None)
-    known = {option.name for option in fields(RunOptions)}
-    return RunOptions(
-        usage_limits=None if limits is None else _limits().validate_python(limits),
-        **{name: value for name, value in document.items() if name in known},
-    )
+    """Return the options of a run."""
+    return RunOptions.load(run.options)
 
 
 def json_settings(settings: ModelSettings | None) -> dict[str, JsonValue]:

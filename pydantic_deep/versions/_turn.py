@@ -17,7 +17,6 @@ from pydantic_ai.messages import repair_messages
 from pydantic_ai.settings import merge_model_settings
 from pydantic_ai.usage import RunUsage, UsageLimits
 
-from pydantic_deep._checks import check_model, check_names, check_prompt
 from pydantic_deep._messages.usage_json import load_usage
 from pydantic_deep._run_to_completion import run_to_completion
 from pydantic_deep._session_id import current_session_id
@@ -41,9 +40,8 @@ from pydantic_deep_backends import BackendProtocol
 
 from ._run_options import RunOptions, json_settings
 from ._session import Session
-from ._settings import check_settings, load_instructions, load_settings
+from ._settings import load_instructions, load_settings
 from ._turn_options import TurnOptions
-from .errors import ValidationError
 from .files._open_files import FilesRequest, open_files
 from .files._protected_files import states_before, warn_of_protected
 from .files._run_files import warn_of_omitted
@@ -119,15 +117,7 @@ class OpenTurn:
 
 def turn_request(base: VersionRecord, options: TurnOptions, backend: BackendProtocol | None) -> TurnRequest:
     """Check the options of a new turn, and return its request."""
-    check_names(run_id=options.run_id, by=options.by, branch=options.branch)
-    check_model('model', options.model)
-    check_settings(options.model_settings)
-    if options.prompt is not None:
-        check_prompt('prompt', options.prompt)
-        if options.answers:
-            raise ValidationError(
-                'answers', 'the turn has a prompt. Answer the pending approvals in a turn without one.'
-            )
+    options.check()
     return TurnRequest(
         base=base,
         options=options,
@@ -153,7 +143,7 @@ async def open_turn(session: Session[Any, Any], request: TurnRequest) -> AsyncGe
         taken = {existing.name for existing in await session.store.branches(base.conversation_id)}
         if branch in taken:
             raise BranchExistsError(branch)
-    pending = await _store_answers(session.store, base, request.options) if request.is_resumption else None
+    pending = await store_answers(session.store, base, request.options) if request.is_resumption else None
     attributes = {AGENT_NAME: base.agent_name, CONVERSATION_ID: base.conversation_id, PARENT_ID: base.id}
     with open_span(f'turn {base.agent_name}', attributes) as span:
         async with _opened(session, request, pending) as turn:
@@ -355,7 +345,7 @@ async def _refuse_if_taken(store: Store, version_id: str) -> None:
             raise ApprovalAnsweredError(approval.id, approval.status, approval.decided_by, approval.decided_at, detail)
 
 
-async def _store_answers(store: Store, base: VersionRecord, options: TurnOptions) -> DeferredToolRequests:
+async def store_answers(store: Store, base: VersionRecord, options: TurnOptions) -> DeferredToolRequests:
     """Store the answers of a turn, and return the pending calls of its base."""
     if base.pending is None:
         raise NothingPendingError(f'The version {base.id} has no pending approvals: it is {base.state}.')

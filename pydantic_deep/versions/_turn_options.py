@@ -10,9 +10,13 @@ from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import UsageLimits
 
+from pydantic_deep._checks import check_model, check_names, check_prompt
 from pydantic_deep.approvals import Decision
 
-from .recording._prompts import Prompt
+from ._run_options import RunOptions, json_settings
+from ._settings import check_settings
+from .errors import ValidationError
+from .recording._prompts import Prompt, decode_prompt, encode_prompt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,3 +53,67 @@ class TurnOptions:
     """Whether to move the head of the conversation to the new version, if it is at the version that the turn starts
     from.
     """
+
+    def check(self) -> None:
+        """Check the values that do not depend on the version.
+
+        Raises:
+            ValidationError: One of them is invalid.
+        """
+        check_names(run_id=self.run_id, by=self.by, branch=self.branch)
+        check_model('model', self.model)
+        check_settings(self.model_settings)
+        if self.prompt is not None:
+            check_prompt('prompt', self.prompt)
+            if self.answers:
+                raise ValidationError(
+                    'answers', 'the turn has a prompt. Answer the pending approvals in a turn without one.'
+                )
+
+    def dump(self) -> tuple[bytes | None, str]:
+        """Return the prompt as JSON, if any, and the other options as a JSON object, for a turn in another process.
+
+        Answers, `by` and `reason` are not among them: store them first, with `AgentVersion.answer`. `moves_head`,
+        `run_id` and the cancellation token belong to the process that runs the turn.
+
+        Raises:
+            ValidationError: An option is invalid, or another process cannot have it: `deps`, a model that is an object,
+                or a setting that is not JSON.
+        """
+        self.check()
+        if self.deps is not None:
+            message = 'a turn that another process runs creates its own. Pass `make_deps` to the workers.'
+            raise ValidationError('deps', message)
+        if self.model is not None and not isinstance(self.model, str):
+            message = f'another process cannot have a {type(self.model).__name__}. Pass the name of the model.'
+            raise ValidationError('model', message)
+        settings = json_settings(self.model_settings)
+        if len(settings) < len(self.model_settings):
+            name = min(self.model_settings.keys() - settings.keys())
+            raise ValidationError(name, 'the setting is not JSON, so that another process cannot have it.')
+        options = RunOptions(
+            model=self.model, model_settings=settings, usage_limits=self.usage_limits, branch=self.branch
+        )
+        return None if self.prompt is None else encode_prompt(self.prompt), options.dump()
+
+    @staticmethod
+    def load(
+        prompt: bytes | None,
+        options: str,
+        *,
+        run_id: str,
+        moves_head: bool,
+        cancellation_token: CancellationToken | None = None,
+    ) -> TurnOptions:
+        """Return the options that `dump` wrote."""
+        loaded = RunOptions.load(options)
+        return TurnOptions(
+            prompt=None if prompt is None else decode_prompt(prompt),
+            model=loaded.model,
+            model_settings=loaded.settings,
+            branch=loaded.branch,
+            usage_limits=loaded.usage_limits,
+            run_id=run_id,
+            moves_head=moves_head,
+            cancellation_token=cancellation_token,
+        )

@@ -95,12 +95,19 @@ class TurnEvents(Generic[DepsT, OutputT]):
 
     async def _run(self) -> AsyncGenerator[AgentStreamEvent | AgentRunResultEvent[OutputT]]:
         token = self._request.options.cancellation_token
-        async with open_turn(self._session, self._request) as turn:
-            self._turn = turn
-            self.begun.set()
-            async with self._session.agent.run_stream_events(**turn.arguments, cancellation_token=token) as events:
-                async for event in events:
-                    yield event
+        try:
+            async with open_turn(self._session, self._request) as turn:
+                self._turn = turn
+                self.begun.set()
+                async with self._session.agent.run_stream_events(**turn.arguments, cancellation_token=token) as events:
+                    async for event in events:
+                        yield event
+        except BaseException:
+            crashed = self._request.attempt_of
+            if self._turn is None and crashed is not None:  # claimed, but its next attempt did not begin
+                self._session.store.mark_orphaned(crashed)
+                self._request.outcome.is_suspended = True
+            raise
         await self._end(turn.recording.tip)
 
     async def _end(self, record: VersionRecord) -> None:

@@ -33,7 +33,7 @@ from ._settings import (
 )
 from ._state_edit import with_upload, without_upload
 from ._subagent_threads import attempt_ids
-from ._turn import TurnRequest, run_turn, turn_request
+from ._turn import TurnRequest, run_turn, store_answers, turn_request
 from ._turn_options import TurnOptions
 from ._turn_stream import TurnEvents
 from ._version_content import VersionContent, load_assets
@@ -141,6 +141,23 @@ class AgentVersion(VersionContent[DepsT, OutputT]):
                 moves_head=moves_head,
             )
         )
+
+    async def answer(
+        self, answers: Mapping[str, Decision], *, by: str | None = None, reason: str | None = None
+    ) -> None:
+        """Store answers to pending approvals without resuming the turn, as the inbox does.
+
+        Args:
+            answers: Answers, keyed by the `id` of each of `pending`.
+            by: The person who answers.
+            reason: The reason for the answers.
+
+        Raises:
+            NothingPendingError: The version has no pending approvals.
+            UnknownApprovalError: No pending call has this id.
+            ApprovalAnsweredError: An approval is already answered, or a run acts on the answers.
+        """
+        await store_answers(self._session.store, self.record, TurnOptions(answers=answers, by=by, reason=reason))
 
     async def resume(
         self,

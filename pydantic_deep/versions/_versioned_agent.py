@@ -5,9 +5,11 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from typing import Generic
 
+from pydantic_ai import CancellationToken
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.settings import ModelSettings
@@ -35,7 +37,7 @@ from ._conversation import VersionedConversation
 from ._session import DepsT, OutputT, Session
 from ._settings import dump_metadata, dump_settings, listed
 from ._subagent_threads import ThreadEvent, load_events
-from ._version import AgentVersion, load_current, load_handle, load_handles
+from ._version import AgentVersion, TurnStream, load_current, load_handle, load_handles
 from .errors import ConversationNotFoundError, ValidationError
 from .files._backend_descriptions import describe_backend, with_omitted, workspace_key
 from .files._directory_claim import DirectoryClaim
@@ -351,6 +353,26 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         """
         check_names(run_id=run_id)
         return await load_handles(self._session, await _recovery.recover(self._session, run_id))
+
+    async def recover_stream(
+        self, run_id: str, *, cancellation_token: CancellationToken | None = None
+    ) -> TurnStream[DepsT, OutputT] | None:
+        """Claim one suspended run as `recover` does, and return the stream of its rest.
+
+        Args:
+            run_id: The suspended run.
+            cancellation_token: Stops the run when it is cancelled.
+
+        Returns:
+            The stream, which must be iterated over; `None` if the run has ended, is alive in another process, or cannot
+            resume because its answers or its base are gone, in which case it was ended.
+        """
+        check_name('run_id', run_id)
+        request = await _recovery.claim_rest(self._session, run_id)
+        if request is None:
+            return None
+        options = replace(request.options, cancellation_token=cancellation_token)
+        return TurnStream(self._session, replace(request, options=options))
 
     async def suspended(self, conversation_id: str | None = None) -> list[SuspendedRun]:
         """Return the suspended runs of this agent, oldest first: runs without an end in the store that no process works

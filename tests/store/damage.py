@@ -61,7 +61,8 @@ PLACE = '{"id":"/x","provider":"local"}'
 
 def set_back(version: int, dialect: Dialect = SQLITE) -> list[str]:
     """Return the statements that turn the tables of a sample into those of an older version."""
-    undone = [sql.format(table=table) for table in COUNTED for sql in dialect.drop_after_insert]
+    undone = ['DROP TABLE queued_run', 'DROP TABLE run_event']
+    undone += [sql.format(table=table) for table in COUNTED for sql in dialect.drop_after_insert]
     undone.append('DROP TABLE tally')
     if version >= 3:
         undone += [statement.sql for statement in make_tallies(dialect)]

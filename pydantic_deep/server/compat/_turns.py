@@ -22,7 +22,6 @@ from pydantic_deep.server._state import ServerState
 from pydantic_deep.server.access._ownership import Access, AuthorizedApproval
 from pydantic_deep.server.http._errors import NO_RETRY, ServerError
 from pydantic_deep.server.runs._event_stream import HEADERS
-from pydantic_deep.server.runs._log_entries import decode_entry, is_selected
 from pydantic_deep.server.runs._run_log import LogDiscardedError
 from pydantic_deep.server.runs._server_run import ServerRun
 from pydantic_deep.store import VersionNotFoundError
@@ -35,6 +34,8 @@ from pydantic_deep.streaming import (
     StartEvent,
     StreamEvent,
     UsageEvent,
+    decode_entry,
+    is_selected,
     read_answer,
     render_frame,
 )

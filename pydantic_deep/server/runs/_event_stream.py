@@ -15,9 +15,8 @@ from functools import partial
 from starlette.responses import Response, StreamingResponse
 
 from pydantic_deep.server.http._errors import ServerError
-from pydantic_deep.streaming import EventGroup, Frame, StreamEvent, render_frame
+from pydantic_deep.streaming import EventGroup, Frame, StreamEvent, encode_entry, frame_of, render_frame
 
-from ._log_entries import encode_entry, frame_of
 from ._run_log import LogDiscardedError, RunLog
 
 STORED_EPOCH = 'stored'

@@ -5,7 +5,6 @@ Defined elsewhere: access to runs (`access`), and runs of other processes (`_sto
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,19 +16,18 @@ import anyio
 from anyio.abc import TaskGroup
 
 from pydantic_deep._session_id import session_scope
+from pydantic_deep.dispatch import TurnEvent, emit_turn
 from pydantic_deep.server._metrics import ServerMetrics
 from pydantic_deep.server._settings import ServerSettings
 from pydantic_deep.server.http._errors import ServerError
 from pydantic_deep.store import new_id
-from pydantic_deep.streaming import EXPECTED_ERRORS, RunEvents, StatusEvent, StreamEvent
+from pydantic_deep.streaming import RunEvents
 from pydantic_deep.versions import AgentVersion, TurnOptions, TurnStream
 
 from ._log_cache import LogCache
 from ._renderings import Rendering, RenderingTask
 from ._run_log import RunLog
 from ._server_run import ServerRun
-
-_LOGGER = logging.getLogger('pydantic_deep')
 
 CLEANUP_SECONDS = 5
 """How long cancelled runs may take to commit their interrupted versions when the server stops."""
@@ -267,31 +265,20 @@ class RunPool:
             usage_before=version.usage,
         )
         failure: BaseException | None = None
-        ends: list[StreamEvent] = []
+
+        def push(event: TurnEvent) -> None:
+            for renderer in renderers:
+                renderer.push(event)
+
         try:
-            for stream_event in translator.start():
-                run.emit(stream_event)
-            async with stream:
-                async for event in stream.events():
-                    for stream_event in translator.translate(event):
-                        run.emit(stream_event)
-                    for renderer in renderers:
-                        renderer.push(event)
-            ends = translator.end(version_id=stream.version.id, status=stream.version.state)
+            failure = await emit_turn(
+                stream, translator, run_id=run.id, base_id=version.id, emit=run.emit, push=push if renderers else None
+            )
         except BaseException as error:
             failure = error
-            version_id = None if stream.version_id == version.id else stream.version_id
-            ends = translator.fail(error, version_id=version_id, is_suspended=stream.is_suspended)
-            if not isinstance(error, Exception):  # the server is stopping and no longer waits
-                raise
-            if not isinstance(error, EXPECTED_ERRORS):
-                _LOGGER.exception('The run %s failed', run.id, exc_info=error)
+            raise
         finally:
-            conflict = stream.conflict
-            conflicts = [] if conflict is None else [StatusEvent(kind='conflict', text=str(conflict))]
             run.usage = translator.usage
-            for stream_event in [*conflicts, *ends]:
-                run.emit(stream_event)
             for renderer in renderers:
                 renderer.end(failure)
 

@@ -9,19 +9,17 @@ import logging
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from pydantic_ai import AgentRunResultEvent, AgentStreamEvent
+
+from pydantic_deep.dispatch import TurnEvent as Event
 
 from ._server_run import ServerRun
 
 _LOGGER = logging.getLogger('pydantic_deep')
-
-Event: TypeAlias = AgentStreamEvent | AgentRunResultEvent[Any]
-"""An event of pydantic-ai."""
 
 Rendering: TypeAlias = Callable[[AsyncIterator[Event]], AsyncIterator[bytes]]
 """Encodes the events of a run for another protocol. Its input iterator raises the error of a failed run."""

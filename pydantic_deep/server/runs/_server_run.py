@@ -11,17 +11,14 @@ import anyio
 from pydantic_ai import CancellationToken
 
 from pydantic_deep.streaming import (
-    NOTICE,
-    CallBatches,
     EndEvent,
+    EntryEncoder,
     ErrorEvent,
-    NoticeEvent,
     RunStatus,
     StreamEvent,
     UsageEvent,
 )
 
-from ._log_entries import encode_entry
 from ._run_log import RunLog
 
 ServedRunState: TypeAlias = RunStatus | Literal['running']
@@ -47,7 +44,7 @@ class ServerRun:
     session_id: str | None
     """The caller's own session id, if any."""
     log: RunLog
-    """The events of the run, as `_log_entries` encodes them. Closed when the run has ended."""
+    """The events of the run, as `encode_entry` encodes them. Closed when the run has ended."""
     renderings: Mapping[str, RunLog]
     """The logs of other encodings, by name."""
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -69,7 +66,7 @@ class ServerRun:
     begun: anyio.Event = field(default_factory=anyio.Event)
     """Set when the run is stored, after which a crash does not lose it, or has ended without being stored."""
     _ended: anyio.Event = field(default_factory=anyio.Event)
-    _batches: CallBatches = field(default_factory=CallBatches)
+    _encoder: EntryEncoder = field(default_factory=EntryEncoder)
 
     def cancel(self) -> None:
         """Cancel the run. Its work is committed. Cancelling an ended run has no effect."""
@@ -86,9 +83,12 @@ class ServerRun:
 
     def emit(self, event: StreamEvent) -> None:
         """Append an event to the log, preceded by a notice if it starts a batch of calls."""
-        if self._batches.is_start(event):
-            self.log.append(encode_entry(NoticeEvent(text=NOTICE)))
-        self.log.append(encode_entry(event))
+        for entry in self._encoder.encode(event):
+            self.log.append(entry)
+        self.note(event)
+
+    def note(self, event: StreamEvent) -> None:
+        """Update the state of the run by an event."""
         match event:
             case ErrorEvent():
                 self.error = event

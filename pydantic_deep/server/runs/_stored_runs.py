@@ -9,6 +9,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from pydantic_deep.dispatch import load_attempts
 from pydantic_deep.store import RunRecord, Store, VersionFilter, VersionRecord
 from pydantic_deep.streaming import ErrorEvent, suspended_event
 from pydantic_deep.versions import has_moved_on
@@ -70,16 +71,9 @@ class StoredRun:
 
 async def load_run(store: Store, pool: RunPool, id: str) -> StoredRun | None:
     """Load a run with all its attempts, or `None` if it does not exist."""
-    record = await store.run(id)
-    if record is None:
+    attempts = await load_attempts(store, id)
+    if not attempts:
         return None
-    attempts = [record]
-    while attempts[0].attempt_of is not None and (before := await store.run(attempts[0].attempt_of)) is not None:
-        attempts.insert(0, before)
-    if record.state == 'interrupted':  # only interrupted runs are resumed
-        later = {run.attempt_of: run for run in await store.runs(conversation_id=record.conversation_id, limit=_ALL)}
-        while (after := later.get(attempts[-1].id)) is not None:
-            attempts.append(after)
     moved_on = (await _suspended(store, pool, attempts[-1:])).get(attempts[-1].id)
     run = StoredRun(
         id=id,

@@ -13,6 +13,7 @@ from ._assets import AssetRecord, NewAsset
 from ._basics import Json, now, utc_datetime
 from ._commits import Append, Commit, Committed, GarbageReport, HeadMove, NewMessage, RunEnd
 from ._conversations import BranchRecord, ConversationRecord, MessageRecord
+from ._queue import LoggedEntries, QueuedRunRecord, QueueState
 from ._runs import CallRecord, CallStatus, DelegationRecord, RequestKind, RequestRecord, RunRecord, RunState
 from ._versions import LineageRecord, VersionChanges, VersionFilter, VersionKind, VersionRecord, VersionState
 from ._workspaces import WorkspaceRecord, checkout_claim, claimed_checkouts
@@ -34,9 +35,12 @@ __all__ = (
     'HeadMove',
     'Json',
     'LineageRecord',
+    'LoggedEntries',
     'MessageRecord',
     'NewAsset',
     'NewMessage',
+    'QueueState',
+    'QueuedRunRecord',
     'RequestKind',
     'RequestRecord',
     'RunEnd',

@@ -83,6 +83,20 @@ _FIRST: Final = (
     ' PRIMARY KEY (kind, number)){clustered}',
 )  # fmt: skip
 
+_QUEUE: Final = (
+    'CREATE TABLE queued_run (number {serial}, run_id {bytes} NOT NULL UNIQUE, conversation_id {bytes} NOT NULL,'
+    ' base_id {bytes}, agent_name TEXT NOT NULL, account TEXT, key_id TEXT, priority BIGINT NOT NULL,'
+    ' prompt {bytes}, options {bytes} NOT NULL, state TEXT NOT NULL, worker TEXT, node TEXT, epoch BIGINT NOT NULL,'
+    ' position BIGINT NOT NULL, problem TEXT, submitted_at BIGINT NOT NULL, started_at BIGINT, heartbeat_at BIGINT,'
+    ' cancelled_at BIGINT, ended_at BIGINT)',
+    "CREATE INDEX queued_run_active ON queued_run (conversation_id, number) WHERE state <> 'ended'",
+    "CREATE INDEX queued_run_ready ON queued_run (priority DESC, number) WHERE state <> 'ended'",
+    'CREATE INDEX queued_run_worker ON queued_run (worker) WHERE worker IS NOT NULL',
+    'CREATE INDEX queued_run_ended ON queued_run (ended_at) WHERE ended_at IS NOT NULL',
+    'CREATE TABLE run_event (run_id {bytes} NOT NULL, epoch BIGINT NOT NULL, last BIGINT NOT NULL,'
+    ' entries {bytes} NOT NULL, PRIMARY KEY (run_id, epoch, last)){clustered}',
+)  # fmt: skip
+
 _SEALS: Final = tuple(f'ALTER TABLE {scan.table} ADD COLUMN seal BIGINT' for scan in SEALED)
 
 
@@ -100,6 +114,7 @@ MIGRATIONS: Final[tuple[tuple[str | Callable[[Dialect], Operation[None]], ...], 
     (count_references,),
     (name_store,),
     (split_tallies, 'DELETE FROM condemned'),  # garbage collection has more kinds of marks
+    _QUEUE,
 )
 """Statements and operations of each version, from 1. Released migrations never change: a change is a new version."""
 

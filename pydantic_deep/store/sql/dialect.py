@@ -46,6 +46,8 @@ class Dialect:
     """An expression for a number that no other open connection has; a constant if only one can write."""
     former_writers: str
     """A query for the numbers in `tally` that no open connection has."""
+    without_flush: str
+    """Makes the commit of the current transaction return before it is on disk; empty if the database cannot."""
 
 
 Tables: TypeAlias = Callable[[Dialect], Operation[object]]
@@ -78,6 +80,7 @@ SQLITE: Final = Dialect(
     drop_after_insert=('DROP TRIGGER {table}_tally',),
     writer_default='0',
     former_writers='SELECT writer FROM tally WHERE writer <> 0',
+    without_flush='',
 )
 """The dialect of SQLite."""
 
@@ -104,5 +107,6 @@ POSTGRES: Final = Dialect(
     drop_after_insert=('DROP TRIGGER {table}_tally ON {table}', 'DROP FUNCTION {table}_tally'),
     writer_default='pg_backend_pid()',
     former_writers='SELECT writer FROM tally EXCEPT SELECT pid FROM pg_stat_activity',
+    without_flush="SELECT set_config('synchronous_commit', 'off', true)",
 )
 """The dialect of PostgreSQL."""

@@ -6,7 +6,7 @@ Defined elsewhere: the events of a finished run (`_events_from_messages`), and t
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterable, Callable
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -32,6 +32,8 @@ from pydantic_deep.streaming._events import (
     RunStatus,
     StartEvent,
     StreamEvent,
+    ToolCallEvent,
+    ToolResultEvent,
     UsageEvent,
 )
 from pydantic_deep.streaming._failures import EXPECTED_ERRORS, describe_failure, status_after, suspended_event
@@ -108,6 +110,20 @@ class RunEvents:
     def start(self) -> list[StreamEvent]:
         """Return the first events of the stream."""
         return [self._start]
+
+    def continue_after(self, events: Sequence[StreamEvent]) -> list[StreamEvent]:
+        """Return the first events of a run that continues: those that it had before, which are not emitted again."""
+        for event in events:
+            match event:
+                case ToolCallEvent(id=id):
+                    self._announced.add(id)
+                case ToolResultEvent(id=id):
+                    self._announced.discard(id)
+                case UsageEvent():
+                    self.usage = event
+                case _:
+                    pass
+        return list(events)
 
     def translate(self, event: AgentStreamEvent | AgentRunResultEvent[object]) -> list[StreamEvent]:
         """Return the stream events of an event. Events without relevance to viewers yield none."""

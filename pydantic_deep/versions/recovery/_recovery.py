@@ -96,6 +96,19 @@ async def recover(session: Session[Any, Any], run_id: str | None = None) -> list
     return versions
 
 
+async def claim_rest(session: Session[Any, Any], run_id: str) -> TurnRequest | None:
+    """Claim one suspended run, and return the request for its rest; `None` if it is not suspended, or cannot resume and
+    was ended.
+    """
+    store = session.store
+    run = await store.run(run_id)
+    if run is None or run.state != 'running' or not await store.claim_run(run.id):
+        return None
+    with _orphaned_on_failure(store, run.id):
+        await _end_children(store, run.id)
+        return await _rest(session, run)
+
+
 async def finish_crashed(session: Session[Any, Any], version: VersionRecord) -> VersionRecord:
     """End the crashed run whose newest version is this one; return the version to continue from."""
     store = session.store
@@ -187,17 +200,26 @@ async def _claim_of(run: RunRecord, store: Store, version: VersionRecord) -> Dir
 async def _resume(session: Session[Any, Any], run: RunRecord) -> VersionRecord | None:
     """Resume a claimed run, and return the version that it ends with; `None` if it fails."""
     try:
-        with session_scope(load_options(run).session_id):
-            return await run_turn(session, await _request(session, run))
+        request = await _rest(session, run)
+        if request is not None:
+            with session_scope(load_options(run).session_id):
+                return await run_turn(session, request)
+    except Exception:  # tools and models are user code, and may raise anything; the version has the error
+        _LOGGER.warning('The run %s was recovered and failed again', run.id, exc_info=True)
+        session.store.mark_orphaned(run.id)  # if the next attempt could not begin, the run is still claimed
+    return None
+
+
+async def _rest(session: Session[Any, Any], run: RunRecord) -> TurnRequest | None:
+    """Return the request for the rest of a claimed run; end a run that cannot resume, and return `None`."""
+    try:
+        return await _request(session, run)
     except ApprovalAnsweredError:
         _LOGGER.info('The run %s was ended: another run has claimed its answers', run.id)
         await _end(session.store, run)
     except VersionNotFoundError as error:
         _LOGGER.warning('The run %s cannot be recovered: %s', run.id, error)
         await _end(session.store, run, error)
-    except Exception:  # tools and models are user code, and may raise anything; the version has the error
-        _LOGGER.warning('The run %s was recovered and failed again', run.id, exc_info=True)
-        session.store.mark_orphaned(run.id)  # if the next attempt could not begin, the run is still claimed
     return None
 
 

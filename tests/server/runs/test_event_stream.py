@@ -16,12 +16,18 @@ from starlette.responses import StreamingResponse
 from pydantic_deep import create_deep_agent
 from pydantic_deep.server import ServerSettings
 from pydantic_deep.server.http._errors import ServerError
-from pydantic_deep.server.runs import _log_entries
 from pydantic_deep.server.runs._event_stream import KEEPALIVE, parse_position, tail_log
-from pydantic_deep.server.runs._log_entries import encode_entry
 from pydantic_deep.server.runs._run_log import RunLog
 from pydantic_deep.store import new_id
-from pydantic_deep.streaming import EventGroup, Frame, FrameReader, StreamEvent, TextEvent, event_frame
+from pydantic_deep.streaming import (
+    EventGroup,
+    Frame,
+    FrameReader,
+    StreamEvent,
+    TextEvent,
+    encode_entry,
+    event_frame,
+)
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from tests.server.conftest import Client, Gate, Listen, MakeClient, Serve, Served, frames_in, said, told
 
@@ -221,8 +227,8 @@ async def test_events_are_encoded_once_and_never_parsed_for_readers(
     def parse(entry: bytes) -> StreamEvent:
         raise AssertionError(f'{entry!r} was parsed')
 
-    monkeypatch.setattr(_log_entries, 'event_frame', encode)
-    monkeypatch.setattr(_log_entries, 'decode_entry', parse)
+    monkeypatch.setattr('pydantic_deep.streaming._log_entries.event_frame', encode)
+    monkeypatch.setattr('pydantic_deep.streaming._log_entries.decode_entry', parse)
     path = await begin(ada)
     readers = [await ada.get(path, params=params) for params in ({}, ALL, ALL)]
     read = [frame for frame in frames_in(readers[1].content) if frame.event]

@@ -10,11 +10,10 @@ import pytest
 from pydantic_deep import create_deep_agent
 from pydantic_deep.server import ServerSettings
 from pydantic_deep.server._metrics import ServerMetrics
-from pydantic_deep.server.runs._log_entries import decode_entry
 from pydantic_deep.server.runs._pool import RunPool
 from pydantic_deep.server.runs._server_run import ServerRun
 from pydantic_deep.store import SqlStore
-from pydantic_deep.streaming import StreamEvent
+from pydantic_deep.streaming import StreamEvent, decode_entry
 from pydantic_deep.testing import ScriptedModel, Step, call
 from pydantic_deep.versions import AgentVersion, TurnOptions, VersionedAgent
 from tests.server.conftest import Gate

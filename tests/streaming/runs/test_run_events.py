@@ -183,3 +183,20 @@ async def test_failure_event_names_the_version_with_the_completed_work() -> None
     assert RunEvents().fail(ValueError('x'), version_id='v')[-1] == EndEvent(
         finish_reason='error', status='failed', version_id='v', usage=UsageEvent()
     )
+
+
+async def test_continued_run_repeats_no_event_that_it_had_before() -> None:
+    """The calls of its last step have events; only their results are new. Usage counts on."""
+    earlier = [
+        StartEvent(id='r'),
+        ToolCallEvent(id='done', name='ls', args='{}', index=0),
+        ToolResultEvent(id='done', name='ls', outcome='success', content=''),
+        ToolCallEvent(id='open', name='ls', args='{}', index=1),
+        UsageEvent(requests=1, tool_calls=1),
+    ]
+    translator = RunEvents(run_id='r', agent_name='a')
+    assert translator.continue_after(earlier) == earlier
+    assert translator.usage == UsageEvent(requests=1, tool_calls=1)
+    assert translator.translate(FunctionToolCallEvent(ToolCallPart('ls', {}, tool_call_id='open'))) == []
+    called = translator.translate(FunctionToolCallEvent(ToolCallPart('ls', {}, tool_call_id='new')))
+    assert [event.type for event in called] == ['tool_call']

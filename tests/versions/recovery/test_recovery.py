@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from pydantic_ai import CancellationToken, RunCancelled
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo
 
@@ -446,4 +447,66 @@ async def test_late_resume_does_not_block_the_recovery_of_the_faster_one(url: st
         await agent.store.commit(Commit(runs=[late], ends=[RunEnd(run_id=late.id, state='failed')]))
         (version,) = await agent.recover()
         assert version.output == 'end'
+    assert world.ran == ['send a']
+
+
+async def test_rest_of_a_named_run_can_be_streamed(url: str) -> None:
+    world = World(url, plan({'go': [tool_call('send', key='a'), 'end']}))
+    async with world.process(dies_after=ends('send')) as agent:
+        await (await agent.create(backend=StateBackend())).advance('go')
+    async with world.process() as agent, world.process() as other:
+        (suspended,) = await agent.suspended()
+        stream = await agent.recover_stream(suspended.id)
+        assert stream is not None
+        assert await other.recover_stream(suspended.id) is None
+        assert ''.join([text async for text in stream]) == 'end'
+        assert (stream.version.output, world.ran) == ('end', ['send a'])
+        assert await agent.recover_stream(suspended.id) is None
+        assert await agent.recover_stream(new_id()) is None
+
+
+async def test_streamed_rest_can_be_cancelled(url: str) -> None:
+    world = World(url, plan({'go': [tool_call('look', key='a'), tool_call('pay', key='a'), 'end']}))
+    async with world.process(dies_after=keeps) as agent:
+        await (await agent.create(backend=StateBackend())).advance('go')
+    async with world.process() as agent:
+        (suspended,) = await agent.suspended()
+        token = CancellationToken()
+        stream = await agent.recover_stream(suspended.id, cancellation_token=token)
+        assert stream is not None
+        token.cancel()
+        with pytest.raises(RunCancelled):
+            _ = [text async for text in stream]
+        assert await agent.suspended() == []
+
+
+async def test_streamed_rest_that_does_not_begin_leaves_the_run_suspended(url: str) -> None:
+    world = World(url, plan({'go': [tool_call('send', key='a'), 'end']}))
+    async with world.process(dies_after=ends('send')) as agent:
+        await (await agent.create(backend=StateBackend())).advance('go')
+    async with world.process() as agent:
+        (suspended,) = await agent.suspended()
+        stream = await agent.recover_stream(suspended.id)
+        assert stream is not None
+        fails = cast('MortalStore', agent.store)
+        fails.fails_at = begins
+        with pytest.raises(StoreUnavailableError):
+            _ = [text async for text in stream]
+        assert stream.is_suspended
+        fails.fails_at = None
+        assert [version.output for version in await agent.recover()] == ['end']
+
+
+async def test_streamed_rest_whose_answers_another_run_has_claimed_is_ended(url: str) -> None:
+    world = World(url, plan({'go': [tool_call('send', key='a'), 'end']}), options={'interrupt_on': {'send': True}})
+    async with world.process(dies_after=nth(begins, 2)) as agent:
+        pause = await (await agent.create(backend=StateBackend())).advance('go')
+        await pause.answer({pause.pending[0].id: Approve()}, by='ann')
+        await pause.resume()
+    async with world.process() as agent:
+        (suspended,) = await agent.suspended()
+        (version,) = await agent.list(limit=1)
+        assert (await version.resume()).output == 'end'
+        assert await agent.recover_stream(suspended.id) is None
+        assert await agent.suspended() == []
     assert world.ran == ['send a']

@@ -5,7 +5,21 @@ The first byte contains the groups that a reader must request, so that entries a
 
 from __future__ import annotations
 
-from pydantic_deep.streaming import STREAM_EVENTS, EventGroup, StreamEvent, event_frame, groups_of, render_frame
+from ._events import STREAM_EVENTS, NoticeEvent, StreamEvent
+from ._frames import render_frame
+from ._lines import NOTICE, CallBatches, EventGroup, event_frame, groups_of
+
+
+class EntryEncoder:
+    """Encodes the events of one run, with a notice before each batch of calls. Stateful."""
+
+    def __init__(self) -> None:
+        self._batches = CallBatches()
+
+    def encode(self, event: StreamEvent) -> list[bytes]:
+        """Return the entries of an event."""
+        entry = encode_entry(event)
+        return [encode_entry(NoticeEvent(text=NOTICE)), entry] if self._batches.is_start(event) else [entry]
 
 
 def encode_entry(event: StreamEvent) -> bytes:

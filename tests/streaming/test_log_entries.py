@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pydantic_deep.server.runs._log_entries import decode_entry, encode_entry, frame_of, is_selected
 from pydantic_deep.streaming import (
     EndEvent,
+    EntryEncoder,
     EventGroup,
     FrameReader,
     StartEvent,
@@ -15,7 +15,11 @@ from pydantic_deep.streaming import (
     ThinkingEvent,
     ToolCallEvent,
     ToolResultEvent,
+    decode_entry,
+    encode_entry,
     event_frame,
+    frame_of,
+    is_selected,
 )
 
 EVENTS: list[StreamEvent] = [
@@ -45,3 +49,16 @@ def test_entry_is_the_frame_of_its_event(event: StreamEvent) -> None:
 )
 def test_readers_receive_the_groups_that_they_requested(groups: EventGroup, selected: list[str]) -> None:
     assert [event.type for event in EVENTS if is_selected(encode_entry(event), groups)] == selected
+
+
+def test_encoder_puts_a_notice_before_each_batch_of_calls() -> None:
+    encoder = EntryEncoder()
+    encoded = [[decode_entry(entry).type for entry in encoder.encode(event)] for event in EVENTS]
+    assert encoded == [
+        ['start'],
+        ['text'],
+        ['thinking'],
+        ['notice', 'tool_call'],
+        ['tool_result'],
+        ['end'],
+    ]

@@ -1,0 +1,160 @@
+"""`QueuedTurn`: the turn of a claimed run, from its start or from the last step of its crashed process."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from pydantic_ai import CancellationToken
+
+from pydantic_deep.store import (
+    QueuedRunRecord,
+    RunRecord,
+    SqlStore,
+    StoreClosedError,
+    StoreUnavailableError,
+    VersionNotFoundError,
+)
+from pydantic_deep.streaming import EndEvent, RunEvents, StartEvent, StreamEvent, describe_failure, project_messages
+from pydantic_deep.versions import AgentVersion, ApprovalsPendingError, TurnOptions, TurnStream, VersionedAgent
+from pydantic_deep_backends import BackendProtocol
+
+from ._stored_events import load_attempts, load_run_messages
+from ._turn_events import emit_turn, is_unfinished
+
+_LOGGER = logging.getLogger('pydantic_deep')
+
+OpenBackend: TypeAlias = Callable[[str, str], BackendProtocol]
+"""Returns the backend of a conversation, by its account and its id."""
+
+
+class QueuedTurn:
+    """The turn of a claimed run."""
+
+    def __init__(
+        self,
+        agent: VersionedAgent[Any, Any],
+        store: SqlStore,
+        run: QueuedRunRecord,
+        token: CancellationToken,
+        make_backend: OpenBackend | None,
+    ) -> None:
+        self._agent = agent
+        self._store = store
+        self._run = run
+        self._token = token
+        self._make_backend = make_backend
+        self._options = json.loads(run.options)
+        self.session_id: str | None = self._options.get('session_id')
+        self.problem: str | None = None
+        """Why the turn did not begin, or does not continue now."""
+
+    async def run(self, emit: Callable[[StreamEvent], None]) -> bool:
+        """Run the turn or its rest; return whether the run is over."""
+        attempts = await load_attempts(self._store, self._run.run_id)
+        if self._run.cancelled_at is not None:
+            if not attempts:
+                self.problem = 'It was cancelled before it began.'
+                return True
+            await self._agent.cancel(attempts[-1].id)  # has no effect on a run that has ended
+            return await self._is_over()
+        if not attempts:
+            return await self._begin(emit)
+        return attempts[-1].state != 'running' or await self._resume(attempts, emit)
+
+    async def _is_over(self) -> bool:
+        attempts = await load_attempts(self._store, self._run.run_id)
+        return attempts[-1].state != 'running'
+
+    async def _begin(self, emit: Callable[[StreamEvent], None]) -> bool:
+        run = self._run
+        try:
+            base = await self._load_base()
+            moves_head = run.base_id is None or bool(self._options.get('moves_head'))
+            options = TurnOptions.load(
+                run.prompt, run.options, run_id=run.run_id, moves_head=moves_head, cancellation_token=self._token
+            )
+            stream = base.stream(options)
+        except (StoreUnavailableError, StoreClosedError):
+            raise
+        except Exception as error:  # noqa: BLE001 - the base was deleted, or a file system is missing
+            self.problem = f'{type(error).__name__}: {error}'
+            if isinstance(error, ApprovalsPendingError) and run.base_id is None:
+                return False  # the head has moved since the claim
+            self._refuse(error, emit)
+            return True
+        return await self._emit(stream, base, emit)
+
+    async def _load_base(self) -> AgentVersion[Any, Any]:
+        run = self._run
+        backend = None
+        if self._make_backend is not None:
+            backend = self._make_backend(run.account or '', run.conversation_id)
+        if run.base_id is None:
+            return await self._agent.conversation(run.conversation_id, backend=backend).head()
+        return await self._agent.load(run.base_id, backend=backend)
+
+    def _refuse(self, error: Exception, emit: Callable[[StreamEvent], None]) -> None:
+        """Emit the events of a turn that cannot begin."""
+        _LOGGER.warning('The run %s cannot begin: %s', self._run.run_id, error)
+        for event in (self._start, describe_failure(error), EndEvent(finish_reason='error', status='failed')):
+            emit(event)
+
+    async def _resume(self, attempts: Sequence[RunRecord], emit: Callable[[StreamEvent], None]) -> bool:
+        last_id = attempts[-1].id
+        stream = await self._agent.recover_stream(last_id, cancellation_token=self._token)
+        if stream is None:
+            return await self._is_over()
+        try:  # now that no other process adds steps
+            base = await self._load_first_base(attempts[0])
+            messages, since = await load_run_messages(self._agent, attempts)
+        except BaseException:
+            self._store.mark_orphaned(last_id)
+            raise
+        before = project_messages(messages, since=since, start=self._start, status=None)
+        return await self._emit(stream, base, emit, before)
+
+    async def _load_first_base(self, first: RunRecord) -> AgentVersion[Any, Any] | None:
+        try:
+            return await self._agent.load(first.base_id or '')
+        except VersionNotFoundError:
+            return None
+
+    async def _emit(
+        self,
+        stream: TurnStream[Any, Any],
+        base: AgentVersion[Any, Any] | None,
+        emit: Callable[[StreamEvent], None],
+        before: Sequence[StreamEvent] | None = None,
+    ) -> bool:
+        run = self._run
+        translator = RunEvents(
+            run_id=run.run_id,
+            agent_name=run.agent_name,
+            conversation_id=run.conversation_id,
+            session_id=self.session_id,
+            usage=lambda: stream.usage,
+            usage_before=None if base is None else base.usage,
+        )
+        failure = await emit_turn(
+            stream,
+            translator,
+            run_id=run.run_id,
+            base_id='' if base is None else base.id,
+            emit=emit,
+            before=before,
+            ends_unfinished=False,
+        )
+        if not is_unfinished(stream, failure):
+            return True
+        self.problem = f'{type(failure).__name__}: {failure}'
+        return False
+
+    @property
+    def _start(self) -> StartEvent:
+        run = self._run
+        return StartEvent(
+            id=run.run_id, model=run.agent_name, conversation_id=run.conversation_id, session_id=self.session_id
+        )
