@@ -8,6 +8,7 @@ has happened in a run is recorded by `pydantic_deep.versions` only, whose locks 
 While a run is executed, its events are written to a log in the store, which other processes read.
 """
 
+from ._open import open_dispatcher
 from ._protocol import Dispatcher, DispatcherHealth, ExecuteRun
 from ._queued_turn import OpenBackend
 from ._stored_events import load_attempts, load_run_messages
@@ -30,5 +31,6 @@ __all__ = (
     'emit_turn',
     'load_attempts',
     'load_run_messages',
+    'open_dispatcher',
     'submit',
 )

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import anyio
@@ -14,9 +15,10 @@ from fastapi import FastAPI
 
 from pydantic_deep.audit import AUDIT_FIELDS, Audit, AuditRecord, finish_crashed
 from pydantic_deep.deps import DeepAgentDeps
+from pydantic_deep.dispatch import Dispatcher, Worker, open_dispatcher
 from pydantic_deep.repository import SqlRepository
 from pydantic_deep.store import SqlStore, VersionFilter
-from pydantic_deep.streaming import WholeCalls, current_session_id
+from pydantic_deep.streaming import EndEvent, ErrorEvent, StartEvent, StreamEvent, WholeCalls, current_session_id
 from pydantic_deep.views import StoreReader
 
 from ._agents import AnyAgent, prepare_agents
@@ -27,6 +29,8 @@ from ._settings import ServerSettings
 from ._state import OWNER, MakeBackend, ServerState
 from ._threads import THREAD_FIELDS, Thread
 from .runs._pool import RunPool
+from .runs._stored_run_events import stored_run_events
+from .runs._stored_runs import load_run
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
@@ -52,7 +56,12 @@ async def serving(
         stack.push_async_callback(audit.aclose)
         threads = await SqlRepository[Thread].open(store, Thread, fields=THREAD_FIELDS, name='server_thread')
         stack.push_async_callback(threads.aclose)
-        runs = await stack.enter_async_context(RunPool(settings, metrics=metrics))
+        dispatcher: Dispatcher | None = None
+        if settings.dispatcher is not None:
+            dispatcher = await stack.enter_async_context(open_dispatcher(settings.dispatcher))
+        pool = RunPool(settings, metrics=metrics, queue=store.queue, dispatcher=dispatcher)
+        pool.mirror_runs(partial(_events_of_ended, app))
+        runs = await stack.enter_async_context(pool)
         metrics.running.set_function(lambda: runs.running_count)
         metrics.log_bytes.set_function(lambda: runs.log_bytes)
         metrics.log_memory_bytes.set_function(lambda: runs.log_memory_bytes)
@@ -76,15 +85,48 @@ async def serving(
             ),
             views=StoreReader(store, hidden_metadata=[OWNER], shows_errors=False),
             metrics=metrics,
+            hands_over=dispatcher is not None or not settings.worker,
             make_backend=make_backend,
         )
         runs.is_recovering = True  # before the first request is accepted
         runs.tasks.start_soon(recover, state)
         app.state.server = state
+        if settings.worker:
+            worker = Worker(
+                state.agents,
+                store,
+                dispatcher=dispatcher,
+                concurrency=settings.worker_concurrency,
+                make_backend=make_backend,
+                drain_seconds=settings.shutdown_seconds,
+                retention_seconds=settings.log_retention_seconds,
+            )
+            await stack.enter_async_context(_running(worker))
         try:
             yield
         finally:
             app.state.server = None
+
+
+@asynccontextmanager
+async def _running(worker: Worker) -> AsyncGenerator[None]:
+    """Run a worker; on exit, it drains, and gives the rest of its runs back."""
+    async with anyio.create_task_group() as group:
+        group.start_soon(worker.run)
+        try:
+            yield
+        finally:
+            worker.stop()
+
+
+async def _events_of_ended(app: FastAPI, run_id: str) -> list[StreamEvent]:
+    """Return the events of an ended run that has no log."""
+    state: ServerState = app.state.server
+    stored = await load_run(state.store, state.runs, run_id)
+    if stored is not None:
+        return await stored_run_events(state.agents[stored.last.agent_name], stored)
+    error = ErrorEvent(kind='cancelled', message='The run was cancelled before it began.')
+    return [StartEvent(id=run_id), error, EndEvent(finish_reason='error', status='interrupted')]
 
 
 async def recover(state: ServerState) -> None:

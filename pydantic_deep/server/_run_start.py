@@ -74,14 +74,10 @@ async def start_run(
         usage_limits=await _usage_limits(state, version, max_iterations),
         moves_head=conversation is not None and conversation.head_id == version.id,
     )
-    return state.runs.start(
-        version,
-        options,
-        owner=access.key.owner,
-        key_id=access.key.id,
-        session_id=session_id,
-        renderings=renderings,
-    )
+    owner, key_id = access.key.owner, access.key.id
+    if state.hands_over and not renderings:
+        return await state.runs.submit(version, options, state.store, owner=owner, key_id=key_id, session_id=session_id)
+    return state.runs.start(version, options, owner=owner, key_id=key_id, session_id=session_id, renderings=renderings)
 
 
 async def refuse_if_running(state: ServerState, conversation_id: str) -> None:
@@ -145,6 +141,10 @@ async def _check_answers(state: ServerState, version: ServedVersion, answers: Ma
 
 async def _refuse_if_busy(state: ServerState, version: ServedVersion) -> None:
     """Refuse if a run of another process started from the same version. The run pool checks runs of this process."""
+    if state.hands_over:
+        for queued in await state.store.queue.list(conversation_id=version.conversation_id):
+            if queued.base_id == version.id:
+                raise busy_error(queued.run_id)
     for run in await load_running_runs(state.store, state.runs, version.conversation_id):
         if state.runs.get(run.id) is None:
             stored = await load_run(state.store, state.runs, run.id)

@@ -98,6 +98,12 @@ class ServerSettings(BaseSettings):
     """The maximum number of concurrent runs of one key."""
     max_iterations: PositiveInt | None = None
     """The maximum number of model requests of a turn, even if the client asks for more. Default: unlimited."""
+    worker: bool = True
+    """Whether this process executes runs, and takes over those of crashed processes. Without it, workers do."""
+    worker_concurrency: PositiveInt = 32
+    """The maximum number of queued and taken-over runs that this process executes at the same time."""
+    dispatcher: str | None = Field(default=None, repr=False)
+    """The URL of the engine that delivers runs to workers. Default: workers look for runs in the store."""
     log_retention_seconds: NonNegativeFloat = 600
     """How long the log of an ended run is cached for clients that reconnect. After that, its events are rebuilt from
     the store."""

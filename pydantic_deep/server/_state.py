@@ -68,6 +68,8 @@ class ServerState:
     """Loads views from the store, without data that clients must not see."""
     metrics: ServerMetrics
     """The Prometheus metrics of the application."""
+    hands_over: bool = False
+    """Whether runs are queued for workers, which may be in other processes."""
     make_backend: MakeBackend | None = None
     """Creates the backend of a conversation. By default, each starts with an empty `StateBackend`."""
 

@@ -13,7 +13,7 @@ from pydantic_deep._checks import check_key, check_keys, check_page, check_secon
 from .engine import Engine
 from .errors import QueueLimitError
 from .operations import _queue
-from .records import LoggedEntries, QueuedRunRecord, now
+from .records import LoggedEntries, QueuedRunRecord, RunProgress, now
 from .sql._commit_rows import check_texts
 from .sql.dialect import SQLITE, SupportsTables
 
@@ -62,6 +62,10 @@ class RunQueue:
     async def get_all(self, run_ids: Collection[str]) -> list[QueuedRunRecord]:
         """Return the existing runs among these, in any order."""
         return await self._engine.read(partial(_queue.get, run_ids))
+
+    async def progress(self, run_ids: Collection[str]) -> Sequence[RunProgress]:
+        """Return how far the existing runs among these are, in any order."""
+        return await self._engine.read(partial(_queue.progress, run_ids))
 
     async def list(
         self,

@@ -13,8 +13,8 @@ from ._approvals import StoredApproval
 from ._base import View
 from ._usage import Usage
 
-RunState: TypeAlias = RunStatus | Literal['running']
-"""The state of a run. A run without an end in the store is `suspended` until it is resumed or cancelled."""
+RunState: TypeAlias = RunStatus | Literal['queued', 'running']
+"""The state of a run. `queued`: no worker has begun it. A run without an end in the store is `suspended` until it is resumed or cancelled."""
 
 
 class Run(View):
@@ -35,6 +35,8 @@ class Run(View):
             'usage': {'input_tokens': 1200, 'output_tokens': 80, 'requests': 2, 'tool_calls': 1},
             'session_id': None,
             'is_here': True,
+            'node': None,
+            'heartbeat_at': None,
             'attempts': 1,
             'started_at': EXAMPLE_MOMENT,
             'ended_at': EXAMPLE_MOMENT,
@@ -68,6 +70,10 @@ class Run(View):
     """The session id that the caller passed; available while the log of the run is cached."""
     is_here: bool
     """Whether the run is running in this process, or its log is cached there."""
+    node: str | None = None
+    """The process that executes the run, such as `host:1234`, if it was queued for workers."""
+    heartbeat_at: AwareDatetime | None = None
+    """When that process last reported."""
     attempts: int
     """The number of attempts."""
     started_at: AwareDatetime

@@ -22,6 +22,7 @@ from pydantic_deep.store import (
     ApprovalNotFoundError,
     ApprovalRecord,
     ConversationRecord,
+    QueuedRunRecord,
     VersionFilter,
     VersionNotFoundError,
     VersionRecord,
@@ -72,7 +73,9 @@ class AuthorizedRun:
     local: ServerRun | None
     """The run, if it is running in this process or its log is cached."""
     stored: StoredRun | None
-    """The stored run; `None` if it failed before it was stored."""
+    """The stored run; `None` if it failed before it was stored, or has not begun."""
+    queued: QueuedRunRecord | None = None
+    """Its record in the queue, if workers execute it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,25 +157,35 @@ class Access:
         conversation = await self.conversation(record.conversation_id)
         return await self.load_version(conversation.agent, record)
 
-    async def run(self, id: str) -> AuthorizedRun:
+    async def run(self, id: str, *, follow: bool = True) -> AuthorizedRun:
         """Return a run that the caller owns.
+
+        Args:
+            id: The run.
+            follow: Whether to mirror the events of a run that another process executes.
 
         Raises:
             ServerError: The caller owns no run with that id.
         """
         check_id(id)
-        local = self.state.runs.get(id)
+        local, queued = self.state.runs.get(id), None
+        if local is None or local.on_cancel is not None:
+            queued = await self.state.store.queue.get(id)
+        if queued is not None:
+            await self.conversation(queued.conversation_id)
+            local = await self.state.runs.follow(id) if follow else local
         stored = await load_run(self.state.store, self.state.runs, id)
-        if local is None and stored is None:
+        if local is None and stored is None and queued is None:
             raise not_found()
         if local is not None and local.state == 'suspended':
             if stored is None:  # it was never stored
                 local.state = 'failed'
             elif stored.state != 'suspended':  # it has been resumed or cancelled since
                 local = None
-        conversation_id = stored.last.conversation_id if local is None and stored is not None else ''
-        conversation = await self.conversation(conversation_id if local is None else local.conversation_id)
-        return AuthorizedRun(id=id, agent=conversation.agent, local=local, stored=stored)
+        places = [local, None if stored is None else stored.last, queued]
+        conversation_id = next(place.conversation_id for place in places if place is not None)
+        conversation = await self.conversation(conversation_id)
+        return AuthorizedRun(id=id, agent=conversation.agent, local=local, stored=stored, queued=queued)
 
     async def approval(self, id: str) -> AuthorizedApproval:
         """Return an approval that the caller owns.

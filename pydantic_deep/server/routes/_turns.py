@@ -30,6 +30,7 @@ from pydantic_deep.server.runs._stored_run_events import follow_stored_run, stor
 from pydantic_deep.server.runs._stored_runs import StoredRun, load_run
 from pydantic_deep.server.schemas._approvals import to_decision
 from pydantic_deep.server.schemas._runs import NewBranch, NewTurn, Resumption, RunList, build_run
+from pydantic_deep.store import QueuedRunRecord
 from pydantic_deep.streaming import EventGroup, selected_groups
 from pydantic_deep.versions import TurnOptions
 from pydantic_deep.views import Run
@@ -96,9 +97,12 @@ class TurnRequest:
         if self.wait:
             await run.wait()
         stored: StoredRun | None = None
+        queued: QueuedRunRecord | None = None
         with suppress(*UNAVAILABLE_ERRORS):  # if the store has lost the run, the response is built from this process
             stored = await load_run(state.store, state.runs, run.id) if self.wait else None
-        own = AuthorizedRun(id=run.id, agent=state.agents[run.agent_name], local=run, stored=stored)
+            queued = None if run.on_cancel is None else await state.store.queue.get(run.id)
+        agent = state.agents[run.agent_name]
+        own = AuthorizedRun(id=run.id, agent=agent, local=run, stored=stored, queued=queued)
         shape = await build_run(state, own)
         return JSONResponse(shape.model_dump(mode='json'), 200 if self.wait else 202, headers=headers)
 
@@ -159,9 +163,14 @@ async def list_runs(
     conversation: Annotated[str | None, Query(description='Only runs of this conversation.', max_length=64)] = None,
     limit: Annotated[int, Query(ge=1, le=200, description='Maximum number of items in the list.')] = 50,
 ) -> RunList:
-    """Returns all runs of a conversation; without `conversation`, active and recently ended runs of this process."""
+    """Returns all runs of a conversation; without `conversation`, the active and recently ended runs of this process and
+    of all workers.
+    """
     if conversation is None:
-        ids = [run.id for run in access.state.runs.runs_of(access.key.owner) if access.may_use(run.agent_name)]
+        queued = await access.state.store.queue.list(account=access.key.owner, ended=True, limit=limit)
+        here = [(run.id, run.agent_name) for run in access.state.runs.runs_of(access.key.owner)]
+        known = {*here, *((run.run_id, run.agent_name) for run in queued)}
+        ids = sorted((id for id, name in known if access.may_use(name)), reverse=True)
     else:
         own = await access.conversation(conversation)
         stored = await access.state.store.runs(conversation_id=own.id, limit=limit)
@@ -170,7 +179,7 @@ async def list_runs(
     items: list[Run] = []
     for id in ids[:limit]:
         with suppress(ServerError):  # the conversation was deleted, but the log of the run is still cached
-            items.append(await build_run(access.state, await access.run(id)))
+            items.append(await build_run(access.state, await access.run(id, follow=False)))
     return RunList(items=items)
 
 

@@ -130,11 +130,19 @@ async def log_frames(
     """Yield the frames of a log with their ids, and comments while there are none.
 
     If the log is removed, the frames stop without an end event: the client reconnects, and then reads from the store.
+    If another log replaces it, its frames follow, after a `reset`.
     """
-    async with aclosing(log.batches(after, idle_seconds=keepalive_seconds)) as batches:
+    current: RunLog | None = log
+    is_reset_needed = after > 0
+    while current is not None:
         with suppress(LogDiscardedError):
-            async for batch in batches:
-                yield _numbered_frames(batch, frame_of, run_id, log.epoch)
+            async with aclosing(current.batches(after, idle_seconds=keepalive_seconds)) as batches:
+                async for batch in batches:
+                    yield _numbered_frames(batch, frame_of, run_id, current.epoch)
+                    is_reset_needed = is_reset_needed or bool(batch)
+        current, after = current.successor, 0
+        if current is not None and is_reset_needed:
+            yield RESET
 
 
 async def _stored_frames(

@@ -5,8 +5,9 @@ Defined elsewhere: access to runs (`access`), and runs of other processes (`_sto
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from types import TracebackType
@@ -16,18 +17,21 @@ import anyio
 from anyio.abc import TaskGroup
 
 from pydantic_deep._session_id import session_scope
-from pydantic_deep.dispatch import TurnEvent, emit_turn
+from pydantic_deep.dispatch import Dispatcher, DispatcherUnavailableError, TurnEvent, emit_turn, submit
 from pydantic_deep.server._metrics import ServerMetrics
 from pydantic_deep.server._settings import ServerSettings
 from pydantic_deep.server.http._errors import ServerError
-from pydantic_deep.store import new_id
-from pydantic_deep.streaming import RunEvents
+from pydantic_deep.store import QueuedRunRecord, QueueLimitError, RunQueue, SqlStore, StoreError, new_id
+from pydantic_deep.streaming import RunEvents, StreamEvent
 from pydantic_deep.versions import AgentVersion, TurnOptions, TurnStream
 
 from ._log_cache import LogCache
+from ._mirrors import RunMirrors
 from ._renderings import Rendering, RenderingTask
 from ._run_log import RunLog
 from ._server_run import ServerRun
+
+_LOGGER = logging.getLogger('pydantic_deep')
 
 CLEANUP_SECONDS = 5
 """How long cancelled runs may take to commit their interrupted versions when the server stops."""
@@ -40,12 +44,21 @@ REFUSED_HEADERS = {'Retry-After': '5'}
 class RunPool:
     """The runs of this process. Use it with `async with`: on exit, running runs are drained, then cancelled."""
 
-    def __init__(self, settings: ServerSettings, *, metrics: ServerMetrics | None = None) -> None:
+    def __init__(
+        self,
+        settings: ServerSettings,
+        *,
+        metrics: ServerMetrics | None = None,
+        queue: RunQueue | None = None,
+        dispatcher: Dispatcher | None = None,
+    ) -> None:
         """Create a pool.
 
         Args:
             settings: The limits of runs and of their logs.
             metrics: Counts ended runs.
+            queue: The queue of the store, for runs that workers execute.
+            dispatcher: Delivers queued runs to workers.
         """
         self._settings = settings
         self._metrics = metrics
@@ -53,6 +66,10 @@ class RunPool:
         self._ended: LogCache[ServerRun] = LogCache(
             retention_seconds=settings.log_retention_seconds, max_bytes=settings.max_log_bytes, clock=time.monotonic
         )
+        self.queue = queue
+        """The queue of the store; `None` without workers."""
+        self._dispatcher = dispatcher
+        self._mirrors: RunMirrors | None = None
         self.is_recovering = False
         """Whether suspended runs of crashed processes are being resumed: see `_lifespan.recover`."""
         self.resuming: dict[str, str | None] = {}
@@ -74,6 +91,8 @@ class RunPool:
     async def _open(self) -> AsyncGenerator[None]:
         try:
             async with anyio.create_task_group() as self._tasks:
+                if self._mirrors is not None:
+                    self._tasks.start_soon(self._mirrors.run)
                 try:
                     yield
                     await self.drain()
@@ -82,6 +101,8 @@ class RunPool:
                     self._tasks.cancel_scope.cancel()
         finally:
             self._ended.clear()
+            if self._mirrors is not None:
+                self._mirrors.clear()
 
     @property
     def tasks(self) -> TaskGroup:
@@ -114,23 +135,73 @@ class RunPool:
         """The part of the logs that is in memory, in bytes."""
         return sum(log.memory_bytes for log in self._logs())
 
+    def mirror_runs(self, load_events: Callable[[str], Awaitable[list[StreamEvent]]]) -> None:
+        """Mirror runs that other processes execute. Call this before the pool is opened.
+
+        Args:
+            load_events: Returns the events of an ended run from the store.
+        """
+        if self.queue is not None:
+            self._mirrors = RunMirrors(
+                self.queue,
+                memory_bytes=self._settings.log_memory_bytes,
+                load_events=load_events,
+                on_end=self._keep,
+            )
+
     def get(self, run_id: str) -> ServerRun | None:
-        """Return a running run, or an ended one with a cached log."""
-        return self._running.get(run_id) or self._ended.get(run_id)
+        """Return a running run, a mirrored one, or an ended one with a cached log."""
+        mirrored = None if self._mirrors is None else self._mirrors.get(run_id)
+        return self._running.get(run_id) or mirrored or self._ended.get(run_id)
+
+    async def follow(self, run_id: str) -> ServerRun | None:
+        """Return a run that `get` returns, or mirror a queued one; `None` if the run is unknown here."""
+        run = self.get(run_id)
+        if run is not None or self.queue is None or self._mirrors is None:
+            return run
+        record = await self.queue.get(run_id)
+        if record is None:
+            return None
+        run = self._mirror(self._mirrors, self.queue, record)
+        await run.caught_up.wait()
+        return run
+
+    def _mirror(self, mirrors: RunMirrors, queue: RunQueue, record: QueuedRunRecord) -> ServerRun:
+        def cancel() -> None:
+            self.tasks.start_soon(self._request_cancel, queue, record)
+
+        return self.get(record.run_id) or mirrors.add(record, cancel)
+
+    async def _request_cancel(self, queue: RunQueue, record: QueuedRunRecord) -> None:
+        try:
+            await queue.request_cancel(record.run_id)
+            if self._dispatcher is not None:
+                await self._dispatcher.cancel(record.run_id, conversation_id=record.conversation_id)
+        except (StoreError, DispatcherUnavailableError) as error:
+            _LOGGER.warning('The run %s could not be cancelled: %s', record.run_id, error)
+
+    def _keep(self, run: ServerRun) -> None:
+        """Cache the log of an ended run."""
+        run.mark_ended()
+        self._ended.put(run.id, run, (run.log, *run.renderings.values()))
 
     def runs_of(self, owner: str) -> list[ServerRun]:
         """Return the runs of an owner, newest first: running ones, and ended ones with a cached log."""
         self._ended.evict()
-        known = [*self._ended.items(), *self._running.values()]
+        known = [*self._ended.items(), *self._active]
         return sorted((run for run in known if run.owner == owner), key=lambda run: run.id, reverse=True)
 
     def run_from(self, version_id: str) -> ServerRun | None:
         """Return the running run that started from a version."""
-        return next((run for run in self._running.values() if run.base_id == version_id), None)
+        return next((run for run in self._active if run.base_id == version_id), None)
 
     def runs_in(self, conversation_id: str) -> list[ServerRun]:
         """Return the running runs of a conversation, oldest first."""
-        return [run for run in self._running.values() if run.conversation_id == conversation_id]
+        return [run for run in self._active if run.conversation_id == conversation_id]
+
+    @property
+    def _active(self) -> list[ServerRun]:
+        return [*self._running.values(), *(() if self._mirrors is None else self._mirrors.runs)]
 
     def start(
         self,
@@ -180,6 +251,42 @@ class RunPool:
         self.tasks.start_soon(self._run_task, run, version, stream, dict(renderings or {}), name=f'run {run.id}')
         return run
 
+    async def submit(
+        self,
+        version: AgentVersion[Any, Any],
+        options: TurnOptions,
+        store: SqlStore,
+        *,
+        owner: str,
+        key_id: str | None = None,
+        session_id: str | None = None,
+    ) -> ServerRun:
+        """Queue a run for workers, and return it as soon as it is stored. The arguments are those of `start`.
+
+        Raises:
+            ServerError: The server is stopping, too many runs are active, or one has started from this version.
+            ApprovalsPendingError: The version has pending approvals, and the options contain a prompt.
+            ApprovalAnsweredError: An approval has already been answered.
+        """
+        assert self.queue is not None  # noqa: S101 - the pool of a server has both
+        assert self._mirrors is not None  # noqa: S101
+        self._refuse_start(version)
+        try:
+            record = await submit(
+                version,
+                options,
+                store,
+                dispatcher=self._dispatcher,
+                account=owner,
+                key_id=key_id,
+                session_id=session_id,
+                max_active=self._settings.max_runs,
+                max_of_key=self._settings.max_runs_per_key,
+            )
+        except QueueLimitError as error:
+            raise ServerError('rate_limited', str(error), headers=REFUSED_HEADERS) from None
+        return self._mirror(self._mirrors, self.queue, record)
+
     def clear_logs(self) -> None:
         """Remove ended runs and their logs. Their events can be rebuilt from the store."""
         self._ended.clear()
@@ -208,13 +315,16 @@ class RunPool:
             await next(iter(self._running.values())).wait()
 
     def _check_start(self, version: AgentVersion[Any, Any], key_id: str | None) -> None:
+        self._refuse_start(version)
+        self.check_capacity(key_id)
+
+    def _refuse_start(self, version: AgentVersion[Any, Any]) -> None:
         if self.is_closed:
             message = 'The server is stopping and starts no runs. Try again after its restart.'
             raise ServerError('unavailable', message, headers=REFUSED_HEADERS)
         busy = self.run_from(version.id)
         if busy is not None:
             raise busy_error(busy.id)
-        self.check_capacity(key_id)
 
     def check_capacity(self, key_id: str | None) -> None:
         """Refuse a run beyond the limits. Runs that are being resumed count too.
@@ -243,8 +353,7 @@ class RunPool:
                     await self._execute(run, version, stream, renderers)
             finally:
                 del self._running[run.id]
-                run.mark_ended()
-                self._ended.put(run.id, run, (run.log, *run.renderings.values()))
+                self._keep(run)
                 if self._metrics is not None and run.outcome is not None:
                     self._metrics.run_ended(run.agent_name, run.outcome, run.usage)
 
@@ -286,7 +395,7 @@ class RunPool:
         return RunLog(memory_bytes=self._settings.log_memory_bytes)
 
     def _logs(self) -> list[RunLog]:
-        running = [log for run in self._running.values() for log in (run.log, *run.renderings.values())]
+        running = [log for run in self._active for log in (run.log, *run.renderings.values())]
         return [*running, *self._ended.logs]
 
 

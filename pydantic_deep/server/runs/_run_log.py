@@ -37,14 +37,17 @@ class RunLog:
     was written moments ago.
     """
 
-    def __init__(self, *, memory_bytes: int = MEMORY_BYTES) -> None:
+    def __init__(self, *, memory_bytes: int = MEMORY_BYTES, epoch: str | None = None) -> None:
         """Create an empty log.
 
         Args:
             memory_bytes: The maximum size in memory; a larger log moves to a temporary file.
+            epoch: Identifies the log among all logs of the run; by default, no other log has the same.
         """
-        self.epoch = secrets.token_hex(8)
+        self.epoch = epoch or secrets.token_hex(8)
         """Identifies this log among all logs of the run. Entry numbers are valid only within one log."""
+        self.successor: RunLog | None = None
+        """The log that replaces this one from its beginning, after it was discarded."""
         self._memory_limit = memory_bytes
         self._file = SpooledTemporaryFile[bytes](max_size=memory_bytes)  # closed by `discard`
         self._ends = array('Q')

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias
@@ -10,6 +11,7 @@ from typing import Literal, TypeAlias
 import anyio
 from pydantic_ai import CancellationToken
 
+from pydantic_deep.store import QueuedRunRecord, utc_datetime
 from pydantic_deep.streaming import (
     EndEvent,
     EntryEncoder,
@@ -21,8 +23,15 @@ from pydantic_deep.streaming import (
 
 from ._run_log import RunLog
 
-ServedRunState: TypeAlias = RunStatus | Literal['running']
+ServedRunState: TypeAlias = RunStatus | Literal['queued', 'running']
 """The state of a run. A run that can still be resumed is `suspended`, never `failed`."""
+
+
+def queued_state(record: QueuedRunRecord) -> ServedRunState:
+    """Return the state of a run that is queued or claimed, or that ended before it began."""
+    if record.state == 'ended':
+        return 'failed' if record.cancelled_at is None else 'interrupted'
+    return record.state
 
 
 @dataclass(kw_only=True, eq=False)
@@ -33,8 +42,8 @@ class ServerRun:
     """The id of the run, which is also its id in the store."""
     conversation_id: str
     """The id of the conversation."""
-    base_id: str
-    """The version that the run started from."""
+    base_id: str | None
+    """The version that the run started from; `None` if it is the head at its start."""
     owner: str
     """The owner of the conversation."""
     key_id: str | None
@@ -65,11 +74,43 @@ class ServerRun:
     """The token that cancels the run."""
     begun: anyio.Event = field(default_factory=anyio.Event)
     """Set when the run is stored, after which a crash does not lose it, or has ended without being stored."""
+    on_cancel: Callable[[], None] | None = None
+    """Requests to cancel a run that another process executes."""
+    caught_up: anyio.Event = field(default_factory=anyio.Event)
+    """Set when the log has the events that had occurred when this process began to mirror the run."""
     _ended: anyio.Event = field(default_factory=anyio.Event)
     _encoder: EntryEncoder = field(default_factory=EntryEncoder)
 
+    @staticmethod
+    def queued(record: QueuedRunRecord, log: RunLog, cancel: Callable[[], None]) -> ServerRun:
+        """Return a run that another process executes, or will."""
+        run = ServerRun(
+            id=record.run_id,
+            conversation_id=record.conversation_id,
+            base_id=record.base_id,
+            owner=record.account or '',
+            key_id=record.key_id,
+            agent_name=record.agent_name,
+            session_id=json.loads(record.options).get('session_id'),
+            log=log,
+            renderings={},
+            started_at=utc_datetime(record.started_at or record.submitted_at),
+            state=queued_state(record),
+            on_cancel=cancel,
+        )
+        run.begun.set()  # it is stored
+        return run
+
+    def restart(self, log: RunLog) -> None:
+        """Replace the log, from its beginning: another process continues the run, and divides its events differently."""
+        self.log.successor, old, self.log = log, self.log, log
+        old.discard()
+        self.state, self._encoder = 'running', EntryEncoder()
+
     def cancel(self) -> None:
         """Cancel the run. Its work is committed. Cancelling an ended run has no effect."""
+        if self.on_cancel is not None:
+            self.on_cancel()
         self.token.cancel()
 
     async def wait(self) -> None:
@@ -79,7 +120,7 @@ class ServerRun:
     @property
     def outcome(self) -> RunStatus | None:
         """The state of an ended run, or `None` while it is running."""
-        return None if self.state == 'running' else self.state
+        return None if self.state in ('queued', 'running') else self.state
 
     def emit(self, event: StreamEvent) -> None:
         """Append an event to the log, preceded by a notice if it starts a batch of calls."""

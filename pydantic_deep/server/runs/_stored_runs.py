@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from pydantic_deep.dispatch import load_attempts
-from pydantic_deep.store import RunRecord, Store, VersionFilter, VersionRecord
-from pydantic_deep.streaming import ErrorEvent, suspended_event
+from pydantic_deep.store import RunQueue, RunRecord, Store, VersionFilter, VersionRecord
+from pydantic_deep.streaming import ErrorEvent, RunStatus, suspended_event
 from pydantic_deep.versions import has_moved_on
 
 from ._pool import RunPool
-from ._server_run import ServedRunState
 
 _ALL = 1_000_000
 """An upper bound for the number of runs of a store or a conversation."""
@@ -42,7 +42,7 @@ class StoredRun:
         return self.attempts[-1]
 
     @property
-    def state(self) -> ServedRunState:
+    def state(self) -> RunStatus | Literal['running']:
         """The state of the newest attempt, or `suspended`."""
         return 'suspended' if self.is_suspended else self.last.state
 
@@ -103,6 +103,12 @@ async def load_suspended_runs(store: Store, pool: RunPool, conversation_id: str)
     return [run for run in reversed(runs) if run.id in suspended]
 
 
+async def _without_queued(queue: RunQueue, store: Store, orphans: Sequence[RunRecord]) -> list[RunRecord]:
+    """Return the orphans that no worker is about to continue."""
+    queued = {run.run_id for run in await queue.list(limit=_ALL)}
+    return [run for run in orphans if queued.isdisjoint({one.id for one in await load_attempts(store, run.id)})]
+
+
 async def _suspended(store: Store, pool: RunPool, runs: Sequence[RunRecord]) -> dict[str, bool]:
     """Return the suspended runs by id, each with whether its conversation has moved on.
 
@@ -110,6 +116,8 @@ async def _suspended(store: Store, pool: RunPool, runs: Sequence[RunRecord]) -> 
     """
     running = {run.id for run in runs if run.state == 'running' and run.id not in pool.resuming}
     orphans = await store.orphans(_ALL) if running else []
+    if orphans and pool.queue is not None:
+        orphans = await _without_queued(pool.queue, store, orphans)
     suspended: dict[str, bool] = {}
     for run in orphans:
         if run.id in running:

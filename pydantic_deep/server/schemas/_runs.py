@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, cast
 
 from pydantic import BaseModel, Field
@@ -9,8 +10,8 @@ from pydantic import BaseModel, Field
 from pydantic_deep._examples import EXAMPLE_DIGEST, example_config
 from pydantic_deep.server._state import ServerState
 from pydantic_deep.server.access._ownership import AuthorizedRun
-from pydantic_deep.server.runs._stored_runs import StoredRun
-from pydantic_deep.store import utc_datetime
+from pydantic_deep.server.runs._server_run import queued_state
+from pydantic_deep.store import QueuedRunRecord, utc_datetime
 from pydantic_deep.views import Run, Usage, stored_output_text
 
 from ._approvals import Answer
@@ -93,7 +94,11 @@ class RunList(BaseModel):
 
 async def build_run(state: ServerState, own: AuthorizedRun) -> Run:
     """Build a run from the state of this process, or from the store."""
-    local, stored = own.local, own.stored
+    local, stored, queued = own.local, own.stored, own.queued
+    place: dict[str, object] = {'node': None, 'heartbeat_at': None}
+    if queued is not None:
+        beat = queued.heartbeat_at
+        place = {'node': queued.node, 'heartbeat_at': None if beat is None else utc_datetime(beat)}
     version = None if stored is None or stored.version is None else await own.agent.load(stored.version.id)
     approvals = [] if version is None else await state.views.approvals_of(version)
     version_id = None if version is None else version.id
@@ -104,13 +109,18 @@ async def build_run(state: ServerState, own: AuthorizedRun) -> Run:
             has_moved_on=stored is not None and stored.has_moved_on,
             version_id=local.version_id if local.outcome else version_id,
             approvals=approvals,
-            is_here=True,
-            attempts=1,
+            is_here=queued is None,
+            attempts=1 if queued is None else max(1, queued.epoch),
+            **place,
         )
-    run = cast('StoredRun', stored)
+    ahead = queued_state(queued) if queued is not None and (stored is None or queued.state != 'ended') else None
+    if stored is None:
+        return _queued_run(cast('QueuedRunRecord', queued), place)
+    run = stored
     return Run.of(
         run,
         conversation_id=run.last.conversation_id,
+        state=ahead or run.state,
         agent=run.last.agent_name,
         version_id=version_id,
         output=None if version is None or not run.is_over else stored_output_text(version.record),
@@ -121,4 +131,27 @@ async def build_run(state: ServerState, own: AuthorizedRun) -> Run:
         attempts=len(run.attempts),
         started_at=utc_datetime(run.attempts[0].started_at),
         ended_at=None if run.last.ended_at is None else utc_datetime(run.last.ended_at),
+        **place,
+    )
+
+
+def _queued_run(queued: QueuedRunRecord, place: Mapping[str, object]) -> Run:
+    """Build a run that has not begun."""
+    return Run.of(
+        queued,
+        id=queued.run_id,
+        agent=queued.agent_name,
+        state=queued_state(queued),
+        has_moved_on=False,
+        version_id=None,
+        output=None,
+        error=None,
+        approvals=[],
+        usage=Usage(),
+        session_id=None,
+        is_here=False,
+        attempts=0,
+        started_at=utc_datetime(queued.started_at or queued.submitted_at),
+        ended_at=None if queued.ended_at is None else utc_datetime(queued.ended_at),
+        **place,
     )

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from struct import Struct
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 from pydantic_deep.store.engine import Operation, Row, Statement, Value
-from pydantic_deep.store.records import LoggedEntries, QueuedRunRecord
+from pydantic_deep.store.records import LoggedEntries, QueuedRunRecord, QueueState, RunProgress
 from pydantic_deep.store.sql import _keys
 from pydantic_deep.store.sql._statements import (
     bytes_from,
@@ -79,6 +79,13 @@ def get(run_ids: Collection[str]) -> Operation[list[QueuedRunRecord]]:
     """Read queued runs by id."""
     rows = yield from select_in(f'{_SELECT} WHERE q.run_id IN ({{}})', map(_keys.pack_id, run_ids))
     return [_record(row) for row in rows]
+
+
+def progress(run_ids: Collection[str]) -> Operation[list[RunProgress]]:
+    """Read how far queued runs are."""
+    sql = 'SELECT run_id, state, epoch, position FROM queued_run WHERE run_id IN ({})'
+    rows = yield from select_in(sql, map(_keys.pack_id, run_ids))
+    return [RunProgress(id_from(row[0]), *cast('tuple[QueueState, int, int]', row[1:])) for row in rows]
 
 
 def find(

@@ -13,7 +13,7 @@ from ._assets import AssetRecord, NewAsset
 from ._basics import Json, now, utc_datetime
 from ._commits import Append, Commit, Committed, GarbageReport, HeadMove, NewMessage, RunEnd
 from ._conversations import BranchRecord, ConversationRecord, MessageRecord
-from ._queue import LoggedEntries, QueuedRunRecord, QueueState
+from ._queue import LoggedEntries, QueuedRunRecord, QueueState, RunProgress
 from ._runs import CallRecord, CallStatus, DelegationRecord, RequestKind, RequestRecord, RunRecord, RunState
 from ._versions import LineageRecord, VersionChanges, VersionFilter, VersionKind, VersionRecord, VersionState
 from ._workspaces import WorkspaceRecord, checkout_claim, claimed_checkouts
@@ -44,6 +44,7 @@ __all__ = (
     'RequestKind',
     'RequestRecord',
     'RunEnd',
+    'RunProgress',
     'RunRecord',
     'RunState',
     'VersionChanges',

@@ -58,6 +58,19 @@ class QueuedRunRecord(NamedTuple):
     """When it ended."""
 
 
+class RunProgress(NamedTuple):
+    """How far a queued run is."""
+
+    run_id: str
+    """The run."""
+    state: QueueState
+    """Whether it is queued, claimed, or over."""
+    epoch: int
+    """The number of claims."""
+    position: int
+    """The number of events in the log of this epoch."""
+
+
 class LoggedEntries(NamedTuple):
     """A part of the log of a run, with at least one entry."""
 

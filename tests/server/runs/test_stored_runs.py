@@ -39,7 +39,7 @@ def store_and_pool(runs: list[Any], orphans: list[Any], *, is_recovering: bool) 
         return orphans
 
     store = SimpleNamespace(owner='me', runs=listed, orphans=orphaned)
-    return store, SimpleNamespace(resuming=set[str](), is_recovering=is_recovering)
+    return store, SimpleNamespace(resuming=set[str](), is_recovering=is_recovering, queue=None)
 
 
 async def test_run_being_recovered_counts_as_running(

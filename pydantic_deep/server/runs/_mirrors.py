@@ -1,0 +1,138 @@
+"""Mirrors: the logs of runs that other processes execute, copied from the store while clients of this process follow.
+
+All mirrors share one task, which asks the store once per interval how far the runs are, and reads only what is new.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import anyio
+
+from pydantic_deep.store import QueuedRunRecord, RunProgress, RunQueue, StoreUnavailableError
+from pydantic_deep.streaming import StreamEvent, decode_entry
+
+from ._run_log import RunLog
+from ._server_run import ServerRun
+
+_LOGGER = logging.getLogger('pydantic_deep')
+
+POLL_SECONDS = 0.05
+"""Interval at which the store is asked for new events while runs are mirrored."""
+
+_NOTED = tuple(f'event: {name}\n'.encode() for name in ('end', 'error', 'usage'))
+"""The beginnings of entries that change the state of a run. Others are copied without being decoded."""
+
+
+@dataclass(kw_only=True)
+class _Mirror:
+    run: ServerRun
+    epoch: int = 0
+
+
+class RunMirrors:
+    """The mirrored runs of this process, which `run` keeps up to date.
+
+    Args:
+        queue: The queue of the store.
+        memory_bytes: The maximum size of a log in memory.
+        load_events: Returns the events of an ended run that has no log, from the store.
+        on_end: Called with each run that has ended.
+    """
+
+    def __init__(
+        self,
+        queue: RunQueue,
+        *,
+        memory_bytes: int,
+        load_events: Callable[[str], Awaitable[list[StreamEvent]]],
+        on_end: Callable[[ServerRun], None],
+    ) -> None:
+        self._queue = queue
+        self._memory_bytes = memory_bytes
+        self._load_events = load_events
+        self._on_end = on_end
+        self._mirrors: dict[str, _Mirror] = {}
+        self._added = anyio.Event()
+
+    def get(self, run_id: str) -> ServerRun | None:
+        """Return a mirrored run."""
+        mirror = self._mirrors.get(run_id)
+        return None if mirror is None else mirror.run
+
+    @property
+    def runs(self) -> list[ServerRun]:
+        """All mirrored runs, in the order in which they were added."""
+        return [mirror.run for mirror in self._mirrors.values()]
+
+    def add(self, record: QueuedRunRecord, cancel: Callable[[], None]) -> ServerRun:
+        """Mirror a queued run, and return it.
+
+        Args:
+            record: The run.
+            cancel: Requests to cancel it.
+        """
+        known = self.get(record.run_id)
+        if known is not None:
+            return known
+        run = ServerRun.queued(record, RunLog(memory_bytes=self._memory_bytes, epoch=epoch_name(0)), cancel)
+        if record.state == 'ended':
+            run.state = 'running'  # until its log is read
+        self._mirrors[run.id] = _Mirror(run=run)
+        self._added.set()
+        return run
+
+    def clear(self) -> None:
+        """Stop to mirror all runs, and discard their logs."""
+        for mirror in self._mirrors.values():
+            mirror.run.log.discard()
+        self._mirrors.clear()
+
+    async def run(self) -> None:
+        """Keep the mirrors up to date until the task is cancelled."""
+        while True:
+            if not self._mirrors:
+                self._added = anyio.Event()
+                await self._added.wait()
+            try:
+                progress = {item.run_id: item for item in await self._queue.progress(list(self._mirrors))}
+                for run_id, mirror in list(self._mirrors.items()):
+                    await self._update(mirror, progress.get(run_id))
+            except StoreUnavailableError as error:
+                _LOGGER.warning('The server waits for its store: %s', error)
+                await anyio.sleep(1)
+            await anyio.sleep(POLL_SECONDS)
+
+    async def _update(self, mirror: _Mirror, progress: RunProgress | None) -> None:
+        run = mirror.run
+        if progress is not None:
+            if progress.epoch != mirror.epoch:
+                mirror.epoch = progress.epoch
+                run.restart(RunLog(memory_bytes=self._memory_bytes, epoch=epoch_name(progress.epoch)))
+            while len(run.log) < progress.position and await self._copy(mirror):
+                pass
+        if progress is None or progress.state == 'ended':
+            if run.outcome is None:  # its worker crashed before the log was complete
+                run.restart(RunLog(memory_bytes=self._memory_bytes, epoch=f'{epoch_name(mirror.epoch)}s'))
+                for event in await self._load_events(run.id):
+                    run.emit(event)
+            del self._mirrors[run.id]
+            self._on_end(run)
+        run.caught_up.set()
+
+    async def _copy(self, mirror: _Mirror) -> bool:
+        """Copy the next entries; return whether there were any."""
+        log, after = mirror.run.log, len(mirror.run.log)
+        for part in await self._queue.entries(mirror.run.id, mirror.epoch, after=after):
+            for entry in part.entries[max(0, len(log) - part.first + 1) :]:
+                log.append(entry)
+                if entry[1:].startswith(_NOTED):
+                    mirror.run.note(decode_entry(entry))
+        return len(log) > after
+
+
+def epoch_name(epoch: int) -> str:
+    """Return the epoch of positions in the log of a claim, the same in every process."""
+    return f'a{epoch}'

@@ -1,0 +1,246 @@
+"""Doors without workers: runs that other processes execute are streamed, listed, cancelled and resumed on every door."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pytest
+from pydantic_ai import FunctionToolset
+from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
+from pydantic_ai.models.function import AgentInfo
+
+from pydantic_deep import create_deep_agent
+from pydantic_deep.server import AnyAgent, ServerSettings
+from pydantic_deep.server.runs._event_stream import RESET, log_frames
+from pydantic_deep.server.runs._run_log import RunLog
+from pydantic_deep.store import new_id, open_store
+from pydantic_deep.streaming import EventGroup, Frame, StartEvent, encode_entry, frame_of
+from pydantic_deep.testing import Answer, ScriptedModel, call
+from tests.server.conftest import Client, Gate, Serve, Served, frames_in
+
+pytestmark = pytest.mark.anyio
+
+DOOR = ServerSettings(requests_per_second=1000, request_burst=100_000, worker=False, max_runs_per_key=2)
+WORKER = ServerSettings(requests_per_second=1000, request_burst=100_000)
+
+
+def _answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
+    """Wait in a tool at the prompt `wait`, ask for approval at `ask`, and answer otherwise."""
+    last = messages[-1]
+    assert isinstance(last, ModelRequest)
+    prompt = next((part.content for part in last.parts if isinstance(part, UserPromptPart)), None)
+    if prompt == 'wait':
+        return call('hold')
+    if prompt == 'ask':
+        return call('write_file', path='/a.txt', content='x')
+    return f'You said: {prompt}'
+
+
+@pytest.fixture
+def agents(gate: Gate) -> Mapping[str, AnyAgent]:
+    """An agent whose tool `hold` waits for the gate, and whose writes need an approval."""
+    tools = FunctionToolset[Any]()
+    tools.add_function(gate.hold, metadata={'effect': 'read'})
+    agent = create_deep_agent(ScriptedModel(then=_answer), toolsets=[tools], interrupt_on={'write_file': True})
+    return {'analyst': agent}
+
+
+@dataclass(kw_only=True)
+class Fleet:
+    """Two doors and a worker, each with a store of its own on one database."""
+
+    doors: list[Served]
+    first: Client
+    second: Client
+    worker: Callable[[], AbstractAsyncContextManager[Served]]
+
+    async def begin(self, prompt: str = 'Hello') -> tuple[str, str]:
+        """Create a conversation and queue a turn at the first door; return both ids."""
+        created = await self.first.post('/api/conversations', json={'agent': 'analyst'})
+        conversation = created.json()['id']
+        turn = await self.first.post(f'/api/conversations/{conversation}/turns?wait=false', json={'prompt': prompt})
+        assert turn.status_code == 202, turn.text
+        return conversation, turn.json()['id']
+
+    async def state(self, run: str) -> str:
+        """Return the state of a run at the second door."""
+        return (await self.second.get(f'/api/runs/{run}')).json()['state']
+
+    async def end(self, run: str) -> list[Frame]:
+        """Return all events of a run, as the second door streams them until its end."""
+        response = await self.second.get(f'/api/runs/{run}/events?function_calls=true&tool_results=true')
+        return frames_in(response.content)
+
+
+@pytest.fixture
+async def fleet(serve: Serve) -> AsyncGenerator[Fleet]:
+    """Two doors without workers."""
+    name = new_id()
+    async with AsyncExitStack() as stack:
+        stores = [await stack.enter_async_context(open_store(f'memory:{name}')) for _ in range(3)]
+        doors = [await stack.enter_async_context(serve(settings=DOOR, store=store)) for store in stores[:2]]
+        key = await doors[0].key('run', 'approve')
+        first, second = [await stack.enter_async_context(door.client(key)) for door in doors]
+        yield Fleet(doors=doors, first=first, second=second, worker=partial(serve, settings=WORKER, store=stores[2]))
+
+
+def _data(frames: list[Frame]) -> list[dict[str, Any]]:
+    return [json.loads(frame.data) for frame in frames if frame.event not in ('usage', None)]
+
+
+async def test_run_waits_for_a_worker_and_both_doors_stream_the_same_events(fleet: Fleet) -> None:
+    """The ids of the events are the same on every door, so that a client can go on at any of them."""
+    _, run = await fleet.begin()
+    assert await fleet.state(run) == 'queued'
+
+    async with fleet.worker():
+        second = await fleet.end(run)
+        response = await fleet.first.get(f'/api/runs/{run}/events?function_calls=true&tool_results=true')
+    first = frames_in(response.content)
+
+    assert [frame.id for frame in first] == [frame.id for frame in second]
+    assert _data(first) == _data(second)
+    assert _data(first)[-1]['output'] == 'You said: Hello'
+    assert await fleet.state(run) == 'complete'
+    rest = await fleet.first.get(f'/api/runs/{run}/events', headers={'last-event-id': first[0].id or ''})
+    assert frames_in(rest.content)[-1].data == first[-1].data
+    none = await fleet.first.get(f'/api/runs/{run}/events', headers={'last-event-id': first[-1].id or ''})
+    assert none.status_code == 204
+
+
+async def test_waiting_client_gets_the_result(fleet: Fleet) -> None:
+    """A request that waits returns when the worker has ended the run."""
+    created = await fleet.first.post('/api/conversations', json={'agent': 'analyst'})
+    async with fleet.worker():
+        turn = await fleet.first.post(f'/api/conversations/{created.json()["id"]}/turns', json={'prompt': 'Hi'})
+
+    assert turn.status_code == 200
+    assert turn.json()['output'] == 'You said: Hi'
+    assert not turn.json()['is_here']
+
+
+async def test_run_is_listed_with_its_node_on_every_door(fleet: Fleet, gate: Gate) -> None:
+    """Runs of all processes are listed, with the process that executes them and its last report."""
+    _, run = await fleet.begin('wait')
+    (queued,) = (await fleet.second.get('/api/runs')).json()['items']
+    async with fleet.worker():
+        await gate.reached.wait()
+        (running,) = (await fleet.second.get('/api/runs')).json()['items']
+        gate.opened.set()
+        await fleet.end(run)
+    (ended,) = (await fleet.second.get('/api/runs')).json()['items']
+
+    assert (queued['id'], queued['state'], queued['node']) == (run, 'queued', None)
+    assert (running['state'], ended['state']) == ('running', 'complete')
+    assert running['node'].endswith(f':{os.getpid()}')
+    assert running['heartbeat_at'] is not None
+
+
+async def test_queued_run_is_cancelled_on_another_door(fleet: Fleet) -> None:
+    """A run that no worker has begun ends at once, and is never executed."""
+    conversation, run = await fleet.begin()
+
+    cancelled = await fleet.second.post(f'/api/runs/{run}/cancel')
+    async with fleet.worker():
+        frames = await fleet.end(run)
+
+    assert cancelled.json()['state'] == 'interrupted'
+    assert [data['type'] for data in _data(frames)] == ['start', 'error', 'end']
+    versions = await fleet.first.get(f'/api/conversations/{conversation}/versions')
+    assert [version['kind'] for version in versions.json()['items']] == ['root']
+
+
+async def test_running_run_is_cancelled_on_another_door(fleet: Fleet, gate: Gate) -> None:
+    """The worker reads the request, and commits the completed work."""
+    _, run = await fleet.begin('wait')
+    async with fleet.worker():
+        await gate.reached.wait()
+        cancelled = await fleet.second.post(f'/api/runs/{run}/cancel')
+        frames = await fleet.end(run)
+
+    assert cancelled.json()['state'] == 'interrupted'
+    assert cancelled.json()['version_id'] is not None
+    assert _data(frames)[-1]['status'] == 'interrupted'
+
+
+async def test_approval_is_answered_on_another_door(fleet: Fleet) -> None:
+    """The turn pauses on the worker, and resumes there with the answer of the second door."""
+    conversation, run = await fleet.begin('ask')
+    async with fleet.worker():
+        paused = await fleet.end(run)
+        shown = (await fleet.second.get(f'/api/runs/{run}')).json()['approvals'][0]
+        answer = {shown['pending_id']: {'decision': 'approve', 'digest': shown['view']['digest']}}
+        resumed = await fleet.second.post(f'/api/conversations/{conversation}/resume', json={'answers': answer})
+
+    assert _data(paused)[-1]['status'] == 'awaiting_approval'
+    assert resumed.json()['state'] == 'complete', resumed.text
+
+
+async def test_version_with_a_queued_run_is_busy_on_every_door(fleet: Fleet) -> None:
+    """Two doors do not queue two turns from one version."""
+    conversation, run = await fleet.begin()
+
+    for client in (fleet.first, fleet.second):
+        refused = await client.post(f'/api/conversations/{conversation}/turns', json={'prompt': 'Again'})
+        assert refused.status_code == 409
+        assert refused.json()['error']['run_id'] == run
+
+
+async def test_limit_of_a_key_counts_the_runs_of_all_doors(fleet: Fleet) -> None:
+    """The limit is two runs: the third is refused with 429, at any door."""
+    for _ in range(2):
+        await fleet.begin()
+    created = await fleet.second.post('/api/conversations', json={'agent': 'analyst'})
+    refused = await fleet.second.post(f'/api/conversations/{created.json()["id"]}/turns', json={'prompt': 'Third'})
+
+    assert refused.status_code == 429
+    assert '2 runs of this key' in refused.json()['error']['message']
+
+
+async def test_run_of_another_owner_is_not_found(fleet: Fleet) -> None:
+    """A queued run answers 404 to other owners, as everything else does."""
+    _, run = await fleet.begin()
+    async with fleet.doors[1].client(await fleet.doors[1].key('run', owner='bob')) as bob:
+        for path in (f'/api/runs/{run}', f'/api/runs/{run}/events'):
+            assert (await bob.get(path)).status_code == 404
+        assert (await bob.post(f'/api/runs/{run}/cancel')).status_code == 404
+        assert (await bob.get('/api/runs')).json()['items'] == []
+
+
+async def test_reader_gets_a_reset_when_another_process_continues_the_run() -> None:
+    """The response goes on with the events of the new log, after a reset if the client has read some."""
+    old, new = RunLog(epoch='a1'), RunLog(epoch='a2')
+    old.append(encode_entry(StartEvent(id='r')))
+    chunks: list[bytes] = []
+    async with aclosing(log_frames(old, 'r', 0, partial(frame_of, groups=EventGroup(0)), 60)) as frames:
+        chunks.append(await anext(frames))
+        old.successor = new
+        old.discard()
+        new.append(encode_entry(StartEvent(id='r')))
+        new.close()
+        chunks += [chunk async for chunk in frames]
+
+    assert chunks[0].startswith(b'id: r.a1.1\n')
+    assert chunks[1] == RESET
+    assert chunks[2].startswith(b'id: r.a2.1\n')
+    new.discard()
+
+
+async def test_replaced_log_that_nobody_read_needs_no_reset() -> None:
+    """A queued run has an empty log until a worker begins it."""
+    old, new = RunLog(epoch='a0'), RunLog(epoch='a1')
+    old.successor = new
+    old.discard()
+    new.append(encode_entry(StartEvent(id='r')))
+    new.close()
+
+    chunks = [chunk async for chunk in log_frames(old, 'r', 0, partial(frame_of, groups=EventGroup(0)), 60)]
+
+    assert [chunk.partition(b'\n')[0] for chunk in chunks] == [b'id: r.a1.1']
+    new.discard()
