@@ -7,11 +7,11 @@ the OpenTelemetry conventions for generative AI; names with `pydantic_deep.` are
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 
 from opentelemetry import trace
-from opentelemetry.trace import Span, StatusCode
+from opentelemetry.trace import Link, Span, SpanContext, StatusCode
 
 _TRACER = trace.get_tracer('pydantic-deep')
 
@@ -29,7 +29,7 @@ AGENT_NAME = 'gen_ai.agent.name'
 
 
 @contextmanager
-def open_span(name: str, attributes: Mapping[str, str | int | None]) -> Generator[Span]:
+def open_span(name: str, attributes: Mapping[str, str | int | None], *, links: Sequence[Link] = ()) -> Generator[Span]:
     """Run a block in a span.
 
     An exception marks the span as an error, with the class of the exception only: its message may contain secrets.
@@ -37,9 +37,10 @@ def open_span(name: str, attributes: Mapping[str, str | int | None]) -> Generato
     Args:
         name: The name of the operation, without ids, so that there are few different names.
         attributes: Ids, names and numbers, keyed by the names above. `None` is omitted.
+        links: Links to earlier spans.
     """
     named = {key: value for key, value in attributes.items() if value is not None}
-    started = _TRACER.start_span(name, attributes=named)
+    started = _TRACER.start_span(name, attributes=named, links=links)
     with trace.use_span(started, end_on_exit=True, record_exception=False, set_status_on_exception=False) as span:
         try:
             yield span
@@ -53,3 +54,16 @@ def trace_id() -> str | None:
     """Return the id of the current trace, in 32 hexadecimal digits; `None` outside of a trace."""
     context = trace.get_current_span().get_span_context()
     return f'{context.trace_id:032x}' if context.is_valid else None
+
+
+def span_id() -> str | None:
+    """Return the id of the current span, in 16 hexadecimal digits; `None` outside of a trace."""
+    context = trace.get_current_span().get_span_context()
+    return f'{context.span_id:016x}' if context.is_valid else None
+
+
+def link_to(trace_id: str | None, span_id: str | None) -> list[Link]:
+    """Return a link to a span of any process; none if it was not traced."""
+    if trace_id is None or span_id is None:
+        return []
+    return [Link(SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=True))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.models.instrumented import InstrumentationSettings
 
 from pydantic_deep import Approve, DeepAgentDeps, LocalBackend, StateBackend, create_deep_agent
-from pydantic_deep._spans import VERSION_ID
-from pydantic_deep.store import open_store
+from pydantic_deep._spans import VERSION_ID, link_to
+from pydantic_deep.store import Store, StoreClosedError, open_store
 from pydantic_deep.testing import ScriptedModel
 from pydantic_deep.versions import ApprovalInbox, VersionedAgent
 
@@ -141,3 +142,49 @@ async def test_command_span_has_the_exit_code_but_not_the_text(exporter: TestExp
 
 def call_again(id: str) -> ToolCallPart:
     return ToolCallPart('write_file', {'path': f'/{id}.txt', 'content': 'x'}, tool_call_id=id)
+
+
+def links_of(span: dict[str, Any]) -> list[tuple[int, int]]:
+    """Return the trace and span ids that a span links to."""
+    return [(link['context']['trace_id'], link['context']['span_id']) for link in span.get('links', ())]
+
+
+async def test_resumption_links_to_the_turn_that_paused(exporter: TestExporter) -> None:
+    write = ToolCallPart('write_file', {'path': '/a', 'content': 'x'}, tool_call_id='w')
+    agent = create_deep_agent(ScriptedModel(write, 'done'), interrupt_on={'write_file': True})
+    async with open_store('memory:') as store:
+        pause = await (await VersionedAgent(agent, store).create()).advance('go')
+        await pause.resume({pause.pending[0].id: Approve()})
+    paused, resumed = spans_named(exporter, 'turn')
+    assert links_of(paused) == []
+    assert links_of(resumed) == [(paused['context']['trace_id'], paused['context']['span_id'])]
+
+
+async def test_recovery_links_to_the_first_attempt(exporter: TestExporter) -> None:
+    """The second recovery links to the turn that crashed first, and not to the recovery that crashed too."""
+    stores: list[Store] = []
+
+    async def crash(*_: object) -> str:
+        await stores.pop().aclose()
+        return 'lost'
+
+    async def answer(*arguments: object) -> str:
+        return await crash() if stores else 'done'
+
+    agent = create_deep_agent(ScriptedModel(then=answer))
+    async with open_store('memory:links') as keeper:
+        for is_last in (False, False, True):
+            async with open_store('memory:links') as store:
+                stores[:] = [] if is_last else [store]
+                with suppress(StoreClosedError):
+                    if not await keeper.conversations():
+                        await (await VersionedAgent(agent, store).create()).advance('go')
+                    else:
+                        await VersionedAgent(agent, store).recover()
+    first, *later = spans_named(exporter, 'turn')
+    assert links_of(first) == []
+    assert [links_of(span) for span in later] == [[(first['context']['trace_id'], first['context']['span_id'])]] * 2
+
+
+async def test_resumption_of_an_untraced_turn_has_no_link() -> None:
+    assert link_to(None, '0' * 16) == link_to('0' * 32, None) == []

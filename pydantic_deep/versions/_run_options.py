@@ -38,6 +38,8 @@ class RunOptions:
     """The suspended runs of the conversation when this turn began. They do not resume unless they are named."""
     session_id: str | None = None
     """The caller's own session id."""
+    span_id: str | None = None
+    """The span of the turn in the trace of the run, with which the spans of later attempts and resumptions link."""
     protected: Mapping[str, str] | None = None
     """The states of the directory's protected files when the turn began, keyed by path."""
     protected_in_view: Mapping[str, str] | None = None

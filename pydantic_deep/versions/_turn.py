@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
+from opentelemetry.trace import Link
 from pydantic_ai import DeferredToolRequests, DeferredToolResults
 from pydantic_ai.messages import repair_messages
 from pydantic_ai.settings import merge_model_settings
@@ -20,7 +21,16 @@ from pydantic_ai.usage import RunUsage, UsageLimits
 from pydantic_deep._messages.usage_json import load_usage
 from pydantic_deep._run_to_completion import run_to_completion
 from pydantic_deep._session_id import current_session_id
-from pydantic_deep._spans import AGENT_NAME, CONVERSATION_ID, PARENT_ID, VERSION_ID, open_span, trace_id
+from pydantic_deep._spans import (
+    AGENT_NAME,
+    CONVERSATION_ID,
+    PARENT_ID,
+    VERSION_ID,
+    link_to,
+    open_span,
+    span_id,
+    trace_id,
+)
 from pydantic_deep.approvals import NothingPendingError
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import (
@@ -38,7 +48,7 @@ from pydantic_deep.store import (
 )
 from pydantic_deep_backends import BackendProtocol
 
-from ._run_options import RunOptions, json_settings
+from ._run_options import RunOptions, json_settings, load_options
 from ._session import Session
 from ._settings import load_instructions, load_settings
 from ._turn_options import TurnOptions
@@ -145,10 +155,20 @@ async def open_turn(session: Session[Any, Any], request: TurnRequest) -> AsyncGe
             raise BranchExistsError(branch)
     pending = await store_answers(session.store, base, request.options) if request.is_resumption else None
     attributes = {AGENT_NAME: base.agent_name, CONVERSATION_ID: base.conversation_id, PARENT_ID: base.id}
-    with open_span(f'turn {base.agent_name}', attributes) as span:
+    links = await _links(session.store, request)
+    with open_span(f'turn {base.agent_name}', attributes, links=links) as span:
         async with _opened(session, request, pending) as turn:
             yield turn
         span.set_attributes({VERSION_ID: turn.recording.tip.id, 'pydantic_deep.version.kind': turn.recording.tip.kind})
+
+
+async def _links(store: Store, request: TurnRequest) -> list[Link]:
+    """Return the link to the span of the run that paused, or of the first attempt at a run that crashed."""
+    attempts = request.crashed.attempts
+    run = attempts[0] if attempts else None
+    if request.is_resumption and request.base.run_id is not None:
+        run = await store.run(request.base.run_id)
+    return [] if run is None else link_to(run.trace_id, load_options(run).span_id)
 
 
 @asynccontextmanager
@@ -304,6 +324,7 @@ async def _begin(
             resumes=request.pause,
             after=await _suspended_before(session, request),
             session_id=current_session_id(),
+            span_id=span_id(),
             protected=protected if is_in_place else None,
             protected_in_view=None if is_in_place else protected,
         ).dump(),
