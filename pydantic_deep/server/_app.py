@@ -9,7 +9,6 @@ from functools import partial
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import SqlStore
@@ -20,7 +19,7 @@ from ._metrics import RequestCounter, ServerMetrics
 from ._openapi import TAGS, complete_document
 from ._settings import ServerSettings, load_settings
 from ._state import MakeBackend
-from .access._authentication import Authentication, KeyInQuery
+from .access._authentication import Authentication, HostCheck, KeyInQuery
 from .http._body_limit import AmbiguousLengthCheck, BodyLimit
 from .http._errors import install_error_handlers
 from .http._security_headers import SecurityHeaders
@@ -101,7 +100,7 @@ def _add_middleware(app: FastAPI, settings: ServerSettings, metrics: ServerMetri
             allow_methods=['GET', 'POST', 'PUT', 'PATCH', 'DELETE'],
             allow_headers=['*'],  # clients send custom headers; there are no cookies to abuse
         )
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=settings.allowed_hosts, www_redirect=False)
+    app.add_middleware(HostCheck, allowed_hosts=settings.allowed_hosts, www_redirect=False)
     app.add_middleware(AmbiguousLengthCheck)
     app.add_middleware(RequestCounter, metrics=metrics)
     app.add_middleware(SecurityHeaders)

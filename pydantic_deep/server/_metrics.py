@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import math
+
+import anyio
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pydantic_deep.store import SqlStore, now
 from pydantic_deep.streaming import RunStatus, UsageEvent
 
 UNMATCHED = 'unmatched'
 """The route label of requests without a matching route: paths that clients invent are not labels."""
+
+STORE_SECONDS = 5
+"""Minimum time between two reads of the metrics of the store."""
+
+_ALL = 1_000_000
 
 _METHODS = frozenset({'GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'})
 
@@ -45,6 +54,25 @@ class ServerMetrics:
             'pydantic_deep_log_memory_bytes', 'Bytes of those logs that are in memory.', registry=self.registry
         )
         """The part of the logs that is in memory, in bytes."""
+        self.queued = Gauge(
+            'pydantic_deep_queue_runs', 'Runs in the queue of the store.', ('state',), registry=self.registry
+        )
+        """The number of runs in the queue by state: `queued` and `running`."""
+        self.queue_age = Gauge(
+            'pydantic_deep_queue_oldest_seconds', 'Age of the oldest queued run.', registry=self.registry
+        )
+        """The age of the oldest queued run in seconds; 0 if there is none."""
+        self.suspended = Gauge(
+            'pydantic_deep_runs_suspended', 'Runs of crashed processes, which nobody works on.', registry=self.registry
+        )
+        """The number of suspended runs."""
+        self.pending_approvals = Gauge('pydantic_deep_approvals_pending', 'Pending approvals.', registry=self.registry)
+        """The number of pending approvals."""
+        self.approval_age = Gauge(
+            'pydantic_deep_approvals_oldest_seconds', 'Age of the oldest pending approval.', registry=self.registry
+        )
+        """The age of the oldest pending approval in seconds; 0 if there is none."""
+        self._store_read_at = -math.inf
 
     def run_ended(self, agent: str, state: RunStatus, usage: UsageEvent) -> None:
         """Count an ended run.
@@ -58,9 +86,28 @@ class ServerMetrics:
         self.tokens.labels(agent, 'input').inc(usage.input_tokens)
         self.tokens.labels(agent, 'output').inc(usage.output_tokens)
 
+    async def read_store(self, store: SqlStore) -> None:
+        """Read the metrics of a store, unless they were read in the last seconds. They count runs of all processes."""
+        if anyio.current_time() - self._store_read_at < STORE_SECONDS:
+            return
+        queue, suspended = await store.queue.measures(), await store.orphans(_ALL)
+        pending, oldest_pending = await store.count_pending_approvals()
+        self.queued.labels('queued').set(queue['queued'])
+        self.queued.labels('running').set(queue['running'])
+        self.queue_age.set(_age(queue['oldest_queued_at']))
+        self.suspended.set(sum(run.parent_run_id is None for run in suspended))
+        self.pending_approvals.set(pending)
+        self.approval_age.set(_age(oldest_pending))
+        self._store_read_at = anyio.current_time()
+
     def render(self) -> bytes:
         """Return all metrics in the text format of Prometheus."""
         return generate_latest(self.registry)
+
+
+def _age(since: int) -> float:
+    """Return the seconds since a time of the store; 0 for none, or if the clock of the other process is ahead."""
+    return max(0, now() - since) / 1_000_000 if since else 0
 
 
 class RequestCounter:

@@ -291,6 +291,10 @@ class SqlStore(AsyncResource):
         await self._check_counts('approval')
         return await self._engine.read(partial(_runs.approvals, status, version_id, agent_name, limit, self._clock()))
 
+    async def count_pending_approvals(self) -> tuple[int, int]:
+        """Return the number of pending approvals, and when the oldest was requested; 0 if there is none."""
+        return await self._engine.read(partial(_runs.pending_approvals, self._clock()))
+
     async def approval(self, id: str) -> ApprovalRecord:
         """Return an approval by its id, or by an unambiguous prefix."""
         read = partial(_runs.approval, id, self._clock())

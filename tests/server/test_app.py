@@ -141,7 +141,7 @@ async def test_no_schema_is_named_after_a_module(document: dict[str, Any]) -> No
 
 async def test_every_operation_except_public_ones_requires_a_key(document: dict[str, Any]) -> None:
     open_ones = {name for name, operation in operations(document) if not operation.get('security')}
-    assert open_ones <= {'GET /health', 'GET /', 'GET /static/{name}'}
+    assert open_ones <= {'GET /health', 'GET /healthz', 'GET /readyz', 'GET /', 'GET /static/{name}'}
 
 
 async def test_only_google_paths_accept_a_key_in_the_query(served: Served, document: dict[str, Any]) -> None:

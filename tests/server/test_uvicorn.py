@@ -95,11 +95,12 @@ async def test_shutdown_completes_active_runs(store: SqlStore) -> None:
             send(signal.SIGTERM)
             while (await client.get('/health')).status_code != 503:  # until the server has handled the signal
                 pass
+            outcomes.append([(await client.get(path)).status_code for path in ('/readyz', '/healthz')])
             other = (await client.post('/api/conversations', json={'agent': 'analyst'})).json()['id']
             refused = await client.post(f'/api/conversations/{other}/turns', json={'prompt': 'Hi'})
             outcomes.append(refused.status_code)
             continued.set()
-    assert outcomes == [503, 'The end.']
+    assert outcomes == [[503, 200], 503, 'The end.']
 
 
 async def test_second_ctrl_c_interrupts_active_runs(store: SqlStore) -> None:

@@ -12,6 +12,7 @@ from typing import cast
 
 import anyio
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pydantic_deep.repository import RepositoryClosedError, RepositoryUnavailableError
@@ -24,9 +25,23 @@ UNAVAILABLE_ERRORS = (StoreUnavailableError, StoreClosedError, RepositoryUnavail
 """The errors of an unreachable database."""
 
 
+PROBES = ('/healthz', '/readyz')
+"""The paths for probes and load balancers, which can send neither a key nor a host name of their own."""
+
+
 def is_public(path: str) -> bool:
-    """Return whether a path needs no key: the page, its static files, and the health check."""
-    return path in ('/', '/health') or path.startswith('/static/')
+    """Return whether a path needs no key: the page, its static files, and the health checks."""
+    return path in ('/', '/health', *PROBES) or path.startswith('/static/')
+
+
+class HostCheck(TrustedHostMiddleware):
+    """ASGI middleware that refuses unknown host names, except on the paths for probes."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope['type'] == 'http' and path_of(scope) in PROBES:
+            await self.app(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
 
 
 class Authentication:

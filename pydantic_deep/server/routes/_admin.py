@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from contextlib import suppress
 from typing import Annotated, Any, TypeVar
 
+import anyio
 from fastapi import APIRouter, Depends, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import AwareDatetime
@@ -18,6 +20,7 @@ from pydantic_deep.audit import Status as AuditStatus
 from pydantic_deep.repository import In, Range, Scalar
 from pydantic_deep.server._agents import ServedAgent
 from pydantic_deep.server._state import State
+from pydantic_deep.server.access._authentication import UNAVAILABLE_ERRORS
 from pydantic_deep.server.access._ownership import Access
 from pydantic_deep.server.access._scopes import Require
 from pydantic_deep.server.http._errors import ServerError, describe_errors, not_found
@@ -29,18 +32,22 @@ from pydantic_deep.server.schemas._admin import (
     AuditPage,
     Health,
     Me,
+    Readiness,
     SkillInfo,
     SkillList,
     SqlQuery,
     SqlTable,
 )
 from pydantic_deep.skills import Skills
-from pydantic_deep.store import QueryBusyError, QueryError, SqlLimits
+from pydantic_deep.store import QueryBusyError, QueryError, SqlLimits, SqlStore
 
 T = TypeVar('T')
 
 _SQL_WAIT_SECONDS = 10
 """Maximum time that a query is queued behind others before it is rejected."""
+
+_STORE_SECONDS = 1
+"""How long the store may take to answer the query of the readiness route."""
 
 router = APIRouter(route_class=JsonRoute)
 
@@ -63,6 +70,38 @@ async def read_health(state: State, response: Response) -> Health:
     return Health(status='ok')
 
 
+@router.get('/healthz', tags=['server'], summary='Check whether the process answers')
+async def read_liveness() -> Health:
+    """Liveness, for probes. Requires no API key, and no particular `Host` header."""
+    return Health(status='ok')
+
+
+@router.get(
+    '/readyz',
+    tags=['server'],
+    summary='Check whether the server accepts runs',
+    responses={503: {'model': Readiness, 'description': 'The server is stopping, or its store does not answer.'}},
+)
+async def read_readiness(state: State, response: Response) -> Readiness:
+    """Readiness, for probes and load balancers. Requires no API key, and no particular `Host` header."""
+    if state.runs.is_closed:
+        answer = Readiness(status='stopping', message='The server is stopping.')
+    elif await _is_answering(state.store):
+        return Readiness(status='ok', message='The server accepts runs.')
+    else:
+        answer = Readiness(status='unavailable', message='The store does not answer.')
+    response.status_code = 503
+    return answer
+
+
+async def _is_answering(store: SqlStore) -> bool:
+    """Return whether a store answers a query in time. What is wrong with it is not for everybody."""
+    with anyio.move_on_after(_STORE_SECONDS), suppress(*UNAVAILABLE_ERRORS):
+        await store.queue.measures()
+        return True
+    return False
+
+
 @router.get(
     '/metrics',
     tags=['server'],
@@ -78,6 +117,7 @@ async def read_health(state: State, response: Response) -> Health:
 )
 async def read_metrics(access: Admin) -> Response:
     """Requires the scope `admin`."""
+    await access.state.metrics.read_store(access.state.store)
     return Response(access.state.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
 

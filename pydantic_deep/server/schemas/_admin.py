@@ -20,6 +20,17 @@ class Health(BaseModel):
     """`stopping` has the HTTP status 503: the server starts no new runs."""
 
 
+class Readiness(BaseModel):
+    """Whether the server accepts runs now."""
+
+    model_config = example_config({'status': 'ok', 'message': 'The server accepts runs.'})
+
+    status: Literal['ok', 'stopping', 'unavailable']
+    """`stopping` and `unavailable` have the HTTP status 503. `unavailable`: the store does not answer."""
+    message: str
+    """A sentence for people."""
+
+
 class Me(BaseModel):
     """The permissions of the API key."""
 

@@ -151,6 +151,13 @@ def approvals(
     return [_rows.approval_from(row, now) for row in rows]
 
 
+def pending_approvals(now: int) -> Operation[tuple[int, int]]:
+    """Count pending approvals, and read when the oldest was requested; 0 if there is none."""
+    sql = f"SELECT COUNT(*), COALESCE(MIN(created_at), 0) FROM approval WHERE status = 'pending' AND NOT {_EXPIRED}"
+    ((count, oldest),) = yield Statement(sql, (now,))
+    return integer(count), integer(oldest)
+
+
 def approval(id: str, now: int) -> Operation[ApprovalRecord]:
     """Read an approval by its id or a prefix of it."""
     rows = yield from find_by_prefix('approval', id)

@@ -38,7 +38,7 @@ UNKNOWN = '00000000-0000-7000-8000-000000000000'
 FREE = {'name', 'path', 'pending', 'digest', 'thread'}
 """Names that belong to a resource with an id and identify nothing alone. Threads are separate for each owner."""
 
-OPEN = {'GET /health', 'GET /', 'GET /static/{name}'}
+OPEN = {'GET /health', 'GET /healthz', 'GET /readyz', 'GET /', 'GET /static/{name}'}
 """The only routes that require no key."""
 
 

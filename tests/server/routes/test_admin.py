@@ -15,7 +15,9 @@ from pydantic_ai.models.test import TestModel
 from pydantic_deep import create_deep_agent
 from pydantic_deep.audit import AuditRecord
 from pydantic_deep.server import ServerSettings
+from pydantic_deep.server.routes import _admin
 from pydantic_deep.skills import Skill, Skills
+from pydantic_deep.store import StoreUnavailableError
 from pydantic_deep.testing import ScriptedModel
 from pydantic_deep.versions import TurnOptions
 from tests.server.conftest import Listen, MakeClient, Serve, Served
@@ -36,6 +38,40 @@ async def test_health_reports_a_stopping_server(served: Served, nobody: httpx.As
     served.state.runs.close()
     answer = await nobody.get('/health')
     assert (answer.status_code, answer.json()) == (503, {'status': 'stopping'})
+
+
+async def test_probes_require_no_key_and_no_known_host(nobody: httpx.AsyncClient) -> None:
+    """A load balancer sends the address of the server as the host name, and cannot be configured otherwise."""
+    for path in ('/healthz', '/readyz'):
+        answer = await nobody.get(path, headers={'host': '10.0.0.7:8000'})
+        assert (answer.status_code, answer.json()['status']) == (200, 'ok')
+
+
+async def test_stopping_server_is_alive_and_not_ready(served: Served, nobody: httpx.AsyncClient) -> None:
+    served.state.runs.close()
+    answer = await nobody.get('/readyz')
+    assert (answer.status_code, answer.json()) == (503, {'status': 'stopping', 'message': 'The server is stopping.'})
+    assert (await nobody.get('/healthz')).status_code == 200
+
+
+async def test_server_is_not_ready_while_its_store_is_unavailable(
+    served: Served, nobody: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail() -> None:
+        raise StoreUnavailableError('The disk of db.example is full.')
+
+    monkeypatch.setattr(served.store.queue, 'measures', fail)
+    answer = await nobody.get('/readyz')
+    assert (answer.status_code, answer.json()['message']) == (503, 'The store does not answer.')
+    assert (await nobody.get('/healthz')).status_code == 200
+
+
+async def test_server_is_not_ready_while_its_store_is_slow(
+    served: Served, nobody: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_admin, '_STORE_SECONDS', 0.01)
+    monkeypatch.setattr(served.store.queue, 'measures', anyio.sleep_forever)
+    assert (await nobody.get('/readyz')).json()['status'] == 'unavailable'
 
 
 async def test_me_returns_owner_scopes_and_agents_of_the_key(make_client: MakeClient) -> None:
