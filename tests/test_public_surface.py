@@ -338,6 +338,7 @@ def test_every_public_name_is_listed() -> None:
                 'load_settings',
                 'open_keys',
                 'revoke_api_key',
+                'run_worker',
                 'serve',
             ],
             'pydantic_deep.skills': [

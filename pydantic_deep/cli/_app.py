@@ -56,6 +56,7 @@ from pydantic_deep.cli.commands._server import keys_app, serve_app
 from pydantic_deep.cli.commands._skills import skills_app
 from pydantic_deep.cli.commands._store import store_app
 from pydantic_deep.cli.commands._task import AgentOptions, run_task
+from pydantic_deep.cli.commands._worker import worker_app
 from pydantic_deep.cli.history._revisions import Revisions
 from pydantic_deep.cli.history._store import choose_store, open_chosen_store
 from pydantic_deep.cli.terminal._deferred_warnings import deferred_warnings
@@ -311,6 +312,7 @@ app.add_typer(store_app)
 app.add_typer(evals_app)
 app.add_typer(skills_app)
 app.add_typer(serve_app)
+app.add_typer(worker_app)
 app.add_typer(keys_app)
 
 

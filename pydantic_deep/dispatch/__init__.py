@@ -15,6 +15,7 @@ from ._stored_events import load_attempts, load_run_messages
 from ._submission import submit
 from ._turn_events import TurnEvent, emit_turn
 from ._worker import Worker
+from ._worker_events import WorkerEvent, WorkerEventKind
 from .errors import DispatcherUnavailableError, UnknownAgentError
 from .in_process import InProcessDispatcher
 
@@ -28,6 +29,8 @@ __all__ = (
     'TurnEvent',
     'UnknownAgentError',
     'Worker',
+    'WorkerEvent',
+    'WorkerEventKind',
     'emit_turn',
     'load_attempts',
     'load_run_messages',

@@ -16,6 +16,7 @@ from pydantic_deep._session_id import session_scope
 from pydantic_deep.store import (
     QueuedRunRecord,
     RunRecord,
+    RunState,
     SqlStore,
     StoreClosedError,
     StoreError,
@@ -28,6 +29,7 @@ from ._log_writer import LogWriter
 from ._protocol import Dispatcher
 from ._queued_turn import OpenBackend, QueuedTurn
 from ._stored_events import load_attempts
+from ._worker_events import WorkerEvent, WorkerEventKind
 from .errors import UnknownAgentError
 
 _LOGGER = logging.getLogger('pydantic_deep')
@@ -112,6 +114,7 @@ class Worker:
         make_backend: Returns the files of a conversation, if the store cannot open them itself.
         drain_seconds: How long running runs may take to end when the worker stops. The others are given back.
         retention_seconds: How long the records and events of ended runs remain in the queue.
+        on_event: Called when a run begins, is taken over, ends, or is given back.
     """
 
     def __init__(
@@ -124,6 +127,7 @@ class Worker:
         make_backend: OpenBackend | None = None,
         drain_seconds: float = 20,
         retention_seconds: float = 600,
+        on_event: Callable[[WorkerEvent], object] | None = None,
     ) -> None:
         self._agents = agents
         self._store = store
@@ -133,6 +137,7 @@ class Worker:
         self._make_backend = make_backend
         self._drain_seconds = drain_seconds
         self._retention_seconds = retention_seconds
+        self._on_event = on_event
         self._active: dict[str, _Active] = {}
         self._limit = anyio.CapacityLimiter(concurrency)
         self._stopping = anyio.Event()
@@ -243,6 +248,8 @@ class Worker:
             async with self._limit:
                 run = None if self._stopping.is_set() else await self._queue.claim(run_id)
                 if run is not None:
+                    again: WorkerEventKind = 'resumed' if known.worker is None else 'taken_over'
+                    await self._report_run(run, 'began' if run.epoch == 1 else again)
                     await self._execute(run, active)
                     self._wake.set()  # the next turn of the conversation can begin
         finally:
@@ -265,6 +272,7 @@ class Worker:
             else:
                 self._postpone(run.run_id)
             await self._end_claim(run.run_id, turn.problem, is_over=is_over)
+        await self._report_run(run, 'ended' if is_over else 'given_back')
 
     async def _end_claim(self, run_id: str, problem: str | None, *, is_over: bool) -> None:
         """End a run in the queue, or return it; wait for a store that is unavailable."""
@@ -335,8 +343,10 @@ class Worker:
     async def _recover(self, run: RunRecord, active: _Active) -> None:
         try:
             async with self._limit:
+                await self._report_run(run, 'taken_over')
                 with active.scope:
                     await self._agents[run.agent_name].recover(run.id)
+                await self._report_run(run, 'ended')
         finally:
             self._postpone(run.id)
             self._forget(run.id)
@@ -349,6 +359,22 @@ class Worker:
         cancelled = await self._queue.cancelled() if self._active else ()
         for run_id in self._active.keys() & cancelled:
             self._active[run_id].token.cancel()
+
+    async def _report_run(self, run: QueuedRunRecord | RunRecord, kind: WorkerEventKind) -> None:
+        """Report a change of a run; at its end, with the state of its last attempt."""
+        if self._on_event is None:
+            return
+        state: RunState = 'running'
+        run_id = run.run_id if isinstance(run, QueuedRunRecord) else run.id
+        if kind == 'ended':
+            attempts = await load_attempts(self._store, run_id)
+            state = attempts[-1].state if attempts else 'failed'
+            kind = 'given_back' if state == 'running' else kind
+        self._on_event(
+            WorkerEvent(
+                kind=kind, run_id=run_id, agent_name=run.agent_name, conversation_id=run.conversation_id, state=state
+            )
+        )
 
     async def _report(self) -> None:
         """Report running runs, and remove the records of old ones."""

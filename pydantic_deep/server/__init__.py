@@ -46,6 +46,7 @@ from ._api_keys import (
 from ._app import create_app
 from ._settings import InvalidSettingsError, ServerSettings, load_settings
 from ._uvicorn import ServerStartError, serve
+from ._worker import run_worker
 
 __all__ = (
     'AnyAgent',
@@ -64,5 +65,6 @@ __all__ = (
     'load_settings',
     'open_keys',
     'revoke_api_key',
+    'run_worker',
     'serve',
 )

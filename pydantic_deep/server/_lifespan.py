@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import Any
 
 import anyio
 from fastapi import FastAPI
 
-from pydantic_deep.audit import AUDIT_FIELDS, Audit, AuditRecord, finish_crashed
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.dispatch import Dispatcher, Worker, open_dispatcher
 from pydantic_deep.repository import SqlRepository
-from pydantic_deep.store import SqlStore, VersionFilter
-from pydantic_deep.streaming import EndEvent, ErrorEvent, StartEvent, StreamEvent, WholeCalls, current_session_id
+from pydantic_deep.store import SqlStore
+from pydantic_deep.streaming import EndEvent, ErrorEvent, StartEvent, StreamEvent
 from pydantic_deep.views import StoreReader
 
-from ._agents import AnyAgent, prepare_agents
+from ._agents import AnyAgent
 from ._api_keys import open_keys
+from ._audited_agents import finish_audit_records, open_audited_agents
 from ._metrics import ServerMetrics
 from ._rate_limits import RateLimit, WrongKeyLimit
 from ._settings import ServerSettings
@@ -33,9 +31,6 @@ from .runs._stored_run_events import stored_run_events
 from .runs._stored_runs import load_run
 
 _LOGGER = logging.getLogger('pydantic_deep')
-
-_ALL = 1_000_000
-"""An upper bound for the number of runs that a crashed server can leave behind."""
 
 
 @asynccontextmanager
@@ -52,8 +47,7 @@ async def serving(
     """Create the state of an application, and close it at the end: running turns get `shutdown_seconds`."""
     async with AsyncExitStack() as stack:
         keys = await stack.enter_async_context(open_keys(store))
-        audit = await SqlRepository[AuditRecord].open(store, AuditRecord, fields=AUDIT_FIELDS, name='server_audit')
-        stack.push_async_callback(audit.aclose)
+        prepared, audit = await stack.enter_async_context(open_audited_agents(agents, store, make_deps=make_deps))
         threads = await SqlRepository[Thread].open(store, Thread, fields=THREAD_FIELDS, name='server_thread')
         stack.push_async_callback(threads.aclose)
         dispatcher: Dispatcher | None = None
@@ -66,13 +60,7 @@ async def serving(
         metrics.log_bytes.set_function(lambda: runs.log_bytes)
         metrics.log_memory_bytes.set_function(lambda: runs.log_memory_bytes)
         state = ServerState(
-            agents=prepare_agents(
-                agents,
-                store,
-                make_deps=make_deps,
-                capabilities=[Audit(audit), WholeCalls()],
-                run_metadata=_RunMetadata(store),
-            ),
+            agents=prepared,
             store=store,
             settings=settings,
             keys=keys,
@@ -140,15 +128,8 @@ async def recover(state: ServerState) -> None:
                 group.start_soon(_recover_agent, state, name)
     finally:
         state.runs.is_recovering = False
-    store = state.store
-
-    async def is_alive(record: AuditRecord) -> bool:
-        run = await store.run(record.run_id)
-        return run is not None and run.state == 'running' and run.id not in orphans
-
     try:
-        orphans = {run.id for run in await store.orphans(_ALL)}
-        await finish_crashed(state.audit, is_alive, store=store)
+        await finish_audit_records(state.audit, state.store)
     except Exception:  # outermost boundary: a failed cleanup must not prevent the server from serving
         _LOGGER.exception('The audit records of crashed runs could not be ended')
 
@@ -161,16 +142,3 @@ async def _recover_agent(state: ServerState, name: str) -> None:
         return
     for version in recovered:
         _LOGGER.info('Recovered a run of %r: the version %s is %s', name, version.id, version.state)
-
-
-class _RunMetadata:
-    """Returns the owner and the session id of a run for its audit record, including recovered runs."""
-
-    def __init__(self, store: SqlStore) -> None:
-        self._store = store
-
-    async def __call__(self, conversation_id: str) -> dict[str, Any]:
-        newest = await self._store.versions(VersionFilter(conversation_id=conversation_id), limit=1)
-        owner = json.loads(newest[0].metadata).get(OWNER) if newest else None
-        labels = {'owner': owner, 'session_id': current_session_id()}
-        return {name: value for name, value in labels.items() if value is not None}

@@ -53,7 +53,7 @@ class ServerSettings(BaseSettings):
         use_attribute_docstrings=True,
     )
 
-    # Used by `pydantic-deep serve` only. An application that you create yourself ignores these.
+    # Used by `pydantic-deep serve` and `worker` only. An application that you create yourself ignores these.
 
     host: str = '127.0.0.1'
     """The address to listen on. Use a TLS proxy in front of any address except loopback."""
@@ -115,7 +115,8 @@ class ServerSettings(BaseSettings):
     """The idle time after which a stream sends a comment, or a blank line in the APIs of OpenAI, Anthropic and Google, so
     that proxies do not close it."""
     shutdown_seconds: NonNegativeFloat = 20
-    """How long running turns may take to end when the server stops. After that, they are stored as interrupted."""
+    """How long running turns may take to end when the server stops. After that, they are stored as interrupted; a worker
+    gives them back, and another one continues them."""
 
     # Analytics
 

@@ -108,13 +108,17 @@ def _serve(
         typer.Option('--port', min=0, max=65535, help='The port. Default: 8000; 0 takes a free one.', metavar='N'),
     ] = None,
     store: ServedStoreOption = None,
+    no_worker: Annotated[
+        bool, typer.Option('--no-worker', help='Execute no runs here: `pydantic-deep worker` processes do.')
+    ] = False,
     config: ConfigOption = None,
 ) -> None:
     """Serve agents over HTTP, with a page for people and the APIs of OpenAI, Anthropic and Google for programs."""
     environment = context.find_object(Environment) or Environment()
-    overrides = {'agents': agents, 'host': host, 'port': port, 'store': store}
+    worker = False if no_worker else None
+    overrides = {'agents': agents, 'host': host, 'port': port, 'store': store, 'worker': worker}
     with exit_on_error(json=False):
-        settings = _load_settings(config, overrides)
+        settings = load_server_settings(config, overrides)
         from pydantic_deep.server import InvalidAgentsError, import_agents, serve
 
         async def work(served: Mapping[str, AnyAgent]) -> None:
@@ -230,10 +234,10 @@ def _use_keys(
             return await work(opened, ring)
 
     with exit_on_error(json=False):
-        return anyio.run(run, _load_settings(config, {'store': store}))
+        return anyio.run(run, load_server_settings(config, {'store': store}))
 
 
-def _load_settings(config: Path | None, overrides: Mapping[str, object]) -> ServerSettings:
+def load_server_settings(config: Path | None, overrides: Mapping[str, object]) -> ServerSettings:
     """Return the settings. Options override the environment, and the environment overrides the file."""
     try:
         from pydantic_deep.server import InvalidSettingsError, load_settings

@@ -1,0 +1,129 @@
+"""The command `worker`. It imports `pydantic_deep.server`, which needs an extra, only when it runs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, cast
+
+import anyio
+import typer
+
+from pydantic_deep.cli._environment import Environment
+from pydantic_deep.cli.history._store import choose_store, open_chosen_store, store_label
+from pydantic_deep.cli.render._terminal_text import escape_invisible
+
+from ._options import USAGE_ERROR_CODE, error_exit, exit_on_error
+from ._server import ConfigOption, ServedStoreOption, load_server_settings
+
+if TYPE_CHECKING:
+    from pydantic_deep.dispatch import WorkerEvent
+    from pydantic_deep.store import SqlStore
+
+worker_app = typer.Typer()
+
+
+@worker_app.command(
+    'worker',
+    epilog='SIGTERM and Ctrl-C stop it: it takes no more runs, waits for the running ones, and gives the rest back to '
+    'other workers. A second Ctrl-C ends the process at once, and other workers take over its runs as after a crash. '
+    'Standard error has one line when it is ready, and one for each run that begins, ends, is taken over or given back. '
+    'Needs the extra `server`.\n\nExit codes: 0 it was stopped, 1 it failed, 2 wrong usage.',
+)
+def _worker(
+    context: typer.Context,
+    agents: Annotated[
+        str | None,
+        typer.Option(
+            '--agents',
+            metavar='MODULE:NAME',
+            help='The agents, as for `serve`, under the same names. Required, unless the setting `agents` names them.',
+        ),
+    ] = None,
+    store: ServedStoreOption = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option('--concurrency', min=1, metavar='N', help='The maximum number of runs at once. Default: 32.'),
+    ] = None,
+    dispatcher: Annotated[
+        str | None,
+        typer.Option(
+            '--dispatcher',
+            metavar='URL',
+            help='The engine that delivers runs. Default: the setting `dispatcher`, else the worker finds them in the '
+            'store.',
+        ),
+    ] = None,
+    drain: Annotated[
+        float | None,
+        typer.Option(
+            '--drain',
+            min=0,
+            metavar='SECONDS',
+            help='How long running runs may take to end when it stops. Default: the setting `shutdown_seconds`, 20.',
+        ),
+    ] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Execute the runs that servers queue in a store, and take over runs of processes that crashed.
+
+    Any number of workers may share a store, on any machines that reach it.
+    """
+    environment = context.find_object(Environment) or Environment()
+    overrides = {
+        'agents': agents,
+        'store': store,
+        'worker_concurrency': concurrency,
+        'dispatcher': dispatcher,
+        'shutdown_seconds': drain,
+    }
+    with exit_on_error(json=False):
+        settings = load_server_settings(config, overrides)
+        from pydantic_deep.server import InvalidSettingsError, import_agents, run_worker
+
+        if settings.agents is None:
+            raise error_exit('There are no agents. Name them as for `serve`: --agents MODULE:NAME.', USAGE_ERROR_CODE)
+        url = settings.store or choose_store(None, environment)
+        if url.startswith('memory:'):
+            raise error_exit(
+                f'The store {url} is visible in one process only, so nothing can queue runs for a worker in it. Use '
+                'sqlite:///… or postgresql://….',
+                USAGE_ERROR_CODE,
+            )
+        served = import_agents(settings.agents)
+
+        async def work() -> None:
+            async with open_chosen_store(url, environment) as opened:
+
+                def print_ready(engine: str) -> None:
+                    where = store_label(opened.url, environment)
+                    parts = f'{", ".join(served)}; store {where}; dispatcher {engine}'
+                    _print(f'Worker ready: agents {parts}; concurrency {settings.worker_concurrency}')
+
+                def print_stop(count: int) -> None:
+                    _print(f'Stopping: waiting up to {settings.shutdown_seconds:g} seconds for running runs ({count}).')
+
+                await run_worker(
+                    served,
+                    cast('SqlStore', opened),
+                    settings,
+                    on_start=print_ready,
+                    on_event=_print_event,
+                    on_stop=print_stop,
+                )
+
+        try:
+            anyio.run(work)
+        except InvalidSettingsError as error:
+            raise error_exit(str(error), USAGE_ERROR_CODE) from None
+
+
+def _print_event(event: WorkerEvent) -> None:
+    time = datetime.now(UTC).isoformat(timespec='milliseconds').replace('+00:00', 'Z')
+    _print(
+        f'time={time} event={event.kind} run={event.run_id} agent={event.agent_name} '
+        f'conversation={event.conversation_id} state={event.state}'
+    )
+
+
+def _print(line: str) -> None:
+    typer.echo(escape_invisible(line), err=True)

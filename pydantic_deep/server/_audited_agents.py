@@ -1,0 +1,59 @@
+"""Agents whose runs write audit records with the owner of their conversation, for servers and workers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from pydantic_deep.audit import AUDIT_FIELDS, Audit, AuditRecord, finish_crashed
+from pydantic_deep.repository import Repository, SqlRepository
+from pydantic_deep.store import SqlStore, VersionFilter
+from pydantic_deep.streaming import WholeCalls, current_session_id
+
+from ._agents import AnyAgent, ServedAgent, prepare_agents
+from ._state import OWNER
+
+_ALL = 1_000_000
+"""An upper bound for the number of runs that crashed processes can leave behind."""
+
+
+@asynccontextmanager
+async def open_audited_agents(
+    agents: Mapping[str, AnyAgent], store: SqlStore, *, make_deps: Callable[[], Any] | None = None
+) -> AsyncGenerator[tuple[Mapping[str, ServedAgent], Repository[AuditRecord]]]:
+    """Open the audit records of a store, and prepare agents to write them."""
+    audit = await SqlRepository[AuditRecord].open(store, AuditRecord, fields=AUDIT_FIELDS, name='server_audit')
+    capabilities, metadata = [Audit(audit), WholeCalls()], _RunMetadata(store)
+    try:
+        yield (
+            prepare_agents(agents, store, make_deps=make_deps, capabilities=capabilities, run_metadata=metadata),
+            audit,
+        )
+    finally:
+        await audit.aclose()
+
+
+async def finish_audit_records(audit: Repository[AuditRecord], store: SqlStore) -> None:
+    """End the audit records of crashed runs, which nobody else ends."""
+    orphans = {run.id for run in await store.orphans(_ALL)}
+
+    async def is_alive(record: AuditRecord) -> bool:
+        run = await store.run(record.run_id)
+        return run is not None and run.state == 'running' and run.id not in orphans
+
+    await finish_crashed(audit, is_alive, store=store)
+
+
+class _RunMetadata:
+    """Returns the owner and the session id of a run for its audit record, including recovered runs."""
+
+    def __init__(self, store: SqlStore) -> None:
+        self._store = store
+
+    async def __call__(self, conversation_id: str) -> dict[str, Any]:
+        newest = await self._store.versions(VersionFilter(conversation_id=conversation_id), limit=1)
+        owner = json.loads(newest[0].metadata).get(OWNER) if newest else None
+        labels = {'owner': owner, 'session_id': current_session_id()}
+        return {name: value for name, value in labels.items() if value is not None}
