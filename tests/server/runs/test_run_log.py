@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 import anyio
 import pytest
 
-from pydantic_deep.server.runs._run_log import BATCH_BYTES, LogDiscardedError, RunLog
+from pydantic_deep.server.runs._run_log import BATCH_BYTES, MEMORY_BYTES, LogDiscardedError, RunLog
 
 pytestmark = pytest.mark.anyio
 
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.anyio
 def make_log() -> Generator[Callable[..., RunLog]]:
     logs: list[RunLog] = []
 
-    def make(**options: int) -> RunLog:
-        logs.append(RunLog(**options))
+    def make(*, memory_bytes: int = MEMORY_BYTES) -> RunLog:
+        logs.append(RunLog(memory_bytes=memory_bytes))
         return logs[-1]
 
     yield make
