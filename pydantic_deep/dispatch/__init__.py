@@ -5,6 +5,9 @@ new, continues it if its process crashed, and does nothing if it has ended or is
 delivers at least once can deliver runs (`Dispatcher`), and none has to: workers also look for work in the store. What
 has happened in a run is recorded by `pydantic_deep.versions` only, whose locks and fences decide who continues it.
 
+The engines are `in_process`, `postgres` (extra `queue`) and `temporal` (extra `temporal`); `open_dispatcher` imports the
+one of a URL.
+
 While a run is executed, its events are written to a log in the store, which other processes read.
 """
 

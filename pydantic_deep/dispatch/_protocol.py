@@ -34,7 +34,9 @@ class Dispatcher(Protocol):
     """
 
     async def submit(self, run_id: str, *, agent_name: str, conversation_id: str, priority: int = 0) -> None:
-        """Deliver a run to one of the workers that have its agent. A second call with the same id has no effect.
+        """Deliver a run to one of the workers that have its agent.
+
+        A second call with the same id has no effect until the run is delivered. Later calls may deliver it again.
 
         Args:
             run_id: The run, which is already stored.
@@ -48,9 +50,13 @@ class Dispatcher(Protocol):
         ...
 
     async def cancel(self, run_id: str, *, conversation_id: str) -> None:
-        """Withdraw a run that has not been delivered, and notify the engine of the cancellation of another.
+        """Withdraw a run that has not been delivered. A run that has been delivered, or is unknown, is not affected.
 
-        The store has the request to cancel, which the worker of the run reads. An unknown id has no effect.
+        The store has the request to cancel, which the worker of the run reads.
+
+        Args:
+            run_id: The run.
+            conversation_id: Its conversation.
 
         Raises:
             DispatcherUnavailableError: The engine is down.
@@ -61,7 +67,8 @@ class Dispatcher(Protocol):
         """Execute the runs of these agents until the task is cancelled. An engine that is down is waited for.
 
         Args:
-            execute: Executes a run. An exception in it is logged, and ends neither the worker nor other runs.
+            execute: Executes a run. An exception in it is logged, and ends neither the worker nor other runs; an engine
+                that can deliver the run again does so later.
             agent_names: The agents of this worker. Runs of other agents are left for other workers.
             concurrency: The maximum number of runs at the same time.
         """
