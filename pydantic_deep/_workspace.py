@@ -29,6 +29,7 @@ from pydantic_ai.workspaces import (
 from pydantic_deep_backends import BackendProtocol, BackendRef, Command, SupportsCommands
 from pydantic_deep_backends.errors import BackendUnavailableError, CommandTimeoutError, ReadOnlyError
 
+from ._workflow_check import check_not_in_workflow
 from .deps import DeepAgentDeps
 
 
@@ -52,7 +53,7 @@ class DepsWorkspace(AbstractCapability[DeepAgentDeps]):
 
     Raises:
         UserError: At the start of a run: its deps are not a `deps_type`, or it has none and `deps_type` requires
-            arguments.
+            arguments; or it is inside a durable workflow.
         WorkspaceUnavailableError: At the start of a run: the directory of its files is missing.
     """
 
@@ -69,6 +70,7 @@ class DepsWorkspace(AbstractCapability[DeepAgentDeps]):
 
     async def for_run(self, ctx: RunContext[DeepAgentDeps]) -> DepsWorkspace:
         """Return the instance for this run, with new deps on its workspace if the run has none."""
+        check_not_in_workflow(ctx)
         if _given(ctx) is not None:
             return self
         workspace = ctx.workspace.backend

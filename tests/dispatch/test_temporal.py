@@ -13,13 +13,17 @@ from pathlib import Path
 
 import anyio
 import pytest
-from temporalio.client import Client
-from temporalio.worker import Replayer
+from pydantic_ai.durable_exec.temporal import AgentPlugin, PydanticAIPlugin, TemporalDurability
+from temporalio import workflow
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.worker import Replayer, Worker
 
+from pydantic_deep import DeepAgentDeps, StateBackend, create_deep_agent
 from pydantic_deep.dispatch import Dispatcher, DispatcherUnavailableError, open_dispatcher
 from pydantic_deep.dispatch._conversation_workflow import ConversationWorkflow
 from pydantic_deep.dispatch.conformance import DispatcherSuite, EngineSwitch, FakeExecution, OpenDispatcher
 from pydantic_deep.dispatch.temporal import SANDBOX, TemporalDispatcher
+from pydantic_deep.testing import ScriptedModel
 from tests.dispatch.temporal_server import TemporalServer, running_temporal
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -188,3 +192,22 @@ async def test_server_that_cannot_be_reached_is_reported() -> None:
     with pytest.raises(DispatcherUnavailableError, match=r"Temporal at \[::1\]:1, namespace 'default', is unavailable"):
         async with open_dispatcher('temporal://[::1]:1'):
             pass
+
+
+agent = create_deep_agent(ScriptedModel('Done.'), name='deep', capabilities=[TemporalDurability[DeepAgentDeps]()])
+
+
+@workflow.defn(sandboxed=False)
+class DeepAgentWorkflow:
+    @workflow.run
+    async def run(self) -> str:
+        return (await agent.run('Go', deps=DeepAgentDeps(backend=StateBackend()))).output
+
+
+async def test_deep_agent_in_a_workflow_of_pydantic_ai_is_refused_with_the_dispatcher_to_use(url: str) -> None:
+    address, namespace = client_of(url)
+    client = await Client.connect(address, namespace=namespace, plugins=[PydanticAIPlugin()])
+    async with Worker(client, task_queue='q', workflows=[DeepAgentWorkflow], plugins=[AgentPlugin(agent)]):
+        with pytest.raises(WorkflowFailureError) as caught:
+            await client.execute_workflow(DeepAgentWorkflow.run, id='w', task_queue='q')
+    assert "open_dispatcher('temporal://host:port/namespace')" in str(caught.value.cause)

@@ -30,8 +30,10 @@ from pydantic_ai.exceptions import SkipModelRequest
 from pydantic_ai.messages import ModelMessage, ModelRequestAttempt, ModelResponse, ToolCallPart
 from pydantic_ai.models import Model, ModelRequestContext
 from pydantic_ai.usage import RunUsage
+from pydantic_ai.workspaces import WorkspaceRef
 
 from pydantic_deep._run_to_completion import run_to_completion
+from pydantic_deep._workflow_check import check_not_in_workflow
 from pydantic_deep.approvals import Approvals
 from pydantic_deep.extensions import SupportsConversationUsage, SupportsDelegationUsage, find_capabilities
 from pydantic_deep.store import (
@@ -109,6 +111,10 @@ class Recorder(AbstractCapability[object]):
     def get_ordering(self) -> CapabilityOrdering:
         """Be the outermost capability."""
         return CapabilityOrdering(position='outermost', wraps=(Approvals,))
+
+    def get_workspace(self, ctx: RunContext[object], *, ref: WorkspaceRef | None) -> None:
+        """Refuse a run inside a durable workflow: of all hooks, only this one precedes those of its capability."""
+        check_not_in_workflow(ctx)
 
     async def for_run(self, ctx: RunContext[object]) -> Recorder:
         """Return the recorder of one run."""
