@@ -14,7 +14,7 @@ from pydantic_ai.messages import ModelResponse, ToolCallPart
 
 from pydantic_deep._messages.deferred_metadata import Preview
 
-from ._catalogue import GENERAL, GENERAL_DESCRIPTION, render_catalogue
+from ._catalogue import GENERAL, GENERAL_DESCRIPTION, WITHOUT_CHOICE, render_catalogue
 from ._children import Builder, agent_of, check_plain, plain_builder
 from ._deps import depth_of
 from ._errors import InvalidSubagentError
@@ -90,9 +90,11 @@ class Subagents(AbstractCapability[object]):
         return run
 
     def get_instructions(self) -> str | None:
-        """Return one line for each subagent; `None` if there is no choice."""
-        if not self._is_available or self._planner.subagents in ({}, {GENERAL: None}):
+        """Return one line for each subagent, or what `task` is for if there is no choice; `None` if there can be none."""
+        if not self._is_available or not self._planner.subagents:
             return None
+        if self._planner.subagents == {GENERAL: None}:
+            return WITHOUT_CHOICE
         subagents = self._planner.subagents.items()
         return render_catalogue(
             {name: subagent.description if subagent else GENERAL_DESCRIPTION for name, subagent in subagents}

@@ -11,6 +11,9 @@ GENERAL_DESCRIPTION = 'a fresh copy of you, with your tools'
 
 HEADING = 'Subagents for `task`:'
 
+WITHOUT_CHOICE = 'Do the work yourself. Only large parts are for `task`.'
+"""The instructions if the general-purpose subagent is the only one."""
+
 
 def render_catalogue(description_by_name: Mapping[str, str]) -> str:
     """Return a heading, and one line for each subagent."""

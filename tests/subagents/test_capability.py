@@ -37,7 +37,7 @@ async def test_model_sees_no_choice_if_there_is_only_the_general_purpose_subagen
     await Agent(model, capabilities=[Subagents()]).run('go', deps=DeepAgentDeps())
     [tool] = model.requests[0].tools
     assert list(tool.parameters_json_schema['properties']) == ['description']
-    assert model.requests[0].instructions is None
+    assert model.requests[0].instructions == 'Do the work yourself. Only large parts are for `task`.'
     worked, refused = model.requests[-1].tool_returns
     assert worked.content == 'worked'
     assert refused.content == "There is no subagent 'y'. Subagents: general-purpose."

@@ -28,6 +28,8 @@ class CountingEngine:
         self.writes: list[str] = []
         self.fails_after: int | None = None
         """Number of statements of the next write before it fails."""
+        self.fails_at: int | None = None
+        """Number of statements of all writes before the one that fails."""
         self.fails_read: BaseException | None = None
         """The error of the first read after the next write."""
         self._has_written = False
@@ -49,6 +51,8 @@ class CountingEngine:
 
     async def write(self, operation: Callable[[], Operation[T]]) -> T:
         stop, self.fails_after = self.fails_after, None
+        if self.fails_at is not None:
+            stop = self.fails_at - len(self.writes)
         self._has_written = self.fails_read is not None
         return await self._engine.write(lambda: _noted(operation(), self.writes, stop))
 

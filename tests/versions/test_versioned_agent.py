@@ -9,6 +9,7 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_deep import Model, StateBackend
 from pydantic_deep.store import StoreError, VersionNotFoundError
 from pydantic_deep.store.memory import MemoryEngine
+from pydantic_deep.store.operations import _garbage_collection
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from pydantic_deep.versions import ConversationNotFoundError, ValidationError, VersionedAgent
 from tests.versions.conftest import CountingEngine, MakeAgent, SpyStore
@@ -43,10 +44,39 @@ async def test_gc_removes_only_unreachable_content(make: MakeAgent, store: SpySt
     assert set((await agent.gc(0)).removed.values()) <= {0}
 
 
-async def test_failed_gc_is_continued_by_the_next(make: MakeAgent, store: SpyStore):
-    """000-10: A garbage collection consists of short transactions. One that fails leaves everything that versions need,
+async def test_failed_gc_removes_nothing(make: MakeAgent, store: SpyStore):
+    """000-10: A garbage collection removes conversations, messages and assets in one transaction: any failure rolls
+    everything back.
+
+    One of more than 1,000 rows consists of several transactions.
+    """
+    agent = make('one')
+    lost = await (await agent.create()).advance('lose me')
+    conversation = lost.conversation_id
+    await agent.delete_line(lost)
+    failures = 0
+    while True:
+        store.counting.fails_at = len(store.counting.writes) + failures
+        try:
+            report = await agent.gc(0)
+        except RuntimeError:
+            failures += 1
+            assert await store.conversation(conversation) is not None
+            assert len(await store.branches(conversation)) == 1
+        else:
+            break
+
+    store.counting.fails_at = None
+    assert failures > 10
+    assert report.removed['message'] == 2
+    assert await store.conversation(conversation) is None
+
+
+async def test_failed_gc_is_continued_by_the_next(make: MakeAgent, store: SpyStore, monkeypatch: pytest.MonkeyPatch):
+    """A large garbage collection consists of short transactions. One that fails leaves everything that versions need,
     and the next one removes the rest.
     """
+    monkeypatch.setattr(_garbage_collection, '_WHOLE', 0)
     agent = make('one', 'two')
     kept = await (await agent.create()).advance('keep me')
     lost = await (await agent.create()).advance('lose me')

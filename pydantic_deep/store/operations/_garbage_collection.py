@@ -5,7 +5,8 @@ branches (with the number of reachable messages), messages, the subagents' conve
 versions are marked in the same way, trees and assets. The database joins the sets; only tree nodes are read, because
 their references are in their content.
 
-Marking reads one snapshot, and the changes follow in short transactions, between which others may write:
+Marking reads one snapshot, and the changes follow in short transactions, between which others may write. Up to 1,000
+rows are removed in one transaction:
 
 - A commit that refers to a condemned row deletes or changes its mark in `condemned`. A collection removes a row only with
   the mark that the snapshot had, so it never removes a row that a later commit refers to.
@@ -20,7 +21,7 @@ Marking reads one snapshot, and the changes follow in short transactions, betwee
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from graphlib import TopologicalSorter
@@ -52,6 +53,9 @@ _SIZES: Final = {MESSAGE: 'LENGTH(body)', NODE: 'LENGTH(data)', ASSET: 'LENGTH(d
 
 _BATCH: Final = 500
 """Maximum number of rows of a kind in one transaction. A conversation is removed with everything that is its own."""
+
+_WHOLE: Final = 1000
+"""Maximum number of rows that a collection removes in one transaction, or not at all."""
 
 _CONVERSATIONS: Final = 10
 """Maximum number of conversations in one transaction."""
@@ -165,7 +169,10 @@ async def collect_garbage(engine: Engine, now: int, grace: int) -> GarbageReport
     await _condemn(engine, garbage, now)
     removed: Counter[str] = Counter(dict.fromkeys(_REPORTED, 0))
     freed = 0
-    for batch in _batches(garbage):
+    batches: Iterable[_Batch] = _batches(garbage)
+    if sum(map(len, garbage.expired.values())) <= _WHOLE:
+        batches = [partial(_remove_all, garbage)]
+    for batch in batches:
         result = await engine.write(batch)
         if result is None:
             break
@@ -347,6 +354,18 @@ def _batches(garbage: _Garbage) -> Iterator[_Batch]:
     for kind in (MESSAGE, NODE, ASSET, CONFIG):
         for numbers in chunks(expired[kind], _BATCH):
             yield partial(_remove_contents, kind, {number: expired[kind][number] for number in numbers})
+
+
+def _remove_all(garbage: _Garbage) -> Operation[_Removed]:
+    """Remove all rows in one transaction, up to the first that is no longer condemned."""
+    removed, freed = Counter[str](), 0
+    for batch in _batches(garbage):
+        result = yield from batch()
+        if result is None:
+            break
+        removed.update(result[0])
+        freed += result[1]
+    return dict(removed), freed
 
 
 def _take_marks(kind: int, since_by_number: Mapping[int, int]) -> Operation[bool]:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from struct import Struct
 from typing import Final, Literal, cast
 
-from pydantic_deep.store.engine import Operation, Row, Statement, Value
+from pydantic_deep.store.engine import Operation, Row, Statement, Value, for_update
 from pydantic_deep.store.records import LoggedEntries, QueuedRunRecord, QueueState, RunProgress
 from pydantic_deep.store.sql import _keys
 from pydantic_deep.store.sql._statements import (
@@ -54,6 +54,8 @@ def _record(row: Row) -> QueuedRunRecord:
 
 def add(run: QueuedRunRecord, max_active: int | None, max_of_key: int | None) -> Operation[tuple[int, bool] | None]:
     """Add a run, unless a limit is reached; return the number of active runs and whether they are those of the key."""
+    if max_active is not None or max_of_key is not None:  # one at a time, so that the counts are exact
+        yield Statement(f"SELECT value FROM meta WHERE key = 'format'{for_update()}")
     for limit, is_of_key in ((max_active, False), (max_of_key, True)):
         if limit is not None and not (is_of_key and run.key_id is None):
             count = yield from active(run.key_id if is_of_key else None)

@@ -9,10 +9,10 @@ from typing import Any
 import anthropic
 import anyio
 import anyio.lowlevel
+import google.genai as genai
 import httpx
 import openai
 import pytest
-import google.genai as genai  # noqa: PLR0402 - the stubs that temporalio installs hide it from the other form
 from google.genai import errors as google_errors
 from google.genai import types as google_types
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart, UserPromptPart

@@ -50,6 +50,12 @@ class WatchedEngine(MemoryEngine):
         return await super().write(operation)
 
 
+@pytest.fixture(autouse=True)
+def several_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let small collections consist of several transactions, as large ones do."""
+    monkeypatch.setattr(_garbage_collection, '_WHOLE', -1)
+
+
 @pytest.fixture
 async def engine() -> WatchedEngine:
     return WatchedEngine.open()

@@ -154,7 +154,7 @@ async def test_damage_error_names_the_table_and_the_row(tmp_path: Path) -> None:
     [
         "UPDATE meta SET value = 'pydantic-deep stork' WHERE key = 'format'",
         "UPDATE meta SET value = '1' WHERE key = 'version'",
-        "UPDATE meta SET value = '9' WHERE key = 'version'",
+        "UPDATE meta SET value = '99' WHERE key = 'version'",
         "UPDATE meta SET value = 'x' WHERE key = 'version'",
         "DELETE FROM meta WHERE key = 'version'",
         'DELETE FROM meta',
