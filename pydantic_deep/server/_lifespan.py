@@ -76,10 +76,10 @@ async def serving(
             hands_over=dispatcher is not None or not settings.worker,
             make_backend=make_backend,
         )
-        runs.is_recovering = True  # before the first request is accepted
-        runs.tasks.start_soon(recover, state)
         app.state.server = state
         if settings.worker:
+            runs.is_recovering = True  # before the first request is accepted
+            runs.tasks.start_soon(recover, state)
             worker = Worker(
                 state.agents,
                 store,

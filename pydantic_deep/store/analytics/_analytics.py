@@ -139,9 +139,10 @@ class Analytics(AsyncResource):
         try:
             async with self._asking.slot(limits.at_once, limits.wait_seconds):
                 return await _interruptible(query, replica)
-        except TimeoutError as error:
-            if isinstance(error, QueryError):
-                raise
+        except QueryError:
+            self._check_open()  # closing ends the processes of queries
+            raise
+        except TimeoutError:
             raise QueryBusyError(
                 f'{limits.at_once} queries have been running for {limits.wait_seconds:g} s, and no more may run at once. '
                 'Try again later, or allow more: `limits=SqlLimits(at_once=…)` in Python, `max_sql_at_once` on a server.'

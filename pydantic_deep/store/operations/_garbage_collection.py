@@ -170,7 +170,7 @@ async def collect_garbage(engine: Engine, now: int, grace: int) -> GarbageReport
     removed: Counter[str] = Counter(dict.fromkeys(_REPORTED, 0))
     freed = 0
     batches: Iterable[_Batch] = _batches(garbage)
-    if sum(map(len, garbage.expired.values())) <= _WHOLE:
+    if 0 < sum(map(len, garbage.expired.values())) <= _WHOLE:
         batches = [partial(_remove_all, garbage)]
     for batch in batches:
         result = await engine.write(batch)
