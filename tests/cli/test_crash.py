@@ -54,11 +54,12 @@ def test_next_turn_contains_calls_of_a_crashed_turn(invoke: Invoke, work: Path, 
     assert result.exit_code == 0, result.stderr
     message_parts = [part for message in model.requests[-1].messages for part in message.parts]
     (written,) = (part for part in message_parts if isinstance(part, ToolReturnPart))
-    assert str(written.content).startswith('Created /new.txt')
+    assert written.content == 'The tool call was interrupted before a result was produced.'  # it is in no step yet
     assert (work / 'new.txt').read_text() == 'new'
     rows = json.loads(invoke('log', '--json').stdout)
     assert [(row['kind'], row['state']) for row in rows] == [
         ('turn', 'complete'),
+        ('edit', 'complete'),  # the written file
         ('turn', 'interrupted'),
         ('root', 'complete'),
     ]
