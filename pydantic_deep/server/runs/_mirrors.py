@@ -22,6 +22,9 @@ _LOGGER = logging.getLogger('pydantic_deep')
 POLL_SECONDS = 0.05
 """Interval at which the store is asked for new events while runs are mirrored."""
 
+RETRY_SECONDS = 1.0
+"""How long a store that is unavailable is left alone."""
+
 _NOTED = tuple(f'event: {name}\n'.encode() for name in ('end', 'error', 'usage'))
 """The beginnings of entries that change the state of a run. Others are copied without being decoded."""
 
@@ -102,7 +105,7 @@ class RunMirrors:
                     await self._update(mirror, progress.get(run_id))
             except StoreUnavailableError as error:
                 _LOGGER.warning('The server waits for its store: %s', error)
-                await anyio.sleep(1)
+                await anyio.sleep(RETRY_SECONDS)
             await anyio.sleep(POLL_SECONDS)
 
     async def _update(self, mirror: _Mirror, progress: RunProgress | None) -> None:

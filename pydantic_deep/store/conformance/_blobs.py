@@ -34,7 +34,8 @@ class BlobStoreSuite:
     pytestmark: ClassVar = [pytest.mark.anyio]
 
     async def test_contents_are_read_unchanged(self, blobs: BlobStore) -> None:
-        for number, data in enumerate((b'', b'x', _CHUNK * 6)):
+        # Coverage loses the last line of a test after a call of obstore.
+        for number, data in enumerate((b'', b'x', _CHUNK * 6)):  # pragma: no branch
             await blobs.put(f's/aa/{number}', data)
             assert await self.read(blobs, f's/aa/{number}') == data
 
@@ -42,7 +43,7 @@ class BlobStoreSuite:
         await blobs.put('s/aa/many', _chunks(12))
         await blobs.put('s/aa/none', _chunks(0))
         assert await self.read(blobs, 's/aa/many') == _CHUNK * 12
-        assert await self.read(blobs, 's/aa/none') == b''
+        assert await self.read(blobs, 's/aa/none') == b''  # pragma: no cover
 
     async def test_large_contents_are_read_in_chunks(self, blobs: BlobStore) -> None:
         await blobs.put('s/aa/large', _chunks(12))
@@ -80,12 +81,12 @@ class BlobStoreSuite:
         entries = await self.entries(blobs, 's')
         assert [(entry.name, entry.size_bytes) for entry in entries] == [('s/aa/1', 10), ('s/bb/2', 10)]
         assert all(abs(entry.modified_at / 1e6 - before) < _CLOCK_SECONDS for entry in entries)
-        assert await self.entries(blobs, 'other') == []
+        assert await self.entries(blobs, 'other') == []  # pragma: no cover
 
     async def test_concurrent_uploads_are_all_stored(self, blobs: BlobStore) -> None:
         await asyncio.gather(*(blobs.put(f's/{number % 7}/{number}', b'%d' % number) for number in range(100)))
         assert len(await self.entries(blobs, 's')) == 100
-        assert await self.read(blobs, 's/1/50') == b'50'
+        assert await self.read(blobs, 's/1/50') == b'50'  # pragma: no cover
 
     async def test_deleted_blobs_are_gone_and_missing_ones_are_ignored(self, blobs: BlobStore) -> None:
         for name in ('s/aa/1', 's/aa/2', 's/aa/3'):

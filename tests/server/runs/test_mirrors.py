@@ -5,22 +5,27 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
+import anyio
 import pytest
 from pydantic_ai import FunctionToolset
 from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import create_deep_agent
-from pydantic_deep.server import AnyAgent, ServerSettings
+from pydantic_deep.dispatch import InProcessDispatcher
+from pydantic_deep.server import AnyAgent, ServerSettings, _lifespan
+from pydantic_deep.server.runs import _mirrors
 from pydantic_deep.server.runs._event_stream import RESET, log_frames
+from pydantic_deep.server.runs._pool import RunPool
 from pydantic_deep.server.runs._run_log import RunLog
-from pydantic_deep.store import new_id, open_store
-from pydantic_deep.streaming import EventGroup, Frame, StartEvent, encode_entry, frame_of
+from pydantic_deep.server.runs._server_run import queued_state
+from pydantic_deep.store import QueuedRunRecord, StoreUnavailableError, new_id, now, open_store
+from pydantic_deep.streaming import EndEvent, EventGroup, Frame, StartEvent, StreamEvent, encode_entry, frame_of
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from tests.server.conftest import Client, Gate, Serve, Served, frames_in
 
@@ -244,3 +249,115 @@ async def test_replaced_log_that_nobody_read_needs_no_reset() -> None:
 
     assert [chunk.partition(b'\n')[0] for chunk in chunks] == [b'id: r.a1.1']
     new.discard()
+
+
+class _Queue:
+    """A queue that is unavailable once, and then knows no run."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def progress(self, ids: list[str]) -> list[Any]:
+        self.asked += 1
+        if self.asked == 1:
+            raise StoreUnavailableError('The server restarts.')
+        return []
+
+    async def request_cancel(self, run_id: str) -> None:
+        raise StoreUnavailableError('The server restarts.')
+
+
+def _record(**values: Any) -> QueuedRunRecord:
+    record = QueuedRunRecord(
+        run_id=new_id(), conversation_id=new_id(), base_id=None, agent_name='analyst', account='ada', key_id=None,
+        priority=0, prompt=None, options='{}', submitted_at=now(),
+    )  # fmt: skip
+    return record._replace(**values)
+
+
+async def test_mirror_waits_for_an_unavailable_store_and_ends_with_stored_events(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A run that the queue does not know any more has its events from the store."""
+    monkeypatch.setattr(_mirrors, 'RETRY_SECONDS', 0)
+    monkeypatch.setattr(_mirrors, 'POLL_SECONDS', 0)
+    ended = anyio.Event()
+
+    async def load(run_id: str) -> list[StreamEvent]:
+        return [StartEvent(id=run_id), EndEvent(status='complete')]
+
+    queue = _Queue()
+    mirrors = _mirrors.RunMirrors(cast('Any', queue), memory_bytes=1000, load_events=load, on_end=lambda _: ended.set())
+    record = _record(state='ended')
+    run = mirrors.add(record, lambda: None)
+    assert mirrors.add(record, lambda: None) is run
+    async with anyio.create_task_group() as group:
+        group.start_soon(mirrors.run)
+        await ended.wait()
+        group.cancel_scope.cancel()
+
+    assert (run.state, len(run.log), mirrors.runs) == ('complete', 2, [])
+    run.log.discard()
+
+
+async def test_ended_run_that_never_began_is_failed_or_interrupted() -> None:
+    assert queued_state(_record(state='ended')) == 'failed'
+    assert queued_state(_record(state='ended', cancelled_at=1)) == 'interrupted'
+
+
+async def test_pool_without_a_queue_follows_no_other_process(settings: ServerSettings) -> None:
+    async with RunPool(settings) as pool:
+        pool.mirror_runs(lambda _: never())
+        assert await pool.follow(new_id()) is None
+
+
+async def never() -> list[StreamEvent]:
+    return []
+
+
+async def test_unknown_run_is_not_followed(fleet: Fleet) -> None:
+    assert await fleet.doors[0].state.runs.follow(new_id()) is None
+
+
+async def test_request_to_cancel_that_is_not_stored_is_logged(
+    settings: ServerSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with RunPool(settings) as pool:
+        await pool._request_cancel(cast('Any', _Queue()), _record())  # pyright: ignore[reportPrivateUsage]
+    assert 'could not be cancelled: The server restarts.' in caplog.text
+
+
+async def test_server_with_a_dispatcher_queues_its_runs(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dispatcher of the settings delivers the runs to the worker of the same server."""
+    opened: list[str] = []
+
+    @asynccontextmanager
+    async def open_in_process(url: str) -> AsyncGenerator[InProcessDispatcher]:
+        opened.append(url)
+        yield InProcessDispatcher()
+
+    monkeypatch.setattr(_lifespan, 'open_dispatcher', open_in_process)
+    settings = ServerSettings(requests_per_second=1000, request_burst=100_000, dispatcher='temporal://x:1/default')
+    async with serve(settings=settings) as served, served.client(await served.key()) as client:
+        created = await client.post('/api/conversations', json={'agent': 'analyst'})
+        turn = await client.post(f'/api/conversations/{created.json()["id"]}/turns', json={'prompt': 'Hi'})
+        events = await _lifespan._events_of_ended(served.app, turn.json()['id'])  # pyright: ignore[reportPrivateUsage]
+
+    assert opened == ['temporal://x:1/default']
+    assert turn.json()['output'] == 'You said: Hi'
+    end = events[-1]
+    assert isinstance(end, EndEvent)
+    assert (end.status, end.output, end.version_id) == ('complete', 'You said: Hi', turn.json()['version_id'])
+
+
+async def test_other_versions_of_the_conversation_are_not_busy(fleet: Fleet) -> None:
+    """A queued turn from the head does not prevent a turn from an earlier version."""
+    created = (await fleet.first.post('/api/conversations', json={'agent': 'analyst'})).json()
+    turns = f'/api/conversations/{created["id"]}/turns'
+    async with fleet.worker():
+        await fleet.first.post(turns, json={'prompt': 'Hi'})
+    root = (await fleet.first.get(f'/api/conversations/{created["id"]}/versions')).json()['items'][-1]['id']
+    queued = await fleet.first.post(f'{turns}?wait=false', json={'prompt': 'Again'})
+    other = await fleet.first.post(f'{turns}?wait=false', json={'prompt': 'Other', 'from_version': root})
+
+    assert (queued.status_code, other.status_code) == (202, 202)

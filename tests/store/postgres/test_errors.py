@@ -250,7 +250,7 @@ async def test_server_errors_include_advice(postgres_url: str, code: str, advice
         await store.commit(step(0))
 
 
-async def test_conflicting_transaction_is_tried_five_times(postgres_url: str) -> None:
+async def test_conflicting_transaction_is_tried_ten_times(postgres_url: str) -> None:
     engine = await PostgresEngine.open(postgres_url)
     begun: list[int] = []
 
@@ -261,11 +261,11 @@ async def test_conflicting_transaction_is_tried_five_times(postgres_url: str) ->
         yield Statement('SELECT 1')
         return len(begun)
 
-    assert await engine.write(lambda: operation(4)) == 5
+    assert await engine.write(lambda: operation(9)) == 10
     begun.clear()
     with pytest.raises(StoreUnavailableError, match='deadlock'):
-        await engine.write(lambda: operation(5))
-    assert len(begun) == 5
+        await engine.write(lambda: operation(10))
+    assert len(begun) == 10
     await engine.aclose()
 
 
