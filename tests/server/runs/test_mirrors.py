@@ -24,7 +24,7 @@ from pydantic_deep.server.runs._event_stream import RESET, log_frames
 from pydantic_deep.server.runs._pool import RunPool
 from pydantic_deep.server.runs._run_log import RunLog
 from pydantic_deep.server.runs._server_run import queued_state
-from pydantic_deep.store import QueuedRunRecord, StoreUnavailableError, new_id, now, open_store
+from pydantic_deep.store import QueuedRunRecord, SqlStore, StoreUnavailableError, new_id, now, open_store
 from pydantic_deep.streaming import EndEvent, EventGroup, Frame, StartEvent, StreamEvent, encode_entry, frame_of
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from tests.server.conftest import Client, Gate, Serve, Served, frames_in
@@ -361,3 +361,21 @@ async def test_other_versions_of_the_conversation_are_not_busy(fleet: Fleet) -> 
     other = await fleet.first.post(f'{turns}?wait=false', json={'prompt': 'Other', 'from_version': root})
 
     assert (queued.status_code, other.status_code) == (202, 202)
+
+
+async def test_cancellation_withdraws_the_run_from_the_dispatcher(settings: ServerSettings, store: SqlStore) -> None:
+    withdrawn: list[str] = []
+
+    class Dispatcher(InProcessDispatcher):
+        async def cancel(self, run_id: str, *, conversation_id: str) -> None:
+            withdrawn.append(run_id)
+
+    record = _record()
+    await store.queue.add(record)
+    async with RunPool(settings, queue=store.queue, dispatcher=Dispatcher()) as pool:
+        await pool._request_cancel(store.queue, record)  # pyright: ignore[reportPrivateUsage]
+    known = await store.queue.get(record.run_id)
+
+    assert withdrawn == [record.run_id]
+    assert known is not None
+    assert known.state == 'ended'
