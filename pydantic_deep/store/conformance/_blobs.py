@@ -31,30 +31,33 @@ class BlobStoreSuite:
     Subclass it in a test module and provide a fixture `blobs`: storage that is empty for each test.
     """
 
+    # Coverage loses lines of a test that follow a call of obstore, not always the same ones.
+
     pytestmark: ClassVar = [pytest.mark.anyio]
 
-    async def test_contents_are_read_unchanged(self, blobs: BlobStore) -> None:
-        # Coverage loses the last line of a test after a call of obstore.
-        for number, data in enumerate((b'', b'x', _CHUNK * 6)):  # pragma: no branch
+    async def test_contents_are_read_unchanged(self, blobs: BlobStore) -> None:  # pragma: no cover
+        for number, data in enumerate((b'', b'x', _CHUNK * 6)):
             await blobs.put(f's/aa/{number}', data)
             assert await self.read(blobs, f's/aa/{number}') == data
 
-    async def test_chunks_are_stored_as_one(self, blobs: BlobStore) -> None:
+    async def test_chunks_are_stored_as_one(self, blobs: BlobStore) -> None:  # pragma: no cover
         await blobs.put('s/aa/many', _chunks(12))
         await blobs.put('s/aa/none', _chunks(0))
         assert await self.read(blobs, 's/aa/many') == _CHUNK * 12
-        assert await self.read(blobs, 's/aa/none') == b''  # pragma: no cover
+        assert await self.read(blobs, 's/aa/none') == b''
 
-    async def test_large_contents_are_read_in_chunks(self, blobs: BlobStore) -> None:
+    async def test_large_contents_are_read_in_chunks(self, blobs: BlobStore) -> None:  # pragma: no cover
         await blobs.put('s/aa/large', _chunks(12))
         assert max([len(chunk) async for chunk in blobs.get('s/aa/large')]) <= 8 * len(_CHUNK)
 
-    async def test_failed_chunks_store_nothing_and_raise_their_error(self, blobs: BlobStore) -> None:
+    async def test_failed_chunks_store_nothing_and_raise_their_error(
+        self, blobs: BlobStore
+    ) -> None:  # pragma: no cover
         with pytest.raises(ValueError, match='the chunks failed'):
             await blobs.put('s/aa/failed', _chunks(12, ValueError('the chunks failed')))
         assert await self.entries(blobs, 's') == []
 
-    async def test_cancelled_upload_stores_nothing(self, blobs: BlobStore) -> None:
+    async def test_cancelled_upload_stores_nothing(self, blobs: BlobStore) -> None:  # pragma: no cover
         started = asyncio.Event()
 
         async def endless() -> AsyncIterator[bytes]:
@@ -70,25 +73,29 @@ class BlobStoreSuite:
             await upload
         assert await self.entries(blobs, 's') == []
 
-    async def test_missing_blob_is_not_found(self, blobs: BlobStore) -> None:
+    async def test_missing_blob_is_not_found(self, blobs: BlobStore) -> None:  # pragma: no cover
         with pytest.raises(FileNotFoundError):
             await self.read(blobs, 's/aa/missing')
 
-    async def test_blobs_below_a_prefix_are_listed_with_size_and_time(self, blobs: BlobStore) -> None:
+    async def test_blobs_below_a_prefix_are_listed_with_size_and_time(
+        self, blobs: BlobStore
+    ) -> None:  # pragma: no cover
         before = time.time()
         for name in ('s/aa/1', 's/bb/2', 'st/aa/3', 't/s/4'):
             await blobs.put(name, b'x' * 10)
         entries = await self.entries(blobs, 's')
         assert [(entry.name, entry.size_bytes) for entry in entries] == [('s/aa/1', 10), ('s/bb/2', 10)]
         assert all(abs(entry.modified_at / 1e6 - before) < _CLOCK_SECONDS for entry in entries)
-        assert await self.entries(blobs, 'other') == []  # pragma: no cover
+        assert await self.entries(blobs, 'other') == []
 
-    async def test_concurrent_uploads_are_all_stored(self, blobs: BlobStore) -> None:
+    async def test_concurrent_uploads_are_all_stored(self, blobs: BlobStore) -> None:  # pragma: no cover
         await asyncio.gather(*(blobs.put(f's/{number % 7}/{number}', b'%d' % number) for number in range(100)))
         assert len(await self.entries(blobs, 's')) == 100
-        assert await self.read(blobs, 's/1/50') == b'50'  # pragma: no cover
+        assert await self.read(blobs, 's/1/50') == b'50'
 
-    async def test_deleted_blobs_are_gone_and_missing_ones_are_ignored(self, blobs: BlobStore) -> None:
+    async def test_deleted_blobs_are_gone_and_missing_ones_are_ignored(
+        self, blobs: BlobStore
+    ) -> None:  # pragma: no cover
         for name in ('s/aa/1', 's/aa/2', 's/aa/3'):
             await blobs.put(name, b'x')
         await blobs.delete(['s/aa/missing', 's/aa/1', 's/aa/3'])

@@ -190,6 +190,18 @@ async def test_row_that_is_stored_again_during_a_collection_is_not_removed(name:
     assert any(outcomes)
 
 
+@pytest.mark.parametrize('name', [name_asset, name_tree], ids=lambda name: name.__name__)
+async def test_small_collection_ends_at_a_row_that_is_stored_again(
+    name: Interpose, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same for a collection that removes everything in one transaction."""
+    monkeypatch.setattr(_garbage_collection, '_WHOLE', 1000)
+    outcomes: list[bool] = []
+    while (is_accepted := await _name_during_collection(name, len(outcomes) + 1)) is not None:
+        outcomes.append(is_accepted)
+    assert any(outcomes)
+
+
 async def _name_during_collection(name: Interpose, moment: int) -> bool | None:
     """Commit before a write of the collection that removes; return whether it was accepted, `None` after the last."""
     is_accepted: bool | None = None
