@@ -162,6 +162,7 @@ def test_every_public_name_is_listed() -> None:
                 'Worker',
                 'WorkerEvent',
                 'WorkerEventKind',
+                'check_dispatcher_url',
                 'emit_turn',
                 'load_attempts',
                 'load_run_messages',

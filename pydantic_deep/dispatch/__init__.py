@@ -11,7 +11,7 @@ one of a URL.
 While a run is executed, its events are written to a log in the store, which other processes read.
 """
 
-from ._open import open_dispatcher
+from ._open import check_dispatcher_url, open_dispatcher
 from ._protocol import Dispatcher, DispatcherHealth, ExecuteRun
 from ._queued_turn import OpenBackend
 from ._stored_events import load_attempts, load_run_messages
@@ -34,6 +34,7 @@ __all__ = (
     'Worker',
     'WorkerEvent',
     'WorkerEventKind',
+    'check_dispatcher_url',
     'emit_turn',
     'load_attempts',
     'load_run_messages',

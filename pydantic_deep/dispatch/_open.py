@@ -14,6 +14,19 @@ _FORMS: Final = (
 )
 
 
+def check_dispatcher_url(url: str) -> str:
+    """Return a URL that `open_dispatcher` accepts, without connecting.
+
+    Raises:
+        ValueError: The URL has none of the forms of `open_dispatcher`.
+    """
+    scheme, separator, _ = url.partition('://')
+    if not separator or scheme not in ('postgresql', 'postgres', 'temporal'):
+        shown = f'{scheme}{separator}…' if separator else 'that URL'
+        raise ValueError(f'There is no dispatcher at {shown}. {_FORMS}')
+    return url
+
+
 @asynccontextmanager
 async def open_dispatcher(url: str) -> AsyncGenerator[Dispatcher]:
     """Open the dispatcher at `url`, and close it on exit.
@@ -34,14 +47,10 @@ async def open_dispatcher(url: str) -> AsyncGenerator[Dispatcher]:
 
 
 async def _open(url: str) -> Dispatcher:
-    scheme, separator, _ = url.partition('://')
-    if separator and scheme in ('postgresql', 'postgres'):
-        from .postgres import PostgresDispatcher
-
-        return await PostgresDispatcher.open(url)
-    if separator and scheme == 'temporal':
+    if check_dispatcher_url(url).startswith('temporal:'):
         from .temporal import TemporalDispatcher
 
         return await TemporalDispatcher.open(url)
-    shown = f'{scheme}{separator}…' if separator else 'that URL'
-    raise ValueError(f'There is no dispatcher at {shown}. {_FORMS}')
+    from .postgres import PostgresDispatcher
+
+    return await PostgresDispatcher.open(url)

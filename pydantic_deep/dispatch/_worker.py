@@ -115,6 +115,9 @@ class Worker:
         drain_seconds: How long running runs may take to end when the worker stops. The others are given back.
         retention_seconds: How long the records and events of ended runs remain in the queue.
         on_event: Called when a run begins, is taken over, ends, or is given back.
+
+    Raises:
+        ValueError: An agent has another store.
     """
 
     def __init__(
@@ -129,6 +132,12 @@ class Worker:
         retention_seconds: float = 600,
         on_event: Callable[[WorkerEvent], object] | None = None,
     ) -> None:
+        for name, agent in agents.items():
+            if agent.store is not store:
+                raise ValueError(
+                    f'The agent {name!r} has the store {agent.store.url!r}, and the worker {store.url!r}. Pass one object to '
+                    'both.'
+                )
         self._agents = agents
         self._store = store
         self._queue = store.queue

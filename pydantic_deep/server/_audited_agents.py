@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from anyio.abc import TaskGroup
+
 from pydantic_deep.audit import AUDIT_FIELDS, Audit, AuditRecord, finish_crashed
+from pydantic_deep.dispatch import WorkerEvent
 from pydantic_deep.repository import Repository, SqlRepository
 from pydantic_deep.store import SqlStore, VersionFilter
 from pydantic_deep.streaming import WholeCalls, current_session_id
 
 from ._agents import AnyAgent, ServedAgent, prepare_agents
 from ._state import OWNER
+
+_LOGGER = logging.getLogger('pydantic_deep')
 
 _ALL = 1_000_000
 """An upper bound for the number of runs that crashed processes can leave behind."""
@@ -44,6 +50,38 @@ async def finish_audit_records(audit: Repository[AuditRecord], store: SqlStore) 
         return run is not None and run.state == 'running' and run.id not in orphans
 
     await finish_crashed(audit, is_alive, store=store)
+
+
+class TakeoverAudit:
+    """Ends the audit records of crashed processes once their runs, which a worker has taken over, have ended.
+
+    Call it with the events of the worker.
+
+    Args:
+        audit: The audit records.
+        store: The store of the runs.
+        tasks: Runs the task that ends records.
+    """
+
+    def __init__(self, audit: Repository[AuditRecord], store: SqlStore, tasks: TaskGroup) -> None:
+        self._audit = audit
+        self._store = store
+        self._tasks = tasks
+        self._taken_over: set[str] = set()
+
+    def __call__(self, event: WorkerEvent) -> None:
+        """Note an event."""
+        if event.kind == 'taken_over':
+            self._taken_over.add(event.run_id)
+        elif event.run_id in self._taken_over:
+            self._taken_over.discard(event.run_id)
+            self._tasks.start_soon(self._finish)
+
+    async def _finish(self) -> None:
+        try:
+            await finish_audit_records(self._audit, self._store)
+        except Exception:  # outermost boundary: a failed cleanup must not end the process
+            _LOGGER.exception('The audit records of crashed runs could not be ended')
 
 
 class _RunMetadata:

@@ -12,7 +12,7 @@ import anyio
 from fastapi import FastAPI
 
 from pydantic_deep.deps import DeepAgentDeps
-from pydantic_deep.dispatch import Dispatcher, Worker, open_dispatcher
+from pydantic_deep.dispatch import Worker
 from pydantic_deep.repository import SqlRepository
 from pydantic_deep.store import SqlStore
 from pydantic_deep.streaming import EndEvent, ErrorEvent, StartEvent, StreamEvent
@@ -20,12 +20,14 @@ from pydantic_deep.views import StoreReader
 
 from ._agents import AnyAgent
 from ._api_keys import open_keys
-from ._audited_agents import finish_audit_records, open_audited_agents
+from ._audited_agents import TakeoverAudit, finish_audit_records, open_audited_agents
+from ._dispatcher import open_configured_dispatcher
 from ._metrics import ServerMetrics
 from ._rate_limits import RateLimit, WrongKeyLimit
 from ._settings import ServerSettings
 from ._state import OWNER, MakeBackend, ServerState
 from ._threads import THREAD_FIELDS, Thread
+from .runs._mirrors import RunMirrors
 from .runs._pool import RunPool
 from .runs._stored_run_events import stored_run_events
 from .runs._stored_runs import load_run
@@ -50,11 +52,11 @@ async def serving(
         prepared, audit = await stack.enter_async_context(open_audited_agents(agents, store, make_deps=make_deps))
         threads = await SqlRepository[Thread].open(store, Thread, fields=THREAD_FIELDS, name='server_thread')
         stack.push_async_callback(threads.aclose)
-        dispatcher: Dispatcher | None = None
-        if settings.dispatcher is not None:
-            dispatcher = await stack.enter_async_context(open_dispatcher(settings.dispatcher))
-        pool = RunPool(settings, metrics=metrics, queue=store.queue, dispatcher=dispatcher)
-        pool.mirror_runs(partial(_events_of_ended, app))
+        dispatcher = await stack.enter_async_context(open_configured_dispatcher(settings))
+        mirrors = RunMirrors(
+            store.queue, memory_bytes=settings.log_memory_bytes, load_events=partial(_events_of_ended, app)
+        )
+        pool = RunPool(settings, metrics=metrics, mirrors=mirrors, dispatcher=dispatcher)
         runs = await stack.enter_async_context(pool)
         metrics.running.set_function(lambda: runs.running_count)
         metrics.log_bytes.set_function(lambda: runs.log_bytes)
@@ -88,6 +90,7 @@ async def serving(
                 make_backend=make_backend,
                 drain_seconds=settings.shutdown_seconds,
                 retention_seconds=settings.log_retention_seconds,
+                on_event=TakeoverAudit(audit, store, runs.tasks),
             )
             await stack.enter_async_context(_running(worker))
         try:

@@ -16,6 +16,7 @@ from pydantic_settings import (
 )
 
 from pydantic_deep.deps import MAX_FILE_BYTES
+from pydantic_deep.dispatch import check_dispatcher_url
 from pydantic_deep.errors import DeepAgentError
 
 ENVIRONMENT_PREFIX = 'PYDANTIC_DEEP_SERVER_'
@@ -102,7 +103,7 @@ class ServerSettings(BaseSettings):
     """Whether this process executes runs, and takes over those of crashed processes. Without it, workers do."""
     worker_concurrency: PositiveInt = 32
     """The maximum number of queued and taken-over runs that this process executes at the same time."""
-    dispatcher: str | None = Field(default=None, repr=False)
+    dispatcher: Annotated[str, AfterValidator(check_dispatcher_url)] | None = Field(default=None, repr=False)
     """The URL of the engine that delivers runs to workers. Default: workers look for runs in the store."""
     log_retention_seconds: NonNegativeFloat = 600
     """How long the log of an ended run is cached for clients that reconnect. After that, its events are rebuilt from
@@ -176,6 +177,6 @@ def _explain(error: ValidationError | SettingsError) -> str:
         name = '.'.join(map(str, problem['loc']))
         is_unknown = problem['type'] == 'extra_forbidden'
         problems.append(
-            f'there is no setting {name!r}. Settings: {known}.' if is_unknown else f'{name}: {problem["msg"]}.'
+            f'there is no setting {name!r}. Settings: {known}.' if is_unknown else f'{name}: {problem["msg"].removeprefix("Value error, ").rstrip(".")}.'
         )
     return ' '.join(problems)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
@@ -10,18 +9,15 @@ from contextlib import AsyncExitStack
 import anyio
 from anyio.abc import TaskStatus
 
-from pydantic_deep.audit import AuditRecord
 from pydantic_deep.deps import DeepAgentDeps
-from pydantic_deep.dispatch import Dispatcher, Worker, WorkerEvent, open_dispatcher
-from pydantic_deep.repository import Repository
+from pydantic_deep.dispatch import Worker, WorkerEvent
 from pydantic_deep.store import SqlStore
 
 from ._agents import AnyAgent, check_agents
-from ._audited_agents import finish_audit_records, open_audited_agents
-from ._settings import InvalidSettingsError, ServerSettings
+from ._audited_agents import TakeoverAudit, open_audited_agents
+from ._dispatcher import open_configured_dispatcher
+from ._settings import ServerSettings
 from ._state import MakeBackend
-
-_LOGGER = logging.getLogger('pydantic_deep')
 
 
 async def run_worker(
@@ -60,43 +56,30 @@ async def run_worker(
     settings = settings or ServerSettings()
     check_agents(agents, store)
     async with AsyncExitStack() as stack:
-        dispatcher = await _open_dispatcher(stack, settings.dispatcher)
+        dispatcher = await stack.enter_async_context(open_configured_dispatcher(settings))
         prepared, audit = await stack.enter_async_context(open_audited_agents(agents, store, make_deps=make_deps))
-        taken_over: set[str] = set()
-
-        def report(event: WorkerEvent) -> None:
-            if event.kind == 'taken_over':
-                taken_over.add(event.run_id)
-            elif event.run_id in taken_over:
-                taken_over.discard(event.run_id)
-                group.start_soon(_finish_audit_records, audit, store)
-            on_event(event)
-
-        worker = Worker(
-            prepared,
-            store,
-            dispatcher=dispatcher,
-            concurrency=settings.worker_concurrency,
-            make_backend=make_backend,
-            drain_seconds=settings.shutdown_seconds,
-            retention_seconds=settings.log_retention_seconds,
-            on_event=report,
-        )
         async with anyio.create_task_group() as group:
+            finish_audit = TakeoverAudit(audit, store, group)
+
+            def report(event: WorkerEvent) -> None:
+                finish_audit(event)
+                on_event(event)
+
+            worker = Worker(
+                prepared,
+                store,
+                dispatcher=dispatcher,
+                concurrency=settings.worker_concurrency,
+                make_backend=make_backend,
+                drain_seconds=settings.shutdown_seconds,
+                retention_seconds=settings.log_retention_seconds,
+                on_event=report,
+            )
             await group.start(_stop_on_signal, worker, on_stop)
             async with anyio.create_task_group() as working:
                 await working.start(worker.run)
                 on_start('none' if dispatcher is None else (await dispatcher.health()).detail)
             group.cancel_scope.cancel()
-
-
-async def _open_dispatcher(stack: AsyncExitStack, url: str | None) -> Dispatcher | None:
-    if url is None:
-        return None
-    try:
-        return await stack.enter_async_context(open_dispatcher(url))
-    except (ValueError, ImportError) as error:
-        raise InvalidSettingsError(f'dispatcher: {error}') from None
 
 
 async def _stop_on_signal(worker: Worker, on_stop: Callable[[int], object], *, task_status: TaskStatus[None]) -> None:
@@ -106,11 +89,3 @@ async def _stop_on_signal(worker: Worker, on_stop: Callable[[int], object], *, t
             worker.stop()
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             on_stop(worker.active_count)
-
-
-async def _finish_audit_records(audit: Repository[AuditRecord], store: SqlStore) -> None:
-    """End the audit records of a crashed process whose run was continued here."""
-    try:
-        await finish_audit_records(audit, store)
-    except Exception:  # outermost boundary: a failed cleanup must not end the worker
-        _LOGGER.exception('The audit records of crashed runs could not be ended')

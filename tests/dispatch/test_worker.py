@@ -11,12 +11,13 @@ from typing import Any
 
 import anyio
 import pytest
+from pydantic_ai import Agent
 
 from pydantic_deep import Approve, StateBackend
 from pydantic_deep.dispatch import InProcessDispatcher, UnknownAgentError, Worker, submit
-from pydantic_deep.store import StoreClosedError, StoreUnavailableError, new_id
-from pydantic_deep.testing import Answer
-from pydantic_deep.versions import TurnOptions
+from pydantic_deep.store import StoreClosedError, StoreUnavailableError, new_id, open_store
+from pydantic_deep.testing import Answer, ScriptedModel
+from pydantic_deep.versions import TurnOptions, VersionedAgent
 from tests.dispatch.conftest import Store, answers, ask, begin, crash, ended, events_of, process, until, working
 from tests.versions.recovery.crashes import MAY_HAVE_RUN, World, begins, ends, starts, tool_call
 
@@ -589,3 +590,11 @@ async def test_many_old_runs_are_removed_without_a_pause(url: str, monkeypatch: 
             reads = store.mortal.reads
             await until(lambda: store.mortal.reads > reads + 20)
     assert removed == [7, 7, 7]
+
+
+async def test_agent_of_another_store_is_refused() -> None:
+    """Its commits would have another owner than the claims of the worker."""
+    async with open_store('memory:') as store, open_store('memory:') as other:
+        agent = VersionedAgent(Agent(ScriptedModel('Hi')), other)
+        with pytest.raises(ValueError, match="The agent 'helper' has the store 'memory:'"):
+            Worker({'helper': agent}, store)

@@ -169,7 +169,7 @@ class Access:
         """
         check_id(id)
         local, queued = self.state.runs.get(id), None
-        if local is None or local.on_cancel is not None:
+        if local is None or local.is_mirrored:
             queued = await self.state.store.queue.get(id)
         if queued is not None:
             await self.conversation(queued.conversation_id)

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, cast
 
+import anyio
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic_ai.settings import ModelSettings
@@ -26,6 +27,7 @@ from pydantic_deep.server.runs._event_stream import (
     tail_log,
     tail_stored,
 )
+from pydantic_deep.server.runs._server_run import ServerRun
 from pydantic_deep.server.runs._stored_run_events import follow_stored_run, stored_run_events
 from pydantic_deep.server.runs._stored_runs import StoredRun, load_run
 from pydantic_deep.server.schemas._approvals import to_decision
@@ -43,6 +45,9 @@ router = APIRouter(prefix='/api', route_class=JsonRoute)
 
 POLL_SECONDS = 0.5
 """Interval, in seconds, at which the store is polled for a watched run of another process."""
+
+CANCEL_SECONDS = 10
+"""How long a request to cancel a run waits for the worker of the run."""
 
 STREAM = 'text/event-stream'
 
@@ -100,7 +105,7 @@ class TurnRequest:
         queued: QueuedRunRecord | None = None
         with suppress(*UNAVAILABLE_ERRORS):  # if the store has lost the run, the response is built from this process
             stored = await load_run(state.store, state.runs, run.id) if self.wait else None
-            queued = None if run.on_cancel is None else await state.store.queue.get(run.id)
+            queued = await state.store.queue.get(run.id) if run.is_mirrored else None
         agent = state.agents[run.agent_name]
         own = AuthorizedRun(id=run.id, agent=agent, local=run, stored=stored, queued=queued)
         shape = await build_run(state, own)
@@ -245,8 +250,7 @@ async def cancel_run(run: str, access: Runner) -> Run:
     own = await access.run(run)
     try:
         if own.local is not None:
-            own.local.cancel()
-            await own.local.wait()
+            await _cancel(access.state, own.local)
             own = await access.run(run)
         if own.stored is not None and own.stored.is_suspended and await own.agent.cancel(own.stored.last.id):
             own = await access.run(run)
@@ -259,6 +263,24 @@ async def cancel_run(run: str, access: Runner) -> Run:
     if own.local is None and own.stored is not None and not own.stored.is_over:
         raise ServerError('conflict', f'The run {run} is active in another process. Cancel it there, or wait.')
     return await build_run(access.state, own)
+
+
+async def _cancel(state: ServerState, run: ServerRun) -> None:
+    """Cancel a run, and wait for its end."""
+    if not run.is_mirrored:
+        run.cancel()
+        await run.wait()
+        return
+    await state.runs.request_cancel(run)
+    with anyio.move_on_after(CANCEL_SECONDS) as waiting:
+        await run.wait()
+    if waiting.cancelled_caught:
+        raise ServerError(
+            'unavailable',
+            f'The request to cancel run {run.id} is stored, but no worker has ended the run yet. It ends when a worker is '
+            'available.',
+            headers={'Retry-After': '5'},
+        )
 
 
 @router.post(

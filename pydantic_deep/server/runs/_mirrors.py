@@ -42,7 +42,6 @@ class RunMirrors:
         queue: The queue of the store.
         memory_bytes: The maximum size of a log in memory.
         load_events: Returns the events of an ended run that has no log, from the store.
-        on_end: Called with each run that has ended.
     """
 
     def __init__(
@@ -51,12 +50,13 @@ class RunMirrors:
         *,
         memory_bytes: int,
         load_events: Callable[[str], Awaitable[list[StreamEvent]]],
-        on_end: Callable[[ServerRun], None],
     ) -> None:
-        self._queue = queue
+        self.queue = queue
+        """The queue of the store."""
+        self.on_end: Callable[[ServerRun], object] = ServerRun.mark_ended
+        """Called with each run that has ended, to end it here."""
         self._memory_bytes = memory_bytes
         self._load_events = load_events
-        self._on_end = on_end
         self._mirrors: dict[str, _Mirror] = {}
         self._added = anyio.Event()
 
@@ -70,19 +70,12 @@ class RunMirrors:
         """All mirrored runs, in the order in which they were added."""
         return [mirror.run for mirror in self._mirrors.values()]
 
-    def add(self, record: QueuedRunRecord, cancel: Callable[[], None]) -> ServerRun:
-        """Mirror a queued run, and return it.
-
-        Args:
-            record: The run.
-            cancel: Requests to cancel it.
-        """
+    def add(self, record: QueuedRunRecord) -> ServerRun:
+        """Mirror a queued run, and return it."""
         known = self.get(record.run_id)
         if known is not None:
             return known
-        run = ServerRun.queued(record, RunLog(memory_bytes=self._memory_bytes, epoch=epoch_name(0)), cancel)
-        if record.state == 'ended':
-            run.state = 'running'  # until its log is read
+        run = ServerRun.mirrored(record, RunLog(memory_bytes=self._memory_bytes, epoch=epoch_name(0)))
         self._mirrors[run.id] = _Mirror(run=run)
         self._added.set()
         return run
@@ -100,13 +93,27 @@ class RunMirrors:
                 self._added = anyio.Event()
                 await self._added.wait()
             try:
-                progress = {item.run_id: item for item in await self._queue.progress(list(self._mirrors))}
+                progress = {item.run_id: item for item in await self.queue.progress(list(self._mirrors))}
                 for run_id, mirror in list(self._mirrors.items()):
-                    await self._update(mirror, progress.get(run_id))
+                    await self._update_or_drop(mirror, progress.get(run_id))
             except StoreUnavailableError as error:
                 _LOGGER.warning('The server waits for its store: %s', error)
                 await anyio.sleep(RETRY_SECONDS)
             await anyio.sleep(POLL_SECONDS)
+
+    async def _update_or_drop(self, mirror: _Mirror, progress: RunProgress | None) -> None:
+        try:
+            await self._update(mirror, progress)
+        except StoreUnavailableError:
+            raise
+        except Exception:  # outermost boundary: one damaged run ends neither the server nor other mirrors
+            _LOGGER.exception('The events of the run %s could not be read', mirror.run.id)
+            self._drop(mirror.run)
+
+    def _drop(self, run: ServerRun) -> None:
+        del self._mirrors[run.id]
+        self.on_end(run)
+        run.caught_up.set()
 
     async def _update(self, mirror: _Mirror, progress: RunProgress | None) -> None:
         run = mirror.run
@@ -121,14 +128,13 @@ class RunMirrors:
                 run.restart(RunLog(memory_bytes=self._memory_bytes, epoch=f'{epoch_name(mirror.epoch)}s'))
                 for event in await self._load_events(run.id):
                     run.emit(event)
-            del self._mirrors[run.id]
-            self._on_end(run)
+            self._drop(run)
         run.caught_up.set()
 
     async def _copy(self, mirror: _Mirror) -> bool:
         """Copy the next entries; return whether there were any."""
         log, after = mirror.run.log, len(mirror.run.log)
-        for part in await self._queue.entries(mirror.run.id, mirror.epoch, after=after):
+        for part in await self.queue.entries(mirror.run.id, mirror.epoch, after=after):
             for entry in part.entries[max(0, len(log) - part.first + 1) :]:
                 log.append(entry)
                 if entry[1:].startswith(_NOTED):

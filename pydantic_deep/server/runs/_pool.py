@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from types import TracebackType
@@ -21,8 +21,8 @@ from pydantic_deep.dispatch import Dispatcher, DispatcherUnavailableError, TurnE
 from pydantic_deep.server._metrics import ServerMetrics
 from pydantic_deep.server._settings import ServerSettings
 from pydantic_deep.server.http._errors import ServerError
-from pydantic_deep.store import QueuedRunRecord, QueueLimitError, RunQueue, SqlStore, StoreError, new_id
-from pydantic_deep.streaming import RunEvents, StreamEvent
+from pydantic_deep.store import QueueLimitError, RunQueue, SqlStore, new_id
+from pydantic_deep.streaming import RunEvents
 from pydantic_deep.versions import AgentVersion, TurnOptions, TurnStream
 
 from ._log_cache import LogCache
@@ -49,7 +49,7 @@ class RunPool:
         settings: ServerSettings,
         *,
         metrics: ServerMetrics | None = None,
-        queue: RunQueue | None = None,
+        mirrors: RunMirrors | None = None,
         dispatcher: Dispatcher | None = None,
     ) -> None:
         """Create a pool.
@@ -57,7 +57,7 @@ class RunPool:
         Args:
             settings: The limits of runs and of their logs.
             metrics: Counts ended runs.
-            queue: The queue of the store, for runs that workers execute.
+            mirrors: Mirrors runs that workers execute.
             dispatcher: Delivers queued runs to workers.
         """
         self._settings = settings
@@ -66,10 +66,10 @@ class RunPool:
         self._ended: LogCache[ServerRun] = LogCache(
             retention_seconds=settings.log_retention_seconds, max_bytes=settings.max_log_bytes, clock=time.monotonic
         )
-        self.queue = queue
-        """The queue of the store; `None` without workers."""
         self._dispatcher = dispatcher
-        self._mirrors: RunMirrors | None = None
+        self._mirrors = mirrors
+        if mirrors is not None:
+            mirrors.on_end = self._keep
         self.is_recovering = False
         """Whether suspended runs of crashed processes are being resumed: see `_lifespan.recover`."""
         self.resuming: dict[str, str | None] = {}
@@ -105,6 +105,11 @@ class RunPool:
                 self._mirrors.clear()
 
     @property
+    def queue(self) -> RunQueue | None:
+        """The queue of the store; `None` without workers."""
+        return None if self._mirrors is None else self._mirrors.queue
+
+    @property
     def tasks(self) -> TaskGroup:
         """The task group for tasks of the server, such as recovery.
 
@@ -135,20 +140,6 @@ class RunPool:
         """The part of the logs that is in memory, in bytes."""
         return sum(log.memory_bytes for log in self._logs())
 
-    def mirror_runs(self, load_events: Callable[[str], Awaitable[list[StreamEvent]]]) -> None:
-        """Mirror runs that other processes execute. Call this before the pool is opened.
-
-        Args:
-            load_events: Returns the events of an ended run from the store.
-        """
-        if self.queue is not None:
-            self._mirrors = RunMirrors(
-                self.queue,
-                memory_bytes=self._settings.log_memory_bytes,
-                load_events=load_events,
-                on_end=self._keep,
-            )
-
     def get(self, run_id: str) -> ServerRun | None:
         """Return a running run, a mirrored one, or an ended one with a cached log."""
         mirrored = None if self._mirrors is None else self._mirrors.get(run_id)
@@ -157,28 +148,28 @@ class RunPool:
     async def follow(self, run_id: str) -> ServerRun | None:
         """Return a run that `get` returns, or mirror a queued one; `None` if the run is unknown here."""
         run = self.get(run_id)
-        if run is not None or self.queue is None or self._mirrors is None:
+        if run is not None or self._mirrors is None:
             return run
-        record = await self.queue.get(run_id)
+        record = await self._mirrors.queue.get(run_id)
         if record is None:
             return None
-        run = self._mirror(self._mirrors, self.queue, record)
+        run = self.get(run_id) or self._mirrors.add(record)
         await run.caught_up.wait()
         return run
 
-    def _mirror(self, mirrors: RunMirrors, queue: RunQueue, record: QueuedRunRecord) -> ServerRun:
-        def cancel() -> None:
-            self.tasks.start_soon(self._request_cancel, queue, record)
+    async def request_cancel(self, run: ServerRun) -> None:
+        """Request to cancel a mirrored run. Its worker reads the request, and the log gets the end of the run.
 
-        return self.get(record.run_id) or mirrors.add(record, cancel)
-
-    async def _request_cancel(self, queue: RunQueue, record: QueuedRunRecord) -> None:
-        try:
-            await queue.request_cancel(record.run_id)
-            if self._dispatcher is not None:
-                await self._dispatcher.cancel(record.run_id, conversation_id=record.conversation_id)
-        except (StoreError, DispatcherUnavailableError) as error:
-            _LOGGER.warning('The run %s could not be cancelled: %s', record.run_id, error)
+        Raises:
+            StoreError: The request could not be stored.
+        """
+        assert self._mirrors is not None  # noqa: S101 - the run is mirrored
+        await self._mirrors.queue.request_cancel(run.id)
+        if self._dispatcher is not None:
+            try:
+                await self._dispatcher.cancel(run.id, conversation_id=run.conversation_id)
+            except DispatcherUnavailableError as error:
+                _LOGGER.warning('%s', error)
 
     def _keep(self, run: ServerRun) -> None:
         """Cache the log of an ended run."""
@@ -268,8 +259,7 @@ class RunPool:
             ApprovalsPendingError: The version has pending approvals, and the options contain a prompt.
             ApprovalAnsweredError: An approval has already been answered.
         """
-        assert self.queue is not None  # noqa: S101 - the pool of a server has both
-        assert self._mirrors is not None  # noqa: S101
+        assert self._mirrors is not None  # noqa: S101 - the pool of a server has a queue
         self._refuse_start(version)
         try:
             record = await submit(
@@ -285,7 +275,7 @@ class RunPool:
             )
         except QueueLimitError as error:
             raise ServerError('rate_limited', str(error), headers=REFUSED_HEADERS) from None
-        return self._mirror(self._mirrors, self.queue, record)
+        return self._mirrors.add(record)
 
     def clear_logs(self) -> None:
         """Remove ended runs and their logs. Their events can be rebuilt from the store."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias
@@ -74,16 +74,16 @@ class ServerRun:
     """The token that cancels the run."""
     begun: anyio.Event = field(default_factory=anyio.Event)
     """Set when the run is stored, after which a crash does not lose it, or has ended without being stored."""
-    on_cancel: Callable[[], None] | None = None
-    """Requests to cancel a run that another process executes."""
+    is_mirrored: bool = False
+    """Whether a worker executes the run, in this process or another: `RunPool.request_cancel` cancels it."""
     caught_up: anyio.Event = field(default_factory=anyio.Event)
     """Set when the log has the events that had occurred when this process began to mirror the run."""
     _ended: anyio.Event = field(default_factory=anyio.Event)
     _encoder: EntryEncoder = field(default_factory=EntryEncoder)
 
     @staticmethod
-    def queued(record: QueuedRunRecord, log: RunLog, cancel: Callable[[], None]) -> ServerRun:
-        """Return a run that another process executes, or will."""
+    def mirrored(record: QueuedRunRecord, log: RunLog) -> ServerRun:
+        """Return a run that a worker executes, or will."""
         run = ServerRun(
             id=record.run_id,
             conversation_id=record.conversation_id,
@@ -95,22 +95,22 @@ class ServerRun:
             log=log,
             renderings={},
             started_at=utc_datetime(record.started_at or record.submitted_at),
-            state=queued_state(record),
-            on_cancel=cancel,
+            ended_at=None if record.ended_at is None else utc_datetime(record.ended_at),
+            state='queued' if record.state == 'queued' else 'running',  # the log has the end
+            is_mirrored=True,
         )
         run.begun.set()  # it is stored
         return run
 
     def restart(self, log: RunLog) -> None:
         """Replace the log, from its beginning: another process continues the run, and divides its events differently."""
-        self.log.successor, old, self.log = log, self.log, log
+        old, self.log = self.log, log
+        old.successor = log
         old.discard()
         self.state, self._encoder = 'running', EntryEncoder()
 
     def cancel(self) -> None:
-        """Cancel the run. Its work is committed. Cancelling an ended run has no effect."""
-        if self.on_cancel is not None:
-            self.on_cancel()
+        """Cancel a run of this process. Its work is committed. Cancelling an ended run has no effect."""
         self.token.cancel()
 
     async def wait(self) -> None:
@@ -133,6 +133,8 @@ class ServerRun:
         match event:
             case ErrorEvent():
                 self.error = event
+            case UsageEvent():
+                self.usage = event
             case EndEvent():
                 self.state = event.status or 'complete'
                 self.version_id, self.output = event.version_id, event.output
@@ -141,7 +143,7 @@ class ServerRun:
 
     def mark_ended(self) -> None:
         """Close the log and wake all waiting tasks. Renderings close their own logs."""
-        self.ended_at = datetime.now(UTC)
+        self.ended_at = self.ended_at or datetime.now(UTC)
         self.log.close()
         self.begun.set()
         self._ended.set()

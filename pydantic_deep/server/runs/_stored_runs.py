@@ -105,8 +105,9 @@ async def load_suspended_runs(store: Store, pool: RunPool, conversation_id: str)
 
 async def _without_queued(queue: RunQueue, store: Store, orphans: Sequence[RunRecord]) -> list[RunRecord]:
     """Return the orphans that no worker is about to continue."""
-    queued = {run.run_id for run in await queue.list(limit=_ALL)}
-    return [run for run in orphans if queued.isdisjoint({one.id for one in await load_attempts(store, run.id)})]
+    first_by_id = {run.id: (await load_attempts(store, run.id))[0].id for run in orphans}
+    queued = {run.run_id for run in await queue.get_all(set(first_by_id.values())) if run.state != 'ended'}
+    return [run for run in orphans if first_by_id[run.id] not in queued]
 
 
 async def _suspended(store: Store, pool: RunPool, runs: Sequence[RunRecord]) -> dict[str, bool]:
@@ -115,13 +116,12 @@ async def _suspended(store: Store, pool: RunPool, runs: Sequence[RunRecord]) -> 
     While the server recovers after its start, runs that it is about to resume count as running.
     """
     running = {run.id for run in runs if run.state == 'running' and run.id not in pool.resuming}
-    orphans = await store.orphans(_ALL) if running else []
+    orphans = [run for run in await store.orphans(_ALL) if run.id in running] if running else []
     if orphans and pool.queue is not None:
         orphans = await _without_queued(pool.queue, store, orphans)
     suspended: dict[str, bool] = {}
     for run in orphans:
-        if run.id in running:
-            moved_on = await has_moved_on(store, run)
-            if moved_on or run.owner == store.owner or not pool.is_recovering:
-                suspended[run.id] = moved_on
+        moved_on = await has_moved_on(store, run)
+        if moved_on or run.owner == store.owner or not pool.is_recovering:
+            suspended[run.id] = moved_on
     return suspended

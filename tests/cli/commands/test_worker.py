@@ -109,12 +109,12 @@ def test_worker_passes_its_options_and_prints_events(
 
     monkeypatch.setattr('pydantic_deep.server.run_worker', work)
     monkeypatch.setenv('PYDANTIC_DEEP_SERVER_WORKER_CONCURRENCY', '7')
-    monkeypatch.setenv('PYDANTIC_DEEP_SERVER_DISPATCHER', 'test://one')
+    monkeypatch.setenv('PYDANTIC_DEEP_SERVER_DISPATCHER', 'temporal://one')
     options = ('--agents', 'fleet:agent', '--store', f'sqlite:///{agents_module}/a.db', '--concurrency', '3')
     result = invoke('worker', *options, '--drain', '1.5')
     assert result.exit_code == 0, result.stderr
     [settings] = given
-    assert (settings.worker_concurrency, settings.dispatcher, settings.shutdown_seconds) == (3, 'test://one', 1.5)
+    assert (settings.worker_concurrency, settings.dispatcher, settings.shutdown_seconds) == (3, 'temporal://one', 1.5)
     ready, event, stop = result.stderr.splitlines()
     assert re.fullmatch(r'Worker ready: agents analyst; store \S+/a\.db; dispatcher none; concurrency 3', ready)
     assert re.fullmatch(

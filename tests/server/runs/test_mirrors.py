@@ -17,13 +17,14 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import create_deep_agent
-from pydantic_deep.dispatch import InProcessDispatcher
-from pydantic_deep.server import AnyAgent, ServerSettings, _lifespan
+from pydantic_deep.dispatch import DispatcherUnavailableError, InProcessDispatcher
+from pydantic_deep.server import AnyAgent, ServerSettings, _dispatcher, _lifespan
+from pydantic_deep.server.routes import _turns
 from pydantic_deep.server.runs import _mirrors
 from pydantic_deep.server.runs._event_stream import RESET, log_frames
 from pydantic_deep.server.runs._pool import RunPool
 from pydantic_deep.server.runs._run_log import RunLog
-from pydantic_deep.server.runs._server_run import queued_state
+from pydantic_deep.server.runs._server_run import ServerRun, queued_state
 from pydantic_deep.store import QueuedRunRecord, SqlStore, StoreUnavailableError, new_id, now, open_store
 from pydantic_deep.streaming import EndEvent, EventGroup, Frame, StartEvent, StreamEvent, encode_entry, frame_of
 from pydantic_deep.testing import Answer, ScriptedModel, call
@@ -127,6 +128,7 @@ async def test_waiting_client_gets_the_result(fleet: Fleet) -> None:
 
     assert turn.status_code == 200
     assert turn.json()['output'] == 'You said: Hi'
+    assert turn.json()['usage']['requests'] == 1
     assert not turn.json()['is_here']
 
 
@@ -263,9 +265,6 @@ class _Queue:
             raise StoreUnavailableError('The server restarts.')
         return []
 
-    async def request_cancel(self, run_id: str) -> None:
-        raise StoreUnavailableError('The server restarts.')
-
 
 def _record(**values: Any) -> QueuedRunRecord:
     record = QueuedRunRecord(
@@ -287,10 +286,11 @@ async def test_mirror_waits_for_an_unavailable_store_and_ends_with_stored_events
         return [StartEvent(id=run_id), EndEvent(status='complete')]
 
     queue = _Queue()
-    mirrors = _mirrors.RunMirrors(cast('Any', queue), memory_bytes=1000, load_events=load, on_end=lambda _: ended.set())
+    mirrors = _mirrors.RunMirrors(cast('Any', queue), memory_bytes=1000, load_events=load)
+    mirrors.on_end = lambda _: ended.set()
     record = _record(state='ended')
-    run = mirrors.add(record, lambda: None)
-    assert mirrors.add(record, lambda: None) is run
+    run = mirrors.add(record)
+    assert mirrors.add(record) is run
     async with anyio.create_task_group() as group:
         group.start_soon(mirrors.run)
         await ended.wait()
@@ -307,24 +307,62 @@ async def test_ended_run_that_never_began_is_failed_or_interrupted() -> None:
 
 async def test_pool_without_a_queue_follows_no_other_process(settings: ServerSettings) -> None:
     async with RunPool(settings) as pool:
-        pool.mirror_runs(lambda _: never())
         assert await pool.follow(new_id()) is None
-
-
-async def never() -> list[StreamEvent]:
-    return []
 
 
 async def test_unknown_run_is_not_followed(fleet: Fleet) -> None:
     assert await fleet.doors[0].state.runs.follow(new_id()) is None
 
 
-async def test_request_to_cancel_that_is_not_stored_is_logged(
-    settings: ServerSettings, caplog: pytest.LogCaptureFixture
+async def test_cancellation_without_a_worker_is_stored_and_answers_503(
+    fleet: Fleet, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with RunPool(settings) as pool:
-        await pool._request_cancel(cast('Any', _Queue()), _record())  # pyright: ignore[reportPrivateUsage]
-    assert 'could not be cancelled: The server restarts.' in caplog.text
+    """A run that a worker has begun ends when a worker takes it over, without being executed."""
+    monkeypatch.setattr(_turns, 'CANCEL_SECONDS', 0.1)
+    monkeypatch.setattr('pydantic_deep.dispatch._worker.CANCEL_SECONDS', 3600)  # the worker does not notice the request
+    _, run = await fleet.begin('wait')
+    async with fleet.worker() as worker:
+        await gate.reached.wait()
+        refused = await fleet.second.post(f'/api/runs/{run}/cancel')
+        queued = await worker.store.queue.get(run)
+        gate.opened.set()
+
+    assert refused.status_code == 503
+    assert 'The request to cancel run' in refused.json()['error']['message']
+    assert queued is not None
+    assert queued.cancelled_at is not None
+
+
+async def test_damaged_log_ends_its_mirror_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other mirrors go on, and clients that wait for the run are released."""
+    ended: list[str] = []
+    both = anyio.Event()
+
+    async def load(run_id: str) -> list[StreamEvent]:
+        if run_id == damaged.id:
+            raise ValueError('damaged')
+        return [StartEvent(id=run_id), EndEvent(status='complete')]
+
+    def end(run: ServerRun) -> None:
+        ended.append(run.id)
+        if len(ended) == 2:
+            both.set()
+
+    queue = _Queue()
+    queue.asked = 1
+    mirrors = _mirrors.RunMirrors(cast('Any', queue), memory_bytes=1000, load_events=load)
+    mirrors.on_end = end
+    damaged, intact = mirrors.add(_record(state='ended')), mirrors.add(_record(state='ended'))
+    async with anyio.create_task_group() as group:
+        group.start_soon(mirrors.run)
+        await both.wait()
+        group.cancel_scope.cancel()
+
+    assert ended == [damaged.id, intact.id]
+    assert damaged.caught_up.is_set()
+    assert (damaged.outcome, intact.outcome) == (None, 'complete')
+    damaged.log.discard()
+    intact.log.discard()
 
 
 async def test_server_with_a_dispatcher_queues_its_runs(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,7 +374,7 @@ async def test_server_with_a_dispatcher_queues_its_runs(serve: Serve, monkeypatc
         opened.append(url)
         yield InProcessDispatcher()
 
-    monkeypatch.setattr(_lifespan, 'open_dispatcher', open_in_process)
+    monkeypatch.setattr(_dispatcher, 'open_dispatcher', open_in_process)
     settings = ServerSettings(requests_per_second=1000, request_burst=100_000, dispatcher='temporal://x:1/default')
     async with serve(settings=settings) as served, served.client(await served.key()) as client:
         created = await client.post('/api/conversations', json={'agent': 'analyst'})
@@ -363,19 +401,29 @@ async def test_other_versions_of_the_conversation_are_not_busy(fleet: Fleet) -> 
     assert (queued.status_code, other.status_code) == (202, 202)
 
 
-async def test_cancellation_withdraws_the_run_from_the_dispatcher(settings: ServerSettings, store: SqlStore) -> None:
+@pytest.mark.parametrize('is_up', [True, False])
+async def test_cancellation_withdraws_the_run_from_the_dispatcher(
+    settings: ServerSettings, store: SqlStore, *, is_up: bool
+) -> None:
+    """The store has the request in any case: a dispatcher that is down does not matter."""
     withdrawn: list[str] = []
 
     class Dispatcher(InProcessDispatcher):
         async def cancel(self, run_id: str, *, conversation_id: str) -> None:
+            if not is_up:
+                raise DispatcherUnavailableError('The engine', 'It is down.')
             withdrawn.append(run_id)
+
+    async def load(run_id: str) -> list[StreamEvent]:
+        return [StartEvent(id=run_id), EndEvent(status='interrupted')]
 
     record = _record()
     await store.queue.add(record)
-    async with RunPool(settings, queue=store.queue, dispatcher=Dispatcher()) as pool:
-        await pool._request_cancel(store.queue, record)  # pyright: ignore[reportPrivateUsage]
+    mirrors = _mirrors.RunMirrors(store.queue, memory_bytes=1000, load_events=load)
+    async with RunPool(settings, mirrors=mirrors, dispatcher=Dispatcher()) as pool:
+        await pool.request_cancel(mirrors.add(record))
     known = await store.queue.get(record.run_id)
 
-    assert withdrawn == [record.run_id]
+    assert withdrawn == ([record.run_id] if is_up else [])
     assert known is not None
     assert known.state == 'ended'

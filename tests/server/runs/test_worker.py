@@ -177,7 +177,7 @@ async def test_failed_cleanup_of_audit_records_is_logged(
     async def fail(*_: object) -> None:
         raise RuntimeError('broken')
 
-    monkeypatch.setattr('pydantic_deep.server._worker.finish_audit_records', fail)
+    monkeypatch.setattr('pydantic_deep.server._audited_agents.finish_audit_records', fail)
     await crash(shared)
     async with working(shared, agent('Hello.')) as running:
         await running.wait_for('ended')
@@ -187,21 +187,21 @@ async def test_failed_cleanup_of_audit_records_is_logged(
 
 @asynccontextmanager
 async def open_test_dispatcher(url: str) -> AsyncGenerator[InProcessDispatcher]:
-    if url != 'test://one':
-        raise ValueError(f'There is no dispatcher at {url!r}.')
+    if url != 'temporal://one':
+        raise ValueError(f'There is no server at {url!r}.')
     yield InProcessDispatcher()
 
 
 async def test_worker_opens_its_dispatcher(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('pydantic_deep.server._worker.open_dispatcher', open_test_dispatcher)
-    async with working(store, agent('Hello.'), dispatcher='test://one') as running:
+    monkeypatch.setattr('pydantic_deep.server._dispatcher.open_dispatcher', open_test_dispatcher)
+    async with working(store, agent('Hello.'), dispatcher='temporal://one') as running:
         assert running.detail == 'Runs are executed in this process.'
 
 
-async def test_unknown_dispatcher_is_an_invalid_setting(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('pydantic_deep.server._worker.open_dispatcher', open_test_dispatcher)
-    with pytest.raises(InvalidSettingsError, match="dispatcher: There is no dispatcher at 'test://two'"):
-        await run_worker({'analyst': agent()}, store, ServerSettings(dispatcher='test://two'))
+async def test_dispatcher_that_cannot_be_opened_is_an_invalid_setting(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('pydantic_deep.server._dispatcher.open_dispatcher', open_test_dispatcher)
+    with pytest.raises(InvalidSettingsError, match="dispatcher: There is no server at 'temporal://two'"):
+        await run_worker({'analyst': agent()}, store, ServerSettings(dispatcher='temporal://two'))
 
 
 async def test_worker_without_agents_is_refused(store: SqlStore) -> None:
