@@ -177,6 +177,8 @@ def _explain(error: ValidationError | SettingsError) -> str:
         name = '.'.join(map(str, problem['loc']))
         is_unknown = problem['type'] == 'extra_forbidden'
         problems.append(
-            f'there is no setting {name!r}. Settings: {known}.' if is_unknown else f'{name}: {problem["msg"].removeprefix("Value error, ").rstrip(".")}.'
+            f'there is no setting {name!r}. Settings: {known}.'
+            if is_unknown
+            else f'{name}: {problem["msg"].removeprefix("Value error, ").rstrip(".")}.'
         )
     return ' '.join(problems)

@@ -113,24 +113,22 @@ async def build_run(state: ServerState, own: AuthorizedRun) -> Run:
             attempts=1 if queued is None else max(1, queued.epoch),
             **place,
         )
-    ahead = queued_state(queued) if queued is not None and (stored is None or queued.state != 'ended') else None
     if stored is None:
         return _queued_run(cast('QueuedRunRecord', queued), place)
-    run = stored
     return Run.of(
-        run,
-        conversation_id=run.last.conversation_id,
-        state=ahead or run.state,
-        agent=run.last.agent_name,
+        stored,
+        conversation_id=stored.last.conversation_id,
+        state=stored.state if queued is None or queued.state == 'ended' else queued.state,
+        agent=stored.last.agent_name,
         version_id=version_id,
-        output=None if version is None or not run.is_over else stored_output_text(version.record),
+        output=None if version is None or not stored.is_over else stored_output_text(version.record),
         approvals=approvals,
-        usage=Usage.model_validate_json(run.last.usage),
+        usage=Usage.model_validate_json(stored.last.usage),
         session_id=None,
         is_here=False,
-        attempts=len(run.attempts),
-        started_at=utc_datetime(run.attempts[0].started_at),
-        ended_at=None if run.last.ended_at is None else utc_datetime(run.last.ended_at),
+        attempts=len(stored.attempts),
+        started_at=utc_datetime(stored.attempts[0].started_at),
+        ended_at=None if stored.last.ended_at is None else utc_datetime(stored.last.ended_at),
         **place,
     )
 

@@ -88,10 +88,7 @@ def commit(prepared: Prepared, owner: str, now: int) -> Operation[tuple[Committe
     yield from _lock_runs(new, owner)
     state.assets = yield from put_assets(prepared.assets, _assets_of(new))
     state.nodes = yield from put_nodes(prepared.nodes, _trees_of(new))
-    yield from insert_many(
-        'conversation', _rows.CONVERSATION, [_rows.conversation_row(record) for record in new.conversations],
-        'ON CONFLICT (id) DO NOTHING',
-    )  # fmt: skip
+    yield from _put_conversations(new)
     yield from _put_branches(new.branches)
     yield from _find_versions(state)
     yield from _put_runs(state)
@@ -131,6 +128,24 @@ def _assets_of(new: Commit) -> set[str]:
 def _trees_of(new: Commit) -> set[str]:
     digests = {version.tree for version in new.versions} | {call.tree for call in new.calls}
     return {digest for digest in digests if digest is not None}
+
+
+_FIND_CONVERSATIONS: Final = (
+    'SELECT c.number, g.since FROM conversation c'
+    f' LEFT JOIN condemned g ON g.kind = {CONVERSATION} AND g.number = c.number WHERE c.id IN ({{}})'
+)
+
+
+def _put_conversations(new: Commit) -> Operation[None]:
+    """Store the conversations that do not exist. No collection in progress removes those that get branches or runs."""
+    records = [_rows.conversation_row(record) for record in new.conversations]
+    ids = {record.id for record in new.conversations}
+    ids |= {record.conversation_id for record in (*new.branches, *new.runs)}
+    while True:
+        yield from insert_many('conversation', _rows.CONVERSATION, records, 'ON CONFLICT (id) DO NOTHING')
+        rows = yield from select_in(_FIND_CONVERSATIONS, sorted(map(_keys.pack_id, ids)))
+        if (yield from touch_condemned(CONVERSATION, [number for number, since in rows if since is not None])):
+            return
 
 
 def _put_branches(branches: Iterable[BranchRecord]) -> Operation[None]:

@@ -11,7 +11,10 @@ rows are removed in one transaction:
 - A commit that refers to a condemned row deletes or changes its mark in `condemned`. A collection removes a row only with
   the mark that the snapshot had, so it never removes a row that a later commit refers to.
 - A snapshot begins after the end of the writes in progress. A commit that found a row before it was condemned is
-  therefore complete when the next collection marks, and that one is the first that may remove the row.
+  therefore complete when the next collection marks, and that one is the first that may remove the row. A collection
+  removes only rows whose marks it read before it waited: another collection may condemn rows meanwhile.
+- Rows are condemned before those to which they refer, and pardoned after them. So a mark is never younger than those of
+  the rows that its row refers to, even if a collection fails in the middle.
 - Rows are removed before those to which they refer. A collection ends at the first mark that has changed meanwhile: what
   that row refers to is still there, and is reachable for the next collection.
 """
@@ -21,7 +24,7 @@ rows are removed in one transaction:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from graphlib import TopologicalSorter
@@ -146,9 +149,10 @@ class _Garbage:
     """The result of marking."""
 
     unmarked: Mapping[int, Sequence[int]]
-    """Unreachable rows that are not condemned, by kind."""
+    """Unreachable rows that are not condemned, by kind. Each row precedes those of its kind to which it refers."""
     pardoned: Mapping[int, Sequence[int]]
-    """Condemned rows that are reachable, or do not exist, by kind."""
+    """Condemned rows that are reachable, or do not exist, by kind. Each row follows those of its kind to which it refers.
+    """
     expired: Mapping[int, Mapping[int, int]]
     """Unreachable rows that were condemned for long enough, with the time of their condemnation, by kind. Each row
     precedes those of its kind to which it refers.
@@ -183,15 +187,22 @@ async def collect_garbage(engine: Engine, now: int, grace: int) -> GarbageReport
 
 
 async def _mark(engine: Engine, now: int, grace: int) -> _Garbage:
+    condemned = await engine.read(partial(_condemned, now - grace))
     await engine.wait_for_writes()
-    return await engine.read_with_tables(partial(_find_garbage, now - grace))
+    return await engine.read_with_tables(partial(_find_garbage, condemned))
+
+
+def _condemned(before: int) -> Operation[set[Row]]:
+    """Read the marks that are old enough, as (kind, number, since)."""
+    return set((yield Statement('SELECT kind, number, since FROM condemned WHERE since <= ?1', (before,))))
 
 
 async def _condemn(engine: Engine, garbage: _Garbage, now: int) -> None:
-    """Condemn unreachable rows, and clear the marks of reachable ones."""
-    for kind in _TABLES:
+    """Clear the marks of reachable rows, and condemn unreachable ones."""
+    for kind in reversed(_TABLES):
         for numbers in chunks(garbage.pardoned[kind], _BATCH):
             await engine.write(partial(clear_condemned, kind, numbers))
+    for kind in _TABLES:
         for numbers in chunks(garbage.unmarked[kind], _BATCH):
             rows: list[Row] = [(kind, number, now) for number in numbers]
             await engine.write(partial(_insert_marks, rows))
@@ -206,8 +217,12 @@ def _count_condemned() -> Operation[int]:
     return integer((yield Statement(sql))[0][0])
 
 
-def _find_garbage(condemned_before: int) -> Operation[_Garbage]:
-    """Mark all reachable rows in temporary tables, and return the others."""
+def _find_garbage(condemned: Collection[Row]) -> Operation[_Garbage]:
+    """Mark all reachable rows in temporary tables, and return the others.
+
+    Args:
+        condemned: The marks of rows that may be removed.
+    """
     yield from complete(COUNTED)
     yield Statement('CREATE TEMPORARY TABLE marked (kind BIGINT, number BIGINT, PRIMARY KEY (kind, number))')
     yield Statement('CREATE TEMPORARY TABLE doomed (kind BIGINT, number BIGINT, PRIMARY KEY (kind, number))')
@@ -219,7 +234,7 @@ def _find_garbage(condemned_before: int) -> Operation[_Garbage]:
     yield from _mark_unsettled_assets()
     for sql in (_MARK_ASSETS, _MARK_TAILS, _MARK_CONFIGS):
         yield Statement(sql)
-    garbage = yield from _unreached(condemned_before)
+    garbage = yield from _unreached(condemned)
     for table in ('marked', 'doomed', 'reach', 'named'):
         yield Statement(f'DROP TABLE {table}')
     return garbage
@@ -270,28 +285,31 @@ def _mark_assets(digests: set[str]) -> Operation[None]:
     yield from insert_many('named', 'digest', rows, 'ON CONFLICT DO NOTHING')
 
 
-def _unreached(condemned_before: int) -> Operation[_Garbage]:
+def _unreached(condemned: Collection[Row]) -> Operation[_Garbage]:
     unmarked: dict[int, list[int]] = {}
     pardoned: dict[int, list[int]] = {}
     for kind, table in _TABLES.items():
         is_reached = _IS_MARKED.format(kind=kind, alias='x')
         is_condemned = f'EXISTS (SELECT 1 FROM condemned g WHERE g.kind = {kind} AND g.number = x.number)'
-        sql = f'SELECT x.number FROM {table} x WHERE NOT {is_reached} AND NOT {is_condemned}'
+        sql = f'SELECT x.number FROM {table} x WHERE NOT {is_reached} AND NOT {is_condemned} ORDER BY x.number DESC'
         unmarked[kind] = [integer(row[0]) for row in (yield Statement(sql))]
         sql = (
             f'SELECT g.number FROM condemned g WHERE g.kind = {kind} AND ({_IS_MARKED.format(kind=kind, alias="g")}'
-            f' OR NOT EXISTS (SELECT 1 FROM {table} x WHERE x.number = g.number))'
+            f' OR NOT EXISTS (SELECT 1 FROM {table} x WHERE x.number = g.number)) ORDER BY g.number'
         )
         pardoned[kind] = [integer(row[0]) for row in (yield Statement(sql))]
-        yield Statement(
-            f'INSERT INTO doomed (kind, number) SELECT g.kind, g.number FROM condemned g JOIN {table} x'
-            f' ON x.number = g.number WHERE g.kind = {kind} AND g.since <= ?1 AND NOT {is_reached}',
-            (condemned_before,),
+        sql = (
+            f'SELECT g.kind, g.number, g.since FROM condemned g JOIN {table} x ON x.number = g.number'
+            f' WHERE g.kind = {kind} AND NOT {is_reached}'
         )
+        doomed = [row[:2] for row in (yield Statement(sql)) if row in condemned]
+        yield from insert_many('doomed', 'kind, number', doomed)
+    unmarked[ASSET] = yield from _referring_first(unmarked[ASSET])
+    pardoned[ASSET] = (yield from _referring_first(pardoned[ASSET]))[::-1]
     expired: dict[int, dict[int, int]] = {}
     for kind in _TABLES:
         expired[kind] = yield from _expired(kind)
-    expired[ASSET] = yield from _referring_first(expired[ASSET])
+    expired[ASSET] = {number: expired[ASSET][number] for number in (yield from _referring_first(expired[ASSET]))}
     stops = yield Statement(
         'SELECT b.number, COALESCE(r.stop, b.fork_seq) FROM branch b LEFT JOIN reach r ON r.branch = b.number'
         f' JOIN doomed d ON d.kind = {TAIL} AND d.number = b.number'
@@ -325,16 +343,14 @@ def _expired(kind: int) -> Operation[dict[int, int]]:
     return {integer(number): integer(since) for number, since in rows}
 
 
-def _referring_first(assets: Mapping[int, int]) -> Operation[dict[int, int]]:
+def _referring_first(assets: Collection[int]) -> Operation[list[int]]:
     """Order assets so that each precedes those that it mentions."""
-    rows = yield Statement(
-        f'SELECT r.source, r.asset FROM reference r JOIN doomed d ON d.kind = {ASSET} AND d.number = r.source'
-        f' WHERE r.kind = {ASSET}'
-    )
     sorter = TopologicalSorter[int](dict.fromkeys(assets, ()))
-    for source, asset in rows:
-        sorter.add(integer(asset), integer(source))
-    return {number: assets[number] for number in sorter.static_order() if number in assets}
+    if assets:
+        for source, asset in (yield Statement(f'SELECT source, asset FROM reference WHERE kind = {ASSET}')):
+            sorter.add(integer(asset), integer(source))
+    wanted = set(assets)
+    return [number for number in sorter.static_order() if number in wanted]
 
 
 _Removed = tuple[dict[str, int], int]
@@ -368,17 +384,20 @@ def _remove_all(garbage: _Garbage) -> Operation[_Removed]:
     return dict(removed), freed
 
 
-def _take_marks(kind: int, since_by_number: Mapping[int, int]) -> Operation[bool]:
-    """Delete the marks of rows if they are those of the snapshot; return whether they were."""
+def _take_marks(*marks_by_kind: tuple[int, Mapping[int, int]]) -> Operation[bool]:
+    """Delete the marks of rows if all are those of the snapshot; return whether they were."""
     sql = f'SELECT number, since FROM condemned WHERE kind = ?1 AND number IN ({{}}) ORDER BY number{for_update()}'
-    rows = yield from select_in(sql, sorted(since_by_number), kind)
-    if {number: since for number, since in rows} != since_by_number:  # noqa: C416 - a row is not typed as a pair
-        return False
-    return (yield from clear_condemned(kind, since_by_number))
+    for kind, since_by_number in marks_by_kind:
+        rows = yield from select_in(sql, sorted(since_by_number), kind)
+        if {number: since for number, since in rows} != since_by_number:  # noqa: C416 - a row is not typed as a pair
+            return False
+    for kind, since_by_number in marks_by_kind:
+        yield from clear_condemned(kind, since_by_number)
+    return True
 
 
 def _remove_contents(kind: int, since_by_number: Mapping[int, int]) -> Operation[_Removed | None]:
-    if not (yield from _take_marks(kind, since_by_number)):
+    if not (yield from _take_marks((kind, since_by_number))):
         return None
     numbers: list[Value] = [*since_by_number]
     listed = f'({marks(len(numbers))})'
@@ -409,9 +428,12 @@ def _remove_conversations(garbage: _Garbage, numbers: Sequence[int]) -> Operatio
     versions = [row[0] for row in (yield Statement(sql, numbers))]
     branches = [branch for number in numbers for branch in garbage.branches[number]]
     yield from select_in(f'SELECT number FROM branch WHERE number IN ({{}}) ORDER BY number{for_update()}', branches)
-    for kind, rows in ((BRANCH, branches), (CONVERSATION, numbers)):
-        if not (yield from _take_marks(kind, {number: garbage.expired[kind][number] for number in rows})):
-            return None
+    own = [
+        (kind, {number: garbage.expired[kind][number] for number in rows})
+        for kind, rows in ((BRANCH, branches), (CONVERSATION, numbers))
+    ]
+    if not (yield from _take_marks(*own)):
+        return None
     yield from clear_condemned(TAIL, branches)
     ids = f'(SELECT id FROM conversation WHERE number IN {listed})'
     runs = f'(SELECT id FROM run WHERE conversation_id IN {ids})'
@@ -457,7 +479,7 @@ def _lock_branch(number: int) -> Operation[list[Row]]:
 def _cut_branch(garbage: _Garbage, number: int) -> Operation[bool | None]:
     """Remove messages from the end of a branch; return whether these were all, and `None` if its mark has changed."""
     rows = yield from _lock_branch(number)
-    if not (yield from _take_marks(TAIL, {number: garbage.expired[TAIL][number]})):
+    if not (yield from _take_marks((TAIL, {number: garbage.expired[TAIL][number]}))):
         return None
     branch = _rows.branch_from(rows[0])
     tip = min(branch.tip_seq, max(garbage.stops[number], branch.tip_seq - _BATCH))
@@ -472,6 +494,8 @@ def _cut_branch(garbage: _Garbage, number: int) -> Operation[bool | None]:
 
 def _remove_branch(garbage: _Garbage, number: int) -> Operation[_Removed | None]:
     yield from _lock_branch(number)
-    if not (yield from _take_marks(BRANCH, {number: garbage.expired[BRANCH][number]})):
+    if not (yield from _take_marks((BRANCH, {number: garbage.expired[BRANCH][number]}))):
         return None
+    yield from clear_condemned(TAIL, [number])
+    yield from remove('entry', 'branch = ?1', (number,))  # of an append after the branch was condemned
     return {'branch': (yield from remove('branch', 'number = ?1', (number,)))}, 0

@@ -174,7 +174,7 @@ def decide(decisions: Sequence[Decision], now: int) -> Operation[list[ApprovalRe
     decided: list[ApprovalRecord] = []
     if len(decisions) > 1:
         ids = sorted(_keys.pack_id(decision.approval_id) for decision in decisions)
-        yield from select_in(f'SELECT 1 FROM approval WHERE id IN ({{}}) ORDER BY id{for_update()}', ids)
+        yield from select_in(f'SELECT 1 FROM approval WHERE id IN ({{}}) ORDER BY number{for_update()}', ids)
     for decision in decisions:
         sql = (
             f"SELECT {_rows.APPROVAL}, number FROM approval WHERE id = ?1 AND status = 'pending'"

@@ -198,7 +198,9 @@ async def test_worker_opens_its_dispatcher(store: SqlStore, monkeypatch: pytest.
         assert running.detail == 'Runs are executed in this process.'
 
 
-async def test_dispatcher_that_cannot_be_opened_is_an_invalid_setting(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_dispatcher_that_cannot_be_opened_is_an_invalid_setting(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr('pydantic_deep.server._dispatcher.open_dispatcher', open_test_dispatcher)
     with pytest.raises(InvalidSettingsError, match="dispatcher: There is no server at 'temporal://two'"):
         await run_worker({'analyst': agent()}, store, ServerSettings(dispatcher='temporal://two'))

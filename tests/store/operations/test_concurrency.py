@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -11,6 +11,7 @@ from pydantic_deep.store import (
     Append,
     BranchRecord,
     Commit,
+    ConversationRecord,
     GarbageReport,
     NewMessage,
     SqlStore,
@@ -18,8 +19,8 @@ from pydantic_deep.store import (
     VersionRecord,
     new_id,
 )
-from pydantic_deep.store._samples import MOMENT, Dialogue, sample_asset
-from pydantic_deep.store.engine import Operation
+from pydantic_deep.store._samples import MOMENT, Dialogue, sample_asset, sample_run
+from pydantic_deep.store.engine import Operation, Statement
 from pydantic_deep.store.memory import MemoryEngine
 from pydantic_deep.store.operations import _garbage_collection
 from pydantic_deep.store.operations._commits import commit
@@ -173,7 +174,17 @@ async def name_branch(store: SqlStore, dialogue: Dialogue, first: VersionRecord)
     await store.commit(Commit(versions=[dialogue.version(branch_id=fork.id, message_count=fork.fork_seq)]))
 
 
-NAMES = (name_tail, name_asset, name_tree, name_config, name_conversation, name_branch)
+async def name_run(store: SqlStore, dialogue: Dialogue, first: VersionRecord) -> None:
+    """Begin a run without a base in a conversation without versions."""
+    [conversation] = [each for each in await store.conversations() if each.id != dialogue.id] or [
+        ConversationRecord(id=new_id(), agent_name='analyst', head_id=None, created_at=MOMENT)
+    ]
+    run = sample_run(conversation.id)
+    await store.commit(Commit(conversations=[conversation], runs=[run]))
+    await store.commit(Commit(versions=[dialogue.version(parent_id=first.id)], fence=run.id))  # counted below
+
+
+NAMES = (name_tail, name_asset, name_tree, name_config, name_conversation, name_branch, name_run)
 
 
 @pytest.mark.parametrize('name', NAMES)
@@ -227,7 +238,79 @@ async def _name_during_collection(name: Interpose, moment: int) -> bool | None:
             assert await store.check() == []
             await store.gc(0)
         assert await store.count() == (4 if is_accepted else 3)
+        if is_accepted:
+            running = await store.runs(states=['running'])
+            assert len(running) == (name is name_run)
     return is_accepted
+
+
+async def test_branch_that_was_appended_to_after_it_was_condemned_is_removed_with_its_messages(store: SqlStore) -> None:
+    dialogue = Dialogue(store)
+    root = await dialogue.begin()
+    fork = BranchRecord(new_id(), dialogue.id, 'fork', root.branch_id, 0, 0, None, None, MOMENT)
+    await store.commit(Commit(branches=[fork]))
+    await store.gc(3600)  # condemns the branch, and no messages at its end
+    await store.commit(Commit(append=append_at(0, fork.id)))
+    await store.gc(0.000001)
+
+    assert await store.check() == []
+    await store.gc(0)
+    assert await store.check() == []
+    assert [branch.name for branch in await store.branches(dialogue.id)] == ['main']
+
+
+async def test_row_that_another_collection_condemns_while_this_one_waits_remains(store: SqlStore) -> None:
+    """A commit may have found the row before it was condemned, and refer to it after the snapshot."""
+    dialogue, _ = await garbage(store)
+    waits = 0
+
+    async def condemn() -> None:
+        nonlocal waits
+        waits += 1
+        if waits == 1:
+            other = SqlStore(store.engine, clock=lambda: 1)  # it began earlier
+            store.engine.wait_for_writes = wait
+            await other.gc(3600)
+
+    wait = store.engine.wait_for_writes
+    store.engine.wait_for_writes = condemn
+    report = await store.gc(0.000001)
+
+    assert waits == 1
+    assert not any(report.removed.values())
+    assert (await store.gc(0)).removed['message'] == 12
+    assert await store.check() == []
+    assert dialogue.id in {each.id for each in await store.conversations()}
+
+
+async def test_failed_collection_leaves_no_mark_that_is_younger_than_those_of_referred_rows(
+    engine: WatchedEngine, store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows are condemned before those to which they refer, also within one kind."""
+    monkeypatch.setattr(_garbage_collection, '_BATCH', 1)
+    await garbage(store)
+    order: list[tuple[int, int]] = []
+
+    async def note(number: int) -> None:
+        rows = await engine.read(lambda: statements_read('SELECT kind, number FROM condemned'))
+        order.extend(row for row in rows if row not in order)
+
+    engine.before_write = note
+    await store.gc(3600)
+    await note(0)
+
+    references = await engine.read(lambda: statements_read('SELECT source, asset FROM reference WHERE kind = 0'))
+    assets = [number for kind, number in order if kind == 0]
+    assert len(assets) > 10
+    assert all(
+        assets.index(source) < assets.index(asset) for source, asset in references if {source, asset} <= set(assets)
+    )
+    nodes = [number for kind, number in order if kind == 1]
+    assert nodes == sorted(nodes, reverse=True)
+
+
+def statements_read(sql: str) -> Operation[list[Any]]:
+    return (yield Statement(sql))
 
 
 async def test_concurrent_collections_remove_everything_once(engine: WatchedEngine, store: SqlStore) -> None:
