@@ -194,6 +194,32 @@ async def test_server_that_cannot_be_reached_is_reported() -> None:
             pass
 
 
+async def test_worker_of_the_library_that_ends_is_started_again(
+    dispatcher: TemporalDispatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again = anyio.Event()
+    started: list[str] = []
+
+    class EndingWorker:
+        def __init__(self, client: Client, *, task_queue: str, **_: object) -> None:
+            started.append(task_queue)
+
+        async def run(self) -> None:
+            if len(started) == 2:
+                again.set()
+                await anyio.sleep_forever()
+
+        async def shutdown(self) -> None:
+            again.set()
+
+    monkeypatch.setattr('pydantic_deep.dispatch.temporal.Worker', EndingWorker)
+    monkeypatch.setattr('pydantic_deep.dispatch.temporal._RECONNECT_SECONDS', 0)
+    async with working(dispatcher, FakeExecution()):
+        await again.wait()
+
+    assert started == ['pydantic-deep-analyst'] * 2
+
+
 agent = create_deep_agent(ScriptedModel('Done.'), name='deep', capabilities=[TemporalDurability[DeepAgentDeps]()])
 
 

@@ -3,8 +3,9 @@
 Database triggers count inserted rows; `remove` subtracts the rows that we delete. If a row disappears otherwise, a read
 finds fewer rows than were counted and reports the damage.
 
-A number is the sum of rows with different `writer`. On PostgreSQL each connection has its own, so that concurrent writes
-do not wait for each other to count; on SQLite there is one.
+A tally is stored as one row per `writer`, and their sum counts. On PostgreSQL each connection is a writer, so that
+concurrent writes do not wait for each other to count; on SQLite there is one. `merge_tallies` combines the rows of
+connections that have ended.
 """
 
 # ruff: noqa: S608 - names of tables and columns are ours; every value is bound

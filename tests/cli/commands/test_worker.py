@@ -124,6 +124,18 @@ def test_worker_passes_its_options_and_prints_events(
     assert stop == 'Stopping: waiting up to 1.5 seconds for running runs (2).'
 
 
+def test_worker_reports_that_the_library_of_the_dispatcher_is_missing(
+    agents_module: Path, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, 'temporalio.client', None)
+    monkeypatch.delitem(sys.modules, 'pydantic_deep.dispatch.temporal', raising=False)
+    options = ('--agents', 'fleet:agent', '--store', f'sqlite:///{agents_module}/a.db', '--dispatcher', 'temporal://one')
+    result = invoke('worker', *options)
+    assert result.exit_code == 2
+    assert 'dispatcher: ' in result.stderr
+    assert 'temporalio' in result.stderr
+
+
 def test_serve_without_a_worker_hands_runs_over(
     agents_module: Path, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -333,6 +333,34 @@ async def test_cancellation_without_a_worker_is_stored_and_answers_503(
     assert queued.cancelled_at is not None
 
 
+async def test_mirror_waits_for_a_store_that_becomes_unavailable_while_it_copies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_mirrors, 'RETRY_SECONDS', 0)
+    monkeypatch.setattr(_mirrors, 'POLL_SECONDS', 0)
+    ended = anyio.Event()
+    loads: list[str] = []
+
+    async def load(run_id: str) -> list[StreamEvent]:
+        loads.append(run_id)
+        if len(loads) == 1:
+            raise StoreUnavailableError('The server restarts.')
+        return [StartEvent(id=run_id), EndEvent(status='complete')]
+
+    queue = _Queue()
+    queue.asked = 1
+    mirrors = _mirrors.RunMirrors(cast('Any', queue), memory_bytes=1000, load_events=load)
+    mirrors.on_end = lambda _: ended.set()
+    run = mirrors.add(_record(state='ended'))
+    async with anyio.create_task_group() as group:
+        group.start_soon(mirrors.run)
+        await ended.wait()
+        group.cancel_scope.cancel()
+
+    assert (loads, run.state, len(run.log)) == ([run.id] * 2, 'complete', 2)
+    run.log.discard()
+
+
 async def test_damaged_log_ends_its_mirror_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other mirrors go on, and clients that wait for the run are released."""
     ended: list[str] = []

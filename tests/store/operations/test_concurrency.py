@@ -374,6 +374,20 @@ async def test_row_whose_mark_has_changed_is_read_again(store: SqlStore, table: 
     assert await store.count() == 2
 
 
+async def test_conversation_whose_mark_has_changed_is_read_again_before_it_gets_a_branch(store: SqlStore) -> None:
+    dialogue = Dialogue(store)
+    root = await dialogue.begin()
+    mark = 'INSERT INTO condemned (kind, number, since) SELECT 4, number, 1 FROM conversation'
+    await store.engine.write(lambda: statements(mark))
+    fork = BranchRecord(new_id(), dialogue.id, 'fork', root.branch_id, 0, 0, None, None, MOMENT)
+    change = interposed(
+        committing(store, Commit(branches=[fork])), 'UPDATE condemned', statements('DELETE FROM condemned')
+    )
+    await store.engine.write(lambda: change)
+    assert {branch.name for branch in await store.branches(dialogue.id)} == {'main', 'fork'}
+    assert await store.check() == []
+
+
 async def test_branch_that_is_removed_before_it_can_be_used_is_missing(store: SqlStore) -> None:
     dialogue = Dialogue(store)
     root = await dialogue.begin()

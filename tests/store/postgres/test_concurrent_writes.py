@@ -118,6 +118,7 @@ async def test_writers_of_different_conversations_do_not_wait_for_each_other(sto
         await asyncio.sleep(0.05)
         await Dialogue(stores[2]).begin()
         assert not task.done()
+        assert not collection.done()
     await asyncio.gather(task, collection)
 
 
@@ -153,8 +154,7 @@ async def test_follower_waits_for_earlier_writes_and_not_for_later_ones(stores: 
     await waiting
     assert {version.number for version in await third.versions()} >= set(range(1, number + 1))
 
-    waiting = asyncio.create_task(other.engine.wait_for_writes())
-    await waiting
+    await other.engine.wait_for_writes()
     async with held_open(one, committing(one, Commit(versions=[late]))):
         waiting = asyncio.create_task(third.engine.wait_for_writes())
         await asyncio.sleep(0.05)
@@ -391,6 +391,12 @@ async def test_repositories_write_at_the_same_time(stores: list[SqlStore]) -> No
         await first.upsert(Note(id='a'))
         await second.apply([Upsert(Note(id='b')), Upsert(Note(id='c'))])
         assert not task.done()
+    for _ in range(5):
+        await asyncio.gather(
+            first.apply([Upsert(Note(id=key)) for key in 'abcdef']),
+            second.apply([Upsert(Note(id=key)) for key in 'fedcba']),
+        )
+    assert await first.count() == 7
 
 
 async def test_column_added_during_a_write_is_filled_for_its_rows(stores: list[SqlStore]) -> None:
