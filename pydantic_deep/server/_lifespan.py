@@ -22,7 +22,7 @@ from ._agents import AnyAgent
 from ._api_keys import open_keys
 from ._audited_agents import TakeoverAudit, finish_audit_records, open_audited_agents
 from ._dispatcher import open_configured_dispatcher
-from ._metrics import ServerMetrics
+from ._metrics import ServerMetrics, listening_to_commits
 from ._rate_limits import RateLimit, WrongKeyLimit
 from ._settings import ServerSettings
 from ._state import OWNER, MakeBackend, ServerState
@@ -58,6 +58,7 @@ async def serving(
         )
         pool = RunPool(settings, metrics=metrics, mirrors=mirrors, dispatcher=dispatcher)
         runs = await stack.enter_async_context(pool)
+        stack.enter_context(listening_to_commits(store, metrics.commits))
         metrics.running.set_function(lambda: runs.running_count)
         metrics.log_bytes.set_function(lambda: runs.log_bytes)
         metrics.log_memory_bytes.set_function(lambda: runs.log_memory_bytes)

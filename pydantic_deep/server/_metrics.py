@@ -1,13 +1,16 @@
-"""Prometheus metrics in a registry of their own. The number of label values is bounded."""
+"""Prometheus metrics of servers and workers, in registries of their own. The number of label values is bounded."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Generator
+from contextlib import contextmanager
 
 import anyio
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pydantic_deep.dispatch import WorkerEvent
 from pydantic_deep.store import SqlStore, now
 from pydantic_deep.streaming import RunStatus, UsageEvent
 
@@ -18,6 +21,9 @@ STORE_SECONDS = 5
 """Minimum time between two reads of the metrics of the store."""
 
 _ALL = 1_000_000
+
+_COMMIT_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
+"""Upper limits of commit durations, in seconds."""
 
 _METHODS = frozenset({'GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'})
 
@@ -72,6 +78,8 @@ class ServerMetrics:
             'pydantic_deep_approvals_oldest_seconds', 'Age of the oldest pending approval.', registry=self.registry
         )
         """The age of the oldest pending approval in seconds; 0 if there is none."""
+        self.commits = commit_histogram(self.registry)
+        """The durations of commits, in seconds."""
         self._store_read_at = -math.inf
 
     def run_ended(self, agent: str, state: RunStatus, usage: UsageEvent) -> None:
@@ -103,6 +111,51 @@ class ServerMetrics:
     def render(self) -> bytes:
         """Return all metrics in the text format of Prometheus."""
         return generate_latest(self.registry)
+
+
+class WorkerMetrics:
+    """Counters and gauges of one worker process."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        """The registry of these metrics, without process metrics."""
+        self.events = Counter(
+            'pydantic_deep_worker_runs',
+            'Runs of this worker, by what happened to them.',
+            ('agent', 'event', 'state'),
+            registry=self.registry,
+        )
+        """Events of runs by agent, `WorkerEvent.kind` and `WorkerEvent.state`."""
+        self.running = Gauge(
+            'pydantic_deep_worker_runs_running', 'Runs that this worker executes now.', registry=self.registry
+        )
+        """The number of running runs."""
+        self.commits = commit_histogram(self.registry)
+        """The durations of commits, in seconds."""
+
+    def count(self, event: WorkerEvent) -> None:
+        """Count an event."""
+        self.events.labels(event.agent_name, event.kind, event.state).inc()
+
+
+def commit_histogram(registry: CollectorRegistry) -> Histogram:
+    """Return the histogram of commit durations, which servers and workers have under the same name."""
+    return Histogram(
+        'pydantic_deep_store_commit_seconds',
+        'Seconds that commits of this process took.',
+        registry=registry,
+        buckets=_COMMIT_BUCKETS,
+    )
+
+
+@contextmanager
+def listening_to_commits(store: SqlStore, commits: Histogram) -> Generator[None]:
+    """Observe the durations of a store's commits."""
+    store.commit_listeners.append(commits.observe)
+    try:
+        yield
+    finally:
+        store.commit_listeners.remove(commits.observe)
 
 
 def _age(since: int) -> float:

@@ -65,6 +65,9 @@ class ServerSettings(BaseSettings):
     blobs: str | None = None
     """The URL of object storage for large contents of the store, such as `s3://bucket/prefix`. Default: that of the command
     line."""
+    metrics_port: int | None = Field(default=None, ge=0, le=65535)
+    """The port on which a worker serves its metrics at `/metrics`, without a key; 0 selects a free one. Default: none. A
+    server serves its own on its port."""
     agents: str | None = None
     """The agent, or a dictionary of agents by name, as `package.module:attribute`."""
 

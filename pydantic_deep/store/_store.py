@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import importlib
 import os
 import secrets
@@ -104,6 +105,8 @@ class SqlStore(AsyncResource):
         self._fork_guard = ForkGuard()
         self._verified: set[str] = set()
         self._counted: set[str] = set()
+        self.commit_listeners: list[Callable[[float], object]] = []
+        """Called after each successful commit of a step or run, with its duration in seconds."""
 
     @property
     def engine(self) -> Engine:
@@ -136,10 +139,13 @@ class SqlStore(AsyncResource):
             prepared = prepare(commit, now)
         version = commit.versions[-1] if commit.versions else None
         about = {} if version is None else {VERSION_ID: version.id, 'pydantic_deep.version.kind': version.kind}
+        start = time.perf_counter()
         with open_span('store commit', about):
             committed, conflict = await self._engine.write(partial(commit_operation, prepared, self.owner, now))
         if conflict is not None:
             raise conflict
+        for listener in self.commit_listeners:
+            listener(time.perf_counter() - start)
         return committed
 
     async def version(self, id: str) -> VersionRecord:

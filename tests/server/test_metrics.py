@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import httpx
@@ -46,6 +47,9 @@ async def test_metrics_count_requests_and_runs(served: Served, make_client: Make
     await client.get('/api/agents/nobody')
     lines = (await client.get('/metrics')).text.splitlines()
     counted = [line for line in lines if not line.startswith('#') and '_created' not in line and 'tokens' not in line]
+    commits = [line for line in counted if line.startswith('pydantic_deep_store_commit_seconds')]
+    assert re.fullmatch(r'pydantic_deep_store_commit_seconds_bucket\{le="\+Inf"\} [1-9].*', commits[-3])
+    counted = [line for line in counted if line not in commits]
     assert [line for line in counted if '_bytes' not in line] == snapshot(
         [
             'pydantic_deep_requests_total{method="GET",route="/api/agents/{agent}",status="200"} 1.0',

@@ -62,6 +62,16 @@ def _worker(
             help='How long running runs may take to end when it stops. Default: the setting `shutdown_seconds`, 20.',
         ),
     ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            '--metrics-port',
+            min=0,
+            max=65535,
+            metavar='PORT',
+            help='The port for metrics, at the address of the setting `host`; 0 selects a free one. Default: none.',
+        ),
+    ] = None,
     config: ConfigOption = None,
 ) -> None:
     """Execute the runs that servers queue in a store, and take over runs of processes that crashed.
@@ -75,6 +85,7 @@ def _worker(
         'worker_concurrency': concurrency,
         'dispatcher': dispatcher,
         'shutdown_seconds': drain,
+        'metrics_port': metrics_port,
     }
     with exit_on_error(json=False):
         settings = load_server_settings(config, overrides)

@@ -111,10 +111,11 @@ def test_worker_passes_its_options_and_prints_events(
     monkeypatch.setenv('PYDANTIC_DEEP_SERVER_WORKER_CONCURRENCY', '7')
     monkeypatch.setenv('PYDANTIC_DEEP_SERVER_DISPATCHER', 'temporal://one')
     options = ('--agents', 'fleet:agent', '--store', f'sqlite:///{agents_module}/a.db', '--concurrency', '3')
-    result = invoke('worker', *options, '--drain', '1.5')
+    result = invoke('worker', *options, '--drain', '1.5', '--metrics-port', '9464')
     assert result.exit_code == 0, result.stderr
     [settings] = given
     assert (settings.worker_concurrency, settings.dispatcher, settings.shutdown_seconds) == (3, 'temporal://one', 1.5)
+    assert settings.metrics_port == 9464
     ready, event, stop = result.stderr.splitlines()
     assert re.fullmatch(r'Worker ready: agents analyst; store \S+/a\.db; dispatcher none; concurrency 3', ready)
     assert re.fullmatch(
@@ -129,7 +130,14 @@ def test_worker_reports_that_the_library_of_the_dispatcher_is_missing(
 ) -> None:
     monkeypatch.setitem(sys.modules, 'temporalio.client', None)
     monkeypatch.delitem(sys.modules, 'pydantic_deep.dispatch.temporal', raising=False)
-    options = ('--agents', 'fleet:agent', '--store', f'sqlite:///{agents_module}/a.db', '--dispatcher', 'temporal://one')
+    options = (
+        '--agents',
+        'fleet:agent',
+        '--store',
+        f'sqlite:///{agents_module}/a.db',
+        '--dispatcher',
+        'temporal://one',
+    )
     result = invoke('worker', *options)
     assert result.exit_code == 2
     assert 'dispatcher: ' in result.stderr
@@ -187,6 +195,12 @@ async def events_until(lines: TextReceiveStream, kind: str) -> list[tuple[str, s
     raise AssertionError(f'The worker ended after {events}.')
 
 
+async def text_until(lines: TextReceiveStream, wanted: str) -> None:
+    text = ''
+    while wanted not in text:
+        text += await lines.receive()
+
+
 async def wait_for_steps(work: Path, count: int) -> None:
     while not (work / 'steps').exists() or len((work / 'steps').read_text().split()) < count:  # noqa: ASYNC110
         await anyio.sleep(0.05)  # the other process needs the CPU
@@ -199,12 +213,13 @@ async def wait_for_steps(work: Path, count: int) -> None:
     [
         ([signal.SIGTERM], 0, 'resumed'),
         ([signal.SIGKILL], -signal.SIGKILL, 'taken_over'),
+        ([signal.SIGINT, signal.SIGINT], -signal.SIGINT, 'taken_over'),
     ],
 )
 async def test_run_of_a_worker_that_ends_continues_on_another(
     agents_module: Path, signals: list[signal.Signals], code: int, after: str
 ) -> None:
-    """SIGTERM gives the run back after `--drain`; SIGKILL leaves it to be taken over."""
+    """SIGTERM gives the run back after `--drain`; SIGKILL and a second SIGINT leave it to be taken over."""
     url = f'sqlite:///{agents_module}/agents.db'
     drain = '0' if signals == [signal.SIGTERM] else '1000'
     with anyio.fail_after(5 * PATIENCE_SECONDS):
@@ -214,7 +229,9 @@ async def test_run_of_a_worker_that_ends_continues_on_another(
             assert await events_until(first_lines, 'began') == [('began', 'running')]
             await wait_for_steps(agents_module, 2)
             _, second_lines = await stack.enter_async_context(worker_process(agents_module, url, '0'))
-            for number in signals:
+            first.send_signal(signals[0])
+            for number in signals[1:]:
+                await text_until(first_lines, 'Stopping: ')
                 first.send_signal(number)
             assert await first.wait() == code
             (agents_module / 'continue').touch()

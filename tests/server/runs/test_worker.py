@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
 
 import anyio
+import anyio.to_thread
+import httpx
 import pytest
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo
@@ -196,6 +200,32 @@ async def test_worker_opens_its_dispatcher(store: SqlStore, monkeypatch: pytest.
     monkeypatch.setattr('pydantic_deep.server._dispatcher.open_dispatcher', open_test_dispatcher)
     async with working(store, agent('Hello.'), dispatcher='temporal://one') as running:
         assert running.detail == 'Runs are executed in this process.'
+
+
+async def test_worker_serves_its_metrics_while_it_runs(store: SqlStore) -> None:
+    async with working(store, agent('Hello.'), metrics_port=0) as running:
+        await queue(store)
+        await running.wait_for('ended')
+        url = running.detail.removeprefix('none; metrics ')
+        text = await anyio.to_thread.run_sync(lambda: httpx.get(url, trust_env=False).text)
+    lines = [line for line in text.splitlines() if line.startswith('pydantic_deep_worker')]
+    assert [line for line in lines if '_created' not in line] == [
+        'pydantic_deep_worker_runs_total{agent="analyst",event="began",state="running"} 1.0',
+        'pydantic_deep_worker_runs_total{agent="analyst",event="ended",state="complete"} 1.0',
+        'pydantic_deep_worker_runs_running 0.0',
+    ]
+    assert re.search(r'pydantic_deep_store_commit_seconds_count [1-9]', text)
+    assert store.commit_listeners == []
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(url, trust_env=False)
+
+
+async def test_port_that_is_in_use_is_reported(store: SqlStore) -> None:
+    with socket.create_server(('127.0.0.1', 0)) as other:
+        port = other.getsockname()[1]
+        message = f'metrics_port: Metrics cannot be served at 127.0.0.1:{port}: Address already in use'
+        with pytest.raises(InvalidSettingsError, match=message):
+            await run_worker({'analyst': agent()}, store, ServerSettings(metrics_port=port))
 
 
 async def test_dispatcher_that_cannot_be_opened_is_an_invalid_setting(
