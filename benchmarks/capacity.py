@@ -19,8 +19,9 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import anyio
 from pydantic_ai.messages import ModelMessage, ModelResponse
@@ -107,9 +108,7 @@ class Meter:
         result.client_ms = time.process_time() * 1000
         if self.store.url.startswith('postgresql:'):
             sql = "SELECT pg_database_size(current_database()), pg_current_wal_lsn() - '0/0'::pg_lsn"
-            import asyncpg
-
-            connection = await asyncpg.connect(os.environ['CAPACITY_URL'])
+            connection: Any = await import_module('asyncpg').connect(os.environ['CAPACITY_URL'])
             await connection.execute('CHECKPOINT')
             size, log = await connection.fetchrow(sql)
             pids = [row[0] for row in await connection.fetch('SELECT pid FROM pg_stat_activity')]
@@ -132,8 +131,7 @@ def process_ms(pid: int) -> float:
 
 async def measure(url: str, directory: Path, *, is_queued: bool) -> tuple[Cost, Cost]:
     """Return the cost of a step, and of a turn without its steps."""
-    async with open_store(url) as opened:
-        store = cast('SqlStore', opened)
+    async with open_store(url) as store:
         agent = VersionedAgent(create_deep_agent(ScriptedModel(then=answer), name='clerk'), store)
         async with turns_of(agent, store, is_queued=is_queued) as run:
             await run(FEW)
@@ -201,7 +199,7 @@ def simulate(
     while events and events[0][0] < seconds:
         at, stage, asked = heapq.heappop(events)
         if stage == 2:
-            if asked > seconds / 4:  # the first quarter fills the queues
+            if at > seconds / 4:  # the first quarter fills the queues
                 count, waited = count + 1, waited + at - asked
             heapq.heappush(events, (at + chance.expovariate(1 / model_s), 0, 0.0))
             continue

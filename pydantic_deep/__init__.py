@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .fluent import Conversation, MessageList, prompt
     from .loops import LoopDetection
     from .models import Model
+    from .project_context import ProjectContext
     from .retries import Retries
     from .skills import (
         BUNDLED_SKILLS,
@@ -74,6 +75,7 @@ _MODULE_BY_NAME = {
     'Deny': 'pydantic_deep.approvals',
     'Edit': 'pydantic_deep.approvals',
     'LoopDetection': 'pydantic_deep.loops',
+    'ProjectContext': 'pydantic_deep.project_context',
     'MessageList': 'pydantic_deep.fluent',
     'Model': 'pydantic_deep.models',
     'OverlayBackend': 'pydantic_deep_backends',
@@ -134,6 +136,7 @@ __all__ = (
     'Model',
     'OverlayBackend',
     'PendingApproval',
+    'ProjectContext',
     'ReadOnlyBackend',
     'Respond',
     'Retries',

@@ -10,6 +10,9 @@ CATALOGUE_HEADING: Final = 'Skills are instructions for a kind of task. When one
 FILES_HEADING: Final = 'Files:'
 """The first line of a notice of the files in the working directory."""
 
+PROJECT_HEADING: Final = 'Instructions of the project:'
+"""The first line of a notice of instructions from `AGENTS.md` files, and of those in a summary."""
+
 TODOS_HEADING: Final = 'Todos:'
 """The first line of a notice of todos, and of the todos in a summary."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pydantic_ai import RunContext
+from pydantic_ai import ModelRequestContext, RunContext
 from pydantic_ai.messages import ModelMessage, ModelRequest, SystemPromptPart
 
 
@@ -46,6 +46,12 @@ class Notice:
             for message in requests:
                 if isinstance(message, ModelRequest):  # pragma: no branch - a turn starts with a request
                     message.parts = [part, *message.parts]
+
+
+def first_requests(ctx: RunContext[object], request_context: ModelRequestContext) -> list[ModelMessage]:
+    """Return the last request as stored and as sent, or only one if they are identical."""
+    stored, sent = ctx.messages[-1], request_context.messages[-1]
+    return [stored] if sent is stored else [stored, sent]
 
 
 def noticed(part: SystemPromptPart, heading: str) -> str | None:

@@ -41,6 +41,7 @@ from pydantic_deep.cli.commands._options import (
     InstructionsOption,
     JsonOption,
     ModelOption,
+    NoProjectContextOption,
     NoStoreOption,
     NoUserSkillsOption,
     SandboxOption,
@@ -172,6 +173,7 @@ def _run(
     sandbox: SandboxOption = False,
     skills: SkillsOption = None,
     no_user_skills: NoUserSkillsOption = False,
+    no_project_context: NoProjectContextOption = False,
     continues: ContinueOption = False,
     base: FromOption = None,
     instructions: InstructionsOption = None,
@@ -195,7 +197,7 @@ def _run(
     )
     if no_store and approvals is ApprovalMode.pause:
         raise typer.BadParameter('a paused turn has to be stored. Omit --no-store.')
-    options = AgentOptions(directory, model, sandbox, skills, no_user_skills, max_tokens, max_cost)
+    options = AgentOptions(directory, model, sandbox, skills, no_user_skills, no_project_context, max_tokens, max_cost)
     raise run_task(start, options, text, approvals=approvals, json=json)
 
 
@@ -274,6 +276,7 @@ def _chat(
     sandbox: SandboxOption = False,
     skills: SkillsOption = None,
     no_user_skills: NoUserSkillsOption = False,
+    no_project_context: NoProjectContextOption = False,
     continues: ContinueOption = False,
     base: FromOption = None,
     instructions: InstructionsOption = None,
@@ -292,7 +295,7 @@ def _chat(
     start = ConversationStart(
         environment, store, no_store=no_store, continues=continues, base=base, instructions=instructions
     )
-    options = AgentOptions(directory, model, sandbox, skills, no_user_skills, max_tokens, max_cost)
+    options = AgentOptions(directory, model, sandbox, skills, no_user_skills, no_project_context, max_tokens, max_cost)
     with exit_on_error(json=False):
         settings = options.settings(environment)
         runtime = create_runtime(environment, settings, approvals=approvals)

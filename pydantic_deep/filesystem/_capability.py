@@ -14,7 +14,7 @@ from pydantic_ai.workspaces import WorkspaceError
 
 from pydantic_deep._messages.deferred_metadata import Preview
 from pydantic_deep._messages.headings import FILES_HEADING, UPLOADS_HEADING
-from pydantic_deep._messages.notice import Notice, last_noticed
+from pydantic_deep._messages.notice import Notice, first_requests, last_noticed
 from pydantic_deep._messages.summary_metadata import CarriedOver
 from pydantic_deep._toolsets.parallel_calls import has_parallel_calls
 from pydantic_deep._toolsets.run_toolset import RunToolset
@@ -132,7 +132,7 @@ class Filesystem(AbstractCapability[object]):
         self, ctx: RunContext[object], request_context: ModelRequestContext
     ) -> ModelRequestContext:
         """Send notices of files and uploads that the model does not know, and shorten long prompts."""
-        requests = _distinct(ctx.messages[-1], request_context.messages[-1])
+        requests = first_requests(ctx, request_context)
         if self._listing is not None:
             listing, self._listing = self._listing, None
             if ctx.prompt is not None:
@@ -286,8 +286,3 @@ class Filesystem(AbstractCapability[object]):
             backend = as_backend(source)
             self._cached_files = source, Files(backend=backend, commands=commands_of(backend), run=self._run)
         return self._cached_files[1]
-
-
-def _distinct(message: ModelMessage, sent: ModelMessage) -> list[ModelMessage]:
-    """Return the stored and the sent message, or only one if they are identical."""
-    return [message] if sent is message else [message, sent]

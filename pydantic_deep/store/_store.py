@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import time
 import importlib
 import os
 import secrets
+import time
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial

@@ -23,6 +23,7 @@ PROTECTED_FILES: Final[tuple[str, ...]] = (
     '.husky/',
     '.pre-commit-config.yaml',
     'AGENTS.md',
+    'CLAUDE.md',
     '.agents/skills/',
 )
 """The default patterns.

@@ -39,6 +39,7 @@ pytestmark = pytest.mark.anyio
         '/.husky/_/pre-push',
         '/.pre-commit-config.yaml',
         '/AGENTS.md',
+        '/sub/CLAUDE.md',
         '/agents.md',
         '/.agents/skills/pdf/SKILL.md',
         '/bare/HEAD',

@@ -34,6 +34,7 @@ from ._options import (
     DocumentOption,
     JsonOption,
     ModelOption,
+    NoProjectContextOption,
     NoUserSkillsOption,
     SandboxOption,
     SkillsOption,
@@ -179,6 +180,7 @@ def _branch(
     sandbox: SandboxOption = False,
     skills: SkillsOption = None,
     no_user_skills: NoUserSkillsOption = False,
+    no_project_context: NoProjectContextOption = False,
     store: StoreOption = None,
     json: JsonOption = False,
     max_tokens: BudgetOption = MAX_TOKENS,
@@ -192,7 +194,7 @@ def _branch(
     environment = context.find_object(Environment) or Environment()
     start = ConversationStart(environment, store, no_store=False, continues=False, base=base)
     text = read_task(task)
-    options = AgentOptions(directory, model, sandbox, skills, no_user_skills, max_tokens, max_cost)
+    options = AgentOptions(directory, model, sandbox, skills, no_user_skills, no_project_context, max_tokens, max_cost)
     raise run_task(start, options, text, approvals=approvals, json=json, branch=name)
 
 

@@ -145,6 +145,9 @@ SkillsOption = Annotated[
     ),
 ]
 NoUserSkillsOption = Annotated[bool, typer.Option('--no-user-skills', help='Ignore the skills in ~/.agents/skills.')]
+NoProjectContextOption = Annotated[
+    bool, typer.Option('--no-project-context', help='Ignore the instructions in AGENTS.md and CLAUDE.md.')
+]
 SandboxOption = Annotated[
     bool,
     typer.Option(

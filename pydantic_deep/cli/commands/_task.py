@@ -34,6 +34,7 @@ class AgentOptions:
     sandbox: bool
     skills: list[Path] | None
     no_user_skills: bool
+    no_project_context: bool
     max_tokens: int
     max_cost: Decimal | None
 
@@ -50,6 +51,7 @@ class AgentOptions:
             max_cost=self.max_cost,
             skills=tuple(map(str, self.skills or ())),
             user_skills=not self.no_user_skills,
+            project_context=not self.no_project_context,
             sandbox=self.sandbox,
         )
 

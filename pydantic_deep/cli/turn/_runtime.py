@@ -16,6 +16,7 @@ from pydantic_deep.agent import create_deep_agent
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.approvals._policy import ApprovalMode, interrupt_on
 from pydantic_deep.deps import DeepAgentDeps
+from pydantic_deep.project_context import ProjectContext
 from pydantic_deep.retries import ModelRetriedEvent, Retries
 from pydantic_deep.skills import BUNDLED_SKILLS, SkillDirectory, Skills
 from pydantic_deep.subagents import position_of
@@ -66,6 +67,8 @@ class Settings(BaseModel):
     """Trusted directories of skills."""
     user_skills: bool = True
     """Whether to use the skills in the home directory too."""
+    project_context: bool = True
+    """Whether the agent receives the instructions in `AGENTS.md` files."""
     sandbox: bool = False
     """Whether the agent runs commands, in a sandbox."""
 
@@ -142,7 +145,13 @@ def create_runtime(environment: Environment, settings: Settings, *, approvals: A
             name=AGENT_NAME,
             instructions=INSTRUCTIONS,
             interrupt_on=interrupt_on(approvals, runs_commands=settings.sandbox),
-            capabilities=[skills, budget, retries, Retries(sleep=environment.sleep, clock=environment.clock)],
+            capabilities=[
+                *([ProjectContext(host_directory=settings.directory)] * settings.project_context),
+                skills,
+                budget,
+                retries,
+                Retries(sleep=environment.sleep, clock=environment.clock),
+            ],
         ),
         backend=backend,
         deps=DeepAgentDeps(backend=backend),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from pydantic_ai.messages import SystemPromptPart
 from typer.testing import Result
 
 from pydantic_deep.cli.turn._runtime import AgentRuntime, check_runtime
@@ -41,3 +43,21 @@ def test_run_refuses_to_start_when_commands_cannot_be_isolated(
     result = invoke(*command, '--sandbox', model=ScriptedModel(), stdin='Go\n')
     assert (result.exit_code, result.stdout) == (2, '')
     assert result.stderr.startswith('There is no `bwrap` on the PATH.')
+
+
+@pytest.mark.parametrize(('options', 'expected'), [((), ['AGENTS.md:\nUse tabs.']), (('--no-project-context',), [])])
+def test_agent_receives_the_instructions_of_its_repository_unless_they_are_ignored(
+    invoke: Invoke, work: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], expected: list[str]
+) -> None:
+    (work / '.git').mkdir()
+    (work / 'AGENTS.md').write_text('Use tabs.')
+    (work / 'app').mkdir()
+    monkeypatch.chdir(work / 'app')
+    model = ScriptedModel('One.', 'Two.')
+    for arguments in (('Go', *options), ('--continue', 'More', *options)):
+        assert invoke('run', *arguments, model=model).exit_code == 0
+    for request in model.requests:
+        parts = [part for message in request.messages for part in message.parts]
+        texts = [part.content for part in parts if isinstance(part, SystemPromptPart)]
+        found = [text.partition('\n')[2] for text in texts if text.startswith('Instructions of the project:')]
+        assert found == [text.replace('AGENTS.md', '../AGENTS.md') for text in expected]

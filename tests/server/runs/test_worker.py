@@ -202,12 +202,16 @@ async def test_worker_opens_its_dispatcher(store: SqlStore, monkeypatch: pytest.
         assert running.detail == 'Runs are executed in this process.'
 
 
+def fetch(url: str) -> str:
+    return httpx.get(url, trust_env=False).text
+
+
 async def test_worker_serves_its_metrics_while_it_runs(store: SqlStore) -> None:
     async with working(store, agent('Hello.'), metrics_port=0) as running:
         await queue(store)
         await running.wait_for('ended')
         url = running.detail.removeprefix('none; metrics ')
-        text = await anyio.to_thread.run_sync(lambda: httpx.get(url, trust_env=False).text)
+        text = await anyio.to_thread.run_sync(fetch, url)
     lines = [line for line in text.splitlines() if line.startswith('pydantic_deep_worker')]
     assert [line for line in lines if '_created' not in line] == [
         'pydantic_deep_worker_runs_total{agent="analyst",event="began",state="running"} 1.0',
@@ -217,7 +221,7 @@ async def test_worker_serves_its_metrics_while_it_runs(store: SqlStore) -> None:
     assert re.search(r'pydantic_deep_store_commit_seconds_count [1-9]', text)
     assert store.commit_listeners == []
     with pytest.raises(httpx.ConnectError):
-        httpx.get(url, trust_env=False)
+        await anyio.to_thread.run_sync(fetch, url)
 
 
 async def test_port_that_is_in_use_is_reported(store: SqlStore) -> None:
