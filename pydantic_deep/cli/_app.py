@@ -31,6 +31,7 @@ from pydantic_deep.cli.commands._options import (
     MODEL_HELP,
     RUN_EXIT_CODE_HELP,
     VERSIONED_FILES_HELP,
+    AgentOption,
     ApprovalsOption,
     BudgetOption,
     ContinueOption,
@@ -168,6 +169,7 @@ def _run(
     context: typer.Context,
     task: Annotated[str, typer.Argument(help='The task; `-` reads it from standard input.')],
     directory: DirectoryOption = Path(),
+    agent: AgentOption = None,
     model: ModelOption = None,
     approvals: ApprovalsOption = ApprovalMode.ask,
     sandbox: SandboxOption = False,
@@ -197,7 +199,9 @@ def _run(
     )
     if no_store and approvals is ApprovalMode.pause:
         raise typer.BadParameter('a paused turn has to be stored. Omit --no-store.')
-    options = AgentOptions(directory, model, sandbox, skills, no_user_skills, no_project_context, max_tokens, max_cost)
+    options = AgentOptions(
+        directory, agent, model, sandbox, skills, no_user_skills, no_project_context, max_tokens, max_cost
+    )
     raise run_task(start, options, text, approvals=approvals, json=json)
 
 
@@ -211,6 +215,7 @@ def _resume(
         str | None, typer.Argument(help='The version. Default: the newest of the directory with pending approvals.')
     ] = None,
     directory: DirectoryOption = Path(),
+    agent: AgentOption = None,
     model: ModelOption = None,
     approvals: ApprovalsOption = ApprovalMode.ask,
     store: StoreOption = None,
@@ -237,7 +242,7 @@ def _resume(
     continue with `run --continue`. The files listed at the end are those that changed since you resumed.
     """
     environment = context.find_object(Environment) or Environment()
-    resumption = Resumption(approvals=approvals, model=model, max_tokens=max_tokens, max_cost=max_cost)
+    resumption = Resumption(approvals=approvals, agent=agent, model=model, max_tokens=max_tokens, max_cost=max_cost)
 
     async def work() -> int:
         async with open_chosen_store(choose_store(store, environment), environment, must_exist=True) as opened:
@@ -262,6 +267,7 @@ def _resume(
 def _chat(
     context: typer.Context,
     directory: DirectoryOption = Path(),
+    agent: AgentOption = None,
     model: ModelOption = None,
     approvals: Annotated[
         ApprovalMode,
@@ -295,10 +301,12 @@ def _chat(
     start = ConversationStart(
         environment, store, no_store=no_store, continues=continues, base=base, instructions=instructions
     )
-    options = AgentOptions(directory, model, sandbox, skills, no_user_skills, no_project_context, max_tokens, max_cost)
+    options = AgentOptions(
+        directory, agent, model, sandbox, skills, no_user_skills, no_project_context, max_tokens, max_cost
+    )
     with exit_on_error(json=False):
         settings = options.settings(environment)
-        runtime = create_runtime(environment, settings, approvals=approvals)
+        runtime = create_runtime(environment, settings, approvals=approvals, own_agent=agent)
 
         async def work() -> int:
             async with start.open(runtime, settings) as conversation:

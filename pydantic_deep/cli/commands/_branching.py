@@ -26,6 +26,7 @@ from ._options import (
     APPROVALS_HELP,
     BUDGET_HELP,
     RUN_EXIT_CODE_HELP,
+    AgentOption,
     ApprovalsOption,
     BudgetOption,
     ConversationStart,
@@ -175,6 +176,7 @@ def _branch(
     task: Annotated[str, typer.Argument(help='The task; `-` reads it from standard input.')],
     base: Annotated[str, typer.Option('--from', metavar='VERSION', help='The version to branch from.')] = HEAD,
     directory: DirectoryOption = Path(),
+    agent: AgentOption = None,
     model: ModelOption = None,
     approvals: ApprovalsOption = ApprovalMode.ask,
     sandbox: SandboxOption = False,
@@ -194,7 +196,9 @@ def _branch(
     environment = context.find_object(Environment) or Environment()
     start = ConversationStart(environment, store, no_store=False, continues=False, base=base)
     text = read_task(task)
-    options = AgentOptions(directory, model, sandbox, skills, no_user_skills, no_project_context, max_tokens, max_cost)
+    options = AgentOptions(
+        directory, agent, model, sandbox, skills, no_user_skills, no_project_context, max_tokens, max_cost
+    )
     raise run_task(start, options, text, approvals=approvals, json=json, branch=name)
 
 

@@ -31,6 +31,7 @@ from pydantic_deep.views import Difference, Version, VersionDetails
 
 from ._options import (
     USAGE_ERROR_CODE,
+    AgentOption,
     DocumentOption,
     ModelOption,
     StoreOption,
@@ -186,6 +187,7 @@ def _replay(
     context: typer.Context,
     version: VersionArgument = HEAD,
     directory: VersionsDirectoryOption = Path(),
+    agent: AgentOption = None,
     model: ModelOption = None,
     store: StoreOption = None,
     json: DocumentOption = False,
@@ -202,7 +204,7 @@ def _replay(
         settings = settings_of(record)
         settings = settings if model is None else settings.model_copy(update={'model': model})
         approvals = ApprovalMode.allow if await reader.ran_without_approvals(record) else ApprovalMode.ask
-        runtime = create_runtime(environment, settings, approvals=approvals)
+        runtime = create_runtime(environment, settings, approvals=approvals, own_agent=agent)
         versions = VersionedAgent(runtime.agent, reader.store)
         try:
             return record, await (await versions.wrap([record]))[0].replay()

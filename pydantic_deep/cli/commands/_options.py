@@ -145,6 +145,15 @@ SkillsOption = Annotated[
     ),
 ]
 NoUserSkillsOption = Annotated[bool, typer.Option('--no-user-skills', help='Ignore the skills in ~/.agents/skills.')]
+AgentOption = Annotated[
+    str | None,
+    typer.Option(
+        '--agent',
+        metavar='MODULE:NAME',
+        help='Your own agent, with its own model, skills and approvals, instead of that of the command line. Its deps are '
+        '`DeepAgentDeps` with the directory.',
+    ),
+]
 NoProjectContextOption = Annotated[
     bool, typer.Option('--no-project-context', help='Ignore the instructions in AGENTS.md and CLAUDE.md.')
 ]

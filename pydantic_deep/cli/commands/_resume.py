@@ -33,6 +33,8 @@ class Resumption:
 
     approvals: ApprovalMode
     """How to handle pending calls. `pause` asks about those of the version, and pauses again for later ones."""
+    agent: str | None = None
+    """The user's agent that the turn ran with, if any."""
     model: str | None
     """The model to use instead of the original one."""
     max_tokens: int | None
@@ -61,7 +63,7 @@ class Resumption:
         await self._check(record, store, approvals, environment)
         chosen = {'model': self.model, 'max_tokens': self.max_tokens, 'max_cost': self.max_cost}
         settings = settings_of(record).model_copy(update={name: value for name, value in chosen.items() if value})
-        runtime = create_runtime(environment, settings, approvals=self.approvals)
+        runtime = create_runtime(environment, settings, approvals=self.approvals, own_agent=self.agent)
         await check_runtime(runtime)
         conversation = open_conversation(runtime, settings, store)
         await conversation.resume_from(record)

@@ -30,6 +30,7 @@ class AgentOptions:
     """The options that configure the agent and its limits."""
 
     directory: Path
+    agent: str | None
     model: str | None
     sandbox: bool
     skills: list[Path] | None
@@ -46,7 +47,8 @@ class AgentOptions:
         """
         return Settings(
             directory=str(self.directory),
-            model=choose_model(self.model, environment.variables),
+            agent=self.agent,
+            model=self.model if self.agent else choose_model(self.model, environment.variables),
             max_tokens=self.max_tokens,
             max_cost=self.max_cost,
             skills=tuple(map(str, self.skills or ())),
@@ -78,7 +80,7 @@ def run_task(
     environment = start.environment
     with exit_on_error(json=json), deferred_warnings():
         settings = options.settings(environment)
-        runtime = create_runtime(environment, settings, approvals=approvals)
+        runtime = create_runtime(environment, settings, approvals=approvals, own_agent=options.agent)
 
         async def work() -> int:
             async with start.open(runtime, settings) as conversation:

@@ -45,7 +45,7 @@ class TurnBudget(AbstractCapability[object]):
         Raises:
             BudgetExceededError: The budget is used up.
         """
-        return await Budgets(run=self.remaining(ctx.usage)).for_run(ctx)
+        return await Budgets(id=self.id, run=self.remaining(ctx.usage)).for_run(ctx)
 
     def remaining(self, used: RunUsage) -> Budget:
         """Return the rest of the budget.

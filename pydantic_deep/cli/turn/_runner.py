@@ -181,7 +181,7 @@ class _TurnRunner:
                 return
             by = self._runtime.person if any(answer.by == 'person' for answer in answers.values()) else 'option'
             version = await self._resume(version, {id: answer.decision for id, answer in answers.items()}, by)
-        self._output = version.output if isinstance(version.output, str) else None
+        self._output = version.output if isinstance(version.output, str) else version.record.output
 
     def _start_counting(self, used_before: RunUsage) -> None:
         """Count the usage of the turn from a usage of the conversation."""

@@ -6,12 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
-from pydantic_ai import Agent, DeferredToolRequests, RunContext
+from pydantic_ai import DeferredToolRequests, RunContext
+from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.capabilities import AbstractCapability, on_event
+from pydantic_ai.models import Model
 
+from pydantic_deep._agent_imports import InvalidAgentsError
 from pydantic_deep.agent import create_deep_agent
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.approvals._policy import ApprovalMode, interrupt_on
@@ -23,7 +26,8 @@ from pydantic_deep.subagents import position_of
 
 from ._budget import TurnBudget
 from ._change_tracker import ChangeTrackingBackend, ChangeTrackingSandbox
-from ._models import open_model
+from ._models import UnusableModelError, open_model
+from ._own_agent import OwnAgent, import_own_agent, make_deps
 
 INSTRUCTIONS = "You work on the files of the user's directory. When the task is done, answer briefly, in Markdown."
 """Instructions of the agent. Capabilities add their own."""
@@ -57,8 +61,10 @@ class Settings(BaseModel):
 
     directory: str
     """The working directory of the agent."""
-    model: str
-    """The name of the model."""
+    model: str | None
+    """The name of the model. `None` for that of `agent`."""
+    agent: str | None = None
+    """The user's agent, as `package.module:attribute`. `None` for the agent of the command line."""
     max_tokens: int = MAX_TOKENS
     """Token budget of a turn."""
     max_cost: Decimal | None = None
@@ -99,12 +105,12 @@ class RetryListener(AbstractCapability[object]):
 class AgentRuntime:
     """An agent, its directory, and everything else that a turn needs besides the task."""
 
-    agent: Agent[DeepAgentDeps, Output]
+    agent: AbstractAgent[DeepAgentDeps, Output]
     backend: ChangeTrackingBackend
     deps: DeepAgentDeps
     """Dependencies with `backend` and the todos of the last turn."""
     skills: Skills
-    """The skills capability of the agent."""
+    """The skills that the user can load by name; those of the agent, unless it is the user's own."""
     directory: str
     """The directory, as given by the user."""
     model: str
@@ -119,18 +125,29 @@ class AgentRuntime:
     """A monotonic clock in seconds."""
 
 
-def create_runtime(environment: Environment, settings: Settings, *, approvals: ApprovalMode) -> AgentRuntime:
+def create_runtime(
+    environment: Environment, settings: Settings, *, approvals: ApprovalMode, own_agent: str | None = None
+) -> AgentRuntime:
     """Create the agent for a directory.
 
     Args:
         environment: Models, variables and clock.
         settings: The options of the agent.
         approvals: How to handle calls that need approval.
+        own_agent: The reference that the user has passed with `--agent`. The settings of a version alone do not decide
+            which code is imported.
 
     Raises:
         UnusableModelError: The model cannot be used.
+        InvalidAgentsError: The user's agent cannot be used, or the settings name another agent.
     """
-    opened = open_model(settings.model, environment.models)
+    if settings.agent != own_agent:
+        raise InvalidAgentsError(
+            f'The turn ran with your agent {settings.agent!r}. Name it with --agent.'
+            if own_agent is None
+            else f'The turn ran with {_shown(settings.agent)}, and not with {own_agent!r}, which --agent names.'
+        )
+    opened = None if settings.model is None else open_model(settings.model, environment.models)
     sources = skill_sources(environment, settings)
     if settings.sandbox:
         backend = ChangeTrackingSandbox(settings.directory, read_only=_mounts(sources))
@@ -139,30 +156,53 @@ def create_runtime(environment: Environment, settings: Settings, *, approvals: A
     skills = Skills(sources)
     budget = TurnBudget(tokens=settings.max_tokens, cost=settings.max_cost)
     retries = RetryListener()
-    return AgentRuntime(
-        agent=create_deep_agent(
+    context = [ProjectContext(host_directory=settings.directory)] * settings.project_context
+    agent: AbstractAgent[DeepAgentDeps, Output]
+    if settings.agent is not None:
+        imported = import_own_agent(settings.agent)
+        budget.id = 'turn-budget'  # the agent may have a budget of its own
+        agent = OwnAgent(imported, model=opened, capabilities=[*context, budget, retries])
+        deps = make_deps(imported, settings.agent, backend)
+    else:
+        agent = create_deep_agent(
             opened,
             name=AGENT_NAME,
             instructions=INSTRUCTIONS,
             interrupt_on=interrupt_on(approvals, runs_commands=settings.sandbox),
             capabilities=[
-                *([ProjectContext(host_directory=settings.directory)] * settings.project_context),
-                skills,
-                budget,
-                retries,
-                Retries(sleep=environment.sleep, clock=environment.clock),
+                *context, skills, budget, retries, Retries(sleep=environment.sleep, clock=environment.clock)
             ],
-        ),
+        )  # fmt: skip
+        deps = DeepAgentDeps(backend=backend)
+    return AgentRuntime(
+        agent=agent,
         backend=backend,
-        deps=DeepAgentDeps(backend=backend),
+        deps=deps,
         skills=skills,
         directory=settings.directory,
-        model=settings.model,
+        model=_model_name(agent, settings),
         budget=budget,
         retries=retries,
         person=environment.person,
         clock=environment.clock,
     )
+
+
+def _model_name(agent: AbstractAgent[Any, Any], settings: Settings) -> str:
+    """Return the name of the model for people.
+
+    Raises:
+        UnusableModelError: The user's agent has no model, and none is named.
+    """
+    if settings.model is not None:
+        return settings.model
+    if agent.model is None:
+        raise UnusableModelError(f'The agent {settings.agent!r} has no model. Name one with --model.')
+    return agent.model.model_id if isinstance(agent.model, Model) else agent.model
+
+
+def _shown(reference: str | None) -> str:
+    return 'the agent of the command line' if reference is None else f'your agent {reference!r}'
 
 
 async def check_runtime(runtime: AgentRuntime) -> None:

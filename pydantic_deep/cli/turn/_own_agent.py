@@ -1,0 +1,90 @@
+"""The agent that a user names with `--agent`, with the budget and the model of the command line."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+from pydantic_ai.agent import AbstractAgent, AgentRun, WrapperAgent
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.models import KnownModelName, Model
+
+from pydantic_deep._agent_imports import InvalidAgentsError, import_agents
+from pydantic_deep.deps import DeepAgentDeps
+from pydantic_deep.versions import VersionedAgent
+from pydantic_deep_backends import BackendProtocol
+
+
+class OwnAgent(WrapperAgent[Any, Any]):
+    """An agent with additional capabilities, and possibly another model, in each run.
+
+    Args:
+        wrapped: The agent.
+        model: The model of its runs. `None` for its own.
+        capabilities: The capabilities to add.
+    """
+
+    def __init__(
+        self, wrapped: AbstractAgent[Any, Any], *, model: Model | None, capabilities: Sequence[AbstractCapability[Any]]
+    ) -> None:
+        super().__init__(wrapped)
+        self._model = model
+        self._capabilities = capabilities
+
+    @property
+    def model(self) -> Model | KnownModelName | str | None:
+        """The model of its runs."""
+        return self._model or self.wrapped.model
+
+    def iter(self, *args: Any, **kwargs: Any) -> AbstractAsyncContextManager[AgentRun[Any, Any]]:
+        """Start a run. All other methods of an agent run through this one."""
+        return self._iter(*args, **kwargs)
+
+    @asynccontextmanager
+    async def _iter(
+        self,
+        *args: Any,
+        model: Any = None,
+        capabilities: Sequence[Any] | None = None,
+        **kwargs: Any,
+    ) -> AsyncGenerator[AgentRun[Any, Any]]:
+        added = [*(capabilities or ()), *self._capabilities]
+        async with self.wrapped.iter(*args, model=model or self._model, capabilities=added, **kwargs) as run:
+            yield run
+
+
+def import_own_agent(reference: str) -> AbstractAgent[Any, Any]:
+    """Return the agent that `package.module:attribute` refers to.
+
+    Raises:
+        InvalidAgentsError: There is no such agent, or there are several, or its deps are not `DeepAgentDeps`.
+    """
+    agents = import_agents(reference)
+    if len(agents) != 1:
+        names = ', '.join(agents) or 'none'
+        raise InvalidAgentsError(f'{reference!r} has several agents: {names}. Name one of them by an attribute.')
+    [agent] = agents.values()
+    found = agent.agent if isinstance(agent, VersionedAgent) else agent
+    deps_type: type[Any] = found.deps_type
+    if not issubclass(deps_type, DeepAgentDeps):
+        raise InvalidAgentsError(
+            f'The agent {reference!r} has deps of the type {deps_type.__name__}. The command line passes the '
+            'directory in `DeepAgentDeps`: create the agent with `deps_type=DeepAgentDeps`, or a subclass.'
+        )
+    return found
+
+
+def make_deps(agent: AbstractAgent[Any, Any], reference: str, backend: BackendProtocol) -> DeepAgentDeps:
+    """Return the deps of an agent, with the files of the directory.
+
+    Raises:
+        InvalidAgentsError: Its type of deps needs more than `backend`.
+    """
+    try:
+        return agent.deps_type(backend=backend)
+    except TypeError as error:
+        raise InvalidAgentsError(
+            f'The deps of the agent {reference!r} cannot be created with `backend` alone: {error}. Give the other fields '
+            'defaults.'
+        ) from None

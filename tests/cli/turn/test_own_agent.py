@@ -1,0 +1,166 @@
+"""`--agent`: the user's own agent on the command line, with its model, approvals, deps and output."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from pydantic_deep.testing import ScriptedModel
+
+Invoke = Callable[..., Result]
+
+MODULE = """
+from dataclasses import dataclass, field
+
+from pydantic import BaseModel
+from pydantic_ai import Agent, RunContext
+
+from pydantic_deep import Budget, Budgets, DeepAgentDeps, ProjectContext, VersionedAgent, create_deep_agent
+from pydantic_deep.store import open_store
+from pydantic_deep.testing import ScriptedModel, call
+
+
+@dataclass(kw_only=True)
+class Deps(DeepAgentDeps):
+    customer: str = 'ada'
+
+
+class Invoice(BaseModel):
+    total: int
+
+
+async def look_up(ctx: RunContext[Deps]) -> str:
+    "Return the customer."
+    return ctx.deps.customer
+
+
+def billing_agent(*answers, **options):
+    return create_deep_agent(ScriptedModel(*answers), name='billing', deps_type=Deps, tools=[look_up], **options)
+
+
+billing = billing_agent(call('write_file', path='a.txt', content='x'), call('look_up'), 'Billed.')
+asking = billing_agent(
+    call('write_file', path='a.txt', content='x'), 'Billed.', interrupt_on={'write_file': True}
+)
+structured = billing_agent(call('final_result', total=3), output_type=Invoice)
+frugal = billing_agent(
+    call('look_up'), 'Billed.', capabilities=[Budgets(run=Budget(tokens=10_000)), ProjectContext()]
+)
+limited = billing_agent(call('look_up'), 'Billed.')
+without_model = create_deep_agent(name='billing')
+other_deps = Agent(ScriptedModel('x'), deps_type=dict)
+
+
+@dataclass(kw_only=True)
+class Strict(DeepAgentDeps):
+    customer: str
+
+
+strict = create_deep_agent(ScriptedModel('x'), deps_type=Strict)
+both = {'one': billing, 'two': asking}
+versioned = VersionedAgent(billing, None)
+"""
+
+
+@pytest.fixture(autouse=True)
+def agents(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module with agents in the working directory."""
+    (work / 'firm.py').write_text(MODULE)
+    monkeypatch.setattr(sys, 'path', [*sys.path])
+    monkeypatch.delitem(sys.modules, 'firm', raising=False)
+
+
+@pytest.mark.parametrize('name', ['billing', 'versioned'])
+def test_own_agent_works_in_the_directory_with_its_own_deps_and_tools(invoke: Invoke, work: Path, name: str) -> None:
+    result = invoke('run', 'Bill', '--agent', f'firm:{name}')
+    assert (result.exit_code, result.stdout) == (0, 'Billed.\n'), result.stderr
+    assert (work / 'a.txt').read_text() == 'x'
+    assert 'look_up' in result.stderr
+    shown = json.loads(invoke('show', '--json').stdout)
+    assert shown['agent'] == 'billing'
+
+
+def test_approvals_are_those_of_the_agent_and_the_option_answers_them(invoke: Invoke, work: Path) -> None:
+    denied = invoke('run', 'Bill', '--agent', 'firm:asking', '--approvals', 'deny')
+    assert (denied.exit_code, (work / 'a.txt').exists()) == (0, False), denied.stderr
+
+
+def test_paused_turn_is_resumed_only_with_the_agent_that_is_named_again(invoke: Invoke, work: Path) -> None:
+    """The metadata of a version does not decide which code is imported."""
+    paused = invoke('run', 'Bill', '--agent', 'firm:asking', '--approvals', 'pause')
+    assert paused.exit_code == 5, paused.stderr
+    refused = invoke('resume', '--approvals', 'allow')
+    assert (refused.exit_code, refused.stderr) == (
+        2,
+        "The turn ran with your agent 'firm:asking'. Name it with --agent.\n",
+    )
+    refused = invoke('resume', '--approvals', 'allow', '--agent', 'firm:billing')
+    assert refused.stderr.startswith("The turn ran with your agent 'firm:asking', and not with 'firm:billing'")
+    done = invoke('resume', '--approvals', 'allow', '--agent', 'firm:asking')
+    assert (done.exit_code, done.stdout, (work / 'a.txt').read_text()) == (0, 'Billed.\n', 'x'), done.stderr
+
+
+def test_turn_of_the_command_line_is_not_resumed_with_another_agent(invoke: Invoke) -> None:
+    from pydantic_deep.testing import call
+
+    model = ScriptedModel(call('write_file', path='a.txt', content='x'), 'Done.')
+    assert invoke('run', 'Go', '--approvals', 'pause', model=model).exit_code == 5
+    refused = invoke('resume', '--approvals', 'allow', '--agent', 'firm:billing', model=model)
+    assert refused.stderr.startswith("The turn ran with the agent of the command line, and not with 'firm:billing'")
+
+
+def test_turn_is_replayed_with_the_agent(invoke: Invoke) -> None:
+    assert invoke('run', 'Bill', '--agent', 'firm:billing').exit_code == 0
+    assert invoke('replay').exit_code == 2
+    replayed = invoke('replay', '--agent', 'firm:billing')
+    assert replayed.exit_code == 0, replayed.stdout + replayed.stderr
+
+
+def test_structured_output_is_printed_as_json(invoke: Invoke) -> None:
+    result = invoke('run', 'Bill', '--agent', 'firm:structured')
+    assert (result.exit_code, json.loads(result.stdout)) == (0, {'total': 3}), result.stderr
+
+
+def test_budget_and_project_context_of_the_command_line_are_added_to_those_of_the_agent(
+    invoke: Invoke, work: Path
+) -> None:
+    (work / 'AGENTS.md').write_text('Use tabs.')
+    result = invoke('run', 'Bill', '--agent', 'firm:frugal')
+    assert (result.exit_code, result.stdout) == (0, 'Billed.\n'), result.stderr
+    assert str(sys.modules['firm'].frugal.model.requests[0].messages).count('Use tabs.') == 1
+    limited = invoke('run', 'Bill', '--agent', 'firm:limited', '--max-tokens', '1')
+    assert limited.exit_code == 4, limited.stderr
+
+
+def test_model_of_the_agent_can_be_replaced(invoke: Invoke) -> None:
+    model = ScriptedModel('Another.')
+    for name in ('billing', 'without_model'):
+        result = invoke('run', 'Bill', '--agent', f'firm:{name}', '--model', 'given', model=model)
+        assert (result.exit_code, result.stderr.split(' ')[0]) == (0, 'given'), result.stderr
+        model = ScriptedModel('Another.')
+
+
+def test_chat_takes_the_agent(invoke: Invoke) -> None:
+    result = invoke('chat', '--agent', 'firm:billing', stdin='Bill\n')
+    assert (result.exit_code, result.stdout) == (0, 'Billed.\n'), result.stderr
+
+
+@pytest.mark.parametrize(
+    ('reference', 'code', 'message'),
+    [
+        ('firm', 2, "'firm' is not a reference to agents. Write `package.module:attribute`."),
+        ('nowhere:agent', 2, "There is no module 'nowhere'"),
+        ('firm:both', 2, "'firm:both' has several agents: one, two. Name one of them by an attribute."),
+        ('firm:other_deps', 2, "The agent 'firm:other_deps' has deps of the type dict."),
+        ('firm:strict', 2, "The deps of the agent 'firm:strict' cannot be created with `backend` alone:"),
+        ('firm:without_model', 3, "The agent 'firm:without_model' has no model. Name one with --model."),
+    ],
+)
+def test_agent_that_cannot_be_used_is_reported(invoke: Invoke, reference: str, code: int, message: str) -> None:
+    result = invoke('run', 'Bill', '--agent', reference)
+    assert (result.exit_code, message in result.stderr) == (code, True), result.stderr
