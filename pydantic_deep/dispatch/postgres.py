@@ -6,6 +6,7 @@ deletes the jobs of a worker that is stopped, and ends with its connection.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
@@ -106,7 +107,7 @@ class PostgresDispatcher:
             connection = await _connect(url)
             try:
                 schema = str(await connection.fetchval('SELECT current_schema()'))
-                settings = _settings(f'pgqueuer_{re.sub("[^a-z0-9_]", "_", schema.lower())}')
+                settings = _settings(_queue_schema(schema))
                 queries = _queries(AsyncpgDriver(connection), settings)
                 await connection.execute(_INSTALL_LOCK)  # released with the connection
                 if await queries.schema_is_installed():
@@ -304,6 +305,18 @@ def _name(url: str) -> str:
     if '@' in f'{parts.path}{parts.query}{parts.fragment}':
         raise ValueError('Percent-encode `@`, `/`, `?` and `#` in the password of the PostgreSQL URL.')
     return f'The queue in PostgreSQL at {parts.netloc.rpartition("@")[2]}{parts.path}'
+
+
+def _queue_schema(schema: str) -> str:
+    """Return the schema of the queue for the schema of a store. It is a plain identifier, which pgqueuer does not quote.
+
+    Other names, and those that would exceed the 63 characters of PostgreSQL, get a digest, so that two schemas never share
+    a queue.
+    """
+    if re.fullmatch('[a-z0-9_]{1,54}', schema):
+        return f'pgqueuer_{schema}'
+    plain = re.sub('[^a-z0-9_]', '_', schema.lower())
+    return f'pgqueuer_{plain[:37]}_{hashlib.sha256(schema.encode()).hexdigest()[:16]}'
 
 
 def _sentence(error: BaseException) -> str:

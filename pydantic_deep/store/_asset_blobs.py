@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
-from typing import Final
+from typing import Final, cast
 
 from ._blob_store import BlobStore
 from .engine import Engine
@@ -96,13 +96,17 @@ class AssetBlobs:
         """Yield the content of a blob. Raises `StoreCorruptedError` if it is missing or has another digest."""
         actual = hashlib.sha256()
         with self._errors('read'):
+            chunks = self._blobs.get(name)
             try:
-                async for chunk in self._blobs.get(name):
+                async for chunk in chunks:
                     actual.update(chunk)
                     yield chunk
             except FileNotFoundError:
                 problem = f'its blob {name} is missing from {self._blobs.url}'
                 raise StoreCorruptedError('asset', digest, problem) from None
+            finally:
+                if isinstance(chunks, AsyncGenerator):  # a reader that stops early ends the request now
+                    await cast('AsyncGenerator[bytes]', chunks).aclose()
         if digest != f'sha256:{actual.hexdigest()}':
             raise StoreCorruptedError('asset', digest, f'its blob {name} in {self._blobs.url} has another digest')
 

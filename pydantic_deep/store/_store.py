@@ -8,6 +8,7 @@ import os
 import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Collection, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -375,8 +376,9 @@ class SqlStore(AsyncResource):
     async def stream_asset(self, digest: str) -> AsyncGenerator[bytes]:
         """Yield the content of an asset in chunks. An error after the last one means that they are not the content."""
         stored = await self._stored_asset(digest)
-        async for chunk in self._chunks(stored):
-            yield chunk
+        async with aclosing(self._chunks(stored)) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
     async def _stored_asset(self, digest: str) -> StoredAsset:
         return await self._read_existing('asset', AssetNotFoundError, partial(_reads.asset, digest), digest=digest)
@@ -395,8 +397,9 @@ class SqlStore(AsyncResource):
                 f'The content of asset {stored.record.digest!r} ({stored.record.size_bytes:,} bytes) is in object '
                 'storage. Open the store with the `blobs` that it was written with (on the command line: `PYDANTIC_DEEP_BLOBS`).'
             )
-        async for chunk in self._blobs.get(stored.record.digest, stored.blob):
-            yield chunk
+        async with aclosing(self._blobs.get(stored.record.digest, stored.blob)) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
     async def has_assets(self, digests: Collection[str]) -> set[str]:
         """Return the digests of existing assets among these."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 from collections.abc import AsyncIterable, AsyncIterator, Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -80,11 +81,16 @@ class ObjectStorage:
         if scheme == 'file' and rest.startswith('///') and len(rest) > 3:
             return _Directory(Path(unquote(rest[2:])), url=url)
         if not colon or scheme not in ('s3', 'gs', 'az') or not rest.startswith('//'):
-            raise ValueError(f'There is no object storage at {url!r}. {_FORMS}')
+            raise ValueError(f'There is no object storage at {_without_secrets(url)!r}. {_FORMS}')
+        if _without_secrets(url) != url:
+            raise ValueError(
+                f'The URL of the object storage {_without_secrets(url)!r} has credentials or options. Set them in the '
+                'environment, such as AWS_SECRET_ACCESS_KEY and AWS_ENDPOINT_URL.'
+            )
         try:
             return cls(obstore.store.from_url(url), url=url)
         except BaseError as error:
-            raise ValueError(f'The object storage at {url!r} cannot be used: {_first_line(error)}. {_FORMS}') from error
+            raise ValueError(f'The object storage at {url!r} cannot be used: {_first_line(error)}. {_FORMS}') from None
 
     @property
     def url(self) -> str:
@@ -128,9 +134,9 @@ class ObjectStorage:
         try:
             yield
         except FileNotFoundError as error:
-            raise FileNotFoundError(f'{self._url}: {_first_line(error)}') from error
+            raise FileNotFoundError(f'{self._url}: {_first_line(error)}') from None
         except BaseError as error:
-            raise OSError(f'{self._url}: {_first_line(error)}') from error
+            raise OSError(f'{self._url}: {_first_line(error)}') from None  # its text may contain a password
 
 
 class _Directory(ObjectStorage):
@@ -156,5 +162,10 @@ class _Directory(ObjectStorage):
 
 
 def _first_line(error: Exception) -> str:
-    """Return the message of an error of `obstore`, without its debugging details."""
-    return str(error).partition('\n')[0]
+    """Return the message of an error of `obstore`, without its debugging details and the password of an endpoint."""
+    return re.sub(r'(?<=://)[^/\s@]+@', '', str(error).partition('\n')[0])
+
+
+def _without_secrets(url: str) -> str:
+    """Return a URL without user, password, query and fragment."""
+    return re.sub(r'(?<=://)[^/]*@', '', re.split('[?#]', url, maxsplit=1)[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from pydantic_deep.dispatch._open import open_dispatcher
 from pydantic_deep.dispatch._protocol import Dispatcher
 from pydantic_deep.dispatch.conformance import DispatcherSuite, EngineSwitch, FakeExecution, OpenDispatcher
 from pydantic_deep.dispatch.errors import DispatcherUnavailableError
-from pydantic_deep.dispatch.postgres import PostgresDispatcher
+from pydantic_deep.dispatch.postgres import PostgresDispatcher, _queue_schema  # pyright: ignore[reportPrivateUsage]
 from pydantic_deep.store import open_store
 from tests.store.conftest import Ask, running_postgres
 
@@ -126,7 +127,24 @@ async def test_stores_of_one_database_have_separate_queues(url: str) -> None:
         async with working(second, execution):
             await execution.wait_until(lambda: execution.ended == ['second'])
     assert await query(url, 'SELECT dedupe_key FROM pgqueuer_public.pgqueuer') == 'first'
-    assert await query(url, 'SELECT count(*) FROM pgqueuer_second_store.pgqueuer') == 0
+    assert await query(url, 'SELECT count(*) FROM pgqueuer_second_store_0b3a85f8be8129ff.pgqueuer') == 0
+
+
+@pytest.mark.parametrize(
+    ('schema', 'queue'),
+    [
+        ('public', 'pgqueuer_public'),
+        ('a' * 54, f'pgqueuer_{"a" * 54}'),
+        ('Team-A', 'pgqueuer_team_a_5ee609b6f01fa9be'),
+    ],
+)
+def test_queue_has_a_plain_name_of_its_own(schema: str, queue: str) -> None:
+    assert _queue_schema(schema) == queue
+    others = ['team-a', 'team_a', 'TEAM-A', 'é' * 31, 'a' * 55, 'a' * 63]
+    names = {_queue_schema(other) for other in [schema, *others]}
+    assert len(names) == len(others) + 1
+    assert max(map(len, names)) <= 63
+    assert all(re.fullmatch('[a-z0-9_]+', name) for name in names)
 
 
 async def test_processes_that_start_at_the_same_time_create_the_tables_once(url: str) -> None:

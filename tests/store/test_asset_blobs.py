@@ -194,6 +194,50 @@ async def test_chunks_are_stored_and_read_without_being_joined(store: SqlStore) 
         _ = [chunk async for chunk in store.stream_asset(digest_of(b'missing'))]
 
 
+class _Chunks:
+    """An iterator of a storage that has no generators."""
+
+    def __init__(self, *parts: bytes) -> None:
+        self._parts = iter(parts)
+
+    def __aiter__(self) -> _Chunks:
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            return next(self._parts)
+        except StopIteration:
+            raise StopAsyncIteration from None
+
+
+async def test_reader_that_stops_early_ends_the_request_at_once(
+    store: SqlStore, blobs: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = [bytes([number]) * 2**20 for number in range(3)]
+    digest = digest_of(b''.join(parts))
+    await store.write_asset(digest, chunks(*parts))
+    ended: list[str] = []
+
+    async def get(name: str) -> AsyncIterator[bytes]:
+        try:
+            for part in parts:
+                yield part
+        finally:
+            ended.append(name)
+
+    monkeypatch.setattr(blobs, 'get', get)
+    stream = store.stream_asset(digest)
+    assert await anext(stream) == parts[0]
+    await stream.aclose()
+    assert ended == blobs.names
+
+    def get_without_generator(name: str) -> _Chunks:
+        return _Chunks(*parts)
+
+    monkeypatch.setattr(blobs, 'get', get_without_generator)
+    assert [chunk async for chunk in store.stream_asset(digest)] == parts
+
+
 async def test_chunks_with_another_digest_are_refused(store: SqlStore, blobs: Recorded) -> None:
     with pytest.raises(ValueError, match=digest_of(b'ab')):
         await store.write_asset(DIGEST, chunks(b'a', b'b'))

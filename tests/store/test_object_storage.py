@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from obstore.store import MemoryStore
+from obstore.store import MemoryStore, S3Store
 
 import pydantic_deep.store as package
 from pydantic_deep.store import BlobStore, new_id, object_storage, open_store
@@ -56,6 +56,31 @@ def test_missing_settings_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_location_is_that_of_the_url(url: str) -> None:
     assert ObjectStorage.open(url).url == url
     assert 'MemoryStore' in ObjectStorage(MemoryStore()).url
+
+
+@pytest.mark.parametrize(
+    'url', ['s3://KEY:HUSH@bucket/prefix', 's3://bucket/prefix?sig=HUSH', 'az://container/prefix#HUSH']
+)
+async def test_url_with_credentials_is_refused_without_repeating_them(url: str) -> None:
+    with pytest.raises(ValueError, match='has credentials or options') as caught:
+        async with open_store('memory:', blobs=url):
+            pass
+    assert 'HUSH' not in str(caught.value)
+    with pytest.raises(ValueError, match='There is no object storage at') as caught:
+        ObjectStorage.open(url.replace('://', 'x://'))
+    assert 'HUSH' not in str(caught.value)
+
+
+async def test_password_of_an_endpoint_is_not_in_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('AWS_ENDPOINT_URL', 'http://user:HUSH@127.0.0.1:1')
+    monkeypatch.setenv('AWS_ALLOW_HTTP', 'true')
+    monkeypatch.setenv('AWS_ACCESS_KEY_ID', 'key')
+    monkeypatch.setenv('AWS_SECRET_ACCESS_KEY', 'key')
+    storage = ObjectStorage(S3Store('bucket', retry_config={'max_retries': 0}))
+    with pytest.raises(OSError, match='S3Store') as caught:
+        await storage.put('name', b'contents')
+    assert 'HUSH' not in str(caught.value)
+    assert caught.value.__cause__ is None
 
 
 async def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import gzip
 import io
 import tarfile
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from urllib.parse import quote
 
 import anyio.to_thread
@@ -40,9 +41,10 @@ async def archive(store: SqlStore, tree: Tree, *, top: str, moment: int) -> Asyn
             member = tarfile.TarInfo(f'{top}{path}')
             member.size, member.mode, member.mtime = version.size, version.mode, moment
             packed.write(member.tobuf(tarfile.PAX_FORMAT))
-            async for chunk in store.stream_asset(version.digest):
-                await anyio.to_thread.run_sync(packed.write, chunk)
-                yield buffer.take()
+            async with aclosing(store.stream_asset(version.digest)) as chunks:
+                async for chunk in chunks:
+                    await anyio.to_thread.run_sync(packed.write, chunk)
+                    yield buffer.take()
             packed.write(b'\0' * (-version.size % tarfile.BLOCKSIZE))
         packed.write(b'\0' * tarfile.BLOCKSIZE * 2)
     yield buffer.take()

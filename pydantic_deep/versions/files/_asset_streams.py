@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from pydantic_deep.deps import MAX_FILE_BYTES
@@ -44,7 +45,8 @@ class AssetStreams:
         """Write `large_files` of a tree into a backend, one by one."""
         for path in sorted(paths):
             assert isinstance(backend, SupportsStreamedPatch)  # noqa: S101 - otherwise there are no such files
-            await backend.patch_stream(tree, path, self.store.stream_asset(tree[path].digest), is_durable=is_durable)
+            async with aclosing(self.store.stream_asset(tree[path].digest)) as chunks:
+                await backend.patch_stream(tree, path, chunks, is_durable=is_durable)
 
 
 def large_files(streams: AssetStreams | None, backend: BackendProtocol, tree: Tree, paths: Iterable[str]) -> set[str]:

@@ -133,7 +133,7 @@ async def is_vacant(backend: BackendProtocol, here: Tree, target: Tree, read_blo
     """
     if any(path in here for path in target):
         return False
-    return len(await _left_out_in(backend, target, read_blob, [*here])) == len(here)
+    return len(await left_out_in(backend, target, read_blob, [*here])) == len(here)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,8 +186,8 @@ async def _untouched(backend: BackendProtocol, here: Tree, trees: Sequence[Tree]
     """
     current, target, *_ = trees
     free = [path for path in here.diff(target).removed if not _is_in_way(target, path)]
-    by_target = await _left_out_in(backend, target, read_blob, free)
-    return by_target | await _left_out_in(backend, current, read_blob, [path for path in free if path not in current])
+    by_target = await left_out_in(backend, target, read_blob, free)
+    return by_target | await left_out_in(backend, current, read_blob, [path for path in free if path not in current])
 
 
 def _is_in_way(target: Tree, path: str) -> bool:
@@ -195,7 +195,7 @@ def _is_in_way(target: Tree, path: str) -> bool:
     return target.is_dir(path) or target.file_above(path) is not None
 
 
-async def _left_out_in(backend: BackendProtocol, tree: Tree, read_blob: ReadBlob, paths: Sequence[str]) -> set[str]:
+async def left_out_in(backend: BackendProtocol, tree: Tree, read_blob: ReadBlob, paths: Sequence[str]) -> set[str]:
     """Return the files that the ignore rules of a tree match, by the rules of each part of a composite backend."""
     if not paths:
         return set()

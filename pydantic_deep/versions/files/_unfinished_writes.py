@@ -18,6 +18,7 @@ from pydantic_deep_backends import ReadBlob, Tree, digest_of
 from pydantic_deep_backends.errors import BackendError
 from pydantic_deep_backends.tracking import SupportsPatch
 
+from ._checkout import left_out_in
 from ._tree_views import fetch
 from ._turn_files import TurnFiles
 
@@ -55,14 +56,22 @@ async def undo_writes(
             path, contents = written
             states[path].append(contents)
             ids_by_path.setdefault(path, []).append(call.tool_call_id)
+    ignored = await left_out_in(
+        files.files.backend, tree, read_blob, [path for path in ids_by_path if path not in tree]
+    )
     for path, ids in ids_by_path.items():
-        if not await _restore(files, tree, path, states[path]):
+        if not await _restore(files, tree, path, states[path], is_ignored=path in ignored):
             unverified.update(ids)
     return frozenset(unverified)
 
 
-async def _restore(files: TurnFiles, tree: Tree, path: str, states: Sequence[bytes | None]) -> bool:
-    """Restore the first of the states that a file may have; return `False` if it has another one."""
+async def _restore(
+    files: TurnFiles, tree: Tree, path: str, states: Sequence[bytes | None], *, is_ignored: bool
+) -> bool:
+    """Restore the first of the states that a file may have; return `False` if it has another one.
+
+    A file that versions ignore is not removed: it may have existed before, and the calls write it again anyway.
+    """
     backend, before = files.files.backend, states[0]
     try:
         present = await backend.read_bytes(path)
@@ -70,7 +79,7 @@ async def _restore(files: TurnFiles, tree: Tree, path: str, states: Sequence[byt
         present = None
     except (OSError, BackendError):
         return False
-    if present == before:
+    if present == before or (is_ignored and present in states):
         return True
     if present not in states or not isinstance(backend, SupportsPatch):
         return False

@@ -82,6 +82,18 @@ async def test_write_of_an_unversioned_file_is_asked_and_an_equal_one_is_made_ag
     assert files_in(tmp_path) == {'.gitignore': '*.log\n', 'a.log': 'two', 'b.log': 'two'}
 
 
+async def test_ignored_file_is_never_removed_to_write_it_again(url: str, tmp_path: Path) -> None:
+    (tmp_path / '.gitignore').write_text('*.log\n')
+    (tmp_path / 'b.log').write_text('one')
+    world = World(url, plan({'go': [put('/b.log', 'two'), 'end']}))
+    async with world.process(dies_before=ends_turn) as agent:
+        await (await agent.create(backend=LocalBackend(tmp_path))).advance('go')
+    async with world.process() as agent:
+        (version,) = await agent.recover()
+        assert returns(await version.messages())[0].startswith('Replaced')
+    assert files_in(tmp_path) == {'.gitignore': '*.log\n', 'b.log': 'two'}
+
+
 async def test_unverified_write_is_asked_again_after_another_crash(url: str, tmp_path: Path) -> None:
     """The end of another call stores the edited file. The write is then in the ledger as one that may have run."""
     (tmp_path / 'a.txt').write_text('one')
