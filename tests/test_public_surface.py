@@ -683,6 +683,7 @@ def test_every_public_name_is_listed() -> None:
                 'AgentVersion',
                 'ApprovalInbox',
                 'ApprovalsPendingError',
+                'ConversationDirectories',
                 'ConversationNotFoundError',
                 'FileDiff',
                 'GitignoreRules',

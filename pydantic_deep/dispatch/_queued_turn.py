@@ -18,7 +18,14 @@ from pydantic_deep.store import (
     VersionNotFoundError,
 )
 from pydantic_deep.streaming import EndEvent, RunEvents, StartEvent, StreamEvent, describe_failure, project_messages
-from pydantic_deep.versions import AgentVersion, ApprovalsPendingError, TurnOptions, TurnStream, VersionedAgent
+from pydantic_deep.versions import (
+    AgentVersion,
+    ApprovalsPendingError,
+    ConversationDirectories,
+    TurnOptions,
+    TurnStream,
+    VersionedAgent,
+)
 from pydantic_deep_backends import BackendProtocol
 
 from ._stored_events import load_attempts, load_run_messages
@@ -93,8 +100,12 @@ class QueuedTurn:
         if self._make_backend is not None:
             backend = self._make_backend(run.account or '', run.conversation_id)
         if run.base_id is None:
-            return await self._agent.conversation(run.conversation_id, backend=backend).head()
-        return await self._agent.load(run.base_id, backend=backend)
+            base = await self._agent.conversation(run.conversation_id, backend=backend).head()
+        else:
+            base = await self._agent.load(run.base_id, backend=backend)
+        if isinstance(self._make_backend, ConversationDirectories):
+            await self._make_backend.fill(self._store, base.record)
+        return base
 
     def _refuse(self, error: Exception, emit: Callable[[StreamEvent], None]) -> None:
         """Emit the events of a turn that cannot begin."""

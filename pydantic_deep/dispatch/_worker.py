@@ -23,7 +23,7 @@ from pydantic_deep.store import (
     StoreUnavailableError,
 )
 from pydantic_deep.streaming import StreamEvent
-from pydantic_deep.versions import VersionedAgent, has_moved_on
+from pydantic_deep.versions import ConversationDirectories, VersionedAgent, has_moved_on
 
 from ._log_writer import LogWriter
 from ._protocol import Dispatcher
@@ -50,6 +50,9 @@ CANCEL_SECONDS = 0.5
 
 BEAT_SECONDS = 5.0
 """Interval at which a worker reports that its runs are alive."""
+
+CLEAN_SECONDS = 60.0
+"""Interval at which a worker removes idle directories of conversations."""
 
 PRUNE_SECONDS = 60.0
 """Interval at which a worker removes old runs from the queue."""
@@ -111,7 +114,8 @@ class Worker:
         store: The store, which stays open as long as the worker runs.
         dispatcher: Delivers runs; without it, the worker finds them in the store.
         concurrency: The maximum number of runs at the same time.
-        make_backend: Returns the files of a conversation, if the store cannot open them itself.
+        make_backend: Returns the files of a conversation, if the store cannot open them itself. The worker fills
+            `ConversationDirectories` before turns, and removes idle ones.
         drain_seconds: How long running runs may take to end when the worker stops. The others are given back.
         retention_seconds: How long the records and events of ended runs remain in the queue.
         on_event: Called when a run begins, is taken over, ends, or is given back.
@@ -200,6 +204,8 @@ class Worker:
             (self._look_for_cancellations, CANCEL_SECONDS),
             (self._report, BEAT_SECONDS),
         ]
+        if isinstance(self._make_backend, ConversationDirectories):
+            loops.append((partial(self._clean_up, self._make_backend), CLEAN_SECONDS))
         if self._dispatcher is not None:
             loops.append((partial(self._work, self._dispatcher), ORPHAN_SECONDS))
         with anyio.CancelScope(shield=True):  # a cancelled run would end as interrupted instead of being given back
@@ -312,6 +318,9 @@ class Worker:
 
     async def _work(self, dispatcher: Dispatcher) -> None:
         await dispatcher.work(self.execute, agent_names=list(self._agents), concurrency=self._concurrency)
+
+    async def _clean_up(self, directories: ConversationDirectories) -> None:
+        await directories.clean_up(self._store)
 
     async def _look_for_runs(self) -> None:
         """Execute runs that no engine has delivered, and those of workers that crashed."""
