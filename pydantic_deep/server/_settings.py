@@ -108,6 +108,9 @@ class ServerSettings(BaseSettings):
     """The maximum number of queued and taken-over runs that this process executes at the same time."""
     dispatcher: Annotated[str, AfterValidator(check_dispatcher_url)] | None = Field(default=None, repr=False)
     """The URL of the engine that delivers runs to workers. Default: workers look for runs in the store."""
+    work_dir: Path | None = None
+    """The parent of the directories of conversations on the machine of a `pydantic-deep worker`, which opens them without
+    commands. Default: a worker opens files where their versions say."""
     log_retention_seconds: NonNegativeFloat = 600
     """How long the log of an ended run is cached for clients that reconnect. After that, its events are rebuilt from
     the store."""

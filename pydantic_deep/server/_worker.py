@@ -13,6 +13,7 @@ from prometheus_client import start_http_server
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.dispatch import Worker, WorkerEvent
 from pydantic_deep.store import SqlStore
+from pydantic_deep.versions import ConversationDirectories
 
 from ._agents import AnyAgent, check_agents
 from ._audited_agents import TakeoverAudit, open_audited_agents
@@ -43,9 +44,10 @@ async def run_worker(
         agents: The agents, by the names that servers have.
         store: The store of the servers.
         settings: The settings, of which a worker uses `dispatcher`, `worker_concurrency`, `shutdown_seconds`,
-            `log_retention_seconds`, and for its metrics `host` and `metrics_port`. By default, those of `ServerSettings`.
+            `log_retention_seconds`, `work_dir`, and for its metrics `host` and `metrics_port`. By default, those of `ServerSettings`.
         make_deps: Creates the deps of each run, as for `create_app`.
-        make_backend: Returns the files of a conversation, as for `create_app`.
+        make_backend: Returns the files of a conversation, as for `create_app`. By default, `ConversationDirectories` of
+            the setting `work_dir`, if there is one.
         on_start: Called once it works, with a description of the dispatcher, and the URL of its metrics, if they are
             served.
         on_event: Called when a run begins, is taken over, ends, or is given back.
@@ -59,6 +61,8 @@ async def run_worker(
     """
     settings, metrics = settings or ServerSettings(), WorkerMetrics()
     check_agents(agents, store)
+    if make_backend is None and settings.work_dir is not None:
+        make_backend = ConversationDirectories(settings.work_dir)
     async with AsyncExitStack() as stack:
         dispatcher = await stack.enter_async_context(open_configured_dispatcher(settings))
         prepared, audit = await stack.enter_async_context(open_audited_agents(agents, store, make_deps=make_deps))

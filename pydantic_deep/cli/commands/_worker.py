@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import anyio
@@ -72,6 +73,15 @@ def _worker(
             help='The port for metrics, at the address of the setting `host`; 0 selects a free one. Default: none.',
         ),
     ] = None,
+    work_dir: Annotated[
+        Path | None,
+        typer.Option(
+            '--work-dir',
+            metavar='DIR',
+            help='The parent of the directories of conversations on this machine, which the worker fills before turns '
+            'and removes when they are idle. Default: files are opened where their versions say.',
+        ),
+    ] = None,
     config: ConfigOption = None,
 ) -> None:
     """Execute the runs that servers queue in a store, and take over runs of processes that crashed.
@@ -86,6 +96,7 @@ def _worker(
         'dispatcher': dispatcher,
         'shutdown_seconds': drain,
         'metrics_port': metrics_port,
+        'work_dir': work_dir,
     }
     with exit_on_error(json=False):
         settings = load_server_settings(config, overrides)

@@ -111,11 +111,11 @@ def test_worker_passes_its_options_and_prints_events(
     monkeypatch.setenv('PYDANTIC_DEEP_SERVER_WORKER_CONCURRENCY', '7')
     monkeypatch.setenv('PYDANTIC_DEEP_SERVER_DISPATCHER', 'temporal://one')
     options = ('--agents', 'fleet:agent', '--store', f'sqlite:///{agents_module}/a.db', '--concurrency', '3')
-    result = invoke('worker', *options, '--drain', '1.5', '--metrics-port', '9464')
+    result = invoke('worker', *options, '--drain', '1.5', '--metrics-port', '9464', '--work-dir', 'files')
     assert result.exit_code == 0, result.stderr
     [settings] = given
     assert (settings.worker_concurrency, settings.dispatcher, settings.shutdown_seconds) == (3, 'temporal://one', 1.5)
-    assert settings.metrics_port == 9464
+    assert (settings.metrics_port, settings.work_dir) == (9464, Path('files'))
     ready, event, stop = result.stderr.splitlines()
     assert re.fullmatch(r'Worker ready: agents analyst; store \S+/a\.db; dispatcher none; concurrency 3', ready)
     assert re.fullmatch(

@@ -9,6 +9,7 @@ import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 
 import anyio
 import anyio.to_thread
@@ -17,6 +18,7 @@ import pytest
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo
 
+from pydantic_deep import StateBackend
 from pydantic_deep.audit import AUDIT_FIELDS, AuditRecord
 from pydantic_deep.dispatch import InProcessDispatcher, WorkerEvent, submit
 from pydantic_deep.repository import SqlRepository
@@ -243,3 +245,13 @@ async def test_dispatcher_that_cannot_be_opened_is_an_invalid_setting(
 async def test_worker_without_agents_is_refused(store: SqlStore) -> None:
     with pytest.raises(InvalidAgentsError, match='There are no agents'):
         await run_worker({}, store)
+
+
+async def test_worker_fills_the_directories_of_its_setting(store: SqlStore, tmp_path: Path) -> None:
+    files = StateBackend({'/note.txt': 'x'})
+    root = await VersionedAgent(agent(name='analyst'), store).create(backend=files, metadata={OWNER: 'ada'})
+    async with working(store, agent('Hello.'), work_dir=tmp_path / 'work') as running:
+        await submit(root, TurnOptions(prompt='Hi'), store)
+        ended = await running.wait_for('ended')
+    assert ended.state == 'complete'
+    assert (tmp_path / 'work' / root.conversation_id / 'note.txt').read_bytes() == b'x'
