@@ -1272,7 +1272,7 @@ def test_every_public_signature_is_listed() -> None:
             'create_deep_agent': 'model=…, instructions=…, output_type=…, deps_type=…, name=…, tools=…, toolsets=…, capabilities=…, subagents=…, skills=…, interrupt_on=…, include_todo=…, include_filesystem=…, include_subagents=…, include_skills=…, summarization=…, loop_detection=…, model_settings=…',
             'default_capabilities': 'deps_type=…, subagents=…, skills=…, interrupt_on=…, include_todo=…, include_filesystem=…, include_subagents=…, include_skills=…, summarization=…, loop_detection=…',
             'discover_skills': 'paths',
-            'open_store': 'url, read_only=…, blobs=…',
+            'open_store': 'url, read_only=…, blobs=…, wait_seconds=…',
             'pending_approvals': 'output',
             'prompt': 'agent, deps=…, store=…, conversation_id=…',
             'render_approval': 'pending',

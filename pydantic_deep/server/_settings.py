@@ -68,6 +68,8 @@ class ServerSettings(BaseSettings):
     metrics_port: int | None = Field(default=None, ge=0, le=65535)
     """The port on which a worker serves its metrics at `/metrics`, without a key; 0 selects a free one. Default: none. A
     server serves its own on its port."""
+    store_wait_seconds: NonNegativeFloat = 30
+    """How long operations wait for a PostgreSQL server of the store that is restarted or unreachable."""
     agents: str | None = None
     """The agent, or a dictionary of agents by name, as `package.module:attribute`."""
 

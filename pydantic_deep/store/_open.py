@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, cast
 
+from pydantic_deep._checks import check_seconds
+
 from ._blob_store import BlobStore
 from ._store import SqlStore
 from .engine import Engine
@@ -26,7 +28,7 @@ _FORMS: Final = (
 
 @asynccontextmanager
 async def open_store(
-    url: str, *, read_only: bool = False, blobs: str | BlobStore | None = None
+    url: str, *, read_only: bool = False, blobs: str | BlobStore | None = None, wait_seconds: float = 30
 ) -> AsyncGenerator[SqlStore]:
     """Open the store at `url`, and close it on exit.
 
@@ -40,17 +42,21 @@ async def open_store(
             a PostgreSQL role needs only `SELECT`, and no lock is taken. Methods that write raise `StoreReadOnlyError`.
         blobs: Storage for large contents: `s3://bucket/prefix`, `gs://…`, `az://…`, `file:///srv/blobs`, `memory:`, or a
             `BlobStore`. Pass the same one whenever you open the store. See `object_storage` for credentials.
+        wait_seconds: How long operations wait for a PostgreSQL server that is restarted or unreachable, counted from the
+            loss of the connection; 0 to fail at once. Opening does not wait.
 
     Raises:
-        ValueError: A URL has none of these forms.
+        ValueError: A URL has none of these forms, or `wait_seconds` is not a duration.
         StoreFormatError: The database exists but is not a store, or its format is that of a newer release.
         StoreUnavailableError: The store cannot be opened.
         ImportError: The driver is not installed.
     """
+    check_seconds('wait_seconds', wait_seconds)
     if isinstance(blobs, str):
         object_storage = await asyncio.to_thread(importlib.import_module, f'{__package__}.object_storage')
         blobs = cast('BlobStore', object_storage.ObjectStorage.open(blobs))
-    async with SqlStore(await open_engine(url, read_only=read_only), blobs=blobs) as store:
+    engine = await open_engine(url, read_only=read_only, wait_seconds=wait_seconds)
+    async with SqlStore(engine, blobs=blobs) as store:
         yield store
 
 
@@ -83,13 +89,16 @@ async def restore_store(url: str, path: str | os.PathLike[str], *, on_progress: 
         await engine.aclose()
 
 
-async def open_engine(url: str, tables: Tables = migrate, *, read_only: bool = False) -> Engine:
+async def open_engine(
+    url: str, tables: Tables = migrate, *, read_only: bool = False, wait_seconds: float = 30
+) -> Engine:
     """Open the engine of a URL. Raises the errors of `open_store`.
 
     Args:
         url: As for `open_store`.
         tables: Brings the tables up to date; a database in memory always has the tables of a store.
         read_only: Whether to refuse writes.
+        wait_seconds: As for `open_store`.
     """
     scheme, colon, rest = url.partition(':')
     if scheme == 'memory' and colon and '/' not in rest:
@@ -103,7 +112,7 @@ async def open_engine(url: str, tables: Tables = migrate, *, read_only: bool = F
     if scheme in ('postgresql', 'postgres') and rest.startswith('//'):
         from .postgres import PostgresEngine
 
-        return await PostgresEngine.open(url, tables, read_only=read_only)
+        return await PostgresEngine.open(url, tables, read_only=read_only, wait_seconds=wait_seconds)
     raise ValueError(f'There is no store at {_without_password(url)!r}. {_FORMS}')
 
 

@@ -57,7 +57,7 @@ async def main(directory: Path, url: str, port: int) -> None:
 
     agent = create_deep_agent(ScriptedModel(then=answer), tools=[send], name='analyst')
     agent.tool_plain(metadata={'effect': 'read'})(hold)
-    async with open_store(url) as store:
+    async with open_store(url, wait_seconds=0) as store:
         app = create_app({'analyst': agent}, store)
         with socket.create_server(('127.0.0.1', 0)) as listener:
             print(listener.getsockname()[1], flush=True)

@@ -255,7 +255,9 @@ async def _open_keys(settings: ServerSettings, environment: Environment) -> Asyn
     from pydantic_deep.server import open_keys
 
     url = settings.store or choose_store(None, environment)
-    async with open_chosen_store(url, environment, blobs=settings.blobs) as opened:
+    async with open_chosen_store(
+        url, environment, blobs=settings.blobs, wait_seconds=settings.store_wait_seconds
+    ) as opened:
         store = cast('SqlStore', opened)  # `open_store` returns this type for a database
         async with open_keys(store) as ring:
             yield store, ring

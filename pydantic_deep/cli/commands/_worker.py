@@ -114,7 +114,9 @@ def _worker(
         served = import_agents(settings.agents)
 
         async def work() -> None:
-            async with open_chosen_store(url, environment) as opened:
+            async with open_chosen_store(
+                url, environment, blobs=settings.blobs, wait_seconds=settings.store_wait_seconds
+            ) as opened:
 
                 def print_ready(engine: str) -> None:
                     where = store_label(opened.url, environment)

@@ -60,12 +60,16 @@ def prepare_directory(url: str, environment: Environment) -> None:
         environment.state_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
-async def _open_current(stack: AsyncExitStack, url: str, *, read_only: bool, blobs: str | None) -> Store:
+async def _open_current(
+    stack: AsyncExitStack, url: str, *, read_only: bool, blobs: str | None, wait_seconds: float
+) -> Store:
     """Open a store. Older tables are migrated, even if the store is only read."""
     if read_only:
         with suppress(StoreFormatError):
-            return await stack.enter_async_context(open_store(url, read_only=True, blobs=blobs))
-    return await stack.enter_async_context(open_store(url, blobs=blobs))
+            return await stack.enter_async_context(
+                open_store(url, read_only=True, blobs=blobs, wait_seconds=wait_seconds)
+            )
+    return await stack.enter_async_context(open_store(url, blobs=blobs, wait_seconds=wait_seconds))
 
 
 @asynccontextmanager
@@ -76,6 +80,7 @@ async def open_chosen_store(
     must_exist: bool = False,
     read_only: bool = False,
     blobs: str | None = None,
+    wait_seconds: float = 30,
 ) -> AsyncGenerator[Store]:
     """Open a store. The directory of the default store is created if it is missing, accessible to this user only.
 
@@ -85,6 +90,7 @@ async def open_chosen_store(
         must_exist: Whether a missing file is an error. Otherwise a new store is created.
         read_only: Whether to open it for reading only.
         blobs: The URL of its object storage; by default that of the environment. `NO_STORE` has none.
+        wait_seconds: How long operations wait for a PostgreSQL server that is restarted or unreachable.
 
     Raises:
         UnusableStoreError: The store does not exist or cannot be opened.
@@ -95,7 +101,9 @@ async def open_chosen_store(
         try:
             prepare_directory(url, environment)
             chosen = None if url == NO_STORE else blobs or environment.variables.get(BLOBS_VARIABLE)
-            store = await _open_current(stack, url, read_only=read_only, blobs=chosen or None)
+            store = await _open_current(
+                stack, url, read_only=read_only, blobs=chosen or None, wait_seconds=wait_seconds
+            )
         except (ImportError, OSError, StoreError, ValueError) as error:
             raise UnusableStoreError(f'The store cannot be opened: {error}') from error
         yield store

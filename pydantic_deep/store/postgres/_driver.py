@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol, cast
 
 import asyncpg
@@ -28,9 +28,30 @@ _SETTINGS: Final = {
     'tcp_keepalives_interval': '10',
     'tcp_keepalives_count': '3',
 }
-_DURABLE: Final = (
-    "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+_SERVER: Final = (
+    "(SELECT concat(to_hex((EXTRACT(EPOCH FROM pg_postmaster_start_time()) * 1000000)::bigint), ':',"
+    ' to_hex((EXTRACT(EPOCH FROM stats_reset) * 1000000)::bigint)) FROM pg_stat_wal)'
 )
+"""The name of the running server: when it was started, and when its statistics were reset, as they are after a crash of
+one of its processes, which restarts the others.
+"""
+
+SERVER_SETTING: Final = 'pydantic_deep.server'
+"""The setting of a session that has the name of its server."""
+
+_PREPARE: Final = (
+    f"SELECT set_config('{SERVER_SETTING}', {_SERVER}, false),"
+    " CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', false) END"
+)
+
+
+class Settings(Protocol):
+    """The settings of a session that the server reports."""
+
+    @property
+    def application_name(self) -> str:
+        """The name of the program."""
+        ...
 
 
 class Connection(Protocol):
@@ -46,6 +67,14 @@ class Connection(Protocol):
 
     async def executemany(self, command: str, args: Sequence[Sequence[Value]]) -> None:
         """Run a statement once for each of `args`, in one batch."""
+        ...
+
+    def get_settings(self) -> Settings:
+        """Return the settings that the server reports, as of its last message."""
+        ...
+
+    def add_termination_listener(self, callback: Callable[[object], None]) -> None:
+        """Call a function, with the connection, when it has ended for any reason."""
         ...
 
     def is_closed(self) -> bool:
@@ -98,7 +127,7 @@ async def create_pool(url: str, *, read_only: bool = False) -> Pool:
         url,
         min_size=0,
         max_size=POOL_SIZE,
-        init=_make_durable,
+        init=_prepare,
         reset=_keep_session,
         timeout=_CONNECT_SECONDS,
         command_timeout=_STATEMENT_SECONDS,
@@ -109,8 +138,9 @@ async def create_pool(url: str, *, read_only: bool = False) -> Pool:
     return cast('Pool', pool)
 
 
-async def _make_durable(connection: Connection) -> None:
-    await connection.fetch(_DURABLE)
+async def _prepare(connection: Connection) -> None:
+    """Make commits durable, and let transactions name their server."""
+    await connection.fetch(_PREPARE)
 
 
 async def _keep_session(_: object) -> None:

@@ -13,6 +13,10 @@ locks until its rows are visible. No write waits for a reader, and transactions 
 (A standby does not know the locks of its primary: a replica that follows one finds late rows by their count.)
 Migrations, and other changes of tables, take the lock exclusively.
 
+An operation that loses its connection is repeated, for `wait_seconds` if the server is restarted or unreachable. A write
+is repeated only if it is known that it was not committed: if the answer to a `COMMIT` is lost, the server is asked for the
+outcome (`_lost_commits`).
+
 Connect to the server directly, or to a pooler in session mode (`pool_mode = session`): locks and prepared statements
 belong to sessions.
 """
@@ -20,13 +24,11 @@ belong to sessions.
 from __future__ import annotations
 
 import asyncio
-import re
 import secrets
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import lru_cache
 from types import CodeType, GeneratorType
-from typing import Final, Self, TypeVar, cast
+from typing import Final, Generic, Self, TypeVar, cast
 
 import anyio
 
@@ -40,20 +42,34 @@ except ModuleNotFoundError as error:
     ) from error
 
 from pydantic_deep.store._fork_guard import ForkGuard
-from pydantic_deep.store.engine import Operation, Row, Statement, Value, read_or_write
+from pydantic_deep.store.engine import Operation, Statement, Value, read_or_write
 from pydantic_deep.store.errors import (
     StoreClosedError,
     StoreError,
     StoreFormatError,
     StoreProcessError,
     StoreReadOnlyError,
+    StoreUnavailableError,
 )
 from pydantic_deep.store.sql._migrations import migrate
 from pydantic_deep.store.sql.dialect import POSTGRES, Dialect, Tables
 
 from ._driver import CLOSE_SECONDS, POOL_SIZE, Connection, Pool, connect, create_pool
 from ._errors import LOST, RETRYABLE, error_text, translate_error, unknown_commit
+from ._lost_commits import LostCommit, is_applied, transaction_id
 from ._owner_session import OwnerSession
+from ._reconnection import Reconnection, Wait
+from ._transactions import (
+    BEGIN_ALONE,
+    BEGIN_READ,
+    BEGIN_READ_WITH_TABLES,
+    BEGIN_WRITE,
+    MultipleStatementsError,
+    OperationError,
+    run_only_statement,
+    run_operation,
+    transaction,
+)
 from ._url import without_password
 
 T = TypeVar('T')
@@ -72,15 +88,11 @@ _MAX_WRITES: Final = POOL_SIZE - 2
 _MAX_PAUSE_SECONDS: Final = 0.05
 """Maximum time between two looks at the writes in progress."""
 
-_BEGIN_READ: Final = 'BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY'
-_BEGIN_READ_WITH_TABLES: Final = 'BEGIN ISOLATION LEVEL REPEATABLE READ'
-_BEGIN_WRITE: Final = (
-    'BEGIN ISOLATION LEVEL READ COMMITTED;'
-    "SELECT pg_advisory_xact_lock_shared(x'70646565'::integer, hashtext(current_schema()))"
-)
-"""The key of the lock is `pdee` and the schema."""
+_RETURN_SECONDS: Final = 3.0
+"""How long owners have to take their locks again after a restart of the server, or after our own connection was lost. Each
+tries to connect at least twice a second.
+"""
 
-_BEGIN_ALONE: Final = _BEGIN_WRITE.replace('_shared', '')
 _WRITES: Final = (
     "SELECT virtualtransaction FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND granted"
     " AND classid = x'70646565'::integer::oid AND objid = (hashtext(current_schema())::bigint & 4294967295)::oid"
@@ -89,15 +101,26 @@ _WRITES: Final = (
 """The transactions that hold the lock. A lock with two keys is listed with both."""
 
 
+class _Write(Generic[T]):
+    """The state of one write over its repetitions."""
+
+    def __init__(self, begin: str) -> None:
+        self.begin = begin
+        self.lost: LostCommit[T] | None = None
+
+
 class PostgresEngine:
     """PostgreSQL, opened with `await PostgresEngine.open(url)` in the event loop that will use it."""
 
-    def __init__(self, pool: Pool, session: OwnerSession, url: str, *, read_only: bool = False) -> None:
+    def __init__(
+        self, pool: Pool, connect: Callable[[], Awaitable[Connection]], url: str, *, read_only: bool = False
+    ) -> None:
         self._pool = pool
+        self._reconnection = Reconnection(self._ping if read_only else self._hold, url)
+        self._session = OwnerSession(connect, self._reconnection.begin)
         self._is_read_only = read_only
         self._fork_guard = ForkGuard()
         self._loop = asyncio.get_running_loop()
-        self._session = session
         self._url = url
         self._hold_lock = asyncio.Lock()
         self._write_slots = asyncio.Semaphore(_MAX_WRITES)
@@ -106,7 +129,9 @@ class PostgresEngine:
         self._is_closed = False
 
     @classmethod
-    async def open(cls, url: str, tables: Tables = migrate, *, read_only: bool = False) -> Self:
+    async def open(
+        cls, url: str, tables: Tables = migrate, *, read_only: bool = False, wait_seconds: float = 30
+    ) -> Self:
         """Connect, and bring the tables up to date; if several processes do so at once, one of them migrates.
 
         No lock is taken if the tables are up to date.
@@ -116,6 +141,7 @@ class PostgresEngine:
                 `PGPASSWORD`; `?search_path=…` names a schema for the tables.
             tables: Brings the tables up to date; those of a store by default.
             read_only: Whether to refuse writes; the role then needs only `SELECT`.
+            wait_seconds: How long operations wait for a server that is restarted or unreachable. Opening does not wait.
 
         Raises:
             StoreFormatError: The database has other tables, those of a newer release, or, with `read_only`, of an older
@@ -126,11 +152,11 @@ class PostgresEngine:
         shown = without_password(url)
 
         pool = await create_pool(url, read_only=read_only)
-        engine = cls(pool, OwnerSession(lambda: connect(url)), shown, read_only=read_only)
+        engine = cls(pool, lambda: connect(url), shown, read_only=read_only)
         try:
             await read_or_write(engine, lambda: tables(POSTGRES))
             if not read_only:
-                await engine._run_shielded(engine._session.hold)
+                await engine._run(engine._hold)
         except StoreReadOnlyError:
             await engine.aclose()
             raise StoreFormatError(
@@ -140,6 +166,7 @@ class PostgresEngine:
         except BaseException:
             await engine.aclose()
             raise
+        engine._reconnection.wait_seconds = wait_seconds
         return engine
 
     @property
@@ -159,19 +186,19 @@ class PostgresEngine:
 
     async def read(self, operation: Callable[[], Operation[T]]) -> T:
         """Run a read-only operation on one consistent snapshot."""
-        return await self._run_shielded(lambda: self._read(operation))
+        return await self._run(lambda: self._read(operation))
 
     async def write(self, operation: Callable[[], Operation[T]]) -> T:
         """Run an operation, and return once it is durable.
 
         Raises:
-            UnknownCommitError: The connection was lost while the server committed.
+            UnknownCommitError: The connection was lost while the server committed, and it cannot tell the outcome.
         """
-        return await self._run_write(operation, _BEGIN_WRITE)
+        return await self._run_write(operation, BEGIN_WRITE)
 
     async def write_alone(self, operation: Callable[[], Operation[T]]) -> T:
         """Run an operation like `write`, while no other write runs."""
-        return await self._run_write(operation, _BEGIN_ALONE)
+        return await self._run_write(operation, BEGIN_ALONE)
 
     async def wait_for_writes(self) -> None:
         """Wait until the writes in progress have ended."""
@@ -184,11 +211,18 @@ class PostgresEngine:
 
     async def read_with_tables(self, operation: Callable[[], Operation[T]]) -> T:
         """Run an operation on one consistent snapshot; its temporary tables end with it."""
-        return await self._run_shielded(lambda: self._read_with_tables(operation))
+        return await self._run(lambda: self._read_with_tables(operation))
 
     async def living_owners(self, owners: Sequence[str]) -> set[str]:
-        """Return the owners that hold their lock."""
-        return await self._run_shielded(lambda: self._living(owners))
+        """Return the owners that hold their lock. After a restart of the server, wait until they had time to take it."""
+        end = self._loop.time() + _RETURN_SECONDS
+        while True:
+            living, server_seconds = await self._run(lambda: self._living(owners))
+            now = self._loop.time()
+            seconds = min(server_seconds, now - self._reconnection.connected_at)
+            if living.issuperset(owners) or seconds >= _RETURN_SECONDS or now >= end:
+                return living
+            await asyncio.sleep(_MAX_PAUSE_SECONDS)
 
     async def aclose(self) -> None:
         """Complete running operations, close the connections and release the lock; in a forked child, only stop using
@@ -197,6 +231,7 @@ class PostgresEngine:
         self._is_closed = True
         if self._fork_guard.is_child:
             return
+        self._reconnection.close()
         with anyio.CancelScope(shield=True), suppress(*LOST):
             while self._tasks:
                 await asyncio.wait(self._tasks)
@@ -207,10 +242,32 @@ class PostgresEngine:
     async def _run_write(self, operation: Callable[[], Operation[T]], begin: str) -> T:
         if self._is_read_only:
             raise StoreReadOnlyError(f'The store {self._url!r} is read-only. Open it without `read_only`.')
-        return await self._run_shielded(lambda: self._write(operation, begin))
+        write = _Write[T](begin)
+        try:
+            return await self._run(lambda: self._write(write, operation))
+        except (StoreUnavailableError, StoreClosedError) as error:
+            if write.lost is None:
+                raise
+            raise unknown_commit(write.lost.error, self._url, str(error)) from error
 
-    async def _run_shielded(self, once: Callable[[], Coroutine[object, object, T]]) -> T:
-        """Run it in a task of its own, which is protected from cancellation of the caller."""
+    async def _run(self, once: Callable[[], Coroutine[object, object, T]]) -> T:
+        """Run it, again after lost connections. A cancellation of the caller ends the wait for the server at once."""
+        wait = Wait(self._reconnection)
+        while True:
+            self._check_usable()
+            await wait.until_connected()
+            self._check_usable()
+            try:
+                return await self._run_shielded(once)
+            except OperationError as raised:
+                raise raised.error from None
+            except (StoreError, ValueError):
+                raise
+            except LOST as error:
+                if not await wait.allows_repetition():
+                    raise translate_error(error, self._url, self._reconnection.wait_seconds) from error
+
+    def _check_usable(self) -> None:
         self._fork_guard.check(self._url)
         if asyncio.get_running_loop() is not self._loop:
             raise StoreProcessError(
@@ -219,6 +276,9 @@ class PostgresEngine:
             )
         if self._is_closed:
             raise StoreClosedError(f'The store {self._url!r} was closed. Open it again with `open_store`.')
+
+    async def _run_shielded(self, once: Callable[[], Coroutine[object, object, T]]) -> T:
+        """Run it in a task of its own, which is protected from cancellation of the caller."""
         task = asyncio.create_task(self._with_retries(once))
         self._tasks.add(task)
         task.add_done_callback(self._forget)
@@ -231,8 +291,8 @@ class PostgresEngine:
             task.exception()  # mark as retrieved, even if no task awaits the result any more
 
     async def _with_retries(self, once: Callable[[], Coroutine[object, object, T]]) -> T:
-        """Retry after a conflict or a lost connection: a transaction that did not commit had no effect."""
-        losses = conflicts = 0
+        """Run it, again after conflicts: a transaction that did not commit had no effect."""
+        conflicts = 0
         while True:
             try:
                 return await once()
@@ -243,20 +303,27 @@ class PostgresEngine:
                 if conflicts == _MAX_CONFLICTS:
                     raise translate_error(error, self._url) from error
                 await asyncio.sleep(secrets.randbelow(_MAX_DELAY_MS * conflicts) / 1000)
-            except LOST as error:
-                losses += 1
-                await self._expire_connections()
-                if losses > 1:
-                    raise translate_error(error, self._url) from error
+            except LOST:
+                await self._lose_connections()
+                raise
             except asyncpg.DataError as error:
                 raise ValueError(f'PostgreSQL cannot store a value: {error_text(error)}.') from error
             except asyncpg.PostgresError as error:
                 raise translate_error(error, self._url) from error
 
-    async def _expire_connections(self) -> None:
+    async def _lose_connections(self) -> None:
         """Replace all connections before their next use: the cause that ended one has probably ended the others."""
-        self._session.drop_connection()
+        self._session.doubt()
         await self._pool.expire_connections()
+        self._reconnection.begin()
+
+    async def _ping(self) -> None:
+        async with self._connection():
+            pass
+
+    async def _hold(self) -> None:
+        async with self._hold_lock:
+            await self._session.hold()
 
     async def _read(self, operation: Callable[[], Operation[T]]) -> T:
         """Run it without a transaction, if operations of its kind have a single statement; otherwise in one."""
@@ -265,38 +332,46 @@ class PostgresEngine:
             code = cast('GeneratorType[object, object, object]', generator).gi_code
             if code not in self._multi_statement:
                 try:
-                    return await _only_statement(connection, generator)
-                except _MultipleStatements:
+                    return await run_only_statement(connection, generator)
+                except MultipleStatementsError:
                     self._multi_statement.add(code)
                     generator = operation()
-            async with _transaction(connection, _BEGIN_READ):
-                result = await _run_operation(connection, generator)
+            async with transaction(connection, BEGIN_READ):
+                result = await run_operation(connection, generator)
                 await connection.execute('COMMIT')
                 return result
 
     async def _read_with_tables(self, operation: Callable[[], Operation[T]]) -> T:
-        async with self._connection() as connection, _transaction(connection, _BEGIN_READ_WITH_TABLES):
-            result = await _run_operation(connection, operation())
+        async with self._connection() as connection, transaction(connection, BEGIN_READ_WITH_TABLES):
+            result = await run_operation(connection, operation())
             await connection.execute('ROLLBACK')
             return result
 
-    async def _write(self, operation: Callable[[], Operation[T]], begin: str) -> T:
+    async def _write(self, write: _Write[T], operation: Callable[[], Operation[T]]) -> T:
         async with self._write_slots:
-            async with self._hold_lock:
-                await self._session.hold()
-            async with self._connection() as connection, _transaction(connection, begin):
-                result = await _run_operation(connection, operation())
-                await self._commit(connection)
-                return result
+            await self._hold()
+            async with self._connection() as connection:
+                if write.lost is not None:
+                    if await self._is_applied(connection, write.lost):
+                        return write.lost.result
+                    write.lost = None
+                async with transaction(connection, write.begin):
+                    result = await run_operation(connection, operation())
+                    id = transaction_id(connection)
+                    try:
+                        await connection.execute('COMMIT')
+                    except LOST as error:
+                        write.lost = LostCommit(id=id, result=result, error=error)
+                        raise
+                    return result
 
-    async def _commit(self, connection: Connection) -> None:
-        try:
-            await connection.execute('COMMIT')
-        except LOST as error:
-            await self._expire_connections()
-            raise unknown_commit(error, self._url) from error
+    async def _is_applied(self, connection: Connection, lost: LostCommit[T]) -> bool:
+        applied = await is_applied(connection, lost.id)
+        if applied is None:
+            raise StoreUnavailableError('The server cannot tell the outcome of its transaction.')
+        return applied
 
-    async def _living(self, owners: Sequence[str]) -> set[str]:
+    async def _living(self, owners: Sequence[str]) -> tuple[set[str], float]:
         async with self._connection() as connection:
             return await self._session.living(owners, connection)
 
@@ -313,63 +388,3 @@ class PostgresEngine:
 
 def _writes_in_progress() -> Operation[set[Value]]:
     return {row[0] for row in (yield Statement(_WRITES))}
-
-
-class _MultipleStatements(Exception):
-    """An operation has more than one statement."""
-
-
-async def _only_statement(connection: Connection, operation: Operation[T]) -> T:
-    try:
-        rows = await _run_statement(connection, next(operation))
-        operation.send(rows)
-    except StopIteration as stop:
-        return stop.value
-    finally:
-        operation.close()
-    raise _MultipleStatements
-
-
-async def _run_operation(connection: Connection, operation: Operation[T]) -> T:
-    try:
-        statement = next(operation)
-        while True:
-            statement = operation.send(await _run_statement(connection, statement))
-    except StopIteration as stop:
-        return stop.value
-    finally:
-        operation.close()
-
-
-async def _run_statement(connection: Connection, statement: Statement) -> list[Row]:
-    sql = _numbered(statement.sql)
-    if statement.many is not None:
-        await connection.executemany(sql, statement.many)
-        return []
-    return [tuple(row) for row in await connection.fetch(sql, *statement.parameters)]
-
-
-@lru_cache(maxsize=2048)
-def _numbered(sql: str) -> str:
-    """Return a statement in PostgreSQL's notation: with its parameters, and with its lock of rows."""
-    return re.sub(r'/\* (FOR [A-Z a-z]+) \*/', r'\1', re.sub(r'\?(?=[0-9])', '$', sql))
-
-
-@asynccontextmanager
-async def _transaction(connection: Connection, begin: str) -> AsyncGenerator[None]:
-    """Begin a transaction, and roll it back on any error; committing is up to the caller."""
-    try:
-        await connection.execute(begin)
-        yield
-    except BaseException:
-        await _roll_back(connection)
-        raise
-
-
-async def _roll_back(connection: Connection) -> None:
-    """Roll back, or terminate the connection: the original error takes precedence."""
-    try:
-        await connection.execute('ROLLBACK')
-    except LOST:
-        with suppress(asyncpg.InterfaceError):  # it was released when it was closed
-            connection.terminate()

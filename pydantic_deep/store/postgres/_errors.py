@@ -51,25 +51,33 @@ _ADVICE: Final[tuple[tuple[_Classes, str], ...]] = (
 _OTHER: Final = 'See the log of the server.'
 
 
-def translate_error(error: Exception, url: str) -> StoreUnavailableError:
+def translate_error(error: Exception, url: str, waited_seconds: float = 0) -> StoreUnavailableError:
     """Return the `StoreUnavailableError` for an error of the driver, which becomes its cause.
 
     Args:
         error: The error that the driver raised.
         url: The URL of the store, without the password.
+        waited_seconds: How long the server was waited for.
     """
     advice = next((text for classes, text in _ADVICE if isinstance(error, classes)), _OTHER)
-    new = StoreUnavailableError(f'The store {url!r} cannot be used: {error_text(error)}. {advice}')
+    waited = f' This did not change within {waited_seconds:g} seconds.' if waited_seconds else ''
+    new = StoreUnavailableError(f'The store {url!r} cannot be used: {error_text(error)}.{waited} {advice}')
     new.__cause__ = error
     return new
 
 
-def unknown_commit(error: Exception, url: str) -> UnknownCommitError:
-    """Return the error for a commit without an acknowledgement."""
+def unknown_commit(error: Exception, url: str, reason: str) -> UnknownCommitError:
+    """Return the error for a commit without an acknowledgement.
+
+    Args:
+        error: The error of the connection, which becomes its cause.
+        url: The URL of the store, without the password.
+        reason: Why the server was not able to tell whether it was applied, as a sentence.
+    """
     new = UnknownCommitError(
         f'The connection to {url!r} was lost during a commit, so it is unknown whether the commit was applied: '
-        f'{error_text(error)}. Check whether its version exists, or commit again with the same ids, which is refused if '
-        'it does.'
+        f'{error_text(error)}. {reason} Check whether its version exists, or commit again with the same ids, which is '
+        'refused if it does.'
     )
     new.__cause__ = error
     return new

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncGenerator
+from typing import cast
 
 import anyio
 import pytest
 
 from pydantic_deep.store import open_store
 from pydantic_deep.store.postgres import PostgresEngine
+from pydantic_deep.store.postgres._driver import Connection
+from pydantic_deep.store.postgres._owner_session import OwnerSession
 
 pytestmark = pytest.mark.anyio
 
@@ -54,3 +57,31 @@ async def test_owner_is_dead_after_its_store_is_closed(engine: PostgresEngine) -
     async with open_store(engine.url) as store:
         assert await engine.living_owners([store.owner]) == {store.owner}
     assert await engine.living_owners([store.owner]) == set()
+
+
+class FakeConnection:
+    """A connection on which no lock can be taken."""
+
+    def __init__(self) -> None:
+        self.is_terminated = False
+
+    async def fetch(self, query: str, *args: object) -> None:
+        raise ConnectionError('lost')
+
+    def terminate(self) -> None:
+        self.is_terminated = True
+
+
+async def test_connection_that_cannot_take_the_lock_is_ended() -> None:
+    opened: list[FakeConnection] = []
+
+    async def open_one() -> Connection:
+        opened.append(FakeConnection())
+        return cast('Connection', opened[-1])
+
+    session = OwnerSession(open_one, lambda: None)
+    for _ in range(2):
+        with pytest.raises(ConnectionError, match='lost'):
+            await session.hold()
+    assert [connection.is_terminated for connection in opened] == [True, True]
+    await session.aclose()
