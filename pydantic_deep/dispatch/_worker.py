@@ -417,9 +417,11 @@ class Worker:
         """Give up the runs that are still running, so that other workers continue them now."""
         for run_id, active in list(self._active.items()):
             active.is_given_back = True
+            released: str | None = None
             try:
-                for attempt in (await load_attempts(self._store, run_id))[-1:]:
-                    await self._release(attempt.id)
+                while (attempts := await load_attempts(self._store, run_id)) and attempts[-1].id != released:
+                    released = attempts[-1].id  # another attempt may begin meanwhile
+                    await self._release(released)
             except StoreError as error:
                 _LOGGER.warning('The run %s is continued when this process has ended: %s', run_id, error)
             active.scope.cancel()

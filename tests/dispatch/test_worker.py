@@ -15,7 +15,8 @@ from pydantic_ai import Agent
 
 from pydantic_deep import Approve, StateBackend
 from pydantic_deep.dispatch import InProcessDispatcher, UnknownAgentError, Worker, submit
-from pydantic_deep.store import StoreClosedError, StoreUnavailableError, new_id, open_store
+from pydantic_deep.dispatch._stored_events import load_attempts
+from pydantic_deep.store import RunRecord, StoreClosedError, StoreUnavailableError, new_id, open_store
 from pydantic_deep.testing import Answer, ScriptedModel
 from pydantic_deep.versions import TurnOptions, VersionedAgent
 from tests.dispatch.conftest import Store, answers, ask, begin, crash, ended, events_of, process, until, working
@@ -307,6 +308,35 @@ async def test_run_that_ends_while_it_is_given_back_is_not_continued(url: str, m
             await ended(store.queue, run)
         assert (await conversation.head()).output == 'End.'
     assert (world.ran, len(world.asked)) == (['pay a'], 2)
+
+
+async def test_attempt_that_begins_while_a_run_is_given_back_is_given_back_too(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(url, answers(a=[tool_call('look', key='a'), tool_call('pay', key='a'), 'End.']))
+    async with process(url) as store, process(url) as other:
+        conversation = await begin(world, store)
+        run = await ask(conversation, store, 'a')
+        await crash(world, begins)
+        world.may_pay.clear()
+        async with working(world, other, drain_seconds=0) as worker:
+            await until(lambda: has_started(store, 'pay'))
+            stale = [await load_attempts(store, run.run_id)]
+            assert len(stale[0]) == 2
+            stale[0].pop()
+
+            async def load(opened: Store, run_id: str) -> list[RunRecord]:
+                """Return the attempts as they were before the last one began, when the run is given back."""
+                is_given_back = run_id in worker._active and worker._active[run_id].is_given_back
+                return stale.pop() if stale and is_given_back else await load_attempts(opened, run_id)
+
+            monkeypatch.setattr('pydantic_deep.dispatch._worker.load_attempts', load)
+        assert stale == []
+        assert [attempt.state for attempt in await load_attempts(store, run.run_id)] == ['interrupted', 'running']
+        async with working(world, store):
+            await ended(store.queue, run)
+        (pending,) = (await conversation.head()).pending
+    assert (pending.tool, 'pay a' in world.ran) == ('pay', False)
 
 
 async def has_started(store: Store, tool: str) -> bool:
