@@ -127,8 +127,11 @@ class Engine(Protocol):
         """
         ...
 
-    async def wait_for_writes(self) -> None:
+    async def wait_for_writes(self) -> bool:
         """Wait until the writes in progress have ended, without delaying any write.
+
+        Returns:
+            Whether writes run at the same time in this engine. If not, rows become visible in the order of their numbers.
 
         Rows get increasing numbers in the order of their insertion, and become visible in the order of the commits. A
         reader that follows a table notes the highest number, calls this method, and then reads up to that number: none

@@ -98,8 +98,9 @@ class MemoryEngine:
         """Run an operation like `write`: all operations are serialized."""
         return await self.write(operation)
 
-    async def wait_for_writes(self) -> None:
-        """Return: writes are serialized, so that rows become visible in the order of their numbers."""
+    async def wait_for_writes(self) -> bool:
+        """Return `False`: writes are serialized, so that rows become visible in the order of their numbers."""
+        return False
 
     async def read_with_tables(self, operation: Callable[[], Operation[T]]) -> T:
         """Run an operation like `read`."""

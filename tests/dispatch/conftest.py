@@ -88,8 +88,8 @@ class MortalEngine:
         self._check()
         return await self._engine.write_alone(operation)
 
-    async def wait_for_writes(self) -> None:
-        await self._engine.wait_for_writes()
+    async def wait_for_writes(self) -> bool:
+        return await self._engine.wait_for_writes()
 
     async def read_with_tables(self, operation: Callable[[], Operation[T]]) -> T:
         return await self._engine.read_with_tables(operation)

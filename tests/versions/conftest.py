@@ -59,8 +59,8 @@ class CountingEngine:
     async def write_alone(self, operation: Callable[[], Operation[T]]) -> T:
         return await self._engine.write_alone(operation)
 
-    async def wait_for_writes(self) -> None:
-        await self._engine.wait_for_writes()
+    async def wait_for_writes(self) -> bool:
+        return await self._engine.wait_for_writes()
 
     async def read_with_tables(self, operation: Callable[[], Operation[T]]) -> T:
         return await self._engine.read_with_tables(lambda: _noted(operation(), self.reads))

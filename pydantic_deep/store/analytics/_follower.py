@@ -86,8 +86,8 @@ class Follower:
             self._is_counted = True
         store_survey = await self._engine.read(_store_reads.survey)
         replica_survey = await to_thread.run_sync(self._replica.survey)
-        if store_survey != replica_survey:
-            await self._engine.wait_for_writes()
+        has_new_rows = any(store_survey[kind].last > replica_survey[kind].last for kind in _store_reads.KINDS)
+        if has_new_rows and await self._engine.wait_for_writes():
             store_survey = await self._engine.read(partial(_store_reads.survey, store_survey))
         unsettled = await to_thread.run_sync(self._replica.unsettled)
         hints = await self._hints(replica_survey['version'], store_survey['version'])

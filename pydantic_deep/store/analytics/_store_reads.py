@@ -1,8 +1,8 @@
 """Queries by which a replica follows a store: surveys, changes, and rows by number.
 
 Every kind of row has a `number` that increases. A follower runs one query for the count and the highest number of each
-kind (`survey`). If there are new rows, it waits for the writes in progress (see `Engine.wait_for_writes`), and surveys the
-rows up to these numbers again. Then it fetches the rows beyond its own highest number, and those that were unsettled when
+kind (`survey`). If there are new rows, and the engine runs writes at the same time, it waits for the writes in progress (see
+`Engine.wait_for_writes`), and surveys the rows up to these numbers again. Then it fetches the rows beyond its own highest number, and those that were unsettled when
 it read them. If the counts still differ, rows were deleted, and a comparison of all `marks` finds them.
 
 Rows are returned as stored; `_cells` decodes them.

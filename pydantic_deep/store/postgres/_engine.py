@@ -200,14 +200,15 @@ class PostgresEngine:
         """Run an operation like `write`, while no other write runs."""
         return await self._run_write(operation, BEGIN_ALONE)
 
-    async def wait_for_writes(self) -> None:
-        """Wait until the writes in progress have ended."""
+    async def wait_for_writes(self) -> bool:
+        """Wait until the writes in progress have ended, and return `True`."""
         pause = 0.001
         pending = await self.read(_writes_in_progress)
         while pending:
             await asyncio.sleep(pause)
             pause = min(2 * pause, _MAX_PAUSE_SECONDS)
             pending &= await self.read(_writes_in_progress)
+        return True
 
     async def read_with_tables(self, operation: Callable[[], Operation[T]]) -> T:
         """Run an operation on one consistent snapshot; its temporary tables end with it."""

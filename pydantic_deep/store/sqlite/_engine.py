@@ -146,8 +146,9 @@ class SqliteEngine:
         """Run an operation like `write`: all writes are serialized, across all processes."""
         return await self.write(operation)
 
-    async def wait_for_writes(self) -> None:
-        """Return: writes are serialized, so that rows become visible in the order of their numbers."""
+    async def wait_for_writes(self) -> bool:
+        """Return `False`: writes are serialized, so that rows become visible in the order of their numbers."""
+        return False
 
     async def read_with_tables(self, operation: Callable[[], Operation[T]]) -> T:
         """Run an operation like `read`: temporary tables are not part of the file."""

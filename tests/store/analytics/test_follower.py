@@ -8,6 +8,7 @@ import pytest
 
 from pydantic_deep.store import Append, Commit, HeadMove, NewMessage, SqlStore, new_id
 from pydantic_deep.store.analytics import Analytics
+from pydantic_deep.store.postgres import PostgresEngine
 from pydantic_deep_backends import Tree
 from tests.store.analytics.conftest import Counted, Dialogue, answers, asks, file, user, value
 
@@ -131,6 +132,24 @@ async def test_new_step_reads_only_new_rows(store: SqlStore, dialogue: Dialogue)
         assert (await analytics.sql('SELECT max(seq) FROM messages')).rows == ((300,),)
     assert len(counted.counting.statements) < first
     assert sum('FROM wanted' in sql for sql in counted.counting.statements) == 1
+
+
+async def test_rows_are_surveyed_again_only_if_concurrent_writes_may_have_added_earlier_ones(
+    store: SqlStore, dialogue: Dialogue
+) -> None:
+    counted = Counted(store)
+
+    def surveys() -> int:
+        return sum('AS run_signs' in sql for sql in counted.counting.statements)
+
+    async with Analytics(counted) as analytics:
+        await dialogue.step(user('1'))
+        await analytics.sql('SELECT 1')
+        assert surveys() == (2 if isinstance(store.engine, PostgresEngine) else 1)
+        await dialogue.end()
+        counted.counting.statements.clear()
+        assert (await analytics.sql('SELECT state FROM runs')).rows == (('complete',),)
+        assert surveys() == 1, 'a row has changed, and none is new'
 
 
 async def test_store_is_followed_in_batches(

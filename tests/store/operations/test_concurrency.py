@@ -264,13 +264,14 @@ async def test_row_that_another_collection_condemns_while_this_one_waits_remains
     dialogue, _ = await garbage(store)
     waits = 0
 
-    async def condemn() -> None:
+    async def condemn() -> bool:
         nonlocal waits
         waits += 1
         if waits == 1:
             other = SqlStore(store.engine, clock=lambda: 1)  # it began earlier
             store.engine.wait_for_writes = wait
             await other.gc(3600)
+        return await wait()
 
     wait = store.engine.wait_for_writes
     store.engine.wait_for_writes = condemn
