@@ -8,6 +8,7 @@ if that is killed. Commands:
 
     database  Create a new database and print its URL.
     stop      Stop like `pg_ctl stop -m immediate`: as in a crash, data missing from the server's log are lost.
+    shutdown  Stop like `pg_ctl stop -m fast`.
     start     Restart with the same files.
 
 PostgreSQL refuses to run as root. For root it runs as `nobody`, from a copy of the binaries if it cannot access them.
@@ -99,16 +100,19 @@ class Server:
                 raise SystemExit((self._directory / 'log').read_text())
             time.sleep(0.01)
 
-    def stop(self) -> None:
+    def shutdown(self) -> None:
+        self.stop(signal.SIGINT)
+
+    def stop(self, signal_number: signal.Signals = signal.SIGQUIT) -> None:
         if self._postmaster is not None:
-            self._postmaster.send_signal(signal.SIGQUIT)
+            self._postmaster.send_signal(signal_number)
             self._postmaster.wait()
             self._postmaster = None
 
     def obey(self, command: str) -> str:
         if command == 'database':
             return self._create_database()
-        {'start': self.start, 'stop': self.stop}[command]()
+        {'start': self.start, 'stop': self.stop, 'shutdown': self.shutdown}[command]()
         return 'done'
 
     def _create_database(self) -> str:
