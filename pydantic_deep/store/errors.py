@@ -22,7 +22,8 @@ class StoreUnavailableError(StoreError, OSError):
 
 
 class UnknownCommitError(StoreUnavailableError):
-    """The connection was lost between a commit and its acknowledgement: all of it was applied, or nothing.
+    """The connection was lost between a commit and its acknowledgement, and the server did not tell the outcome: all of it was
+    applied, or nothing.
 
     Read the store to find out which. A commit that is repeated with the same ids is refused if the first was applied
     and contained a version or a run.

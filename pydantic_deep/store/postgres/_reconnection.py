@@ -73,11 +73,10 @@ class Reconnection:
                 try:
                     await self._connect()
                 except LOST as error:
-                    if pause == _MIN_PAUSE_SECONDS:
-                        text = error_text(error)
+                    if pause == _MIN_PAUSE_SECONDS and self.wait_seconds:
                         _LOGGER.warning(
                             'The store %r is unreachable, and is waited for (%g seconds at most): %s',
-                            *(self._url, self.wait_seconds, text),
+                            *(self._url, self.wait_seconds, error_text(error)),
                         )
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, _MAX_PAUSE_SECONDS)

@@ -9,8 +9,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -21,7 +22,7 @@ from pydantic_deep import create_deep_agent
 from pydantic_deep.dispatch import WorkerEvent, submit
 from pydantic_deep.server import ServerSettings
 from pydantic_deep.server._state import OWNER
-from pydantic_deep.store import open_store
+from pydantic_deep.store import SqlStore, open_store
 from pydantic_deep.testing import ScriptedModel
 from pydantic_deep.versions import TurnOptions, VersionedAgent
 from tests.cli.conftest import PATIENCE_SECONDS, Invoke
@@ -123,6 +124,27 @@ def test_worker_passes_its_options_and_prints_events(
     )
     assert '\x1b' not in event
     assert stop == 'Stopping: waiting up to 1.5 seconds for running runs (2).'
+
+
+def test_worker_opens_its_store_with_the_settings(
+    agents_module: Path, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[dict[str, object]] = []
+
+    def note(url: str, **options: Any) -> AbstractAsyncContextManager[SqlStore]:
+        opened.append(options)
+        return open_store(url, **options)
+
+    async def work(*arguments: object, **options: object) -> None:
+        pass
+
+    monkeypatch.setattr('pydantic_deep.cli.history._store.open_store', note)
+    monkeypatch.setattr('pydantic_deep.server.run_worker', work)
+    monkeypatch.setenv('PYDANTIC_DEEP_SERVER_STORE_WAIT_SECONDS', '5')
+    monkeypatch.setenv('PYDANTIC_DEEP_SERVER_BLOBS', f'file://{agents_module}/blobs')
+    result = invoke('worker', '--agents', 'fleet:agent', '--store', f'sqlite:///{agents_module}/a.db')
+    assert result.exit_code == 0, result.stderr
+    assert opened == [{'blobs': f'file://{agents_module}/blobs', 'wait_seconds': 5}]
 
 
 def test_worker_reports_that_the_library_of_the_dispatcher_is_missing(
