@@ -15,6 +15,9 @@ from pydantic_ai.models.function import AgentInfo
 from pydantic_deep import create_deep_agent
 from pydantic_deep.dispatch import Worker, WorkerEvent
 from pydantic_deep.store import SqlStore, open_store
+from pydantic_deep.store.postgres._driver import create_pool
+from pydantic_deep.store.postgres._lost_commits import is_applied, transaction_id
+from pydantic_deep.store.postgres._transactions import BEGIN_WRITE
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from pydantic_deep.versions import AgentVersion, VersionedAgent
 from tests.store.conftest import Ask, running_postgres
@@ -91,3 +94,24 @@ async def test_turns_survive_a_restart(ask: Ask, stop: str, monkeypatch: pytest.
         assert await store.check() == []
         assert await other.orphans() == []
         assert await other.engine.living_owners([store.owner]) == {store.owner}
+
+
+async def test_id_that_a_crashed_server_assigns_again_is_not_that_of_the_lost_commit(ask: Ask) -> None:
+    pool = await create_pool(ask('database'))
+    connection = await pool.acquire()
+    await connection.execute(BEGIN_WRITE)
+    lost = transaction_id(connection)
+    assert lost is not None
+    await asyncio.to_thread(ask, 'stop')
+    await asyncio.to_thread(ask, 'start')
+    await pool.release(connection)
+
+    connection = await pool.acquire()
+    number = 0
+    while number < lost.number:
+        number = int(str((await connection.fetch('SELECT pg_current_xact_id()::text'))[0][0]))
+    status = await connection.fetch('SELECT pg_xact_status($1::text::xid8)', str(lost.number))
+    assert (number, status[0][0]) == (lost.number, 'committed'), 'it was assigned again'
+    assert await is_applied(connection, lost) is False
+    await pool.release(connection)
+    await pool.close()
