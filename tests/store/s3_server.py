@@ -29,7 +29,15 @@ def main(arguments: Sequence[str]) -> None:
     directory.mkdir(exist_ok=True)
     command = [
         *(str(Path(sys.executable).with_name('weed')), 'server', '-ip=127.0.0.1', '-ip.bind=127.0.0.1'),
-        *(f'-dir={directory}', '-volume.max=20', '-master.volumeSizeLimitMB=64', '-s3', f'-s3.port={port}'),
+        *(
+            f'-dir={directory}',
+            '-volume.max=20',
+            '-master.volumeSizeLimitMB=64',
+            '-s3',
+            f'-s3.port={port}',
+            '-s3.port.iceberg=0',
+            '-s3.port.lance=0',
+        ),
         *(f'-master.port={port + 1}', f'-volume.port={port + 2}', f'-filer.port={port + 3}'),
     ]
     with (directory / 'log').open('ab') as log:

@@ -93,8 +93,9 @@ class RunMirrors:
                 self._added = anyio.Event()
                 await self._added.wait()
             try:
-                progress = {item.run_id: item for item in await self.queue.progress(list(self._mirrors))}
-                for run_id, mirror in list(self._mirrors.items()):
+                known = dict(self._mirrors)  # mirrors that are added meanwhile are not among the results
+                progress = {item.run_id: item for item in await self.queue.progress(list(known))}
+                for run_id, mirror in known.items():
                     await self._update_or_drop(mirror, progress.get(run_id))
             except StoreUnavailableError as error:
                 _LOGGER.warning('The server waits for its store: %s', error)

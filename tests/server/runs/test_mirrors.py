@@ -361,6 +361,40 @@ async def test_mirror_waits_for_a_store_that_becomes_unavailable_while_it_copies
     run.log.discard()
 
 
+async def test_mirror_added_while_the_store_answers_is_asked_for_before_it_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise a new run would seem to have been removed from the queue."""
+    monkeypatch.setattr(_mirrors, 'POLL_SECONDS', 0)
+    late, both = _record(), anyio.Event()
+    runs, asked, loaded_at = list[ServerRun](), list[list[str]](), dict[str, int]()
+
+    class Queue:
+        async def progress(self, ids: list[str]) -> list[Any]:
+            asked.append(ids)
+            runs.append(mirrors.add(late))
+            return []
+
+    async def load(run_id: str) -> list[StreamEvent]:
+        loaded_at[run_id] = len(asked)
+        if len(loaded_at) == 2:
+            both.set()
+        return [StartEvent(id=run_id), EndEvent(status='complete')]
+
+    mirrors = _mirrors.RunMirrors(cast('Any', Queue()), memory_bytes=1000, load_events=load)
+    runs.append(mirrors.add(_record()))
+    async with anyio.create_task_group() as group:
+        group.start_soon(mirrors.run)
+        await both.wait()
+        group.cancel_scope.cancel()
+
+    assert loaded_at == {runs[0].id: 1, late.run_id: 2}
+    assert asked[:2] == [[runs[0].id], [late.run_id]]
+    mirrors.clear()
+    for run in runs:
+        run.log.discard()
+
+
 async def test_damaged_log_ends_its_mirror_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other mirrors go on, and clients that wait for the run are released."""
     ended: list[str] = []
