@@ -179,8 +179,9 @@ async def list_runs(
     else:
         own = await access.conversation(conversation)
         stored = await access.state.store.runs(conversation_id=own.id, limit=limit)
+        queued = await access.state.store.queue.list(conversation_id=own.id, ended=True, limit=limit)
         here = [run.id for run in access.state.runs.runs_of(access.key.owner) if run.conversation_id == own.id]
-        ids = sorted({*here, *(run.id for run in stored)}, reverse=True)
+        ids = sorted({*here, *(run.id for run in stored), *(run.run_id for run in queued)}, reverse=True)
     items: list[Run] = []
     for id in ids[:limit]:
         with suppress(ServerError):  # the conversation was deleted, but the log of the run is still cached

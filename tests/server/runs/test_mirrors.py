@@ -134,8 +134,9 @@ async def test_waiting_client_gets_the_result(fleet: Fleet) -> None:
 
 async def test_run_is_listed_with_its_node_on_every_door(fleet: Fleet, gate: Gate) -> None:
     """Runs of all processes are listed, with the process that executes them and its last report."""
-    _, run = await fleet.begin('wait')
+    conversation, run = await fleet.begin('wait')
     (queued,) = (await fleet.second.get('/api/runs')).json()['items']
+    assert (await fleet.second.get(f'/api/runs?conversation={conversation}')).json()['items'] == [queued]
     async with fleet.worker():
         await gate.reached.wait()
         (running,) = (await fleet.second.get('/api/runs')).json()['items']
