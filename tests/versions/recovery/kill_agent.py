@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
+from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai import RunContext
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import CompactionPart, ModelMessage, ModelResponse, ToolCallPart, UserPromptPart
@@ -42,6 +43,7 @@ T = TypeVar('T')
 
 _STATE = re.compile(r'<(?P<said>[^|>]*)\|(?P<count>\d+)>')
 
+DeepAgent = PydanticAgent[DeepAgentDeps, Any]
 Agent = VersionedAgent[DeepAgentDeps, Any]
 Version = AgentVersion[DeepAgentDeps, Any]
 
@@ -65,13 +67,13 @@ def files_of(name: str, turn: int) -> dict[str, bytes]:
 
 def plan(messages: list[ModelMessage], info: AgentInfo) -> Said:
     """Answer by the number of responses since the last prompt."""
-    said, count = _state_of(messages)
+    said, count = state_of(messages)
     role, _, place = said.partition(' ')
     steps = {'turn': _turn, 'worker': _worker, 'forker': _forker, 'helper': _helper}[role](place)
     return [_numbered(step, place, count) for step in steps[count]] if count < len(steps) else f'done {place}'
 
 
-def _state_of(messages: Sequence[ModelMessage]) -> tuple[str, int]:
+def state_of(messages: Sequence[ModelMessage]) -> tuple[str, int]:
     """Return the last prompt and the number of responses since; a summary contains them for the messages it replaces."""
     said, count = '', 0
     for message in messages:
@@ -90,7 +92,7 @@ def _state_of(messages: Sequence[ModelMessage]) -> tuple[str, int]:
 
 async def _summarize(messages: Sequence[ModelMessage]) -> str:
     await anyio.sleep(0.0005)
-    return '<{}|{}>'.format(*_state_of(messages))
+    return '<{}|{}>'.format(*state_of(messages))
 
 
 def _summarization() -> Summarization:
@@ -176,7 +178,7 @@ class Journal:
 
     def plan(self, messages: list[ModelMessage], info: AgentInfo) -> Said:
         """Answer, and record the conversation: a written line outlives its process."""
-        _, _, place = _state_of(messages)[0].partition(' ')
+        _, _, place = state_of(messages)[0].partition(' ')
         with self._answers.open('a') as answers:
             answers.write(f'{place.partition("/")[0]}\n')
         return plan(messages, info)
@@ -210,7 +212,7 @@ async def file(ctx: RunContext[DeepAgentDeps], key: str) -> str:
     return f'filed {key}'
 
 
-def make_agent(store: SqlStore, journal: Journal) -> Agent:
+def make_deep_agent(journal: Journal) -> DeepAgent:
     helper = Subagent('helper', 'Helps.', tools=[journal.note], capabilities=[_summarization(), Waits()])
     worker = Subagent(
         'worker',
@@ -226,7 +228,7 @@ def make_agent(store: SqlStore, journal: Journal) -> Agent:
         isolation='fork',
         capabilities=[_summarization(), Waits()],
     )
-    agent = create_deep_agent(
+    return create_deep_agent(
         ScriptedModel(then=journal.plan),
         name='killed',
         tools=[journal.note, journal.publish],
@@ -234,7 +236,10 @@ def make_agent(store: SqlStore, journal: Journal) -> Agent:
         interrupt_on={'publish': True},
         capabilities=[_summarization(), Waits()],
     )
-    return VersionedAgent(agent, store, make_deps=lambda: DeepAgentDeps(max_depth=2))
+
+
+def make_agent(store: SqlStore, journal: Journal) -> Agent:
+    return VersionedAgent(make_deep_agent(journal), store, make_deps=lambda: DeepAgentDeps(max_depth=2))
 
 
 class MortalStore(SqlStore):

@@ -26,7 +26,8 @@ class Checks:
         self._store = agent.store
         self._journal = Counter(journal.lines())
         self._answers = journal.answers
-        self._whole_trees: dict[str, Tree] = {}
+        self.trees: dict[str, Tree] = {}
+        """The trees of the versions read, by digest."""
         self.wrong: list[str] = []
         self.versions = 0
         """Number of versions read."""
@@ -127,10 +128,10 @@ class Checks:
         self._expect(lineage.versions[0].parent_id is None, f'the lineage of {version.id} begins in the middle')
         self._expect(lineage.versions[-1].id == version.id, f'the lineage of {version.id} ends elsewhere')
         digests = {digest for digest in (version.deps, version.pending) if digest is not None}
-        if version.tree is not None and version.tree not in self._whole_trees:
+        if version.tree is not None and version.tree not in self.trees:
             tree = await handle.file_tree()
             digests |= {file.digest for _, file in tree.items()}
-            self._whole_trees[version.tree] = tree
+            self.trees[version.tree] = tree
         missing = digests - await self._store.has_assets(digests)
         self._expect(not missing, f'{version.id} lacks {missing}')
         if version.agent_name in ('worker', 'forker') and version.state == 'complete' and version.kind == 'turn':
