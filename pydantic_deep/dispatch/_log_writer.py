@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -19,11 +20,17 @@ FLUSH_SECONDS = 0.02
 RETRY_SECONDS = 0.5
 """Time until a store that is unavailable is tried again."""
 
+KEEP_SECONDS = 5.0
+"""How long written entries are kept. Appends are acknowledged before they are on disk, and PostgreSQL writes them to disk
+within 0.6 seconds by default. A database that crashes before has lost them, and they are written again.
+"""
+
 
 class LogWriter:
     """The log of one claim of a run. Events are appended without waiting, and written in order by a task.
 
-    A store that is unavailable is waited for: the run itself notices it at its next commit.
+    A store that is unavailable is waited for: the run itself notices it at its next commit. A store that crashed may have
+    lost the last entries, which are written again: other processes may have read them.
     """
 
     def __init__(self, queue: RunQueue, run: QueuedRunRecord) -> None:
@@ -32,6 +39,8 @@ class LogWriter:
         self._encoder = EntryEncoder()
         self._pending: list[bytes] = []
         self._written = 0
+        self._kept: deque[tuple[float, list[bytes]]] = deque()
+        """The entries written last, with the time."""
         self._changed = anyio.Event()
         self._is_closed = False
         self._is_over = False
@@ -83,6 +92,8 @@ class LogWriter:
                 if known is None or known.epoch != self._run.epoch:
                     return False
                 written = known.position - self._written
+                if written < 0:
+                    return self._restore(-written)
         except StoreUnavailableError as error:
             if self._is_closed:
                 _LOGGER.warning('The last events of the run %s could not be written: %s', self._run.run_id, error)
@@ -94,4 +105,22 @@ class LogWriter:
             return False
         del self._pending[:written]
         self._written += written
+        self._keep(entries[:written])
+        return True
+
+    def _keep(self, written: list[bytes]) -> None:
+        now = anyio.current_time()
+        self._kept.append((now, written))
+        while self._kept and self._kept[0][0] <= now - KEEP_SECONDS:
+            self._kept.popleft()
+
+    def _restore(self, count: int) -> bool:
+        """Write the last `count` entries again; return `False` if they are not kept any more."""
+        kept = [entry for _, entries in self._kept for entry in entries]
+        if count > len(kept):
+            _LOGGER.warning('The store has lost %d events of the run %s', count, self._run.run_id)
+            return False
+        self._kept.clear()
+        self._pending[:0] = kept[len(kept) - count :]
+        self._written -= count
         return True

@@ -11,8 +11,10 @@ from typing import Any
 import anyio
 import pytest
 
+from pydantic_deep.dispatch import _log_writer
 from pydantic_deep.dispatch._log_writer import LogWriter
 from pydantic_deep.store import QueuedRunRecord, StoreClosedError, StoreUnavailableError
+from pydantic_deep.store.engine import Operation, Statement
 from pydantic_deep.streaming import StreamEvent, TextEvent
 from tests.dispatch.conftest import Store, answers, ask, begin, events_of, process, until
 from tests.versions.recovery.crashes import World
@@ -135,3 +137,42 @@ async def test_events_of_a_cancelled_run_are_written(url: str) -> None:
                 scope.cancel()
                 await anyio.lowlevel.checkpoint()
         assert await events_of(store.queue, run) == EVENTS[:1]
+
+
+async def write_around_a_crash(store: Store, run: QueuedRunRecord) -> None:
+    """Emit events; the store loses all but the first two after it has acknowledged three."""
+    writer = LogWriter(store.queue, run)
+    sizes = fail_appends(store)
+
+    def lose() -> Operation[None]:
+        yield Statement('DELETE FROM run_event WHERE last > 2')
+        yield Statement('UPDATE queued_run SET position = 2')
+
+    async with writer.open():
+        for count, event in enumerate(EVENTS[:4], 1):
+            writer.emit(event)
+            await until(lambda count=count: writer._written == count)
+        await store._engine.write(lose)
+        for event in EVENTS[4:]:
+            writer.emit(event)
+    assert sizes[:4] == [1] * 4
+
+
+async def test_entries_that_a_crashed_store_has_lost_are_written_again(url: str) -> None:
+    """PostgreSQL acknowledges entries before they are on disk. Others may have read them, so they keep their numbers."""
+    async with process(url) as store:
+        run = await claim(store)
+        await write_around_a_crash(store, run)
+        assert await events_of(store.queue, run) == EVENTS
+
+
+async def test_log_ends_if_lost_entries_are_not_kept_any_more(
+    url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients get the events of the stored messages instead."""
+    monkeypatch.setattr(_log_writer, 'KEEP_SECONDS', 0)
+    async with process(url) as store:
+        run = await claim(store)
+        await write_around_a_crash(store, run)
+        assert await events_of(store.queue, run) == EVENTS[:2]
+    assert f'has lost 2 events of the run {run.run_id}' in caplog.text

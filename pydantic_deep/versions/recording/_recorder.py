@@ -235,7 +235,7 @@ class Recorder(AbstractCapability[object]):
         If so, all ancestors stop without an end in the store, because their ends would lose the unmerged changes of the
         subagent's fork. `recover` resumes all of them.
         """
-        return error is self._calls.refused or (self._parent is not None and error is recording.refused)
+        return error is self._calls.refused or error is recording.refused
 
     async def after_node_run(
         self, ctx: RunContext[object], *, node: AgentNode[object], result: NodeResult[object]

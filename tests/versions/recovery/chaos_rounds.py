@@ -58,6 +58,9 @@ STALL_SECONDS = 10.0
 PATIENCE_SECONDS = 90.0
 """How long a round may take."""
 
+FAULTS = ('kill-worker', 'kill-server', 'stall-worker', 'stall-server', 'partition-worker', 'cut', 'storage')
+"""The faults without options of their own."""
+
 ALL_EVENTS = {'function_calls': 'true', 'tool_results': 'true'}
 
 _CUT = (
@@ -152,59 +155,43 @@ class Fleet:
         """Cause a fault and repair it; workers with runs, which are `busy`, are preferred."""
         kind, _, whom = fault.partition('-')
         nodes = self.servers if whom == 'server' else self.workers
-        nodes = [node for node in nodes if node.process.pid in busy] or nodes
-        await {
-            'kill': self._kill,
-            'stall': self._stall,
-            'partition': self._partition,
-            'cut': self._cut,
-            'storage': self._lose_storage,
-            'database': self._restart_database,
-            'engine': self._restart_engine,
-        }[kind](dice, dice.choice(nodes))
-
-    async def _kill(self, dice: random.Random, node: Node) -> None:
-        node.kill()
-        await asyncio.sleep(dice.uniform(0, 3))
-        node.restart()
-
-    async def _stall(self, dice: random.Random, node: Node) -> None:
-        node.signal(signal.SIGSTOP)
-        await asyncio.sleep(STALL_SECONDS)
-        node.signal(signal.SIGCONT)
-
-    async def _partition(self, dice: random.Random, node: Node) -> None:
-        """Stop a process whose connections end, so that others take over its runs before it continues."""
-        node.signal(signal.SIGSTOP)
-        await self._cut_connections(1.0)
-        await asyncio.sleep(STALL_SECONDS)
-        node.signal(signal.SIGCONT)
-
-    async def _cut(self, dice: random.Random, node: Node) -> None:
-        for _ in range(dice.randint(1, 3)):
-            await self._cut_connections(dice.choice([0.3, 1.0]))
-            await asyncio.sleep(dice.uniform(0, 1))
+        node = dice.choice([node for node in nodes if node.process.pid in busy] or nodes)
+        match kind:
+            case 'kill':
+                node.kill()
+            case 'stall':
+                node.signal(signal.SIGSTOP)
+            case 'partition':  # its connections end, so that others take over its runs before it continues
+                node.signal(signal.SIGSTOP)
+                await self._cut_connections(1.0)
+            case 'cut':
+                await self._cut_connections(dice.choice([0.3, 1.0]))
+            case 'storage':
+                os.kill(self._pid, signal.SIGKILL)
+                await asyncio.to_thread(self._storage.close)
+            case 'database':
+                await asyncio.to_thread(self._ask, 'stop')
+            case _:
+                self._temporal.kill()
+        await asyncio.sleep(STALL_SECONDS if kind in ('stall', 'partition') else dice.uniform(0, 3))
+        match kind:
+            case 'kill':
+                node.restart()
+            case 'stall' | 'partition':
+                node.signal(signal.SIGCONT)
+            case 'cut':
+                await self._cut_connections(dice.choice([0.3, 1.0]))
+            case 'storage':
+                self._pid = await asyncio.to_thread(self._start_storage)
+            case 'database':
+                await asyncio.to_thread(self._ask, 'start')
+            case _:
+                await self._temporal.start()
 
     async def _cut_connections(self, share: float) -> None:
         connection = await connect(self.url)
         await connection.fetch(_CUT, share)
         await connection.close()
-
-    async def _lose_storage(self, dice: random.Random, node: Node) -> None:
-        os.kill(self._pid, signal.SIGKILL)
-        await asyncio.to_thread(self._storage.close)
-        await asyncio.sleep(dice.uniform(0, 3))
-        self._pid = await asyncio.to_thread(self._start_storage)
-
-    async def _restart_database(self, dice: random.Random, node: Node) -> None:
-        await asyncio.to_thread(self._ask, 'stop')
-        await asyncio.sleep(dice.uniform(0, 3))
-        await asyncio.to_thread(self._ask, 'start')
-
-    async def _restart_engine(self, dice: random.Random, node: Node) -> None:
-        self._temporal.kill()
-        await asyncio.sleep(dice.uniform(0, 3))
-        await self._temporal.start()
 
 
 class Rounds:
@@ -370,11 +357,9 @@ class Rounds:
                 self.counts['events'] += len(frames)
                 fresh: list[Frame] = []
                 await self._follow(run_id, fresh)
-                ours, theirs = set(_contents(frames)), set(_contents(fresh))
-                self._expect(
-                    _contents(frames) == _contents(fresh),
-                    f'the clients of {run_id} have other events: {ours - theirs}, not {theirs - ours}; {talk}',
-                )
+                ours, theirs = _contents(frames), _contents(fresh)
+                difference = set(ours) ^ set(theirs)
+                self._expect(ours == theirs, f'the client of {run_id} has other events: {difference}')
         journal = self._fleet.journal
         checks = Checks(self._agent, journal, TURNS)
         await checks.check({talk.id: None for talk in talks}, [])
@@ -383,8 +368,8 @@ class Rounds:
         done = set(journal.lines())
         lost = [(talk.id, turn) for talk in talks for turn in range(TURNS) if f'{talk.id}/{turn}/t3' not in done]
         self._expect(not lost, f'turns are lost: {lost}')
-        open_runs = await self._store.queue.list()
-        self._expect(not open_runs, f'runs are queued: {open_runs}')
+        queued = await self._store.queue.list()
+        self._expect(not queued, f'runs are queued: {queued}')
         begun = journal.begun()
         repeated = {key: count for key, count in begun.items() if count > 1 + self._approved[key]}
         self._expect(not repeated, f'calls began again without an approval: {repeated}')
@@ -452,13 +437,8 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
         rounds.counts.update(
             word for word in words if word in ('event=taken_over', 'event=resumed', 'event=given_back')
         )
-        return {'rounds': options.rounds, 'seed': options.seed, 'seconds': seconds, 'faults': faults} | {
-            **rounds.counts,
-            'wrong': wrong,
-        }
-
-
-FAULTS = ('kill-worker', 'kill-server', 'stall-worker', 'stall-server', 'partition-worker', 'cut', 'storage')
+        report = {'rounds': options.rounds, 'seed': options.seed, 'seconds': seconds, 'faults': faults}
+        return {**report, **rounds.counts, 'wrong': wrong}
 
 
 def main(arguments: list[str]) -> int:

@@ -76,3 +76,13 @@ def test_agents_survive_a_long_series_of_kills(tmp_path: Path) -> None:
             _on_postgres(files, rounds) if name == 'postgres' else _rounds(f'sqlite:///{files}/store.db', files, rounds)
         )
         print(report)
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(SOAK_ROUNDS == 0, reason='`make soak` sets SOAK_ROUNDS')
+@pytest.mark.parametrize('options', [(), ('--temporal', '--release', '16')])
+def test_disturbed_servers_and_workers_lose_and_repeat_nothing(tmp_path: Path, options: tuple[str, ...]) -> None:
+    rounds = max(5, SOAK_ROUNDS // 200)
+    report = _run('chaos_rounds.py', '--rounds', str(rounds), '--files', tmp_path, *options)
+    assert report['taken_over'] > 0
+    print(report)
