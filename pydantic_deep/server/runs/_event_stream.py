@@ -79,14 +79,16 @@ def parse_position(text: str | None, run_id: str) -> Position | None:
 def tail_log(
     log: RunLog, run_id: str, position: Position | None, groups: EventGroup, *, keepalive_seconds: float
 ) -> Response:
-    """Return the response that streams a run of this process from its log.
+    """Return the response that streams a run from its log.
+
+    A position beyond the entries so far is waited for: another server may have copied more of the log.
 
     Raises:
         ServerError: The position is beyond the end of the log.
     """
     is_known = position is not None and position.epoch == log.epoch
     after = position.number if position is not None and is_known else 0
-    if after > len(log):
+    if log.is_closed and after > len(log):
         raise ServerError('invalid', f'`Last-Event-ID` refers to event {after}, but only {len(log)} exist.')
     if is_known and log.is_closed and after == len(log):
         return no_more_events()

@@ -16,7 +16,7 @@ from starlette.responses import StreamingResponse
 from pydantic_deep import create_deep_agent
 from pydantic_deep.server import ServerSettings
 from pydantic_deep.server.http._errors import ServerError
-from pydantic_deep.server.runs._event_stream import KEEPALIVE, parse_position, tail_log
+from pydantic_deep.server.runs._event_stream import KEEPALIVE, Position, parse_position, tail_log
 from pydantic_deep.server.runs._run_log import RunLog
 from pydantic_deep.store import new_id
 from pydantic_deep.streaming import (
@@ -212,6 +212,25 @@ async def test_idle_stream_sends_keepalives_until_the_log_is_discarded():
     log.append(encode_entry(TextEvent(text='b')))
     log.discard()
     assert [chunk async for chunk in chunks] == []
+
+
+async def test_reader_that_another_server_sent_more_events_waits_for_the_next_one():
+    """Servers copy the log of a run at their pace. A reader that has all entries so far is not refused before its end."""
+    run_id, log = new_id(), RunLog()
+    position = Position(run_id=run_id, epoch=log.epoch, number=2)
+    log.append(encode_entry(TextEvent(text='a')))
+    response = tail_log(log, run_id, position, EventGroup(0), keepalive_seconds=10)
+    assert isinstance(response, StreamingResponse)
+    for text in 'bc':
+        log.append(encode_entry(TextEvent(text=text)))
+    log.close()
+    body = b''.join([chunk async for chunk in response.body_iterator if isinstance(chunk, bytes)])
+
+    assert told(frames_in(body)) == [('text', {'text': 'c', 'path': []})]
+    beyond = Position(run_id=run_id, epoch=log.epoch, number=4)
+    with pytest.raises(ServerError, match='refers to event 4, but only 3 exist'):
+        tail_log(log, run_id, beyond, EventGroup(0), keepalive_seconds=10)
+    log.discard()
 
 
 async def test_events_are_encoded_once_and_never_parsed_for_readers(
