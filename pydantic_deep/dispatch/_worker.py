@@ -261,7 +261,10 @@ class Worker:
         self._active[run_id] = active = _Active(agent_name=known.agent_name)
         try:
             async with self._limit:
-                run = None if self._stopping.is_set() else await self._queue.claim(run_id)
+                run = None
+                if not self._stopping.is_set():
+                    with anyio.move_on_after(STORE_SECONDS, shield=True):  # an unknown claim would never end
+                        run = await self._queue.claim(run_id)
                 if run is not None:
                     again: WorkerEventKind = 'resumed' if known.worker is None else 'taken_over'
                     await self._report_run(run, 'began' if run.epoch == 1 else again)

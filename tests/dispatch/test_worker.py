@@ -16,7 +16,7 @@ from pydantic_ai import Agent
 from pydantic_deep import Approve, StateBackend
 from pydantic_deep.dispatch import InProcessDispatcher, UnknownAgentError, Worker, submit
 from pydantic_deep.dispatch._stored_events import load_attempts
-from pydantic_deep.store import RunRecord, StoreClosedError, StoreUnavailableError, new_id, open_store
+from pydantic_deep.store import QueuedRunRecord, RunRecord, StoreClosedError, StoreUnavailableError, new_id, open_store
 from pydantic_deep.testing import Answer, ScriptedModel
 from pydantic_deep.versions import TurnOptions, VersionedAgent
 from tests.dispatch.conftest import Store, answers, ask, begin, crash, ended, events_of, process, until, working
@@ -257,16 +257,44 @@ async def test_execution_that_an_engine_cancels_ends_as_interrupted(url: str) ->
     world.may_pay.clear()
     async with process(url) as store:
         conversation = await begin(world, store)
+
+        async def has_a_step() -> bool:
+            return any(version.kind == 'step' for version in await store.versions())
+
         run = await ask(conversation, store, 'a')
         worker = Worker({'agent': world.agent(store)}, store)
         async with anyio.create_task_group() as group:
             group.start_soon(worker.execute, run.run_id)
-            await until(lambda: len(world.asked) == 1)
+            await until(has_a_step)
             group.cancel_scope.cancel()
         async with working(world, store):
             await ended(store.queue, run)
         assert (await conversation.head()).state == 'interrupted'
     assert world.ran == []
+
+
+async def test_execution_that_is_cancelled_while_it_claims_its_run_is_continued(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim that nobody knows of would keep the run from other workers until this process ends."""
+    world = World(url, answers(**sends('a')))
+    async with process(url) as store:
+        run = await ask(await begin(world, store), store, 'a')
+        claim = store.queue.claim
+
+        async def claim_slowly(run_id: str) -> QueuedRunRecord | None:
+            claimed = await claim(run_id)
+            group.cancel_scope.cancel()
+            await anyio.lowlevel.checkpoint()
+            return claimed
+
+        monkeypatch.setattr(store.queue, 'claim', claim_slowly)
+        async with anyio.create_task_group() as group:
+            group.start_soon(Worker({'agent': world.agent(store)}, store).execute, run.run_id)
+        monkeypatch.setattr(store.queue, 'claim', claim)
+        async with working(world, store):
+            await ended(store.queue, run)
+    assert world.ran == ['send a']
 
 
 async def test_subagents_of_a_run_are_given_back_with_it(url: str) -> None:
