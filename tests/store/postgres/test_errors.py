@@ -73,10 +73,12 @@ def step(index: int) -> Commit:
 async def ended(url: str) -> None:
     """Make the server terminate all other connections to a database, as an administrator would."""
     connection = await connect(url)
+    others = 'SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()'
+    pids = {row[0] for row in await connection.fetch(others)}
     await connection.fetch(f'{END_OTHERS} AND pid <> pg_backend_pid()')
-    others = 'SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()'
-    while await connection.fetch(others):  # terminated connections end asynchronously
-        pass
+    with anyio.fail_after(60):  # terminated connections end asynchronously, while stores connect again
+        while not pids.isdisjoint([row[0] for row in await connection.fetch(others)]):
+            await asyncio.sleep(0.01)
     await connection.close()
 
 
