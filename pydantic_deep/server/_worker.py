@@ -44,7 +44,8 @@ async def run_worker(
         agents: The agents, by the names that servers have.
         store: The store of the servers.
         settings: The settings, of which a worker uses `dispatcher`, `worker_concurrency`, `shutdown_seconds`,
-            `log_retention_seconds`, `work_dir`, and for its metrics `host` and `metrics_port`. By default, those of `ServerSettings`.
+            `log_retention_seconds`, `work_dir`, and for its metrics `host` and `metrics_port`. By default, those of
+            `ServerSettings`.
         make_deps: Creates the deps of each run, as for `create_app`.
         make_backend: Returns the files of a conversation, as for `create_app`. By default, `ConversationDirectories` of
             the setting `work_dir`, if there is one.

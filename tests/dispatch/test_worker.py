@@ -297,6 +297,21 @@ async def test_execution_that_is_cancelled_while_it_claims_its_run_is_continued(
     assert world.ran == ['send a']
 
 
+async def test_claim_that_hangs_is_given_up(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(url, answers(**sends('a')))
+    async with process(url) as store:
+        run = await ask(await begin(world, store), store, 'a')
+
+        async def hang(run_id: str) -> QueuedRunRecord | None:
+            await anyio.sleep_forever()
+
+        monkeypatch.setattr('pydantic_deep.dispatch._worker.STORE_SECONDS', 0.01)
+        monkeypatch.setattr(store.queue, 'claim', hang)
+        worker = Worker({'agent': world.agent(store)}, store)
+        await worker.execute(run.run_id)
+        assert (worker.active_count, world.ran) == (0, [])
+
+
 async def test_subagents_of_a_run_are_given_back_with_it(url: str) -> None:
     script = answers(
         a=[tool_call('task', subagent='child', description='b'), 'End.'], b=[tool_call('pay', key='b'), 'Paid.']
