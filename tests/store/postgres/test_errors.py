@@ -76,9 +76,9 @@ async def ended(url: str) -> None:
     others = 'SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()'
     pids = {row[0] for row in await connection.fetch(others)}
     await connection.fetch(f'{END_OTHERS} AND pid <> pg_backend_pid()')
-    with anyio.fail_after(60):  # terminated connections end asynchronously, while stores connect again
+    with anyio.fail_after(60):
         while not pids.isdisjoint([row[0] for row in await connection.fetch(others)]):
-            await asyncio.sleep(0.01)
+            pass  # they end asynchronously, while stores connect again
     await connection.close()
 
 
