@@ -59,7 +59,7 @@ def find_above(directory: Path, filenames: Sequence[str]) -> list[ContextFile]:
     leaves the repository is ignored.
     """
     directory = directory.resolve()
-    root = next((each for each in (directory, *directory.parents) if (each / '.git').exists()), directory)
+    root = next((each for each in (directory, *directory.parents) if _is_repository(each)), directory)
     files: list[ContextFile] = []
     for parent in reversed([each for each in directory.parents if each.is_relative_to(root)]):
         for name in filenames:
@@ -75,6 +75,13 @@ def find_above(directory: Path, filenames: Sequence[str]) -> list[ContextFile]:
             files.append(_context_file(shown, data, size))
             break
     return files
+
+
+def _is_repository(directory: Path) -> bool:
+    try:
+        return (directory / '.git').exists()
+    except OSError:  # it may not be searched
+        return False
 
 
 def render(files: Iterable[ContextFile], max_chars: int) -> str:

@@ -165,6 +165,14 @@ def test_link_out_of_the_repository_and_unreadable_files_are_ignored(
     assert find_above(app, ['AGENTS.md']) == []
 
 
+def test_directory_that_may_not_be_searched_is_no_repository(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: Path) -> bool:
+        raise PermissionError(13, 'Permission denied', str(path))
+
+    monkeypatch.setattr(Path, 'exists', fail)
+    assert find_above(repository / 'packages' / 'app', ['AGENTS.md']) == []
+
+
 def test_large_file_above_is_named_with_its_size(repository: Path) -> None:
     (repository / 'AGENTS.md').write_bytes(b'x' * (MAX_BYTES + 1))
     [file] = find_above(repository / 'packages', ['AGENTS.md'])

@@ -20,7 +20,7 @@ _ZERO = Decimal(0)
 class TurnBudget(AbstractCapability[object]):
     """Limits the runs of one turn together, in a process with one user. Call `start_turn` before each turn."""
 
-    id: str | None = 'budgets'
+    id: str | None = 'turn_budget'  # an agent may have budgets of its own
     tokens: int
     """Maximum number of tokens of a turn, input and output together."""
     cost: Decimal | None

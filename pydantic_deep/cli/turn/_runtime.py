@@ -143,7 +143,7 @@ def create_runtime(
     """
     if settings.agent != own_agent:
         raise InvalidAgentsError(
-            f'The turn ran with your agent {settings.agent!r}. Name it with --agent.'
+            f'The turn ran with your agent {settings.agent!r}. Name it with --agent, or --agents in `evals`.'
             if own_agent is None
             else f'The turn ran with {_shown(settings.agent)}, and not with {own_agent!r}, which --agent names.'
         )
@@ -160,7 +160,6 @@ def create_runtime(
     agent: AbstractAgent[DeepAgentDeps, Output]
     if settings.agent is not None:
         imported = import_own_agent(settings.agent)
-        budget.id = 'turn-budget'  # the agent may have a budget of its own
         agent = OwnAgent(imported, model=opened, capabilities=[*context, budget, retries])
         deps = make_deps(imported, settings.agent, backend)
     else:

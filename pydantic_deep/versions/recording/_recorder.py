@@ -230,10 +230,10 @@ class Recorder(AbstractCapability[object]):
             caller.refused.append(error)
 
     def _is_refused(self, recording: RecordedRun, error: BaseException) -> bool:
-        """Return whether the store has refused the work of this subagent or of one below it.
+        """Return whether the store has refused a commit of this run or of a subagent below it.
 
-        If so, all ancestors stop without an end in the store, because their ends would lose the unmerged changes of the
-        subagent's fork. `recover` resumes all of them.
+        If so, the run and all its ancestors stop without an end in the store, and `recover` resumes them: an end would
+        lose the refused work, and the unmerged changes of a subagent's fork.
         """
         return error is self._calls.refused or error is recording.refused
 

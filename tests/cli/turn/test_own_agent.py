@@ -97,7 +97,7 @@ def test_paused_turn_is_resumed_only_with_the_agent_that_is_named_again(invoke: 
     refused = invoke('resume', '--approvals', 'allow')
     assert (refused.exit_code, refused.stderr) == (
         2,
-        "The turn ran with your agent 'firm:asking'. Name it with --agent.\n",
+        "The turn ran with your agent 'firm:asking'. Name it with --agent, or --agents in `evals`.\n",
     )
     refused = invoke('resume', '--approvals', 'allow', '--agent', 'firm:billing')
     assert refused.stderr.startswith("The turn ran with your agent 'firm:asking', and not with 'firm:billing'")
