@@ -261,10 +261,7 @@ class Worker:
         self._active[run_id] = active = _Active(agent_name=known.agent_name)
         try:
             async with self._limit:
-                run = None
-                if not self._stopping.is_set():
-                    with anyio.move_on_after(STORE_SECONDS, shield=True):  # an unknown claim would never end
-                        run = await self._queue.claim(run_id)
+                run = None if self._stopping.is_set() else await self._claim(run_id)
                 if run is not None:
                     again: WorkerEventKind = 'resumed' if known.worker is None else 'taken_over'
                     await self._report_run(run, 'began' if run.epoch == 1 else again)
@@ -272,6 +269,14 @@ class Worker:
                     self._wake.set()  # the next turn of the conversation can begin
         finally:
             self._forget(run_id)
+
+    async def _claim(self, run_id: str) -> QueuedRunRecord | None:
+        """Claim a run even while the caller is cancelled: a claim that nobody knows of would never end."""
+        try:
+            with anyio.fail_after(STORE_SECONDS, shield=True):
+                return await self._queue.claim(run_id)
+        except TimeoutError:
+            return None
 
     async def _execute(self, run: QueuedRunRecord, active: _Active) -> None:
         turn = QueuedTurn(self._agents[run.agent_name], self._store, run, active.token, self._make_backend)
