@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         pending_approvals,
         render_approval,
     )
+    from .ask_user import AskUser
     from .audit import Audit
     from .budgets import Budget, Budgets
     from .fluent import Conversation, MessageList, prompt
@@ -67,6 +68,7 @@ _MODULE_BY_NAME = {
     'Approvals': 'pydantic_deep.approvals',
     'Approve': 'pydantic_deep.approvals',
     'Audit': 'pydantic_deep.audit',
+    'AskUser': 'pydantic_deep.ask_user',
     'BUNDLED_SKILLS': 'pydantic_deep.skills',
     'BackendSkills': 'pydantic_deep.skills',
     'Budget': 'pydantic_deep.budgets',
@@ -117,6 +119,7 @@ __all__ = (
     'ApprovalRule',
     'Approvals',
     'Approve',
+    'AskUser',
     'Audit',
     'BackendSkills',
     'Budget',

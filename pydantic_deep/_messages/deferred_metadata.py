@@ -31,6 +31,9 @@ DecisionKind: TypeAlias = Literal['approve', 'edit', 'deny', 'respond']
 DECISIONS: tuple[DecisionKind, ...] = ('approve', 'edit', 'deny', 'respond')
 """All kinds of decision."""
 
+QUESTION_DECISIONS: tuple[DecisionKind, ...] = ('deny', 'respond')
+"""Decisions on a question: it can be declined or answered."""
+
 
 class _Model(BaseModel):
     """A model that is built on first use: most programs import it and never pause."""
@@ -43,10 +46,14 @@ class Preview(_Model):
 
     model_config = ConfigDict(frozen=True)
 
-    kind: Literal['diff', 'command', 'call']
-    """`diff`: changes of a file; `command`: a command line; `call`: only the arguments."""
+    kind: Literal['diff', 'command', 'call', 'question']
+    """`diff`: changes of a file; `command`: a command line; `call`: only the arguments; `question`: the call asks a
+    person, who can only answer or decline.
+    """
     text: str = ''
-    """The command, or a description of the effect."""
+    """The command, the question, or a description of the effect."""
+    choices: tuple[str, ...] = ()
+    """Suggested answers to a question. Other answers are possible."""
     diff: DiffView | None = None
     """The changes of a file, as typed lines, so that no program has to parse a diff."""
     notice: str = ''

@@ -15,6 +15,7 @@ from pydantic_ai.messages import ToolCallPart
 from pydantic_deep._messages.deferred_metadata import (
     CHANGED_PROTECTED,
     DECISIONS,
+    QUESTION_DECISIONS,
     Approved,
     CallRequest,
     DecisionKind,
@@ -111,16 +112,17 @@ class Gate:
         if not depends_on_files:
             preview = await self.preview(ctx, call)
         _fail_at_once(preview)
-        return CallRequest(preview=await self._with_notices(ctx, call, preview), decisions=_common(decisions))
+        return CallRequest(preview=await self._with_notices(ctx, call, preview), decisions=_common(decisions, preview))
 
     async def decisions_on(self, ctx: RunContext[object], call: Call) -> tuple[DecisionKind, ...]:
         """Return the decisions that the rules of this run allow for a pending call, as the model made it."""
         rules = self.rules_by_tool.get(call.tool_def.name, ())
-        subject = subject_of(call.tool_def, call.args, await self.preview(ctx, call))
+        preview = await self.preview(ctx, call)
+        subject = subject_of(call.tool_def, call.args, preview)
         decisions = await self._decisions_by_rule(ctx, call, subject, rules)
         if not decisions and all(self._verdict(rule, call, subject) == 'pass' for rule in rules):
             decisions = [rule.rule.decisions for rule in rules]  # the tool itself requires approval
-        return _common(decisions)
+        return _common(decisions, preview)
 
     async def ask_again(
         self, ctx: RunContext[object], call: Call, answer: Approved | Edited | None, *, kind: DecisionKind | None
@@ -175,8 +177,8 @@ class Gate:
             ToolFailed: The call would fail.
         """
         rules = self.rules_by_tool.get(call.tool_def.name, ())
-        decisions = _common([DECISIONS, *(rule.rule.decisions for rule in rules)])
         preview = await self.preview(ctx, call)
+        decisions = _common([rule.rule.decisions for rule in rules], preview)
         _fail_at_once(preview)
         return CallRequest(preview=await self._with_notices(ctx, call, preview), decisions=decisions)
 
@@ -348,9 +350,10 @@ def _touches_nothing_else(shown: Preview | None, current: Preview | None) -> boo
     return all(files.get(path, digest) == digest for path, digest in current.files.items())
 
 
-def _common(decisions: Sequence[Sequence[DecisionKind]]) -> tuple[DecisionKind, ...]:
-    """Return the decisions that all rules allow, or only `deny` if there are none."""
-    common: tuple[DecisionKind, ...] = tuple(kind for kind in DECISIONS if all(kind in each for each in decisions))
+def _common(decisions: Sequence[Sequence[DecisionKind]], preview: Preview | None) -> tuple[DecisionKind, ...]:
+    """Return the decisions that all rules and the kind of preview allow, or only `deny` if there are none."""
+    possible = QUESTION_DECISIONS if preview is not None and preview.kind == 'question' else DECISIONS
+    common: tuple[DecisionKind, ...] = tuple(kind for kind in possible if all(kind in each for each in decisions))
     return common or ('deny',)
 
 

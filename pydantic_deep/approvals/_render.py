@@ -52,6 +52,8 @@ def _preview(preview: PreviewView) -> Iterator[str]:
         yield f'Preview ({preview.kind}):'
     if text:
         yield from _lines(text)
+    for number, choice in enumerate(preview.choices, start=1):
+        yield f'Choice {number}: {_line(choice)}'
     if preview.diff is not None:
         yield from (f'{_GUTTER}{_line(line)}' for _, line in diff_lines(preview.diff))
 

@@ -46,12 +46,14 @@ class ArgumentView(_Shape):
 class PreviewView(_Shape):
     """The expected effect of a call."""
 
-    kind: Literal['diff', 'command', 'call']
-    """The change of a file, a command line, or no more than the arguments."""
+    kind: Literal['diff', 'command', 'call', 'question']
+    """The change of a file, a command line, no more than the arguments, or a question to the person."""
     notice: EscapedText = ('',)
     """A warning to show first, such as that the call may have run already."""
     text: EscapedText = ('',)
-    """The command, or a description of the effect; empty if there is none."""
+    """The command, the question, or a description of the effect; empty if there is none."""
+    choices: tuple[EscapedText, ...] = ()
+    """Suggested answers to a question, each on one line. Other answers are possible."""
     diff: DiffView | None = None
     """The change of the file, for a preview of kind `diff`."""
 
@@ -101,9 +103,8 @@ def view_approval(
     ]
     escapes = sum(map(count_escapes, texts))
     if shown is not None:
-        escapes += (
-            count_escapes(shown.notice) + count_escapes(shown.text) + (0 if shown.diff is None else shown.diff.escapes)
-        )
+        escapes += sum(map(count_escapes, (shown.notice, shown.text, *shown.choices)))
+        escapes += 0 if shown.diff is None else shown.diff.escapes
     view = ApprovalView(
         path=tuple(escape(name, one_line=True) for name in path),
         tool=escape(tool, one_line=True),
@@ -112,7 +113,9 @@ def view_approval(
         escapes=escapes,
         digest='',
     )
-    canonical = f'{json.dumps(id)}\n{view.model_dump_json()}'
+    # Without an empty list of choices, so that the digests of other calls are those of earlier releases.
+    unused = None if shown is not None and shown.choices else {'preview': {'choices'}}
+    canonical = f'{json.dumps(id)}\n{view.model_dump_json(exclude=unused)}'
     return view.model_copy(update={'digest': hashlib.sha256(canonical.encode()).hexdigest()})
 
 
@@ -122,7 +125,7 @@ def _argument(name: str, value: JsonValue, preview: Preview | None) -> ArgumentV
         name=escape(name, one_line=True),
         kind='text' if is_text else 'json',
         value=escape(value if is_text else _json(value)),
-        in_preview=is_text and preview is not None and _is_in(preview, value),
+        in_preview=preview is not None and _is_in(preview, value),
     )
 
 
@@ -132,12 +135,21 @@ def _json(value: JsonValue) -> str:
 
 
 def _preview(preview: Preview) -> PreviewView:
-    notice, text = escape(preview.notice), escape(preview.text)
-    return PreviewView(kind=preview.kind, notice=notice, text=text, diff=preview.diff)
+    return PreviewView(
+        kind=preview.kind,
+        notice=escape(preview.notice),
+        text=escape(preview.text),
+        choices=tuple(escape(choice, one_line=True) for choice in preview.choices),
+        diff=preview.diff,
+    )
 
 
-def _is_in(preview: Preview, value: str) -> bool:
+def _is_in(preview: Preview, value: JsonValue) -> bool:
     """Return whether a preview shows the complete value of an argument."""
+    if preview.kind == 'question':
+        return value in (preview.text, [*preview.choices])
+    if not isinstance(value, str):
+        return False
     if preview.kind == 'command':
         return value == preview.text
     if preview.diff is None or value.removesuffix('\n').count('\n') < REPEATED_LINES - 1:

@@ -33,6 +33,7 @@ from pydantic_deep.cli.commands._options import (
     VERSIONED_FILES_HELP,
     AgentOption,
     ApprovalsOption,
+    AskUserOption,
     BudgetOption,
     ContinueOption,
     ConversationStart,
@@ -176,6 +177,7 @@ def _run(
     skills: SkillsOption = None,
     no_user_skills: NoUserSkillsOption = False,
     no_project_context: NoProjectContextOption = False,
+    ask_user: AskUserOption = False,
     continues: ContinueOption = False,
     base: FromOption = None,
     instructions: InstructionsOption = None,
@@ -200,7 +202,7 @@ def _run(
     if no_store and approvals is ApprovalMode.pause:
         raise typer.BadParameter('a paused turn has to be stored. Omit --no-store.')
     options = AgentOptions(
-        directory, agent, model, sandbox, skills, no_user_skills, no_project_context, max_tokens, max_cost
+        directory, agent, model, sandbox, skills, no_user_skills, no_project_context, ask_user, max_tokens, max_cost
     )
     raise run_task(start, options, text, approvals=approvals, json=json)
 
@@ -283,6 +285,7 @@ def _chat(
     skills: SkillsOption = None,
     no_user_skills: NoUserSkillsOption = False,
     no_project_context: NoProjectContextOption = False,
+    ask_user: AskUserOption = False,
     continues: ContinueOption = False,
     base: FromOption = None,
     instructions: InstructionsOption = None,
@@ -302,7 +305,7 @@ def _chat(
         environment, store, no_store=no_store, continues=continues, base=base, instructions=instructions
     )
     options = AgentOptions(
-        directory, agent, model, sandbox, skills, no_user_skills, no_project_context, max_tokens, max_cost
+        directory, agent, model, sandbox, skills, no_user_skills, no_project_context, ask_user, max_tokens, max_cost
     )
     with exit_on_error(json=False):
         settings = options.settings(environment)

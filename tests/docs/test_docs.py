@@ -79,6 +79,10 @@ SCRIPTS: dict[str, list[Step]] = {
         edit('prices.csv', 'tea,2', 'tea,3'),
         'Tea costs 3 now.',
     ],
+    'Set up a database.': [
+        ToolCallPart('ask_user', {'question': 'Which database?', 'choices': ['SQLite', 'PostgreSQL']}),
+        'PostgreSQL is set up.',
+    ],
     'Write the same line to three files.': [
         [write(path, 'Hello.\n') for path in ('/drafts/report.md', 'report.md', 'uv.lock')],
     ],

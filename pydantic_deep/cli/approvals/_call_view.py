@@ -105,6 +105,8 @@ def _preview_lines(preview: PreviewView) -> Iterator[tuple[str, Text]]:
         for number, line in enumerate(_text_lines(preview.text)):
             begin = '$ ' if preview.kind == 'command' and number == 0 else '  '
             yield BAR, Text.assemble((begin, 'dim'), Text.assemble(line, style='bold'))
+    for number, choice in enumerate(preview.choices, start=1):
+        yield BAR, Text.assemble((f'{number:>2} ', 'bold'), rich_text(choice))
     if preview.diff is not None:
         for line in render_diff(preview.diff):
             yield BAR, line

@@ -22,6 +22,9 @@ DENIED_REASON = 'Nobody lets this call run: approvals are switched off. Go on wi
 NO_TERMINAL_REASON = 'Nobody can be asked for approval here. Go on without this call, and say what you would have done.'
 """The tool result for calls denied because there is no terminal."""
 
+NO_PERSON_REASON = 'Nobody can answer here. Decide yourself, and say what you assumed.'
+"""The tool result for calls that `--approvals=allow` cannot approve."""
+
 NO_TERMINAL_NOTICE = (
     'There is no terminal to ask at: calls that need an approval are denied. Use --approvals=allow to let them run, '
     'or --approvals=pause to answer them later.'
@@ -67,8 +70,12 @@ Decider: TypeAlias = Callable[[Sequence[PendingApproval]], Awaitable[Mapping[str
 
 
 async def allow_all(pending: Sequence[PendingApproval]) -> Mapping[str, CallAnswer]:
-    """Approve every call."""
-    return {call.id: CallAnswer(decision=Approve(digest=call.digest), by='option') for call in pending}
+    """Approve every call that can be approved, and deny the others, such as questions."""
+    decisions: dict[str, Decision] = {
+        call.id: Approve(digest=call.digest) if 'approve' in call.decisions else Deny(NO_PERSON_REASON)
+        for call in pending
+    }
+    return {id: CallAnswer(decision=decision, by='option') for id, decision in decisions.items()}
 
 
 async def deny_all(pending: Sequence[PendingApproval], reason: str = DENIED_REASON) -> Mapping[str, CallAnswer]:

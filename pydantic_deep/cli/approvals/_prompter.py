@@ -14,7 +14,7 @@ from rich.text import Text
 
 from pydantic_deep._text.escapes import visible
 from pydantic_deep._text.simple_command import TIMEOUT
-from pydantic_deep.approvals import Approve, Decision, Deny, Edit, PendingApproval
+from pydantic_deep.approvals import Approve, Decision, Deny, Edit, PendingApproval, Respond
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.render._terminal_text import rich_text
 from pydantic_deep.cli.terminal._editor import EditingFailedError, NoEditorError, edit_text
@@ -25,7 +25,7 @@ from ._call_view import CallView
 from ._policy import NO_TERMINAL_NOTICE, NO_TERMINAL_REASON, CallAnswer, deny_all
 from ._yaml_arguments import InvalidArgumentsError, parse_arguments, render_arguments
 
-Choice: TypeAlias = Literal['yes', 'no', 'edit', 'always', '?']
+Choice: TypeAlias = Literal['yes', 'no', 'edit', 'always', 'respond', '?']
 """The choices of a prompt. Each can be shortened to its first letter."""
 
 HELP: Mapping[Choice, str] = {
@@ -33,9 +33,14 @@ HELP: Mapping[Choice, str] = {
     'no': 'the call does not run; the model gets the reason if you give one',
     'edit': 'change the arguments first, in the editor that VISUAL or EDITOR names',
     'always': 'yes, and do not ask again until the conversation ends or pauses, subagents included',
+    'respond': 'the call does not run; the model gets your text as its result',
     '?': 'show this help',
 }
 """The help text of each choice. Ctrl-C stops the turn, and no pending call runs."""
+
+
+DECLINED_REASON = 'The user declined to answer.'
+"""The tool result for a question that the user did not answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +115,7 @@ class _CallPrompt:
     ) -> None:
         self.is_always = False
         self._approval = approval
+        self._preview = call.preview
         self._question = question
         self._terminal = terminal
         self._variables = variables
@@ -119,6 +125,7 @@ class _CallPrompt:
             *(('no',) if 'deny' in call.decisions else ()),
             *(('edit',) if 'edit' in call.decisions else ()),
             *(('always',) if can_approve else ()),
+            *(('respond',) if 'respond' in call.decisions and not can_approve else ()),
             '?',
         ]
         self._draft = render_arguments(self._approval.args)
@@ -127,6 +134,8 @@ class _CallPrompt:
         """Show the call, and prompt until there is a decision."""
         self._terminal.console.print('\n', self._question.title, sep='')
         self._terminal.console.print(self._question, end='')
+        if self._preview is not None and self._preview.kind == 'question':
+            return await self._answer(self._preview.choices)
         while True:
             self._print(_choice_line(self._keys, self._approval))
             match self._key(await self._terminal.ask('> ')):
@@ -138,12 +147,24 @@ class _CallPrompt:
                 case 'no':
                     reason = ' '.join((await self._terminal.ask('Why? (Enter for no reason) ')).split())
                     return Deny.because(reason)
+                case 'respond':
+                    return Respond(await self._terminal.ask('Result: '))
                 case 'edit':
                     edited = await self._edit()
                     if edited is not None:
                         return Edit(edited)
                 case _:
                     self._help()
+
+    async def _answer(self, choices: Sequence[str]) -> Decision:
+        """Prompt for the answer to a question of the model."""
+        number = f'A number from 1 to {len(choices)}, or your' if choices else 'Your'
+        self._print(Text(f'{number} answer; Enter alone declines.', 'dim'))
+        typed = (await self._terminal.ask('> ')).strip()
+        if not typed:
+            return Deny(DECLINED_REASON)
+        is_number = typed.isascii() and typed.isdigit() and 0 < int(typed) <= len(choices)
+        return Respond(choices[int(typed) - 1] if is_number else typed)
 
     def _key(self, typed: str) -> Choice | None:
         """Return the choice for an input; `None` if it is not available."""
@@ -181,7 +202,7 @@ class _CallPrompt:
 
     def _help(self) -> None:
         for key in self._keys:
-            self._print(Text.assemble((f'{key:7}', 'bold'), HELP[key]))
+            self._print(Text.assemble((f'{key:8}', 'bold'), HELP[key]))
         self._print(Text('Ctrl-C stops the turn; no pending call has run.'))
 
     def _print(self, text: Text) -> None:

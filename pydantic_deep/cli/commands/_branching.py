@@ -28,6 +28,7 @@ from ._options import (
     RUN_EXIT_CODE_HELP,
     AgentOption,
     ApprovalsOption,
+    AskUserOption,
     BudgetOption,
     ConversationStart,
     CostOption,
@@ -183,6 +184,7 @@ def _branch(
     skills: SkillsOption = None,
     no_user_skills: NoUserSkillsOption = False,
     no_project_context: NoProjectContextOption = False,
+    ask_user: AskUserOption = False,
     store: StoreOption = None,
     json: JsonOption = False,
     max_tokens: BudgetOption = MAX_TOKENS,
@@ -197,7 +199,7 @@ def _branch(
     start = ConversationStart(environment, store, no_store=False, continues=False, base=base)
     text = read_task(task)
     options = AgentOptions(
-        directory, agent, model, sandbox, skills, no_user_skills, no_project_context, max_tokens, max_cost
+        directory, agent, model, sandbox, skills, no_user_skills, no_project_context, ask_user, max_tokens, max_cost
     )
     raise run_task(start, options, text, approvals=approvals, json=json, branch=name)
 

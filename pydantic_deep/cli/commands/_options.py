@@ -157,6 +157,7 @@ AgentOption = Annotated[
 NoProjectContextOption = Annotated[
     bool, typer.Option('--no-project-context', help='Ignore the instructions in AGENTS.md and CLAUDE.md.')
 ]
+AskUserOption = Annotated[bool, typer.Option('--ask-user', help='Let the agent ask you questions.')]
 SandboxOption = Annotated[
     bool,
     typer.Option(

@@ -36,6 +36,7 @@ class AgentOptions:
     skills: list[Path] | None
     no_user_skills: bool
     no_project_context: bool
+    ask_user: bool
     max_tokens: int
     max_cost: Decimal | None
 
@@ -54,6 +55,7 @@ class AgentOptions:
             skills=tuple(map(str, self.skills or ())),
             user_skills=not self.no_user_skills,
             project_context=not self.no_project_context,
+            ask_user=self.ask_user,
             sandbox=self.sandbox,
         )
 

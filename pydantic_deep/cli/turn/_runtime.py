@@ -16,6 +16,7 @@ from pydantic_ai.models import Model
 
 from pydantic_deep._agent_imports import InvalidAgentsError
 from pydantic_deep.agent import create_deep_agent
+from pydantic_deep.ask_user import AskUser
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.approvals._policy import ApprovalMode, interrupt_on
 from pydantic_deep.deps import DeepAgentDeps
@@ -75,6 +76,8 @@ class Settings(BaseModel):
     """Whether to use the skills in the home directory too."""
     project_context: bool = True
     """Whether the agent receives the instructions in `AGENTS.md` files."""
+    ask_user: bool = False
+    """Whether the agent can ask the user questions."""
     sandbox: bool = False
     """Whether the agent runs commands, in a sandbox."""
 
@@ -156,11 +159,14 @@ def create_runtime(
     skills = Skills(sources)
     budget = TurnBudget(tokens=settings.max_tokens, cost=settings.max_cost)
     retries = RetryListener()
-    context = [ProjectContext(host_directory=settings.directory)] * settings.project_context
+    chosen: list[AbstractCapability[object]] = [
+        *([ProjectContext(host_directory=settings.directory)] * settings.project_context),
+        *([AskUser()] * settings.ask_user),
+    ]
     agent: AbstractAgent[DeepAgentDeps, Output]
     if settings.agent is not None:
         imported = import_own_agent(settings.agent)
-        agent = OwnAgent(imported, model=opened, capabilities=[*context, budget, retries])
+        agent = OwnAgent(imported, model=opened, capabilities=[*chosen, budget, retries])
         deps = make_deps(imported, settings.agent, backend)
     else:
         agent = create_deep_agent(
@@ -169,7 +175,7 @@ def create_runtime(
             instructions=INSTRUCTIONS,
             interrupt_on=interrupt_on(approvals, runs_commands=settings.sandbox),
             capabilities=[
-                *context, skills, budget, retries, Retries(sleep=environment.sleep, clock=environment.clock)
+                *chosen, skills, budget, retries, Retries(sleep=environment.sleep, clock=environment.clock)
             ],
         )  # fmt: skip
         deps = DeepAgentDeps(backend=backend)

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 from inline_snapshot import snapshot
-from pydantic_ai.messages import ModelMessage
+from pydantic_ai import DeferredToolRequests
+from pydantic_ai.messages import ModelMessage, ToolCallPart
 from pydantic_ai.models.function import AgentInfo
 from typer.testing import Result
 
+from pydantic_deep import Respond, pending_approvals
+from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.approvals import _prompter
 from pydantic_deep.cli.terminal._editor import EditingFailedError
 from pydantic_deep.testing import ScriptedModel, call
@@ -82,12 +86,12 @@ def test_unknown_answer_and_question_mark_show_help(invoke: Invoke, make_termina
     invoke('run', 'Go', model=ScriptedModel(WRITE, echo_results), terminal=terminal)
     assert terminal.shown.count('[y]es') == 4
     assert terminal.shown[terminal.shown.rindex('yes  ') :] == snapshot("""\
-yes    the call runs as shown
-no     the call does not run; the model gets the reason if you give one
-edit   change the arguments first, in the editor that VISUAL or EDITOR names
-always yes, and do not ask again until the conversation ends or pauses, \n\
+yes     the call runs as shown
+no      the call does not run; the model gets the reason if you give one
+edit    change the arguments first, in the editor that VISUAL or EDITOR names
+always  yes, and do not ask again until the conversation ends or pauses, \n\
 subagents included
-?      show this help
+?       show this help
 Ctrl-C stops the turn; no pending call has run.
 [y]es  [n]o  [e]dit  [a]lways write_file in this conversation  [?]
 """)
@@ -297,3 +301,91 @@ def test_always_for_a_skill_grant_applies_only_to_its_commands(
     assert (result.exit_code, terminal.typed) == (0, [])
     assert ('  │     ls *\n' in terminal.shown, '  │     rm *\n' in terminal.shown) == (True, True)
     assert '[a]lways this very call in this conversation' in terminal.shown
+
+
+ASK = call('ask_user', question='Which flower?', choices=['rose', 'lily'])
+
+
+@pytest.mark.parametrize(
+    ('typed', 'result'),
+    [
+        ('2', 'lily'),
+        ('3', '3'),
+        (' an oak ', 'an oak'),
+        ('', 'The user declined to answer.'),
+    ],
+)
+def test_question_is_answered_by_number_or_text_and_declined_by_an_empty_line(
+    invoke: Invoke, make_terminal: MakeTerminal, typed: str, result: str
+) -> None:
+    """A number chooses, other text is the answer, and Enter alone declines."""
+    terminal = make_terminal(typed)
+    ran = invoke('run', 'Go', '--ask-user', model=ScriptedModel(ASK, echo_results), terminal=terminal)
+    assert (ran.exit_code, ran.stdout) == (0, f'ask_user: {result}\n')
+
+
+def test_question_shows_its_choices_with_numbers(invoke: Invoke, make_terminal: MakeTerminal) -> None:
+    """The prompt has the question, its numbered choices, and how to answer."""
+    terminal = make_terminal('1')
+    invoke('run', 'Go', '--ask-user', model=ScriptedModel(ASK, echo_results), terminal=terminal)
+    assert terminal.shown == snapshot("""\
+
+? ask_user
+  │   Which flower?
+  │  1 rose
+  │  2 lily
+A number from 1 to 2, or your answer; Enter alone declines.
+""")
+
+
+def test_question_without_choices_takes_text(invoke: Invoke, make_terminal: MakeTerminal) -> None:
+    """A number is an ordinary answer if there are no choices."""
+    terminal, ask = make_terminal('1'), call('ask_user', question='How many?')
+    ran = invoke('run', 'Go', '--ask-user', model=ScriptedModel(ask, echo_results), terminal=terminal)
+    assert ran.stdout == 'ask_user: 1\n'
+    assert 'Your answer; Enter alone declines.' in terminal.shown
+
+
+@pytest.mark.parametrize(
+    ('mode', 'result'),
+    [
+        ('allow', 'Nobody can answer here. Decide yourself, and say what you assumed.'),
+        ('deny', 'Nobody lets this call run: approvals are switched off. Go on without it.'),
+    ],
+)
+def test_question_is_declined_where_nobody_answers(invoke: Invoke, mode: str, result: str) -> None:
+    """Without a person, a question is declined instead of ending the turn with an error."""
+    ran = invoke('run', 'Go', '--ask-user', f'--approvals={mode}', model=ScriptedModel(ASK, echo_results))
+    assert (ran.exit_code, ran.stdout) == (0, f'ask_user: {result}\n')
+
+
+def test_question_waits_in_the_inbox(invoke: Invoke) -> None:
+    """With `--approvals=pause`, the question is stored, and `approvals answer --respond` answers it later."""
+    assert invoke('run', 'Go', '--ask-user', '--approvals=pause', model=ScriptedModel(ASK)).exit_code == 5
+    [item] = json.loads(invoke('approvals', 'list', '--json').stdout)
+    assert item['view']['preview']['choices'] == [['rose'], ['lily']]
+    assert invoke('approvals', 'answer', item['id'], '--respond', 'oak').exit_code == 0
+    resumed = invoke('resume', item['version_id'], model=ScriptedModel(echo_results))
+    assert (resumed.exit_code, resumed.stdout) == (0, 'ask_user: oak\n')
+
+
+@pytest.mark.anyio
+async def test_call_of_an_external_tool_takes_a_result_at_the_terminal(make_terminal: MakeTerminal) -> None:
+    """A call that cannot be approved, because it runs elsewhere, is answered with its result."""
+    terminal = make_terminal('?', 'r', 'sunny')
+    requests = DeferredToolRequests(calls=[ToolCallPart('weather', {'city': 'Rome'}, 'c1')])
+    prompter = _prompter.ApprovalPrompter(environment=Environment(open_terminal=lambda: nullcontext(terminal)))
+    screen = _prompter.PromptScreen(suspended=nullcontext, notify=print)
+    answers = await prompter.decide(pending_approvals(requests), screen=screen)
+    assert [answer.decision for answer in answers.values()] == [Respond('sunny')]
+    assert terminal.shown == snapshot("""\
+
+? weather
+  city: Rome
+[n]o  [r]espond  [?]
+no      the call does not run; the model gets the reason if you give one
+respond the call does not run; the model gets your text as its result
+?       show this help
+Ctrl-C stops the turn; no pending call has run.
+[n]o  [r]espond  [?]
+""")
